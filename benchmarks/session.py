@@ -1,0 +1,45 @@
+"""The Spark session that everything is measured in: two cores, one machine, told nothing that a user would not be."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from segmentlog.connector import register
+from segmentlog.connector.environment import prepare_java, prepare_workers
+
+CORES = 2
+DRIVER_MEMORY = "2g"
+
+
+@contextmanager
+def session(folder: Path, jars: Sequence[Path]) -> Iterator[SparkSession]:
+    """Start Spark; its scratch files go below ``folder``."""
+    prepare_java()
+    prepare_workers()
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # Workers import the transport peer's source by name.
+    found_before = filter(None, [os.environ.get("PYTHONPATH")])
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *found_before])
+    conf = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": DRIVER_MEMORY,
+        "spark.local.dir": str(folder / "spark"),
+        "spark.log.level": "ERROR",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if jars:
+        conf["spark.jars"] = ",".join(map(str, jars))
+    builder = SparkSession.builder.master(f"local[{CORES}]").appName("segmentlog benchmarks")
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    register(spark)
+    yield spark
+    # Only here: interrupted in the middle of an answer, the session cannot be talked to, and Spark ends with this process.
+    spark.stop()

@@ -1,0 +1,107 @@
+"""The batch reader: plans on the driver, yields Arrow batches in the tasks.
+
+::
+
+    Spark's planning process   reader(schema) ── pushFilters ──► Pushed ── partitions ──► [StorePartition, …]
+    Spark's worker, per task                                     read(StorePartition) ──► record batches
+
+The reader is pickled for the workers before ``partitions`` runs, so `read` goes by its options, its projection and
+what is in its partition, never by what planning found.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from segmentlog.store import OnCorrupt, OnLoss, ScanSpec, StoreReader
+
+from .filters import Pushed, push
+from .options import ReadOptions
+from .partitions import StorePartition
+from .planning import plan_partitions
+from .schema import check_schema, project
+
+
+class _PushFilters:
+    """``pushFilters``, as a method that Spark takes for one that is not overridden.
+
+    With pushdown disabled, as it is by default, Spark refuses to read from a source that overrides the method, and it
+    tells by ``__func__``. With pushdown enabled it calls the method without looking.
+    """
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, reader: "SegmentLogBatchReader") -> None:
+        self._reader = reader
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        return self._reader.narrow(filters)
+
+
+class SegmentLogBatchReader(DataSourceReader):
+    """Reads stores once, from where to where the options say.
+
+    Parameters
+    ----------
+    options
+        What the user asked for.
+    schema
+        The columns Spark expects, checked by `check_schema` here.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        check_schema(schema, options)
+        self._options = options
+        self._projection = project(schema, options)
+        self._pushed = Pushed()
+
+    @property
+    def pushFilters(self) -> _PushFilters:  # noqa: N802 - Spark's name
+        """What Spark calls with its filters when pushdown is enabled."""
+        return _PushFilters(self)
+
+    @property
+    def target(self) -> pa.Schema:
+        """The schema of the batches, which is Spark's own."""
+        return self._projection.target
+
+    def narrow(self, filters: list[Filter]) -> list[Filter]:
+        """Take filters into the plan; hand back those that Spark must check itself."""
+        options = self._options
+        null_rows = options.on_corrupt is OnCorrupt.NULL
+        self._pushed, handed_back = push(filters, mode=options.schema_mode, null_rows=null_rows)
+        return handed_back
+
+    def partitions(self) -> list[InputPartition]:
+        """Plan the read; no partition when there is nothing to read."""
+        return list(plan_partitions(self._options, self._pushed))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one task's share. Spark makes up a partition without a share when there is none."""
+        if not isinstance(partition, StorePartition):
+            return
+        store = StoreReader.open(
+            partition.path,
+            commit_log_paths=partition.commit_log_paths,
+            broker_name=partition.broker_name,
+            queue_source=partition.queue_source,
+        )
+        for batch in store.scan(partition.task, self._scan_spec(partition)):
+            yield self._projection.convert(batch)
+
+    def _scan_spec(self, partition: StorePartition) -> ScanSpec:
+        options = self._options
+        return ScanSpec(
+            columns=self._projection.scan_columns,
+            property_columns=self._projection.property_columns,
+            predicate=partition.predicate,
+            check_crc=options.check_crc,
+            on_corrupt=options.on_corrupt,
+            on_loss=OnLoss.FAIL if options.start_rules.fail_on_data_loss else OnLoss.SKIP,
+            raw_body=options.raw_body,
+            max_body_bytes=options.max_body_bytes,
+            batch_bytes=options.batch_bytes,
+            batch_rows=options.batch_rows,
+        )

@@ -1,0 +1,79 @@
+"""The connector's own errors; the rest are the store's.
+
+::
+
+    SegmentLogError                         (segmentlog.store)
+    ├── ConfigError                         (segmentlog.store: one option has a value that makes no sense)
+    │   ├── MissingOptionError              an option that is needed and was not given
+    │   ├── UnknownOptionError              an option that nobody reads
+    │   ├── ConflictingOptionsError         two options that exclude each other
+    │   └── StartAfterEndError              starting offsets that lie behind the ending ones
+    ├── SchemaError                         a column that the source does not have, or has with another type
+    ├── UnknownTopicError                   a topic that no store holds            (also UnknownQueueError)
+    └── NotSupportedError                   a use of the source that it does not offer
+
+Spark shows an error of a Python source inside a traceback; the text of ours begins with ``[SEGMENTLOG_…]`` so that it
+can be found, and is one paragraph so that it can be read.
+"""
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+from segmentlog.store import ConfigError, SegmentLogError, UnknownQueueError
+
+
+class MissingOptionError(ConfigError):
+    """An option that is needed and was not given."""
+
+    condition = "SEGMENTLOG_MISSING_OPTION"
+
+
+class UnknownOptionError(ConfigError):
+    """An option that nobody reads."""
+
+    condition = "SEGMENTLOG_UNKNOWN_OPTION"
+
+
+class ConflictingOptionsError(ConfigError):
+    """Two options that exclude each other."""
+
+    condition = "SEGMENTLOG_CONFLICTING_OPTIONS"
+
+
+class StartAfterEndError(ConfigError):
+    """Starting offsets that lie behind the ending ones."""
+
+    condition = "SEGMENTLOG_RESOLVED_START_OFFSET_GREATER_THAN_END"
+
+
+class SchemaError(SegmentLogError, ValueError):
+    """A column that the source does not have, or has with another type."""
+
+    condition = "SEGMENTLOG_BAD_SCHEMA"
+
+
+class UnknownTopicError(UnknownQueueError):
+    """A topic that no store holds."""
+
+    condition = "SEGMENTLOG_UNKNOWN_TOPIC"
+
+
+class NotSupportedError(SegmentLogError):
+    """A use of the source that it does not offer."""
+
+    condition = "SEGMENTLOG_NOT_SUPPORTED"
+
+
+def suggest(word: str, known: Iterable[str]) -> str | None:
+    """Find the known word that was most likely meant, whatever its case; None when nothing is near."""
+    by_folded = {name.lower(): name for name in known}
+    near = get_close_matches(word.lower(), by_folded, n=1, cutoff=0.6)
+    return by_folded[near[0]] if near else None
+
+
+def listing(names: Sequence[str], *, most: int = 12) -> str:
+    """Write names as a comma-separated list, at most ``most`` of them; the rest as a count."""
+    if not names:
+        return "none"
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(f"`{name}`" for name in names[:most]) + more

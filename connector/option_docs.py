@@ -1,0 +1,70 @@
+"""``docs/options.md``, made from the declaration of the options: ``python -m segmentlog.connector.option_docs``.
+
+Writes to standard output, or to the file named as argument.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pyspark.sql.types import DataType
+
+from .option_table import OPTIONS, Mode, Option
+from .schema import KAFKA, NATIVE
+
+_HEAD = """\
+# Options of the `segmentlog` source
+
+<!-- Made by `python -m segmentlog.connector.option_docs docs/options.md`; change connector/option_table.py instead. -->
+
+    spark.read.format("segmentlog").option("subscribe", "orders").load("/data/store")
+
+Names are read in any case. An unknown option is an error, with a suggestion, unless `strictOptions` is `false`.
+Ranges are half-open: a start is read, an end is not.
+"""
+
+
+def render() -> str:
+    """Write the whole page."""
+    rows = [_row(option) for option in OPTIONS if option.mode in (Mode.BATCH, Mode.BOTH)]
+    options = ["| Option | Values | Default | Meaning |", "| --- | --- | --- | --- |", *rows]
+    return "\n".join([_HEAD, *options, "", *_columns("Columns", NATIVE, 9), "", *_columns(_KAFKA_HEAD, KAFKA, 7), ""])
+
+
+_KAFKA_HEAD = "Columns with `schemaMode=kafka`"
+
+
+def _row(option: Option) -> str:
+    names = ", ".join(f"`{name}`" for name in (option.name, *option.aliases))
+    return (
+        "| "
+        + " | ".join(cell.replace("|", "\\|") for cell in (names, option.value, _default(option), option.meaning))
+        + " |"
+    )
+
+
+def _default(option: Option) -> str:
+    if option.default_text is not None:
+        return option.default_text
+    return "–" if option.default is None else str(option.default).lower()
+
+
+def _columns(title: str, columns: Mapping[str, DataType], default: int) -> list[str]:
+    """Write a table of columns, of which the first ``default`` are there without asking."""
+    rows = [
+        f"| `{name}` | {kind.simpleString()} | {'yes' if at < default else ''} |"
+        for at, (name, kind) in enumerate(columns.items())
+    ]
+    return [f"## {title}", "", "| Column | Type | Without asking |", "| --- | --- | --- |", *rows]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Write the page to the file named first, else to standard output."""
+    if arguments:
+        Path(arguments[0]).write_text(render(), encoding="utf-8")
+    else:
+        sys.stdout.write(render())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,24 @@
+"""What crosses to a Spark worker: one task's share of one store, as ints and strings.
+
+Never a map, an array over a map, or a lock: a view of a map pickles as all the bytes it shows.
+"""
+
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import InputPartition
+
+from segmentlog.store import Predicate, QueueSource, ScanTask
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorePartition(InputPartition):
+    """One Spark task: runs of queues of one store, short ones packed together."""
+
+    path: str
+    """The store directory, as the worker sees it."""
+    broker_name: str
+    commit_log_paths: tuple[str, ...]
+    queue_source: QueueSource
+    task: ScanTask
+    predicate: Predicate
+    """What the rows of these runs are checked against."""

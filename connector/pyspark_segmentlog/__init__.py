@@ -1,0 +1,43 @@
+"""What makes ``spark.read.format("segmentlog")`` work without registration.
+
+Spark imports every installed module named ``pyspark_*`` when it looks any Python source up, and takes its
+``DefaultSource``. So this module is light and never raises, whatever is the matter with the rest: that shows when the
+format is used, not when somebody else's is.
+"""
+
+from typing import Any
+
+try:
+    from pyspark.sql.datasource import DataSource
+except Exception:  # noqa: BLE001, S110 - a PySpark that is too old, or none: then nobody asks for DefaultSource
+    pass
+else:
+
+    class DefaultSource(DataSource):
+        """Stands for `segmentlog.connector.SegmentLogDataSource`, which it loads when it is used."""
+
+        @classmethod
+        def name(cls) -> str:
+            """Name the format."""
+            return "segmentlog"
+
+        def _source(self) -> Any:
+            from segmentlog.connector.source import SegmentLogDataSource  # noqa: PLC0415 - see the module's docstring
+
+            return SegmentLogDataSource(self.options)
+
+        def schema(self) -> Any:
+            """See `SegmentLogDataSource`, as for all below."""
+            return self._source().schema()
+
+        def reader(self, schema: Any) -> Any:  # noqa: D102
+            return self._source().reader(schema)
+
+        def streamReader(self, schema: Any) -> Any:  # noqa: D102, N802 - Spark's name
+            return self._source().streamReader(schema)
+
+        def writer(self, schema: Any, overwrite: bool) -> Any:  # noqa: D102, FBT001 - Spark's name
+            return self._source().writer(schema, overwrite)
+
+        def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: D102, FBT001, N802 - Spark's name
+            return self._source().streamWriter(schema, overwrite)

@@ -1,0 +1,166 @@
+"""Texts of options to values: numbers, sizes, booleans, names, times. Knows no option by name.
+
+Spark hands every option over as text, ``option("x", True)`` as ``true``. Each parser takes the option's name, for its
+error message, and the text, and raises `ConfigError`, which quotes both and says what would have been accepted.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from typing import Any, TypeVar
+from zoneinfo import ZoneInfo
+
+from segmentlog.store import ConfigError
+
+T = TypeVar("T")
+
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+_UNITS |= {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "t": 1 << 40, "tb": 1 << 40, "tib": 1 << 40}
+_SIZE = re.compile(r"(\d+)\s*([a-z]*)", re.ASCII)
+_EPOCH = re.compile(r"[+-]?\d+", re.ASCII)
+_ZONE_OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})", re.ASCII)
+_EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
+_LONG_MAX = (1 << 63) - 1
+
+
+def bad_value(name: str, text: str, wanted: str) -> ConfigError:
+    """Make the error for a text that is not a value of its option."""
+    shown = text if len(text) <= 200 else text[:200] + "…"
+    return ConfigError(f"option `{name}` is `{shown}`", fix=f"Give {wanted}")
+
+
+def text(name: str, raw: str) -> str:
+    """Take any text but the empty one."""
+    if not raw.strip():
+        raise bad_value(name, raw, "a text that is not empty")
+    return raw.strip()
+
+
+def boolean(name: str, raw: str) -> bool:
+    """Read ``true`` or ``false``, in any case."""
+    match raw.strip().lower():
+        case "true":
+            return True
+        case "false":
+            return False
+        case _:
+            raise bad_value(name, raw, "true or false")
+
+
+def positive(name: str, raw: str) -> int:
+    """Read a whole number from 1 to 2**63 - 1."""
+    if not re.fullmatch(r"\+?\d{1,19}", raw.strip(), re.ASCII) or not 0 < int(raw) <= _LONG_MAX:
+        raise bad_value(name, raw, "a whole number of at least 1")
+    return int(raw)
+
+
+def size(name: str, raw: str) -> int:
+    """Read a size in bytes: plain, or with k, m, g or t (powers of 1024, as Spark's own sizes)."""
+    match = _SIZE.fullmatch(raw.strip().lower())
+    if match is None or match[2] not in _UNITS or len(match[1]) > 19:
+        raise bad_value(name, raw, "a size such as 64m, 1g or 1048576 (bytes)")
+    found = int(match[1]) * _UNITS[match[2]]
+    if not 0 < found <= _LONG_MAX:
+        raise bad_value(name, raw, "a size of at least 1 byte, such as 64m, 1g or 1048576")
+    return found
+
+
+def names(name: str, raw: str) -> tuple[str, ...]:
+    """Read a list of names: comma-separated, or a JSON array where a name has a comma in it."""
+    found = json_array(name, raw) if raw.lstrip().startswith("[") else [part.strip() for part in raw.split(",")]
+    if not found or not all(found):
+        raise bad_value(name, raw, "names separated by commas, or a JSON array of them")
+    repeated = sorted({each for each in found if found.count(each) > 1})
+    if repeated:
+        raise bad_value(name, raw, f"every name once: `{repeated[0]}` is there twice")
+    return tuple(found)
+
+
+def json_array(name: str, raw: str) -> list[str]:
+    """Read a JSON array of texts."""
+    found = json_value(name, raw)
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise bad_value(name, raw, 'a JSON array of texts, such as ["a", "b"]')
+    return found
+
+
+def json_value(name: str, raw: str) -> Any:
+    """Read JSON in which no key of an object appears twice."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise bad_value(name, raw, "JSON in which every key is there once")
+        return found
+
+    try:
+        return json.loads(raw, object_pairs_hook=once)
+    except (json.JSONDecodeError, RecursionError):
+        raise bad_value(name, raw, "valid JSON") from None
+
+
+def regex(name: str, raw: str) -> str:
+    """Take a regular expression, in Python's dialect, after trying to compile it."""
+    try:
+        re.compile(raw)
+    except re.error as error:
+        raise bad_value(name, raw, f"a regular expression that compiles ({error})") from None
+    return text(name, raw)
+
+
+def choice(accepted: Mapping[str, T]) -> Callable[[str, str], T]:
+    """Make a parser for a few lower-case words, read in any case."""
+
+    def parse(name: str, raw: str) -> T:
+        if raw.strip().lower() not in accepted:
+            raise bad_value(name, raw, "one of " + ", ".join(accepted))
+        return accepted[raw.strip().lower()]
+
+    return parse
+
+
+def zone(name: str, raw: str) -> tzinfo:
+    """Read a time zone: a region such as Europe/Berlin, or an offset such as +02:00."""
+    if match := _ZONE_OFFSET.fullmatch(raw.strip()):
+        offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
+        if offset < timedelta(hours=24):
+            return timezone(offset if match[1] == "+" else -offset)
+    else:
+        try:
+            return ZoneInfo(raw.strip())
+        except (KeyError, ValueError, OSError):
+            pass  # the message is the same for a name that is unknown, malformed or a path
+    raise bad_value(name, raw, "a time zone such as Europe/Berlin, UTC or +02:00")
+
+
+def time_ms(name: str, raw: str, naive_zone: tzinfo | None) -> int:
+    """Read a time: milliseconds since 1970, or ISO-8601.
+
+    Parameters
+    ----------
+    name, raw
+        The option and its text.
+    naive_zone
+        The zone of a time that names none; None refuses such a time, because the driver's zone is an accident.
+
+    Returns
+    -------
+    int
+        Milliseconds since 1970. Finer digits are rounded up: a store keeps whole milliseconds, and both ``at or
+        after t`` and ``before t`` ask for the first whole millisecond that is not before ``t``.
+    """
+    if _EPOCH.fullmatch(raw.strip()):
+        found = int(raw) if len(raw.strip()) <= 19 else -1
+        if not 0 <= found <= _LONG_MAX:
+            raise bad_value(name, raw, "milliseconds since 1970, 0 or more")
+        return found
+    try:
+        when = datetime.fromisoformat(raw.strip())
+    except ValueError:
+        raise bad_value(name, raw, "milliseconds since 1970, or ISO-8601 such as 2026-01-31T12:00:00Z") from None
+    if when.tzinfo is None:
+        if naive_zone is None:
+            raise bad_value(name, raw, "the time with its zone, such as 2026-01-31T12:00:00Z, or set `timeZone`")
+        when = when.replace(tzinfo=naive_zone)
+    return -((_EPOCH_START - when) // timedelta(milliseconds=1))

@@ -1,0 +1,189 @@
+"""The CommitLog, read: one address space of physical offsets over mapped segments.
+
+::
+
+    physical offset   0              2^30            2^31
+                      [ segment ....B][ segment ....B][ segment ..0000]       B blank record, 0 not yet written
+                          ^ view(): the whole segment as uint8, mapped, shared by all that read from it
+
+At most a few segments are mapped at a time, so that any number of them needs few descriptors. RocketMQ: ``CommitLog``.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from .errors import CorruptRecordError, DataLossError
+from .files.fs import FileSystem
+from .files.segments import SegmentFile, find, list_segments
+from .format.message import Bytes, Ints, Mask, Problem, Records, walk
+
+_MAPS_MAX = 16
+
+
+class FoundRecords(NamedTuple):
+    """Whole records found by walking the log.
+
+    Attributes
+    ----------
+    segment
+        Which segment they lie in.
+    records
+        Their headers and parts, positions within the segment.
+    """
+
+    segment: SegmentFile
+    records: Records
+
+
+class CommitLog:
+    """Read access to the segments of one CommitLog, which may be spread over several directories.
+
+    Segments that appear later are found by `refresh`; a segment that is unlinked stays readable while it is mapped.
+    Not thread-safe.
+
+    Parameters
+    ----------
+    fs
+        Where the bytes come from.
+    directories
+        All directories that hold segments; RocketMQ's ``storePathCommitLog`` and ``readOnlyCommitLogStorePaths``.
+    """
+
+    def __init__(self, fs: FileSystem, directories: Sequence[str]) -> None:
+        self._fs = fs
+        self.directories = tuple(directories)
+        self._maps: OrderedDict[str, Bytes] = OrderedDict()
+        self.segments: list[SegmentFile] = []
+        self.refresh()
+
+    def refresh(self) -> None:
+        """List the directories again."""
+        self.segments = list_segments(self._fs, self.directories)
+        self._bases = np.array([s.base for s in self.segments], np.int64)
+        self._stops = np.array([s.stop for s in self.segments], np.int64)
+
+    @property
+    def min_offset(self) -> int:
+        """The first physical offset that is there; 0 in an empty log."""
+        return self.segments[0].base if self.segments else 0
+
+    @property
+    def stop(self) -> int:
+        """One past the last byte of the last segment: no record can lie beyond, most logs end before."""
+        return self.segments[-1].stop if self.segments else 0
+
+    def view(self, segment: SegmentFile) -> Bytes:
+        """Map a segment.
+
+        Returns
+        -------
+        (size,) uint8
+            Read-only; keeps the map alive, also after the file was unlinked.
+
+        Raises
+        ------
+        DataLossError
+            If the file is gone.
+        """
+        mapped = self._maps.get(segment.path)
+        if mapped is None:
+            try:
+                mapped = self._fs.map(segment.path)
+            except FileNotFoundError:
+                raise DataLossError(
+                    "this CommitLog segment was deleted while it was wanted",
+                    path=segment.path,
+                    offset=segment.base,
+                    fix="Retention removed it: start at a later offset, or allow the loss with failOnDataLoss=false",
+                ) from None
+            self._maps[segment.path] = mapped
+            if len(self._maps) > _MAPS_MAX:
+                self._maps.popitem(last=False)
+        else:
+            self._maps.move_to_end(segment.path)
+        return mapped
+
+    def locate(self, offsets: Ints) -> Ints:
+        """Which segment holds each physical offset.
+
+        Returns
+        -------
+        (n,) int64, indices into `segments`, -1 where none does
+        """
+        if not self.segments:
+            return np.full(offsets.size, -1, np.int64)
+        index = np.searchsorted(self._bases, offsets, side="right") - 1
+        index[(index >= 0) & (offsets >= self._stops[index])] = -1
+        return index
+
+    def find(self, offset: int) -> SegmentFile | None:
+        """The segment that holds a physical offset, or None."""
+        return find(self.segments, offset)
+
+    def sound(self, offsets: Ints, sizes: Ints) -> Mask:
+        """Whether a whole record of the given size begins at each physical offset.
+
+        Returns
+        -------
+        (n,) bool
+        """
+        good = np.zeros(offsets.size, np.bool_)
+        holder = self.locate(offsets)
+        for index in np.unique(holder[holder >= 0]):
+            segment = self.segments[index]
+            rows = np.flatnonzero(holder == index)
+            records = Records(self.view(segment), offsets[rows] - segment.base)
+            good[rows] = (
+                (records.problem == Problem.OK)
+                & (records.field("physical_offset") == offsets[rows])
+                & (records.field("total_size") == sizes[rows])
+            )
+        return good
+
+    def record_at(self, offset: int) -> FoundRecords | None:
+        """The one record that begins at a physical offset, or None if none that is whole does."""
+        segment = self.find(offset)
+        if segment is None:
+            return None
+        records = Records(self.view(segment), np.array([offset - segment.base], np.int64))
+        if records.problem[0] != Problem.OK or int(records.field("physical_offset")[0]) != offset:
+            return None
+        return FoundRecords(segment, records)
+
+    def store_time_at(self, offset: int) -> int | None:
+        """Store timestamp in ms of the record at a physical offset, or None if there is none."""
+        found = self.record_at(offset)
+        return None if found is None else int(found.records.field("store_timestamp")[0])
+
+    def walk(self, start: int, stop: int) -> Iterator[FoundRecords]:
+        """Whole records that begin in ``[start, stop)``, one segment at a time, damaged ones left out.
+
+        ``start`` should be where a record begins, or the base of a segment.
+        """
+        for segment in self.segments:
+            if segment.stop <= start or segment.base >= stop:
+                continue
+            try:
+                view = self.view(segment)
+            except DataLossError:
+                continue  # retention was faster; its records are gone, and whoever was promised them will miss them
+            lo = max(start - segment.base, 0)
+            hi = min(stop - segment.base, view.size)
+            if lo >= hi:
+                continue
+            walked = walk(view, segment.base, lo, hi)
+            inside = walked.positions < hi
+            yield FoundRecords(segment, Records(view, walked.positions[inside]))
+
+    def corrupt(self, problem: Problem, offset: int, place: str) -> CorruptRecordError:
+        """The error for a damaged record at a physical offset, which is at ``place`` in its queue."""
+        segment = self.find(offset)
+        return CorruptRecordError(
+            f"{place}: {problem.text}",
+            path=segment.path if segment else self.directories[0] if self.directories else None,
+            offset=offset,
+            fix="Read on without it with corruptRecord=skip, or keep its place with corruptRecord=null",
+        )

@@ -1,0 +1,116 @@
+"""One ConsumeQueue, read: which physical offset message q of a queue has.
+
+::
+
+    consumequeue/TOPIC/QUEUE/  00000000000000000000   00000000000006000000
+                               [e0 e1 … e299999    ]  [e300000 … eN 000000]
+                                ^ first                          ^ end: behind the last entry that is not zero
+
+Entries are read, never mapped: 20 bytes a message are cheap to copy, and ten thousand queues need no open files.
+RocketMQ: ``ConsumeQueue``.
+"""
+
+import os
+
+import numpy as np
+
+from .commit_log import CommitLog
+from .files.fs import FileSystem
+from .files.segments import SegmentFile, find, list_segments
+from .format.consume_queue import ENTRY_BYTES, NATIVE, Entries, decode, is_pad, is_plausible
+from .types import QueueKey
+
+_TAIL_ENTRIES = 4096
+
+
+class ConsumeQueue:
+    """Read access to the entries of one queue. Not thread-safe.
+
+    Parameters
+    ----------
+    fs
+        Where the bytes come from.
+    directory
+        ``consumequeue/TOPIC/QUEUE``.
+    key
+        Which queue this is.
+    """
+
+    def __init__(self, fs: FileSystem, directory: str, key: QueueKey) -> None:
+        self._fs = fs
+        self.directory = directory
+        self.key = key
+        self.segments: list[SegmentFile] = list_segments(fs, [directory])
+
+    @property
+    def first(self) -> int:
+        """Queue offset of the first entry of the first file, be it a message, a pad or deleted."""
+        return self.segments[0].base // ENTRY_BYTES if self.segments else 0
+
+    def data_end(self) -> int:
+        """One past the last entry that is not all zero, be it sound or not."""
+        for segment in reversed(self.segments):
+            end = self._fs.data_end(segment.path)
+            if end or segment is self.segments[0]:
+                return (segment.base + end + ENTRY_BYTES - 1) // ENTRY_BYTES
+        return 0
+
+    def entries(self, start: int, stop: int) -> Entries:
+        """Entries ``[start, stop)``; zeros where no file holds any.
+
+        Returns
+        -------
+        (stop - start,) array of ``format.consume_queue.NATIVE``
+        """
+        found = np.zeros(max(stop - start, 0), NATIVE)
+        for segment in self.segments:
+            first = max(start, segment.base // ENTRY_BYTES)
+            last = min(stop, segment.stop // ENTRY_BYTES)
+            if first >= last:
+                continue
+            try:
+                data = self._fs.read(segment.path, first * ENTRY_BYTES - segment.base, (last - first) * ENTRY_BYTES)
+            except FileNotFoundError:
+                continue  # retention; the reader finds the entries missing and says so
+            whole = len(data) // ENTRY_BYTES
+            found[first - start : first - start + whole] = decode(data[: whole * ENTRY_BYTES])
+        return found
+
+    def first_alive(self, log_min: int, end: int) -> int:
+        """The first queue offset below ``end`` whose record can still be in a log that begins at ``log_min``.
+
+        Records that retention deleted and pads are at the front. A damaged entry counts as alive: what it stood for
+        may be found in the log.
+
+        Notes
+        -----
+        ``ConsumeQueue.correctMinOffset``; 4.x counts pads, which stand for nothing, as messages.
+        """
+        low, high = self.first, end
+        while low < high:
+            middle = (low + high) // 2
+            entry = self.entries(middle, middle + 1)
+            deleted = is_pad(entry) | (is_plausible(entry) & (entry["physical_offset"] < log_min))
+            if deleted[0]:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def last_sound(self, log: CommitLog, end: int) -> int:
+        """One past the last entry below ``end`` that names a whole record of its size; ``first`` if there is none."""
+        stop = end
+        while stop > self.first:
+            start = max(self.first, stop - _TAIL_ENTRIES)
+            entries = self.entries(start, stop)
+            rows = np.flatnonzero(is_plausible(entries))
+            good = rows[log.sound(entries["physical_offset"][rows], entries["size"][rows])]
+            if good.size:
+                return start + int(good[-1]) + 1
+            stop = start
+        return self.first
+
+    def path_of(self, queue_offset: int) -> str:
+        """The file that holds an entry, or the directory where there is none."""
+        segment = find(self.segments, queue_offset * ENTRY_BYTES)
+        return segment.path if segment else os.path.join(self.directory, "")

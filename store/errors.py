@@ -1,0 +1,129 @@
+"""Every error of the project says what was asked, what was found, where, and what to do.
+
+::
+
+    SegmentLogError
+    ├── FormatError                 bytes that are not of the layout they are read as
+    ├── NotAStoreError              a path that holds no store            (also FileNotFoundError)
+    ├── UnsupportedStoreError       a store of a kind that we do not read (RocksDB, DLedger, …)
+    ├── UnsafeFileError             a symbolic link, FIFO or device where a plain file belongs
+    ├── UnknownQueueError           a topic or queue that the store does not hold (also KeyError)
+    ├── OffsetOutOfRangeError       an offset the queue does not hold (also IndexError)
+    ├── DataLossError               messages that were there are gone
+    ├── CorruptError                bytes that are not what was written
+    │   ├── CorruptRecordError      … in the CommitLog
+    │   └── CorruptQueueError       … in a ConsumeQueue
+    └── ConfigError                 an option or argument that makes no sense
+"""
+
+from typing import ClassVar
+
+
+class SegmentLogError(Exception):
+    """Base of all errors raised on purpose.
+
+    Parameters
+    ----------
+    problem
+        What was asked and what was found, one sentence without a full stop.
+    path
+        The file or directory at fault.
+    offset
+        Where in it: a physical offset for CommitLog files, else bytes from the start of the file.
+    fix
+        What the reader of the message can do, one sentence.
+    """
+
+    condition: ClassVar[str] = "SEGMENTLOG_ERROR"
+
+    def __init__(
+        self, problem: str, *, path: str | None = None, offset: int | None = None, fix: str | None = None
+    ) -> None:
+        super().__init__(problem)
+        self.problem, self.path, self.offset, self.fix = problem, path, offset, fix
+
+    def __str__(self) -> str:
+        where = ""
+        if self.path is not None:
+            where = f" (in {self.path}" + (f" at offset {self.offset})" if self.offset is not None else ")")
+        fix = f" {self.fix}" if self.fix else ""
+        return f"[{self.condition}] {self.problem}{where}.{fix}" + ("." if fix and fix[-1] not in ".?!" else "")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross from Spark workers to the driver; Exception would only carry the positional arguments.
+        state = {"problem": self.problem, "path": self.path, "offset": self.offset, "fix": self.fix}
+        return _revive, (type(self), self.problem), state
+
+
+def _revive(kind: type[SegmentLogError], problem: str) -> SegmentLogError:
+    return kind(problem)
+
+
+class FormatError(SegmentLogError):
+    """Bytes that are not of the layout they are read as."""
+
+    condition = "SEGMENTLOG_BAD_FORMAT"
+
+
+class NotAStoreError(SegmentLogError, FileNotFoundError):
+    """A path that holds no RocketMQ store."""
+
+    condition = "SEGMENTLOG_NOT_A_STORE"
+
+    __str__ = SegmentLogError.__str__  # FileNotFoundError has its own idea
+
+
+class UnsupportedStoreError(SegmentLogError):
+    """A store of a kind that we do not read."""
+
+    condition = "SEGMENTLOG_UNSUPPORTED_STORE"
+
+
+class UnsafeFileError(SegmentLogError):
+    """A symbolic link, FIFO or device where a plain file or directory belongs."""
+
+    condition = "SEGMENTLOG_UNSAFE_FILE"
+
+
+class UnknownQueueError(SegmentLogError, KeyError):
+    """A topic or queue that the store does not hold."""
+
+    condition = "SEGMENTLOG_UNKNOWN_QUEUE"
+
+    __str__ = SegmentLogError.__str__  # KeyError would show its argument's repr
+
+
+class OffsetOutOfRangeError(SegmentLogError, IndexError):
+    """An offset or time that the queue does not hold."""
+
+    condition = "SEGMENTLOG_OFFSET_OUT_OF_RANGE"
+
+
+class DataLossError(SegmentLogError):
+    """Messages that a reader was promised are gone."""
+
+    condition = "SEGMENTLOG_DATA_LOSS"
+
+
+class CorruptError(SegmentLogError):
+    """Bytes that are not what was written."""
+
+    condition = "SEGMENTLOG_CORRUPT"
+
+
+class CorruptRecordError(CorruptError):
+    """A CommitLog record that is damaged, or is not the one its ConsumeQueue entry names."""
+
+    condition = "SEGMENTLOG_CORRUPT_RECORD"
+
+
+class CorruptQueueError(CorruptError):
+    """A ConsumeQueue entry that cannot be one."""
+
+    condition = "SEGMENTLOG_CORRUPT_QUEUE"
+
+
+class ConfigError(SegmentLogError, ValueError):
+    """An option or argument that makes no sense, alone or beside another."""
+
+    condition = "SEGMENTLOG_BAD_OPTION"

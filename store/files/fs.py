@@ -1,0 +1,172 @@
+"""What the store asks of the operating system, and nothing else does.
+
+::
+
+    commit_log, consume_queue, index, …  ──►  FileSystem  ──►  open, stat, pread, mmap, lseek
+                                                  ▲
+                                   tests replace this one thing to inject faults
+
+Readers use this side of it: they never lock, never write and never create. Every file is opened with ``O_NOFOLLOW`` and must
+be a plain file, so that a link, FIFO or device planted in a store directory is an error and neither a way out of the store nor a
+read that blocks for ever.
+"""
+
+import errno
+import mmap
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from ..errors import UnsafeFileError
+from ..format.message import Bytes
+
+_OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_LINK_FIX = "Replace it by a plain file or directory, or name the real place in an option (commitLogPaths)"
+
+
+class Listed(NamedTuple):
+    """One name in a directory."""
+
+    name: str
+    is_dir: bool
+    is_link: bool
+
+
+class FileSystem(Protocol):
+    """The calls behind which faults can be planted."""
+
+    def list_dir(self, path: str) -> list[Listed]:
+        """Names in a directory, sorted; empty if there is no such directory."""
+
+    def size(self, path: str) -> int | None:
+        """Bytes in a plain file; None if there is no such file."""
+
+    def read(self, path: str, offset: int, count: int) -> bytes:
+        """At most ``count`` bytes from ``offset``, fewer only at the end of the file."""
+
+    def map(self, path: str) -> Bytes:
+        """All bytes of a file, mapped read-only; the array owns the map, dropping it unmaps."""
+
+    def data_end(self, path: str) -> int:
+        """Where the last non-zero byte of a file ends; 0 if there is none."""
+
+    def lock_owner(self, path: str) -> int | None:
+        """Process that holds a record lock on a file; None if none does or none can be seen."""
+
+
+class LocalFileSystem:
+    """The real one."""
+
+    def list_dir(self, path: str) -> list[Listed]:
+        """Names in a directory, sorted; empty if there is no such directory."""
+        try:
+            with os.scandir(path) as found:
+                return sorted(Listed(e.name, e.is_dir(follow_symlinks=False), e.is_symlink()) for e in found)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def size(self, path: str) -> int | None:
+        """Bytes in a plain file; None if there is no such file."""
+        try:
+            with _opened(path) as fd:
+                return os.fstat(fd).st_size
+        except FileNotFoundError:
+            return None
+
+    def read(self, path: str, offset: int, count: int) -> bytes:
+        """At most ``count`` bytes from ``offset``, fewer only at the end of the file."""
+        with _opened(path) as fd:
+            return _pread(fd, offset, count)
+
+    def map(self, path: str) -> Bytes:
+        """All bytes of a file, mapped read-only; the array owns the map, dropping it unmaps."""
+        with _opened(path) as fd:
+            size = os.fstat(fd).st_size
+            if size == 0:
+                return np.empty(0, np.uint8)
+            # The map outlives the descriptor, and the file's name: a segment that retention unlinks stays readable.
+            return np.frombuffer(mmap.mmap(fd, size, prot=mmap.PROT_READ), np.uint8)
+
+    def data_end(self, path: str) -> int:
+        """Where the last non-zero byte of a file ends; 0 if there is none.
+
+        Files of a queue are created at full size, sparse: holes are skipped without reading them.
+        """
+        with _opened(path) as fd:
+            size = os.fstat(fd).st_size
+            for start, stop in reversed(_extents(fd, size)):
+                for block in range(stop, start, -_BLOCK):
+                    first = max(start, block - _BLOCK)
+                    piece = _pread(fd, first, block - first).rstrip(b"\0")
+                    if piece:
+                        return first + len(piece)
+        return 0
+
+    def lock_owner(self, path: str) -> int | None:
+        """Process that holds a record lock on a file; None if none does or none can be seen.
+
+        Asked of the kernel's table and not of the file: opening and closing ``lock`` in the process that owns the
+        store would drop its lock, as POSIX has it. Owners in other containers or on other hosts cannot be seen.
+        """
+        try:
+            status = os.stat(path, follow_symlinks=False)
+            with open("/proc/locks", encoding="ascii") as table:
+                lines = table.read().splitlines()
+        except OSError:
+            return None
+        inode = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+        for line in lines:
+            fields = line.split()
+            # 1: POSIX  ADVISORY  WRITE 4321 08:01:131073 0 0     (a waiting one has -> behind its number)
+            if len(fields) >= 8 and fields[1] == "POSIX" and fields[5] == inode:
+                return int(fields[4])
+        return None
+
+
+_BLOCK = 1 << 16
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[int]:
+    try:
+        fd = os.open(path, _OPEN_FLAGS)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise UnsafeFileError("this is a symbolic link, the store wants a plain file", path=path, fix=_LINK_FIX) from None
+        if error.errno == errno.ENXIO:
+            raise UnsafeFileError("this is a socket or device, the store wants a plain file", path=path, fix=_LINK_FIX) from None
+        raise
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise UnsafeFileError("this is not a plain file", path=path, fix=_LINK_FIX)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _pread(fd: int, offset: int, count: int) -> bytes:
+    pieces: list[bytes] = []
+    while count > 0 and (piece := os.pread(fd, count, offset)):
+        pieces.append(piece)
+        offset += len(piece)
+        count -= len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _extents(fd: int, size: int) -> list[tuple[int, int]]:
+    """Parts of a file that hold data; all of it where the file system cannot tell."""
+    found: list[tuple[int, int]] = []
+    at = 0
+    try:
+        while at < size:
+            start = os.lseek(fd, at, os.SEEK_DATA)
+            at = os.lseek(fd, start, os.SEEK_HOLE)
+            found.append((start, min(at, size)))
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # ENXIO: no data behind this
+            return [(0, size)]
+    return found

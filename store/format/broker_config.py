@@ -1,0 +1,226 @@
+"""What RocketMQ's configuration documents say: topics, groups, and how far each group has read.
+
+::
+
+    config/topics.json             topicConfigTable         {topic: {readQueueNums, perm, …}}
+    config/consumerOffset.json     offsetTable              {"topic@group": {queue id: next queue offset}}
+    config/delayOffset.json        offsetTable              {delay level: next queue offset}
+    config/subscriptionGroup.json  subscriptionGroupTable   {group: {consumeEnable, …}}
+    …/offsets.json (of a client)   offsetTable              {{brokerName, queueId, topic}: next queue offset}
+
+Fields that are missing have RocketMQ's defaults, fields that are unknown are left alone; a field of another type than
+RocketMQ writes is an error. An empty document is a store without that file. RocketMQ: ``ConfigManager``.
+"""
+
+from dataclasses import dataclass
+from enum import IntFlag
+from typing import Final, NamedTuple
+
+from ..errors import FormatError
+from .documents import Document, Json, Key
+
+_FIX: Final = "Was the document edited by hand? Its former state may be in the file with the suffix .bak"
+
+
+class Permission(IntFlag):
+    """What may be done with a topic (``PermName``)."""
+
+    INHERIT = 1
+    WRITE = 2
+    READ = 4
+    PRIORITY = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TopicConfig:
+    """One topic of ``topics.json``."""
+
+    topic: str
+    read_queues: int = 16
+    write_queues: int = 16
+    permission: Permission = Permission.READ | Permission.WRITE
+    is_ordered: bool = False
+    filter_type: str = "SINGLE_TAG"
+    sys_flag: int = 0
+    attributes: tuple[tuple[str, str], ...] = ()
+    """RocketMQ 5: ``queue.type``, ``cleanup.policy``, ``message.type``, …, by name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupConfig:
+    """One consumer group of ``subscriptionGroup.json``."""
+
+    group: str
+    can_consume: bool = True
+    can_broadcast: bool = True
+    is_ordered: bool = False
+    retry_queues: int = 1
+    retry_max: int = 16
+
+
+class GroupTopic(NamedTuple):
+    """Whose offsets: the key ``topic@group``."""
+
+    topic: str
+    group: str
+
+
+class ClientQueue(NamedTuple):
+    """A queue as clients know it."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+
+def topic_configs(document: Document) -> dict[str, TopicConfig]:
+    """Read ``topics.json``.
+
+    Raises
+    ------
+    FormatError
+        If a field is of another type than RocketMQ writes.
+    """
+    configs: dict[str, TopicConfig] = {}
+    for topic, fields in _table(document, "topicConfigTable").items():
+        read = _Fields(topic, fields)
+        attributes = ((str(name), str(value)) for name, value in read.table("attributes").items())
+        configs[str(topic)] = TopicConfig(
+            topic=str(topic),
+            read_queues=read.integer("readQueueNums", 16),
+            write_queues=read.integer("writeQueueNums", 16),
+            permission=Permission(read.integer("perm", 6) & 0xF),
+            is_ordered=read.flag("order", otherwise=False),
+            filter_type=read.text("topicFilterType", "SINGLE_TAG"),
+            sys_flag=read.integer("topicSysFlag", 0),
+            attributes=tuple(sorted(attributes)),
+        )
+    return configs
+
+
+def subscription_groups(document: Document) -> dict[str, GroupConfig]:
+    """Read ``subscriptionGroup.json``.
+
+    Raises
+    ------
+    FormatError
+        If a field is of another type than RocketMQ writes.
+    """
+    groups: dict[str, GroupConfig] = {}
+    for group, fields in _table(document, "subscriptionGroupTable").items():
+        read = _Fields(group, fields)
+        groups[str(group)] = GroupConfig(
+            group=str(group),
+            can_consume=read.flag("consumeEnable", otherwise=True),
+            can_broadcast=read.flag("consumeBroadcastEnable", otherwise=True),
+            is_ordered=read.flag("consumeMessageOrderly", otherwise=False),
+            retry_queues=read.integer("retryQueueNums", 1),
+            retry_max=read.integer("retryMaxTimes", 16),
+        )
+    return groups
+
+
+def consumer_offsets(document: Document) -> dict[GroupTopic, dict[int, int]]:
+    """Read ``consumerOffset.json``: the next queue offset each group consumes.
+
+    Returns
+    -------
+    dict
+        By topic and group, then by queue id. A key without ``@`` belongs to no group, and is left out, as brokers do.
+
+    Raises
+    ------
+    FormatError
+        If a queue id or an offset is no integer.
+    """
+    return {
+        GroupTopic(*key.split("@", 1)): _offsets(key, offsets)
+        for key, offsets in _table(document, "offsetTable").items()
+        if isinstance(key, str) and "@" in key
+    }
+
+
+def delay_offsets(document: Document) -> dict[int, int]:
+    """Read ``delayOffset.json``: by delay level, the next queue offset of ``SCHEDULE_TOPIC_XXXX`` to deliver.
+
+    Raises
+    ------
+    FormatError
+        If a level or an offset is no integer.
+    """
+    return _offsets("offsetTable", _table(document, "offsetTable"))
+
+
+def client_offsets(document: Document) -> dict[ClientQueue, int]:
+    """Read a broadcasting client's ``offsets.json``.
+
+    Raises
+    ------
+    FormatError
+        If a key is not a queue, or an offset no integer.
+    """
+    found: dict[ClientQueue, int] = {}
+    for key, offset in _table(document, "offsetTable").items():
+        if not isinstance(key, tuple):
+            raise FormatError(f"offsetTable has the key {key!r} where a queue was expected", fix=_FIX)
+        read = _Fields("offsetTable", dict(key))
+        queue = ClientQueue(read.text("topic", ""), read.text("brokerName", ""), read.integer("queueId", 0))
+        found[queue] = _integer(offset, "offsetTable", queue)
+    return found
+
+
+class _Fields:
+    """The fields of one entry, with RocketMQ's defaults for what is missing or null."""
+
+    def __init__(self, owner: Key, fields: Json) -> None:
+        if not isinstance(fields, dict):
+            raise FormatError(f"{owner!r} holds {fields!r} where an object was expected", fix=_FIX)
+        self._owner = owner
+        self._fields = fields
+
+    def integer(self, name: str, otherwise: int) -> int:
+        value = self._fields.get(name)
+        return otherwise if value is None else _integer(value, self._owner, name)
+
+    def flag(self, name: str, *, otherwise: bool) -> bool:
+        value = self._fields.get(name)
+        if value is None:
+            return otherwise
+        if not isinstance(value, bool):
+            raise FormatError(f"{name} of {self._owner!r} is {value!r}, it can be true or false", fix=_FIX)
+        return value
+
+    def text(self, name: str, otherwise: str) -> str:
+        value = self._fields.get(name)
+        if value is None:
+            return otherwise
+        if not isinstance(value, str):
+            raise FormatError(f"{name} of {self._owner!r} is {value!r} where text was expected", fix=_FIX)
+        return value
+
+    def table(self, name: str) -> Document:
+        return _table(self._fields, name)
+
+
+def _table(document: Document, name: str) -> Document:
+    table = document.get(name)
+    if table is None:
+        return {}
+    if not isinstance(table, dict):
+        raise FormatError(f"{name} is {table!r} where an object was expected", fix=_FIX)
+    return table
+
+
+def _offsets(owner: str, table: Json) -> dict[int, int]:
+    if not isinstance(table, dict):
+        raise FormatError(f"{owner!r} holds {table!r} where queues and their offsets were expected", fix=_FIX)
+    return {_integer(key, owner, "a key"): _integer(value, owner, key) for key, value in table.items()}
+
+
+def _integer(value: "Json | Key", owner: object, name: object) -> int:
+    """Give an integer that is written bare or, as fastjson also takes it, in quotes."""
+    if isinstance(value, str) and len(value) <= 20 and value.isascii() and value.removeprefix("-").isdecimal():
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise FormatError(f"{name} of {owner!r} is {value!r} where an integer was expected", fix=_FIX)
+    return value

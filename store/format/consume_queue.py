@@ -1,0 +1,82 @@
+"""ConsumeQueue entries: bytes to arrays and back.
+
+A segment is a run of 20-byte entries, big-endian, with no header and no padding; entry q of the queue is message q::
+
+     0                  8           12              20
+    +------------------+-----------+---------------+
+    | physical_offset  |   size    |   tags_code   |
+    |      int64       |   int32   |     int64     |
+    +------------------+-----------+---------------+
+
+The tags code is Java's hash of the TAGS text, sign-extended; for SCHEDULE_TOPIC_XXXX the time of delivery; far below zero an
+address in the ConsumeQueue extension. An entry of zeros was never written. A *pad* entry (offset 0, size 2³¹ - 1) fills up the
+front of a queue that began in its middle. RocketMQ: ``ConsumeQueue``, ``ConsumeQueueExt``.
+"""
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import FormatError
+from .message import MIN_RECORD_BYTES, Mask
+
+ENTRY: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+ENTRY_BYTES: Final = 20
+assert ENTRY.itemsize == ENTRY_BYTES  # numpy pads nothing unless asked to; the format relies on it
+
+NATIVE: Final = np.dtype([("physical_offset", "i8"), ("size", "i8"), ("tags_code", "i8")])
+"""The same columns as the machine likes them; sizes in int64, so that sums of them are."""
+
+PAD_SIZE: Final = (1 << 31) - 1
+EXTENSION_ADDRESS_MAX: Final = -(1 << 31) - 1  # tags codes at or below are addresses in consumequeue_ext/
+
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+"""Holds delayed messages; its tags codes are times of delivery."""
+LMQ_PREFIX: Final = "%LMQ%"
+"""Begins the name of a light queue: a further ConsumeQueue for records of another topic."""
+
+Entries = npt.NDArray[np.void]
+
+
+def decode(buffer: bytes | memoryview) -> Entries:
+    """Turn a run of entries into native columns.
+
+    Parameters
+    ----------
+    buffer
+        Whole entries: its length is a multiple of 20.
+
+    Returns
+    -------
+    (n,) array of `NATIVE`, a copy
+
+    Raises
+    ------
+    FormatError
+        If ``buffer`` ends inside an entry.
+    """
+    if len(buffer) % ENTRY_BYTES:
+        raise FormatError(f"{len(buffer)} bytes are no whole number of 20-byte ConsumeQueue entries")
+    return np.frombuffer(buffer, ENTRY).astype(NATIVE)
+
+
+def encode(entries: Entries) -> bytes:
+    """Turn columns named as `ENTRY`'s into the bytes of a ConsumeQueue."""
+    return entries.astype(ENTRY).tobytes()
+
+
+def is_pad(entries: Entries) -> Mask:
+    """Entries that fill up the front of a queue and stand for no message.
+
+    Notes
+    -----
+    ``ConsumeQueue.recover`` counts them as written, since their size is over 0 (``fillPreBlank``).
+    """
+    return (entries["physical_offset"] == 0) & (entries["size"] == PAD_SIZE)
+
+
+def is_plausible(entries: Entries) -> Mask:
+    """Entries that can stand for a record: neither never written, nor a pad, nor damaged beyond sense."""
+    size = entries["size"]
+    return (entries["physical_offset"] >= 0) & (size >= MIN_RECORD_BYTES) & (size < PAD_SIZE)

@@ -1,0 +1,158 @@
+"""Java's ``String.hashCode``, which RocketMQ stores: tags codes in ConsumeQueues, key hashes in index files.
+
+::
+
+    text     T      a      g      A          UTF-16 code units; a character beyond U+FFFF counts as two
+             u0     u1     u2     u3
+    hash  =  u0·31³ + u1·31² + u2·31 + u3    mod 2³², read as a signed int32
+
+For a column of strings the hash of a row is cut out of one running sum over all rows. 31 is odd, so it has an inverse
+modulo 2³², and with ``P[i] = Σ u[j]·31⁻ʲ, j < i`` a row of units ``[start, stop)`` has the hash
+``(P[stop] - P[start])·31^(stop-1)``: three passes over the units, no loop over rows and no padding.
+"""
+
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..errors import FormatError
+from .message import Bytes, Ints
+
+Units: TypeAlias = npt.NDArray[np.uint32]
+
+_BITS: Final = 0xFFFFFFFF
+_MIN: Final = -(1 << 31)
+_INVERSE_OF_31: Final = pow(31, -1, 1 << 32)
+_UNITS_AT_ONCE: Final = 1 << 20  # bounds what a column of any size costs beside itself
+
+
+def java_hash(text: str) -> int:
+    """Hash one string as ``String.hashCode`` does.
+
+    Returns
+    -------
+    int
+        In ``[-2**31, 2**31)``; 0 for the empty string. A tags code is this number, sign-extended to 64 bits.
+    """
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (31 * value + (high << 8) + low) & _BITS
+    return value - (1 << 32) if value >> 31 else value
+
+
+def java_hash_array(texts: pa.StringArray) -> Ints:
+    """Hash every string of a column as ``String.hashCode`` does.
+
+    Parameters
+    ----------
+    texts
+        (n,) Arrow ``string`` or ``large_string``. Null counts as empty.
+
+    Returns
+    -------
+    (n,) int64
+        In ``[-2**31, 2**31)``; 0 for null and for the empty string.
+
+    Raises
+    ------
+    FormatError
+        If the column holds bytes that are not UTF-8.
+    """
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise FormatError(
+            f"a column of text cannot be hashed: {error}", fix="Decode the bytes as UTF-8 first"
+        ) from None
+    if texts.null_count:
+        texts = texts.fill_null("")  # beneath a null there may lie bytes that nobody validated
+    wide = pa.types.is_large_string(texts.type)
+    _, offset_bytes, data_bytes = texts.buffers()
+    if len(texts) == 0 or data_bytes is None:
+        return np.zeros(len(texts), np.int64)
+    offsets = np.frombuffer(offset_bytes, np.int64 if wide else np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    data = np.frombuffer(data_bytes, np.uint8)
+    hashes = np.empty(len(texts), np.int64)
+    first = 0
+    while first < len(texts):
+        # At least one row: a single row of any length is hashed whole.
+        stop = int(np.searchsorted(offsets, int(offsets[first]) + _UNITS_AT_ONCE, side="right")) - 1
+        stop = min(max(stop, first + 1), len(texts))
+        part = offsets[first : stop + 1].astype(np.int64)
+        units, bounds = _utf16(data[part[0] : part[-1]], part - part[0])
+        hashes[first:stop] = _cut(units, bounds)
+        first = stop
+    return hashes
+
+
+def _utf16(
+    data: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+    """Turn UTF-8 bytes, cut into rows at ``bounds``, into UTF-16 units and the rows' bounds among them."""
+    if data.size == 0 or int(data.max()) < 0x80:
+        return data.astype(np.uint32), bounds
+    starts = np.flatnonzero((data & 0xC0) != 0x80)  # of characters; the others continue one
+    lead = data[starts].astype(np.uint32)
+    extra = (lead >= 0xC0).astype(np.int64) + (lead >= 0xE0) + (lead >= 0xF0)
+    points = np.where(extra == 0, lead, lead & (0x3F >> extra))
+    for more in (1, 2, 3):
+        longer = np.flatnonzero(extra >= more)
+        points[longer] = points[longer] << 6 | data[starts[longer] + more] & 0x3F
+    # Where each character's units go: two for those beyond U+FFFF, one for all others.
+    pairs = extra == 3
+    ends = np.cumsum(1 + pairs)
+    units = np.empty(int(ends[-1]), np.uint32)
+    above = points[pairs] - 0x10000
+    units[ends - 1] = points
+    units[ends[pairs] - 2] = 0xD800 | above >> 10
+    units[ends[pairs] - 1] = 0xDC00 | above & 0x3FF
+    unit_bounds = np.concatenate(([0], ends))[np.searchsorted(starts, bounds)]
+    return units, unit_bounds
+
+
+def _cut(units: Units, bounds: Ints) -> Ints:
+    """Hash the units between each two bounds; all arithmetic wraps at 32 bits, as in Java."""
+    sums = np.zeros(units.size + 1, np.uint32)
+    np.cumsum(units * _powers(_INVERSE_OF_31, units.size), dtype=np.uint32, out=sums[1:])
+    starts, stops = bounds[:-1], bounds[1:]
+    # 31^(stop-1) of an empty row at the very start would be 31^-1: its sum is zero, so any factor will do.
+    factors = _powers(31, units.size + 1)[np.maximum(stops - 1, 0)]
+    return ((sums[stops] - sums[starts]) * factors).view(np.int32).astype(np.int64)
+
+
+def _powers(base: int, count: int) -> Units:
+    """Give ``base**0 … base**(count-1)`` modulo 2**32."""
+    powers = np.full(count, base, np.uint32)
+    powers[:1] = 1
+    return np.multiply.accumulate(powers, dtype=np.uint32)
+
+
+def index_hashes(hashes: Ints) -> Ints:
+    """Make Java hashes what index entries hold: their absolute values, and 0 for -2**31, which has none in 32 bits.
+
+    Parameters
+    ----------
+    hashes
+        (n,) int64, of `java_hash_array`.
+
+    Returns
+    -------
+    (n,) int64
+        In ``[0, 2**31)``.
+    """
+    return np.where(hashes == _MIN, 0, np.abs(hashes))
+
+
+def index_key_hash(topic: str, key: str) -> int:
+    """Hash under which an index file knows a key of a topic (RocketMQ: ``IndexFile.indexKeyHashMethod``).
+
+    Returns
+    -------
+    int
+        In ``[0, 2**31)``.
+    """
+    value = java_hash(f"{topic}#{key}")
+    return 0 if value == _MIN else abs(value)

@@ -1,0 +1,327 @@
+"""IndexFile: a hash table on disk, from message keys to physical offsets.
+
+::
+
+     0            8            16             24             32       36       40          40 + 4·S              40 + 4·S + 20·N
+    +------------+------------+--------------+--------------+--------+--------+-----------+---------------------+
+    | begin      | end        | begin        | end          | used   | count  | S slots,  | N entries,          |
+    | timestamp  | timestamp  | physical     | physical     | slots  | (from  | int32     | 20 bytes each       |
+    | int64, ms  | int64, ms  | offset int64 | offset int64 | int32  | 1)     | each      |                     |
+    +------------+------------+--------------+--------------+--------+--------+-----------+---------------------+
+
+    slot  hash mod S ──► number of the newest entry ──► previous ──► … ──► 0
+
+    entry +----------+-----------------+----------------+----------+
+          | key hash | physical offset | s after begin  | previous |     numbers begin at 1, entry 0 is never used
+          |  int32   |      int64      | timestamp int32|  int32   |
+          +----------+-----------------+----------------+----------+
+
+S and N are the broker's ``maxHashSlotNum`` and ``maxIndexNum``: they are **not** in the file, only ``40 + 4·S + 20·N`` is, as its
+size. `infer_geometry` finds them. The hash of a key is all that an entry keeps, so what is found are candidates: whoever wants
+the messages of a key reads the records and compares. RocketMQ: ``IndexFile``, ``IndexHeader``.
+"""
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import FormatError
+
+HEADER: Final = np.dtype(
+    [
+        ("begin_timestamp", ">i8"),
+        ("end_timestamp", ">i8"),
+        ("begin_physical_offset", ">i8"),
+        ("end_physical_offset", ">i8"),
+        ("used_slots", ">i4"),
+        ("count", ">i4"),
+    ]
+)
+SLOT: Final = np.dtype(">i4")
+ENTRY: Final = np.dtype([("key_hash", ">i4"), ("physical_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
+assert (HEADER.itemsize, SLOT.itemsize, ENTRY.itemsize) == (40, 4, 20)
+
+_HEADER: Final = struct.Struct(">4q2i")
+_SLOT: Final = struct.Struct(">i")
+_ENTRY: Final = struct.Struct(">iqii")
+
+_SAMPLE: Final = 64  # entries that a guessed geometry is checked with
+_LATE: Final = 64  # entries that a broker may add between our reading the header and the end of the data
+
+Read: TypeAlias = Callable[[int, int], bytes]
+"""``read(position, count)``: at most ``count`` bytes of the file, fewer only at its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """How an index file is divided; the defaults are RocketMQ's."""
+
+    slots: int = 5_000_000
+    """S, ``maxHashSlotNum``."""
+    entries: int = 20_000_000
+    """N, ``maxIndexNum``; one less can be used."""
+
+    def __post_init__(self) -> None:
+        if self.slots < 1 or self.entries < 1:
+            raise FormatError(f"an index file cannot have {self.slots} slots and {self.entries} entries")
+
+    @property
+    def file_bytes(self) -> int:
+        """Size of the file."""
+        return self.entry_position(self.entries)
+
+    def slot_position(self, key_hash: int) -> int:
+        """Where the slot of a hash lies in the file."""
+        return HEADER.itemsize + SLOT.itemsize * (key_hash % self.slots)
+
+    def entry_position(self, number: int) -> int:
+        """Where an entry lies in the file."""
+        return HEADER.itemsize + SLOT.itemsize * self.slots + ENTRY.itemsize * number
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Header:
+    """The first 40 bytes."""
+
+    begin_timestamp: int = 0
+    """Store time in ms of the first record indexed."""
+    end_timestamp: int = 0
+    """Store time in ms of the last one."""
+    begin_physical_offset: int = 0
+    end_physical_offset: int = 0
+    used_slots: int = 0
+    count: int = 1
+    """Number that the next entry gets: one more than there are."""
+
+    def overlaps(self, begin_ms: int, end_ms: int) -> bool:
+        """Tell whether RocketMQ would look into this file for records of ``[begin_ms, end_ms]``."""
+        begin, end = self.begin_timestamp, self.end_timestamp
+        return (begin_ms < begin and end_ms > end) or begin <= begin_ms <= end or begin <= end_ms <= end
+
+
+class Table(NamedTuple):
+    """A whole index file as arrays over its bytes.
+
+    Attributes
+    ----------
+    header
+        Its first 40 bytes.
+    slots
+        (S,) of ``SLOT``: numbers of the newest entries, 0 where there is none.
+    entries
+        (header.count,) of ``ENTRY``, by number; the first is never used.
+    """
+
+    header: Header
+    slots: npt.NDArray[np.signedinteger]
+    entries: npt.NDArray[np.void]
+
+
+class Entry(NamedTuple):
+    """One entry."""
+
+    key_hash: int
+    physical_offset: int
+    seconds: int
+    previous: int
+
+
+def decode_header(data: bytes) -> Header:
+    """Read a header.
+
+    Parameters
+    ----------
+    data
+        The first 40 bytes of a file. What is missing counts as zero: RocketMQ extends a short file when it opens it.
+    """
+    begin, end, begin_offset, end_offset, used, count = _HEADER.unpack(data[: _HEADER.size].ljust(_HEADER.size, b"\0"))
+    return Header(
+        begin_timestamp=begin,
+        end_timestamp=end,
+        begin_physical_offset=begin_offset,
+        end_physical_offset=end_offset,
+        used_slots=used,
+        count=max(count, 1),
+    )
+
+
+def encode_header(header: Header) -> bytes:
+    """Write a header.
+
+    Raises
+    ------
+    FormatError
+        If a number does not fit its field.
+    """
+    try:
+        return _HEADER.pack(
+            header.begin_timestamp,
+            header.end_timestamp,
+            header.begin_physical_offset,
+            header.end_physical_offset,
+            header.used_slots,
+            header.count,
+        )
+    except struct.error as error:
+        raise FormatError(f"the header of an index file cannot hold {header}: {error}") from None
+
+
+def decode(buffer: npt.NDArray[np.uint8], geometry: Geometry) -> Table:
+    """View a whole file as arrays, without copying.
+
+    Parameters
+    ----------
+    buffer
+        (size,) uint8, usually a mapped file.
+
+    Raises
+    ------
+    FormatError
+        If the file is of another size than its geometry, or counts more entries than it has room for.
+    """
+    if buffer.size != geometry.file_bytes:
+        raise FormatError(
+            f"an index file of {geometry.slots} slots and {geometry.entries} entries has {geometry.file_bytes} bytes, "
+            f"this one has {buffer.size}",
+            fix="Give the broker's maxHashSlotNum and maxIndexNum",
+        )
+    header = decode_header(bytes(buffer[: HEADER.itemsize]))
+    if header.count > geometry.entries:
+        raise FormatError(
+            f"an index file counts {header.count - 1} entries and has room for {geometry.entries - 1}",
+            offset=HEADER.itemsize - 4,
+            fix="Have the index rebuilt: delete the file",
+        )
+    first, start = HEADER.itemsize, geometry.entry_position(0)
+    return Table(header, buffer[first:start].view(SLOT), buffer[start : geometry.entry_position(header.count)].view(ENTRY))
+
+
+def read_slot(read: Read, geometry: Geometry, key_hash: int) -> int:
+    """Number of the newest entry in the slot of a hash; 0 if there is none, or the file ends before."""
+    data = read(geometry.slot_position(key_hash), _SLOT.size)
+    return int(_SLOT.unpack(data)[0]) if len(data) == _SLOT.size else 0
+
+
+def read_entry(read: Read, geometry: Geometry, number: int) -> Entry | None:
+    """One entry; None if the file ends before."""
+    data = read(geometry.entry_position(number), _ENTRY.size)
+    return Entry(*_ENTRY.unpack(data)) if len(data) == _ENTRY.size else None
+
+
+def chain(read: Read, geometry: Geometry, header: Header, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
+    """Find what one file knows of a hash, as RocketMQ does, newest first.
+
+    Parameters
+    ----------
+    key_hash
+        Of `hashing.index_key_hash`, in ``[0, 2**31)``.
+    begin_ms, end_ms
+        Store times, inclusive. Entries keep whole seconds after the file's begin timestamp, so a record of up to 999 ms after
+        ``begin_ms`` may be missed, and one of up to 999 ms after ``end_ms`` found.
+
+    Yields
+    ------
+    int
+        Physical offsets, as often as the file has them: a record of several equal keys comes up several times.
+
+    Notes
+    -----
+    ``IndexFile.selectPhyOffset``. It ends at the first entry older than ``begin_ms``; in a file that follows a full one the first
+    entry's time is too late, by the gap between the two. RocketMQ follows any number up to the count and can go round in a
+    circle for ever; here each number must be less than the one before, which costs an undamaged file nothing.
+    """
+    number = read_slot(read, geometry, key_hash)
+    if header.count <= 1 or not 0 < number <= header.count:
+        return
+    before = number + 1
+    while 0 < number < before:
+        entry = read_entry(read, geometry, number)
+        if entry is None or entry.seconds < 0:
+            return
+        stored_ms = header.begin_timestamp + 1000 * entry.seconds
+        if entry.key_hash == key_hash and begin_ms <= stored_ms <= end_ms and entry.physical_offset >= 0:
+            yield entry.physical_offset
+        if stored_ms < begin_ms:
+            return
+        before, number = number, entry.previous
+
+
+def infer_geometry(size: int, header: Header, data_end: int, read: Read) -> Geometry | None:
+    """Find out how a file is divided, from its bytes.
+
+    The newest entry is the last thing in a file that is not zero. With its number, which the header tells, that leaves five values
+    of S, and one of them fits the size, as N is whole. The entries then have to prove it: each is in a chain of its own slot.
+
+    Parameters
+    ----------
+    size
+        Of the file, bytes.
+    header
+        Read before ``data_end`` was found: a broker may add entries in between.
+    data_end
+        Where the last byte of the file that is not zero ends.
+    read
+        Gives bytes of the file.
+
+    Returns
+    -------
+    Geometry or None
+        None if the file has no entries, and so nothing to find under any geometry.
+
+    Raises
+    ------
+    FormatError
+        If no geometry fits, because the file is damaged or is no index file.
+    """
+    if header.count <= 1:
+        return None
+    for geometry, count in _candidates(size, header.count, data_end):
+        if _is_consistent(geometry, count, read):
+            return geometry
+    raise FormatError(
+        f"an index file of {size} bytes and {header.count - 1} entries fits no number of slots",
+        fix="Give the broker's maxHashSlotNum and maxIndexNum, or have the index rebuilt",
+    )
+
+
+def _candidates(size: int, count: int, data_end: int) -> Iterator[tuple[Geometry, int]]:
+    """Geometries that fit the size, each with the count of entries that it supposes."""
+    if size == Geometry().file_bytes:
+        yield Geometry(), count
+    words, odd = divmod(size - HEADER.itemsize, SLOT.itemsize)  # S + 5·N
+    if odd:
+        return
+    # One less: the newest entry may be all zeros, the first record of a store under a key of hash zero.
+    for supposed in (*range(count, count + _LATE), count - 1):
+        most = (data_end - 1 - HEADER.itemsize - ENTRY.itemsize * (supposed - 1)) // SLOT.itemsize
+        slots = most - (most - words) % 5
+        entries = (words - slots) // 5
+        if slots >= 1 and entries >= supposed:
+            yield Geometry(slots, entries), supposed
+
+
+def _is_consistent(geometry: Geometry, count: int, read: Read) -> bool:
+    """Tell whether the newest entries are where a geometry says; a few may be damaged."""
+    numbers = range(max(1, count - _SAMPLE), count)
+    good = sum(_is_chained(geometry, number, count, read) for number in numbers)
+    return len(numbers) > 0 and good * 8 >= len(numbers) * 7
+
+
+def _is_chained(geometry: Geometry, number: int, count: int, read: Read) -> bool:
+    entry = read_entry(read, geometry, number)
+    if entry is None or min(entry) < 0 or entry.previous >= number:
+        return False
+    slot = entry.key_hash % geometry.slots
+    newest = read_slot(read, geometry, slot)
+    # In a live file the slot may name an entry that was added after we counted.
+    if not number <= newest < count + _LATE:
+        return False
+    for other in {newest, entry.previous} - {0, number}:
+        neighbour = read_entry(read, geometry, other)
+        if neighbour is None or neighbour.key_hash % geometry.slots != slot:
+            return False
+    return True

@@ -1,0 +1,435 @@
+"""CommitLog records: where they are, whether they are whole, and their headers as columns.
+
+A record, big-endian, packed, its hosts 4 or 16 bytes of address each::
+
+     0      4      8      12     16     20            28            36     40            48
+    +------+------+------+------+------+-------------+-------------+------+-------------+- -
+    | total| magic| body | queue| flag | queue       | physical    | sys  | born        |
+    | size |      | CRC  | id   |      | offset      | offset      | flag | timestamp   |
+    +------+------+------+------+------+-------------+-------------+------+-------------+- -
+     48               56            64               72     76            84     88
+    +- - - - - + - - -+-------------+- - - - - + - - -+------+-------------+------+---------
+    | born host, port | store       | store host, port| re-  | prepared    | body | body …
+    | 4 or 16  | int32| timestamp   | 4 or 16  | int32| tries| transaction | size |
+    +- - - - - + - - -+-------------+- - - - - + - - -+------+-------------+------+---------
+    … body | topic size: int8 (v1) or int16 (v2) | topic | properties size: int16 | properties
+
+A *blank* record ends each finished segment: ``int32 rest of the file, int32 MAGIC_BLANK``; the bytes after these eight
+are whatever they are. RocketMQ: ``CommitLog.checkMessageAndReturnSize``, ``MessageExtEncoder``.
+"""
+
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import FormatError
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+MAGIC_V1: Final = 0xDAA320A7 - (1 << 32)
+MAGIC_V2: Final = 0xDAA320AB - (1 << 32)  # topic length in two bytes; since RocketMQ 5.1.0
+MAGIC_BLANK: Final = 0xCBD43194 - (1 << 32)
+
+BLANK_BYTES: Final = 8
+MIN_RECORD_BYTES: Final = 91  # v1, two IPv4 hosts, no body, no topic, no properties
+MAX_RECORD_BYTES: Final = (1 << 31) - 1
+IPV6_EXTRA_BYTES: Final = 12
+
+SYS_COMPRESSED: Final = 0x1
+SYS_TRANSACTION: Final = 0xC
+SYS_PREPARED: Final = 0x4
+SYS_COMMIT: Final = 0x8
+SYS_ROLLBACK: Final = 0xC
+SYS_BORN_HOST_V6: Final = 0x10
+SYS_STORE_HOST_V6: Final = 0x20
+SYS_NEEDS_UNWRAP: Final = 0x40
+SYS_INNER_BATCH: Final = 0x80
+SYS_COMPRESSION_TYPE: Final = 0x700
+
+CRC_MASK: Final = 0x7FFFFFFF
+RECORD_CRC_BYTES: Final = 20  # `__CRC32#`, 0x01, ten digits, 0x02
+
+
+class Layout(NamedTuple):
+    """One of the eight shapes a record can have: topic length of one or two bytes, each host IPv4 or IPv6."""
+
+    version: int
+    born_v6: bool
+    store_v6: bool
+
+    @property
+    def header(self) -> np.dtype[np.void]:
+        """Fields up to the body length, big-endian and packed."""
+        return _HEADERS[self.born_v6, self.store_v6]
+
+    @property
+    def topic_size(self) -> np.dtype[np.signedinteger]:
+        """The integer in front of the topic."""
+        return np.dtype(">i1") if self.version == 1 else np.dtype(">i2")
+
+
+def _header(*, born_v6: bool, store_v6: bool) -> np.dtype[np.void]:
+    return np.dtype(
+        [
+            ("total_size", ">i4"),
+            ("magic", ">i4"),
+            ("body_crc", ">i4"),
+            ("queue_id", ">i4"),
+            ("flag", ">i4"),
+            ("queue_offset", ">i8"),
+            ("physical_offset", ">i8"),
+            ("sys_flag", ">i4"),
+            ("born_timestamp", ">i8"),
+            ("born_host", "u1", (16 if born_v6 else 4,)),
+            ("born_port", ">i4"),
+            ("store_timestamp", ">i8"),
+            ("store_host", "u1", (16 if store_v6 else 4,)),
+            ("store_port", ">i4"),
+            ("reconsume_times", ">i4"),
+            ("prepared_transaction_offset", ">i8"),
+            ("body_length", ">i4"),
+        ]
+    )
+
+
+_HEADERS: Final = {(b, s): _header(born_v6=b, store_v6=s) for b in (False, True) for s in (False, True)}
+HEADER: Final = _HEADERS[False, False]
+assert HEADER.itemsize == 88
+assert _HEADERS[True, True].itemsize == 88 + 2 * IPV6_EXTRA_BYTES
+
+LAYOUTS: Final = tuple(
+    Layout(version, born_v6, store_v6)
+    for version in (1, 2)
+    for store_v6 in (False, True)
+    for born_v6 in (False, True)
+)
+
+
+class Problem(IntEnum):
+    """What is wrong with a record; ``OK`` is nothing."""
+
+    OK = 0
+    BEYOND_END = 1
+    MAGIC = 2
+    LENGTHS = 3
+    PHYSICAL_OFFSET = 4
+    SIZE = 5
+    QUEUE = 6
+    QUEUE_OFFSET = 7
+    BODY_CRC = 8
+    RECORD_CRC = 9
+    INFLATE = 10
+    GONE = 11
+    ENTRY = 12
+
+    @property
+    def text(self) -> str:
+        """For an error message."""
+        return _PROBLEM_TEXTS[self]
+
+
+_PROBLEM_TEXTS: Final = {
+    Problem.OK: "the record is whole",
+    Problem.BEYOND_END: "the record reaches beyond the bytes of its segment",
+    Problem.MAGIC: "no record begins here: the magic number is none of RocketMQ's",
+    Problem.LENGTHS: "the lengths of body, topic and properties do not add up to the size of the record",
+    Problem.PHYSICAL_OFFSET: "the record states another physical offset than where it lies",
+    Problem.SIZE: "the record states another size than its ConsumeQueue entry",
+    Problem.QUEUE: "the record belongs to another topic or queue than the ConsumeQueue that names it",
+    Problem.QUEUE_OFFSET: "the record states a queue offset that does not fit its place in the ConsumeQueue",
+    Problem.BODY_CRC: "the CRC-32 of the body is not the one that the record states",
+    Problem.RECORD_CRC: "the CRC-32 of the record is not the one in its __CRC32# property",
+    Problem.INFLATE: "the compressed body cannot be inflated within the limit",
+    Problem.GONE: "the segment that held the record is no longer there",
+    Problem.ENTRY: "the ConsumeQueue entry is damaged and the CommitLog holds no record for it",
+}
+
+
+def gather(buffer: Bytes, positions: Ints, dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic]:
+    """Copy one ``dtype`` from each position of a buffer.
+
+    Parameters
+    ----------
+    buffer
+        (size,) uint8, usually a mapped segment.
+    positions
+        (n,) int64, each with ``0 <= position`` and ``position + dtype.itemsize <= size``: the caller has checked.
+    dtype
+        What lies there; alignment does not matter.
+
+    Returns
+    -------
+    (n,) array of ``dtype``, a copy
+    """
+    width = dtype.itemsize
+    if buffer.size < width:
+        return np.empty(0, dtype)
+    # A view of every possible window, one byte apart: indexing it copies whole windows, one memcpy each. Indexing an
+    # (n, width) byte matrix does the same twenty times slower.
+    windows: npt.NDArray[np.void] = np.ndarray((buffer.size - width + 1,), f"V{width}", buffer.data, strides=(1,))
+    return windows[positions].view(dtype)
+
+
+class Records:
+    """Records at given positions of one buffer, with where their parts lie and what is wrong with them.
+
+    All arrays have one element a record, in the order of the positions asked for. Parts of a record whose ``problem``
+    is not ``OK`` have length 0 and position 0, so that kernels may run over all rows.
+
+    Attributes
+    ----------
+    problem
+        (n,) uint8, values of `Problem`.
+    body_start, body_length, topic_start, topic_length, properties_start, properties_length
+        (n,) int64, positions in the buffer.
+    """
+
+    def __init__(self, buffer: Bytes, positions: Ints) -> None:
+        count = positions.size
+        self.buffer = buffer
+        self.positions = positions
+        self.problem = np.zeros(count, np.uint8)
+        self.body_start = np.zeros(count, np.int64)
+        self.body_length = np.zeros(count, np.int64)
+        self.topic_start = np.zeros(count, np.int64)
+        self.topic_length = np.zeros(count, np.int64)
+        self.properties_start = np.zeros(count, np.int64)
+        self.properties_length = np.zeros(count, np.int64)
+        self._parts: list[tuple[Ints | slice, Layout, npt.NDArray[np.void]]] = []
+        self._locate()
+
+    def __len__(self) -> int:
+        return self.positions.size
+
+    def field(self, name: str) -> Ints:
+        """One integer of the header of every record, 0 for records that have none.
+
+        Returns
+        -------
+        (n,) int64, a copy
+        """
+        if len(self._parts) == 1 and isinstance(self._parts[0][0], slice):
+            return self._parts[0][2][name].astype(np.int64)
+        values = np.zeros(len(self), np.int64)
+        for rows, _, header in self._parts:
+            values[rows] = header[name]
+        return values
+
+    def hosts(self, which: str) -> Iterator[tuple[Ints | slice, Bytes, Ints]]:
+        """Rows, (k, 4 or 16) address bytes and (k,) ports of ``born`` or ``store`` hosts, one family at a time."""
+        for rows, _, header in self._parts:
+            yield rows, header[f"{which}_host"], header[f"{which}_port"].astype(np.int64)
+
+    def take(self, rows: Ints | Mask | slice) -> "Records":
+        """Some of the records, with the problems noted so far."""
+        taken = Records(self.buffer, self.positions[rows])
+        taken.problem = self.problem[rows].copy()
+        damaged = taken.problem != Problem.OK
+        if damaged.any():
+            taken._forget(damaged)
+        return taken
+
+    def flag_problem(self, rows: Mask, problem: Problem) -> None:
+        """Note a problem of rows that had none."""
+        if rows.any():
+            rows = rows & (self.problem == Problem.OK)
+            self.problem[rows] = problem
+            self._forget(rows)
+
+    def _forget(self, rows: Mask) -> None:
+        """Give damaged rows no parts, so that kernels may run over all rows."""
+        for part in (self.body_start, self.body_length, self.topic_start, self.topic_length):
+            part[rows] = 0
+        self.properties_start[rows] = self.properties_length[rows] = 0
+
+    def _locate(self) -> None:
+        size = self.buffer.size
+        fits = (self.positions >= 0) & (self.positions <= size - MIN_RECORD_BYTES)
+        if fits.all():
+            rows: Ints | slice = slice(None)
+            positions = self.positions
+        else:
+            self.problem[~fits] = Problem.BEYOND_END
+            rows = np.flatnonzero(fits)
+            positions = self.positions[rows]
+        if positions.size == 0:
+            return
+        header = gather(self.buffer, positions, HEADER)
+        magic = header["magic"].astype(np.int32)
+        flags = header["sys_flag"].astype(np.int32)
+        code = ((flags >> 4) & 3).astype(np.int8)
+        code[magic == MAGIC_V2] += 4
+        code[(magic != MAGIC_V1) & (magic != MAGIC_V2)] = -1
+        if code[0] >= 0 and (code == code[0]).all():
+            self._locate_layout(rows, positions, LAYOUTS[code[0]], header)
+            return
+        indices = np.arange(len(self)) if isinstance(rows, slice) else rows
+        self.problem[indices[code < 0]] = Problem.MAGIC
+        for present in np.unique(code[code >= 0]):
+            chosen = code == present
+            self._locate_layout(indices[chosen], positions[chosen], LAYOUTS[present], header[chosen])
+
+    def _locate_layout(
+        self, rows: Ints | slice, positions: Ints, layout: Layout, header: npt.NDArray[np.void]
+    ) -> None:
+        """Follow the lengths of records of one layout; every step is checked before anything is read there."""
+        end_of_buffer = self.buffer.size
+        if layout.header is not HEADER:
+            # Longer headers were not checked against the end of the buffer yet.
+            fits = positions <= end_of_buffer - (layout.header.itemsize + 3)
+            if not fits.all():
+                indices = np.arange(len(self))[rows]
+                self.problem[indices[~fits]] = Problem.BEYOND_END
+                rows, positions = indices[fits], positions[fits]
+            header = gather(self.buffer, positions, layout.header)
+        total = header["total_size"].astype(np.int64)
+        body_length = header["body_length"].astype(np.int64)
+        stop = positions + total
+        body_start = positions + layout.header.itemsize
+        topic_size_at = body_start + body_length
+        topic_size_bytes = layout.topic_size.itemsize
+        ok = (body_length >= 0) & (topic_size_at + topic_size_bytes + 2 <= stop)
+        beyond = stop > end_of_buffer
+        ok &= ~beyond
+        whole = bool(ok.all())
+        at = topic_size_at if whole else np.where(ok, topic_size_at, 0)
+        topic_length = gather(self.buffer, at, layout.topic_size).astype(np.int64)
+        topic_start = at + topic_size_bytes
+        properties_size_at = topic_start + topic_length
+        ok &= (topic_length >= 0) & (properties_size_at + 2 <= stop)
+        if not (whole and ok.all()):
+            properties_size_at = np.where(ok, properties_size_at, 0)
+        properties_length = gather(self.buffer, properties_size_at, _INT16).astype(np.int64)
+        properties_start = properties_size_at + 2
+        ok &= (properties_length >= 0) & (properties_start + properties_length == stop)
+        if not ok.all():
+            bad = ~ok
+            problem = self.problem[rows]
+            problem[bad] = Problem.LENGTHS
+            problem[beyond] = Problem.BEYOND_END
+            self.problem[rows] = problem
+            for part in (body_start, body_length, topic_start, topic_length, properties_start, properties_length):
+                part[bad] = 0
+        self.body_start[rows] = body_start
+        self.body_length[rows] = body_length
+        self.topic_start[rows] = topic_start
+        self.topic_length[rows] = topic_length
+        self.properties_start[rows] = properties_start
+        self.properties_length[rows] = properties_length
+        self._parts.append((rows, layout, header))
+
+
+_INT16: Final = np.dtype(">i2")
+_INT32: Final = np.dtype(">i4")
+_INT64: Final = np.dtype(">i8")
+
+
+class Walk(NamedTuple):
+    """What lies between two positions of a segment.
+
+    Attributes
+    ----------
+    positions, sizes
+        (n,) int64, whole records in order: right lengths, and stating the physical offset where they lie.
+    damage
+        Spans ``(start, stop)`` that hold neither whole records, nor a blank record, nor the zeros after the last one.
+    end
+        Where the last whole record ends, or the blank after it; ``start`` if there is none.
+    blank
+        Whether a blank record ends the segment.
+    """
+
+    positions: Ints
+    sizes: Ints
+    damage: list[tuple[int, int]]
+    end: int
+    blank: bool
+
+
+_SCAN_BYTES: Final = 1 << 20
+_MAGIC_PREFIX: Final = np.uint32(0x20A3DA)  # the three bytes that both magics share, as a little-endian word
+
+
+def walk(buffer: Bytes, base: int, start: int, stop: int) -> Walk:
+    """Find the whole records of ``buffer[start:stop]`` without trusting the lengths of any that is not.
+
+    Every record begins four bytes before its magic and states its own physical offset, so candidates are found by a
+    vectorised search and a chain of sizes only has to agree with them. A damaged record costs itself alone: the walk
+    goes on at the next candidate.
+
+    Parameters
+    ----------
+    buffer
+        (size,) uint8, a whole segment from its first byte.
+    base
+        Physical offset of ``buffer[0]``.
+    start, stop
+        Where records may begin, ``0 <= start <= stop <= size``.
+    """
+    if not 0 <= start <= stop <= buffer.size:
+        raise FormatError(f"a walk from {start} to {stop} leaves a buffer of {buffer.size} bytes")
+    candidates = _candidates(buffer, base, start, stop)
+    records = Records(buffer, candidates)
+    total = records.field("total_size")
+    whole = (records.problem == Problem.OK) & (records.field("physical_offset") == base + candidates)
+    positions, sizes = candidates[whole], total[whole]
+    if positions.size and not (positions[1:] >= positions[:-1] + sizes[:-1]).all():
+        keep = _chain(positions, sizes)
+        positions, sizes = positions[keep], sizes[keep]
+    edges = np.concatenate([[start], positions + sizes])  # where a record may begin
+    damage: list[tuple[int, int]] = []
+    for gap in np.flatnonzero(positions != edges[:-1]):
+        if _is_blank(buffer, int(edges[gap])):
+            # What lies behind a blank record is left over from an earlier use of the file.
+            positions, sizes, edges = positions[:gap], sizes[:gap], edges[: gap + 1]
+            break
+        damage.append((int(edges[gap]), int(positions[gap])))
+    end = int(edges[-1])
+    blank = _is_blank(buffer, end)
+    if blank:
+        end = buffer.size
+    elif buffer[end:stop].any():
+        damage.append((end, stop))
+    return Walk(positions, sizes, damage, end, blank)
+
+
+def _is_blank(buffer: Bytes, position: int) -> bool:
+    if position > buffer.size - BLANK_BYTES:
+        return False
+    size, magic = buffer[position : position + BLANK_BYTES].view(_INT32)
+    return int(magic) == MAGIC_BLANK and int(size) == buffer.size - position
+
+
+def _candidates(buffer: Bytes, base: int, start: int, stop: int) -> Ints:
+    """Positions whose next bytes look like the start of a record that states this very physical offset."""
+    found: list[Ints] = []
+    for block in range(start, stop, _SCAN_BYTES):
+        # Magics are looked for where records of this block would have theirs.
+        lo, hi = block + 4, min(block + _SCAN_BYTES, stop) + 4 + 3
+        piece = buffer[lo : min(hi, buffer.size)]
+        for phase in range(4):
+            words = piece[phase : phase + (piece.size - phase) // 4 * 4].view("<u4")
+            hits = np.flatnonzero((words & np.uint32(0xFFFFFF)) == _MAGIC_PREFIX)
+            if hits.size:
+                found.append(hits * 4 + (phase + block))
+    if not found:
+        return np.empty(0, np.int64)
+    positions = np.unique(np.concatenate(found))
+    positions = positions[positions <= min(stop, buffer.size - MIN_RECORD_BYTES)]
+    return positions[gather(buffer, positions + 28, _INT64) == base + positions]
+
+
+def _chain(positions: Ints, sizes: Ints) -> Ints:
+    """Of overlapping candidates keep those that a walk over sizes reaches: a body may hold a copy of a record."""
+    keep: list[int] = []
+    ends = positions + sizes
+    index = 0
+    while index < positions.size:
+        keep.append(index)
+        index = int(np.searchsorted(positions, ends[index]))
+    return np.array(keep, np.int64)

@@ -1,0 +1,342 @@
+"""CommitLog records to Arrow columns: each column of the schema is one small kernel over all rows.
+
+::
+
+    Records (where the parts lie) ──► header fields   astype, one copy
+                                  ──► body            slices(): one memcpy a row
+                                  ──► properties      parsed once, then tags, keys, uniqKey, single ones, the map
+    Origin  (what the queue says) ──► topic, queueId, queueOffset, tagsCode, …
+
+Only the columns asked for are computed. Rows that are damaged get nulls in every column that comes from the record.
+RocketMQ: ``MessageDecoder.decode``.
+"""
+
+import ipaddress
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from isal import isal_zlib
+
+from .compression import inflate
+from .message import CRC_MASK, RECORD_CRC_BYTES, SYS_COMPRESSED, Ints, Mask, Problem, Records
+from .message_id import encode_offset_ids
+from .properties import KEYS, MAP_TYPE, RECORD_CRC, TAGS, UNIQ_KEY, Properties
+from .slices import binary, slices
+
+TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+
+NATIVE_SCHEMA: Final = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("queueId", pa.int32()),
+        pa.field("queueOffset", pa.int64()),
+        pa.field("body", pa.binary()),
+        pa.field("tags", pa.string()),
+        pa.field("keys", pa.string()),
+        pa.field("uniqKey", pa.string()),
+        pa.field("bornTimestamp", TIMESTAMP),
+        pa.field("storeTimestamp", TIMESTAMP),
+        pa.field("properties", MAP_TYPE),
+        pa.field("msgId", pa.string()),
+        pa.field("physicalOffset", pa.int64()),
+        pa.field("storeSize", pa.int32()),
+        pa.field("flag", pa.int32()),
+        pa.field("sysFlag", pa.int32()),
+        pa.field("bodyCrc", pa.int32()),
+        pa.field("reconsumeTimes", pa.int32()),
+        pa.field("tagsCode", pa.int64()),
+        pa.field("preparedTransactionOffset", pa.int64()),
+        pa.field("bornHost", pa.string()),
+        pa.field("storeHost", pa.string()),
+        pa.field("brokerName", pa.string()),
+        pa.field("segment", pa.string()),
+    ]
+)
+"""Every column that a scan can give, in the order of the reference."""
+
+QUEUE_COLUMNS: Final = frozenset({"topic", "queueId", "queueOffset", "tagsCode", "storeSize", "physicalOffset", "brokerName"})
+"""Columns known from the ConsumeQueue alone: a scan of nothing else never opens the CommitLog."""
+
+_MILLIS_MAX: Final = ((1 << 63) - 1) // 1000
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Origin:
+    """What is known of n rows before any record is read: their ConsumeQueue entries.
+
+    Attributes
+    ----------
+    topics
+        (n,) string array, or one text for all rows.
+    queue_id, queue_offset, physical_offset, size, tags_code
+        (n,) int64.
+    broker_name
+        Of the store.
+    """
+
+    topics: pa.Array | str
+    queue_id: Ints
+    queue_offset: Ints
+    physical_offset: Ints
+    size: Ints
+    tags_code: Ints
+    broker_name: str
+
+    def __len__(self) -> int:
+        return self.queue_offset.size
+
+    def column(self, name: str) -> pa.Array:
+        """One of `QUEUE_COLUMNS`."""
+        match name:
+            case "topic":
+                return self.topics if not isinstance(self.topics, str) else repeated(self.topics, len(self))
+            case "queueId":
+                return pa.array(self.queue_id.astype(np.int32))
+            case "queueOffset":
+                return pa.array(self.queue_offset)
+            case "physicalOffset":
+                return pa.array(self.physical_offset)
+            case "storeSize":
+                return pa.array(self.size.astype(np.int32))
+            case "tagsCode":
+                return pa.array(self.tags_code)
+            case "brokerName":
+                return repeated(self.broker_name, len(self))
+            case _:
+                raise KeyError(name)
+
+
+def repeated(value: str, count: int) -> pa.StringArray:
+    """One text, ``count`` times, without a Python object a row."""
+    encoded = np.frombuffer(value.encode(), np.uint8)
+    offsets = np.arange(count + 1, dtype=np.int64) * encoded.size
+    return pa.Array.from_buffers(
+        pa.string(),
+        count,
+        [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(np.tile(encoded, count))],
+        null_count=0,
+    )
+
+
+class Inflated(NamedTuple):
+    """Rows whose body was compressed, and what it inflated to, in the same order."""
+
+    rows: Ints
+    bodies: list[bytes]
+
+    def kept(self, keep: Mask) -> "Inflated":
+        """The same, of the records that are left when only those of a mask stay."""
+        stays = keep[self.rows]
+        rows = (np.cumsum(keep) - 1)[self.rows[stays]]
+        return Inflated(rows, [body for body, stay in zip(self.bodies, stays, strict=True) if stay])
+
+
+def inflate_in_pieces(records: Records, max_body_bytes: int, piece_bytes: int) -> Iterator[tuple[slice, Inflated]]:
+    """Inflate compressed bodies, and cut the rows where what came out fills a batch.
+
+    Parameters
+    ----------
+    records
+        n records. The ``problem`` of a body that is damaged or too large becomes ``INFLATE``.
+    max_body_bytes
+        The most that one body may inflate to.
+    piece_bytes
+        A piece ends after the row with which its inflated bodies reach this; memory stays near it, whatever the
+        compressed bodies promise.
+
+    Yields
+    ------
+    (rows of the piece, its inflated bodies with rows counted from the start of the piece)
+    """
+    sys_flag = records.field("sys_flag")
+    compressed = (sys_flag & SYS_COMPRESSED != 0) & (records.body_length > 0) & (records.problem == Problem.OK)
+    start, total = 0, 0
+    rows: list[int] = []
+    bodies: list[bytes] = []
+    memory = memoryview(records.buffer)
+    # The codecs take one body at a time, so compressed rows are touched one by one, and only they.
+    for row in np.flatnonzero(compressed).tolist():
+        at = int(records.body_start[row])
+        stored = memory[at : at + int(records.body_length[row])]
+        body = inflate(stored, int(sys_flag[row]), max_body_bytes)
+        if body is None:
+            records.problem[row] = Problem.INFLATE
+        rows.append(row - start)
+        bodies.append(body or b"")
+        total += len(bodies[-1])
+        if total >= piece_bytes:
+            yield slice(start, row + 1), Inflated(np.array(rows, np.int64), bodies)
+            start, total, rows, bodies = row + 1, 0, [], []
+    if start < len(records):
+        yield slice(start, len(records)), Inflated(np.array(rows, np.int64), bodies)
+
+
+class Decoder:
+    """Columns of the records of one segment.
+
+    Nothing that a column holds points into ``records.buffer``: all bytes are copied.
+
+    Parameters
+    ----------
+    records
+        n records; rows whose problem is not ``OK`` give nulls.
+    origin
+        Their ConsumeQueue entries, in the same order.
+    segment
+        File name of the segment.
+    inflated
+        Bodies to hand out instead of the stored ones.
+    """
+
+    def __init__(self, records: Records, origin: Origin, segment: str, inflated: Inflated | None = None) -> None:
+        self._records = records
+        self._origin = origin
+        self._segment = segment
+        self._inflated = inflated
+
+    @cached_property
+    def properties(self) -> Properties:
+        """Parsed when first wanted, then shared by all columns that come from it."""
+        return Properties(self._records)
+
+    def column(self, name: str) -> pa.Array:
+        """Compute one column of `NATIVE_SCHEMA`."""
+        if name in QUEUE_COLUMNS:
+            return self._origin.column(name)
+        return self._null_where_damaged(_KERNELS[name](self))
+
+    def property_column(self, name: str) -> pa.StringArray:
+        """Compute one property as a column of its own."""
+        return self.properties.column(name)
+
+    def _null_where_damaged(self, column: pa.Array) -> pa.Array:
+        damaged = self._records.problem != Problem.OK
+        if not damaged.any() or pa.types.is_map(column.type):  # a damaged row has no properties to begin with
+            return column
+        return pc.if_else(pa.array(~damaged), column, pa.scalar(None, column.type))
+
+    def _field(self, name: str, dtype: type[np.generic]) -> pa.Array:
+        return pa.array(self._records.field(name).astype(dtype))
+
+    def _time(self, name: str) -> pa.Array:
+        millis = self._records.field(name)
+        beyond = np.abs(millis) > _MILLIS_MAX  # damage: such a time has no microseconds in 64 bits
+        micros = np.where(beyond, 0, millis) * 1000
+        return pa.array(micros, mask=beyond if beyond.any() else None).cast(TIMESTAMP)
+
+    def _body(self) -> pa.BinaryArray:
+        records = self._records
+        stored = binary(slices(records.buffer, records.body_start, records.body_length))
+        if self._inflated is None or self._inflated.rows.size == 0:
+            return stored
+        both = pa.concat_arrays([stored, pa.array(self._inflated.bodies, pa.binary())])
+        source = np.arange(len(stored))
+        source[self._inflated.rows] = len(stored) + np.arange(self._inflated.rows.size)
+        return both.take(pa.array(source))
+
+    def _hosts(self, which: str) -> pa.StringArray:
+        texts = np.empty(len(self._records), object)
+        for rows, addresses, ports in self._records.hosts(which):
+            texts[rows] = _host_texts(addresses, ports)
+        return pa.array(texts, pa.string())
+
+    def _message_ids(self) -> pa.StringArray:
+        parts = list(self._records.hosts("store"))
+        if len(parts) == 1 and isinstance(parts[0][0], slice):
+            return encode_offset_ids(parts[0][1], parts[0][2], self._origin.physical_offset)
+        texts = np.full(len(self._records), None, object)
+        for rows, addresses, ports in parts:
+            ids = encode_offset_ids(addresses, ports, self._origin.physical_offset[rows])
+            texts[rows] = ids.to_numpy(zero_copy_only=False)
+        return pa.array(texts, pa.string())
+
+
+_KERNELS: Final[dict[str, Callable[[Decoder], pa.Array]]] = {
+    "body": Decoder._body,
+    "tags": lambda d: d.properties.column(TAGS),
+    "keys": lambda d: d.properties.column(KEYS),
+    "uniqKey": lambda d: d.properties.column(UNIQ_KEY),
+    "bornTimestamp": lambda d: d._time("born_timestamp"),
+    "storeTimestamp": lambda d: d._time("store_timestamp"),
+    "properties": lambda d: d.properties.maps(),
+    "msgId": Decoder._message_ids,
+    "flag": lambda d: d._field("flag", np.int32),
+    "sysFlag": lambda d: d._field("sys_flag", np.int32),
+    "bodyCrc": lambda d: d._field("body_crc", np.int32),
+    "reconsumeTimes": lambda d: d._field("reconsume_times", np.int32),
+    "preparedTransactionOffset": lambda d: d._field("prepared_transaction_offset", np.int64),
+    "bornHost": lambda d: d._hosts("born"),
+    "storeHost": lambda d: d._hosts("store"),
+    "segment": lambda d: repeated(d._segment, len(d._records)),
+}
+assert set(_KERNELS) | QUEUE_COLUMNS == set(NATIVE_SCHEMA.names)
+
+
+def _host_texts(addresses: npt.NDArray[np.uint8], ports: Ints) -> npt.NDArray[np.object_]:
+    """``10.0.0.1:40001`` or ``[fe80::1]:40001``; each distinct host is formatted once."""
+    width = addresses.shape[1]
+    keyed = np.zeros((ports.size, width + 8), np.uint8)
+    keyed[:, :width] = addresses
+    keyed[:, width:] = ports.astype(">i8").view(np.uint8).reshape(-1, 8)
+    distinct, first, inverse = np.unique(keyed.view(f"V{width + 8}").ravel(), return_index=True, return_inverse=True)
+    form = "{}:{}" if width == 4 else "[{}]:{}"
+    texts = np.empty(distinct.size, object)
+    for index, row in enumerate(first):
+        texts[index] = form.format(ipaddress.ip_address(addresses[row].tobytes()), ports[row])
+    return texts[inverse]
+
+
+def check_crcs(records: Records, properties: Properties) -> None:
+    """Flag records whose body CRC, or whose ``__CRC32#`` property where they have one, is not that of their bytes.
+
+    Parameters
+    ----------
+    records
+        ``problem`` is set in place, to ``BODY_CRC`` or ``RECORD_CRC``.
+    properties
+        Of the same records.
+
+    Notes
+    -----
+    RocketMQ computes the body CRC over the body as stored, masks the top bit, and writes 0 for an empty body. A record
+    that states 0 for a body that is not empty is checked like any other.
+    """
+    memory = memoryview(records.buffer)
+    bodies = zip(records.body_start.tolist(), (records.body_start + records.body_length).tolist(), strict=True)
+    crc32 = isal_zlib.crc32
+    actual = np.fromiter((crc32(memory[a:b]) for a, b in bodies), np.int64, len(records)) & CRC_MASK
+    records.flag_problem(actual != records.field("body_crc"), Problem.BODY_CRC)
+    rows, stated = properties.last(RECORD_CRC)
+    if rows.size:
+        starts = records.positions[rows]
+        covered = starts + records.field("total_size")[rows] - RECORD_CRC_BYTES
+        spans = zip(starts.tolist(), covered.tolist(), strict=True)
+        whole = np.fromiter((crc32(memory[a : max(a, b)]) for a, b in spans), np.int64, rows.size) & CRC_MASK
+        wrong: Mask = np.zeros(len(records), np.bool_)
+        wrong[rows] = whole != _reversed_decimals(stated)
+        records.flag_problem(wrong, Problem.RECORD_CRC)
+
+
+def _reversed_decimals(texts: pa.BinaryArray) -> Ints:
+    """Ten digits, least significant first, as a number; -1 where a text is anything else."""
+    values = np.full(len(texts), -1, np.int64)
+    right = pc.binary_length(texts).to_numpy() == 10
+    if right.any():
+        data = np.frombuffer(b"".join(texts.filter(pa.array(right)).to_pylist()), np.uint8).reshape(-1, 10)
+        digits = data.astype(np.int64) - ord("0")
+        numbers = digits @ (10 ** np.arange(10, dtype=np.int64))
+        numbers[((digits < 0) | (digits > 9)).any(axis=1)] = -1
+        values[right] = numbers
+    return values
+
+
+def select(columns: Sequence[str], property_columns: Sequence[str]) -> pa.Schema:
+    """The schema of a scan: native columns, then one string column for each property asked for."""
+    fields = [NATIVE_SCHEMA.field(name) for name in columns]
+    return pa.schema(fields + [pa.field(name, pa.string()) for name in property_columns])

@@ -1,0 +1,395 @@
+"""Arrow columns to the CommitLog bytes of their records. No files, no clock, no locks.
+
+One join makes a whole batch: its data buffer *is* the run of records. What is only known under the put lock stays zero
+until ``patch`` writes it through strided windows, in place::
+
+    HEADER | body | topic length, topic | properties length | properties | [0x02] __CRC32# 0x01 ddd…d 0x02
+      ▲ ▲                                        ▲                                              ▲
+      │ └ patch: queue offset, physical offset,  └ filled after the join                        └ patch, if asked for:
+      │   store timestamp                                                                         CRC of all before it
+      └ size, magic, body CRC, hosts, …
+
+The property string comes from ``properties_encode``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from isal import isal_zlib
+
+from ..errors import ConfigError, FormatError
+from .arrow_buffers import binary_array, value_bounds
+from .message import (
+    CRC_MASK,
+    HEADER,
+    IPV6_EXTRA_BYTES,
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_CRC_BYTES,
+    SYS_BORN_HOST_V6,
+    SYS_STORE_HOST_V6,
+    Bytes,
+    Ints,
+    Layout,
+    gather,
+)
+
+Integers: TypeAlias = int | npt.NDArray[np.integer]
+"""One value for all records, or an (n,) array."""
+
+CRC_PROPERTY = b"__CRC32#\x01" + b"0" * 10 + b"\x02"
+"""The last property of a record with a checksum of its own, digits least significant first."""
+assert len(CRC_PROPERTY) == RECORD_CRC_BYTES
+
+V1_TOPIC_CHARS = 127
+"""A longer topic (in UTF-16 units, as Java counts) makes a version 2 record."""
+
+TOPIC_BYTES_MAX = 255
+PROPERTIES_BYTES_MAX = 32767
+BATCH_BYTES_MAX = (1 << 31) - 1
+"""Arrow's offsets of a binary array are 32-bit."""
+
+_INT32 = np.dtype(">i4")
+_CRC_DIGIT_VALUES = 10 ** np.arange(10, dtype=np.int64)
+
+
+class RecordCrc(Enum):
+    """Whether records end in the property ``__CRC32#``, which covers the whole record."""
+
+    ABSENT = "absent"
+    PROPERTY = "property"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordColumns:
+    """The fields of n records, each an array of n or one value for all.
+
+    ``body`` gives n; null bodies are stored as empty ones. Bodies are stored as they are: who compresses them says so
+    in ``sys_flag``. The address bits of ``sys_flag`` are set here, from the hosts. Hosts are packed as on disk, see
+    ``pack_host``. Times are milliseconds since the epoch.
+    """
+
+    body: pa.BinaryArray
+    topic: pa.StringArray | str
+    queue_id: Integers
+    properties: pa.BinaryArray | bytes = b""
+    flag: Integers = 0
+    sys_flag: Integers = 0
+    born_timestamp: Integers = 0
+    born_host: pa.BinaryArray | bytes = b"\x7f\0\0\x01\0\0\0\0"
+    store_host: pa.BinaryArray | bytes = b"\x7f\0\0\x01\0\0\0\0"
+    reconsume_times: Integers = 0
+    prepared_transaction_offset: Integers = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedBatch:
+    """The records of a batch, one after the other.
+
+    Attributes
+    ----------
+    buffer
+        (bytes,) uint8, writable, owned by this object: what goes into the CommitLog.
+    positions
+        (n,) int64, where each record starts in ``buffer``.
+    sizes
+        (n,) int64, bytes of each record.
+    """
+
+    buffer: Bytes
+    positions: Ints
+    sizes: Ints
+
+
+def pack_host(address: bytes, port: int) -> bytes:
+    """Pack a host as a record keeps it: 4 or 16 bytes of address, then the port as int32.
+
+    Raises
+    ------
+    ConfigError
+        If ``address`` is neither an IPv4 nor an IPv6 address.
+    """
+    if len(address) not in {4, 16}:
+        raise ConfigError(
+            f"a host address has {len(address)} bytes", fix="Give the 4 bytes of an IPv4 or the 16 of an IPv6 address"
+        )
+    return address + port.to_bytes(4, "big")
+
+
+def encode(columns: RecordColumns, *, record_crc: RecordCrc = RecordCrc.ABSENT) -> EncodedBatch:
+    """Encode records, with queue offset, physical offset and store timestamp still zero.
+
+    Topics of more than 127 UTF-16 units make version 2 records, all others version 1.
+
+    Raises
+    ------
+    ConfigError
+        If columns differ in length, a topic or property string cannot be stored, or the batch exceeds 2 GiB.
+
+    Notes
+    -----
+    Follows ``MessageExtEncoder`` (RocketMQ 5.x). The size limit of one message is the writer's business, not the
+    format's.
+    """
+    rows = len(columns.body)
+    if rows == 0:
+        nothing = np.zeros(0, np.int64)
+        return EncodedBatch(np.zeros(0, np.uint8), nothing, nothing)
+    _check_lengths(columns, rows)
+    body = pc.fill_null(columns.body, b"")
+    topic, topic_bytes, magic = _topics(columns.topic, rows)
+    properties = _binary(columns.properties)
+    property_bytes = _lengths(properties, rows)
+    parts = [body, topic, properties]
+    if record_crc is RecordCrc.PROPERTY:
+        suffix = _crc_suffix(properties, property_bytes)
+        property_bytes = property_bytes + _lengths(suffix, rows)
+        parts.append(suffix)
+    if int(property_bytes.max()) > PROPERTIES_BYTES_MAX:
+        row = int(property_bytes.argmax())
+        raise ConfigError(
+            f"the properties of row {row} take {int(property_bytes[row])} bytes, and a record has room for "
+            f"{PROPERTIES_BYTES_MAX}",
+            fix="Shorten them or move them into the body",
+        )
+    body_bytes = _lengths(body, rows)
+    born, store = _Hosts.of(columns.born_host, rows), _Hosts.of(columns.store_host, rows)
+    header_bytes = HEADER.itemsize + (born.width - 4) + (store.width - 4)
+    sizes = header_bytes + body_bytes + topic_bytes + property_bytes
+    if int(sizes.sum()) > BATCH_BYTES_MAX:
+        raise ConfigError(f"a batch of {rows} records takes {int(sizes.sum())} bytes", fix="Split it below 2 GiB")
+
+    start, stop = value_bounds(body)
+    fields: dict[str, Integers] = {
+        "total_size": sizes,
+        "magic": magic,
+        "body_crc": crc32_ranges(body.buffers()[2], start, stop),
+        "queue_id": columns.queue_id,
+        "flag": columns.flag,
+        "sys_flag": _host_bits(columns.sys_flag, born, store),
+        "born_timestamp": columns.born_timestamp,
+        "reconsume_times": columns.reconsume_times,
+        "prepared_transaction_offset": columns.prepared_transaction_offset,
+        "body_length": body_bytes,
+    }
+    joined = pc.binary_join_element_wise(_headers(fields, born, store, header_bytes), *parts, b"")
+    assert joined.buffers()[2].is_mutable  # the join's own allocation: nobody else has it
+    buffer = np.frombuffer(joined.buffers()[2], np.uint8, int(sizes.sum()))
+    positions = np.cumsum(sizes) - sizes
+    scatter(buffer, positions + header_bytes + body_bytes + topic_bytes - 2, property_bytes.astype(">i2"))
+    return EncodedBatch(buffer, positions, sizes)
+
+
+def patch(
+    buffer: Bytes | bytearray | memoryview,
+    positions: Ints,
+    *,
+    queue_offsets: Integers,
+    physical_offsets: Integers,
+    store_timestamps: Integers,
+    record_crc: RecordCrc = RecordCrc.ABSENT,
+) -> None:
+    """Write into encoded records, in place, what is known only when they are put.
+
+    Parameters
+    ----------
+    buffer
+        Writable bytes of whole records, as ``encode`` made them.
+    positions
+        (n,) where the records to patch start in ``buffer``.
+    queue_offsets, physical_offsets
+        One per record; physical offsets are those of the records' first bytes.
+    store_timestamps
+        Milliseconds since the epoch.
+    record_crc
+        As given to ``encode``: with ``PROPERTY`` the checksums are computed here, over the final bytes.
+
+    Raises
+    ------
+    FormatError
+        If a position or a record lies outside ``buffer``.
+    """
+    if not len(positions):
+        return
+    data = np.frombuffer(buffer, np.uint8)
+    if int(positions.min()) < 0 or int(positions.max()) + HEADER.itemsize > len(data):
+        raise FormatError(f"records to patch lie outside a buffer of {len(data)} bytes")
+    born_v6 = gather(data, positions + _at("sys_flag"), _INT32).astype(np.int64) & SYS_BORN_HOST_V6
+    for name, values, shift in (
+        ("queue_offset", queue_offsets, 0),
+        ("physical_offset", physical_offsets, 0),
+        ("store_timestamp", store_timestamps, np.where(born_v6, IPV6_EXTRA_BYTES, 0)),
+    ):
+        column = np.empty(len(positions), ">i8")
+        column[:] = values
+        scatter(data, positions + _at(name) + shift, column)
+    if record_crc is RecordCrc.PROPERTY:
+        _patch_crc(data, positions)
+
+
+def crc32_ranges(buffer: pa.Buffer | memoryview, start: Ints, stop: Ints) -> Ints:
+    """Compute the CRC-32 of many ranges of a buffer, sign bit cleared as RocketMQ stores it.
+
+    The loop over ranges stays inside C: ``map`` feeds slices of one memoryview to isal. For 1 KiB ranges that is
+    some 140 ns each, against 570 with zlib.
+    """
+    if buffer is None or not len(start):  # Arrow has no data buffer where all values are empty
+        return np.zeros(len(start), np.int64)
+    ranges = map(memoryview(buffer).__getitem__, map(slice, start.tolist(), stop.tolist()))
+    return np.fromiter(map(isal_zlib.crc32, ranges), np.int64, len(start)) & CRC_MASK
+
+
+def scatter(buffer: Bytes, positions: Ints, values: npt.NDArray[np.generic]) -> None:
+    """Write one item to each position of a buffer: the inverse of ``message.gather``.
+
+    Parameters
+    ----------
+    buffer
+        (size,) writable uint8.
+    positions
+        (n,) int64, each with ``0 <= position`` and ``position + itemsize <= size``: the caller has checked.
+    values
+        (n,) contiguous array, written byte by byte as it lies in memory.
+    """
+    width = values.dtype.itemsize
+    windows: npt.NDArray[np.void] = np.ndarray((buffer.size - width + 1,), f"V{width}", buffer.data, strides=(1,))
+    windows[positions] = values.view(f"V{width}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Hosts:
+    """A host column: ``width`` is 4 or 16 per row (bytes of address), ``packed`` as the caller gave it."""
+
+    width: Ints
+    packed: pa.BinaryArray | pa.BinaryScalar
+
+    @classmethod
+    def of(cls, hosts: pa.BinaryArray | bytes, rows: int) -> "_Hosts":
+        packed = _binary(hosts)
+        width = _lengths(packed, rows) - 4
+        wrong = (width != 4) & (width != 16)
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise ConfigError(
+                f"the host of row {row} has {int(width[row]) + 4} bytes",
+                fix="Give 4 (IPv4) or 16 (IPv6) bytes of address and 4 of port",
+            )
+        return cls(width, packed)
+
+    def put(self, header: npt.NDArray[np.void], which: str, chosen: Ints) -> None:
+        """Write the hosts of the chosen rows, all of one width, into ``{which}_host`` and ``{which}_port``."""
+        if isinstance(self.packed, pa.BinaryScalar):
+            matrix = np.frombuffer(self.packed.as_py(), np.uint8)[np.newaxis, :]
+        else:
+            taken = self.packed.take(pa.array(chosen))
+            matrix = np.frombuffer(taken.buffers()[2], np.uint8, value_bounds(taken)[1][-1]).reshape(len(chosen), -1)
+        header[f"{which}_host"] = matrix[:, :-4]
+        header[f"{which}_port"] = np.ascontiguousarray(matrix[:, -4:]).view(">i4")[:, 0]
+
+
+def _headers(fields: Mapping[str, Integers], born: _Hosts, store: _Hosts, header_bytes: Ints) -> pa.BinaryArray:
+    """Lay out the headers of all rows, of up to four shapes, as one binary array."""
+    stop = np.cumsum(header_bytes)
+    data = np.zeros(int(stop[-1]), np.uint8)
+    for born_width in (4, 16):
+        for store_width in (4, 16):
+            chosen = np.flatnonzero((born.width == born_width) & (store.width == store_width))
+            if not len(chosen):
+                continue
+            header = np.zeros(len(chosen), Layout(1, born_width == 16, store_width == 16).header)
+            for name, values in fields.items():
+                header[name] = values[chosen] if isinstance(values, np.ndarray) else values
+            born.put(header, "born", chosen)
+            store.put(header, "store", chosen)
+            scatter(data, (stop - header_bytes)[chosen], header)
+    return binary_array(np.concatenate([[0], stop]), pa.py_buffer(data))
+
+
+def _host_bits(sys_flag: Integers, born: _Hosts, store: _Hosts) -> Ints:
+    bits = np.where(born.width == 16, SYS_BORN_HOST_V6, 0) | np.where(store.width == 16, SYS_STORE_HOST_V6, 0)
+    cleared = np.asarray(sys_flag, np.int64) & ~(SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6)
+    return np.asarray(cleared | bits, np.int64)
+
+
+def _topics(topic: pa.StringArray | str, rows: int) -> tuple[pa.BinaryArray | pa.BinaryScalar, Ints, Ints]:
+    """Encode topics with their length in front and two bytes behind, room for the properties' length.
+
+    The work is done once per *different* topic. Returns the blocks, their sizes and the records' magics.
+    """
+    if isinstance(topic, str):
+        block, magic = _topic_block(topic)
+        return pa.scalar(block, pa.binary()), np.full(rows, len(block)), np.full(rows, magic)
+    if topic.null_count:
+        raise ConfigError("a message has no topic", fix="Give every row a topic")
+    encoded = topic.dictionary_encode()
+    blocks = [_topic_block(name) for name in encoded.dictionary.to_pylist()]
+    which = encoded.indices.to_numpy()
+    taken = pa.array([block for block, _ in blocks], pa.binary()).take(encoded.indices)
+    sizes = np.array([len(block) for block, _ in blocks])
+    return taken, sizes[which], np.array([magic for _, magic in blocks])[which]
+
+
+def _topic_block(topic: str) -> tuple[bytes, int]:
+    data, chars = topic.encode(), len(topic.encode("utf-16-le")) // 2
+    if chars > V1_TOPIC_CHARS and len(data) <= TOPIC_BYTES_MAX:
+        return len(data).to_bytes(2, "big") + data + b"\0\0", MAGIC_V2
+    # Between the two limits RocketMQ writes a length byte that overflows, and truncates its log there when it restarts.
+    if not 0 < len(data) <= V1_TOPIC_CHARS:
+        raise ConfigError(
+            f"the topic {topic[:40]!r} has {chars} characters and {len(data)} bytes, which a record cannot hold",
+            fix=f"Use 1 to {V1_TOPIC_CHARS} characters of A-Z a-z 0-9 % | - _",
+        )
+    return len(data).to_bytes(1, "big") + data + b"\0\0", MAGIC_V1
+
+
+def _crc_suffix(properties: pa.BinaryArray | pa.BinaryScalar, lengths: Ints) -> pa.BinaryArray | pa.BinaryScalar:
+    """Choose the room for the checksum: after a separator where the properties do not end with one."""
+    separated = pa.scalar(b"\x02" + CRC_PROPERTY, pa.binary())
+    if isinstance(properties, pa.BinaryScalar):
+        text = properties.as_py()
+        return separated if text and not text.endswith(b"\x02") else pa.scalar(CRC_PROPERTY, pa.binary())
+    open_ended = np.zeros(len(lengths), bool)
+    held = lengths > 0
+    if held.any():
+        data = np.frombuffer(properties.buffers()[2], np.uint8)
+        open_ended[held] = data[value_bounds(properties)[1][held] - 1] != 2
+    return pc.if_else(pa.array(open_ended), separated, pa.scalar(CRC_PROPERTY, pa.binary()))
+
+
+def _patch_crc(data: Bytes, positions: Ints) -> None:
+    stop = positions + gather(data, positions, _INT32).astype(np.int64)
+    start = stop - RECORD_CRC_BYTES
+    if (start < positions).any() or int(stop.max()) > len(data):
+        raise FormatError(f"records to patch lie outside a buffer of {len(data)} bytes")
+    crc = crc32_ranges(data.data, positions, start)
+    digits = (crc[:, np.newaxis] // _CRC_DIGIT_VALUES % 10 + ord("0")).astype(np.uint8)
+    scatter(data, stop - 11, digits.view("V10")[:, 0])
+
+
+def _check_lengths(columns: RecordColumns, rows: int) -> None:
+    for name in columns.__slots__:
+        value = getattr(columns, name)
+        if isinstance(value, pa.Array | np.ndarray) and len(value) != rows:
+            raise ConfigError(f"{name} has {len(value)} values for {rows} bodies", fix="Give columns of one length")
+
+
+def _binary(values: pa.BinaryArray | bytes) -> pa.BinaryArray | pa.BinaryScalar:
+    return pa.scalar(values, pa.binary()) if isinstance(values, bytes) else pc.fill_null(values, b"")
+
+
+def _lengths(values: pa.BinaryArray | pa.BinaryScalar, rows: int) -> Ints:
+    if isinstance(values, pa.BinaryScalar):
+        return np.full(rows, len(values.as_py()))
+    start, stop = value_bounds(values)
+    return stop - start
+
+
+def _at(name: str) -> int:
+    assert HEADER.fields is not None
+    return int(HEADER.fields[name][1])

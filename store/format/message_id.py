@@ -1,0 +1,158 @@
+"""The two kinds of message id, as text and as what they hold.
+
+An *offset id* says where a record lies; the broker makes it, and any broker can find the record by it::
+
+     0              4 or 16   +4               +8
+    +--------------+---------+-----------------+
+    | store host   |  port   | physical offset |      upper-case hex: 32 characters, IPv6 56
+    | 4 or 16 bytes|  int32  |      int64      |
+    +--------------+---------+-----------------+
+
+A *unique id* (property ``UNIQ_KEY``) says who made a message and when; the producer makes it, and it survives retries::
+
+     0              4 or 16   +2    +4             +4              +2
+    +--------------+---------+-------------------+---------------+---------+
+    | producer     | process | class loader hash | ms since the  | counter |      hex: 32 or 56
+    | 4 or 16 bytes| uint16  |       int32       | month began   | uint16  |
+    +--------------+---------+-------------------+---------------+---------+
+
+RocketMQ: ``MessageDecoder.createMessageId``, ``MessageClientIDSetter``. Only the length tells IPv4 from IPv6.
+"""
+
+import ipaddress
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..errors import FormatError
+
+_HEX: Final = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint8).reshape(256, 2)
+_SIZES: Final = {32: 4, 56: 16}  # characters -> bytes of address
+_TEXT_MAX: Final = (1 << 31) - 1
+_OFFSET_TAIL: Final = struct.Struct(">iq")
+_UNIQUE_TAIL: Final = struct.Struct(">HiiH")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetId:
+    """What an offset id holds."""
+
+    address: bytes
+    """The broker's store host, 4 or 16 bytes."""
+    port: int
+    physical_offset: int
+
+    @property
+    def host(self) -> str:
+        """The address as text: ``127.0.0.1``, ``fe80::1``."""
+        return str(ipaddress.ip_address(self.address))
+
+
+@dataclass(frozen=True, slots=True)
+class UniqueId:
+    """What a unique id holds."""
+
+    address: bytes
+    """The producer's host, 4 or 16 bytes; the low 4 bytes of its clock where it found none."""
+    pid: int
+    """The low 16 bits of its process id."""
+    loader_hash: int
+    """Identity hash of the class loader: tells producers of one process apart."""
+    month_ms: int
+    """Milliseconds since 00:00 **local time** of the month's first day; the month itself is not in the id."""
+    counter: int
+    """Counts messages of the process, wraps at 65536."""
+
+    @property
+    def host(self) -> str:
+        """The address as text."""
+        return str(ipaddress.ip_address(self.address))
+
+
+def encode_offset_ids(
+    addresses: npt.NDArray[np.uint8], ports: npt.NDArray[np.int64], physical_offsets: npt.NDArray[np.int64]
+) -> pa.StringArray:
+    """Write offset ids as text.
+
+    Parameters
+    ----------
+    addresses
+        (n, 4) or (n, 16) uint8.
+    ports, physical_offsets
+        (n,) integers of any width and byte order; they are written as int32 and int64.
+
+    Returns
+    -------
+    (n,) Arrow string
+        Upper case; 32 characters for 4 bytes of address, 56 for 16. Owns its memory.
+
+    Raises
+    ------
+    FormatError
+        If the addresses are of another size, or the column would hold 2 GiB or more.
+    """
+    count, width = addresses.shape
+    if width not in _SIZES.values():
+        raise FormatError(f"an address of {width} bytes was given for a message id, IPv4 has 4 and IPv6 has 16")
+    size = 2 * (width + _OFFSET_TAIL.size)
+    if count * size > _TEXT_MAX:
+        raise FormatError(
+            f"{count} message ids of {size} characters do not fit one Arrow column", fix="Encode fewer at once"
+        )
+    raw = np.empty(count, np.dtype([("address", np.uint8, (width,)), ("port", ">i4"), ("physical_offset", ">i8")]))
+    raw["address"], raw["port"], raw["physical_offset"] = addresses, ports, physical_offsets
+    text = np.take(_HEX, raw.view(np.uint8), axis=0)
+    offsets = np.arange(0, (count + 1) * size, size, dtype=np.int32)
+    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(text.reshape(-1)))
+
+
+def decode_offset_id(text: str) -> OffsetId:
+    """Read an offset id.
+
+    Raises
+    ------
+    FormatError
+        If it is no hex text of 32 or 56 characters, or the offset in it is negative.
+    """
+    raw, width = _bytes_of(text)
+    port, physical_offset = _OFFSET_TAIL.unpack_from(raw, width)
+    if physical_offset < 0:
+        raise FormatError(
+            f"message id {text!r} holds the physical offset {physical_offset}, which cannot be one",
+            fix="Is it the id that the producer made (UNIQ_KEY)? That one is found through the index",
+        )
+    return OffsetId(raw[:width], port, physical_offset)
+
+
+def decode_unique_id(text: str) -> UniqueId:
+    """Read a unique id as RocketMQ's clients make them.
+
+    A producer may put any text into ``UNIQ_KEY``, and any text of the right length reads as something.
+
+    Raises
+    ------
+    FormatError
+        If it is no hex text of 32 or 56 characters.
+    """
+    raw, width = _bytes_of(text)
+    return UniqueId(raw[:width], *_UNIQUE_TAIL.unpack_from(raw, width))
+
+
+def _bytes_of(text: str) -> tuple[bytes, int]:
+    """Give the bytes of an id, and how many of them are the address."""
+    width = _SIZES.get(len(text))
+    # bytes.fromhex alone would also take blanks between the digits.
+    if width is None or not text.isascii() or not text.isalnum():
+        raise FormatError(_NO_ID.format(text[:80]), fix=_NO_ID_FIX)
+    try:
+        return bytes.fromhex(text), width
+    except ValueError:
+        raise FormatError(_NO_ID.format(text), fix=_NO_ID_FIX) from None
+
+
+_NO_ID: Final = "{!r} is no message id"
+_NO_ID_FIX: Final = "An id has 32 hex digits, or 56 where the host has an IPv6 address"

@@ -1,0 +1,133 @@
+"""Names of files, directories and topics: which are RocketMQ's, which are safe to join to a path.
+
+::
+
+    commitlog/00000000001073741824               20 digits: the base offset of the segment
+    consumequeue/OrderTopic/3/00000000000000000000   topic as it is, queue id without padding, segment
+    index/20261121021346480                      17 digits: local time of creation, yyyyMMddHHmmssSSS
+
+A topic is a directory name here, and it comes from the disk, from records and from options: whatever is joined to a
+path passes `is_safe_path_component` first, or better `is_topic`.
+"""
+
+import re
+from datetime import datetime
+from typing import Final
+
+from ..errors import FormatError
+
+TOPIC_CHARS_MAX: Final = 127
+"""RocketMQ's limit for topics that users make."""
+STORED_TOPIC_BYTES_MAX: Final = 255
+"""Longest topic that a 5.x broker stores, and the longest directory name of most file systems."""
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+
+_TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+_OFFSET_MAX: Final = (1 << 63) - 1
+_QUEUE_ID_MAX: Final = (1 << 31) - 1
+
+_SYSTEM_TOPICS: Final = frozenset(
+    {
+        "SCHEDULE_TOPIC_XXXX",  # delayed messages until their time has come
+        "TBW102",  # the template of topics that are made by the first put
+        "SELF_TEST_TOPIC",
+        "BenchmarkTest",
+        "OFFSET_MOVED_EVENT",
+        "TRANS_CHECK_MAX_TIME_TOPIC",  # transactions that nobody ever answered for
+        "CHECKPOINT_TOPIC",  # 5.3: what a RocksDB store keeps
+        "DefaultCluster",  # every broker makes a topic of its cluster's name; this is the default one
+    }
+)
+_SYSTEM_PREFIXES: Final = ("rmq_sys_", "RMQ_SYS_")
+_SYSTEM_SUFFIX: Final = "_REPLY_TOPIC"  # after the cluster's name: answers of request-reply
+
+
+def segment_name(base_offset: int) -> str:
+    """Name the segment that begins at an offset.
+
+    Raises
+    ------
+    FormatError
+        If the offset is negative or needs more than 63 bits.
+    """
+    if not 0 <= base_offset <= _OFFSET_MAX:
+        raise FormatError(f"no segment can begin at offset {base_offset}: offsets go from 0 to 2**63 - 1")
+    return f"{base_offset:020d}"
+
+
+def parse_segment_name(name: str) -> int | None:
+    """Give the base offset in a segment's name, or None if it is none of RocketMQ's."""
+    base_offset = _number(name, _OFFSET_MAX)
+    return base_offset if base_offset is not None and len(name) == 20 else None
+
+
+def index_name(created: datetime) -> str:
+    """Name an index file made at a moment, in the broker's local time, to the millisecond."""
+    return f"{created:%Y%m%d%H%M%S}{created.microsecond // 1000:03d}"
+
+
+def is_index_name(name: str) -> bool:
+    """Tell whether RocketMQ would open a file in ``index/``: any number of 64 bits; it skips other names."""
+    return _number(name, _OFFSET_MAX) is not None
+
+
+def parse_queue_id(name: str) -> int | None:
+    """Give the queue id that a directory's name states, or None; ``7`` is one, ``07`` and ``+7`` are not."""
+    queue_id = _number(name, _QUEUE_ID_MAX)
+    return queue_id if queue_id is not None and name == str(queue_id) else None
+
+
+def _number(name: str, most: int) -> int | None:
+    """Give the value of ASCII digits; ``str.isdecimal`` alone would take the digits of other scripts."""
+    if not (name.isascii() and name.isdecimal()) or len(name) > 20:
+        return None
+    value = int(name)
+    return value if value <= most else None
+
+
+def is_safe_path_component(name: str) -> bool:
+    """Tell whether joining a name to a directory gives an entry of that directory, whatever else it may be."""
+    if name in {"", ".", ".."} or "/" in name or "\0" in name:
+        return False
+    try:
+        return len(name.encode()) <= STORED_TOPIC_BYTES_MAX
+    except UnicodeEncodeError:  # half a surrogate pair: a name that is not UTF-8 on disk
+        return False
+
+
+def topic_problem(topic: str) -> str | None:
+    """Say why a name cannot be a topic that is written to, or give None.
+
+    RocketMQ's rules: characters of ``[%|a-zA-Z0-9_-]``, at most 127 of them; retry and dead-letter topics, whose names
+    are made of a group's, up to 255.
+    """
+    if not topic:
+        return "a topic needs a name"
+    if not _TOPIC.fullmatch(topic):
+        bad = next(character for character in topic if not _TOPIC.fullmatch(character))
+        return f"topic {topic[:80]!r} holds {bad!r}, and can hold a to z, A to Z, 0 to 9 and % | _ - only"
+    most = STORED_TOPIC_BYTES_MAX if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else TOPIC_CHARS_MAX
+    if len(topic) > most:
+        return f"topic {topic[:80]!r}… has {len(topic)} characters, at most {most} can be"
+    return None
+
+
+def is_topic(name: str) -> bool:
+    """Tell whether a name found on disk or in a record can be a topic: RocketMQ's characters, at most 255 of them.
+
+    Wider than `topic_problem`: a 5.x store itself takes topics of 128 characters and more. Every such name is a safe
+    path component.
+    """
+    return len(name) <= STORED_TOPIC_BYTES_MAX and _TOPIC.fullmatch(name) is not None
+
+
+def is_system_topic(topic: str) -> bool:
+    """Tell whether a topic is the broker's own: what patterns leave out unless asked for.
+
+    RocketMQ's list (``TopicValidator``) with its prefix ``rmq_sys_``, and the topics of a cluster: ``DefaultCluster`` and
+    ``…_REPLY_TOPIC``. Retry (``%RETRY%group``) and dead-letter (``%DLQ%group``) topics are **not**: they hold users'
+    messages, a reader of everything must not lose them. A broker also has an empty topic of its own name, which only its
+    configuration tells.
+    """
+    return topic in _SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIXES) or topic.endswith(_SYSTEM_SUFFIX)

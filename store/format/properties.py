@@ -1,0 +1,179 @@
+"""Message properties: the text inside a record, as Arrow columns.
+
+::
+
+    name 0x01 value 0x02 name 0x01 value 0x02 …      the last 0x02 is there or not, as the broker's release has it
+
+RocketMQ's own reading (``MessageDecoder.string2messageProperties``), which this follows to the letter: cut at each 0x02;
+a piece under three characters is nothing; the name ends at the first 0x01 and both sides must have at least one
+character, else the piece is nothing; a value may hold further 0x01; of equal names the last one counts.
+"""
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from .message import Bytes, Ints, Records, gather
+from .slices import binary, slices, text
+
+NAME_END: Final = 1
+PAIR_END: Final = 2
+
+TAGS: Final = "TAGS"
+KEYS: Final = "KEYS"
+UNIQ_KEY: Final = "UNIQ_KEY"
+RECORD_CRC: Final = "__CRC32#"
+
+MAP_TYPE: Final = pa.map_(pa.string(), pa.string())
+
+_INT64: Final = np.dtype(">u8")
+_LAGS_MAX: Final = 8
+
+
+class Properties:
+    """The properties of n records, parsed once, handed out by name or as a map.
+
+    The text is copied out of the segment at construction: nothing here keeps a map alive.
+
+    Parameters
+    ----------
+    records
+        Where the property texts lie. Rows with a problem have length 0 and so no properties.
+    """
+
+    def __init__(self, records: Records) -> None:
+        self._count = len(records)
+        # One byte more in front of each text: it is the low byte of the length, always there, and becomes a
+        # separator, so that every text both begins and ends at one and no text runs into the next.
+        starts = np.maximum(records.properties_start - 1, 0)
+        copied = slices(records.buffer, starts, records.properties_length + 1)
+        self._data: Bytes = np.array(copied.data, copy=None)
+        if not self._data.flags.writeable:
+            self._data = self._data.copy()
+        self._data[copied.offsets[:-1]] = PAIR_END
+        self._ascii = self._data.size == 0 or int(self._data.max()) < 0x80
+        self._split(copied.offsets)
+
+    def _split(self, offsets: npt.NDArray[np.int32]) -> None:
+        cuts = np.flatnonzero(self._data == PAIR_END)
+        start = cuts + 1
+        stop = np.append(cuts[1:], self._data.size)
+        row_at = np.searchsorted(cuts, offsets[:-1])  # exact: each row begins with a separator
+        row = np.repeat(np.arange(self._count), np.diff(row_at, append=cuts.size))
+        long_enough = stop - start >= 3
+        start, stop, row = start[long_enough], stop[long_enough], row[long_enough]
+        name_stop = np.flatnonzero(self._data == NAME_END)
+        if name_stop.size != start.size or not ((name_stop > start) & (name_stop < stop - 1)).all():
+            if name_stop.size == 0:
+                name_stop = np.full(start.size, self._data.size)
+            else:
+                name_stop = name_stop[np.minimum(np.searchsorted(name_stop, start), name_stop.size - 1)]
+            good = (name_stop > start) & (name_stop < stop - 1)
+            start, stop, row, name_stop = start[good], stop[good], row[good], name_stop[good]
+        self._start, self._name_stop, self._stop, self._row = start, name_stop, stop, row
+
+    def column(self, name: str) -> pa.StringArray:
+        """One property of every record.
+
+        Returns
+        -------
+        (n,) string array, null where a record has no such property
+        """
+        wanted = name.encode()
+        found = self._name_stop - self._start == len(wanted)
+        if wanted and found.any():
+            candidates = np.flatnonzero(found)
+            names = gather(self._data, self._start[candidates], np.dtype(f"S{len(wanted)}"))
+            # numpy strips trailing NULs when it compares byte strings, as raw windows they count.
+            same = names.view(f"V{len(wanted)}") == np.void(wanted)
+            pairs = candidates[same]
+        else:
+            pairs = np.empty(0, np.int64)
+        chosen = np.full(self._count, -1, np.int64)
+        chosen[self._row[pairs]] = pairs  # of equal names the last assignment stays, as it must
+        present = chosen >= 0
+        start = np.zeros(self._count, np.int64)
+        length = np.zeros(self._count, np.int64)
+        start[present] = self._name_stop[chosen[present]] + 1
+        length[present] = self._stop[chosen[present]] - start[present]
+        return text(slices(self._data, start, length), valid=present, ascii_only=self._ascii)
+
+    def maps(self) -> pa.MapArray:
+        """All properties of every record.
+
+        Returns
+        -------
+        (n,) ``map<string, string>`` array; null where a record has none, as RocketMQ shows no map at all
+        """
+        keep = self._without_overwritten()
+        start, name_stop, stop, row = self._start, self._name_stop, self._stop, self._row
+        if keep is not None:
+            start, name_stop, stop, row = start[keep], name_stop[keep], stop[keep], row[keep]
+        names = text(slices(self._data, start, name_stop - start), ascii_only=self._ascii)
+        values = text(slices(self._data, name_stop + 1, stop - name_stop - 1), ascii_only=self._ascii)
+        per_row = np.bincount(row, minlength=self._count)
+        offsets = np.zeros(self._count + 1, np.int32)
+        np.cumsum(per_row, out=offsets[1:])
+        entries = pa.StructArray.from_arrays([names, values], fields=[MAP_TYPE.key_field, MAP_TYPE.item_field])
+        valid = None if per_row.all() else pa.py_buffer(np.packbits(per_row > 0, bitorder="little"))
+        return pa.Array.from_buffers(MAP_TYPE, self._count, [valid, pa.py_buffer(offsets)], children=[entries])
+
+    def last(self, name: str) -> tuple[Ints, pa.BinaryArray]:
+        """Rows whose last pair has this name, and the values of these pairs."""
+        is_last = np.ones(self._row.size, np.bool_)
+        is_last[:-1] = self._row[1:] != self._row[:-1]
+        named = is_last & (self._name_stop - self._start == len(name))
+        pairs = np.flatnonzero(named)
+        if pairs.size:
+            names = gather(self._data, self._start[pairs], np.dtype(f"V{len(name)}"))
+            pairs = pairs[names == np.void(name.encode())]
+        start = self._name_stop[pairs] + 1
+        return self._row[pairs], binary(slices(self._data, start, self._stop[pairs] - start))
+
+    def _without_overwritten(self) -> Ints | None:
+        """Pairs that no later pair of the same record overwrites, or None if that is all of them.
+
+        Names are compared by a fingerprint that equal names share; only rows where fingerprints repeat, which
+        hardly any producer writes, are looked at one by one.
+        """
+        fingerprint = self._fingerprints()
+        if fingerprint.size < 2:
+            return None
+        suspect = np.zeros(self._count, np.bool_)
+        pairs_max = int(np.bincount(self._row, minlength=1).max())
+        if pairs_max <= _LAGS_MAX:
+            for lag in range(1, pairs_max):
+                same = (fingerprint[lag:] == fingerprint[:-lag]) & (self._row[lag:] == self._row[:-lag])
+                suspect[self._row[lag:][same]] = True
+        else:
+            order = np.lexsort((fingerprint, self._row))
+            row, print_ = self._row[order], fingerprint[order]
+            suspect[row[1:][(row[1:] == row[:-1]) & (print_[1:] == print_[:-1])]] = True
+        if not suspect.any():
+            return None
+        keep = np.ones(self._row.size, np.bool_)
+        latest: dict[tuple[int, bytes], int] = {}
+        for pair in np.flatnonzero(suspect[self._row]):
+            key = int(self._row[pair]), self._data[self._start[pair] : self._name_stop[pair]].tobytes()
+            overwritten = latest.get(key)
+            if overwritten is not None:
+                keep[overwritten] = False
+            latest[key] = int(pair)
+        return np.flatnonzero(keep)
+
+    def _fingerprints(self) -> npt.NDArray[np.uint64]:
+        """The first and last up to eight bytes of each name and its length, mixed: equal for equal names."""
+        if self._data.size < 8:
+            return np.zeros(self._start.size, np.uint64)
+        length = self._name_stop - self._start
+        last_window = self._data.size - 8
+        head_at = np.minimum(self._start, last_window)
+        head = gather(self._data, head_at, _INT64).astype(np.uint64)
+        head <<= (8 * (self._start - head_at)).astype(np.uint64)  # only the very last names of the text shift
+        cut = (8 * np.maximum(8 - length, 0)).astype(np.uint64)
+        head = head >> cut << cut
+        tail = gather(self._data, np.maximum(self._name_stop - 8, 0), _INT64).astype(np.uint64)
+        tail[length < 8] = 0
+        return head ^ (tail * np.uint64(0x9E3779B97F4A7C15)) ^ length.astype(np.uint64)

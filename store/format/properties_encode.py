@@ -1,0 +1,98 @@
+"""Arrow columns to the property strings of records: the inverse of ``properties``.
+
+::
+
+    name 0x01 value 0x02 name 0x01 value 0x02        with the separator after the last pair too
+
+RocketMQ writes the last separator since 5.2.0 and up to 4.9.0, and every release reads both forms. There is no
+escaping: names and values that hold a separator cannot be stored.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import ConfigError
+from .arrow_buffers import binary_array, value_bounds
+
+_FALSE = pa.scalar(value=False)
+
+
+def encode_properties(
+    columns: Mapping[str, pa.StringArray] | None = None, properties: pa.MapArray | None = None
+) -> pa.BinaryArray:
+    """Encode a map column and single columns as property strings.
+
+    Null and empty values are left out: RocketMQ cannot read them back. The pairs of ``properties`` come first, so that
+    a column wins over a pair of the same name, as the last of equal names does in RocketMQ.
+
+    Parameters
+    ----------
+    columns
+        Property name to its values, for example ``{"TAGS": tags}``.
+    properties
+        ``map<string, string>`` of further properties.
+
+    Returns
+    -------
+    (n,) binary array without nulls.
+
+    Raises
+    ------
+    ConfigError
+        If a name is empty or holds U+0001 or U+0002, a value holds U+0002, or there is no column at all.
+    """
+    parts = []
+    if properties is not None:
+        parts.append(_encode_map(properties))
+    for name, values in (columns or {}).items():
+        _check_names(pa.array([name]))
+        _check_values(values)
+        present = pc.if_else(pc.equal(pc.binary_length(values), 0), pa.scalar(None, values.type), values)
+        joined = pc.binary_join_element_wise(f"{name}\x01", present, "\x02", "")
+        parts.append(joined.cast(pa.binary()))
+    if not parts:
+        raise ConfigError("no column was given to make properties of", fix="Give a map or at least one named column")
+    return pc.fill_null(pc.binary_join_element_wise(*parts, b"", null_handling="skip"), b"")
+
+
+def _encode_map(properties: pa.MapArray) -> pa.BinaryArray:
+    offsets = properties.offsets.to_numpy().astype(np.int64)
+    first, last = int(offsets[0]), int(offsets[-1])
+    names, values = properties.keys[first:last], properties.items[first:last]
+    _check_names(names)
+    _check_values(values)
+    offsets = offsets - first
+    kept = pc.coalesce(pc.greater(pc.binary_length(values), 0), _FALSE).to_numpy(zero_copy_only=False)
+    if properties.null_count:  # a null map may still own pairs
+        kept = kept & np.repeat(properties.is_valid().to_numpy(zero_copy_only=False), np.diff(offsets))
+    if not kept.all():
+        names, values = names.filter(pa.array(kept)), values.filter(pa.array(kept))
+        offsets = np.concatenate([[0], np.cumsum(kept)])[offsets]
+    pairs = pc.binary_join_element_wise(names, "\x01", values, "\x02", "")
+    if not len(pairs):
+        return pa.array([b""] * len(properties), pa.binary())
+    # The pairs of a map lie one after the other, so its property string is a slice of the bytes of all pairs.
+    start, stop = value_bounds(pairs)
+    ends = np.concatenate([start[:1], stop])
+    return binary_array(ends[offsets], pairs.buffers()[2])
+
+
+def _check_names(names: pa.StringArray) -> None:
+    wrong = pc.or_(pc.match_substring_regex(names, "[\x01\x02]"), pc.equal(pc.binary_length(names), 0))
+    if pc.any(wrong).as_py():
+        raise ConfigError(
+            f"a property is named {names.filter(wrong)[0].as_py()!r}, which a property string cannot hold",
+            fix="Use a name that is not empty, without U+0001 and U+0002",
+        )
+
+
+def _check_values(values: pa.StringArray) -> None:
+    wrong = pc.match_substring(values, "\x02")
+    if pc.any(wrong).as_py():
+        raise ConfigError(
+            f"a property has the value {values.filter(wrong)[0].as_py()[:40]!r}, which a property string cannot hold",
+            fix="Take U+0002 out of it, or put it into the body",
+        )

@@ -1,0 +1,121 @@
+"""Many slices of one buffer, copied together into Arrow arrays: the copy kernel under every column of bytes.
+
+::
+
+    buffer   ....[--a--]......[b]...........[---c---]...      usually a mapped segment
+                   |            |             |
+    offsets  0 s0 e0 s1 e1 s2 e2 max  interleaved: one Arrow array over the buffer, whose odd slots are the slices
+                   v
+    result   [--a--][b][---c---]                              contiguous, ours, free of the map
+
+Taking the odd slots copies each slice once, in C++, with no Python per slice. Arrow does not check offsets that lie in the
+middle of an array, and a bad one reads foreign memory: every slice is checked here before Arrow sees it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..errors import FormatError
+from .message import Bytes, Ints, Mask
+
+_OFFSET_MAX = (1 << 31) - 1
+
+
+class Slices(NamedTuple):
+    """Bytes of n slices, one behind the other.
+
+    Attributes
+    ----------
+    data
+        (offsets[-1],) uint8, a copy that belongs to the result.
+    offsets
+        (n + 1,) int32.
+    """
+
+    data: Bytes
+    offsets: npt.NDArray[np.int32]
+
+
+def slices(buffer: Bytes, starts: Ints, lengths: Ints) -> Slices:
+    """Copy ``buffer[start : start + length]`` for every pair.
+
+    Parameters
+    ----------
+    buffer
+        (size,) uint8, under 2 GiB.
+    starts, lengths
+        (n,) int64.
+
+    Raises
+    ------
+    FormatError
+        If a slice leaves the buffer, or all of them hold 2 GiB or more.
+    """
+    count = starts.size
+    offsets = np.zeros(count + 1, np.int32)
+    if count == 0:
+        return Slices(np.empty(0, np.uint8), offsets)
+    stops = starts + lengths
+    if int(starts.min()) < 0 or int(lengths.min()) < 0 or int(stops.max()) > min(buffer.size, _OFFSET_MAX):
+        worst = int(np.flatnonzero((starts < 0) | (lengths < 0) | (stops > buffer.size))[0])
+        raise FormatError(
+            f"slice [{starts[worst]}, {stops[worst]}) leaves a buffer of {buffer.size} bytes", offset=int(starts[worst])
+        )
+    total = int(lengths.sum())
+    if total > _OFFSET_MAX:
+        raise FormatError(f"{count} slices hold {total} bytes, a column at most {_OFFSET_MAX}")
+    interleaved = np.empty(2 * count + 2, np.int32)
+    interleaved[0] = 0  # Arrow wants the first offset below the last one, whatever lies between
+    interleaved[1:-1:2] = starts
+    interleaved[2:-1:2] = stops
+    interleaved[-1] = stops.max()
+    over = pa.Array.from_buffers(
+        pa.binary(), 2 * count + 1, [None, pa.py_buffer(interleaved), pa.py_buffer(buffer)], null_count=0
+    )
+    taken = over.take(pa.array(np.arange(1, 2 * count + 1, 2, dtype=np.int32)))
+    _, taken_offsets, data = taken.buffers()
+    offsets = np.frombuffer(taken_offsets, np.int32, count + 1)
+    return Slices(np.frombuffer(data, np.uint8, total) if data is not None else np.empty(0, np.uint8), offsets)
+
+
+def binary(cut: Slices, valid: Mask | None = None) -> pa.BinaryArray:
+    """View slices as a binary column; rows that are not ``valid`` are null and must have length 0."""
+    return pa.Array.from_buffers(
+        pa.binary(), cut.offsets.size - 1, [_bitmap(valid), pa.py_buffer(cut.offsets), pa.py_buffer(cut.data)]
+    )
+
+
+def text(cut: Slices, *, valid: Mask | None = None, ascii_only: bool = False) -> pa.StringArray:
+    """View slices as a string column; bytes that are not UTF-8 become U+FFFD, as in Java.
+
+    Parameters
+    ----------
+    cut
+        The bytes.
+    valid
+        (n,) bool, False for nulls; such rows must have length 0.
+    ascii_only
+        Whether the caller knows that no byte is above 0x7F, which spares the check.
+    """
+    count = cut.offsets.size - 1
+    column = pa.Array.from_buffers(
+        pa.string(), count, [_bitmap(valid), pa.py_buffer(cut.offsets), pa.py_buffer(cut.data)]
+    )
+    if ascii_only or cut.data.size == 0 or int(cut.data.max()) < 0x80:
+        return column
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        # Rare, and only for such a batch: Python decodes, and re-encodes what it replaced.
+        raw = column.cast(pa.binary())
+        return pa.array([None if v is None else v.decode("utf-8", "replace") for v in raw.to_pylist()], pa.string())
+    return column
+
+
+def _bitmap(valid: Mask | None) -> pa.Buffer | None:
+    if valid is None or valid.all():
+        return None
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))

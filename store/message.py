@@ -1,0 +1,98 @@
+"""One message as an object: what a look-up by offset or key hands out. Scans never make any."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+
+from .commit_log import FoundRecords
+from .config import MAX_BODY_BYTES
+from .errors import CorruptRecordError
+from .format.message import Problem
+from .format.message_decode import Decoder, Origin, check_crcs, inflate_in_pieces
+from .format.properties import Properties
+from .format.slices import slices, text
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Message:
+    """A message as stored, its body inflated. Times are in UTC and of millisecond precision."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    store_size: int
+    body: bytes
+    tags: str | None
+    keys: str | None
+    uniq_key: str | None
+    properties: dict[str, str]
+    born_timestamp: datetime
+    store_timestamp: datetime
+    born_host: str
+    store_host: str
+    flag: int
+    sys_flag: int
+    body_crc: int
+    reconsume_times: int
+    prepared_transaction_offset: int
+    message_id: str
+
+
+def read_message(found: FoundRecords) -> Message:
+    """Make an object of one record that is whole.
+
+    Raises
+    ------
+    CorruptRecordError
+        If its body is not what its CRC says, is compressed and damaged, or inflates to more than `MAX_BODY_BYTES`.
+    """
+    records, segment = found.records, found.segment
+    physical = segment.base + records.positions
+    topic = text(slices(records.buffer, records.topic_start, records.topic_length))[0].as_py()
+    origin = Origin(
+        topics=topic,
+        queue_id=records.field("queue_id"),
+        queue_offset=records.field("queue_offset"),
+        physical_offset=physical,
+        size=records.field("total_size"),
+        tags_code=np.zeros(1, np.int64),
+        broker_name="",
+    )
+    check_crcs(records, Properties(records))
+    _, inflated = next(inflate_in_pieces(records, MAX_BODY_BYTES, MAX_BODY_BYTES))
+    if records.problem[0] != Problem.OK:
+        raise CorruptRecordError(Problem(int(records.problem[0])).text, path=segment.path, offset=int(physical[0]))
+    decoder = Decoder(records, origin, segment.path.rpartition("/")[2], inflated)
+
+    def value(column: str) -> object:
+        return decoder.column(column)[0].as_py()
+
+    return Message(
+        topic=topic,
+        queue_id=int(origin.queue_id[0]),
+        queue_offset=int(origin.queue_offset[0]),
+        physical_offset=int(physical[0]),
+        store_size=int(origin.size[0]),
+        properties=dict(value("properties") or ()),
+        **{field: value(column) for field, column in _COLUMNS.items()},
+    )
+
+
+_COLUMNS = {
+    "body": "body",
+    "tags": "tags",
+    "keys": "keys",
+    "uniq_key": "uniqKey",
+    "born_timestamp": "bornTimestamp",
+    "store_timestamp": "storeTimestamp",
+    "born_host": "bornHost",
+    "store_host": "storeHost",
+    "flag": "flag",
+    "sys_flag": "sysFlag",
+    "body_crc": "bodyCrc",
+    "reconsume_times": "reconsumeTimes",
+    "prepared_transaction_offset": "preparedTransactionOffset",
+    "message_id": "msgId",
+}

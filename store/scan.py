@@ -1,0 +1,402 @@
+"""Scans: planned ranges in, Arrow record batches out. All that the connector reads with.
+
+::
+
+    ConsumeQueue ──► entries, in blocks ──► chunk (batch_bytes of records, of one or many ranges)
+                                              │  tags hash, physical offset: cut before the log is opened
+                       nothing of the record  │
+                       wanted: batch at once ◄┤
+                                              ▼
+    CommitLog map ──► Records ──► does each state this offset, size, queue and queue offset?
+                                              │   no: ask the log itself (heal), else it is damaged
+                                              ▼
+                                  CRC, store time, exact tags ──► Decoder ──► RecordBatch
+
+After a range the scan has seen exactly the messages that the plan promised, or it says what is missing.
+RocketMQ: ``DefaultMessageStore.getMessage``.
+"""
+
+import logging
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .config import OnCorrupt, OnLoss, ScanSpec
+from .entries import Block, StoreView, heal, range_blocks
+from .errors import DataLossError
+from .files.segments import SegmentFile
+from .format.consume_queue import EXTENSION_ADDRESS_MAX, LMQ_PREFIX, SCHEDULE_TOPIC, Entries
+from .format.hashing import java_hash
+from .format.message import Ints, Mask, Problem, Records, gather
+from .format.message_decode import (
+    QUEUE_COLUMNS,
+    Decoder,
+    Inflated,
+    Origin,
+    check_crcs,
+    inflate_in_pieces,
+    select,
+)
+from .format.properties import TAGS, Properties
+from .plan import PlannedRange, ScanTask
+
+_log = logging.getLogger(__name__)
+
+_PROPERTY_BYTES_MAX = 1 << 15
+_INFLATED_BATCHES = 4
+
+
+class _Chunk(NamedTuple):
+    """Rows on their way to becoming a batch: which range each belongs to, and its place and entry there."""
+
+    range_index: Ints
+    queue_offset: Ints
+    entries: Entries
+
+    def ranges(self) -> list[int]:
+        low, high = int(self.range_index.min()), int(self.range_index.max())
+        return [low] if low == high else np.unique(self.range_index).tolist()
+
+    def take(self, rows: Ints | Mask | slice) -> "_Chunk":
+        return _Chunk(self.range_index[rows], self.queue_offset[rows], self.entries[rows])
+
+
+def scan(store: StoreView, task: ScanTask, spec: ScanSpec) -> Iterator[pa.RecordBatch]:
+    """Read the messages of a task.
+
+    Parameters
+    ----------
+    store
+        Where from.
+    task
+        Which messages, by queue offset.
+    spec
+        Which columns of which of them, and what becomes of damage.
+
+    Yields
+    ------
+    RecordBatch
+        Of schema ``select(spec.columns, spec.property_columns)``; never empty. All memory is its own. Messages of one
+        queue come in the order of their queue offsets.
+
+    Raises
+    ------
+    CorruptRecordError
+        At the first damaged record, if ``spec.on_corrupt`` is ``FAIL``.
+    DataLossError
+        If messages of the plan are gone, and ``spec.on_loss`` is ``FAIL``.
+    """
+    yield from _Scan(store, task, spec).batches()
+
+
+class _Scan:
+    """One scan under way."""
+
+    def __init__(self, store: StoreView, task: ScanTask, spec: ScanSpec) -> None:
+        self._store = store
+        self._ranges = task.ranges
+        self._spec = spec
+        self._schema = select(spec.columns, spec.property_columns)
+        predicate = spec.predicate
+        self._times = predicate.store_time_start is not None or predicate.store_time_stop is not None
+        self._queue_only = (
+            not spec.property_columns
+            and not self._times
+            and predicate.tags is None
+            and not spec.check_crc
+            and QUEUE_COLUMNS.issuperset(spec.columns)
+        )
+        tags = predicate.tags
+        self._tag_hashes = None if tags is None else np.array([java_hash(tag) for tag in tags], np.int64)
+        self._tag_values = None if tags is None else pa.array(sorted(tags), pa.string())
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for chunk in self._chunks():
+            if self._queue_only:
+                yield self._batch([self._origin(chunk).column(name) for name in self._spec.columns])
+            else:
+                yield from self._record_batches(chunk)
+
+    # Entries to chunks
+
+    def _chunks(self) -> Iterator[_Chunk]:
+        """Pack the entries of all ranges into chunks of about a batch each."""
+        held: list[_Chunk] = []
+        room_rows, room_bytes = self._spec.batch_rows, self._spec.batch_bytes
+        for index, planned in enumerate(self._ranges):
+            for block in self._checked_blocks(planned):
+                wanted = self._prefilter(planned, block.entries)
+                offsets, entries = block.queue_offset[wanted], block.entries[wanted]
+                weights = np.cumsum(self._weights(entries))
+                at, before = 0, 0
+                while at < offsets.size:
+                    stop = int(np.searchsorted(weights, before + room_bytes, side="right"))
+                    stop = min(stop, at + room_rows)
+                    if stop <= at and not held:
+                        stop = at + 1  # one message larger than a batch
+                    if stop > at:
+                        rows = slice(at, stop)
+                        held.append(_Chunk(np.full(stop - at, index), offsets[rows], entries[rows]))
+                        room_rows -= stop - at
+                        room_bytes -= int(weights[stop - 1]) - before
+                        at, before = stop, int(weights[stop - 1])
+                    if at < offsets.size:  # the chunk is full
+                        yield _concatenate(held)
+                        held, room_rows, room_bytes = [], self._spec.batch_rows, self._spec.batch_bytes
+        if held:
+            yield _concatenate(held)
+
+    def _checked_blocks(self, planned: PlannedRange) -> Iterator[Block]:
+        """Blocks of a range, and after the last one the question whether that was all."""
+        rows = 0
+        for block in range_blocks(self._store, planned):
+            rows += block.queue_offset.size
+            yield block
+        if rows != planned.rows:
+            self._lost(
+                f"{planned.key} [{planned.start}, {planned.stop}) was planned with {planned.rows} messages and has {rows}"
+            )
+
+    def _prefilter(self, planned: PlannedRange, entries: Entries) -> Mask | slice:
+        """Rows that can match by their entry alone."""
+        predicate = self._spec.predicate
+        keep: Mask | None = None
+        if self._tag_hashes is not None and planned.key.topic != SCHEDULE_TOPIC:
+            codes = entries["tags_code"]
+            keep = np.isin(codes, self._tag_hashes) | (codes <= EXTENSION_ADDRESS_MAX)
+        if predicate.physical_start is not None:
+            later = entries["physical_offset"] >= predicate.physical_start
+            keep = later if keep is None else keep & later
+        if predicate.physical_stop is not None:
+            earlier = entries["physical_offset"] < predicate.physical_stop
+            keep = earlier if keep is None else keep & earlier
+        return slice(None) if keep is None else keep
+
+    def _weights(self, entries: Entries) -> Ints:
+        """About how many bytes of a batch each row will take."""
+        size = np.clip(entries["size"], 64, self._spec.batch_bytes)
+        if "body" in self._spec.columns:
+            return size
+        if self._queue_only:
+            return np.full(size.size, 64)
+        return np.minimum(size, _PROPERTY_BYTES_MAX)
+
+    # Chunks to batches
+
+    def _record_batches(self, chunk: _Chunk) -> Iterator[pa.RecordBatch]:
+        if len(chunk.ranges()) > 1:
+            # Many short ranges: by physical offset they share segments. Within a queue that is its own order.
+            chunk = chunk.take(np.argsort(chunk.entries["physical_offset"], kind="stable"))
+        located, problems = self._locate(chunk)
+        if any(bad.any() for bad in problems):
+            chunk, confirmed = self._heal(chunk, np.concatenate(problems))
+            located, problems = self._locate(chunk, confirmed)
+        start = 0
+        for (segment, records), bad in zip(located, problems, strict=True):
+            rows = slice(start, start + bad.size)
+            start += bad.size
+            yield from self._segment_batches(segment, records, chunk.take(rows))
+
+    def _locate(
+        self, chunk: _Chunk, confirmed: Mask | None = None
+    ) -> tuple[list[tuple[SegmentFile | None, Records]], list[Mask]]:
+        """Records of each run of rows in one segment, and which of them are not what their entry says."""
+        offsets = chunk.entries["physical_offset"]
+        holder = self._store.log.locate(offsets)
+        edges = np.flatnonzero(np.diff(holder, prepend=-2, append=-2))
+        located: list[tuple[SegmentFile | None, Records]] = []
+        problems: list[Mask] = []
+        for first, last in zip(edges[:-1], edges[1:], strict=True):
+            rows = slice(first, last)
+            part = chunk.take(rows)
+            segment = self._store.log.segments[holder[first]] if holder[first] >= 0 else None
+            records = self._records(segment, part, None if confirmed is None else confirmed[rows])
+            located.append((segment, records))
+            problems.append((records.problem != Problem.OK) & (records.problem != Problem.GONE))
+        return located, problems
+
+    def _records(self, segment: SegmentFile | None, part: _Chunk, confirmed: Mask | None) -> Records:
+        physical = part.entries["physical_offset"]
+        if segment is None:
+            records = Records(np.empty(0, np.uint8), physical)
+            records.problem[:] = np.where(physical < self._store.log.min_offset, Problem.GONE, Problem.BEYOND_END)
+            return records
+        try:
+            view = self._store.log.view(segment)
+        except DataLossError:
+            records = Records(np.empty(0, np.uint8), physical)
+            records.problem[:] = Problem.GONE
+            return records
+        records = Records(view, physical - segment.base)
+        records.flag_problem(records.field("physical_offset") != physical, Problem.PHYSICAL_OFFSET)
+        records.flag_problem(records.field("total_size") != part.entries["size"], Problem.SIZE)
+        self._check_queue(records, part, confirmed)
+        return records
+
+    def _check_queue(self, records: Records, part: _Chunk, confirmed: Mask | None) -> None:
+        """Flag records of another queue, or of another place in it."""
+        queue_id = records.field("queue_id")
+        wrong_queue = np.zeros(len(records), np.bool_)
+        wrong_place = records.field("queue_offset") != part.queue_offset
+        if confirmed is not None:
+            wrong_place &= ~confirmed
+        present = part.ranges()
+        for index in present:
+            key = self._ranges[index].key
+            rows: Ints | slice = slice(None) if len(present) == 1 else np.flatnonzero(part.range_index == index)
+            if key.topic.startswith(LMQ_PREFIX):  # a second queue for records of another topic
+                wrong_place[rows] = False
+                continue
+            name = key.topic.encode()
+            other = (queue_id[rows] != key.queue_id) | (records.topic_length[rows] != len(name))
+            same_length = np.flatnonzero(~other & (records.problem[rows] == Problem.OK))
+            if same_length.size and name:
+                starts = records.topic_start[rows][same_length]
+                other[same_length] |= gather(records.buffer, starts, np.dtype(f"V{len(name)}")) != np.void(name)
+            wrong_queue[rows] = other
+        records.flag_problem(wrong_queue, Problem.QUEUE)
+        records.flag_problem(wrong_place, Problem.QUEUE_OFFSET)
+
+    def _heal(self, chunk: _Chunk, bad: Mask) -> tuple[_Chunk, Mask]:
+        """Ask the log about rows whose record is not what their entry says."""
+        entries = chunk.entries.copy()
+        confirmed = np.zeros(bad.size, np.bool_)
+        for index in np.unique(chunk.range_index[bad]):
+            planned = self._ranges[index]
+            if planned.walk is not None:
+                continue  # these entries came from the log
+            rows = np.flatnonzero(chunk.range_index == index)
+            healed = heal(self._store, planned.key, chunk.queue_offset[rows], entries[rows], bad[rows])
+            entries[rows] = healed.entries
+            confirmed[rows] = healed.confirmed
+            changed = int((healed.sound & bad[rows] & ~healed.confirmed).sum())
+            if changed:
+                _log.warning(
+                    "%d entries of ConsumeQueue %s are damaged; what they stood for was found in the CommitLog",
+                    changed,
+                    planned.key,
+                )
+        return chunk._replace(entries=entries), confirmed
+
+    def _segment_batches(
+        self, segment: SegmentFile | None, records: Records, part: _Chunk
+    ) -> Iterator[pa.RecordBatch]:
+        name = segment.path.rpartition("/")[2] if segment else ""
+        if self._spec.check_crc:
+            check_crcs(records, Properties(records))
+        for wanted in (self._after_damage, self._matching):
+            keep = wanted(records, part)
+            if keep is not None:
+                records, part = records.take(keep), part.take(keep)
+        if not len(records):
+            return
+        if "body" not in self._spec.columns or self._spec.raw_body:
+            yield self._decoded(records, part, name, None)
+            return
+        limit = _INFLATED_BATCHES * self._spec.batch_bytes
+        for rows, inflated in inflate_in_pieces(records, self._spec.max_body_bytes, limit):
+            piece, piece_part = records, part
+            if rows != slice(0, len(records)):
+                piece, piece_part = records.take(rows), part.take(rows)
+            keep = self._after_damage(piece, piece_part) if (piece.problem == Problem.INFLATE).any() else None
+            if keep is not None:
+                piece, piece_part, inflated = piece.take(keep), piece_part.take(keep), inflated.kept(keep)
+            if len(piece):
+                yield self._decoded(piece, piece_part, name, inflated)
+
+    def _after_damage(self, records: Records, part: _Chunk) -> Mask | None:
+        """Rows that stay when the spec has been asked about damaged and lost ones; None for all of them."""
+        bad = records.problem != Problem.OK
+        if not bad.any():
+            return None
+        gone = records.problem == Problem.GONE
+        if gone.any():
+            first = int(np.flatnonzero(gone)[0])
+            self._lost(
+                f"{int(gone.sum())} messages, the first {self._place(part, first)}, are no longer in the CommitLog,"
+                f" which now begins at physical offset {self._store.log.min_offset}"
+            )
+        damaged = bad & ~gone
+        if damaged.any():
+            first = int(np.flatnonzero(damaged)[0])
+            error = self._store.log.corrupt(
+                Problem(int(records.problem[first])),
+                int(part.entries["physical_offset"][first]),
+                self._place(part, first),
+            )
+            if self._spec.on_corrupt is OnCorrupt.FAIL:
+                raise error
+            _log.warning("%d damaged records; the first: %s", int(damaged.sum()), error)
+        drop = bad if self._spec.on_corrupt is OnCorrupt.SKIP else gone
+        return ~drop if drop.any() else None
+
+    def _matching(self, records: Records, _: _Chunk) -> Mask | None:
+        """Rows that match the predicate exactly; None for all of them."""
+        keep: Mask | None = None
+        if self._times:
+            predicate = self._spec.predicate
+            time = records.field("store_timestamp")
+            keep = records.problem == Problem.OK
+            if predicate.store_time_start is not None:
+                keep &= time >= predicate.store_time_start
+            if predicate.store_time_stop is not None:
+                keep &= time < predicate.store_time_stop
+        if self._tag_values is not None:
+            tags = Properties(records).column(TAGS)
+            match = pc.is_in(tags, self._tag_values, skip_nulls=True).to_numpy(zero_copy_only=False)
+            keep = match if keep is None else keep & match
+        return None if keep is None or keep.all() else keep
+
+    def _decoded(self, records: Records, part: _Chunk, segment: str, inflated: Inflated | None) -> pa.RecordBatch:
+        decoder = Decoder(records, self._origin(part), segment, inflated)
+        columns = [decoder.column(name) for name in self._spec.columns]
+        columns += [decoder.property_column(name) for name in self._spec.property_columns]
+        return self._batch(columns)
+
+    def _batch(self, columns: list[pa.Array]) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _origin(self, chunk: _Chunk) -> Origin:
+        present = chunk.ranges()
+        first = self._ranges[present[0]].key
+        topics: pa.Array | str = first.topic
+        queue_id = np.full(chunk.range_index.size, first.queue_id, np.int64)
+        if len(present) > 1:
+            topics = pa.array([self._ranges[i].key.topic for i in present], pa.string())
+            ids = np.array([self._ranges[i].key.queue_id for i in present], np.int64)
+            at = np.searchsorted(present, chunk.range_index)
+            topics, queue_id = topics.take(pa.array(at)), ids[at]
+        return Origin(
+            topics=topics,
+            queue_id=queue_id,
+            queue_offset=chunk.queue_offset,
+            physical_offset=chunk.entries["physical_offset"],
+            size=chunk.entries["size"],
+            tags_code=chunk.entries["tags_code"],
+            broker_name=self._store.broker_name,
+        )
+
+    def _place(self, part: _Chunk, row: int) -> str:
+        return f"queue {self._ranges[part.range_index[row]].key} offset {int(part.queue_offset[row])}"
+
+    def _lost(self, what: str) -> None:
+        error = DataLossError(
+            what,
+            path=self._store.log.directories[0],
+            fix="Retention or truncation removed them since the query was planned: run it again from a later offset,"
+            " or go on without them with failOnDataLoss=false",
+        )
+        if self._spec.on_loss is OnLoss.FAIL:
+            raise error
+        _log.warning("%s", error)
+
+
+def _concatenate(parts: list[_Chunk]) -> _Chunk:
+    if len(parts) == 1:
+        return parts[0]
+    return _Chunk(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+

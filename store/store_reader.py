@@ -1,0 +1,433 @@
+"""StoreReader: everything that can be asked of a store directory without writing to it.
+
+::
+
+    path/commitlog/        ──► CommitLog ─────────────┐
+    path/consumequeue/     ──► ConsumeQueue a queue ──┼──► topics, queues, bounds, offset_at ──► plan ──► scan
+    path/config/*.json     ──► offsets of groups      │
+    path/abort, lock       ──► is it live, did it crash?
+
+It takes no lock and writes nothing, so it works on the directory of a live broker, on a replica, on a copy, and on what is left
+of one. Who owns the store is only asked to know how to read its end: a live owner's messages are there once their ConsumeQueue
+entry is; after a crash the log may hold more than the queues, and its last record may be torn.
+"""
+
+import logging
+import os
+from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from .commit_log import CommitLog
+from .config import QueueBounds, QueueSource, ScanSpec
+from .consume_queue import ConsumeQueue
+from .crash_tail import CrashTail, find_crash_tail
+from .derive import DerivedQueue, derive_queue, derive_queues
+from .errors import NotAStoreError, OffsetOutOfRangeError, UnknownQueueError, UnsafeFileError, UnsupportedStoreError
+from .files.fs import FileSystem, LocalFileSystem
+from .format.consume_queue import is_plausible
+from .format.broker_config import consumer_offsets
+from .format.documents import load
+from .format.message import Ints
+from .format.message_decode import NATIVE_SCHEMA
+from .message import Message, read_message
+from .plan import PlannedRange, ScanTask, TaskLimits, plan_tasks
+from .scan import scan
+from .time_search import offset_at
+from .types import Boundary, QueueKey, QueueRange
+
+_log = logging.getLogger(__name__)
+
+COMMIT_LOG = "commitlog"
+CONSUME_QUEUE = "consumequeue"
+
+
+class StoreReader:
+    """Read access to one store directory. Not thread-safe; open one for each thread.
+
+    What a reader knows of a queue's end is what was there when it was first asked; `refresh` asks again.
+    """
+
+    def __init__(
+        self, fs: FileSystem, path: str, log: CommitLog, *, broker_name: str, queue_source: QueueSource
+    ) -> None:
+        self._fs = fs
+        self.path = path
+        self.log = log
+        self.broker_name = broker_name
+        self.queue_source = queue_source
+        self._queues: dict[QueueKey, ConsumeQueue] = {}
+        self._bounds: dict[QueueKey, QueueBounds] = {}
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        commit_log_paths: Sequence[str | os.PathLike[str]] = (),
+        broker_name: str | None = None,
+        queue_source: QueueSource = QueueSource.AUTO,
+        fs: FileSystem | None = None,
+    ) -> "StoreReader":
+        """Open a store for reading.
+
+        Parameters
+        ----------
+        path
+            The broker's ``storePathRootDir``.
+        commit_log_paths
+            Where its segments are, if not in ``path/commitlog`` alone: a broker may have several directories, and 4.x
+            does not derive the directory from the root.
+        broker_name
+            What rows carry as ``brokerName``; the last part of ``path`` by default, since a store does not know it.
+        queue_source
+            Where queues are read from.
+        fs
+            The file system, for tests.
+
+        Raises
+        ------
+        NotAStoreError
+            If nothing there looks like a store.
+        UnsupportedStoreError
+            If it is one of a kind that is not read: RocksDB queues, DLedger.
+        UnsafeFileError
+            If its directories are symbolic links.
+        """
+        fs = fs or LocalFileSystem()
+        root = os.path.abspath(os.fspath(path))
+        names = {entry.name: entry for entry in fs.list_dir(root)}
+        for name in (COMMIT_LOG, CONSUME_QUEUE):
+            if name in names and names[name].is_link:
+                raise UnsafeFileError(
+                    f"{name} is a symbolic link",
+                    path=os.path.join(root, name),
+                    fix=f"If that is meant, name the real {name} directory: open its own root, or give commitLogPaths",
+                )
+        directories = [os.path.abspath(os.fspath(p)) for p in commit_log_paths]
+        _check_is_store(fs, root, names.keys(), directories)
+        log = CommitLog(fs, directories or [os.path.join(root, COMMIT_LOG)])
+        return cls(fs, root, log, broker_name=broker_name or os.path.basename(root), queue_source=queue_source)
+
+    def refresh(self) -> None:
+        """Forget what is known of segments and queues, so that what was added since is seen."""
+        self.log.refresh()
+        self._queues.clear()
+        self._bounds.clear()
+        for name in ("_derived", "_crash_tail", "_listed"):
+            self.__dict__.pop(name, None)
+
+    # What is there
+
+    def topics(self) -> list[str]:
+        """Names of all topics, sorted, RocketMQ's own included."""
+        return sorted(self._queue_ids())
+
+    def queues(self, topic: str) -> list[QueueBounds]:
+        """The queues of a topic, by id, with the offsets that they hold.
+
+        Raises
+        ------
+        UnknownQueueError
+            If there is no such topic.
+        """
+        ids = self._queue_ids().get(topic)
+        if ids is None:
+            raise UnknownQueueError(
+                f"topic {topic} is not in this store", path=self.path, fix="topics() lists what is there"
+            )
+        return [self.bounds(QueueKey(topic, queue_id)) for queue_id in sorted(ids)]
+
+    def bounds(self, key: QueueKey) -> QueueBounds:
+        """The offsets that one queue holds, half-open; both 0 for a queue that is not there.
+
+        Notes
+        -----
+        The first is that of the first message whose segment is still there; 4.x may say 0 where retention or pads have
+        taken the front.
+        """
+        known = self._bounds.get(key)
+        if known is None:
+            known = self._bounds[key] = self._find_bounds(key)
+        return known
+
+    def offset_at(self, key: QueueKey, time_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
+        """Queue offset that a store time stands for; see `time_search.offset_at`.
+
+        Parameters
+        ----------
+        key
+            Which queue.
+        time_ms
+            Milliseconds since 1970, the broker's clock.
+        boundary
+            LOWER or UPPER.
+        """
+        bounds = self.bounds(key)
+        derived = self._extra(key)
+
+        def store_time(queue_offset: int) -> int | None:
+            if derived is not None:
+                at = int(np.searchsorted(derived.queue_offset, queue_offset))
+                if at < derived.queue_offset.size and int(derived.queue_offset[at]) == queue_offset:
+                    return self.log.store_time_at(int(derived.physical_offset[at]))
+            entry = self.queue(key).entries(queue_offset, queue_offset + 1)
+            return self.log.store_time_at(int(entry["physical_offset"][0])) if is_plausible(entry)[0] else None
+
+        return offset_at(time_ms, bounds.min_offset, bounds.max_offset, store_time, boundary)
+
+    def queue(self, key: QueueKey) -> ConsumeQueue:
+        """The ConsumeQueue of a queue; one without files where there is none."""
+        found = self._queues.get(key)
+        if found is None:
+            directory = os.path.join(self.path, CONSUME_QUEUE, key.topic, str(key.queue_id))
+            found = self._queues[key] = ConsumeQueue(self._fs, directory, key)
+        return found
+
+    def group_offsets(self, group: str) -> dict[QueueKey, int]:
+        """Where a consumer group goes on, by ``config/consumerOffset.json``; empty for a group it does not know."""
+        path = os.path.join(self.path, "config", "consumerOffset.json")
+        document = load(self._contents(path), self._contents(path + ".bak")).document
+        return {
+            QueueKey(owner.topic, queue_id): offset
+            for owner, queues in consumer_offsets(document).items()
+            if owner.group == group
+            for queue_id, offset in queues.items()
+        }
+
+    # Reading
+
+    def plan(
+        self,
+        ranges: Sequence[QueueRange],
+        *,
+        max_bytes: int,
+        max_records: int | None = None,
+        min_tasks: int | None = None,
+        parallelism: int = 1,
+    ) -> list[ScanTask]:
+        """Cut queue ranges into tasks.
+
+        Parameters
+        ----------
+        ranges
+            Each within the bounds of its queue.
+        max_bytes, max_records, min_tasks, parallelism
+            How large a task may be; see `plan.TaskLimits`.
+
+        Raises
+        ------
+        OffsetOutOfRangeError
+            If a range leaves its queue.
+        """
+        limits = TaskLimits(
+            max_bytes=max_bytes, max_records=max_records, min_tasks=min_tasks or 1, parallelism=parallelism
+        )
+        planned: list[PlannedRange] = []
+        for wanted in ranges:
+            bounds = self.bounds(wanted.key)
+            if not bounds.min_offset <= wanted.start <= wanted.stop <= bounds.max_offset:
+                raise OffsetOutOfRangeError(
+                    f"asked for {wanted}, the queue holds [{bounds.min_offset}, {bounds.max_offset})", path=self.path
+                )
+            planned += self._split_by_source(wanted)
+        tasks = plan_tasks(planned, limits, self._sizes)
+        return [
+            ScanTask(tuple(self._tight(piece) for piece in task.ranges), task.rows, task.bytes) for task in tasks
+        ]
+
+    def scan(self, task: ScanTask, spec: ScanSpec) -> Iterator[pa.RecordBatch]:
+        """Read the messages of a task; see `scan.scan`."""
+        return scan(self, task, spec)
+
+    def message_at(self, physical_offset: int) -> Message | None:
+        """The message whose record begins at a physical offset, or None if none that is whole does.
+
+        Raises
+        ------
+        CorruptRecordError
+            If its body is not what its CRC says, or is compressed and cannot be inflated.
+        """
+        found = self.log.record_at(physical_offset)
+        return None if found is None else read_message(found)
+
+    # How queues are found
+
+    @cached_property
+    def is_live(self) -> bool:
+        """Whether some process holds the store's lock, as far as this machine can see."""
+        return self._fs.lock_owner(os.path.join(self.path, "lock")) is not None
+
+    @cached_property
+    def _listed(self) -> dict[str, list[int]]:
+        """Topics and queue ids that consumequeue/ has directories for."""
+        found: dict[str, list[int]] = {}
+        root = os.path.join(self.path, CONSUME_QUEUE)
+        for topic in self._fs.list_dir(root):
+            if topic.is_link:
+                raise UnsafeFileError(
+                    "this topic is a symbolic link", path=os.path.join(root, topic.name), fix="Put the directory itself there"
+                )
+            if not topic.is_dir or not topic.name.isprintable():
+                continue
+            for queue in self._fs.list_dir(os.path.join(root, topic.name)):
+                if queue.is_link:
+                    raise UnsafeFileError(
+                        "this queue is a symbolic link",
+                        path=os.path.join(root, topic.name, queue.name),
+                        fix="Put the directory itself there",
+                    )
+                # As Java prints an int: no sign, no leading zero; other names a broker ignores as well.
+                if queue.is_dir and queue.name.isascii() and queue.name.isdecimal() and str(int(queue.name)) == queue.name:
+                    found.setdefault(topic.name, []).append(int(queue.name))
+        return found
+
+    @cached_property
+    def _derived(self) -> dict[QueueKey, DerivedQueue] | None:
+        """All queues from the log, where the ConsumeQueue is not to be used or not there."""
+        if self.queue_source is QueueSource.AUTO:
+            if self._listed or not self.log.segments:
+                return None
+            _log.warning(
+                "%s has no ConsumeQueue: its queues are derived by a walk over %d bytes of CommitLog, for each query again;"
+                " `python -m segmentlog.jobs.rebuild` writes them down once",
+                self.path,
+                self.log.stop - self.log.min_offset,
+            )
+        return derive_queues(self.log, self.log.min_offset, self.log.stop)
+
+    @cached_property
+    def _crash_tail(self) -> CrashTail | None:
+        """What lies behind the end of the queues, if the store was left by a crash."""
+        if self._derived is not None or self.is_live or self._fs.size(os.path.join(self.path, "abort")) is None:
+            return None
+        ends = {
+            key: self.queue(key).data_end()
+            for topic, ids in self._listed.items()
+            for key in (QueueKey(topic, queue_id) for queue_id in ids)
+        }
+        return find_crash_tail(self.log, {self.queue(key): end for key, end in ends.items()})
+
+    def _queue_ids(self) -> dict[str, set[int]]:
+        found = {topic: set(ids) for topic, ids in self._listed.items()} if self._derived is None else {}
+        more = self._derived or (self._crash_tail.queues if self._crash_tail else {})
+        for key in more:
+            found.setdefault(key.topic, set()).add(key.queue_id)
+        return found
+
+    def _extra(self, key: QueueKey) -> DerivedQueue | None:
+        """Entries of a queue that only the log knows."""
+        if self._derived is not None:
+            return self._derived.get(key)
+        return self._crash_tail.queues.get(key) if self._crash_tail else None
+
+    def _find_bounds(self, key: QueueKey) -> QueueBounds:
+        extra = self._extra(key)
+        if self._derived is not None:
+            if extra is None:
+                return QueueBounds(key, 0, 0)
+            return QueueBounds(key, int(extra.queue_offset[0]), int(extra.queue_offset[-1]) + 1)
+        queue = self.queue(key)
+        end = self._queue_end(queue)
+        start = queue.first_alive(self.log.min_offset, end)
+        if extra is not None:
+            start = min(start, int(extra.queue_offset[0])) if end == queue.first else start
+            end = int(extra.queue_offset[-1]) + 1
+        return QueueBounds(key, start, end)
+
+    def _queue_end(self, queue: ConsumeQueue) -> int:
+        """One past the last message that the ConsumeQueue names."""
+        end = queue.data_end()
+        if self._crash_tail is not None:
+            end = self._crash_tail.trim(queue, end)
+        if end <= queue.first:
+            return queue.first
+        last = queue.entries(end - 1, end)
+        if is_plausible(last)[0]:
+            offset = int(last["physical_offset"][0])
+            if offset < self.log.min_offset or self.log.find(offset) is not None:
+                return end
+        # The last entry makes no sense: either it is damaged, or it was never one. The log knows.
+        sound = queue.last_sound(self.log, end)
+        entry = queue.entries(sound - 1, sound)
+        begin = self.log.min_offset
+        if sound > queue.first:
+            begin = int(entry["physical_offset"][0] + entry["size"][0])
+        found = derive_queue(self.log, queue.key, begin, self.log.stop).queue_offset
+        true_end = max(sound, int(found[-1]) + 1 if found.size else sound)
+        if true_end != end or found.size:
+            _log.warning(
+                "the end of ConsumeQueue %s is damaged from entry %d on; by the CommitLog the queue ends at %d",
+                queue.directory,
+                sound,
+                true_end,
+            )
+        return true_end
+
+    def _split_by_source(self, wanted: QueueRange) -> list[PlannedRange]:
+        """The part that the ConsumeQueue names, and the part that only the log knows."""
+        extra = self._extra(wanted.key)
+        if extra is None:
+            return [PlannedRange(wanted.key, wanted.start, wanted.stop, len(wanted))]
+        parts: list[PlannedRange] = []
+        first_extra = int(extra.queue_offset[0])
+        if self._derived is None and wanted.start < first_extra:
+            stop = min(wanted.stop, first_extra)
+            parts.append(PlannedRange(wanted.key, wanted.start, stop, stop - wanted.start))
+        start = max(wanted.start, first_extra)
+        if start < wanted.stop:
+            rows = int(np.diff(np.searchsorted(extra.queue_offset, [start, wanted.stop]))[0])
+            parts.append(PlannedRange(wanted.key, start, wanted.stop, rows, (self.log.min_offset, self.log.stop)))
+        return parts
+
+    def _sizes(self, planned: PlannedRange, start: int, stop: int) -> Ints:
+        if planned.walk is None:
+            entries = self.queue(planned.key).entries(start, stop)
+            return np.where(is_plausible(entries), entries["size"], 0)
+        sizes = np.zeros(stop - start, np.int64)
+        extra = self._extra(planned.key)
+        if extra is not None:
+            lo, hi = np.searchsorted(extra.queue_offset, [start, stop])
+            sizes[extra.queue_offset[lo:hi] - start] = extra.size[lo:hi]
+        return sizes
+
+    def _tight(self, piece: PlannedRange) -> PlannedRange:
+        """A range that is derived in its task, with no more of the log to walk than it needs."""
+        extra = self._extra(piece.key) if piece.walk is not None else None
+        if extra is None:
+            return piece
+        lo, hi = np.searchsorted(extra.queue_offset, [piece.start, piece.stop])
+        span = int(extra.physical_offset[lo]), int(extra.physical_offset[hi - 1] + extra.size[hi - 1])
+        return PlannedRange(piece.key, piece.start, piece.stop, piece.rows, span)
+
+    def _contents(self, path: str) -> bytes | None:
+        size = self._fs.size(path)
+        return None if size is None else self._fs.read(path, 0, size)
+
+
+def _check_is_store(fs: FileSystem, root: str, names: Collection[str], commit_logs: Sequence[str]) -> None:
+    queues = {entry.name for entry in fs.list_dir(os.path.join(root, CONSUME_QUEUE))}
+    if {"CURRENT", "IDENTITY"} <= queues:
+        raise UnsupportedStoreError(
+            "the ConsumeQueues of this store are a RocksDB database (storeType=defaultRocksDB)",
+            path=os.path.join(root, CONSUME_QUEUE),
+            fix="Read a copy without consumequeue/: its queues are then derived from the CommitLog",
+        )
+    if any(name.startswith("dledger") for name in names):
+        raise UnsupportedStoreError(
+            "this is a DLedger store, whose records lie inside entries of another format",
+            path=root,
+            fix="Read the store of a broker without DLedger",
+        )
+    if commit_logs or not {COMMIT_LOG, CONSUME_QUEUE, "checkpoint"}.isdisjoint(names):
+        return
+    nested = [name for name in sorted(names) if fs.list_dir(os.path.join(root, name, COMMIT_LOG))]
+    raise NotAStoreError(
+        "this directory holds no RocketMQ store" if names or os.path.isdir(root) else "there is no such directory",
+        path=root,
+        fix=f"Did you mean {os.path.join(root, nested[0])}?"
+        if nested
+        else "Give the broker's storePathRootDir, the directory that holds commitlog/ and consumequeue/",
+    )

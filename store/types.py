@@ -1,0 +1,49 @@
+"""The words of the store: offsets, queues, ranges. Imports nothing of ours.
+
+All ranges are half-open, ``start`` inclusive and ``stop`` exclusive.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NewType
+
+PhysicalOffset = NewType("PhysicalOffset", int)
+"""Bytes from the start of the CommitLog (RocketMQ: phyOffset)."""
+
+QueueOffset = NewType("QueueOffset", int)
+"""Entries from the start of one ConsumeQueue (RocketMQ: queueOffset, logicOffset)."""
+
+
+class Boundary(Enum):
+    """Which message a time stands for: RocketMQ 5's ``BoundaryType``."""
+
+    LOWER = "lower"
+    """The first message stored at or after the time; one past the end when there is none."""
+    UPPER = "upper"
+    """The last message stored at or before the time; the first of the queue when there is none."""
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class QueueKey:
+    """One queue of one topic."""
+
+    topic: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.queue_id}"
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class QueueRange:
+    """A run of messages of one queue, by queue offset."""
+
+    key: QueueKey
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __str__(self) -> str:
+        return f"{self.key}[{self.start}, {self.stop})"

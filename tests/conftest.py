@@ -1,0 +1,77 @@
+"""Fixtures for all tests, and the package ``support``."""
+
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE = Path(__file__).parent
+
+# Spark hands timestamps to Python in the zone of the process. Tests state instants in UTC, on every machine.
+os.environ["TZ"] = "UTC"
+time.tzset()
+
+
+def _load_support() -> None:
+    """Make ``tests/support`` importable as ``support`` without a folder of ours on ``sys.path``.
+
+    Its modules are found through the package's own ``__path__``, so they can import each other (``from . import x``).
+    """
+    pytest.register_assert_rewrite("support")
+    folder = HERE / "support"
+    spec = importlib.util.spec_from_file_location(
+        "support", folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["support"] = module
+    spec.loader.exec_module(module)
+
+
+_load_support()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
+    """Give the one Spark session of the run: two cores, Spark's own defaults where a user would have them too."""
+    from segmentlog.connector.environment import prepare_java  # noqa: PLC0415 - tests of the store need no connector
+
+    prepare_java()
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # Spark asks for the machine's own name, which many containers cannot resolve.
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - most tests need no Spark, and its import takes a second
+
+    from segmentlog.connector import register  # noqa: PLC0415 - imports pyspark
+
+    scratch = tmp_path_factory.mktemp("spark")
+    conf = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "2g",
+        "spark.local.dir": str(scratch / "local"),
+        "spark.log.level": "ERROR",
+        # A worker that dies of a signal says where: the reader works on bytes that it did not write.
+        "spark.python.worker.faulthandler.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("segmentlog tests")
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    register(session)
+    yield session
+    session.stop()

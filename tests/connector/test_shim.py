@@ -1,0 +1,62 @@
+"""The modules that Spark or a user imports before anything of ours is needed."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import DataSource
+
+import pyspark_segmentlog
+import segmentlog.connector
+from segmentlog.connector.source import SegmentLogDataSource
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_shim_is_what_spark_looks_for() -> None:
+    assert issubclass(pyspark_segmentlog.DefaultSource, DataSource)
+    assert pyspark_segmentlog.DefaultSource.name() == SegmentLogDataSource.name() == "segmentlog"
+
+
+def test_the_shim_is_light() -> None:
+    heavy = "[name for name in ('pyarrow', 'numpy', 'segmentlog.connector', 'segmentlog.store') if name in sys.modules]"
+    assert run(f"import sys, pyspark.sql.datasource, pyspark_segmentlog; print({heavy})") == "[]"
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "pyspark.sql.datasource", "pyarrow", "segmentlog.connector"])
+def test_the_shim_never_raises(missing: str) -> None:
+    assert run(f"import sys; sys.modules[{missing!r}] = None; import pyspark_segmentlog; print('fine')") == "fine"
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [("schema", 0), ("reader", 1), ("streamReader", 1), ("writer", 2), ("streamWriter", 2)],
+)
+def test_the_shim_hands_everything_on(method: str, arguments: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def answer(self: DataSource, *given: Any) -> str:
+        seen.append((dict(self.options), *given))
+        return "answer"
+
+    monkeypatch.setattr(SegmentLogDataSource, method, answer)
+    given = list(range(arguments))
+    assert getattr(pyspark_segmentlog.DefaultSource({"path": "/x"}), method)(*given) == "answer"
+    assert seen == [({"path": "/x"}, *given)]
+
+
+def test_the_door_does_not_import_pyspark() -> None:
+    assert run("import sys, segmentlog.connector; print('pyspark' in sys.modules)") == "False"
+
+
+def test_the_door_has_what_it_names() -> None:
+    for name in segmentlog.connector.__all__:
+        assert getattr(segmentlog.connector, name) is not None
+    assert segmentlog.connector.SegmentLogDataSource is SegmentLogDataSource
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        segmentlog.connector.nothing  # noqa: B018 - the access is the test

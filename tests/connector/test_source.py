@@ -1,0 +1,313 @@
+"""The source in Spark: what a user types, and what a user reads when it is wrong."""
+
+import json
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from segmentlog.connector import register
+from support import fixtures
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+Store = Callable[[str], Path]
+BASIC = "basic-5.3.3"
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+@pytest.fixture
+def load(spark: "SparkSession", store: Store) -> Callable[..., "DataFrame"]:
+    def load(name: str = BASIC, **options: str) -> "DataFrame":
+        return spark.read.format("segmentlog").options(**options).load(str(store(name)))
+
+    return load
+
+
+@pytest.fixture(params=["true", "false"])
+def pushdown(spark: "SparkSession", request: pytest.FixtureRequest) -> Iterator[str]:
+    spark.conf.set(PUSHDOWN, request.param)
+    yield request.param
+    spark.conf.set(PUSHDOWN, "true")
+
+
+Load = Callable[..., "DataFrame"]
+
+
+def message_of(error: BaseException) -> str:
+    """What the user sees; our own text has to be in it, once and in one piece."""
+    text = str(error)
+    assert text.count("[SEGMENTLOG_") == 1, text
+    return " ".join(text.split())
+
+
+def refused(act: Callable[[], Any]) -> str:
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - collected without Spark
+
+    with pytest.raises(PySparkException) as caught:
+        act()
+    return message_of(caught.value)
+
+
+@pytest.mark.parametrize("name", [BASIC, "basic-4.9.1", "compressed-5.3.3"])
+def test_all_rows(load: Load, name: str) -> None:
+    found = load(name, subscribePattern=".*", columns="topic,queueId,queueOffset,tags,keys,physicalOffset").collect()
+    columns = ("topic", "queueId", "queueOffset", "tags", "keys", "phyOffset")
+    wanted = {tuple(line[column] for column in columns) for line in fixtures.expected(name).messages}
+    assert len(found) == len(wanted)
+    assert {tuple(row) for row in found} == wanted
+
+
+def test_every_column_reaches_spark(load: Load) -> None:
+    from segmentlog.connector.schema import NATIVE  # noqa: PLC0415 - imports pyspark
+
+    frame = load(subscribe="TopicA", columns=",".join(NATIVE))
+    (row,) = frame.where("queueId = 0 and queueOffset = 1").collect()
+    (line,) = (
+        line
+        for line in fixtures.expected(BASIC).messages
+        if (line["topic"], line["queueId"], line["queueOffset"]) == ("TopicA", 0, 1)
+    )
+    assert row.properties == line["properties"]
+    assert (row.msgId, row.tagsCode, row.storeSize) == (line["msgId"], line["cqTagsCode"], line["storeSize"])
+    assert row.storeTimestamp.timestamp() * 1000 == line["storeTimestamp"]
+    assert frame.schema.names == list(NATIVE)
+
+
+def test_filters(load: Load, pushdown: str) -> None:
+    frame = load(subscribePattern=".*", columns="topic,queueId,queueOffset,tags,storeTimestamp,physicalOffset")
+    lines = fixtures.expected(BASIC).messages
+    middle = lines[100]["storeTimestamp"]
+    cases: list[tuple[str, Callable[[dict[str, Any]], bool]]] = [
+        ("topic = 'TopicA'", lambda m: m["topic"] == "TopicA"),
+        (
+            "queueId in (1, 3, null) and queueOffset between 5 and 10",
+            lambda m: m["queueId"] in (1, 3) and 5 <= m["queueOffset"] <= 10,
+        ),
+        ("not (queueId = 1) and queueOffset < 5", lambda m: m["queueId"] != 1 and m["queueOffset"] < 5),
+        ("tags = '标签'", lambda m: m["tags"] == "标签"),
+        ("tags <=> '标签' or queueOffset = 0", lambda m: m["tags"] == "标签" or m["queueOffset"] == 0),
+        ("tags is null", lambda m: m["tags"] is None),
+        (f"storeTimestamp >= timestamp_millis({middle})", lambda m: m["storeTimestamp"] >= middle),
+        (f"storeTimestamp = timestamp_millis({middle})", lambda m: m["storeTimestamp"] == middle),
+        (f"storeTimestamp > timestamp_micros({middle}001)", lambda m: m["storeTimestamp"] > middle),
+        ("physicalOffset < 5000", lambda m: m["phyOffset"] < 5000),
+        ("queueOffset in (1, 40)", lambda m: m["queueOffset"] in (1, 40)),
+    ]
+    for condition, matches in cases:
+        wanted = sum(map(matches, lines))
+        assert wanted > 0, condition
+        assert frame.where(condition).count() == wanted, condition
+    assert pushdown in ("true", "false")
+
+
+def test_handled_filters_leave_sparks_plan(spark: "SparkSession", load: Load) -> None:
+    frame = load(subscribe="TopicA").where("queueOffset >= 40 and keys = 'x'")
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    assert "keys" in plan.split("Filter")[1].split("\n")[0]
+    assert "queueOffset" not in plan.split("Filter")[1].split("\n")[0]
+
+
+def test_a_schema_of_ones_own_is_a_projection(spark: "SparkSession", store: Store) -> None:
+    frame = (
+        spark.read.format("segmentlog")
+        .schema("queueOffset bigint, topic string")
+        .option("subscribe", "TopicA")
+        .load(str(store(BASIC)))
+    )
+    assert frame.columns == ["queueOffset", "topic"]
+    assert frame.count() == 248
+    assert frame.agg({"queueOffset": "max"}).first()[0] == 71
+
+
+def test_kafka_mode(load: Load) -> None:
+    frame = load(subscribe="TopicA", schemaMode="kafka", includeHeaders="true")
+    row = (
+        frame.where("partition = 0 and offset = 1")
+        .selectExpr("cast(key as string) key", "headers", "timestampType")
+        .first()
+    )
+    assert row.key.startswith("键-359")
+    assert {header.key for header in row.headers} == {"KEYS", "UNIQ_KEY", "größe", "user"}
+    assert row.timestampType == 0
+
+
+def test_a_damaged_record_fails_in_the_task_with_its_place(spark: "SparkSession", store: Store, tmp_path: Path) -> None:
+    path = fixtures.unpack(BASIC, tmp_path)
+    segment = min((path / "commitlog").iterdir())
+    with segment.open("r+b") as file:
+        file.seek(4)
+        file.write(b"\0\0\0\0")
+    frame = spark.read.format("segmentlog").option("subscribePattern", ".*").load(str(path))
+    text = refused(frame.collect)
+    assert "[SEGMENTLOG_CORRUPT_RECORD]" in text
+    assert f"(in {segment} at offset 0)" in text
+    whole = spark.read.format("segmentlog").options(subscribePattern=".*", corruptRecord="skip").load(str(path))
+    assert whole.count() == 700
+
+
+def test_several_paths(spark: "SparkSession", store: Store) -> None:
+    paths = [str(store(BASIC)), str(store("basic-4.9.1"))]
+    frame = spark.read.format("segmentlog").options(subscribe="TopicA", brokerNames="new,old").load(paths)
+    assert {row.brokerName for row in frame.groupBy("brokerName").count().collect()} == {"new", "old"}
+
+
+def test_nothing_to_read_is_empty(load: Load) -> None:
+    assert load("retention-5.3.3", subscribe="Cold").collect() == []
+    assert load(subscribe="TopicA").where("queueId = 99").count() == 0
+
+
+def test_a_temporary_view_and_select_with(spark: "SparkSession", store: Store) -> None:
+    path = store(BASIC)
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW seen USING segmentlog OPTIONS (path '{path}', subscribe 'TopicA')")
+    assert spark.sql("SELECT count(*) FROM seen WHERE queueId = 1").first()[0] == 69
+    spark.sql(f"CREATE TABLE kept USING segmentlog OPTIONS (path '{path}', subscribe 'TopicA')")
+    try:
+        found = spark.sql(f"SELECT count(*) FROM kept WITH (path = '{path}', subscribe = 'TopicB')")
+        assert found.first()[0] == 218
+        text = refused(spark.table("kept").collect)
+        assert "[SEGMENTLOG_MISSING_OPTION] no store is named: the option `path` is not there." in text
+        assert "CREATE TEMPORARY VIEW v USING segmentlog OPTIONS (path '/data/store', subscribe 'orders')" in text
+        assert "SELECT * FROM t WITH (path = '/data/store', subscribe = 'orders')" in text
+        assert "A table made with CREATE TABLE … USING segmentlog OPTIONS (…) cannot keep them" in text
+    finally:
+        spark.sql("DROP TABLE kept")
+        spark.catalog.dropTempView("seen")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({}, "[SEGMENTLOG_MISSING_OPTION] no topic is named"),
+        ({"topic": "TopicA", "startingOffset": "1"}, "unknown option `startingoffset`. Did you mean `startingOffsets`"),
+        (
+            {"topic": "TopicA", "startingOffsets": "earliest", "startingTimestamp": "5"},
+            "[SEGMENTLOG_CONFLICTING_OPTIONS] options `startingOffsets` and `startingTimestamp` exclude each other",
+        ),
+        (
+            {"topic": "TopicA", "maxBytesPerPartition": "big"},
+            "[SEGMENTLOG_BAD_OPTION] option `maxBytesPerPartition` is `big`.",
+        ),
+        (
+            {"topic": "TopicA", "columns": "topic,bodi"},
+            "asks for column `bodi`, which there is not. Did you mean `body`?",
+        ),
+    ],
+)
+def test_wrong_options_fail_in_load(load: Load, options: dict[str, str], text: str) -> None:
+    assert text in refused(lambda: load(**options))
+
+
+def test_a_wrong_path_fails_in_load(spark: "SparkSession", tmp_path: Path) -> None:
+    reader = spark.read.format("segmentlog").option("topic", "t")
+    assert f"[SEGMENTLOG_NOT_A_STORE] this directory holds no RocketMQ store (in {tmp_path})" in refused(
+        lambda: reader.load(str(tmp_path))
+    )
+    assert "[SEGMENTLOG_NOT_A_STORE] there is no such directory" in refused(
+        lambda: reader.load(str(tmp_path / "nowhere"))
+    )
+    assert "no store is named: the option `path` is not there" in refused(reader.load)
+
+
+@pytest.mark.parametrize(
+    ("options", "texts"),
+    [
+        (
+            {"topic": "topica"},
+            [
+                "[SEGMENTLOG_UNKNOWN_TOPIC] there is no topic `topica`",
+                "Did you mean `TopicA`? The topics are `TopicA`,",
+            ],
+        ),
+        (
+            {"assign": '{"TopicA": [9]}'},
+            [
+                "[SEGMENTLOG_UNKNOWN_QUEUE] there is no queue 9 of topic `TopicA`",
+                "The queues of this topic are 0, 1, 2, 3.",
+            ],
+        ),
+        (
+            {"assign": '{"TopicA": [0]}', "startingOffsets": '{"TopicA": {"0": 900}}'},
+            [
+                "[SEGMENTLOG_OFFSET_OUT_OF_RANGE] `startingOffsets` asks for offset 900 of TopicA/0, which is out of range "
+                "(min 0, max 57): the queue never got so far",
+                "Ask for 0 to 57",
+            ],
+        ),
+        (
+            {"topic": "TopicA", "startingTimestamp": "2100-01-01T00:00:00Z"},
+            ["[SEGMENTLOG_OFFSET_OUT_OF_RANGE] TopicA/0 has no message stored at or after the asked start"],
+        ),
+    ],
+)
+def test_what_the_store_does_not_hold_fails_in_planning(load: Load, options: dict[str, str], texts: list[str]) -> None:
+    shown = refused(load(**options).collect)
+    for text in texts:
+        assert text in shown
+
+
+def test_data_loss_can_be_waived(load: Load) -> None:
+    asked = {"topic": "Hot", "startingOffsets": json.dumps({"Hot": {"0": 0, "1": 0}})}
+    assert "offsets 0 to 267 are gone" in refused(load("retention-5.3.3", **asked).count)
+    assert load("retention-5.3.3", **asked, failOnDataLoss="false").count() == 176 + 79
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        (
+            "topic string, offset bigint",
+            "[SEGMENTLOG_BAD_SCHEMA] the schema asks for column `offset`, which there is not",
+        ),
+        ("topic string, queueId bigint", "column `queueId` the type bigint. Its type is int: declare that"),
+    ],
+)
+def test_a_schema_that_does_not_fit(spark: "SparkSession", store: Store, schema: str, text: str) -> None:
+    frame = spark.read.format("segmentlog").schema(schema).option("topic", "TopicA").load(str(store(BASIC)))
+    assert text in refused(frame.collect)
+
+
+def test_streams_and_writes_are_refused_with_what_there_is(
+    spark: "SparkSession", load: Load, store: Store, tmp_path: Path
+) -> None:
+    stream = spark.readStream.format("segmentlog").option("topic", "TopicA").load(str(store(BASIC)))
+    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    assert (
+        "[SEGMENTLOG_NOT_SUPPORTED] format `segmentlog` is not a streaming source. Read in batches with spark.read"
+        in refused(lambda: query.awaitTermination(60))
+    )
+    writer = load(topic="TopicA").write.format("segmentlog").mode("append")
+    assert "[SEGMENTLOG_NOT_SUPPORTED] format `segmentlog` cannot be written. It reads" in refused(
+        lambda: writer.save(str(tmp_path))
+    )
+
+
+def test_register_again_does_no_harm(spark: "SparkSession", load: Load) -> None:
+    register(spark)
+    assert spark.conf.get(PUSHDOWN) == "true"
+    assert load(topic="TopicA").count() == 248
+
+
+def test_without_registration(spark: "SparkSession", store: Store) -> None:
+    # Another session of another process, which has only heard of the format through the installed module.
+    code = f"""
+        from pyspark.sql import SparkSession
+        from segmentlog.connector.environment import prepare_java
+
+        prepare_java()
+        conf = {{"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.log.level": "OFF"}}
+        spark = SparkSession.builder.master("local[1]").config(map=conf).getOrCreate()
+        frame = spark.read.format("segmentlog").option("topic", "TopicA").load({str(store(BASIC))!r})
+        print("rows", frame.where("queueId = 1").count())
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert "rows 69\n" in done.stdout, done.stderr[-3000:]

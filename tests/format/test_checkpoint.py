@@ -1,0 +1,65 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from segmentlog.store.errors import FormatError
+from segmentlog.store.format.checkpoint import CHECKPOINT_BYTES, Checkpoint, decode, encode
+from support import fixtures
+
+i64 = st.integers(-(2**63), 2**63 - 1)
+checkpoints = st.builds(
+    Checkpoint,
+    physic_timestamp=i64,
+    logics_timestamp=i64,
+    index_timestamp=i64,
+    master_flushed_offset=i64,
+    confirm_offset=i64,
+    rest=st.binary(max_size=CHECKPOINT_BYTES - 40).map(lambda rest: rest.rstrip(b"\0")),
+)
+
+
+@given(checkpoints)
+def test_checkpoints_round_trip(checkpoint: Checkpoint) -> None:
+    data = encode(checkpoint)
+    assert len(data) == CHECKPOINT_BYTES
+    assert decode(data) == checkpoint
+
+
+@given(st.binary(max_size=CHECKPOINT_BYTES + 100))
+def test_any_bytes_are_a_checkpoint_and_stay_what_they_are(data: bytes) -> None:
+    assert encode(decode(data)) == data[:CHECKPOINT_BYTES].ljust(CHECKPOINT_BYTES, b"\0")
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("name", fixtures.names())
+def test_rocketmq_reads_the_same(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    data = (fixtures.unpack(name, tmp_path_factory.mktemp("store")) / "checkpoint").read_bytes()
+    ours, theirs = decode(data), fixtures.expected(name).checkpoint
+    assert ours.physic_timestamp == theirs["physicMsgTimestamp"]
+    assert ours.logics_timestamp == theirs["logicsMsgTimestamp"]
+    assert ours.index_timestamp == theirs["indexMsgTimestamp"]
+    assert ours.min_timestamp == theirs["minTimestamp"]
+    assert ours.min_timestamp_with_index == theirs["minTimestampIndex"]
+    assert encode(ours) == data
+
+
+@pytest.mark.parametrize(
+    ("times", "least", "least_with_index"),
+    [((0, 0, 0), 0, 0), ((2999, 9000, 1), 0, 0), ((9000, 8000, 7000), 5000, 5000), ((9000, 8000, 100), 5000, 100)],
+)
+def test_recovery_begins_three_seconds_before(times: tuple[int, int, int], least: int, least_with_index: int) -> None:
+    physic, logics, index = times
+    checkpoint = Checkpoint(physic_timestamp=physic, logics_timestamp=logics, index_timestamp=index)
+    assert checkpoint.min_timestamp == least
+    assert checkpoint.min_timestamp_with_index == least_with_index
+
+
+@pytest.mark.parametrize("bad", [Checkpoint(physic_timestamp=2**63), Checkpoint(confirm_offset=-(2**63) - 1)])
+def test_a_number_of_more_than_64_bits_is_refused(bad: Checkpoint) -> None:
+    with pytest.raises(FormatError, match="64 bits"):
+        encode(bad)
+
+
+def test_more_than_a_file_holds_is_refused() -> None:
+    with pytest.raises(FormatError, match="do not fit"):
+        encode(Checkpoint(rest=b"x" * CHECKPOINT_BYTES))

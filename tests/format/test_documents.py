@@ -1,0 +1,249 @@
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from segmentlog.store.errors import FormatError
+from segmentlog.store.format.documents import DEPTH_MAX, Document, Origin, load, parse, render
+
+strings = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | strings
+)
+object_keys = st.dictionaries(strings, scalars, max_size=3).map(lambda fields: tuple(fields.items()))
+# No int beside a str of the same digits: the writer then leaves one bare, which reads back as it was.
+keys = strings | st.integers(-(2**63), 2**63 - 1) | object_keys
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4), max_leaves=20
+)
+documents = st.dictionaries(keys, values, max_size=5)
+
+OFFSETS = """{
+	"dataVersion":{"counter":1,"stateVersion":0,"timestamp":1700000000000},
+	"groupTopicMap":{"groupA":["OrderTopic"]},
+	"offsetTable":{
+		"OrderTopic@groupA":{0:12,1:30
+		}
+	}
+}"""
+CLIENT_OFFSETS = """{
+	"offsetTable":{{
+			"brokerName":"broker-a",
+			"queueId":0,
+			"topic":"OrderTopic"
+		}:7
+	}
+}"""
+
+
+def read_back(value: Any) -> Any:
+    """Give what a value reads as once written: integer keys are quoted, unless a str of the same digits is beside them."""
+    if isinstance(value, list):
+        return [read_back(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        str(key) if isinstance(key, int) and str(key) not in value else key: read_back(item)
+        for key, item in value.items()
+    }
+
+
+@given(documents)
+def test_documents_round_trip(document: Document) -> None:
+    text = render(document)
+    assert parse(text) == read_back(document)
+    assert render(parse(text)) == text
+
+
+@given(documents)
+def test_compact_json_reads_as_json_does(document: Document) -> None:
+    plain = json.loads(
+        json.dumps({key: value for key, value in document.items() if isinstance(key, str)}, default=str, skipkeys=True)
+    )
+    assert parse(json.dumps(plain)) == plain
+
+
+def assert_place(error: FormatError, text: str) -> None:
+    """See that an error tells line and column of its offset."""
+    assert error.offset is not None
+    before = text[: error.offset]
+    line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+    assert error.problem.endswith(f"at line {line}, column {column}")
+
+
+def test_integer_keys_without_quotes() -> None:
+    document = parse(OFFSETS)
+    assert document["offsetTable"] == {"OrderTopic@groupA": {0: 12, 1: 30}}
+    assert document["groupTopicMap"] == {"groupA": ["OrderTopic"]}
+
+
+def test_objects_as_keys() -> None:
+    key = (("brokerName", "broker-a"), ("queueId", 0), ("topic", "OrderTopic"))
+    assert parse(CLIENT_OFFSETS) == {"offsetTable": {key: 7}}
+    assert parse(render(parse(CLIENT_OFFSETS))) == parse(CLIENT_OFFSETS)
+
+
+@pytest.mark.parametrize(
+    ("text", "document"),
+    [
+        ("{}", {}),
+        (" \t\r\n{ } \n", {}),
+        ("{,,}", {}),
+        ('{"a":1,}', {"a": 1}),
+        ('{,"a":[,1,,2,]}', {"a": [1, 2]}),
+        ("{a:1,b_2:'x\"y'}", {"a": 1, "b_2": 'x"y'}),
+        ('{"a":1,"a":2}', {"a": 2}),
+        ('{5:1,"5":2}', {5: 1, "5": 2}),
+        ("{-5:-1}", {-5: -1}),
+        ('{"a":1.5,"b":-2e3,"c":true,"d":false,"e":null}', {"a": 1.5, "b": -2000.0, "c": True, "d": False, "e": None}),
+        (r'{"a":"\u00fc\t\\\"\/\x41\0"}', {"a": 'ü\t\\"/A\0'}),
+        (r'{"a":"\ud83d\ude00"}', {"a": "\U0001f600"}),
+        (r'{"a":"\ud83d!"}', {"a": "\ufffd!"}),
+        ('{"a":"line\nbreak"}', {"a": "line\nbreak"}),
+        ('{/* why */"a"://1\n2/***/}', {"a": 2}),
+        ("{true:1,null:2}", {"true": 1, "null": 2}),
+        ("{{}:1}", {(): 1}),
+    ],
+)
+def test_what_fastjson_takes(text: str, document: dict[Any, Any]) -> None:
+    assert parse(text) == document
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "at"),
+    [
+        ("", "the end of the text instead of an object", 0),
+        ("[]", "'[' instead of an object", 0),
+        ("{", "the end of the text instead of a key", 1),
+        ('{"a"', "the end of the text instead of a colon", 4),
+        ('{"a" 1}', "'1' instead of a colon", 5),
+        ('{"a":}', "'}' instead of a value", 5),
+        ('{"a":1 "b":2}', "instead of a comma or '}'", 7),
+        ('{"a":[1 2]}', "'2' instead of a comma or ']'", 8),
+        ('{"a":[1}', "instead of a comma or ']'", 7),
+        ('{"a":1}}', "'}' instead of the end of the text", 7),
+        ('{"a":1}\0', "instead of the end of the text", 7),
+        ('{\n  "a":"x}', "a string that never ends at line 2, column 7", 8),
+        ('{"a":"\\q"}', "unknown escape", 9),
+        ('{"a":"\\u12"}', "unknown escape", 11),
+        ('{"a":nul}', "the unknown word 'nul'", 8),
+        ('{"a":NaN}', "the unknown word 'NaN'", 8),
+        ('{"a":1e999}', "too large", 10),
+        ('{"a":' + "1" * 65 + "}", "a number of 65 characters", 70),
+        ("{1.5:2}", "instead of a key", 4),
+        ("{{a:[]}:1}", "holds more than plain fields", 7),
+        ("{{a:1},b:2}", "',' instead of a colon", 6),
+        ('{"a":1/* never closed', "instead of a comma", 6),
+        ('\ufeff{"a":1}', "instead of an object", 0),
+    ],
+)
+def test_bad_text_is_refused_where_it_goes_wrong(text: str, says: str, at: int) -> None:
+    with pytest.raises(FormatError) as caught:
+        parse(text)
+    assert says in str(caught.value)
+    assert caught.value.offset == at
+
+
+@given(st.text(alphabet="{}[]:,\"'\\ \n/*-0aeu19.\ud800") | st.text())
+def test_any_text_is_a_document_or_a_format_error(text: str) -> None:
+    try:
+        document = parse(text)
+    except FormatError as error:
+        document = {}
+        assert_place(error, text)
+    render(document).encode()
+
+
+@given(st.text(), st.integers(0, len(OFFSETS) - 1), st.integers(0, 10))
+def test_a_damaged_document_is_a_document_or_a_format_error(inserted: str, at: int, cut: int) -> None:
+    text = OFFSETS[:at] + inserted + OFFSETS[at + cut :]
+    try:
+        document = parse(text)
+    except FormatError as error:
+        document = {}
+        assert_place(error, text)
+    render(document)
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{" * 10**6,
+        '{"a":' + "[" * 10**6,
+        '{"a":' * 10**6,
+        "{" + "," * 10**6,
+        "{" + " " * 10**6,
+        "{" + "/**/" * 10**6,
+        "{/*" + "*" * 10**6,
+        '{"' + "\\\\" * 10**6,
+        '{"a":"' + "\\" * 10**6,
+        "{'" + "\\'" * 10**6,
+        '{"a":' + "9" * 10**6,
+        '{"a":0.' + "9" * 10**6,
+        "{" + "a" * 10**6,
+    ],
+    ids=lambda text: text[:12],
+)
+def test_hostile_text_is_refused_in_one_pass(text: str) -> None:
+    # Two million characters: anything worse than linear would run into the suite's time limit.
+    with pytest.raises(FormatError):
+        parse(text)
+
+
+def test_nesting_ends_where_it_is_said_to() -> None:
+    deepest = '{"a":' * DEPTH_MAX + "1" + "}" * DEPTH_MAX
+    assert render(parse(deepest)).count("{") == DEPTH_MAX
+    with pytest.raises(FormatError, match="nesting of more than 64"):
+        parse('{"a":' + deepest + "}")
+    deep: Document = {}
+    for _ in range(1000):
+        deep = {"a": deep}
+    with pytest.raises(FormatError, match="nested more than"):
+        render(deep)
+
+
+def test_a_document_is_written_as_fastjson_writes_it() -> None:
+    document: Document = {"b": {2: 7, 10: 8}, "a": [], "c": {}, "d": ["x", {"y": None}], "e": 'q"ü\n'}
+    assert render(document) == (
+        '{\n\t"a":[],\n\t"b":{\n\t\t"2":7,\n\t\t"10":8\n\t},\n\t"c":{},\n\t"d":[\n\t\t"x",\n\t\t{\n\t\t\t"y":null\n\t\t}\n\t],'
+        '\n\t"e":"q\\"ü\\n"\n}'
+    )
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "\ud800"])
+def test_what_json_cannot_say_is_not_written(value: float | str) -> None:
+    with pytest.raises(FormatError, match="cannot be written"):
+        render({"a": value})
+
+
+@pytest.mark.parametrize(
+    ("file", "backup", "value", "origin"),
+    [
+        (b'{"a":1}', b'{"a":2}', {"a": 1}, Origin.FILE),
+        (None, b'{"a":2}', {"a": 2}, Origin.BACKUP),
+        (b"", b'{"a":2}', {"a": 2}, Origin.BACKUP),
+        (b'{"a":', b'{"a":2}', {"a": 2}, Origin.BACKUP),
+        (b"\0" * 40, b'{"a":2}', {"a": 2}, Origin.BACKUP),
+        (b'{"a":1}', b"damaged", {"a": 1}, Origin.FILE),
+        (None, None, {}, Origin.NOTHING),
+        (b"", b"", {}, Origin.NOTHING),
+        (b'{"a":"\xff"}', None, {"a": "\ufffd"}, Origin.FILE),
+    ],
+)
+def test_the_backup_counts_where_the_file_does_not(
+    file: bytes | None, backup: bytes | None, value: Document, origin: Origin
+) -> None:
+    assert load(file, backup) == (value, origin)
+
+
+@pytest.mark.parametrize(("file", "backup"), [(b"{", None), (b"{", b""), (None, b"{"), (b"{", b"[]")])
+def test_damage_is_not_an_empty_document(file: bytes | None, backup: bytes | None) -> None:
+    with pytest.raises(FormatError, match="instead of a key"):
+        load(file, backup)

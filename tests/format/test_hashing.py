@@ -1,0 +1,98 @@
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from segmentlog.store.errors import FormatError
+from segmentlog.store.format import hashing
+from segmentlog.store.format.hashing import index_hashes, index_key_hash, java_hash, java_hash_array
+
+# Java's own answers.
+VECTORS = {
+    "": 0,
+    "tagA": 3552231,
+    "TagA": 2598919,
+    "T#U0": 2538762,
+    "T#k0": 2539444,
+    "polygenelubricants": -(2**31),
+    "a\U0001f600": 1866116,
+    "OrderTopic#K1": 1662904936,
+    "Aa": 2112,
+    "BB": 2112,
+}
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+
+
+def by_definition(text: str) -> int:
+    units = np.frombuffer(text.encode("utf-16-le"), "<u2")
+    value = sum(int(unit) * 31 ** (len(units) - 1 - place) for place, unit in enumerate(units)) % 2**32
+    return value - 2**32 if value >= 2**31 else value
+
+
+@pytest.mark.parametrize(("text", "value"), VECTORS.items())
+def test_java_hash_is_javas(text: str, value: int) -> None:
+    assert java_hash(text) == value
+
+
+def test_a_column_hashes_as_its_rows_do() -> None:
+    hashes = java_hash_array(pa.array(VECTORS))
+    assert hashes.dtype == np.int64
+    assert hashes.tolist() == list(VECTORS.values())
+
+
+@given(st.lists(st.none() | texts), st.integers(0, 5), st.sampled_from([pa.string(), pa.large_string()]))
+def test_every_column_hashes_by_definition(rows: list[str | None], skip: int, kind: pa.DataType) -> None:
+    column = pa.array(rows, kind)[skip:]
+    assert java_hash_array(column).tolist() == [by_definition(row or "") for row in rows[skip:]]
+
+
+@given(texts)
+def test_one_string_hashes_by_definition(text: str) -> None:
+    assert java_hash(text) == by_definition(text)
+
+
+def test_half_of_a_surrogate_pair_is_one_unit() -> None:
+    assert java_hash("\ud83d") == 0xD83D
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 64])
+def test_a_long_column_is_hashed_piece_by_piece(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    monkeypatch.setattr(hashing, "_UNITS_AT_ONCE", at_once)
+    rows = ["", "größe", "x" * 100, "", "", "\U0001f600" * 30, "订单", ""]
+    assert java_hash_array(pa.array(rows)).tolist() == [by_definition(row) for row in rows]
+
+
+def test_what_lies_beneath_a_null_does_not_count() -> None:
+    offsets, data = pa.py_buffer(np.array([0, 2, 3], np.int32)), pa.py_buffer(b"\xff\xc3A")
+    column = pa.StringArray.from_buffers(2, offsets, data, pa.py_buffer(b"\x02"), 1)
+    assert column.to_pylist() == [None, "A"]
+    assert java_hash_array(column).tolist() == [0, 65]
+
+
+@pytest.mark.parametrize("data", [b"\xff", b"a\xc3", b"\xed\xa0\x80", b"\xc0\x80", b"\xf0\x9f\x98"])
+def test_bytes_that_are_not_utf8_are_refused(data: bytes) -> None:
+    column = pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(data)], np.int32)), pa.py_buffer(data))
+    with pytest.raises(FormatError, match="cannot be hashed"):
+        java_hash_array(column)
+
+
+def test_a_character_cut_by_a_row_is_refused() -> None:
+    column = pa.StringArray.from_buffers(2, pa.py_buffer(np.array([0, 1, 2], np.int32)), pa.py_buffer("ü".encode()))
+    with pytest.raises(FormatError, match="cannot be hashed"):
+        java_hash_array(column)
+
+
+def test_index_hashes_are_absolute_and_the_least_is_zero() -> None:
+    assert index_key_hash("T", "U0") == 2538762
+    assert index_hashes(np.array([-5, 5, 0, -(2**31), 2**31 - 1])).tolist() == [5, 5, 0, 0, 2**31 - 1]
+
+
+@given(texts, texts)
+def test_one_index_hash_equals_the_column_of_them(topic: str, key: str) -> None:
+    assert index_key_hash(topic, key) == index_hashes(java_hash_array(pa.array([f"{topic}#{key}"])))[0]
+
+
+def test_the_key_with_the_least_hash_has_index_hash_zero() -> None:
+    assert java_hash("T#jllgvmc") == -(2**31)  # found by search
+    assert index_key_hash("T", "jllgvmc") == 0

@@ -1,0 +1,324 @@
+"""Encoding records: against the bytes of real brokers, and what cannot be encoded."""
+
+import ipaddress
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from segmentlog.store.errors import ConfigError, FormatError
+from segmentlog.store.format.message import MAGIC_V1, MAGIC_V2, Problem, Records
+from segmentlog.store.format.message_encode import (
+    CRC_PROPERTY,
+    EncodedBatch,
+    RecordColumns,
+    RecordCrc,
+    crc32_ranges,
+    encode,
+    pack_host,
+    patch,
+)
+from support import fixtures
+
+V4, V6 = pack_host(b"\x0a\x01\x02\x03", 4567), pack_host(bytes(range(16)), 65535)
+
+
+def binary(*values: bytes | None) -> pa.BinaryArray:
+    return pa.array(values, pa.binary())
+
+
+def simple(*bodies: bytes, **fields: Any) -> RecordColumns:
+    return RecordColumns(**{"body": binary(*bodies), "topic": "T", "queue_id": 0, **fields})
+
+
+def raw_records(encoded: EncodedBatch) -> list[bytes]:
+    return [bytes(encoded.buffer[at : at + size]) for at, size in zip(encoded.positions, encoded.sizes, strict=True)]
+
+
+def stored_records(name: str, folder: Path) -> tuple[list[bytes], list[dict[str, Any]]]:
+    """Give the bytes of all whole records of a fixture, and what RocketMQ says of each."""
+    store = fixtures.unpack(name, folder)
+    segment_bytes = fixtures.config(name)["mappedFileSizeCommitLog"]
+    found = {
+        m["phyOffset"]: m for m in fixtures.expected(name) if m["type"] in {"message", "record"} and "storeSize" in m
+    }
+    raws = []
+    for offset, message in sorted(found.items()):
+        base = offset - offset % segment_bytes
+        with (store / "commitlog" / f"{base:020d}").open("rb") as file:
+            file.seek(offset - base)
+            raws.append(file.read(message["storeSize"]))
+    return raws, [found[offset] for offset in sorted(found)]
+
+
+def test_one_record_is_the_worked_example() -> None:
+    properties = b"KEYS\x01k0 j0\x02UNIQ_KEY\x01U0\x02TAGS\x01tagA"
+    encoded = encode(
+        simple(
+            b"body0",
+            properties=properties,
+            born_timestamp=0x0000018BCFE56800,
+            born_host=pack_host(b"\x0a\x01\x02\x03", 4567),
+            store_host=pack_host(b"\x7f\x00\x00\x01", 10911),
+        )
+    )
+    patch(encoded.buffer, encoded.positions, queue_offsets=0, physical_offsets=0, store_timestamps=0x1A1FBBDF347)
+    assert (
+        bytes(encoded.buffer)
+        == bytes.fromhex(
+            "00000081 daa320a7 516fa58a 00000000 00000000 0000000000000000 0000000000000000 00000000"
+            "0000018bcfe56800 0a010203000011d7 000001a1fbbdf347 7f00000100002a9f 00000000 0000000000000000"
+            "00000005 626f647930 01 54 0020"
+        )
+        + properties
+    )
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize(
+    "name",
+    [
+        "basic-4.9.1",
+        "basic-5.3.3",
+        "batch-4.9.1",
+        "compressed-5.3.3",
+        "hosts-ipv6-4.9.1",
+        "hosts-ipv6-5.3.3",
+        "long-topic-5.3.3",
+        "prop-crc-5.3.3",
+        "transactions-5.3.3",
+    ],
+)
+def test_records_of_real_brokers_are_encoded_to_the_same_bytes(name: str, tmp_path: Path) -> None:
+    """All records of a store in one batch: hosts of both families, both magics, all flags side by side."""
+    raws, expected = stored_records(name, tmp_path)
+    with_crc = name.startswith("prop-crc")
+    born = [pack_host(ipaddress.ip_address(m["bornHost"]).packed, m["bornHostPort"]) for m in expected]
+    store = [pack_host(ipaddress.ip_address(m["storeHost"]).packed, m["storeHostPort"]) for m in expected]
+    bodies, properties = [], []
+    for raw, message, hosts in zip(raws, expected, zip(born, store, strict=True), strict=True):
+        body_at = 72 + sum(map(len, hosts))
+        topic_at = body_at + message["bodySize"] + (2 if raw[4:8] == b"\xda\xa3\x20\xab" else 1)
+        bodies.append(raw[body_at : body_at + message["bodySize"]])
+        text = raw[topic_at + len(message["topic"].encode()) + 2 :]
+        properties.append(text[:-20] if with_crc else text)
+
+    def column(field: str) -> np.ndarray[Any, Any]:
+        return np.array([message[field] for message in expected])
+
+    record_crc = RecordCrc.PROPERTY if with_crc else RecordCrc.ABSENT
+    encoded = encode(
+        RecordColumns(
+            body=binary(*bodies),
+            topic=pa.array([message["topic"] for message in expected]),
+            queue_id=column("queueId"),
+            properties=binary(*properties),
+            flag=column("flag"),
+            sys_flag=column("sysFlag"),
+            born_timestamp=column("bornTimestamp"),
+            born_host=binary(*born),
+            store_host=binary(*store),
+            reconsume_times=column("reconsumeTimes"),
+            prepared_transaction_offset=column("preparedTransactionOffset"),
+        ),
+        record_crc=record_crc,
+    )
+    patch(
+        encoded.buffer,
+        encoded.positions,
+        queue_offsets=column("queueOffset"),
+        physical_offsets=column("phyOffset"),
+        store_timestamps=column("storeTimestamp"),
+        record_crc=record_crc,
+    )
+    assert raw_records(encoded) == raws
+    assert len(raws) > 50
+
+
+def test_hosts_decide_the_address_bits() -> None:
+    encoded = encode(
+        simple(
+            b"a", b"b", b"c", b"d", born_host=binary(V4, V6, V4, V6), store_host=binary(V4, V4, V6, V6), sys_flag=0x31
+        )
+    )
+    records = Records(encoded.buffer, encoded.positions)
+    assert records.field("sys_flag").tolist() == [0x01, 0x11, 0x21, 0x31]
+    assert encoded.sizes.tolist() == [93, 105, 105, 117]
+    assert {
+        (bytes(row), port)
+        for _, address, ports in records.hosts("born")
+        for row, port in zip(address, ports.tolist(), strict=True)
+    } == {
+        (V4[:4], 4567),
+        (V6[:16], 65535),
+    }
+
+
+def test_patch_writes_the_three_fields_and_nothing_else() -> None:
+    encoded = encode(simple(b"one", b"two", born_host=binary(V4, V6)))
+    before = encoded.buffer.copy()
+    patch(
+        encoded.buffer,
+        encoded.positions,
+        queue_offsets=np.array([7, 8]),
+        physical_offsets=np.array([100, -1]),
+        store_timestamps=99,
+    )
+    records = Records(encoded.buffer, encoded.positions)
+    assert records.field("queue_offset").tolist() == [7, 8]
+    assert records.field("physical_offset").tolist() == [100, -1]
+    assert records.field("store_timestamp").tolist() == [99, 99]
+    patch(encoded.buffer, encoded.positions, queue_offsets=0, physical_offsets=0, store_timestamps=0)
+    assert (encoded.buffer == before).all()
+
+
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.binary(max_size=40),
+            st.text(st.characters(codec="utf-8"), min_size=1, max_size=31),
+            st.sampled_from([b"", b"a\x01b", b"a\x01b\x02", b"\x02"]),
+            st.sampled_from([V4, V6]),
+        ),
+        min_size=1,
+        max_size=20,
+    ),
+    record_crc=st.sampled_from(RecordCrc),
+)
+def test_every_record_is_whole(rows: list[tuple[bytes, str, bytes, bytes]], record_crc: RecordCrc) -> None:
+    bodies, topics, properties, hosts = zip(*rows, strict=True)
+    columns = RecordColumns(
+        body=binary(*bodies),
+        topic=pa.array(topics),
+        queue_id=np.arange(len(rows)),
+        properties=binary(*properties),
+        store_host=binary(*hosts),
+    )
+    encoded = encode(columns, record_crc=record_crc)
+    patch(
+        encoded.buffer,
+        encoded.positions,
+        queue_offsets=1,
+        physical_offsets=encoded.positions,
+        store_timestamps=1,
+        record_crc=record_crc,
+    )
+    records = Records(encoded.buffer, encoded.positions)
+    assert (records.problem == Problem.OK).all()
+    assert records.field("total_size").tolist() == encoded.sizes.tolist()
+    assert int(encoded.sizes.sum()) == encoded.buffer.size
+    for row, raw in enumerate(raw_records(encoded)):
+        start, size = int(records.properties_start[row] - encoded.positions[row]), int(records.properties_length[row])
+        body_start = int(records.body_start[row] - encoded.positions[row])
+        assert raw[body_start : body_start + len(bodies[row])] == bodies[row]
+        assert int(records.field("body_crc")[row]) == zlib.crc32(bodies[row]) & 0x7FFFFFFF
+        text = raw[start : start + size]
+        if record_crc is RecordCrc.ABSENT:
+            assert text == properties[row]
+            continue
+        assert text[:-20] == (properties[row] if properties[row][-1:] in {b"", b"\x02"} else properties[row] + b"\x02")
+        assert int(text[-11:-1][::-1]) == zlib.crc32(raw[:-20]) & 0x7FFFFFFF
+
+
+@pytest.mark.parametrize(
+    ("topic", "magic"),
+    [("t" * 127, MAGIC_V1), ("t" * 128, MAGIC_V2), ("t" * 255, MAGIC_V2), ("😀" * 31 + "abc", MAGIC_V1)],
+)
+def test_the_topic_decides_the_version(topic: str, magic: int) -> None:
+    for topics in (topic, pa.array(["short", topic])):
+        encoded = encode(simple(b"a", b"b", topic=topics))
+        records = Records(encoded.buffer, encoded.positions)
+        assert (records.problem == Problem.OK).all()
+        assert records.field("magic")[1] == magic
+        start, size = int(records.topic_start[1]), int(records.topic_length[1])
+        assert bytes(encoded.buffer[start : start + size]).decode() == topic
+
+
+@pytest.mark.parametrize("topic", ["", "t" * 256, "é" * 64, "😀" * 32])
+def test_a_topic_that_no_length_fits_is_refused(topic: str) -> None:
+    with pytest.raises(ConfigError, match="which a record cannot hold"):
+        encode(simple(b"a", topic=topic))
+    with pytest.raises(ConfigError, match="which a record cannot hold"):
+        encode(simple(b"a", topic=pa.array([topic])))
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"topic": pa.array([None], pa.string())}, "a message has no topic"),
+        ({"queue_id": np.arange(2)}, "queue_id has 2 values for 1 bodies"),
+        ({"properties": b"n\x01" + b"v" * 32766}, "the properties of row 0 take 32768 bytes"),
+        ({"born_host": b"\x7f\0\0\x01"}, "the host of row 0 has 4 bytes"),
+        ({"store_host": binary(b"12345678901234567890!")}, "the host of row 0 has 21 bytes"),
+    ],
+)
+def test_columns_that_make_no_record_are_refused(fields: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        encode(simple(b"a", **fields))
+
+
+def test_the_checksum_counts_towards_the_properties_limit() -> None:
+    longest = b"n\x01" + b"v" * (32767 - 20 - 3) + b"\x02"
+    assert encode(simple(b"a", properties=longest), record_crc=RecordCrc.PROPERTY).sizes[0] == 92 + 1 + 32767
+    with pytest.raises(ConfigError, match="take 32768 bytes"):
+        encode(simple(b"a", properties=b"n" + longest), record_crc=RecordCrc.PROPERTY)
+
+
+def test_a_host_has_four_or_sixteen_bytes() -> None:
+    with pytest.raises(ConfigError, match="a host address has 5 bytes"):
+        pack_host(b"12345", 1)
+
+
+def test_nulls_and_slices_are_read_as_they_look() -> None:
+    bodies = binary(b"skipped", None, b"", b"body", b"behind")[1:4]
+    properties = binary(b"skipped", b"a\x01b\x02", None, b"c\x01d", b"behind")[1:4]
+    encoded = encode(
+        simple(topic=pa.array(["x", "A", "B", "A", "y"])[1:4], body=bodies, properties=properties),
+        record_crc=RecordCrc.PROPERTY,
+    )
+    records = Records(encoded.buffer, encoded.positions)
+    assert records.body_length.tolist() == [0, 0, 4]
+    assert records.field("body_crc").tolist() == [0, 0, zlib.crc32(b"body") & 0x7FFFFFFF]
+    assert [raw.split(b"__CRC32#")[0][-4:-1] for raw in raw_records(encoded)[::2]] == [b"a\x01b", b"c\x01d"]
+    assert [size - len(CRC_PROPERTY) for size in records.properties_length.tolist()] == [4, 0, 4]
+
+
+def test_no_rows_make_no_bytes() -> None:
+    encoded = encode(simple())
+    assert (encoded.buffer.size, encoded.positions.size, encoded.sizes.size) == (0, 0, 0)
+    patch(encoded.buffer, encoded.positions, queue_offsets=0, physical_offsets=0, store_timestamps=0)
+
+
+@pytest.mark.parametrize("position", [-1, 6, 1 << 40])
+def test_patch_stays_inside_the_buffer(position: int) -> None:
+    encoded = encode(simple(b"a"))
+    with pytest.raises(FormatError, match="outside a buffer of 93 bytes"):
+        patch(encoded.buffer, np.array([position]), queue_offsets=0, physical_offsets=0, store_timestamps=0)
+
+
+@pytest.mark.parametrize("size", [-1, 0, 19, 93, (1 << 31) - 1])
+def test_patch_does_not_trust_a_record_size(size: int) -> None:
+    encoded = encode(simple(b""), record_crc=RecordCrc.PROPERTY)
+    encoded.buffer[:4] = np.frombuffer(np.array([size + (size == 93) * 20], ">i4").tobytes(), np.uint8)
+    with pytest.raises(FormatError, match="outside a buffer of 112 bytes"):
+        patch(
+            encoded.buffer,
+            encoded.positions,
+            queue_offsets=0,
+            physical_offsets=0,
+            store_timestamps=0,
+            record_crc=RecordCrc.PROPERTY,
+        )
+
+
+def test_checksums_of_ranges() -> None:
+    data = b"order payment refund"
+    start, stop = np.array([0, 6, 6]), np.array([5, 13, 6])
+    expected = [zlib.crc32(data[a:b]) & 0x7FFFFFFF for a, b in zip(start, stop, strict=True)]
+    assert crc32_ranges(memoryview(data), start, stop).tolist() == expected
+    assert expected[2] == 0

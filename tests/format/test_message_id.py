@@ -1,0 +1,95 @@
+import ipaddress
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from segmentlog.store.errors import FormatError
+from segmentlog.store.format.message_id import OffsetId, decode_offset_id, decode_unique_id, encode_offset_ids
+from support import fixtures
+
+addresses = st.binary(min_size=4, max_size=4) | st.binary(min_size=16, max_size=16)
+i32 = st.integers(-(2**31), 2**31 - 1)
+
+
+def encode_one(address: bytes, port: int, offset: int) -> str:
+    matrix = np.frombuffer(address, np.uint8).reshape(1, -1)
+    (text,) = encode_offset_ids(matrix, np.array([port]), np.array([offset])).to_pylist()
+    assert text is not None
+    return text
+
+
+def test_an_id_reads_as_the_specification_says() -> None:
+    text = "7F00000100002A9F0000000000000081"
+    assert encode_one(bytes([127, 0, 0, 1]), 10911, 129) == text
+    decoded = decode_offset_id(text)
+    assert decoded == OffsetId(bytes([127, 0, 0, 1]), 10911, 129)
+    assert decoded.host == "127.0.0.1"
+    assert decode_offset_id(text.lower()) == decoded
+
+
+@given(addresses, i32, st.integers(0, 2**63 - 1))
+def test_offset_ids_round_trip(address: bytes, port: int, offset: int) -> None:
+    text = encode_one(address, port, offset)
+    assert text == (address + struct.pack(">iq", port, offset)).hex().upper()
+    assert decode_offset_id(text) == OffsetId(address, port, offset)
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("name", ["hosts-ipv6-4.9.1", "hosts-ipv6-5.3.3", "index-4.9.1"])
+def test_ids_are_those_that_rocketmq_gives(name: str) -> None:
+    messages = fixtures.expected(name).messages
+    for width in (4, 16):
+        ours = [m for m in messages if len(ipaddress.ip_address(m["storeHost"]).packed) == width]
+        if not ours:
+            continue
+        hosts = np.array([list(ipaddress.ip_address(m["storeHost"]).packed) for m in ours], np.uint8)
+        ports = np.array([m["storeHostPort"] for m in ours], ">i4")
+        offsets = np.array([m["phyOffset"] for m in ours], ">i8")
+        assert encode_offset_ids(hosts, ports, offsets).to_pylist() == [m["msgId"] for m in ours]
+        for message in ours:
+            decoded = decode_offset_id(message["msgId"])
+            assert (decoded.port, decoded.physical_offset) == (message["storeHostPort"], message["phyOffset"])
+            assert ipaddress.ip_address(decoded.host) == ipaddress.ip_address(message["storeHost"])
+
+
+def test_no_ids_are_an_empty_column() -> None:
+    assert encode_offset_ids(np.empty((0, 4), np.uint8), np.empty(0), np.empty(0)).to_pylist() == []
+
+
+def test_an_address_of_another_size_is_refused() -> None:
+    with pytest.raises(FormatError, match="an address of 6 bytes"):
+        encode_offset_ids(np.zeros((1, 6), np.uint8), np.zeros(1), np.zeros(1))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "7F00000100002A9F000000000000008",
+        "7F00000100002A9F00000000000000810",
+        "7F00000100002A9F00000000000000G1",
+        "7F 00 00 01 00 00 2A 9F 00 00 00 ",
+        "７F00000100002A9F0000000000000081",
+        "é" * 32,
+    ],
+)
+def test_what_is_no_id_is_refused(text: str) -> None:
+    for decode in (decode_offset_id, decode_unique_id):
+        with pytest.raises(FormatError, match="is no message id"):
+            decode(text)
+
+
+def test_a_unique_id_taken_for_an_offset_id_is_told_apart_where_it_can_be() -> None:
+    with pytest.raises(FormatError, match=r"cannot be one.*UNIQ_KEY"):
+        decode_offset_id("7F0000010000" + "2A9F" + "F" * 16)
+
+
+@given(addresses, st.integers(0, 2**16 - 1), i32, i32, st.integers(0, 2**16 - 1))
+def test_unique_ids_read_back(address: bytes, pid: int, loader: int, month_ms: int, counter: int) -> None:
+    decoded = decode_unique_id((address + struct.pack(">HiiH", pid, loader, month_ms, counter)).hex().upper())
+    assert (decoded.address, decoded.pid, decoded.loader_hash) == (address, pid, loader)
+    assert (decoded.month_ms, decoded.counter) == (month_ms, counter)
+    assert ipaddress.ip_address(decoded.host).packed == address

@@ -1,0 +1,137 @@
+import os
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from segmentlog.store.errors import FormatError
+from segmentlog.store.format import naming
+from support import fixtures
+
+HOSTILE = ["", ".", "..", "../x", "a/b", "/etc", "a\0b", "x" * 256, "ü" * 128, "\ud800"]
+
+
+@given(st.integers(0, 2**63 - 1))
+def test_segment_names_round_trip(base: int) -> None:
+    name = naming.segment_name(base)
+    assert len(name) == 20
+    assert naming.parse_segment_name(name) == base
+
+
+@pytest.mark.parametrize("base", [-1, 2**63])
+def test_offsets_that_no_segment_can_have_are_refused(base: int) -> None:
+    with pytest.raises(FormatError, match="no segment can begin"):
+        naming.segment_name(base)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "0", "0000000000000000000", "+0000000000000000000", "99999999999999999999", "٠" * 20, "0" * 20 + "\n", ".tmp"],
+)
+def test_names_that_are_no_segments(name: str) -> None:
+    assert naming.parse_segment_name(name) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "queue_id"),
+    [
+        ("0", 0),
+        ("17", 17),
+        ("2147483647", 2**31 - 1),
+        ("2147483648", None),
+        ("01", None),
+        ("-1", None),
+        ("", None),
+        ("²", None),
+    ],
+)
+def test_queue_ids(name: str, queue_id: int | None) -> None:
+    assert naming.parse_queue_id(name) == queue_id
+
+
+def test_index_names() -> None:
+    assert naming.index_name(datetime(2026, 11, 21, 2, 13, 46, 480999)) == "20261121021346480"  # noqa: DTZ001 - local
+    assert naming.is_index_name("20261121021346480")
+    assert naming.is_index_name("1")
+    for name in ("", "x", "20261121021346480.tmp", "99999999999999999999", "１"):
+        assert not naming.is_index_name(name)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_are_no_topics_and_never_joined(name: str) -> None:
+    assert not naming.is_safe_path_component(name)
+    assert not naming.is_topic(name)
+    assert naming.topic_problem(name) is not None
+
+
+@given(st.text())
+def test_a_safe_component_stays_in_its_directory(name: str) -> None:
+    if naming.is_safe_path_component(name):
+        assert Path(os.path.normpath(os.path.join("/a/b", name))).parent == Path("/a/b")  # noqa: PTH118 - as the store joins
+    if naming.is_topic(name):
+        assert naming.is_safe_path_component(name)
+    if naming.topic_problem(name) is None:
+        assert naming.is_topic(name)
+
+
+@pytest.mark.parametrize(
+    "topic", ["T", "Order_Topic-1", "%RETRY%group", "%DLQ%group", "a|b", "x" * 127, "%RETRY%" + "g" * 248]
+)
+def test_topics_that_rocketmq_takes(topic: str) -> None:
+    assert naming.topic_problem(topic) is None
+    assert naming.is_topic(topic)
+
+
+@pytest.mark.parametrize(
+    ("topic", "says"),
+    [
+        ("", "needs a name"),
+        ("a b", "holds ' '"),
+        ("größe", "holds 'ö'"),
+        ("T\n", "holds '\\n'"),
+        ("x" * 128, "has 128 characters, at most 127"),
+        ("%RETRY%" + "g" * 249, "has 256 characters, at most 255"),
+    ],
+)
+def test_why_a_topic_is_refused(topic: str, says: str) -> None:
+    problem = naming.topic_problem(topic)
+    assert problem is not None
+    assert says in problem
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("name", fixtures.names())
+def test_every_topic_of_a_real_store_is_one(name: str) -> None:
+    assert all(naming.is_topic(queue["topic"]) for queue in fixtures.expected(name).queues)
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "RMQ_SYS_TRACE_TOPIC",
+        "rmq_sys_wheel_timer",
+        "rmq_sys_REVIVE_LOG_DefaultCluster",
+        "TBW102",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "BenchmarkTest",
+        "DefaultCluster",
+        "DefaultCluster_REPLY_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "CHECKPOINT_TOPIC",
+    ],
+)
+def test_system_topics(topic: str) -> None:
+    assert naming.is_system_topic(topic)
+
+
+@pytest.mark.parametrize(
+    "topic", ["Orders", "%RETRY%group", "%DLQ%group", "schedule_topic_xxxx", "TBW1022", "REPLY_TOPIC"]
+)
+def test_users_topics(topic: str) -> None:
+    assert not naming.is_system_topic(topic)

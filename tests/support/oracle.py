@@ -1,0 +1,77 @@
+"""Asks real RocketMQ: runs ``tests/interop/oracle`` on a store directory.
+
+Opening a store changes it (recovery, checkpoint, lock), so ``dump`` and ``query`` work on a copy.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+RUN = Path(__file__).parents[1] / "interop" / "oracle" / "run"
+NEEDED = ("java", "mvn", "bash", "flock")
+TIMEOUT_SECONDS = 300  # the first run of a version builds it
+
+VERSIONS = ("4.9.1", "5.1.0", "5.3.3")
+
+Line = dict[str, Any]
+
+
+def available() -> str | None:
+    """Say why the oracle cannot run here; ``None`` if it can."""
+    missing = [program for program in NEEDED if shutil.which(program) is None]
+    return f"the oracle needs {', '.join(missing)}" if missing else None
+
+
+def dump(store: Path, config: Mapping[str, object], version: str) -> list[Line]:
+    """Give all that RocketMQ of this version reads from a store."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = _copy(store, Path(folder))
+        return _run(version, "dump", "--store", copy, "--config", _json(Path(folder), config), "--no-close")
+
+
+def query(store: Path, config: Mapping[str, object], version: str, queries: Sequence[Line]) -> list[Line]:
+    """Give RocketMQ's answers to questions about a store, each with its question."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = _copy(store, Path(folder))
+        asked = _json(Path(folder), {"config": dict(config), "queries": list(queries)})
+        return _run(version, "query", "--store", copy, "--queries", asked, "--no-close")
+
+
+def write(
+    store: Path, config: Mapping[str, object], version: str, messages: Sequence[Line], *options: str
+) -> list[Line]:
+    """Let RocketMQ put messages into a store, which it makes if there is none; one answer for each."""
+    with tempfile.TemporaryDirectory() as folder:
+        plan = _json(Path(folder), {"config": dict(config), "messages": list(messages)})
+        return _run(version, "write", "--store", store, "--plan", plan, *options)
+
+
+def _copy(store: Path, folder: Path) -> Path:
+    # cp keeps the holes of the full-size files, and their modification times, which RocketMQ goes by.
+    subprocess.run(["cp", "-a", "--sparse=always", store, folder / "store"], check=True)
+    return folder / "store"
+
+
+def _json(folder: Path, content: object) -> Path:
+    path = folder / "arguments.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+def _run(version: str, *arguments: str | Path) -> list[Line]:
+    done = subprocess.run(
+        [RUN, *arguments],
+        env={**os.environ, "ROCKETMQ_VERSION": version},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+        check=False,
+    )
+    if done.returncode:
+        raise AssertionError(f"the oracle of RocketMQ {version} failed ({done.returncode}):\n{done.stderr[-4000:]}")
+    return [json.loads(line) for line in done.stdout.splitlines()]

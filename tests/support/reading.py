@@ -1,0 +1,130 @@
+"""Reading whole stores, and saying of a row what ``expected.jsonl`` says of a message."""
+
+import base64
+import hashlib
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from segmentlog.store import NATIVE_SCHEMA, OnCorrupt, QueueKey, QueueRange, ScanSpec, StoreReader
+
+Row = dict[str, Any]
+
+ALL_COLUMNS = tuple(NATIVE_SCHEMA.names)
+
+
+def whole_queues(reader: StoreReader) -> list[QueueRange]:
+    """Every queue of a store, from its first to its last message."""
+    return [
+        QueueRange(bounds.key, bounds.min_offset, bounds.max_offset)
+        for topic in reader.topics()
+        for bounds in reader.queues(topic)
+    ]
+
+
+def read(
+    reader: StoreReader, ranges: list[QueueRange] | None = None, *, max_bytes: int = 100_000, **spec: Any
+) -> Iterator[Row]:
+    """Rows of some queue ranges, or of the whole store, in plans of small tasks."""
+    options = {"columns": ALL_COLUMNS, "check_crc": True, **spec}
+    for task in reader.plan(whole_queues(reader) if ranges is None else ranges, max_bytes=max_bytes):
+        rows = 0
+        for batch in reader.scan(task, ScanSpec(**options)):
+            batch.validate(full=True)
+            assert batch.num_rows > 0
+            rows += batch.num_rows
+            yield from batch.to_pylist(maps_as_pydicts="strict")
+        if options.get("on_corrupt") is OnCorrupt.NULL and "predicate" not in options:
+            assert rows == task.rows
+
+
+def by_queue(rows: Iterator[Row]) -> dict[QueueKey, list[Row]]:
+    """Rows of each queue, in the order in which they came."""
+    queues: dict[QueueKey, list[Row]] = {}
+    for row in rows:
+        queues.setdefault(QueueKey(row["topic"], row["queueId"]), []).append(row)
+    return queues
+
+
+def is_damaged(row: Row) -> bool:
+    """Whether a row stands for a record that could not be read (``corruptRecord=null``)."""
+    return row["storeTimestamp"] is None
+
+
+def millis(time: datetime) -> int:
+    """Milliseconds since 1970, exactly."""
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+def described(row: Row) -> Row:
+    """A row in the words of ``expected.jsonl``; a compressed body as it is when inflated."""
+    body = bytes(row["body"])
+    return {
+        "cqPhyOffset": row["physicalOffset"],
+        "cqSize": row["storeSize"],
+        "cqTagsCode": row["tagsCode"],
+        "topic": row["topic"],
+        "queueId": row["queueId"],
+        "phyOffset": row["physicalOffset"],
+        "storeSize": row["storeSize"],
+        "bodyCRC": row["bodyCrc"],
+        "flag": row["flag"],
+        "sysFlag": row["sysFlag"],
+        "bornTimestamp": millis(row["bornTimestamp"]),
+        "bornHost": row["bornHost"],
+        "storeTimestamp": millis(row["storeTimestamp"]),
+        "storeHost": row["storeHost"],
+        "msgId": row["msgId"],
+        "reconsumeTimes": row["reconsumeTimes"],
+        "preparedTransactionOffset": row["preparedTransactionOffset"],
+        "tags": row["tags"],
+        "keys": row["keys"],
+        "uniqKey": row["uniqKey"],
+        "properties": row["properties"] or {},
+        "bodySha256": hashlib.sha256(body).hexdigest(),
+    }
+
+
+def expected_row(message: Mapping[str, Any]) -> Row:
+    """A message line of ``expected.jsonl`` in the same words."""
+    plain = "plainSize" in message
+    text, digest = ("plain", "plainSha256") if plain else ("body", "bodySha256")
+    body_digest = message.get(digest)
+    if body_digest is None:
+        body_digest = hashlib.sha256(base64.b64decode(message[text])).hexdigest()
+    kept = {
+        name: message[name]
+        for name in (
+            "cqPhyOffset",
+            "cqSize",
+            "cqTagsCode",
+            "topic",
+            "queueId",
+            "phyOffset",
+            "storeSize",
+            "bodyCRC",
+            "flag",
+            "sysFlag",
+            "bornTimestamp",
+            "storeTimestamp",
+            "msgId",
+            "reconsumeTimes",
+            "preparedTransactionOffset",
+            "tags",
+            "keys",
+        )
+    }
+    return kept | {
+        "bornHost": _host(message["bornHost"], message["bornHostPort"]),
+        "storeHost": _host(message["storeHost"], message["storeHostPort"]),
+        "uniqKey": (message["properties"] or {}).get("UNIQ_KEY"),
+        "properties": message["properties"] or {},
+        "bodySha256": body_digest,
+    }
+
+
+def _host(address: str, port: int) -> str:
+    import ipaddress
+
+    parsed = ipaddress.ip_address(address)
+    return f"[{parsed}]:{port}" if parsed.version == 6 else f"{parsed}:{port}"
