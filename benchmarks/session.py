@@ -41,5 +41,5 @@ def session(folder: Path, jars: Sequence[Path]) -> Iterator[SparkSession]:
     spark = builder.getOrCreate()
     register(spark)
     yield spark
-    # Only here: interrupted in the middle of an answer, the session cannot be talked to, and Spark ends with this process.
+    # Not after an error: interrupted in an answer, the session cannot be talked to, and Spark ends with this process.
     spark.stop()

@@ -43,8 +43,9 @@ __all__ = [
 def register(spark: "SparkSession") -> None:
     """Make ``format("segmentlog")`` known to a session, and turn on filter pushdown for Python sources.
 
-    Pushdown is off in Spark by default; without it the source reads what its options say, and Spark filters.
-    Calling it again does no harm.
+    The source takes filters only where the option ``filterPushdown`` says that a DataFrame is used once, because of how
+    Spark shares a plan among uses; see `batch_reader`. The options (``startingTimestamp``, ``tags``, ``assign``, …) cut
+    what is read in any case. Calling it again does no harm.
     """
     from .source import SegmentLogDataSource  # noqa: PLC0415 - importing this package must not import PySpark
 

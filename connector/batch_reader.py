@@ -5,6 +5,11 @@
     Spark's planning process   reader(schema) ── pushFilters ──► Pushed ── partitions ──► [StorePartition, …]
     Spark's worker, per task                                     read(StorePartition) ──► record batches
 
+Spark 4.3 keeps one plan of a Python source for each ``load``, view or table reference, and a pushed filter replaces it.
+``df.where("queueId = 1").count()`` followed by ``df.count()`` gives the first count twice, and a union of two filters
+on ``df`` the last one twice: of any Python source, once pushdown is enabled. So a filter narrows only where the user
+has said, with ``filterPushdown``, that the DataFrame is used once; else all are handed back, and every use is right.
+
 The reader is pickled for the workers before ``partitions`` runs, so `read` goes by its options, its projection and
 what is in its partition, never by what planning found.
 """
@@ -70,6 +75,8 @@ class SegmentLogBatchReader(DataSourceReader):
     def narrow(self, filters: list[Filter]) -> list[Filter]:
         """Take filters into the plan; hand back those that Spark must check itself."""
         options = self._options
+        if not options.filter_pushdown:
+            return filters
         null_rows = options.on_corrupt is OnCorrupt.NULL
         self._pushed, handed_back = push(filters, mode=options.schema_mode, null_rows=null_rows)
         return handed_back

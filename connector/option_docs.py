@@ -21,6 +21,9 @@ _HEAD = """\
 
 Names are read in any case. An unknown option is an error, with a suggestion, unless `strictOptions` is `false`.
 Ranges are half-open: a start is read, an end is not.
+
+A DataFrame is planned when it is first used, and Spark keeps that plan: load it again to see what a live broker has
+written since.
 """
 
 

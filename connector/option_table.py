@@ -256,6 +256,15 @@ OPTIONS = (
         meaning="Read only messages with one of these tags.",
     ),
     Option(
+        name="filterPushdown",
+        value=SWITCH,
+        parse=values.boolean,
+        default=False,
+        mode=Mode.BATCH,
+        meaning="Whether filters of the query cut what is read. Only for a DataFrame that one query uses, once: Spark "
+        "hands what it planned for one filter to other uses of the same DataFrame or view. Needs `register(spark)`.",
+    ),
+    Option(
         name="columns",
         value=NAMES,
         parse=values.names,

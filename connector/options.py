@@ -86,6 +86,7 @@ class ReadOptions:
     max_records_per_partition: int | None
     max_bytes_per_partition: int
     tags: frozenset[str] | None
+    filter_pushdown: bool
     columns: tuple[str, ...] | None
     include_properties: bool
     property_columns: tuple[str, ...]
@@ -216,6 +217,7 @@ def _assemble(texts: Mapping[str, str], parsed: Mapping[str, Any]) -> ReadOption
         max_records_per_partition=parsed["maxRecordsPerPartition"],
         max_bytes_per_partition=parsed["maxBytesPerPartition"],
         tags=parsed["tags"],
+        filter_pushdown=parsed["filterPushdown"],
         columns=parsed["columns"],
         include_properties=parsed["includeProperties"],
         property_columns=parsed["propertyColumns"],
@@ -237,7 +239,7 @@ def _local_path(path: str) -> str:
     elif scheme and ":/" in path:
         fix = "Give a local directory; a store is read through memory maps, which need a file system that is mounted"
         raise ConfigError(f"option `path` is `{path}`, which is not a local directory", fix=fix)
-    return os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111 - Path would drop nothing and add a type
+    return os.path.abspath(os.path.expanduser(path))
 
 
 def _topics(parsed: Mapping[str, Any]) -> Topics:

@@ -1,7 +1,7 @@
 """RocketMQ message stores: the same bytes, read without a broker.
 
-Start at `StoreReader.open`. Ask it for `topics`, `queues`, `offset_at`; make a `plan` of queue ranges; `scan` each task of the plan
-into Arrow batches. What can go wrong is in the error tree under `SegmentLogError`.
+Start at `StoreReader.open`. Ask it for `topics`, `queues`, `offset_at`; make a `plan` of queue ranges; `scan` each
+task of the plan into Arrow batches. What can go wrong is in the error tree under `SegmentLogError`.
 """
 
 from .config import (

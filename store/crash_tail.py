@@ -7,8 +7,9 @@
     queues name up to  ──┘        │       └ torn: neither whole nor followed by a whole record; it was never there
     this part only the log knows ─┘
 
-A broker that starts again dispatches the middle part and truncates the torn one (``CommitLog.recoverAbnormally``). A reader of the
-directory as it lies must show no less. Damage with whole records behind it is not torn: that is damage, and stays visible.
+A broker that starts again dispatches the middle part and truncates the torn one (``CommitLog.recoverAbnormally``). A
+reader of the directory as it lies must show no less. Damage with whole records behind it is not torn: that is damage,
+and stays visible.
 """
 
 import logging
@@ -96,7 +97,7 @@ def find_crash_tail(log: CommitLog, ends: Mapping[ConsumeQueue, int]) -> CrashTa
             extra[key] = DerivedQueue(*(column[behind] for column in derived))
     if extra:
         _log.warning(
-            "a crash left %d messages of %d queues in the CommitLog that no ConsumeQueue names; they are read from there",
+            "a crash left %d messages of %d queues in the CommitLog that no ConsumeQueue names; they are read as well",
             sum(derived.size.size for derived in extra.values()),
             len(extra),
         )

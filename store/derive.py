@@ -61,8 +61,8 @@ def tags_codes(records: Records, topic: str) -> Ints:
 
     Notes
     -----
-    ``CommitLog.checkMessageAndReturnSize``. The delays are RocketMQ's default ``messageDelayLevel``; a broker with other
-    delays wrote other times.
+    ``CommitLog.checkMessageAndReturnSize``. The delays are RocketMQ's default ``messageDelayLevel``; a broker with
+    other delays wrote other times.
     """
     properties = Properties(records)
     codes = java_hash_array(properties.column(TAGS).fill_null(""))
@@ -74,9 +74,10 @@ def tags_codes(records: Records, topic: str) -> Ints:
 
 
 # 1s 5s 10s 30s 1m … 10m 20m 30m 1h 2h, level 0 not at all
-_DELAYS_MS = np.array(
-    [0, 1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200], np.int64
-) * 1000
+_DELAYS_MS = (
+    np.array([0, 1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200], np.int64)
+    * 1000
+)
 _EMPTY = DerivedQueue(*(np.empty(0, np.int64) for _ in DerivedQueue._fields))
 
 
@@ -166,5 +167,3 @@ def _rising(queue: DerivedQueue) -> DerivedQueue:
     before = np.maximum.accumulate(np.concatenate([[-1], offsets[:-1]]))
     keep = offsets > before
     return DerivedQueue(*(column[keep] for column in queue))
-
-

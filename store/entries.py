@@ -113,8 +113,8 @@ def heal(store: StoreView, key: QueueKey, offsets: Ints, entries: Entries, doubt
     confirmed = np.zeros(offsets.size, np.bool_)
     edges = np.flatnonzero(np.diff(np.concatenate([[False], doubtful, [False]]).astype(np.int8)))
     for first, last in edges.reshape(-1, 2):
-        derived = derive_queue(store.log, key, *_span(store, key, offsets, entries, int(first), int(last)))
-        rows = slice(first, last)
+        rows = slice(int(first), int(last))
+        derived = derive_queue(store.log, key, *_span(store, key, Block(offsets, entries), rows))
         wanted = offsets[rows]
         at = np.searchsorted(derived.queue_offset, wanted)
         at_clipped = np.minimum(at, max(derived.queue_offset.size - 1, 0))
@@ -132,15 +132,16 @@ def heal(store: StoreView, key: QueueKey, offsets: Ints, entries: Entries, doubt
     return Healed(healed, sound, confirmed)
 
 
-def _span(
-    store: StoreView, key: QueueKey, offsets: Ints, entries: Entries, first: int, last: int
-) -> tuple[int, int]:
-    """Where in the log the records of entries ``[first, last)`` must lie: between those of their neighbours."""
+def _span(store: StoreView, key: QueueKey, block: Block, rows: slice) -> tuple[int, int]:
+    """Where in the log the records of some rows of a block must lie: between those of their neighbours."""
     queue = store.queue(key)
-    before = entries[first - 1 : first] if first else queue.entries(int(offsets[0]) - 1, int(offsets[0]))
-    after = entries[last : last + 1]
-    if after.size == 0:
-        after = queue.entries(int(offsets[-1]) + 1, int(offsets[-1]) + 2)
+    first, last = int(block.queue_offset[0]), int(block.queue_offset[-1])
+    before = block.entries[rows.start - 1 : rows.start] if rows.start else queue.entries(first - 1, first)
+    after = (
+        block.entries[rows.stop : rows.stop + 1]
+        if rows.stop < len(block.entries)
+        else queue.entries(last + 1, last + 2)
+    )
     start, stop = store.log.min_offset, store.log.stop
     if before.size and is_plausible(before)[0]:
         start = int(before["physical_offset"][0] + before["size"][0])

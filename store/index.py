@@ -6,11 +6,11 @@
             │              ┌────────────────────────┐
             └─ hash ─────► │ slot ─► entry ─► entry │ ──► physical offsets ──► candidates, ascending
                            └────────────────────────┘
-                           index/20261121021349954   … until enough are found, or a file begins before the time asked for
+                           index/20261121021349954   … until enough are found, or a file begins before the time asked
 
-An index is a cache: it may lack records (a broker that crashed deletes the files that were not full), and it answers with all records
-of an equal **hash**. Nothing here is trusted: every offset is to be looked up, and its record's topic and keys compared.
-RocketMQ: ``IndexService``, ``DefaultMessageStore.queryMessage``.
+An index is a cache: it may lack records (a broker that crashed deletes the files that were not full), and it answers
+with all records of an equal **hash**. Nothing here is trusted: every offset is to be looked up, and its record's
+topic and keys compared. RocketMQ: ``IndexService``, ``DefaultMessageStore.queryMessage``.
 """
 
 import os
@@ -57,7 +57,9 @@ class Index:
 
     def files(self) -> list[str]:
         """Paths of the index files, oldest first; other names are skipped, as brokers do."""
-        return [os.path.join(self.path, entry.name) for entry in self._fs.list_dir(self.path) if is_index_name(entry.name)]
+        return [
+            os.path.join(self.path, entry.name) for entry in self._fs.list_dir(self.path) if is_index_name(entry.name)
+        ]
 
     def header(self, path: str) -> Header:
         """The header of one of the `files`.
@@ -109,9 +111,9 @@ class Index:
 
         Notes
         -----
-        ``queryMessage`` asks up to three times while no record was readable, each time up to the store time of the least
-        offset found. That time it only has if the least offset was readable, and then it does not ask again: the second and
-        third answer are always the first one.
+        ``queryMessage`` asks up to three times while no record was readable, each time up to the store time of the
+        least offset found. That time it only has if the least offset was readable, and then it does not ask again: the
+        second and third answer are always the first one.
         """
         key_hash = index_key_hash(topic, key)
         found: list[int] = []
@@ -119,7 +121,9 @@ class Index:
             try:
                 header = self.header(path)
                 if header.overlaps(begin_ms, end_ms) and (geometry := self._geometry(path, header)) is not None:
-                    matches = chain(_Window(self._fs, path).read, geometry, header, key_hash, begin_ms, end_ms)
+                    matches = chain(
+                        _Window(self._fs, path).read, geometry, header, key_hash, begin_ms=begin_ms, end_ms=end_ms
+                    )
                     found.extend(islice(matches, max(max_num - len(found), 0)))
             except FileNotFoundError:
                 continue  # deleted by retention since it was listed, and so are its records

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 
@@ -66,7 +67,7 @@ def read_message(found: FoundRecords) -> Message:
         raise CorruptRecordError(Problem(int(records.problem[0])).text, path=segment.path, offset=int(physical[0]))
     decoder = Decoder(records, origin, segment.path.rpartition("/")[2], inflated)
 
-    def value(column: str) -> object:
+    def value(column: str) -> Any:
         return decoder.column(column)[0].as_py()
 
     return Message(

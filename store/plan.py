@@ -8,8 +8,9 @@
     queue D  [---]
     tasks    [A .........][A .........][A ....][B  C D ]        each at most max_bytes and max_records
 
-A plan holds ints and strings only: it crosses to Spark's workers. Cutting reads 20 bytes a message; from `EXACT_ROWS_MAX` messages
-on it goes by the mean size of samples, so that planning does not grow with the history of a store.
+A plan holds ints and strings only: it crosses to Spark's workers. Cutting reads 20 bytes a message; from
+`EXACT_ROWS_MAX` messages on it goes by the mean size of samples, so that planning does not grow with the history of a
+store.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,6 +48,9 @@ class PlannedRange:
     stop: int
     rows: int
     walk: tuple[int, int] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.key}[{self.start}, {self.stop})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +133,11 @@ def _measure(planned: PlannedRange, sizes: Sizes, *, exact: bool) -> _Measure:
         ]
         each = np.concatenate(blocks) if blocks else np.empty(0, np.int64)
         ends = np.cumsum(each)
-        present = None if planned.rows == length else np.cumsum(each > 0)
+        present = None if planned.rows == length else np.cumsum(each > 0, dtype=np.int64)
         return _Measure(int(ends[-1]) if length else 0, ends, present, 0.0)
     step = max(1, length // _SAMPLES)
     samples = np.concatenate(
-        [
-            sizes(planned, at, min(at + _SAMPLE_ROWS, planned.stop))
-            for at in range(planned.start, planned.stop, step)
-        ]
+        [sizes(planned, at, min(at + _SAMPLE_ROWS, planned.stop)) for at in range(planned.start, planned.stop, step)]
     )
     mean = max(1.0, float(samples.mean()))
     return _Measure(int(mean * length), None, None, mean)
@@ -177,9 +178,7 @@ def _cut(
         at, before = stop, after
 
 
-def _pack(
-    pieces: Iterable[tuple[PlannedRange, int]], max_bytes: int, max_records: int | None
-) -> Iterator[ScanTask]:
+def _pack(pieces: Iterable[tuple[PlannedRange, int]], max_bytes: int, max_records: int | None) -> Iterator[ScanTask]:
     held: list[PlannedRange] = []
     rows, size = 0, 0
     for piece, piece_bytes in pieces:

@@ -18,6 +18,7 @@ RocketMQ: ``DefaultMessageStore.getMessage``.
 
 import logging
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -156,9 +157,7 @@ class _Scan:
             rows += block.queue_offset.size
             yield block
         if rows != planned.rows:
-            self._lost(
-                f"{planned.key} [{planned.start}, {planned.stop}) was planned with {planned.rows} messages and has {rows}"
-            )
+            self._lost(f"{planned} was planned with {planned.rows} messages and has {rows}")
 
     def _prefilter(self, planned: PlannedRange, entries: Entries) -> Mask | slice:
         """Rows that can match by their entry alone."""
@@ -177,7 +176,7 @@ class _Scan:
 
     def _weights(self, entries: Entries) -> Ints:
         """About how many bytes of a batch each row will take."""
-        size = np.clip(entries["size"], 64, self._spec.batch_bytes)
+        size: Ints = np.clip(entries["size"], 64, self._spec.batch_bytes)
         if "body" in self._spec.columns:
             return size
         if self._queue_only:
@@ -209,7 +208,7 @@ class _Scan:
         edges = np.flatnonzero(np.diff(holder, prepend=-2, append=-2))
         located: list[tuple[SegmentFile | None, Records]] = []
         problems: list[Mask] = []
-        for first, last in zip(edges[:-1], edges[1:], strict=True):
+        for first, last in pairwise(edges.tolist()):
             rows = slice(first, last)
             part = chunk.take(rows)
             segment = self._store.log.segments[holder[first]] if holder[first] >= 0 else None
@@ -281,9 +280,7 @@ class _Scan:
                 )
         return chunk._replace(entries=entries), confirmed
 
-    def _segment_batches(
-        self, segment: SegmentFile | None, records: Records, part: _Chunk
-    ) -> Iterator[pa.RecordBatch]:
+    def _segment_batches(self, segment: SegmentFile | None, records: Records, part: _Chunk) -> Iterator[pa.RecordBatch]:
         name = segment.path.rpartition("/")[2] if segment else ""
         if self._spec.check_crc:
             check_crcs(records, Properties(records))
@@ -298,14 +295,14 @@ class _Scan:
             return
         limit = _INFLATED_BATCHES * self._spec.batch_bytes
         for rows, inflated in inflate_in_pieces(records, self._spec.max_body_bytes, limit):
-            piece, piece_part = records, part
+            piece, piece_part, bodies = records, part, inflated
             if rows != slice(0, len(records)):
                 piece, piece_part = records.take(rows), part.take(rows)
             keep = self._after_damage(piece, piece_part) if (piece.problem == Problem.INFLATE).any() else None
             if keep is not None:
-                piece, piece_part, inflated = piece.take(keep), piece_part.take(keep), inflated.kept(keep)
+                piece, piece_part, bodies = piece.take(keep), piece_part.take(keep), inflated.kept(keep)
             if len(piece):
-                yield self._decoded(piece, piece_part, name, inflated)
+                yield self._decoded(piece, piece_part, name, bodies)
 
     def _after_damage(self, records: Records, part: _Chunk) -> Mask | None:
         """Rows that stay when the spec has been asked about damaged and lost ones; None for all of them."""
@@ -398,5 +395,3 @@ def _concatenate(parts: list[_Chunk]) -> _Chunk:
     if len(parts) == 1:
         return parts[0]
     return _Chunk(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-

@@ -7,9 +7,10 @@
     path/config/*.json     ──► offsets of groups      │
     path/abort, lock       ──► is it live, did it crash?
 
-It takes no lock and writes nothing, so it works on the directory of a live broker, on a replica, on a copy, and on what is left
-of one. Who owns the store is only asked to know how to read its end: a live owner's messages are there once their ConsumeQueue
-entry is; after a crash the log may hold more than the queues, and its last record may be torn.
+It takes no lock and writes nothing, so it works on the directory of a live broker, on a replica, on a copy, and on
+what is left of one. Who owns the store is only asked to know how to read its end: a live owner's messages are there
+once their ConsumeQueue entry is; after a crash the log may hold more than the queues, and its last record may be
+torn.
 """
 
 import logging
@@ -27,11 +28,10 @@ from .crash_tail import CrashTail, find_crash_tail
 from .derive import DerivedQueue, derive_queue, derive_queues
 from .errors import NotAStoreError, OffsetOutOfRangeError, UnknownQueueError, UnsafeFileError, UnsupportedStoreError
 from .files.fs import FileSystem, LocalFileSystem
-from .format.consume_queue import is_plausible
 from .format.broker_config import consumer_offsets
+from .format.consume_queue import is_plausible
 from .format.documents import load
 from .format.message import Ints
-from .format.message_decode import NATIVE_SCHEMA
 from .message import Message, read_message
 from .plan import PlannedRange, ScanTask, TaskLimits, plan_tasks
 from .scan import scan
@@ -234,9 +234,7 @@ class StoreReader:
                 )
             planned += self._split_by_source(wanted)
         tasks = plan_tasks(planned, limits, self._sizes)
-        return [
-            ScanTask(tuple(self._tight(piece) for piece in task.ranges), task.rows, task.bytes) for task in tasks
-        ]
+        return [ScanTask(tuple(self._tight(piece) for piece in task.ranges), task.rows, task.bytes) for task in tasks]
 
     def scan(self, task: ScanTask, spec: ScanSpec) -> Iterator[pa.RecordBatch]:
         """Read the messages of a task; see `scan.scan`."""
@@ -268,7 +266,9 @@ class StoreReader:
         for topic in self._fs.list_dir(root):
             if topic.is_link:
                 raise UnsafeFileError(
-                    "this topic is a symbolic link", path=os.path.join(root, topic.name), fix="Put the directory itself there"
+                    "this topic is a symbolic link",
+                    path=os.path.join(root, topic.name),
+                    fix="Put the directory itself there",
                 )
             if not topic.is_dir or not topic.name.isprintable():
                 continue
@@ -280,7 +280,12 @@ class StoreReader:
                         fix="Put the directory itself there",
                     )
                 # As Java prints an int: no sign, no leading zero; other names a broker ignores as well.
-                if queue.is_dir and queue.name.isascii() and queue.name.isdecimal() and str(int(queue.name)) == queue.name:
+                if (
+                    queue.is_dir
+                    and queue.name.isascii()
+                    and queue.name.isdecimal()
+                    and str(int(queue.name)) == queue.name
+                ):
                     found.setdefault(topic.name, []).append(int(queue.name))
         return found
 
@@ -291,7 +296,7 @@ class StoreReader:
             if self._listed or not self.log.segments:
                 return None
             _log.warning(
-                "%s has no ConsumeQueue: its queues are derived by a walk over %d bytes of CommitLog, for each query again;"
+                "%s has no ConsumeQueue: its queues are derived by a walk over %d bytes of CommitLog, each time anew;"
                 " `python -m segmentlog.jobs.rebuild` writes them down once",
                 self.path,
                 self.log.stop - self.log.min_offset,

@@ -6,8 +6,8 @@
     queue offset    0    1    2    3    4        LOWER(20) = 1   UPPER(20) = 3   LOWER(25) = 4   UPPER(25) = 3
                                                  LOWER(31) = 5   UPPER(9) = 0
 
-RocketMQ 5.1.1 and later: ``ConsumeQueue.getOffsetInQueueByTime`` with a ``BoundaryType``. Earlier releases answer with the
-nearest message of the file whose modification time fits; nobody can want that, so it is not imitated.
+RocketMQ 5.1.1 and later: ``ConsumeQueue.getOffsetInQueueByTime`` with a ``BoundaryType``. Earlier releases answer
+with the nearest message of the file whose modification time fits; nobody can want that, so it is not imitated.
 """
 
 from collections.abc import Callable
@@ -15,9 +15,7 @@ from collections.abc import Callable
 from .types import Boundary
 
 
-def offset_at(
-    time_ms: int, start: int, stop: int, store_time: Callable[[int], int | None], boundary: Boundary
-) -> int:
+def offset_at(time_ms: int, start: int, stop: int, store_time: Callable[[int], int | None], boundary: Boundary) -> int:
     """Search the messages ``[start, stop)`` of a queue, whose store times do not fall.
 
     Parameters

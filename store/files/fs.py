@@ -6,9 +6,9 @@
                                                   ▲
                                    tests replace this one thing to inject faults
 
-Readers use this side of it: they never lock, never write and never create. Every file is opened with ``O_NOFOLLOW`` and must
-be a plain file, so that a link, FIFO or device planted in a store directory is an error and neither a way out of the store nor a
-read that blocks for ever.
+Readers use this side of it: they never lock, never write and never create. Every file is opened with ``O_NOFOLLOW``
+and must be a plain file, so that a link, FIFO or device planted in a store directory is an error and neither a way
+out of the store nor a read that blocks for ever.
 """
 
 import errno
@@ -136,9 +136,13 @@ def _opened(path: str) -> Iterator[int]:
         fd = os.open(path, _OPEN_FLAGS)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise UnsafeFileError("this is a symbolic link, the store wants a plain file", path=path, fix=_LINK_FIX) from None
+            raise UnsafeFileError(
+                "this is a symbolic link, the store wants a plain file", path=path, fix=_LINK_FIX
+            ) from None
         if error.errno == errno.ENXIO:
-            raise UnsafeFileError("this is a socket or device, the store wants a plain file", path=path, fix=_LINK_FIX) from None
+            raise UnsafeFileError(
+                "this is a socket or device, the store wants a plain file", path=path, fix=_LINK_FIX
+            ) from None
         raise
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):

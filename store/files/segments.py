@@ -5,8 +5,8 @@
     00000000000000000000        00000000001073741824        00000000002147483648
     [ base 0 ............ ]     [ base 2^30 ......... ]     [ base 2^31 ......... ]
 
-RocketMQ: ``MappedFileQueue``. The size of a file is not written anywhere but in its length; a file that a copy cut short
-is a shorter segment, a missing one a gap, and neither is fatal to a reader.
+RocketMQ: ``MappedFileQueue``. The size of a file is not written anywhere but in its length; a file that a copy cut
+short is a shorter segment, a missing one a gap, and neither is fatal to a reader.
 """
 
 import logging

@@ -8,9 +8,9 @@ A segment is a run of 20-byte entries, big-endian, with no header and no padding
     |      int64       |   int32   |     int64     |
     +------------------+-----------+---------------+
 
-The tags code is Java's hash of the TAGS text, sign-extended; for SCHEDULE_TOPIC_XXXX the time of delivery; far below zero an
-address in the ConsumeQueue extension. An entry of zeros was never written. A *pad* entry (offset 0, size 2³¹ - 1) fills up the
-front of a queue that began in its middle. RocketMQ: ``ConsumeQueue``, ``ConsumeQueueExt``.
+The tags code is Java's hash of the TAGS text, sign-extended; for SCHEDULE_TOPIC_XXXX the time of delivery; far below
+zero an address in the ConsumeQueue extension. An entry of zeros was never written. A *pad* entry (offset 0, size 2³¹
+- 1) fills up the front of a queue that began in its middle. RocketMQ: ``ConsumeQueue``, ``ConsumeQueueExt``.
 """
 
 from typing import Final
@@ -73,7 +73,8 @@ def is_pad(entries: Entries) -> Mask:
     -----
     ``ConsumeQueue.recover`` counts them as written, since their size is over 0 (``fillPreBlank``).
     """
-    return (entries["physical_offset"] == 0) & (entries["size"] == PAD_SIZE)
+    pads: Mask = (entries["physical_offset"] == 0) & (entries["size"] == PAD_SIZE)
+    return pads
 
 
 def is_plausible(entries: Entries) -> Mask:

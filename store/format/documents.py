@@ -10,9 +10,9 @@
       },                                          commas too many
     }
 
-Parsing is one pass with a stack of its own: linear in the text, and a document of a million brackets is an error and not
-the end of the interpreter. What the documents say is read by `broker_config`. RocketMQ: ``ConfigManager``, fastjson's
-``DefaultJSONParser`` and ``PrettyFormat``.
+Parsing is one pass with a stack of its own: linear in the text, and a document of a million brackets is an error and
+not the end of the interpreter. What the documents say is read by `broker_config`. RocketMQ: ``ConfigManager``,
+fastjson's ``DefaultJSONParser`` and ``PrettyFormat``.
 """
 
 import json

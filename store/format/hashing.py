@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import FormatError
-from .message import Bytes, Ints
+from .message import Ints
 
 Units: TypeAlias = npt.NDArray[np.uint32]
 

@@ -2,12 +2,13 @@
 
 ::
 
-     0            8            16             24             32       36       40          40 + 4·S              40 + 4·S + 20·N
-    +------------+------------+--------------+--------------+--------+--------+-----------+---------------------+
-    | begin      | end        | begin        | end          | used   | count  | S slots,  | N entries,          |
-    | timestamp  | timestamp  | physical     | physical     | slots  | (from  | int32     | 20 bytes each       |
-    | int64, ms  | int64, ms  | offset int64 | offset int64 | int32  | 1)     | each      |                     |
-    +------------+------------+--------------+--------------+--------+--------+-----------+---------------------+
+     0           8           16           24           32      36       40          40 + 4·S            + 20·N
+    +-----------+-----------+------------+------------+-------+--------+-----------+-------------------+
+    | begin     | end       | begin      | end        | used  | count, | S slots,  | N entries,        |
+    | timestamp | timestamp | physical   | physical   | slots | from 1 | int32     | 20 bytes each     |
+    | int64, ms | int64, ms | offset,    | offset,    | int32 | int32  | each      |                   |
+    |           |           | int64      | int64      |       |        |           |                   |
+    +-----------+-----------+------------+------------+-------+--------+-----------+-------------------+
 
     slot  hash mod S ──► number of the newest entry ──► previous ──► … ──► 0
 
@@ -16,9 +17,10 @@
           |  int32   |      int64      | timestamp int32|  int32   |
           +----------+-----------------+----------------+----------+
 
-S and N are the broker's ``maxHashSlotNum`` and ``maxIndexNum``: they are **not** in the file, only ``40 + 4·S + 20·N`` is, as its
-size. `infer_geometry` finds them. The hash of a key is all that an entry keeps, so what is found are candidates: whoever wants
-the messages of a key reads the records and compares. RocketMQ: ``IndexFile``, ``IndexHeader``.
+S and N are the broker's ``maxHashSlotNum`` and ``maxIndexNum``: they are **not** in the file, only ``40 + 4·S +
+20·N`` is, as its size. `infer_geometry` finds them. The hash of a key is all that an entry keeps, so what is found
+are candidates: whoever wants the messages of a key reads the records and compares. RocketMQ: ``IndexFile``,
+``IndexHeader``.
 """
 
 import struct
@@ -197,7 +199,9 @@ def decode(buffer: npt.NDArray[np.uint8], geometry: Geometry) -> Table:
             fix="Have the index rebuilt: delete the file",
         )
     first, start = HEADER.itemsize, geometry.entry_position(0)
-    return Table(header, buffer[first:start].view(SLOT), buffer[start : geometry.entry_position(header.count)].view(ENTRY))
+    return Table(
+        header, buffer[first:start].view(SLOT), buffer[start : geometry.entry_position(header.count)].view(ENTRY)
+    )
 
 
 def read_slot(read: Read, geometry: Geometry, key_hash: int) -> int:
@@ -212,7 +216,9 @@ def read_entry(read: Read, geometry: Geometry, number: int) -> Entry | None:
     return Entry(*_ENTRY.unpack(data)) if len(data) == _ENTRY.size else None
 
 
-def chain(read: Read, geometry: Geometry, header: Header, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
+def chain(
+    read: Read, geometry: Geometry, header: Header, key_hash: int, *, begin_ms: int, end_ms: int
+) -> Iterator[int]:
     """Find what one file knows of a hash, as RocketMQ does, newest first.
 
     Parameters
@@ -220,8 +226,8 @@ def chain(read: Read, geometry: Geometry, header: Header, key_hash: int, begin_m
     key_hash
         Of `hashing.index_key_hash`, in ``[0, 2**31)``.
     begin_ms, end_ms
-        Store times, inclusive. Entries keep whole seconds after the file's begin timestamp, so a record of up to 999 ms after
-        ``begin_ms`` may be missed, and one of up to 999 ms after ``end_ms`` found.
+        Store times, inclusive. Entries keep whole seconds after the file's begin timestamp, so a record of up to 999 ms
+        after ``begin_ms`` may be missed, and one of up to 999 ms after ``end_ms`` found.
 
     Yields
     ------
@@ -230,9 +236,10 @@ def chain(read: Read, geometry: Geometry, header: Header, key_hash: int, begin_m
 
     Notes
     -----
-    ``IndexFile.selectPhyOffset``. It ends at the first entry older than ``begin_ms``; in a file that follows a full one the first
-    entry's time is too late, by the gap between the two. RocketMQ follows any number up to the count and can go round in a
-    circle for ever; here each number must be less than the one before, which costs an undamaged file nothing.
+    ``IndexFile.selectPhyOffset``. It ends at the first entry older than ``begin_ms``; in a file that follows a full
+    one the first entry's time is too late, by the gap between the two. RocketMQ follows any number up to the count
+    and can go round in a circle for ever; here each number must be less than the one before, which an undamaged file
+    keeps to.
     """
     number = read_slot(read, geometry, key_hash)
     if header.count <= 1 or not 0 < number <= header.count:
@@ -253,8 +260,10 @@ def chain(read: Read, geometry: Geometry, header: Header, key_hash: int, begin_m
 def infer_geometry(size: int, header: Header, data_end: int, read: Read) -> Geometry | None:
     """Find out how a file is divided, from its bytes.
 
-    The newest entry is the last thing in a file that is not zero. With its number, which the header tells, that leaves five values
-    of S, and one of them fits the size, as N is whole. The entries then have to prove it: each is in a chain of its own slot.
+    The newest entry is the last thing in a file that is not zero. With its number, which the header tells, that
+    leaves five values of S, and one of them fits the size, as N is whole. The entries then have to prove it: each is
+    in a chain of its own slot. (An entry may be zero throughout, if the first record of all has a key of hash 0 and
+    no other came yet.)
 
     Parameters
     ----------
@@ -295,8 +304,7 @@ def _candidates(size: int, count: int, data_end: int) -> Iterator[tuple[Geometry
     words, odd = divmod(size - HEADER.itemsize, SLOT.itemsize)  # S + 5·N
     if odd:
         return
-    # One less: the newest entry may be all zeros, the first record of a store under a key of hash zero.
-    for supposed in (*range(count, count + _LATE), count - 1):
+    for supposed in range(count, count + _LATE):
         most = (data_end - 1 - HEADER.itemsize - ENTRY.itemsize * (supposed - 1)) // SLOT.itemsize
         slots = most - (most - words) % 5
         entries = (words - slots) // 5
@@ -308,7 +316,7 @@ def _is_consistent(geometry: Geometry, count: int, read: Read) -> bool:
     """Tell whether the newest entries are where a geometry says; a few may be damaged."""
     numbers = range(max(1, count - _SAMPLE), count)
     good = sum(_is_chained(geometry, number, count, read) for number in numbers)
-    return len(numbers) > 0 and good * 8 >= len(numbers) * 7
+    return good * 8 >= len(numbers) * 7
 
 
 def _is_chained(geometry: Geometry, number: int, count: int, read: Read) -> bool:

@@ -20,7 +20,7 @@ are whatever they are. RocketMQ: ``CommitLog.checkMessageAndReturnSize``, ``Mess
 
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from ..errors import FormatError
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+Item = TypeVar("Item", bound=np.generic)
 
 MAGIC_V1: Final = 0xDAA320A7 - (1 << 32)
 MAGIC_V2: Final = 0xDAA320AB - (1 << 32)  # topic length in two bytes; since RocketMQ 5.1.0
@@ -103,10 +104,7 @@ assert HEADER.itemsize == 88
 assert _HEADERS[True, True].itemsize == 88 + 2 * IPV6_EXTRA_BYTES
 
 LAYOUTS: Final = tuple(
-    Layout(version, born_v6, store_v6)
-    for version in (1, 2)
-    for store_v6 in (False, True)
-    for born_v6 in (False, True)
+    Layout(version, born_v6, store_v6) for version in (1, 2) for store_v6 in (False, True) for born_v6 in (False, True)
 )
 
 
@@ -150,7 +148,7 @@ _PROBLEM_TEXTS: Final = {
 }
 
 
-def gather(buffer: Bytes, positions: Ints, dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic]:
+def gather(buffer: Bytes, positions: Ints, dtype: np.dtype[Item]) -> npt.NDArray[Item]:
     """Copy one ``dtype`` from each position of a buffer.
 
     Parameters
@@ -274,9 +272,7 @@ class Records:
             chosen = code == present
             self._locate_layout(indices[chosen], positions[chosen], LAYOUTS[present], header[chosen])
 
-    def _locate_layout(
-        self, rows: Ints | slice, positions: Ints, layout: Layout, header: npt.NDArray[np.void]
-    ) -> None:
+    def _locate_layout(self, rows: Ints | slice, positions: Ints, layout: Layout, header: npt.NDArray[np.void]) -> None:
         """Follow the lengths of records of one layout; every step is checked before anything is read there."""
         end_of_buffer = self.buffer.size
         if layout.header is not HEADER:
@@ -421,7 +417,9 @@ def _candidates(buffer: Bytes, base: int, start: int, stop: int) -> Ints:
         return np.empty(0, np.int64)
     positions = np.unique(np.concatenate(found))
     positions = positions[positions <= min(stop, buffer.size - MIN_RECORD_BYTES)]
-    return positions[gather(buffer, positions + 28, _INT64) == base + positions]
+    stated: Ints = gather(buffer, positions + 28, _INT64)
+    honest: Ints = positions[stated == base + positions]
+    return honest
 
 
 def _chain(positions: Ints, sizes: Ints) -> Ints:

@@ -60,7 +60,9 @@ NATIVE_SCHEMA: Final = pa.schema(
 )
 """Every column that a scan can give, in the order of the reference."""
 
-QUEUE_COLUMNS: Final = frozenset({"topic", "queueId", "queueOffset", "tagsCode", "storeSize", "physicalOffset", "brokerName"})
+QUEUE_COLUMNS: Final = frozenset(
+    {"topic", "queueId", "queueOffset", "tagsCode", "storeSize", "physicalOffset", "brokerName"}
+)
 """Columns known from the ConsumeQueue alone: a scan of nothing else never opens the CommitLog."""
 
 _MILLIS_MAX: Final = ((1 << 63) - 1) // 1000
@@ -95,21 +97,22 @@ class Origin:
         """One of `QUEUE_COLUMNS`."""
         match name:
             case "topic":
-                return self.topics if not isinstance(self.topics, str) else repeated(self.topics, len(self))
-            case "queueId":
-                return pa.array(self.queue_id.astype(np.int32))
-            case "queueOffset":
-                return pa.array(self.queue_offset)
-            case "physicalOffset":
-                return pa.array(self.physical_offset)
-            case "storeSize":
-                return pa.array(self.size.astype(np.int32))
-            case "tagsCode":
-                return pa.array(self.tags_code)
+                return repeated(self.topics, len(self)) if isinstance(self.topics, str) else self.topics
             case "brokerName":
                 return repeated(self.broker_name, len(self))
             case _:
-                raise KeyError(name)
+                values: Ints = getattr(self, _QUEUE_FIELDS[name])
+                return pa.array(values.astype(NATIVE_SCHEMA.field(name).type.to_pandas_dtype()))
+
+
+_QUEUE_FIELDS: Final = {
+    "queueId": "queue_id",
+    "queueOffset": "queue_offset",
+    "physicalOffset": "physical_offset",
+    "storeSize": "size",
+    "tagsCode": "tags_code",
+}
+assert {"topic", "brokerName", *_QUEUE_FIELDS} == QUEUE_COLUMNS
 
 
 def repeated(value: str, count: int) -> pa.StringArray:
@@ -159,7 +162,7 @@ def inflate_in_pieces(records: Records, max_body_bytes: int, piece_bytes: int) -
     start, total = 0, 0
     rows: list[int] = []
     bodies: list[bytes] = []
-    memory = memoryview(records.buffer)
+    memory = records.buffer.data
     # The codecs take one body at a time, so compressed rows are touched one by one, and only they.
     for row in np.flatnonzero(compressed).tolist():
         at = int(records.body_start[row])
@@ -195,20 +198,20 @@ class Decoder:
     """
 
     def __init__(self, records: Records, origin: Origin, segment: str, inflated: Inflated | None = None) -> None:
-        self._records = records
-        self._origin = origin
-        self._segment = segment
-        self._inflated = inflated
+        self.records = records
+        self.origin = origin
+        self.segment = segment
+        self.inflated = inflated
 
     @cached_property
     def properties(self) -> Properties:
         """Parsed when first wanted, then shared by all columns that come from it."""
-        return Properties(self._records)
+        return Properties(self.records)
 
     def column(self, name: str) -> pa.Array:
         """Compute one column of `NATIVE_SCHEMA`."""
         if name in QUEUE_COLUMNS:
-            return self._origin.column(name)
+            return self.origin.column(name)
         return self._null_where_damaged(_KERNELS[name](self))
 
     def property_column(self, name: str) -> pa.StringArray:
@@ -216,64 +219,69 @@ class Decoder:
         return self.properties.column(name)
 
     def _null_where_damaged(self, column: pa.Array) -> pa.Array:
-        damaged = self._records.problem != Problem.OK
+        damaged = self.records.problem != Problem.OK
         if not damaged.any() or pa.types.is_map(column.type):  # a damaged row has no properties to begin with
             return column
         return pc.if_else(pa.array(~damaged), column, pa.scalar(None, column.type))
 
-    def _field(self, name: str, dtype: type[np.generic]) -> pa.Array:
-        return pa.array(self._records.field(name).astype(dtype))
+    def integer(self, name: str, dtype: type[np.generic]) -> pa.Array:
+        """One field of the header."""
+        return pa.array(self.records.field(name).astype(dtype))
 
-    def _time(self, name: str) -> pa.Array:
-        millis = self._records.field(name)
-        beyond = np.abs(millis) > _MILLIS_MAX  # damage: such a time has no microseconds in 64 bits
+    def time(self, name: str) -> pa.TimestampArray:
+        """One field of the header as a time; null where damage made it one that 64 bits of microseconds cannot hold."""
+        millis = self.records.field(name)
+        beyond = (millis > _MILLIS_MAX) | (millis < -_MILLIS_MAX)
         micros = np.where(beyond, 0, millis) * 1000
         return pa.array(micros, mask=beyond if beyond.any() else None).cast(TIMESTAMP)
 
-    def _body(self) -> pa.BinaryArray:
-        records = self._records
+    def body(self) -> pa.BinaryArray:
+        """Bodies as stored, or what they inflated to."""
+        records = self.records
         stored = binary(slices(records.buffer, records.body_start, records.body_length))
-        if self._inflated is None or self._inflated.rows.size == 0:
+        if self.inflated is None or self.inflated.rows.size == 0:
             return stored
-        both = pa.concat_arrays([stored, pa.array(self._inflated.bodies, pa.binary())])
+        both = pa.concat_arrays([stored, pa.array(self.inflated.bodies, pa.binary())])
         source = np.arange(len(stored))
-        source[self._inflated.rows] = len(stored) + np.arange(self._inflated.rows.size)
+        source[self.inflated.rows] = len(stored) + np.arange(self.inflated.rows.size)
         return both.take(pa.array(source))
 
-    def _hosts(self, which: str) -> pa.StringArray:
-        texts = np.empty(len(self._records), object)
-        for rows, addresses, ports in self._records.hosts(which):
+    def hosts(self, which: str) -> pa.StringArray:
+        """The ``born`` or ``store`` host with its port."""
+        texts = np.empty(len(self.records), object)
+        for rows, addresses, ports in self.records.hosts(which):
             texts[rows] = _host_texts(addresses, ports)
         return pa.array(texts, pa.string())
 
-    def _message_ids(self) -> pa.StringArray:
-        parts = list(self._records.hosts("store"))
+    def message_ids(self) -> pa.StringArray:
+        """Offset message ids: where the store host and the physical offset make one."""
+        parts = list(self.records.hosts("store"))
         if len(parts) == 1 and isinstance(parts[0][0], slice):
-            return encode_offset_ids(parts[0][1], parts[0][2], self._origin.physical_offset)
-        texts = np.full(len(self._records), None, object)
+            return encode_offset_ids(parts[0][1], parts[0][2], self.origin.physical_offset)
+        texts = np.full(len(self.records), None, object)
         for rows, addresses, ports in parts:
-            ids = encode_offset_ids(addresses, ports, self._origin.physical_offset[rows])
+            ids = encode_offset_ids(addresses, ports, self.origin.physical_offset[rows])
             texts[rows] = ids.to_numpy(zero_copy_only=False)
         return pa.array(texts, pa.string())
 
 
 _KERNELS: Final[dict[str, Callable[[Decoder], pa.Array]]] = {
-    "body": Decoder._body,
+    "body": Decoder.body,
     "tags": lambda d: d.properties.column(TAGS),
     "keys": lambda d: d.properties.column(KEYS),
     "uniqKey": lambda d: d.properties.column(UNIQ_KEY),
-    "bornTimestamp": lambda d: d._time("born_timestamp"),
-    "storeTimestamp": lambda d: d._time("store_timestamp"),
+    "bornTimestamp": lambda d: d.time("born_timestamp"),
+    "storeTimestamp": lambda d: d.time("store_timestamp"),
     "properties": lambda d: d.properties.maps(),
-    "msgId": Decoder._message_ids,
-    "flag": lambda d: d._field("flag", np.int32),
-    "sysFlag": lambda d: d._field("sys_flag", np.int32),
-    "bodyCrc": lambda d: d._field("body_crc", np.int32),
-    "reconsumeTimes": lambda d: d._field("reconsume_times", np.int32),
-    "preparedTransactionOffset": lambda d: d._field("prepared_transaction_offset", np.int64),
-    "bornHost": lambda d: d._hosts("born"),
-    "storeHost": lambda d: d._hosts("store"),
-    "segment": lambda d: repeated(d._segment, len(d._records)),
+    "msgId": Decoder.message_ids,
+    "flag": lambda d: d.integer("flag", np.int32),
+    "sysFlag": lambda d: d.integer("sys_flag", np.int32),
+    "bodyCrc": lambda d: d.integer("body_crc", np.int32),
+    "reconsumeTimes": lambda d: d.integer("reconsume_times", np.int32),
+    "preparedTransactionOffset": lambda d: d.integer("prepared_transaction_offset", np.int64),
+    "bornHost": lambda d: d.hosts("born"),
+    "storeHost": lambda d: d.hosts("store"),
+    "segment": lambda d: repeated(d.segment, len(d.records)),
 }
 assert set(_KERNELS) | QUEUE_COLUMNS == set(NATIVE_SCHEMA.names)
 
@@ -307,7 +315,7 @@ def check_crcs(records: Records, properties: Properties) -> None:
     RocketMQ computes the body CRC over the body as stored, masks the top bit, and writes 0 for an empty body. A record
     that states 0 for a body that is not empty is checked like any other.
     """
-    memory = memoryview(records.buffer)
+    memory = records.buffer.data
     bodies = zip(records.body_start.tolist(), (records.body_start + records.body_length).tolist(), strict=True)
     crc32 = isal_zlib.crc32
     actual = np.fromiter((crc32(memory[a:b]) for a, b in bodies), np.int64, len(records)) & CRC_MASK

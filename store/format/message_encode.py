@@ -56,6 +56,7 @@ BATCH_BYTES_MAX = (1 << 31) - 1
 """Arrow's offsets of a binary array are 32-bit."""
 
 _INT32 = np.dtype(">i4")
+_INT32_FIELDS = {"queue_id", "flag", "sys_flag", "reconsume_times"}
 _CRC_DIGIT_VALUES = 10 ** np.arange(10, dtype=np.int64)
 
 
@@ -141,7 +142,7 @@ def encode(columns: RecordColumns, *, record_crc: RecordCrc = RecordCrc.ABSENT) 
     if rows == 0:
         nothing = np.zeros(0, np.int64)
         return EncodedBatch(np.zeros(0, np.uint8), nothing, nothing)
-    _check_lengths(columns, rows)
+    _check_columns(columns, rows)
     body = pc.fill_null(columns.body, b"")
     topic, topic_bytes, magic = _topics(columns.topic, rows)
     properties = _binary(columns.properties)
@@ -153,11 +154,8 @@ def encode(columns: RecordColumns, *, record_crc: RecordCrc = RecordCrc.ABSENT) 
         parts.append(suffix)
     if int(property_bytes.max()) > PROPERTIES_BYTES_MAX:
         row = int(property_bytes.argmax())
-        raise ConfigError(
-            f"the properties of row {row} take {int(property_bytes[row])} bytes, and a record has room for "
-            f"{PROPERTIES_BYTES_MAX}",
-            fix="Shorten them or move them into the body",
-        )
+        problem = f"the properties of row {row} take {int(property_bytes[row])} bytes of {PROPERTIES_BYTES_MAX} at most"
+        raise ConfigError(problem, fix="Shorten them or move them into the body")
     body_bytes = _lengths(body, rows)
     born, store = _Hosts.of(columns.born_host, rows), _Hosts.of(columns.store_host, rows)
     header_bytes = HEADER.itemsize + (born.width - 4) + (store.width - 4)
@@ -372,11 +370,14 @@ def _patch_crc(data: Bytes, positions: Ints) -> None:
     scatter(data, stop - 11, digits.view("V10")[:, 0])
 
 
-def _check_lengths(columns: RecordColumns, rows: int) -> None:
+def _check_columns(columns: RecordColumns, rows: int) -> None:
     for name in columns.__slots__:
         value = getattr(columns, name)
         if isinstance(value, pa.Array | np.ndarray) and len(value) != rows:
             raise ConfigError(f"{name} has {len(value)} values for {rows} bodies", fix="Give columns of one length")
+        # numpy would store the low 32 bits of a longer number without a word.
+        if name in _INT32_FIELDS and (np.min(value) < -(1 << 31) or np.max(value) >= 1 << 31):
+            raise ConfigError(f"{name} holds a number of more than 32 bits", fix="Give numbers that fit into an int32")
 
 
 def _binary(values: pa.BinaryArray | bytes) -> pa.BinaryArray | pa.BinaryScalar:

@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from ..errors import FormatError
 
-_HEX: Final = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint8).reshape(256, 2)
+_HEX: Final = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint16)  # two digits a byte
 _SIZES: Final = {32: 4, 56: 16}  # characters -> bytes of address
 _TEXT_MAX: Final = (1 << 31) - 1
 _OFFSET_TAIL: Final = struct.Struct(">iq")
@@ -105,9 +105,9 @@ def encode_offset_ids(
         )
     raw = np.empty(count, np.dtype([("address", np.uint8, (width,)), ("port", ">i4"), ("physical_offset", ">i8")]))
     raw["address"], raw["port"], raw["physical_offset"] = addresses, ports, physical_offsets
-    text = np.take(_HEX, raw.view(np.uint8), axis=0)
+    text = _HEX[raw.view(np.uint8)]
     offsets = np.arange(0, (count + 1) * size, size, dtype=np.int32)
-    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(text.reshape(-1)))
+    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(text))
 
 
 def decode_offset_id(text: str) -> OffsetId:

@@ -125,9 +125,9 @@ def is_topic(name: str) -> bool:
 def is_system_topic(topic: str) -> bool:
     """Tell whether a topic is the broker's own: what patterns leave out unless asked for.
 
-    RocketMQ's list (``TopicValidator``) with its prefix ``rmq_sys_``, and the topics of a cluster: ``DefaultCluster`` and
-    ``…_REPLY_TOPIC``. Retry (``%RETRY%group``) and dead-letter (``%DLQ%group``) topics are **not**: they hold users'
-    messages, a reader of everything must not lose them. A broker also has an empty topic of its own name, which only its
-    configuration tells.
+    RocketMQ's list (``TopicValidator``) with its prefix ``rmq_sys_``, and the topics of a cluster: ``DefaultCluster``
+    and ``…_REPLY_TOPIC``. Retry (``%RETRY%group``) and dead-letter (``%DLQ%group``) topics are **not**: they hold
+    users' messages, and a reader of everything must not lose them. A broker also has an empty topic of its own name,
+    which only its configuration tells.
     """
     return topic in _SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIXES) or topic.endswith(_SYSTEM_SUFFIX)

@@ -4,11 +4,12 @@
 
     name 0x01 value 0x02 name 0x01 value 0x02 …      the last 0x02 is there or not, as the broker's release has it
 
-RocketMQ's own reading (``MessageDecoder.string2messageProperties``), which this follows to the letter: cut at each 0x02;
-a piece under three characters is nothing; the name ends at the first 0x01 and both sides must have at least one
+RocketMQ's own reading (``MessageDecoder.string2messageProperties``), which this follows to the letter: cut at each
+0x02; a piece under three characters is nothing; the name ends at the first 0x01 and both sides must have at least one
 character, else the piece is nothing; a value may hold further 0x01; of equal names the last one counts.
 """
 
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -28,7 +29,8 @@ RECORD_CRC: Final = "__CRC32#"
 
 MAP_TYPE: Final = pa.map_(pa.string(), pa.string())
 
-_INT64: Final = np.dtype(">u8")
+_UINT64: Final = np.dtype(">u8")
+_HEAD_BYTES: Final = 8
 _LAGS_MAX: Final = 8
 
 
@@ -81,16 +83,7 @@ class Properties:
         -------
         (n,) string array, null where a record has no such property
         """
-        wanted = name.encode()
-        found = self._name_stop - self._start == len(wanted)
-        if wanted and found.any():
-            candidates = np.flatnonzero(found)
-            names = gather(self._data, self._start[candidates], np.dtype(f"S{len(wanted)}"))
-            # numpy strips trailing NULs when it compares byte strings, as raw windows they count.
-            same = names.view(f"V{len(wanted)}") == np.void(wanted)
-            pairs = candidates[same]
-        else:
-            pairs = np.empty(0, np.int64)
+        pairs = self._named(name.encode())
         chosen = np.full(self._count, -1, np.int64)
         chosen[self._row[pairs]] = pairs  # of equal names the last assignment stays, as it must
         present = chosen >= 0
@@ -122,15 +115,21 @@ class Properties:
 
     def last(self, name: str) -> tuple[Ints, pa.BinaryArray]:
         """Rows whose last pair has this name, and the values of these pairs."""
-        is_last = np.ones(self._row.size, np.bool_)
-        is_last[:-1] = self._row[1:] != self._row[:-1]
-        named = is_last & (self._name_stop - self._start == len(name))
-        pairs = np.flatnonzero(named)
-        if pairs.size:
-            names = gather(self._data, self._start[pairs], np.dtype(f"V{len(name)}"))
-            pairs = pairs[names == np.void(name.encode())]
+        pairs = self._named(name.encode())
+        is_last = np.ones(pairs.size, np.bool_)
+        before_end = pairs < self._row.size - 1
+        is_last[before_end] = self._row[pairs[before_end] + 1] != self._row[pairs[before_end]]
+        pairs = pairs[is_last]
         start = self._name_stop[pairs] + 1
         return self._row[pairs], binary(slices(self._data, start, self._stop[pairs] - start))
+
+    def _named(self, name: bytes) -> Ints:
+        """All pairs of a name, in order."""
+        pairs = np.flatnonzero((self._heads == _head(name)) & (self._name_stop - self._start == len(name)))
+        if len(name) > _HEAD_BYTES and pairs.size:
+            names = gather(self._data, self._start[pairs], np.dtype(f"V{len(name)}"))
+            pairs = pairs[names == np.void(name)]
+        return pairs
 
     def _without_overwritten(self) -> Ints | None:
         """Pairs that no later pair of the same record overwrites, or None if that is all of them.
@@ -164,16 +163,31 @@ class Properties:
         return np.flatnonzero(keep)
 
     def _fingerprints(self) -> npt.NDArray[np.uint64]:
-        """The first and last up to eight bytes of each name and its length, mixed: equal for equal names."""
-        if self._data.size < 8:
-            return np.zeros(self._start.size, np.uint64)
+        """A number for each name, equal for equal names: its first and last eight bytes and its length, mixed."""
         length = self._name_stop - self._start
-        last_window = self._data.size - 8
-        head_at = np.minimum(self._start, last_window)
-        head = gather(self._data, head_at, _INT64).astype(np.uint64)
-        head <<= (8 * (self._start - head_at)).astype(np.uint64)  # only the very last names of the text shift
-        cut = (8 * np.maximum(8 - length, 0)).astype(np.uint64)
-        head = head >> cut << cut
-        tail = gather(self._data, np.maximum(self._name_stop - 8, 0), _INT64).astype(np.uint64)
-        tail[length < 8] = 0
-        return head ^ (tail * np.uint64(0x9E3779B97F4A7C15)) ^ length.astype(np.uint64)
+        prints = self._heads ^ length.astype(np.uint64)
+        long = np.flatnonzero(length > _HEAD_BYTES)
+        if long.size:
+            tail = gather(self._data, self._name_stop[long] - _HEAD_BYTES, _UINT64).astype(np.uint64)
+            prints[long] ^= tail * np.uint64(0x9E3779B97F4A7C15)
+        return prints
+
+    @cached_property
+    def _heads(self) -> npt.NDArray[np.uint64]:
+        """The first eight bytes of each name as a big-endian number, shorter names padded with zeros."""
+        if self._data.size < _HEAD_BYTES:
+            return np.array(
+                [_head(self._data[a:b].tobytes()) for a, b in zip(self._start, self._name_stop, strict=True)], np.uint64
+            )
+        at = np.minimum(self._start, self._data.size - _HEAD_BYTES)
+        head = gather(self._data, at, _UINT64).astype(np.uint64)
+        moved = self._start - at  # only names in the last eight bytes of the text
+        if moved.size and moved[-1]:
+            head <<= (8 * moved).astype(np.uint64)
+        cut = (8 * np.maximum(_HEAD_BYTES - (self._name_stop - self._start), 0)).astype(np.uint64)
+        heads: npt.NDArray[np.uint64] = head >> cut << cut
+        return heads
+
+
+def _head(name: bytes) -> np.uint64:
+    return np.uint64(int.from_bytes(name[:_HEAD_BYTES].ljust(_HEAD_BYTES, b"\0"), "big"))

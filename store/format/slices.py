@@ -8,8 +8,8 @@
                    v
     result   [--a--][b][---c---]                              contiguous, ours, free of the map
 
-Taking the odd slots copies each slice once, in C++, with no Python per slice. Arrow does not check offsets that lie in the
-middle of an array, and a bad one reads foreign memory: every slice is checked here before Arrow sees it.
+Taking the odd slots copies each slice once, in C++, with no Python per slice. Arrow does not check offsets that lie
+in the middle of an array, and a bad one reads foreign memory: every slice is checked here before Arrow sees it.
 """
 
 from typing import NamedTuple

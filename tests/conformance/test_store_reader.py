@@ -1,7 +1,7 @@
 """Every store that real RocketMQ wrote, read row by row as RocketMQ reads it.
 
-``expected.jsonl`` is what RocketMQ shows *after it recovered* the store; a reader sees the directory as it lies. Where the two
-differ is in `DIFFERENCES`, with the reason; everywhere else every field of every row is equal.
+``expected.jsonl`` is what RocketMQ shows *after it recovered* the store; a reader sees the directory as it lies.
+Where the two differ is in `DIFFERENCES`, with the reason; everywhere else every field of every row is equal.
 """
 
 from collections.abc import Iterator
@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import fixtures, reading
 
-from segmentlog.store.format.hashing import java_hash
 from segmentlog.store import Boundary, CorruptRecordError, OnCorrupt, QueueKey, QueueSource, StoreReader
+from segmentlog.store.format.hashing import java_hash
+from support import fixtures, reading
 
 pytestmark = pytest.mark.conformance
 

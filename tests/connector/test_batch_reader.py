@@ -225,7 +225,7 @@ def filters_on(draw: st.DrawFn, rows: list[dict[str, Any]]) -> Filter:
 def test_filters_answer_as_sql_does(store: Store, read: Read, name: str, data: st.DataObject) -> None:
     rows = ROWS.setdefault(name, read(store(name), schema=EVERY_COLUMN, **ALL).to_pylist())
     filters = data.draw(st.lists(filters_on(rows), min_size=1, max_size=3))
-    reader = SegmentLogDataSource({"path": str(store(name))} | ALL).reader(EVERY_COLUMN)
+    reader = SegmentLogDataSource({"path": str(store(name)), "filterPushdown": "true"} | ALL).reader(EVERY_COLUMN)
     handed_back = list(reader.pushFilters(filters))
     batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
     found = [row for batch in batches for row in batch.to_pylist()]
@@ -244,9 +244,17 @@ def test_filters_that_are_handled_touch_less(store: Store, read: Read) -> None:
         store(BASIC),
         filters=[EqualTo(("topic",), "TopicA"), GreaterThanOrEqual(("queueOffset",), 40)],
         partitions=partitions,
+        filterPushdown="true",
         **ALL,
     )
     assert sum(partition.task.rows for partition in partitions) == 17 + 29 + 32 + 10
+
+
+def test_filters_are_handed_back_unless_asked_for(store: Store) -> None:
+    reader = reader_of(store(BASIC), **ALL)
+    filters: list[Filter] = [EqualTo(("topic",), "TopicA"), LessThan(("queueOffset",), 3)]
+    assert reader.pushFilters(filters) == filters
+    assert sum(partition.task.rows for partition in reader.partitions()) == 701
 
 
 def test_spark_takes_push_filters_for_not_overridden(store: Store) -> None:

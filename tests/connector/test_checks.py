@@ -129,7 +129,7 @@ def test_spark_home_of_another_spark_is_warned_of(tmp_path: Path, monkeypatch: p
     own = importlib.util.find_spec("pyspark")
     assert own is not None
     assert own.origin is not None
-    monkeypatch.setenv("SPARK_HOME", os.path.dirname(own.origin))  # noqa: PTH120 - as a shell would set it
+    monkeypatch.setenv("SPARK_HOME", os.path.dirname(own.origin))
     assert checks.check_spark_home().status is Status.OK
 
 

@@ -288,6 +288,7 @@ def test_every_option_is_read_by_somebody() -> None:
         "maxBytesPerPartition": "3",
         "failOnDataLoss": "false",
         "tags": "A",
+        "filterPushdown": "true",
         "columns": "body",
         "includeProperties": "true",
         "propertyColumns": "p",

@@ -43,7 +43,7 @@ CLIENT_OFFSETS = """{
 
 
 def read_back(value: Any) -> Any:
-    """Give what a value reads as once written: integer keys are quoted, unless a str of the same digits is beside them."""
+    """Give what a value reads as once written: integer keys get quotes, unless their digits are a str beside them."""
     if isinstance(value, list):
         return [read_back(item) for item in value]
     if not isinstance(value, dict):

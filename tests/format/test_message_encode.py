@@ -252,6 +252,8 @@ def test_a_topic_that_no_length_fits_is_refused(topic: str) -> None:
     [
         ({"topic": pa.array([None], pa.string())}, "a message has no topic"),
         ({"queue_id": np.arange(2)}, "queue_id has 2 values for 1 bodies"),
+        ({"queue_id": np.array([1 << 31])}, "queue_id holds a number of more than 32 bits"),
+        ({"flag": -(1 << 31) - 1}, "flag holds a number of more than 32 bits"),
         ({"properties": b"n\x01" + b"v" * 32766}, "the properties of row 0 take 32768 bytes"),
         ({"born_host": b"\x7f\0\0\x01"}, "the host of row 0 has 4 bytes"),
         ({"store_host": binary(b"12345678901234567890!")}, "the host of row 0 has 21 bytes"),

@@ -1,0 +1,282 @@
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from segmentlog.store.errors import FormatError
+from segmentlog.store.format.index_file import (
+    ENTRY,
+    Geometry,
+    Header,
+    Read,
+    chain,
+    decode,
+    decode_header,
+    encode_header,
+    infer_geometry,
+)
+
+START_MS = 1_700_000_000_000
+EVER = (0, 2**62)
+
+# Key hash, physical offset, store time in ms after START_MS.
+Put = tuple[int, int, int]
+puts = st.lists(
+    st.tuples(st.integers(0, 2**31 - 1) | st.integers(0, 3), st.integers(0, 2**62), st.integers(0, 10**7)), max_size=40
+)
+
+
+def write(geometry: Geometry, added: Sequence[Put], header: Header | None = None) -> bytearray:
+    """Put entries one by one into a new file, as ``IndexFile.putKey`` does."""
+    buffer = bytearray(geometry.file_bytes)
+    view = np.frombuffer(buffer, np.uint8)
+    slots = view[40 : geometry.entry_position(0)].view(">i4")
+    entries = view[geometry.entry_position(0) :].view(ENTRY)
+    begin, last, used, count = (header or Header()).begin_timestamp, 0, 0, 1
+    begin_offset = end_offset = 0
+    for key_hash, offset, after_ms in added:
+        last, end_offset = START_MS + after_ms, offset
+        previous = int(slots[key_hash % geometry.slots])
+        seconds = max((last - begin) // 1000, 0) if begin > 0 else 0
+        entries[count] = (key_hash, offset, seconds, previous)
+        slots[key_hash % geometry.slots] = count
+        if count == 1:
+            begin, begin_offset = last, offset
+        used += previous == 0
+        count += 1
+    filled = Header(
+        begin_timestamp=begin,
+        end_timestamp=last,
+        begin_physical_offset=begin_offset,
+        end_physical_offset=end_offset,
+        used_slots=used,
+        count=count,
+    )
+    buffer[:40] = encode_header(filled)
+    return buffer
+
+
+def reading(data: bytes | bytearray, limit: int = 10**6) -> Read:
+    """Read from a buffer; fail a test that reads without end."""
+    left = limit
+
+    def read(position: int, count: int) -> bytes:
+        nonlocal left
+        left -= 1
+        assert left > 0, "the chain does not end"
+        assert position >= 0
+        return bytes(data[position : position + count])
+
+    return read
+
+
+def data_end(data: bytes | bytearray) -> int:
+    return len(bytes(data).rstrip(b"\0"))
+
+
+def found(data: bytes | bytearray, geometry: Geometry, key_hash: int, begin_ms: int, end_ms: int) -> list[int]:
+    return list(
+        chain(reading(data), geometry, decode_header(bytes(data[:40])), key_hash, begin_ms=begin_ms, end_ms=end_ms)
+    )
+
+
+@given(st.binary(max_size=60))
+def test_headers_keep_their_bytes(data: bytes) -> None:
+    header = decode_header(data)
+    raw = data[:40].ljust(40, b"\0")
+    assert encode_header(header)[:36] == raw[:36]
+    assert header.count == max(int.from_bytes(raw[36:], "big", signed=True), 1)
+
+
+def test_a_number_that_no_header_holds_is_refused() -> None:
+    with pytest.raises(FormatError, match="cannot hold"):
+        encode_header(Header(count=2**31))
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "overlaps"),
+    [
+        (0, 99, False),
+        (0, 100, True),
+        (150, 160, True),
+        (100, 100, True),
+        (200, 300, True),
+        (201, 300, False),
+        (0, 300, True),
+    ],
+)
+def test_a_file_is_looked_into_if_its_times_meet(begin: int, end: int, overlaps: bool) -> None:
+    assert Header(begin_timestamp=100, end_timestamp=200).overlaps(begin, end) is overlaps
+
+
+def test_default_files_have_rocketmqs_size() -> None:
+    assert Geometry().file_bytes == 420_000_040
+
+
+@pytest.mark.parametrize("geometry", [(0, 5), (5, 0), (-1, 5)])
+def test_a_geometry_without_slots_or_entries_is_refused(geometry: tuple[int, int]) -> None:
+    with pytest.raises(FormatError, match="cannot have"):
+        Geometry(*geometry)
+
+
+@given(puts, st.integers(1, 9))
+def test_a_table_is_what_was_put(added: list[Put], slots: int) -> None:
+    geometry = Geometry(slots, len(added) + 1)
+    table = decode(np.frombuffer(bytes(write(geometry, added)), np.uint8), geometry)
+    assert table.header.count == len(added) + 1 == table.entries.size
+    assert table.entries["key_hash"][1:].tolist() == [key_hash for key_hash, _, _ in added]
+    assert table.entries["physical_offset"][1:].tolist() == [offset for _, offset, _ in added]
+    assert (
+        np.count_nonzero(table.slots) == table.header.used_slots == len({key_hash % slots for key_hash, _, _ in added})
+    )
+
+
+def test_a_table_of_another_size_or_count_is_refused() -> None:
+    geometry = Geometry(3, 5)
+    data = write(geometry, [(1, 2, 3)])
+    with pytest.raises(FormatError, match="has 152 bytes, this one has 151"):
+        decode(np.frombuffer(bytes(data[:-1]), np.uint8), geometry)
+    data[:40] = encode_header(Header(count=6))
+    with pytest.raises(FormatError, match="counts 5 entries and has room for 4"):
+        decode(np.frombuffer(bytes(data), np.uint8), geometry)
+
+
+@given(puts, st.integers(1, 9), st.data())
+def test_a_chain_finds_all_of_a_hash_newest_first(added: list[Put], slots: int, data: st.DataObject) -> None:
+    geometry = Geometry(slots, len(added) + 1)
+    added = sorted(added, key=lambda put: put[2])  # time does not go back
+    key_hash = data.draw(st.sampled_from([put[0] for put in added]) if added else st.just(1))
+    begin = data.draw(st.integers(0, START_MS + 10**7))
+    end = data.draw(st.integers(begin, START_MS + 2 * 10**7))
+    first = START_MS + added[0][2] if added else 0
+    expected = []
+    for number, (of, offset, after_ms) in reversed(list(enumerate(added))):
+        seen_ms = first + (START_MS + after_ms - first) // 1000 * 1000 if number else first
+        if of % slots == key_hash % slots:
+            if of == key_hash and begin <= seen_ms <= end:
+                expected.append(offset)
+            if seen_ms < begin:
+                break
+    assert found(write(geometry, added), geometry, key_hash, begin, end) == expected
+
+
+def test_a_range_within_a_second_misses_what_came_late_in_it() -> None:
+    """RocketMQ's: an entry of 10 900 ms counts as 10 000 ms after the first one."""
+    geometry = Geometry(3, 5)
+    data = write(geometry, [(7, 100, 0), (7, 200, 10_900)])
+    assert found(data, geometry, 7, START_MS + 10_500, START_MS + 11_000) == []
+    assert found(data, geometry, 7, START_MS + 10_000, START_MS + 10_100) == [200]
+
+
+def test_a_clock_that_went_back_hides_what_came_before() -> None:
+    """RocketMQ's: a chain ends at the first entry older than what is asked for."""
+    geometry = Geometry(3, 5)
+    data = write(geometry, [(7, 100, 0), (7, 200, 20_000), (7, 300, 5_000)])
+    assert found(data, geometry, 7, START_MS + 10_000, START_MS + 30_000) == []
+    assert found(data, geometry, 7, START_MS + 5_000, START_MS + 30_000) == [300, 200]
+
+
+def test_the_first_entry_of_a_following_file_seems_late() -> None:
+    """RocketMQ's: its seconds count from the end of the file before, but are added to its own time."""
+    geometry = Geometry(3, 5)
+    data = write(geometry, [(7, 100, 7000)], Header(begin_timestamp=START_MS))
+    assert decode_header(bytes(data[:40])).begin_timestamp == START_MS + 7000
+    assert found(data, geometry, 7, START_MS + 7000, START_MS + 7000) == []
+    assert found(data, geometry, 7, START_MS + 14000, START_MS + 14000) == [100]
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize(
+    ("number", "field", "value", "offsets"),
+    [
+        (3, "previous", 3, [30]),  # points to itself
+        (1, "previous", 3, [30, 20, 10]),  # a circle
+        (2, "previous", 2**31 - 1, [30, 20]),
+        (2, "previous", -1, [30, 20]),
+        (2, "seconds", -1, [30]),
+        (2, "key_hash", 8, [30, 10]),
+        (2, "physical_offset", -20, [30, 10]),
+    ],
+)
+def test_a_damaged_entry_ends_a_chain(number: int, field: str, value: int, offsets: list[int]) -> None:
+    geometry = Geometry(1, 5)
+    data = write(geometry, [(7, 10, 0), (7, 20, 0), (7, 30, 0)])
+    entries = np.frombuffer(data, np.uint8)[geometry.entry_position(0) :].view(ENTRY)
+    entries[field][number] = value
+    assert found(data, geometry, 7, *EVER) == offsets
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("slot", [-1, 0, 5, 2**31 - 1, -(2**31)])
+def test_a_damaged_slot_has_no_chain(slot: int) -> None:
+    geometry = Geometry(1, 5)
+    data = write(geometry, [(7, 10, 0), (7, 20, 0), (7, 30, 0)])
+    data[40:44] = slot.to_bytes(4, "big", signed=True)
+    assert found(data, geometry, 7, *EVER) == []
+
+
+@pytest.mark.attack
+@given(puts, st.integers(1, 5), st.data())
+def test_a_mutated_file_ends_every_chain(added: list[Put], slots: int, data: st.DataObject) -> None:
+    geometry = Geometry(slots, len(added) + 3)
+    file = write(geometry, added)
+    for _ in range(data.draw(st.integers(1, 20))):
+        file[data.draw(st.integers(0, len(file) - 1))] = data.draw(st.integers(0, 255))
+    cut = file[: data.draw(st.integers(0, len(file)) | st.just(len(file)))]
+    header = decode_header(bytes(cut[:40]))
+    for key_hash in range(slots):
+        offsets = list(chain(reading(cut, len(added) + 10), geometry, header, key_hash, begin_ms=0, end_ms=EVER[1]))
+        assert len(offsets) <= len(added) + 3
+        assert all(offset >= 0 for offset in offsets)
+
+
+@given(puts.filter(lambda added: added and added[-1][1] > 0), st.integers(1, 50), st.integers(1, 60))
+def test_a_geometry_shows_in_its_entries(added: list[Put], slots: int, spare: int) -> None:
+    geometry = Geometry(slots, len(added) + spare)
+    file = write(geometry, added)
+    inferred = infer_geometry(len(file), decode_header(bytes(file[:40])), data_end(file), reading(file))
+    assert inferred is not None
+    if inferred != geometry:
+        # So few entries can fit two geometries; then what is found must not depend on it.
+        for key_hash, _, _ in added:
+            assert found(file, inferred, key_hash, *EVER) == found(file, geometry, key_hash, *EVER)
+
+
+@pytest.mark.parametrize("late", [0, 1, 5, 40])
+def test_a_geometry_shows_while_a_broker_adds_entries(late: int) -> None:
+    geometry = Geometry(37, 500)
+    added = [(hash_ * 2654435761 % 2**31, hash_ * 100, hash_ * 10) for hash_ in range(1, 200)]
+    header = decode_header(bytes(write(geometry, added[: len(added) - late])[:40]))
+    file = write(geometry, added)
+    assert infer_geometry(len(file), header, data_end(file), reading(file)) == geometry
+
+
+def test_a_geometry_shows_in_spite_of_some_damage() -> None:
+    geometry = Geometry(37, 500)
+    file = write(geometry, [(hash_ * 2654435761 % 2**31, hash_ * 100, hash_ * 10) for hash_ in range(1, 200)])
+    file[geometry.entry_position(150)] ^= 0x80
+    assert infer_geometry(len(file), decode_header(bytes(file[:40])), data_end(file), reading(file)) == geometry
+
+
+def test_a_file_without_entries_has_any_geometry() -> None:
+    assert infer_geometry(152, Header(), 0, reading(bytes(152))) is None
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("size", [40, 41, 152, 6240, 420_000_040])
+def test_noise_has_no_geometry(size: int) -> None:
+    noise = np.random.default_rng(size).integers(0, 256, min(size, 10_000), np.uint8).tobytes()
+    with pytest.raises(FormatError, match="fits no number of slots"):
+        infer_geometry(size, Header(count=100), min(size, len(noise)), reading(noise))
+
+
+@pytest.mark.attack
+@given(st.integers(0, 2**32), st.integers(-(2**31), 2**31 - 1), st.integers(0, 2**32), st.binary(max_size=400))
+def test_any_file_has_a_geometry_or_a_format_error(size: int, count: int, end: int, data: bytes) -> None:
+    try:
+        inferred = infer_geometry(size, Header(count=count), end, reading(data, 100_000))
+    except FormatError:
+        return
+    assert inferred is None or inferred.file_bytes == size
