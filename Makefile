@@ -35,8 +35,9 @@ setup: ## make .venv fit the clone: Python 3.11 or newer is all it needs
 demo: setup ## read a store that a RocketMQ broker wrote, and print it as tables
 	@$(SPARK) $(BIN)/python -m segmentlog.jobs.demo
 
-test: setup lint types layers ## everything that has to hold: lint, types, layers, all tests
+test: setup lint types layers ## everything that has to hold: lint, types, layers, all tests, notebooks
 	@$(SPARK) $(PYTEST)
+	@$(SPARK) $(PYTEST) --nbmake --nbmake-timeout=300 notebooks
 
 check: setup lint types layers pure ## the same without a JVM: what to run before each commit
 

@@ -10,8 +10,8 @@ Spark 4.3 keeps one plan of a Python source for each ``load``, view or table ref
 on ``df`` the last one twice: of any Python source, once pushdown is enabled. So a filter narrows only where the user
 has said, with ``filterPushdown``, that the DataFrame is used once; else all are handed back, and every use is right.
 
-The reader is pickled for the workers before ``partitions`` runs, so `read` goes by its options, its projection and
-what is in its partition, never by what planning found.
+The reader is pickled for the workers before ``partitions`` runs, so `read` goes by its projection and what is in
+its partition, never by what planning found.
 """
 
 from collections.abc import Iterable, Iterator
@@ -83,7 +83,7 @@ class SegmentLogBatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Plan the read; no partition when there is nothing to read."""
-        return list(plan_partitions(self._options, self._pushed))
+        return list(plan_partitions(self._options, self._pushed, self._scan_spec()))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task's share. Spark makes up a partition without a share when there is none."""
@@ -95,15 +95,14 @@ class SegmentLogBatchReader(DataSourceReader):
             broker_name=partition.broker_name,
             queue_source=partition.queue_source,
         )
-        for batch in store.scan(partition.task, self._scan_spec(partition)):
+        for batch in store.scan(partition.task, partition.spec):
             yield self._projection.convert(batch)
 
-    def _scan_spec(self, partition: StorePartition) -> ScanSpec:
+    def _scan_spec(self) -> ScanSpec:
         options = self._options
         return ScanSpec(
             columns=self._projection.scan_columns,
             property_columns=self._projection.property_columns,
-            predicate=partition.predicate,
             check_crc=options.check_crc,
             on_corrupt=options.on_corrupt,
             on_loss=OnLoss.FAIL if options.start_rules.fail_on_data_loss else OnLoss.SKIP,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
 
-from segmentlog.store import Predicate, QueueSource, ScanTask
+from segmentlog.store import QueueSource, ScanSpec, ScanTask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,5 +20,5 @@ class StorePartition(InputPartition):
     commit_log_paths: tuple[str, ...]
     queue_source: QueueSource
     task: ScanTask
-    predicate: Predicate
-    """What the rows of these runs are checked against."""
+    spec: ScanSpec
+    """What is read of each message, and what its rows are checked against."""

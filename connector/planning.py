@@ -14,7 +14,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from segmentlog.store import (
@@ -24,6 +24,7 @@ from segmentlog.store import (
     QueueBounds,
     QueueKey,
     QueueRange,
+    ScanSpec,
     StoreReader,
     UnknownQueueError,
     is_system_topic,
@@ -84,8 +85,17 @@ def _broker_names(paths: Sequence[str]) -> Sequence[str | None]:
     raise ConfigError(problem, fix="Name their brokers, in order, with brokerNames")
 
 
-def plan_partitions(options: ReadOptions, pushed: Pushed) -> list[StorePartition]:
+def plan_partitions(options: ReadOptions, pushed: Pushed, spec: ScanSpec) -> list[StorePartition]:
     """Plan a batch read.
+
+    Parameters
+    ----------
+    options
+        What the user asked for.
+    pushed
+        Which filters narrow it.
+    spec
+        What is read of each message; its predicate is filled in here.
 
     Returns
     -------
@@ -111,7 +121,7 @@ def plan_partitions(options: ReadOptions, pushed: Pushed) -> list[StorePartition
     if pushed.nothing or (tags is not None and not tags):
         return []
     shares = [(store, window, ranges) for store, found in runs for window, ranges in _by_window(found)]
-    return _plan_shares(shares, tags, options, pushed)
+    return _plan_shares(shares, tags, options, pushed, spec)
 
 
 def select_queues(stores: Sequence[StoreReader], options: ReadOptions) -> list[tuple[StoreReader, list[QueueBounds]]]:
@@ -230,12 +240,21 @@ def _plan_shares(
     tags: frozenset[str] | None,
     options: ReadOptions,
     pushed: Pushed,
+    spec: ScanSpec,
 ) -> list[StorePartition]:
     """Cut each share into tasks, and ask each for its part of ``minPartitions``."""
     total = sum(len(each) for _, _, ranges in shares for each in ranges)
     partitions = []
     for store, window, ranges in shares:
         rows = sum(len(each) for each in ranges)
+        predicate = Predicate(
+            tags=tags,
+            store_time_start=window.start,
+            store_time_stop=window.stop,
+            physical_start=pushed.physical_offset.start,
+            physical_stop=pushed.physical_offset.stop,
+        )
+        share_spec = replace(spec, predicate=predicate)
         tasks = store.plan(
             ranges,
             max_bytes=options.max_bytes_per_partition,
@@ -243,13 +262,7 @@ def _plan_shares(
             min_tasks=-(-(options.min_partitions or 1) * rows // total),
             # What Spark runs at once is not known here; the driver's own cores are its cores in local mode.
             parallelism=os.cpu_count() or 1,
-        )
-        predicate = Predicate(
-            tags=tags,
-            store_time_start=window.start,
-            store_time_stop=window.stop,
-            physical_start=pushed.physical_offset.start,
-            physical_stop=pushed.physical_offset.stop,
+            spec=share_spec,
         )
         partitions += [
             StorePartition(
@@ -258,7 +271,7 @@ def _plan_shares(
                 commit_log_paths=options.commit_log_paths.get(store.path, ()),
                 queue_source=options.queue_source,
                 task=task,
-                predicate=predicate,
+                spec=share_spec,
             )
             for task in tasks
         ]

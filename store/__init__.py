@@ -25,7 +25,9 @@ from .errors import (
     NotAStoreError,
     OffsetOutOfRangeError,
     SegmentLogError,
+    StoreInUseError,
     UnknownQueueError,
+    UnreadableError,
     UnsafeFileError,
     UnsupportedStoreError,
 )
@@ -33,6 +35,7 @@ from .format.message_decode import NATIVE_SCHEMA, QUEUE_COLUMNS
 from .format.naming import is_system_topic
 from .message import Message
 from .plan import PlannedRange, ScanTask, TaskLimits
+from .rebuild import QUEUE_SEGMENT_ENTRIES, RebuiltQueues, rebuild_queues
 from .store_reader import StoreReader
 from .types import Boundary, PhysicalOffset, QueueKey, QueueOffset, QueueRange
 
@@ -42,6 +45,7 @@ __all__ = [
     "MAX_BODY_BYTES",
     "NATIVE_SCHEMA",
     "QUEUE_COLUMNS",
+    "QUEUE_SEGMENT_ENTRIES",
     "Boundary",
     "ConfigError",
     "CorruptError",
@@ -62,13 +66,17 @@ __all__ = [
     "QueueOffset",
     "QueueRange",
     "QueueSource",
+    "RebuiltQueues",
     "ScanSpec",
     "ScanTask",
     "SegmentLogError",
+    "StoreInUseError",
     "StoreReader",
     "TaskLimits",
     "UnknownQueueError",
+    "UnreadableError",
     "UnsafeFileError",
     "UnsupportedStoreError",
     "is_system_topic",
+    "rebuild_queues",
 ]

@@ -11,16 +11,16 @@ At most a few segments are mapped at a time, so that any number of them needs fe
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from .errors import CorruptRecordError, DataLossError
 from .files.fs import FileSystem
 from .files.segments import SegmentFile, find, list_segments
-from .format.message import Bytes, Ints, Mask, Problem, Records, walk
+from .format.message import MIN_RECORD_BYTES, Bytes, Ints, Mask, Problem, Records, walk
 
-_MAPS_MAX = 16
+MAPS_MAX: Final = 16
 
 
 class FoundRecords(NamedTuple):
@@ -75,6 +75,11 @@ class CommitLog:
         """One past the last byte of the last segment: no record can lie beyond, most logs end before."""
         return self.segments[-1].stop if self.segments else 0
 
+    @property
+    def records_max(self) -> int:
+        """The most records that its segments can hold."""
+        return sum(segment.size for segment in self.segments) // MIN_RECORD_BYTES
+
     def view(self, segment: SegmentFile) -> Bytes:
         """Map a segment.
 
@@ -100,7 +105,7 @@ class CommitLog:
                     fix="Retention removed it: start at a later offset, or allow the loss with failOnDataLoss=false",
                 ) from None
             self._maps[segment.path] = mapped
-            if len(self._maps) > _MAPS_MAX:
+            if len(self._maps) > MAPS_MAX:
                 self._maps.popitem(last=False)
         else:
             self._maps.move_to_end(segment.path)

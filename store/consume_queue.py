@@ -10,6 +10,7 @@ Entries are read, never mapped: 20 bytes a message are cheap to copy, and ten th
 RocketMQ: ``ConsumeQueue``.
 """
 
+import logging
 import os
 
 import numpy as np
@@ -20,7 +21,10 @@ from .files.segments import SegmentFile, find, list_segments
 from .format.consume_queue import ENTRY_BYTES, NATIVE, Entries, decode, is_pad, is_plausible
 from .types import QueueKey
 
+_log = logging.getLogger(__name__)
+
 _TAIL_ENTRIES = 4096
+_PROBE_ENTRIES = 256
 
 
 class ConsumeQueue:
@@ -34,13 +38,22 @@ class ConsumeQueue:
         ``consumequeue/TOPIC/QUEUE``.
     key
         Which queue this is.
+    missing_max
+        The most entries that can be missing between two files: as many as the CommitLog can hold records. A file behind
+        a wider gap is none of this queue.
     """
 
-    def __init__(self, fs: FileSystem, directory: str, key: QueueKey) -> None:
+    def __init__(self, fs: FileSystem, directory: str, key: QueueKey, *, missing_max: int) -> None:
         self._fs = fs
         self.directory = directory
         self.key = key
-        self.segments: list[SegmentFile] = list_segments(fs, [directory])
+        self.segments: list[SegmentFile] = []
+        for segment in list_segments(fs, [directory]):
+            missing = segment.base - self.segments[-1].stop if self.segments else 0
+            if segment.base % ENTRY_BYTES or missing > missing_max * ENTRY_BYTES:
+                _log.warning("%s is left out: no file of this queue can begin there", segment.path)
+                continue
+            self.segments.append(segment)
 
     @property
     def first(self) -> int:
@@ -50,7 +63,10 @@ class ConsumeQueue:
     def data_end(self) -> int:
         """One past the last entry that is not all zero, be it sound or not."""
         for segment in reversed(self.segments):
-            end = self._fs.data_end(segment.path)
+            try:
+                end = self._fs.data_end(segment.path)
+            except FileNotFoundError:  # the topic is being deleted
+                end = 0
             if end or segment is self.segments[0]:
                 return (segment.base + end + ENTRY_BYTES - 1) // ENTRY_BYTES
         return 0
@@ -62,19 +78,27 @@ class ConsumeQueue:
         -------
         (stop - start,) array of ``format.consume_queue.NATIVE``
         """
+        at = find(self.segments, start * ENTRY_BYTES)
+        if at is not None and stop * ENTRY_BYTES <= at.stop:
+            found = self._read(at, start, stop)
+            if found.size == stop - start:
+                return found
         found = np.zeros(max(stop - start, 0), NATIVE)
         for segment in self.segments:
             first = max(start, segment.base // ENTRY_BYTES)
             last = min(stop, segment.stop // ENTRY_BYTES)
-            if first >= last:
-                continue
-            try:
-                data = self._fs.read(segment.path, first * ENTRY_BYTES - segment.base, (last - first) * ENTRY_BYTES)
-            except FileNotFoundError:
-                continue  # retention; the reader finds the entries missing and says so
-            whole = len(data) // ENTRY_BYTES
-            found[first - start : first - start + whole] = decode(data[: whole * ENTRY_BYTES])
+            if first < last:
+                piece = self._read(segment, first, last)
+                found[first - start : first - start + piece.size] = piece
         return found
+
+    def _read(self, segment: SegmentFile, start: int, stop: int) -> Entries:
+        """Entries of one file, as many of ``[start, stop)`` as it holds."""
+        try:
+            data = self._fs.read(segment.path, start * ENTRY_BYTES - segment.base, (stop - start) * ENTRY_BYTES)
+        except FileNotFoundError:
+            return np.zeros(0, NATIVE)  # retention; the reader finds the entries missing and says so
+        return decode(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES])
 
     def first_alive(self, log_min: int, end: int) -> int:
         """The first queue offset below ``end`` whose record can still be in a log that begins at ``log_min``.
@@ -87,14 +111,21 @@ class ConsumeQueue:
         ``ConsumeQueue.correctMinOffset``; 4.x counts pads, which stand for nothing, as messages.
         """
         low, high = self.first, end
+        start = low  # most queues begin with a message that is alive
         while low < high:
-            middle = (low + high) // 2
-            entry = self.entries(middle, middle + 1)
-            deleted = is_pad(entry) | (is_plausible(entry) & (entry["physical_offset"] < log_min))
-            if deleted[0]:
-                low = middle + 1
+            stop = min(start + _PROBE_ENTRIES, high)
+            within = find(self.segments, start * ENTRY_BYTES)
+            if within is not None:
+                stop = min(stop, within.stop // ENTRY_BYTES)
+            entries = self.entries(start, stop)
+            deleted = np.flatnonzero(is_pad(entries) | (is_plausible(entries) & (entries["physical_offset"] < log_min)))
+            if deleted.size == 0:
+                high = start
             else:
-                high = middle
+                low = start + int(deleted[-1]) + 1
+                if low < stop:
+                    return low
+            start = max(low, (low + high - _PROBE_ENTRIES) // 2)
         return low
 
     def last_sound(self, log: CommitLog, end: int) -> int:

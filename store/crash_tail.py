@@ -20,10 +20,10 @@ import numpy as np
 
 from .commit_log import CommitLog
 from .consume_queue import ConsumeQueue
-from .derive import DerivedQueue, derive_queues
+from .derive import BURNT_OFFSETS_MAX, DerivedQueue, derive_queues
+from .format.checksums import check_crcs
 from .format.consume_queue import is_plausible
 from .format.message import Problem
-from .format.message_decode import check_crcs
 from .format.properties import Properties
 from .types import QueueKey
 
@@ -93,6 +93,8 @@ def find_crash_tail(log: CommitLog, ends: Mapping[ConsumeQueue, int]) -> CrashTa
     known = {queue.key: end for queue, end in ends.items()}
     for key, derived in derive_queues(log, begin, log_end).items():
         behind = derived.queue_offset >= known.get(key, 0)
+        if key in known:  # an offset that is damaged must not stretch the queue
+            behind &= derived.queue_offset <= known[key] + log.records_max + BURNT_OFFSETS_MAX
         if behind.any():
             extra[key] = DerivedQueue(*(column[behind] for column in derived))
     if extra:

@@ -9,6 +9,8 @@
 RocketMQ: ``ReputMessageService`` and ``ConsumeQueue.putMessagePositionInfo``, in columns.
 """
 
+import logging
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -19,10 +21,16 @@ import pyarrow.compute as pc
 from .commit_log import CommitLog, FoundRecords
 from .format.consume_queue import SCHEDULE_TOPIC
 from .format.hashing import java_hash_array
-from .format.message import SYS_COMMIT, SYS_INNER_BATCH, SYS_TRANSACTION, Ints, Records, gather
+from .format.message import MIN_RECORD_BYTES, SYS_COMMIT, SYS_INNER_BATCH, SYS_TRANSACTION, Ints, Records
+from .format.naming import is_readable_topic
 from .format.properties import TAGS, Properties
 from .format.slices import slices, text
 from .types import QueueKey
+
+_log = logging.getLogger(__name__)
+
+BURNT_OFFSETS_MAX = 1 << 16
+"""How many queue offsets in a row a broker is believed to have skipped: 5.0 to 5.1.0 burn one at each failed put."""
 
 
 class DerivedQueue(NamedTuple):
@@ -52,6 +60,40 @@ def derive_queues(log: CommitLog, start: int, stop: int) -> dict[QueueKey, Deriv
     return _collect(log, start, stop, None)
 
 
+def derive_segments(
+    log: CommitLog, start: int, stop: int
+) -> Iterator[tuple[FoundRecords, dict[QueueKey, DerivedQueue]]]:
+    """Entries of all queues, one segment of the log at a time, as dispatch would see them.
+
+    Parameters
+    ----------
+    start, stop
+        Physical offsets between which the records begin.
+
+    Yields
+    ------
+    tuple
+        All whole records of the segment, and the entries of each queue among them in the order of the log, with their
+        tags codes. Queue offsets are as the records state them: they need not rise.
+    """
+    for found in _without_stale(log.walk(start, stop)):
+        records = found.records
+        blocks = range(0, len(records), _TAGS_ROWS)
+        codes = [tags_codes(Records(records.buffer, records.positions[at : at + _TAGS_ROWS]), "") for at in blocks]
+        code = np.concatenate([np.empty(0, np.int64), *codes])
+        queues: dict[QueueKey, DerivedQueue] = {}
+        for key, entries in _group(found, None):
+            if not _is_named(key.topic):
+                _log.warning("%d records are left out: no topic can be named %r", entries.size.size, key.topic)
+                continue
+            positions = entries.physical_offset - found.segment.base
+            of_queue = code[np.searchsorted(records.positions, positions)]
+            if key.topic == SCHEDULE_TOPIC:
+                of_queue = tags_codes(Records(records.buffer, positions), key.topic)
+            queues[key] = entries._replace(tags_code=of_queue)
+        yield found, queues
+
+
 def tags_codes(records: Records, topic: str) -> Ints:
     """The tags codes that dispatch gives: Java's hash of TAGS, or the time of delivery in the schedule topic.
 
@@ -78,6 +120,7 @@ _DELAYS_MS = (
     np.array([0, 1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200], np.int64)
     * 1000
 )
+_TAGS_ROWS = 1 << 18
 _EMPTY = DerivedQueue(*(np.empty(0, np.int64) for _ in DerivedQueue._fields))
 
 
@@ -86,10 +129,18 @@ def _collect(log: CommitLog, start: int, stop: int, key: QueueKey | None) -> dic
     for found in _without_stale(log.walk(start, stop)):
         for queue, entries in _group(found, key):
             pieces.setdefault(queue, []).append(entries)
+    for queue in [queue for queue in pieces if not _is_named(queue.topic)]:
+        count = sum(part.size.size for part in pieces.pop(queue))
+        _log.warning("%d records are left out: no topic can be named %r", count, queue.topic)
     return {
-        queue: _rising(DerivedQueue(*(np.concatenate(column) for column in zip(*parts, strict=True))))
+        queue: rising(DerivedQueue(*(np.concatenate(column) for column in zip(*parts, strict=True))))
         for queue, parts in pieces.items()
     }
+
+
+def _is_named(topic: str) -> bool:
+    # Names become directories, and the replacement character stands for bytes that were no text.
+    return is_readable_topic(topic) and "\N{REPLACEMENT CHARACTER}" not in topic
 
 
 def _without_stale(walked: Iterator[FoundRecords]) -> Iterator[FoundRecords]:
@@ -126,11 +177,7 @@ def _group(found: FoundRecords, wanted: QueueKey | None) -> Iterator[tuple[Queue
     queue_id = records.field("queue_id")
     if wanted is not None:
         name = wanted.topic.encode()
-        queued &= (queue_id == wanted.queue_id) & (records.topic_length == len(name))
-        rows = np.flatnonzero(queued)
-        if len(name) and rows.size:
-            names = gather(records.buffer, records.topic_start[rows], np.dtype(f"V{len(name)}"))
-            rows = rows[names == np.void(name)]
+        rows = np.flatnonzero(queued & (queue_id == wanted.queue_id) & records.has_topic(name, slice(None)))
         if rows.size:
             chosen = Records(records.buffer, records.positions[rows])
             yield wanted, _entries(found, rows)._replace(tags_code=tags_codes(chosen, wanted.topic))
@@ -159,11 +206,43 @@ def _entries(found: FoundRecords, rows: Ints) -> DerivedQueue:
     )
 
 
-def _rising(queue: DerivedQueue) -> DerivedQueue:
-    """Leave out records whose queue offset was taken before, as dispatch ignores them."""
+def rising(queue: DerivedQueue) -> DerivedQueue:
+    """Leave out records whose queue offset cannot be: taken before, as dispatch ignores them, or damaged.
+
+    A damaged offset must not cost what lies behind it: as many records stay as can stand in one rising row.
+    """
     offsets = queue.queue_offset
-    if offsets.size and (np.diff(offsets) > 0).all():
-        return queue
-    before = np.maximum.accumulate(np.concatenate([[-1], offsets[:-1]]))
-    keep = offsets > before
-    return DerivedQueue(*(column[keep] for column in queue))
+    if not (offsets[:1] >= 0).all() or not (np.diff(offsets) > 0).all():
+        queue = DerivedQueue(*(column[offsets >= 0] for column in queue))
+        keep = _longest_rising(queue.queue_offset)
+        queue = DerivedQueue(*(column[keep] for column in queue))
+    jumps = np.diff(queue.queue_offset)
+    possible = np.diff(queue.physical_offset) // MIN_RECORD_BYTES + BURNT_OFFSETS_MAX
+    cuts = np.flatnonzero(jumps > possible) + 1
+    if cuts.size:
+        edges = np.concatenate([[0], cuts, [queue.queue_offset.size]])
+        longest = int(np.argmax(np.diff(edges)))
+        queue = DerivedQueue(*(column[edges[longest] : edges[longest + 1]] for column in queue))
+    if queue.queue_offset.size < offsets.size:
+        _log.warning("%d records are left out: their queue offsets do not fit", offsets.size - queue.queue_offset.size)
+    return queue
+
+
+def _longest_rising(offsets: Ints) -> Ints:
+    """Rows of the longest strictly rising part; of equal offsets the first."""
+    # Row by row, in Python: only for queues that hold a damaged or repeated offset.
+    ends: list[int] = []  # least last offset of a rising part of each length
+    rows: list[int] = []
+    before = np.full(offsets.size, -1, np.int64)
+    for row, offset in enumerate(offsets.tolist()):
+        length = bisect_left(ends, offset)
+        if length < len(ends) and ends[length] == offset:
+            continue
+        before[row] = rows[length - 1] if length else -1
+        ends[length : length + 1], rows[length : length + 1] = [offset], [row]
+    chosen: list[int] = []
+    row = rows[-1] if rows else -1
+    while row >= 0:
+        chosen.append(row)
+        row = int(before[row])
+    return np.array(chosen[::-1], np.int64)

@@ -126,10 +126,50 @@ def heal(store: StoreView, key: QueueKey, offsets: Ints, entries: Entries, doubt
             replaced[known] = _as_entries(derived)[at_clipped[known]]
             healed[rows] = replaced
             sound[rows] = known
-        elif np.array_equal(derived.physical_offset, entries["physical_offset"][rows]):
+        elif np.array_equal(derived.physical_offset, entries["physical_offset"][rows]) and _is_burnt(
+            store, key, int(wanted[0])
+        ):
             # None is where its number says, yet these are exactly the records that lie there, in order.
             sound[rows] = confirmed[rows] = True
     return Healed(healed, sound, confirmed)
+
+
+def _is_burnt(store: StoreView, key: QueueKey, slot: int) -> bool:
+    """Whether entries before ``slot`` lag behind their records' numbers because some were burnt.
+
+    An entry that is lost shifts all later ones as a burnt number does, but then the log holds a record that no entry
+    names, right where the lag begins. Each change of the lag is found by bisection and looked at there.
+    """
+    queue, log = store.queue(key), store.log
+
+    def lag(at: int) -> int | None:
+        entry = queue.entries(at, at + 1)
+        found = log.record_at(int(entry["physical_offset"][0])) if is_plausible(entry)[0] else None
+        return None if found is None else int(found.records.field("queue_offset")[0]) - at
+
+    def nothing_between(start: int, at: int) -> bool:
+        return derive_queue(log, key, start, int(queue.entries(at, at + 1)["physical_offset"][0])).size.size == 0
+
+    while slot > queue.first:
+        behind = lag(slot - 1)
+        if behind is None or behind <= 0:
+            return behind == 0
+        low, step = slot - 1, 1
+        while (before := max(low - step, queue.first - 1)) >= queue.first and lag(before) == behind:
+            low, step = before, 2 * step
+        while low - before > 1:
+            middle = (low + before) // 2
+            if lag(middle) == behind:
+                low = middle
+            else:
+                before = middle
+        if low == queue.first:
+            return nothing_between(log.min_offset, low)
+        entry = queue.entries(low - 1, low)
+        if not is_plausible(entry)[0] or not nothing_between(int(entry["physical_offset"][0] + entry["size"][0]), low):
+            return False
+        slot = low
+    return True
 
 
 def _span(store: StoreView, key: QueueKey, block: Block, rows: slice) -> tuple[int, int]:

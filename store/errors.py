@@ -7,12 +7,14 @@
     ├── NotAStoreError              a path that holds no store            (also FileNotFoundError)
     ├── UnsupportedStoreError       a store of a kind that we do not read (RocksDB, DLedger, …)
     ├── UnsafeFileError             a symbolic link, FIFO or device where a plain file belongs
+    ├── UnreadableError             a file or directory that this process may not read (also PermissionError)
     ├── UnknownQueueError           a topic or queue that the store does not hold (also KeyError)
     ├── OffsetOutOfRangeError       an offset the queue does not hold (also IndexError)
     ├── DataLossError               messages that were there are gone
     ├── CorruptError                bytes that are not what was written
     │   ├── CorruptRecordError      … in the CommitLog
     │   └── CorruptQueueError       … in a ConsumeQueue
+    ├── StoreInUseError             a store that a broker has open, where something was to be written
     └── ConfigError                 an option or argument that makes no sense
 """
 
@@ -45,7 +47,8 @@ class SegmentLogError(Exception):
     def __str__(self) -> str:
         where = ""
         if self.path is not None:
-            where = f" (in {self.path}" + (f" at offset {self.offset})" if self.offset is not None else ")")
+            path = self.path if self.path.isprintable() else repr(self.path)  # a name may hold a line end, or worse
+            where = f" (in {path}" + (f" at offset {self.offset})" if self.offset is not None else ")")
         fix = f" {self.fix}" if self.fix else ""
         return f"[{self.condition}] {self.problem}{where}.{fix}" + ("." if fix and fix[-1] not in ".?!" else "")
 
@@ -85,6 +88,14 @@ class UnsafeFileError(SegmentLogError):
     condition = "SEGMENTLOG_UNSAFE_FILE"
 
 
+class UnreadableError(SegmentLogError, PermissionError):
+    """A file or directory that this process may not read."""
+
+    condition = "SEGMENTLOG_UNREADABLE"
+
+    __str__ = SegmentLogError.__str__  # PermissionError has its own idea
+
+
 class UnknownQueueError(SegmentLogError, KeyError):
     """A topic or queue that the store does not hold."""
 
@@ -121,6 +132,12 @@ class CorruptQueueError(CorruptError):
     """A ConsumeQueue entry that cannot be one."""
 
     condition = "SEGMENTLOG_CORRUPT_QUEUE"
+
+
+class StoreInUseError(SegmentLogError):
+    """A store that another process has open, where something was to be written."""
+
+    condition = "SEGMENTLOG_STORE_IN_USE"
 
 
 class ConfigError(SegmentLogError, ValueError):

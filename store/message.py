@@ -1,7 +1,7 @@
 """One message as an object: what a look-up by offset or key hands out. Scans never make any."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -9,8 +9,9 @@ import numpy as np
 from .commit_log import FoundRecords
 from .config import MAX_BODY_BYTES
 from .errors import CorruptRecordError
+from .format.checksums import check_crcs
 from .format.message import Problem
-from .format.message_decode import Decoder, Origin, check_crcs, inflate_in_pieces
+from .format.message_decode import Decoder, Origin, inflate_in_pieces
 from .format.properties import Properties
 from .format.slices import slices, text
 
@@ -47,7 +48,8 @@ def read_message(found: FoundRecords) -> Message:
     Raises
     ------
     CorruptRecordError
-        If its body is not what its CRC says, is compressed and damaged, or inflates to more than `MAX_BODY_BYTES`.
+        If its body is not what its CRC says, is compressed and damaged, or inflates to more than `MAX_BODY_BYTES`, or
+        if one of its times is none that a calendar has.
     """
     records, segment = found.records, found.segment
     physical = segment.base + records.positions
@@ -65,6 +67,15 @@ def read_message(found: FoundRecords) -> Message:
     _, inflated = next(inflate_in_pieces(records, MAX_BODY_BYTES, MAX_BODY_BYTES))
     if records.problem[0] != Problem.OK:
         raise CorruptRecordError(Problem(int(records.problem[0])).text, path=segment.path, offset=int(physical[0]))
+    for name in ("born_timestamp", "store_timestamp"):
+        millis = int(records.field(name)[0])
+        if not _FIRST_MILLIS <= millis < _STOP_MILLIS:
+            raise CorruptRecordError(
+                f"its {name} of {millis} ms since 1970 is in no year from 1 to 9999",
+                path=segment.path,
+                offset=int(physical[0]),
+                fix="A scan can read this message, with the time as Arrow has it",
+            )
     decoder = Decoder(records, origin, segment.path.rpartition("/")[2], inflated)
 
     def value(column: str) -> Any:
@@ -81,6 +92,8 @@ def read_message(found: FoundRecords) -> Message:
     )
 
 
+_FIRST_MILLIS = int(datetime.min.replace(tzinfo=UTC).timestamp()) * 1000
+_STOP_MILLIS = int(datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()) * 1000
 _COLUMNS = {
     "body": "body",
     "tags": "tags",

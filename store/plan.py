@@ -2,15 +2,18 @@
 
 ::
 
-    queue A  [----------------------------]      cut by the sizes that its ConsumeQueue states
-    queue B  [--]                                 packed with C and D, in order
-    queue C  [-]
-    queue D  [---]
-    tasks    [A .........][A .........][A ....][B  C D ]        each at most max_bytes and max_records
+    CommitLog   [A0 B0 A1 A2 B1 C0 A3 │ B2 A4 A5 B3 A6 C1 │ A7 B4 …       │ where windows end
+    queue A      [----------------------------------------------]
+    queue B      [-----------------------------------------]
+    queue C      [----]
+    tasks       [A0-3  B0-1  C0      ][A4-6  B2-3  C1     ][A7…           each at most max_bytes and max_records
 
-A plan holds ints and strings only: it crosses to Spark's workers. Cutting reads 20 bytes a message; from
-`EXACT_ROWS_MAX` messages on it goes by the mean size of samples, so that planning does not grow with the history of a
-store.
+Messages of all queues lie in the log as they came, so a task takes what its queues have in one *window* of the log: it
+touches each page of the window once, where a task for each queue would touch the pages of all others, too. Where queues
+have too few messages in a window to pay for looking there, ranges are cut and packed one queue after the other.
+
+A plan holds ints and strings only: it crosses to Spark's workers. Planning reads 20 bytes a message; from
+`EXACT_ROWS_MAX` messages on it goes by the mean size of samples, so that it does not grow with the history of a store.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,14 +22,19 @@ from typing import Final
 
 import numpy as np
 
+from .format.consume_queue import ENTRY_BYTES
 from .format.message import Ints
 from .types import QueueKey
 
-EXACT_ROWS_MAX: Final = 1 << 25
+EXACT_ROWS_MAX: Final = 1 << 24
 _BLOCK_ROWS: Final = 1 << 20
 _SAMPLES: Final = 64
 _SAMPLE_ROWS: Final = 64
 _PACK_BYTES_MIN: Final = 32 << 20  # a task costs as much as reading about this
+_PACK_ENTRIES_MIN: Final = 4 << 20
+_BINS_A_WINDOW: Final = 64
+_BINS_MAX: Final = 1 << 22
+_ROWS_A_PIECE_MIN: Final = 64  # fewer messages of a queue in a window do not pay for opening its ConsumeQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +63,15 @@ class PlannedRange:
 
 @dataclass(frozen=True, slots=True)
 class ScanTask:
-    """What one task reads of one store: ranges in order, and how much that is by the ConsumeQueue."""
+    """What one task reads of one store: ranges in order, and how much that is.
+
+    Attributes
+    ----------
+    ranges, rows
+        Which messages, and how many.
+    bytes
+        What the task reads of each, all together: stored records by the ConsumeQueue, or its entries alone.
+    """
 
     ranges: tuple[PlannedRange, ...]
     rows: int
@@ -76,19 +92,22 @@ class TaskLimits:
         Ranges are cut finer until there are at least so many tasks, where there are as many messages.
     parallelism
         How many tasks run at once: small reads are spread over so many, large ones are not affected.
+    entries_only
+        Whether tasks read the ConsumeQueue and nothing else: a message then weighs the 20 bytes of its entry.
     """
 
     max_bytes: int
     max_records: int | None = None
     min_tasks: int = 1
     parallelism: int = 1
+    entries_only: bool = False
 
 
-Sizes = Callable[[PlannedRange, int, int], Ints]
-"""Sizes of the records of a range, by queue offset; 0 where none is known."""
+Extents = Callable[[PlannedRange, int, int], tuple[Ints, Ints]]
+"""Physical offsets and sizes of the records of a range, by queue offset; size 0 where there is none."""
 
 
-def plan_tasks(ranges: Sequence[PlannedRange], limits: TaskLimits, sizes: Sizes) -> list[ScanTask]:
+def plan_tasks(ranges: Sequence[PlannedRange], limits: TaskLimits, extents: Extents) -> list[ScanTask]:
     """Cut and pack ranges into tasks.
 
     Parameters
@@ -97,85 +116,165 @@ def plan_tasks(ranges: Sequence[PlannedRange], limits: TaskLimits, sizes: Sizes)
         In the order in which they should be read.
     limits
         Of each task.
-    sizes
-        Where record sizes come from; asked in blocks.
+    extents
+        Where records lie; asked in blocks.
     """
     ranges = [r for r in ranges if r.rows]
     exact = sum(r.stop - r.start for r in ranges) <= EXACT_ROWS_MAX
-    measured = [(r, _measure(r, sizes, exact=exact)) for r in ranges]
-    total = sum(m.bytes for _, m in measured)
-    target = min(limits.max_bytes, max(_PACK_BYTES_MIN, -(-total // max(limits.parallelism, 1))))
-    rows = sum(r.rows for r in ranges)
-    wanted = min(limits.min_tasks, rows)
+    windows = exact and not limits.entries_only
+    measured = [
+        _Measured(r, r.rows * ENTRY_BYTES, mean=ENTRY_BYTES)
+        if limits.entries_only and r.walk is None
+        else (_measure(r, extents) if exact else _sample(r, extents))
+        for r in ranges
+    ]
+    total = sum(m.bytes for m in measured)
+    pack_min = _PACK_ENTRIES_MIN if limits.entries_only else _PACK_BYTES_MIN
+    target = min(limits.max_bytes, max(pack_min, -(-total // max(limits.parallelism, 1))))
+    wanted = min(limits.min_tasks, sum(r.rows for r in ranges))
     while True:
-        tasks = list(_pack(_cut_all(measured, target, limits.max_records), target, limits.max_records))
+        tasks = _windows(measured, target, limits.max_records) if windows else None
+        if tasks is None:
+            tasks = list(_pack(_cut_all(measured, target, limits.max_records), target, limits.max_records))
         if len(tasks) >= wanted or target <= 1:
             return tasks
         target = max(1, min(target // 2, -(-total // wanted)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Measure:
-    """Bytes and messages of a range: all together, and up to the end of each queue offset, or on average."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Measured:
+    """A range, and how many bytes it has: up to the end of each queue offset, or on average.
 
+    Attributes
+    ----------
+    planned, bytes
+        The range, and the bytes of all its records.
+    physical, ends, present
+        (n,) int64 by queue offset: where records begin, never falling; bytes and messages up to and with each. None if
+        only sampled.
+    mean
+        Bytes of a record, if only sampled.
+    """
+
+    planned: PlannedRange
     bytes: int
-    ends: Ints | None
-    present: Ints | None
-    mean: float
+    physical: Ints | None = None
+    ends: Ints | None = None
+    present: Ints | None = None
+    mean: float = 1.0
+
+    def piece(self, at: int, stop: int) -> tuple[PlannedRange, int]:
+        """Queue offsets ``[at, stop)``, counted from the first of the range, and their bytes."""
+        planned = self.planned
+        if self.ends is None or self.present is None:
+            rows, size = stop - at, int(self.mean * (stop - at))
+        else:
+            rows = int(self.present[stop - 1]) - (int(self.present[at - 1]) if at else 0)
+            size = int(self.ends[stop - 1]) - (int(self.ends[at - 1]) if at else 0)
+        return PlannedRange(planned.key, planned.start + at, planned.start + stop, rows, planned.walk), size
 
 
-def _measure(planned: PlannedRange, sizes: Sizes, *, exact: bool) -> _Measure:
+def _measure(planned: PlannedRange, extents: Extents) -> _Measured:
     length = planned.stop - planned.start
-    if exact:
-        blocks = [
-            sizes(planned, at, min(at + _BLOCK_ROWS, planned.stop))
-            for at in range(planned.start, planned.stop, _BLOCK_ROWS)
-        ]
-        each = np.concatenate(blocks) if blocks else np.empty(0, np.int64)
-        ends = np.cumsum(each)
-        present = None if planned.rows == length else np.cumsum(each > 0, dtype=np.int64)
-        return _Measure(int(ends[-1]) if length else 0, ends, present, 0.0)
+    blocks = [
+        extents(planned, at, min(at + _BLOCK_ROWS, planned.stop))
+        for at in range(planned.start, planned.stop, _BLOCK_ROWS)
+    ]
+    physical, sizes = (np.concatenate(column) for column in zip(*blocks, strict=True))
+    ends = np.cumsum(sizes)
+    # A damaged entry counts as a message of unknown size: whoever reads it finds out. A derived range knows its gaps.
+    known = np.ones(length, np.bool_) if planned.rows == length else sizes > 0
+    present = np.cumsum(known, dtype=np.int64)
+    return _Measured(planned, int(ends[-1]), np.maximum.accumulate(np.where(sizes > 0, physical, 0)), ends, present)
+
+
+def _sample(planned: PlannedRange, extents: Extents) -> _Measured:
+    length = planned.stop - planned.start
     step = max(1, length // _SAMPLES)
-    samples = np.concatenate(
-        [sizes(planned, at, min(at + _SAMPLE_ROWS, planned.stop)) for at in range(planned.start, planned.stop, step)]
-    )
-    mean = max(1.0, float(samples.mean()))
-    return _Measure(int(mean * length), None, None, mean)
+    sizes = [
+        extents(planned, at, min(at + _SAMPLE_ROWS, planned.stop))[1] for at in range(planned.start, planned.stop, step)
+    ]
+    mean = max(1.0, float(np.concatenate(sizes).mean()))
+    return _Measured(planned, int(mean * length), mean=mean)
+
+
+def _windows(measured: Sequence[_Measured], max_bytes: int, max_records: int | None) -> list[ScanTask] | None:
+    """Cut all ranges where the same windows of the log end; None where that does not pay or cannot keep the limits."""
+    if len(measured) < 2:
+        return None
+    total, rows = sum(m.bytes for m in measured), sum(m.planned.rows for m in measured)
+    if rows < _ROWS_A_PIECE_MIN * len(measured):
+        return None
+    low = min(int(m.physical[0]) for m in measured if m.physical is not None)
+    high = max(int(m.physical[-1]) for m in measured if m.physical is not None)
+    fill = max_bytes if max_records is None else min(max_bytes, max_records * total // rows)
+    width = max(1, fill // _BINS_A_WINDOW, (high - low) // _BINS_MAX)
+    bins = (high - low) // width + 1
+    bin_bytes, bin_rows = np.zeros(bins, np.int64), np.zeros(bins, np.int64)
+    for m in measured:
+        assert m.physical is not None
+        assert m.ends is not None
+        place = (m.physical - low) // width
+        bin_bytes += np.bincount(place, np.diff(m.ends, prepend=0), bins).astype(np.int64)
+        bin_rows += np.bincount(place, minlength=bins)
+    if int(bin_bytes.max()) > max_bytes or (max_records is not None and int(bin_rows.max()) > max_records):
+        return None
+    edges = _window_edges(np.cumsum(bin_bytes), np.cumsum(bin_rows), max_bytes, max_records)
+    if rows < _ROWS_A_PIECE_MIN * len(measured) * len(edges):
+        return None
+    held: list[list[tuple[PlannedRange, int]]] = [[] for _ in edges]
+    for m in measured:
+        assert m.physical is not None
+        stops = np.searchsorted(m.physical, low + width * np.array(edges)).tolist()
+        at = 0
+        for pieces, stop in zip(held, stops, strict=True):
+            if stop > at:
+                piece, size = m.piece(at, stop)
+                if piece.rows:
+                    pieces.append((piece, size))
+                at = stop
+    return [
+        ScanTask(tuple(piece for piece, _ in pieces), sum(p.rows for p, _ in pieces), sum(size for _, size in pieces))
+        for pieces in held
+        if pieces
+    ]
+
+
+def _window_edges(ends: Ints, counts: Ints, max_bytes: int, max_records: int | None) -> list[int]:
+    """After which bins windows end: each as wide as the limits allow, all about as full."""
+    wanted = -(-int(ends[-1]) // max_bytes)
+    even = min(max_bytes, int(ends[-1]) // wanted + max_bytes // _BINS_A_WINDOW)
+    edges: list[int] = []
+    at, size, rows = 0, 0, 0
+    while at < ends.size:
+        stop = int(np.searchsorted(ends, size + even, side="right"))
+        if max_records is not None:
+            stop = min(stop, int(np.searchsorted(counts, rows + max_records, side="right")))
+        at = min(max(stop, at + 1), ends.size)
+        size, rows = int(ends[at - 1]), int(counts[at - 1])
+        edges.append(at)
+    return edges
 
 
 def _cut_all(
-    measured: Iterable[tuple[PlannedRange, _Measure]], max_bytes: int, max_records: int | None
+    measured: Iterable[_Measured], max_bytes: int, max_records: int | None
 ) -> Iterator[tuple[PlannedRange, int]]:
-    for planned, measure in measured:
-        yield from _cut(planned, measure, max_bytes, max_records)
-
-
-def _cut(
-    planned: PlannedRange, measure: _Measure, max_bytes: int, max_records: int | None
-) -> Iterator[tuple[PlannedRange, int]]:
-    """Pieces of one range, each as long as the limits allow, at least one message."""
-    length = planned.stop - planned.start
-    sampled_with_gaps = planned.rows != length and measure.present is None
-    if sampled_with_gaps or (measure.bytes <= max_bytes and (max_records is None or length <= max_records)):
-        yield planned, measure.bytes
-        return
-    at, before = 0, 0
-    while at < length:
-        if measure.ends is None:
-            stop = at + int(max_bytes / measure.mean)
-        else:
-            stop = int(np.searchsorted(measure.ends, before + max_bytes, side="right"))
-        if max_records is not None:
-            stop = min(stop, at + max_records)
-        stop = min(max(stop, at + 1), length)
-        after = int(measure.ends[stop - 1]) if measure.ends is not None else int(measure.mean * stop)
-        rows = stop - at
-        if measure.present is not None:
-            rows = int(measure.present[stop - 1]) - (int(measure.present[at - 1]) if at else 0)
-        piece = PlannedRange(planned.key, planned.start + at, planned.start + stop, rows, planned.walk)
-        if rows:
-            yield piece, after - before
-        at, before = stop, after
+    """Pieces of each range, one after the other, each as long as the limits allow, at least one message."""
+    for m in measured:
+        length = m.planned.stop - m.planned.start
+        at, before = 0, 0
+        while at < length:
+            if m.ends is None:
+                stop = at + int(max_bytes / m.mean)
+            else:
+                stop = int(np.searchsorted(m.ends, before + max_bytes, side="right"))
+            if max_records is not None:
+                stop = min(stop, at + max_records)
+            stop = min(max(stop, at + 1), length)
+            piece, size = m.piece(at, stop)
+            if piece.rows:
+                yield piece, size
+            at, before = stop, before + size
 
 
 def _pack(pieces: Iterable[tuple[PlannedRange, int]], max_bytes: int, max_records: int | None) -> Iterator[ScanTask]:

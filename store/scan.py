@@ -25,19 +25,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .commit_log import MAPS_MAX
 from .config import OnCorrupt, OnLoss, ScanSpec
 from .entries import Block, StoreView, heal, range_blocks
 from .errors import DataLossError
 from .files.segments import SegmentFile
+from .format.checksums import check_crcs
 from .format.consume_queue import EXTENSION_ADDRESS_MAX, LMQ_PREFIX, SCHEDULE_TOPIC, Entries
 from .format.hashing import java_hash
-from .format.message import Ints, Mask, Problem, Records, gather
+from .format.message import Ints, Mask, Problem, Records
 from .format.message_decode import (
     QUEUE_COLUMNS,
     Decoder,
     Inflated,
     Origin,
-    check_crcs,
     inflate_in_pieces,
     select,
 )
@@ -48,6 +49,8 @@ _log = logging.getLogger(__name__)
 
 _PROPERTY_BYTES_MAX = 1 << 15
 _INFLATED_BATCHES = 4
+_PLACE_BITS = 46  # of a physical offset, for sorting: a log of 64 TiB, in up to 2^17 ranges
+_PLACE_MASK = (1 << _PLACE_BITS) - 1
 
 
 class _Chunk(NamedTuple):
@@ -56,10 +59,6 @@ class _Chunk(NamedTuple):
     range_index: Ints
     queue_offset: Ints
     entries: Entries
-
-    def ranges(self) -> list[int]:
-        low, high = int(self.range_index.min()), int(self.range_index.max())
-        return [low] if low == high else np.unique(self.range_index).tolist()
 
     def take(self, rows: Ints | Mask | slice) -> "_Chunk":
         return _Chunk(self.range_index[rows], self.queue_offset[rows], self.entries[rows])
@@ -93,6 +92,19 @@ def scan(store: StoreView, task: ScanTask, spec: ScanSpec) -> Iterator[pa.Record
     yield from _Scan(store, task, spec).batches()
 
 
+def reads_entries_only(spec: ScanSpec) -> bool:
+    """Whether a scan never opens the CommitLog, as nothing of the records themselves is wanted."""
+    predicate = spec.predicate
+    return (
+        QUEUE_COLUMNS.issuperset(spec.columns)
+        and not spec.property_columns
+        and not spec.check_crc
+        and predicate.tags is None
+        and predicate.store_time_start is None
+        and predicate.store_time_stop is None
+    )
+
+
 class _Scan:
     """One scan under way."""
 
@@ -101,15 +113,13 @@ class _Scan:
         self._ranges = task.ranges
         self._spec = spec
         self._schema = select(spec.columns, spec.property_columns)
+        self._queue_ids = np.array([planned.key.queue_id for planned in task.ranges], np.int64)
+        self._topics = sorted({planned.key.topic for planned in task.ranges})
+        codes = {topic: code for code, topic in enumerate(self._topics)}
+        self._topic_codes = np.array([codes[planned.key.topic] for planned in task.ranges], np.int64)
         predicate = spec.predicate
         self._times = predicate.store_time_start is not None or predicate.store_time_stop is not None
-        self._queue_only = (
-            not spec.property_columns
-            and not self._times
-            and predicate.tags is None
-            and not spec.check_crc
-            and QUEUE_COLUMNS.issuperset(spec.columns)
-        )
+        self._queue_only = reads_entries_only(spec)
         tags = predicate.tags
         self._tag_hashes = None if tags is None else np.array([java_hash(tag) for tag in tags], np.int64)
         self._tag_values = None if tags is None else pa.array(sorted(tags), pa.string())
@@ -161,18 +171,27 @@ class _Scan:
 
     def _prefilter(self, planned: PlannedRange, entries: Entries) -> Mask | slice:
         """Rows that can match by their entry alone."""
-        predicate = self._spec.predicate
         keep: Mask | None = None
         if self._tag_hashes is not None and planned.key.topic != SCHEDULE_TOPIC:
             codes = entries["tags_code"]
             keep = np.isin(codes, self._tag_hashes) | (codes <= EXTENSION_ADDRESS_MAX)
-        if predicate.physical_start is not None:
-            later = entries["physical_offset"] >= predicate.physical_start
-            keep = later if keep is None else keep & later
-        if predicate.physical_stop is not None:
-            earlier = entries["physical_offset"] < predicate.physical_stop
-            keep = earlier if keep is None else keep & earlier
+        within = self._within(entries)
+        if within is not None:
+            keep = within if keep is None else keep & within
         return slice(None) if keep is None else keep
+
+    def _within(self, entries: Entries) -> Mask | None:
+        """Rows between the physical offsets of the predicate; None where it has none."""
+        start, stop = self._spec.predicate.physical_start, self._spec.predicate.physical_stop
+        if start is None and stop is None:
+            return None
+        physical = entries["physical_offset"]
+        within = np.ones(physical.size, np.bool_)
+        if start is not None:
+            within &= physical >= start
+        if stop is not None:
+            within &= physical < stop
+        return within
 
     def _weights(self, entries: Entries) -> Ints:
         """About how many bytes of a batch each row will take."""
@@ -186,9 +205,15 @@ class _Scan:
     # Chunks to batches
 
     def _record_batches(self, chunk: _Chunk) -> Iterator[pa.RecordBatch]:
-        if len(chunk.ranges()) > 1:
-            # Many short ranges: by physical offset they share segments. Within a queue that is its own order.
-            chunk = chunk.take(np.argsort(chunk.entries["physical_offset"], kind="stable"))
+        if (chunk.range_index != chunk.range_index[0]).any():
+            chunk = chunk.take(self._by_place(chunk))
+        # No more segments at once than stay mapped anyway: small rows of many queues may come from hundreds.
+        holder = self._store.log.locate(chunk.entries["physical_offset"])
+        starts = np.flatnonzero(np.diff(holder, prepend=-2))[::MAPS_MAX]
+        for first, last in pairwise([*starts.tolist(), holder.size]):
+            yield from self._located_batches(chunk.take(slice(first, last)))
+
+    def _located_batches(self, chunk: _Chunk) -> Iterator[pa.RecordBatch]:
         located, problems = self._locate(chunk)
         if any(bad.any() for bad in problems):
             chunk, confirmed = self._heal(chunk, np.concatenate(problems))
@@ -198,6 +223,15 @@ class _Scan:
             rows = slice(start, start + bad.size)
             start += bad.size
             yield from self._segment_batches(segment, records, chunk.take(rows))
+
+    def _by_place(self, chunk: _Chunk) -> Ints:
+        """Order rows of many short ranges by physical offset: they share segments.
+
+        Within a range that is its own order; where a damaged entry says otherwise the range keeps it all the same.
+        """
+        place = np.clip(chunk.entries["physical_offset"] - self._store.log.min_offset, 0, _PLACE_MASK)
+        reached: Ints = np.maximum.accumulate((chunk.range_index << _PLACE_BITS) | place)
+        return np.argsort(reached & _PLACE_MASK, kind="stable")
 
     def _locate(
         self, chunk: _Chunk, confirmed: Mask | None = None
@@ -237,25 +271,19 @@ class _Scan:
 
     def _check_queue(self, records: Records, part: _Chunk, confirmed: Mask | None) -> None:
         """Flag records of another queue, or of another place in it."""
-        queue_id = records.field("queue_id")
-        wrong_queue = np.zeros(len(records), np.bool_)
+        wrong_queue = records.field("queue_id") != self._queue_ids[part.range_index]
         wrong_place = records.field("queue_offset") != part.queue_offset
         if confirmed is not None:
             wrong_place &= ~confirmed
-        present = part.ranges()
-        for index in present:
-            key = self._ranges[index].key
-            rows: Ints | slice = slice(None) if len(present) == 1 else np.flatnonzero(part.range_index == index)
-            if key.topic.startswith(LMQ_PREFIX):  # a second queue for records of another topic
-                wrong_place[rows] = False
-                continue
-            name = key.topic.encode()
-            other = (queue_id[rows] != key.queue_id) | (records.topic_length[rows] != len(name))
-            same_length = np.flatnonzero(~other & (records.problem[rows] == Problem.OK))
-            if same_length.size and name:
-                starts = records.topic_start[rows][same_length]
-                other[same_length] |= gather(records.buffer, starts, np.dtype(f"V{len(name)}")) != np.void(name)
-            wrong_queue[rows] = other
+        codes = self._topic_codes[part.range_index]
+        present = np.unique(codes) if codes.min() != codes.max() else codes[:1]
+        for code in present.tolist():
+            topic = self._topics[code]
+            rows: Ints | slice = slice(None) if present.size == 1 else np.flatnonzero(codes == code)
+            if topic.startswith(LMQ_PREFIX):  # a second queue for records of another topic
+                wrong_queue[rows] = wrong_place[rows] = False
+            else:
+                wrong_queue[rows] |= ~records.has_topic(topic.encode(), rows)
         records.flag_problem(wrong_queue, Problem.QUEUE)
         records.flag_problem(wrong_place, Problem.QUEUE_OFFSET)
 
@@ -330,13 +358,14 @@ class _Scan:
         drop = bad if self._spec.on_corrupt is OnCorrupt.SKIP else gone
         return ~drop if drop.any() else None
 
-    def _matching(self, records: Records, _: _Chunk) -> Mask | None:
+    def _matching(self, records: Records, part: _Chunk) -> Mask | None:
         """Rows that match the predicate exactly; None for all of them."""
-        keep: Mask | None = None
+        keep = self._within(part.entries)  # again: an entry may have been healed since
         if self._times:
             predicate = self._spec.predicate
             time = records.field("store_timestamp")
-            keep = records.problem == Problem.OK
+            whole = records.problem == Problem.OK
+            keep = whole if keep is None else keep & whole
             if predicate.store_time_start is not None:
                 keep &= time >= predicate.store_time_start
             if predicate.store_time_stop is not None:
@@ -357,18 +386,13 @@ class _Scan:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _origin(self, chunk: _Chunk) -> Origin:
-        present = chunk.ranges()
-        first = self._ranges[present[0]].key
-        topics: pa.Array | str = first.topic
-        queue_id = np.full(chunk.range_index.size, first.queue_id, np.int64)
-        if len(present) > 1:
-            topics = pa.array([self._ranges[i].key.topic for i in present], pa.string())
-            ids = np.array([self._ranges[i].key.queue_id for i in present], np.int64)
-            at = np.searchsorted(present, chunk.range_index)
-            topics, queue_id = topics.take(pa.array(at)), ids[at]
+        codes = self._topic_codes[chunk.range_index]
+        topics: pa.Array | str = self._topics[codes[0]]
+        if (codes != codes[0]).any():
+            topics = pa.array(self._topics, pa.string()).take(pa.array(codes))
         return Origin(
             topics=topics,
-            queue_id=queue_id,
+            queue_id=self._queue_ids[chunk.range_index],
             queue_offset=chunk.queue_offset,
             physical_offset=chunk.entries["physical_offset"],
             size=chunk.entries["size"],

@@ -15,7 +15,7 @@ torn.
 
 import logging
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -27,14 +27,15 @@ from .consume_queue import ConsumeQueue
 from .crash_tail import CrashTail, find_crash_tail
 from .derive import DerivedQueue, derive_queue, derive_queues
 from .errors import NotAStoreError, OffsetOutOfRangeError, UnknownQueueError, UnsafeFileError, UnsupportedStoreError
-from .files.fs import FileSystem, LocalFileSystem
+from .files.fs import FileSystem, Listed, LocalFileSystem
 from .format.broker_config import consumer_offsets
 from .format.consume_queue import is_plausible
 from .format.documents import load
 from .format.message import Ints
+from .format.naming import is_readable_topic, parse_queue_id
 from .message import Message, read_message
 from .plan import PlannedRange, ScanTask, TaskLimits, plan_tasks
-from .scan import scan
+from .scan import reads_entries_only, scan
 from .time_search import offset_at
 from .types import Boundary, QueueKey, QueueRange
 
@@ -100,14 +101,10 @@ class StoreReader:
         root = os.path.abspath(os.fspath(path))
         names = {entry.name: entry for entry in fs.list_dir(root)}
         for name in (COMMIT_LOG, CONSUME_QUEUE):
-            if name in names and names[name].is_link:
-                raise UnsafeFileError(
-                    f"{name} is a symbolic link",
-                    path=os.path.join(root, name),
-                    fix=f"If that is meant, name the real {name} directory: open its own root, or give commitLogPaths",
-                )
+            if name in names:
+                _require_directory(names[name], os.path.join(root, name))
         directories = [os.path.abspath(os.fspath(p)) for p in commit_log_paths]
-        _check_is_store(fs, root, names.keys(), directories)
+        _check_is_store(fs, root, names, directories)
         log = CommitLog(fs, directories or [os.path.join(root, COMMIT_LOG)])
         return cls(fs, root, log, broker_name=broker_name or os.path.basename(root), queue_source=queue_source)
 
@@ -116,14 +113,14 @@ class StoreReader:
         self.log.refresh()
         self._queues.clear()
         self._bounds.clear()
-        for name in ("_derived", "_crash_tail", "_listed"):
+        for name in ("is_live", "_derived", "_crash_tail", "_listed", "_queue_ids"):
             self.__dict__.pop(name, None)
 
     # What is there
 
     def topics(self) -> list[str]:
         """Names of all topics, sorted, RocketMQ's own included."""
-        return sorted(self._queue_ids())
+        return sorted(self._queue_ids)
 
     def queues(self, topic: str) -> list[QueueBounds]:
         """The queues of a topic, by id, with the offsets that they hold.
@@ -133,7 +130,7 @@ class StoreReader:
         UnknownQueueError
             If there is no such topic.
         """
-        ids = self._queue_ids().get(topic)
+        ids = self._queue_ids.get(topic)
         if ids is None:
             raise UnknownQueueError(
                 f"topic {topic} is not in this store", path=self.path, fix="topics() lists what is there"
@@ -182,13 +179,21 @@ class StoreReader:
         """The ConsumeQueue of a queue; one without files where there is none."""
         found = self._queues.get(key)
         if found is None:
+            if not is_readable_topic(key.topic):  # it is about to become part of a path
+                raise UnknownQueueError(
+                    f"no topic can be named {key.topic[:80]!r}", path=self.path, fix="topics() lists what is there"
+                )
             directory = os.path.join(self.path, CONSUME_QUEUE, key.topic, str(key.queue_id))
-            found = self._queues[key] = ConsumeQueue(self._fs, directory, key)
+            found = self._queues[key] = ConsumeQueue(self._fs, directory, key, missing_max=self.log.records_max)
         return found
 
     def group_offsets(self, group: str) -> dict[QueueKey, int]:
         """Where a consumer group goes on, by ``config/consumerOffset.json``; empty for a group it does not know."""
-        path = os.path.join(self.path, "config", "consumerOffset.json")
+        directory = os.path.join(self.path, "config")
+        for entry in self._fs.list_dir(self.path):
+            if entry.name == "config":
+                _require_directory(entry, directory)
+        path = os.path.join(directory, "consumerOffset.json")
         document = load(self._contents(path), self._contents(path + ".bak")).document
         return {
             QueueKey(owner.topic, queue_id): offset
@@ -207,6 +212,7 @@ class StoreReader:
         max_records: int | None = None,
         min_tasks: int | None = None,
         parallelism: int = 1,
+        spec: ScanSpec | None = None,
     ) -> list[ScanTask]:
         """Cut queue ranges into tasks.
 
@@ -214,6 +220,8 @@ class StoreReader:
         ----------
         ranges
             Each within the bounds of its queue.
+        spec
+            What will be read of each message; all of it, if not given.
         max_bytes, max_records, min_tasks, parallelism
             How large a task may be; see `plan.TaskLimits`.
 
@@ -223,7 +231,11 @@ class StoreReader:
             If a range leaves its queue.
         """
         limits = TaskLimits(
-            max_bytes=max_bytes, max_records=max_records, min_tasks=min_tasks or 1, parallelism=parallelism
+            max_bytes=max_bytes,
+            max_records=max_records,
+            min_tasks=min_tasks or 1,
+            parallelism=parallelism,
+            entries_only=spec is not None and reads_entries_only(spec),
         )
         planned: list[PlannedRange] = []
         for wanted in ranges:
@@ -233,7 +245,7 @@ class StoreReader:
                     f"asked for {wanted}, the queue holds [{bounds.min_offset}, {bounds.max_offset})", path=self.path
                 )
             planned += self._split_by_source(wanted)
-        tasks = plan_tasks(planned, limits, self._sizes)
+        tasks = plan_tasks(planned, limits, self._extents)
         return [ScanTask(tuple(self._tight(piece) for piece in task.ranges), task.rows, task.bytes) for task in tasks]
 
     def scan(self, task: ScanTask, spec: ScanSpec) -> Iterator[pa.RecordBatch]:
@@ -264,29 +276,18 @@ class StoreReader:
         found: dict[str, list[int]] = {}
         root = os.path.join(self.path, CONSUME_QUEUE)
         for topic in self._fs.list_dir(root):
-            if topic.is_link:
-                raise UnsafeFileError(
-                    "this topic is a symbolic link",
-                    path=os.path.join(root, topic.name),
-                    fix="Put the directory itself there",
-                )
-            if not topic.is_dir or not topic.name.isprintable():
+            directory = os.path.join(root, topic.name)
+            _refuse_link(topic, directory)
+            if not topic.is_dir:
                 continue
-            for queue in self._fs.list_dir(os.path.join(root, topic.name)):
-                if queue.is_link:
-                    raise UnsafeFileError(
-                        "this queue is a symbolic link",
-                        path=os.path.join(root, topic.name, queue.name),
-                        fix="Put the directory itself there",
-                    )
-                # As Java prints an int: no sign, no leading zero; other names a broker ignores as well.
-                if (
-                    queue.is_dir
-                    and queue.name.isascii()
-                    and queue.name.isdecimal()
-                    and str(int(queue.name)) == queue.name
-                ):
-                    found.setdefault(topic.name, []).append(int(queue.name))
+            if not is_readable_topic(topic.name):
+                _log.warning("ignoring %r: no topic can have this name", directory)
+                continue
+            for queue in self._fs.list_dir(directory):
+                _refuse_link(queue, os.path.join(directory, queue.name))
+                queue_id = parse_queue_id(queue.name)  # other names a broker ignores as well
+                if queue.is_dir and queue_id is not None:
+                    found.setdefault(topic.name, []).append(queue_id)
         return found
 
     @cached_property
@@ -315,7 +316,9 @@ class StoreReader:
         }
         return find_crash_tail(self.log, {self.queue(key): end for key, end in ends.items()})
 
+    @cached_property
     def _queue_ids(self) -> dict[str, set[int]]:
+        """All queues, be they of directories or of the log."""
         found = {topic: set(ids) for topic, ids in self._listed.items()} if self._derived is None else {}
         more = self._derived or (self._crash_tail.queues if self._crash_tail else {})
         for key in more:
@@ -338,7 +341,7 @@ class StoreReader:
         end = self._queue_end(queue)
         start = queue.first_alive(self.log.min_offset, end)
         if extra is not None:
-            start = min(start, int(extra.queue_offset[0])) if end == queue.first else start
+            start = int(extra.queue_offset[0]) if start == end else start
             end = int(extra.queue_offset[-1]) + 1
         return QueueBounds(key, start, end)
 
@@ -387,16 +390,17 @@ class StoreReader:
             parts.append(PlannedRange(wanted.key, start, wanted.stop, rows, (self.log.min_offset, self.log.stop)))
         return parts
 
-    def _sizes(self, planned: PlannedRange, start: int, stop: int) -> Ints:
+    def _extents(self, planned: PlannedRange, start: int, stop: int) -> tuple[Ints, Ints]:
         if planned.walk is None:
             entries = self.queue(planned.key).entries(start, stop)
-            return np.where(is_plausible(entries), entries["size"], 0)
-        sizes = np.zeros(stop - start, np.int64)
+            return entries["physical_offset"], np.where(is_plausible(entries), entries["size"], 0)
+        physical, sizes = np.zeros((2, stop - start), np.int64)
         extra = self._extra(planned.key)
         if extra is not None:
             lo, hi = np.searchsorted(extra.queue_offset, [start, stop])
+            physical[extra.queue_offset[lo:hi] - start] = extra.physical_offset[lo:hi]
             sizes[extra.queue_offset[lo:hi] - start] = extra.size[lo:hi]
-        return sizes
+        return physical, sizes
 
     def _tight(self, piece: PlannedRange) -> PlannedRange:
         """A range that is derived in its task, with no more of the log to walk than it needs."""
@@ -412,9 +416,24 @@ class StoreReader:
         return None if size is None else self._fs.read(path, 0, size)
 
 
-def _check_is_store(fs: FileSystem, root: str, names: Collection[str], commit_logs: Sequence[str]) -> None:
-    queues = {entry.name for entry in fs.list_dir(os.path.join(root, CONSUME_QUEUE))}
-    if {"CURRENT", "IDENTITY"} <= queues:
+def _refuse_link(entry: Listed, path: str) -> None:
+    if entry.is_link:
+        raise UnsafeFileError(
+            "this is a symbolic link, the store wants a directory",
+            path=path,
+            fix="Put the directory itself there, open its own root, or name it in commitLogPaths",
+        )
+
+
+def _require_directory(entry: Listed, path: str) -> None:
+    _refuse_link(entry, path)
+    if not entry.is_dir:
+        raise UnsafeFileError("this is no directory, the store wants one", path=path, fix="Put the directory there")
+
+
+def _check_is_store(fs: FileSystem, root: str, names: Mapping[str, Listed], commit_logs: Sequence[str]) -> None:
+    files = {entry.name for entry in fs.list_dir(os.path.join(root, CONSUME_QUEUE)) if entry.is_file}
+    if {"CURRENT", "IDENTITY"} <= files:
         raise UnsupportedStoreError(
             "the ConsumeQueues of this store are a RocksDB database (storeType=defaultRocksDB)",
             path=os.path.join(root, CONSUME_QUEUE),
@@ -428,7 +447,8 @@ def _check_is_store(fs: FileSystem, root: str, names: Collection[str], commit_lo
         )
     if commit_logs or not {COMMIT_LOG, CONSUME_QUEUE, "checkpoint"}.isdisjoint(names):
         return
-    nested = [name for name in sorted(names) if fs.list_dir(os.path.join(root, name, COMMIT_LOG))]
+    directories = [name for name in sorted(names) if names[name].is_dir]
+    nested = [name for name in directories if fs.list_dir(os.path.join(root, name, COMMIT_LOG))]
     raise NotAStoreError(
         "this directory holds no RocketMQ store" if names or os.path.isdir(root) else "there is no such directory",
         path=root,

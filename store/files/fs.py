@@ -15,13 +15,12 @@ import errno
 import mmap
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
-from ..errors import UnsafeFileError
+from ..errors import SegmentLogError, UnreadableError, UnsafeFileError
 from ..format.message import Bytes
 
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -29,11 +28,13 @@ _LINK_FIX = "Replace it by a plain file or directory, or name the real place in 
 
 
 class Listed(NamedTuple):
-    """One name in a directory."""
+    """One name in a directory; links are not followed."""
 
     name: str
     is_dir: bool
     is_link: bool
+    is_file: bool = True
+    size: int = 0
 
 
 class FileSystem(Protocol):
@@ -65,45 +66,57 @@ class LocalFileSystem:
         """Names in a directory, sorted; empty if there is no such directory."""
         try:
             with os.scandir(path) as found:
-                return sorted(Listed(e.name, e.is_dir(follow_symlinks=False), e.is_symlink()) for e in found)
-        except (FileNotFoundError, NotADirectoryError):
+                return sorted(_listed(found))
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return []
+            raise _explained(error, path) from None
+        except ValueError:  # a zero byte: no directory has such a name
             return []
 
     def size(self, path: str) -> int | None:
         """Bytes in a plain file; None if there is no such file."""
         try:
-            with _opened(path) as fd:
-                return os.fstat(fd).st_size
-        except FileNotFoundError:
+            fd, size = _open(path)
+        except (FileNotFoundError, NotADirectoryError):
             return None
+        os.close(fd)
+        return size
 
     def read(self, path: str, offset: int, count: int) -> bytes:
         """At most ``count`` bytes from ``offset``, fewer only at the end of the file."""
-        with _opened(path) as fd:
+        fd, _ = _open(path)
+        try:
             return _pread(fd, offset, count)
+        finally:
+            os.close(fd)
 
     def map(self, path: str) -> Bytes:
         """All bytes of a file, mapped read-only; the array owns the map, dropping it unmaps."""
-        with _opened(path) as fd:
-            size = os.fstat(fd).st_size
+        fd, size = _open(path)
+        try:
             if size == 0:
                 return np.empty(0, np.uint8)
             # The map outlives the descriptor, and the file's name: a segment that retention unlinks stays readable.
             return np.frombuffer(mmap.mmap(fd, size, prot=mmap.PROT_READ), np.uint8)
+        finally:
+            os.close(fd)
 
     def data_end(self, path: str) -> int:
         """Where the last non-zero byte of a file ends; 0 if there is none.
 
         Files of a queue are created at full size, sparse: holes are skipped without reading them.
         """
-        with _opened(path) as fd:
-            size = os.fstat(fd).st_size
+        fd, size = _open(path)
+        try:
             for start, stop in reversed(_extents(fd, size)):
                 for block in range(stop, start, -_BLOCK):
                     first = max(start, block - _BLOCK)
                     piece = _pread(fd, first, block - first).rstrip(b"\0")
                     if piece:
                         return first + len(piece)
+        finally:
+            os.close(fd)
         return 0
 
     def lock_owner(self, path: str) -> int | None:
@@ -127,29 +140,46 @@ class LocalFileSystem:
         return None
 
 
-_BLOCK = 1 << 16
+_BLOCK: Final = 1 << 16
+_ABSENT: Final = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
 
 
-@contextmanager
-def _opened(path: str) -> Iterator[int]:
+def _listed(entries: Iterable[os.DirEntry[str]]) -> Iterator[Listed]:
+    for entry in entries:
+        try:
+            status = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            continue  # deleted since it was listed
+        mode = status.st_mode
+        yield Listed(entry.name, stat.S_ISDIR(mode), stat.S_ISLNK(mode), stat.S_ISREG(mode), status.st_size)
+
+
+def _open(path: str) -> tuple[int, int]:
+    """Descriptor and size of a plain file; the caller closes it."""
     try:
         fd = os.open(path, _OPEN_FLAGS)
     except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise UnsafeFileError(
-                "this is a symbolic link, the store wants a plain file", path=path, fix=_LINK_FIX
-            ) from None
-        if error.errno == errno.ENXIO:
-            raise UnsafeFileError(
-                "this is a socket or device, the store wants a plain file", path=path, fix=_LINK_FIX
-            ) from None
-        raise
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise UnsafeFileError("this is not a plain file", path=path, fix=_LINK_FIX)
-        yield fd
-    finally:
+        raise _explained(error, path) from None
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
         os.close(fd)
+        raise UnsafeFileError("this is not a plain file", path=path, fix=_LINK_FIX)
+    return fd, status.st_size
+
+
+def _explained(error: OSError, path: str) -> OSError | SegmentLogError:
+    """Say what an error means for a store, where that is known."""
+    match error.errno:
+        case errno.ELOOP:
+            return UnsafeFileError("this is a symbolic link, the store wants a plain file", path=path, fix=_LINK_FIX)
+        case errno.ENXIO:
+            return UnsafeFileError("this is a socket or device, the store wants a plain file", path=path, fix=_LINK_FIX)
+        case errno.EACCES | errno.EPERM:
+            return UnreadableError(
+                "this process may not read it", path=path, fix="Run as the broker's user, or let this user read it"
+            )
+        case _:
+            return error
 
 
 def _pread(fd: int, offset: int, count: int) -> bytes:

@@ -10,15 +10,17 @@ short is a shorter segment, a missing one a gap, and neither is fatal to a reade
 """
 
 import logging
-import os
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from ..errors import UnsafeFileError
-from .fs import FileSystem
+from ..errors import FormatError, UnsafeFileError
+from .fs import FileSystem, Listed
 
 _log = logging.getLogger(__name__)
+
+_NAME_CHARS_MAX: Final = 20
+_SIZE_MAX: Final = (1 << 31) - 1
 
 
 class SegmentFile(NamedTuple):
@@ -42,27 +44,46 @@ def list_segments(fs: FileSystem, directories: Sequence[str]) -> list[SegmentFil
 
     Raises
     ------
+    FormatError
+        If one is larger than RocketMQ can make any: its sizes are 32-bit.
     UnsafeFileError
-        If a segment is a symbolic link.
+        If what has the name of a segment is no plain file.
     """
     found: dict[int, SegmentFile] = {}
     for directory in directories:
-        for name, is_dir, is_link in fs.list_dir(directory):
-            path = os.path.join(directory, name)
-            if is_dir or not (name.isascii() and name.isdecimal()) or len(name) > 20:
-                _log.debug("ignoring %s: not a segment", path)
+        for listed in fs.list_dir(directory):
+            name = listed.name
+            if not (name.isascii() and name.isdecimal()) or len(name) > _NAME_CHARS_MAX:
+                _log.debug("ignoring %s/%s: not a segment", directory, name)
                 continue
-            if is_link:
-                raise UnsafeFileError("this segment is a symbolic link", path=path, fix="Put the file itself there")
+            path = f"{directory}/{name}"
+            if not listed.is_file:
+                raise UnsafeFileError(
+                    f"this has the name of a segment and is a {_kind(listed)}",
+                    path=path,
+                    fix="Put the file itself there, or take it away",
+                )
+            if listed.size > _SIZE_MAX:
+                raise FormatError(
+                    f"a segment of {listed.size} bytes, RocketMQ's have at most {_SIZE_MAX}",
+                    path=path,
+                    fix="Take this file away: it is none of the store's",
+                )
             base = int(name)
-            size = fs.size(path)
-            if size is None or base + size >= 1 << 63:
+            if base + listed.size >= 1 << 63:
+                _log.warning("%s is left out: no offset is so large", path)
                 continue
             if base in found:
                 _log.warning("%s is left out: %s has the same base offset", path, found[base].path)
                 continue
-            found[base] = SegmentFile(base, size, path)
+            found[base] = SegmentFile(base, listed.size, path)
     return [found[base] for base in sorted(found)]
+
+
+def _kind(listed: Listed) -> str:
+    if listed.is_link:
+        return "symbolic link"
+    return "directory" if listed.is_dir else "FIFO, socket or device"
 
 
 def find(segments: Sequence[SegmentFile], offset: int) -> SegmentFile | None:

@@ -199,6 +199,7 @@ class Records:
         self.properties_start = np.zeros(count, np.int64)
         self.properties_length = np.zeros(count, np.int64)
         self._parts: list[tuple[Ints | slice, Layout, npt.NDArray[np.void]]] = []
+        self._topics: Bytes | None = None
         self._locate()
 
     def __len__(self) -> int:
@@ -217,6 +218,22 @@ class Records:
         for rows, _, header in self._parts:
             values[rows] = header[name]
         return values
+
+    def has_topic(self, name: bytes, rows: Ints | slice) -> Mask:
+        """Whether records are of a topic, for some rows; False for damaged ones.
+
+        Returns
+        -------
+        (number of rows,) bool
+        """
+        same: Mask = (self.topic_length[rows] == len(name)) & (self.problem[rows] == Problem.OK)
+        if self._topics is not None and self._topics.shape[1] == len(name):
+            same &= (self._topics[rows] == np.frombuffer(name, np.uint8)).all(axis=1)
+        elif name:
+            candidates = np.flatnonzero(same)
+            found = gather(self.buffer, self.topic_start[rows][candidates], np.dtype(f"V{len(name)}"))
+            same[candidates] = found == np.void(name)
+        return same
 
     def hosts(self, which: str) -> Iterator[tuple[Ints | slice, Bytes, Ints]]:
         """Rows, (k, 4 or 16) address bytes and (k,) ports of ``born`` or ``store`` hosts, one family at a time."""
@@ -293,14 +310,21 @@ class Records:
         beyond = stop > end_of_buffer
         ok &= ~beyond
         whole = bool(ok.all())
-        at = topic_size_at if whole else np.where(ok, topic_size_at, 0)
-        topic_length = gather(self.buffer, at, layout.topic_size).astype(np.int64)
-        topic_start = at + topic_size_bytes
-        properties_size_at = topic_start + topic_length
-        ok &= (topic_length >= 0) & (properties_size_at + 2 <= stop)
-        if not (whole and ok.all()):
-            properties_size_at = np.where(ok, properties_size_at, 0)
-        properties_length = gather(self.buffer, properties_size_at, _INT16).astype(np.int64)
+        seen = _one_topic_length(self.buffer, topic_size_at, stop, layout) if whole and positions.size else None
+        if seen is not None:
+            topic_length, properties_length, topics = seen
+            self._topics = topics if isinstance(rows, slice) else None
+            topic_start = topic_size_at + topic_size_bytes
+            properties_size_at = topic_start + topic_length
+        else:
+            at = topic_size_at if whole else np.where(ok, topic_size_at, 0)
+            topic_length = gather(self.buffer, at, layout.topic_size).astype(np.int64)
+            topic_start = at + topic_size_bytes
+            properties_size_at = topic_start + topic_length
+            ok &= (topic_length >= 0) & (properties_size_at + 2 <= stop)
+            if not (whole and ok.all()):
+                properties_size_at = np.where(ok, properties_size_at, 0)
+            properties_length = gather(self.buffer, properties_size_at, _INT16).astype(np.int64)
         properties_start = properties_size_at + 2
         ok &= (properties_length >= 0) & (properties_start + properties_length == stop)
         if not ok.all():
@@ -320,6 +344,31 @@ class Records:
         self._parts.append((rows, layout, header))
 
 
+def _one_topic_length(buffer: Bytes, at: Ints, stop: Ints, layout: Layout) -> tuple[Ints, Ints, Bytes] | None:
+    """Topic lengths, properties lengths and topics of records whose topics are all of one length, seen in one copy.
+
+    Most batches are of one topic. What lies behind a body is then read once, and not once for each length; None where
+    it cannot be, and the lengths have to be followed one after the other.
+
+    Parameters
+    ----------
+    buffer, at, stop
+        Where topic sizes and the ends of the records are, at least three bytes apart.
+    layout
+        Of all the records.
+    """
+    size = layout.topic_size.itemsize
+    width = min(int((stop - at).min()), _WINDOW_BYTES)
+    window: Bytes = gather(buffer, at, np.dtype(f"V{width}")).view(np.uint8).reshape(-1, width)
+    lengths = window[:, :size].copy().view(layout.topic_size)[:, 0]
+    length = int(lengths[0])
+    if length < 0 or size + length + 2 > width or (lengths != length).any():
+        return None
+    properties = window[:, size + length : size + length + 2].copy().view(_INT16)[:, 0]
+    return lengths.astype(np.int64), properties.astype(np.int64), window[:, size : size + length]
+
+
+_WINDOW_BYTES: Final = 48
 _INT16: Final = np.dtype(">i2")
 _INT32: Final = np.dtype(">i4")
 _INT64: Final = np.dtype(">i8")
@@ -380,13 +429,13 @@ def walk(buffer: Bytes, base: int, start: int, stop: int) -> Walk:
     edges = np.concatenate([[start], positions + sizes])  # where a record may begin
     damage: list[tuple[int, int]] = []
     for gap in np.flatnonzero(positions != edges[:-1]):
-        if _is_blank(buffer, int(edges[gap])):
+        if is_blank(buffer, int(edges[gap])):
             # What lies behind a blank record is left over from an earlier use of the file.
             positions, sizes, edges = positions[:gap], sizes[:gap], edges[: gap + 1]
             break
         damage.append((int(edges[gap]), int(positions[gap])))
     end = int(edges[-1])
-    blank = _is_blank(buffer, end)
+    blank = is_blank(buffer, end)
     if blank:
         end = buffer.size
     elif buffer[end:stop].any():
@@ -394,7 +443,8 @@ def walk(buffer: Bytes, base: int, start: int, stop: int) -> Walk:
     return Walk(positions, sizes, damage, end, blank)
 
 
-def _is_blank(buffer: Bytes, position: int) -> bool:
+def is_blank(buffer: Bytes, position: int) -> bool:
+    """Whether a blank record, which ends its segment, begins at a position."""
     if position > buffer.size - BLANK_BYTES:
         return False
     size, magic = buffer[position : position + BLANK_BYTES].view(_INT32)

@@ -21,13 +21,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from isal import isal_zlib
 
 from .compression import inflate
-from .message import CRC_MASK, RECORD_CRC_BYTES, SYS_COMPRESSED, Ints, Mask, Problem, Records
+from .message import SYS_COMPRESSED, Ints, Mask, Problem, Records
 from .message_id import encode_offset_ids
-from .properties import KEYS, MAP_TYPE, RECORD_CRC, TAGS, UNIQ_KEY, Properties
-from .slices import binary, slices
+from .properties import KEYS, MAP_TYPE, TAGS, UNIQ_KEY, Properties
+from .slices import binary, repeated, slices
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
@@ -97,9 +96,9 @@ class Origin:
         """One of `QUEUE_COLUMNS`."""
         match name:
             case "topic":
-                return repeated(self.topics, len(self)) if isinstance(self.topics, str) else self.topics
+                return repeated([self.topics], len(self)) if isinstance(self.topics, str) else self.topics
             case "brokerName":
-                return repeated(self.broker_name, len(self))
+                return repeated([self.broker_name], len(self))
             case _:
                 values: Ints = getattr(self, _QUEUE_FIELDS[name])
                 return pa.array(values.astype(NATIVE_SCHEMA.field(name).type.to_pandas_dtype()))
@@ -113,18 +112,6 @@ _QUEUE_FIELDS: Final = {
     "tagsCode": "tags_code",
 }
 assert {"topic", "brokerName", *_QUEUE_FIELDS} == QUEUE_COLUMNS
-
-
-def repeated(value: str, count: int) -> pa.StringArray:
-    """One text, ``count`` times, without a Python object a row."""
-    encoded = np.frombuffer(value.encode(), np.uint8)
-    offsets = np.arange(count + 1, dtype=np.int64) * encoded.size
-    return pa.Array.from_buffers(
-        pa.string(),
-        count,
-        [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(np.tile(encoded, count))],
-        null_count=0,
-    )
 
 
 class Inflated(NamedTuple):
@@ -169,7 +156,9 @@ def inflate_in_pieces(records: Records, max_body_bytes: int, piece_bytes: int) -
         stored = memory[at : at + int(records.body_length[row])]
         body = inflate(stored, int(sys_flag[row]), max_body_bytes)
         if body is None:
-            records.problem[row] = Problem.INFLATE
+            damaged = np.zeros(len(records), np.bool_)
+            damaged[row] = True
+            records.flag_problem(damaged, Problem.INFLATE)
         rows.append(row - start)
         bodies.append(body or b"")
         total += len(bodies[-1])
@@ -281,7 +270,7 @@ _KERNELS: Final[dict[str, Callable[[Decoder], pa.Array]]] = {
     "preparedTransactionOffset": lambda d: d.integer("prepared_transaction_offset", np.int64),
     "bornHost": lambda d: d.hosts("born"),
     "storeHost": lambda d: d.hosts("store"),
-    "segment": lambda d: repeated(d.segment, len(d.records)),
+    "segment": lambda d: repeated([d.segment], len(d.records)),
 }
 assert set(_KERNELS) | QUEUE_COLUMNS == set(NATIVE_SCHEMA.names)
 
@@ -298,50 +287,6 @@ def _host_texts(addresses: npt.NDArray[np.uint8], ports: Ints) -> npt.NDArray[np
     for index, row in enumerate(first):
         texts[index] = form.format(ipaddress.ip_address(addresses[row].tobytes()), ports[row])
     return texts[inverse]
-
-
-def check_crcs(records: Records, properties: Properties) -> None:
-    """Flag records whose body CRC, or whose ``__CRC32#`` property where they have one, is not that of their bytes.
-
-    Parameters
-    ----------
-    records
-        ``problem`` is set in place, to ``BODY_CRC`` or ``RECORD_CRC``.
-    properties
-        Of the same records.
-
-    Notes
-    -----
-    RocketMQ computes the body CRC over the body as stored, masks the top bit, and writes 0 for an empty body. A record
-    that states 0 for a body that is not empty is checked like any other.
-    """
-    memory = records.buffer.data
-    bodies = zip(records.body_start.tolist(), (records.body_start + records.body_length).tolist(), strict=True)
-    crc32 = isal_zlib.crc32
-    actual = np.fromiter((crc32(memory[a:b]) for a, b in bodies), np.int64, len(records)) & CRC_MASK
-    records.flag_problem(actual != records.field("body_crc"), Problem.BODY_CRC)
-    rows, stated = properties.last(RECORD_CRC)
-    if rows.size:
-        starts = records.positions[rows]
-        covered = starts + records.field("total_size")[rows] - RECORD_CRC_BYTES
-        spans = zip(starts.tolist(), covered.tolist(), strict=True)
-        whole = np.fromiter((crc32(memory[a : max(a, b)]) for a, b in spans), np.int64, rows.size) & CRC_MASK
-        wrong: Mask = np.zeros(len(records), np.bool_)
-        wrong[rows] = whole != _reversed_decimals(stated)
-        records.flag_problem(wrong, Problem.RECORD_CRC)
-
-
-def _reversed_decimals(texts: pa.BinaryArray) -> Ints:
-    """Ten digits, least significant first, as a number; -1 where a text is anything else."""
-    values = np.full(len(texts), -1, np.int64)
-    right = pc.binary_length(texts).to_numpy() == 10
-    if right.any():
-        data = np.frombuffer(b"".join(texts.filter(pa.array(right)).to_pylist()), np.uint8).reshape(-1, 10)
-        digits = data.astype(np.int64) - ord("0")
-        numbers = digits @ (10 ** np.arange(10, dtype=np.int64))
-        numbers[((digits < 0) | (digits > 9)).any(axis=1)] = -1
-        values[right] = numbers
-    return values
 
 
 def select(columns: Sequence[str], property_columns: Sequence[str]) -> pa.Schema:

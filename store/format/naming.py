@@ -122,6 +122,14 @@ def is_topic(name: str) -> bool:
     return len(name) <= STORED_TOPIC_BYTES_MAX and _TOPIC.fullmatch(name) is not None
 
 
+def is_readable_topic(name: str) -> bool:
+    """Tell whether a name can be a topic that is read: any that can be printed and stays in its directory.
+
+    Wider than `is_topic`, since light queues (``%LMQ%…``) carry names of MQTT.
+    """
+    return is_safe_path_component(name) and name.isprintable()
+
+
 def is_system_topic(topic: str) -> bool:
     """Tell whether a topic is the broker's own: what patterns leave out unless asked for.
 

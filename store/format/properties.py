@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from .message import Bytes, Ints, Records, gather
-from .slices import binary, slices, text
+from .slices import binary, repeated, slices, text
 
 NAME_END: Final = 1
 PAIR_END: Final = 2
@@ -59,11 +59,16 @@ class Properties:
         self._split(copied.offsets)
 
     def _split(self, offsets: npt.NDArray[np.int32]) -> None:
+        """Find the pairs: where each name starts and stops, where its value stops, and whose it is."""
         cuts = np.flatnonzero(self._data == PAIR_END)
         start = cuts + 1
         stop = np.append(cuts[1:], self._data.size)
-        row_at = np.searchsorted(cuts, offsets[:-1])  # exact: each row begins with a separator
-        row = np.repeat(np.arange(self._count), np.diff(row_at, append=cuts.size))
+        each = cuts.size // self._count if self._count else 0
+        if each and cuts.size == each * self._count and (cuts[::each] == offsets[:-1]).all():
+            row = np.repeat(np.arange(self._count), each)
+        else:
+            row_at = np.searchsorted(cuts, offsets[:-1])  # exact: each row begins with a separator
+            row = np.repeat(np.arange(self._count), np.diff(row_at, append=cuts.size))
         long_enough = stop - start >= 3
         start, stop, row = start[long_enough], stop[long_enough], row[long_enough]
         name_stop = np.flatnonzero(self._data == NAME_END)
@@ -83,7 +88,12 @@ class Properties:
         -------
         (n,) string array, null where a record has no such property
         """
-        pairs = self._named(name.encode())
+        wanted = name.encode()
+        if self._common_names is not None and wanted in self._common_names:
+            every = slice(self._common_names.index(wanted), None, len(self._common_names))
+            start = self._name_stop[every] + 1
+            return text(slices(self._data, start, self._stop[every] - start), ascii_only=self._ascii)
+        pairs = self._named(wanted)
         chosen = np.full(self._count, -1, np.int64)
         chosen[self._row[pairs]] = pairs  # of equal names the last assignment stays, as it must
         present = chosen >= 0
@@ -100,18 +110,46 @@ class Properties:
         -------
         (n,) ``map<string, string>`` array; null where a record has none, as RocketMQ shows no map at all
         """
-        keep = self._without_overwritten()
-        start, name_stop, stop, row = self._start, self._name_stop, self._stop, self._row
-        if keep is not None:
-            start, name_stop, stop, row = start[keep], name_stop[keep], stop[keep], row[keep]
-        names = text(slices(self._data, start, name_stop - start), ascii_only=self._ascii)
+        start, name_stop, stop = self._start, self._name_stop, self._stop
+        if self._common_names is not None:
+            per_row = np.full(self._count, len(self._common_names))
+            names = repeated([name.decode("utf-8", "replace") for name in self._common_names], self._count)
+        else:
+            keep = self._without_overwritten()
+            row = self._row
+            if keep is not None:
+                start, name_stop, stop, row = start[keep], name_stop[keep], stop[keep], row[keep]
+            per_row = np.bincount(row, minlength=self._count)
+            names = text(slices(self._data, start, name_stop - start), ascii_only=self._ascii)
         values = text(slices(self._data, name_stop + 1, stop - name_stop - 1), ascii_only=self._ascii)
-        per_row = np.bincount(row, minlength=self._count)
         offsets = np.zeros(self._count + 1, np.int32)
         np.cumsum(per_row, out=offsets[1:])
         entries = pa.StructArray.from_arrays([names, values], fields=[MAP_TYPE.key_field, MAP_TYPE.item_field])
         valid = None if per_row.all() else pa.py_buffer(np.packbits(per_row > 0, bitorder="little"))
         return pa.Array.from_buffers(MAP_TYPE, self._count, [valid, pa.py_buffer(offsets)], children=[entries])
+
+    @cached_property
+    def _common_names(self) -> list[bytes] | None:
+        """The names, if all records have the same in the same order, each once: what one producer writes mostly has.
+
+        Names of more than eight bytes are told apart by more than `_heads` knows, so they are compared in full.
+        """
+        each = self._row.size // self._count if self._count else 0
+        if each == 0 or self._row.size != each * self._count:
+            return None
+        rows = np.arange(self._count)
+        if (self._row[::each] != rows).any() or (self._row[each - 1 :: each] != rows).any():
+            return None
+        length = (self._name_stop - self._start).reshape(self._count, each)
+        heads = self._heads.reshape(self._count, each)
+        if (length != length[0]).any() or (heads != heads[0]).any():
+            return None
+        for pair in np.flatnonzero(length[0] > _HEAD_BYTES).tolist():
+            long = gather(self._data, self._start[pair::each], np.dtype(f"V{int(length[0, pair])}"))
+            if (long != long[0]).any():
+                return None
+        names = [self._data[a:b].tobytes() for a, b in zip(self._start[:each], self._name_stop[:each], strict=True)]
+        return names if len(set(names)) == each else None
 
     def last(self, name: str) -> tuple[Ints, pa.BinaryArray]:
         """Rows whose last pair has this name, and the values of these pairs."""

@@ -12,6 +12,7 @@ Taking the odd slots copies each slice once, in C++, with no Python per slice. A
 in the middle of an array, and a bad one reads foreign memory: every slice is checked here before Arrow sees it.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -113,6 +114,20 @@ def text(cut: Slices, *, valid: Mask | None = None, ascii_only: bool = False) ->
         raw = column.cast(pa.binary())
         return pa.array([None if v is None else v.decode("utf-8", "replace") for v in raw.to_pylist()], pa.string())
     return column
+
+
+def repeated(texts: Sequence[str], times: int) -> pa.StringArray:
+    """A few texts again and again, ``times`` times all of them, without a Python object a row."""
+    encoded = [text.encode() for text in texts]
+    stops = np.cumsum([len(each) for each in encoded])
+    offsets = np.zeros(len(encoded) * times + 1, np.int64)
+    np.add.outer(np.arange(times) * stops[-1], stops, out=offsets[1:].reshape(times, len(encoded)))
+    if int(offsets[-1]) > _OFFSET_MAX:
+        raise FormatError(f"{times} times {int(stops[-1])} bytes do not fit one column of at most {_OFFSET_MAX}")
+    data = np.tile(np.frombuffer(b"".join(encoded), np.uint8), times)
+    return pa.Array.from_buffers(
+        pa.string(), offsets.size - 1, [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)], null_count=0
+    )
 
 
 def _bitmap(valid: Mask | None) -> pa.Buffer | None:

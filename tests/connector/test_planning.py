@@ -12,7 +12,9 @@ from segmentlog.connector.filters import Pushed, Span
 from segmentlog.connector.options import parse_read_options
 from segmentlog.connector.partitions import StorePartition
 from segmentlog.connector.planning import open_stores, plan_partitions
-from segmentlog.store import ConfigError, NotAStoreError, OffsetOutOfRangeError, UnknownQueueError
+from segmentlog.store import ConfigError, NotAStoreError, OffsetOutOfRangeError, ScanSpec, UnknownQueueError
+
+BODIES = ScanSpec(columns=("body",))
 
 Store = Callable[[str], Path]
 BASIC = "basic-5.3.3"
@@ -21,7 +23,7 @@ TOPICS = {"TopicA": [57, 69, 72, 50], "TopicB": [51, 54, 66, 47], "topic_c-3": [
 
 
 def plan(path: Path, pushed: Pushed | None = None, **given: str) -> list[StorePartition]:
-    return plan_partitions(parse_read_options({"path": str(path)} | given), pushed or Pushed())
+    return plan_partitions(parse_read_options({"path": str(path)} | given), pushed or Pushed(), BODIES)
 
 
 def queues(partitions: list[StorePartition]) -> dict[str, tuple[int, int]]:
@@ -175,12 +177,12 @@ def test_times_cut_ranges_and_go_along_as_a_window(store: Store) -> None:
     cuts = {key: stop for key, (_, stop) in queues(before).items()}
     assert {key: start for key, (start, _) in queues(after).items()} == cuts
     assert all(0 < cut < everything[key][1] for key, cut in cuts.items())
-    assert {(p.predicate.store_time_start, p.predicate.store_time_stop) for p in before} == {(None, middle)}
-    assert {(p.predicate.store_time_start, p.predicate.store_time_stop) for p in after} == {(middle, None)}
+    assert {(p.spec.predicate.store_time_start, p.spec.predicate.store_time_stop) for p in before} == {(None, middle)}
+    assert {(p.spec.predicate.store_time_start, p.spec.predicate.store_time_stop) for p in after} == {(middle, None)}
     inexact = plan(path, subscribe="TimeTopic", startingTimestamp=str(middle), exactTimestamps="false")
-    assert {p.predicate.store_time_start for p in inexact} == {None}
+    assert {p.spec.predicate.store_time_start for p in inexact} == {None}
     pushed = plan(path, Pushed(store_time_ms=Span(middle, None)), subscribe="TimeTopic")
-    assert (queues(pushed), {p.predicate.store_time_start for p in pushed}) == (queues(after), {middle})
+    assert (queues(pushed), {p.spec.predicate.store_time_start for p in pushed}) == (queues(after), {middle})
 
 
 def test_queues_with_windows_of_their_own_do_not_share_a_task(store: Store) -> None:
@@ -189,7 +191,7 @@ def test_queues_with_windows_of_their_own_do_not_share_a_task(store: Store) -> N
     assert len(partitions) == 2
     for partition in partitions:
         (piece,) = partition.task.ranges
-        assert partition.predicate.store_time_start == times["TimeTopic"][str(piece.key.queue_id)]
+        assert partition.spec.predicate.store_time_start == times["TimeTopic"][str(piece.key.queue_id)]
 
 
 def test_a_group_is_read_from_the_store(store: Store, tmp_path: Path) -> None:
@@ -215,13 +217,14 @@ def test_several_stores(store: Store, tmp_path: Path) -> None:
     partitions = plan_partitions(
         parse_read_options(given | {"startingOffsets": json.dumps(starts), "startingOffsetsDefault": "latest"}),
         Pushed(),
+        BODIES,
     )
     found = {partition.broker_name: queues([partition]) for partition in partitions}
     assert found == {"broker-a": {"TopicA/0": (7, 57)}, "broker-b": {"TopicA/0": (50, 57)}}
-    only = plan_partitions(parse_read_options(given), Pushed(brokers=frozenset({"broker-b"})))
+    only = plan_partitions(parse_read_options(given), Pushed(brokers=frozenset({"broker-b"})), BODIES)
     assert {partition.broker_name for partition in only} == {"broker-b"}
     named = parse_read_options(given | {"brokerNames": "x,y"})
-    assert {partition.broker_name for partition in plan_partitions(named, Pushed())} == {"x", "y"}
+    assert {partition.broker_name for partition in plan_partitions(named, Pushed(), BODIES)} == {"x", "y"}
 
 
 def test_stores_whose_names_do_not_differ() -> None:
@@ -231,7 +234,7 @@ def test_stores_whose_names_do_not_differ() -> None:
 
 def test_a_topic_need_not_be_in_every_store(store: Store) -> None:
     given = {"paths": f"{store(BASIC)},{store('time-5.3.3')}", "brokerNames": "a,b", "subscribe": "TopicA,TimeTopic"}
-    partitions = plan_partitions(parse_read_options(given), Pushed())
+    partitions = plan_partitions(parse_read_options(given), Pushed(), BODIES)
     assert {p.broker_name: {r.key.topic for r in p.task.ranges} for p in partitions} == {
         "a": {"TopicA"},
         "b": {"TimeTopic"},

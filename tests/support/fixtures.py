@@ -99,7 +99,8 @@ def unpack(name: str, to: Path) -> Path:
     """
     with tarfile.open(FOLDER / name / "store.tar.gz") as archive:
         members = archive.getmembers()
-        archive.extractall(to, members, filter="data")
+        safe: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # not before 3.11.4
+        archive.extractall(to, members, **safe)
     for member in reversed(members):  # a directory's own time last: what is done inside changes it
         stated = Decimal(member.pax_headers.get("mtime", member.mtime))
         ns = int(stated * 1_000_000_000)

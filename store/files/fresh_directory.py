@@ -1,0 +1,118 @@
+"""A directory that appears whole or not at all.
+
+::
+
+    parent/target.unfinished-1f0c7a2e/     write, write, …    then sync every file and directory
+    parent/target/                         rename             then sync parent
+
+Whoever looks for ``target`` finds nothing, or an empty directory, until all of it is on the device. What a crash leaves
+is the neighbour with the long name: nobody reads it, and it can be deleted.
+"""
+
+import os
+import secrets
+import shutil
+from types import TracebackType
+from typing import Self
+
+from ..errors import ConfigError
+
+_NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class FreshDirectory:
+    """Files on their way into a new directory; a context manager that leaves nothing behind unless published.
+
+    Parameters
+    ----------
+    target
+        Where they will be: a path that is not there, or an empty directory. Its parent is there.
+
+    Raises
+    ------
+    ConfigError
+        On entering or publishing, if something is at ``target``, or its parent is missing.
+    """
+
+    def __init__(self, target: str) -> None:
+        self.target = os.path.abspath(target)
+        self._work = f"{self.target}.unfinished-{secrets.token_hex(4)}"
+        self._published = False
+
+    def __enter__(self) -> Self:
+        parent = os.path.dirname(self.target)
+        if not os.path.isdir(parent):
+            raise ConfigError("there is no such directory", path=parent, fix="Make it first")
+        if not _is_free(self.target):
+            raise self._taken()
+        os.mkdir(self._work)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._published:
+            shutil.rmtree(self._work, ignore_errors=True)
+
+    def write(self, name: str, position: int, data: bytes, *, file_bytes: int) -> None:
+        """Write into a file, which is made at its full size, sparse, at the first time.
+
+        Parameters
+        ----------
+        name
+            Path of the file below the target. Each part of it has been checked to be a plain name.
+        position
+            Bytes from the start of the file; ``position + len(data) <= file_bytes``.
+        """
+        path = os.path.join(self._work, name)
+        try:
+            fd = os.open(path, _NEW_FILE, 0o666)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(path))
+            fd = os.open(path, _NEW_FILE, 0o666)
+        try:
+            if os.fstat(fd).st_size == 0:
+                os.ftruncate(fd, file_bytes)
+            rest = memoryview(data)
+            while rest:
+                written = os.pwrite(fd, rest, position)
+                rest, position = rest[written:], position + written
+        finally:
+            os.close(fd)
+
+    def publish(self) -> None:
+        """Put everything onto the device, then under its name."""
+        for folder, _, names in os.walk(self._work, topdown=False):
+            for name in names:
+                _sync(os.path.join(folder, name))
+            _sync(folder)
+        try:
+            os.rename(self._work, self.target)
+        except OSError:
+            if _is_free(self.target):
+                raise
+            raise self._taken() from None
+        self._published = True
+        _sync(os.path.dirname(self.target))
+
+    def _taken(self) -> ConfigError:
+        return ConfigError(
+            "this is where new files should go, and something is there",
+            path=self.target,
+            fix="Nothing is overwritten: move it away first, or name another directory",
+        )
+
+
+def _is_free(path: str) -> bool:
+    """Whether a path is not there, or is an empty directory."""
+    if not os.path.lexists(path):
+        return True
+    return not os.path.islink(path) and os.path.isdir(path) and not os.listdir(path)
+
+
+def _sync(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,117 @@
+"""Checksums of CommitLog records: of the body, and of the whole record where it carries one.
+
+::
+
+    | header … body CRC … | body | topic | properties … | __CRC32# 0x01 dddddddddd 0x02 |
+                          └──────┘ body CRC               ten digits, least significant first
+    └───────────────────────────────────────────────────┘ record CRC: enabledAppendPropCRC, since RocketMQ 5.2
+
+RocketMQ: ``CommitLog.checkMessageAndReturnSize``, ``MessageExtEncoder``.
+"""
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from isal import isal_zlib
+
+from .message import BLANK_BYTES, CRC_MASK, RECORD_CRC_BYTES, Bytes, Ints, Mask, Problem, Records, gather, is_blank
+from .properties import PAIR_END, RECORD_CRC, Properties
+
+
+def check_crcs(records: Records, properties: Properties) -> None:
+    """Flag records whose body CRC, or whose ``__CRC32#`` property where they have one, is not that of their bytes.
+
+    Parameters
+    ----------
+    records
+        ``problem`` is set in place, to ``BODY_CRC`` or ``RECORD_CRC``.
+    properties
+        Of the same records.
+
+    Notes
+    -----
+    RocketMQ computes the body CRC over the body as stored, masks the top bit, and writes 0 for an empty body. A record
+    that states 0 for a body that is not empty is checked like any other.
+    """
+    memory = records.buffer.data
+    bodies = zip(records.body_start.tolist(), (records.body_start + records.body_length).tolist(), strict=True)
+    crc32 = isal_zlib.crc32
+    actual = np.fromiter((crc32(memory[a:b]) for a, b in bodies), np.int64, len(records)) & CRC_MASK
+    records.flag_problem(actual != records.field("body_crc"), Problem.BODY_CRC)
+    rows, stated = properties.last(RECORD_CRC)
+    if rows.size < len(records):
+        without = np.ones(len(records), np.bool_)
+        without[rows] = False
+        records.flag_problem(_lost_crcs(records, without, neighbours=rows.size > 0), Problem.RECORD_CRC)
+    if rows.size:
+        starts = records.positions[rows]
+        covered = starts + records.field("total_size")[rows] - RECORD_CRC_BYTES
+        spans = zip(starts.tolist(), covered.tolist(), strict=True)
+        whole = np.fromiter((crc32(memory[a : max(a, b)]) for a, b in spans), np.int64, rows.size) & CRC_MASK
+        wrong: Mask = np.zeros(len(records), np.bool_)
+        wrong[rows] = whole != _reversed_decimals(stated)
+        records.flag_problem(wrong, Problem.RECORD_CRC)
+
+
+def _lost_crcs(records: Records, without: Mask, *, neighbours: bool) -> Mask:
+    """Records that have no ``__CRC32#`` and must have had it: damage must not pass as absence.
+
+    A broker writes the property into all its records or into none. So it is lost where most of its fixed bytes are
+    still there; or where the record in front has it and the one behind has it too or is none. A record that is whole
+    and the first or last of a broker with other options has a whole record without the property on one side.
+
+    Parameters
+    ----------
+    without
+        (n,) bool, which records are in question.
+    neighbours
+        Whether any of the others has the property: stands for the record in front of the first one in a segment.
+    """
+    buffer = records.buffer
+    lost = np.zeros(len(records), np.bool_)
+    rows = np.flatnonzero(without & (records.problem == Problem.OK))
+    start = records.positions[rows]
+    stop = start + records.field("total_size")[rows]
+    likeness = _crc_likeness(buffer, stop)
+    evident = (_crc_likeness(buffer, start) == _CRC_FIXED.size) | ((start == 0) & neighbours)
+    lost[rows[likeness * 2 >= _CRC_FIXED.size]] = True
+    rows, stop = rows[evident], stop[evident]
+    if rows.size == 0:
+        return lost
+    behind = Records(buffer, stop)
+    is_record = behind.problem == Problem.OK
+    sealed = is_record & (_crc_likeness(buffer, stop + behind.field("total_size")) == _CRC_FIXED.size)
+    unwritten = np.array([not buffer[s : s + BLANK_BYTES].any() or is_blank(buffer, s) for s in stop.tolist()])
+    unended = buffer[stop - 1] != PAIR_END  # such a broker ends every property
+    lost[rows[sealed | ~(is_record | unwritten) | (~is_record & unended)]] = True
+    return lost
+
+
+_CRC_AT: Final = np.array([*range(9), 19])
+_CRC_FIXED: Final = np.frombuffer(b"__CRC32#\x01\x02", np.uint8)
+
+
+def _crc_likeness(buffer: Bytes, stops: Ints) -> Ints:
+    """How many of the ten fixed bytes of a ``__CRC32#`` property there are in front of each position."""
+    like = np.zeros(stops.size, np.int64)
+    inside = np.flatnonzero((stops >= RECORD_CRC_BYTES) & (stops <= buffer.size))
+    if inside.size:
+        tails = gather(buffer, stops[inside] - RECORD_CRC_BYTES, np.dtype(f"V{RECORD_CRC_BYTES}"))
+        tail_bytes = np.frombuffer(tails.tobytes(), np.uint8).reshape(-1, RECORD_CRC_BYTES)
+        like[inside] = (tail_bytes[:, _CRC_AT] == _CRC_FIXED).sum(axis=1)
+    return like
+
+
+def _reversed_decimals(texts: pa.BinaryArray) -> Ints:
+    """Ten digits, least significant first, as a number; -1 where a text is anything else."""
+    values = np.full(len(texts), -1, np.int64)
+    right = pc.binary_length(texts).to_numpy() == 10
+    if right.any():
+        data = np.frombuffer(b"".join(texts.filter(pa.array(right)).to_pylist()), np.uint8).reshape(-1, 10)
+        digits = data.astype(np.int64) - ord("0")
+        numbers = digits @ (10 ** np.arange(10, dtype=np.int64))
+        numbers[((digits < 0) | (digits > 9)).any(axis=1)] = -1
+        values[right] = numbers
+    return values

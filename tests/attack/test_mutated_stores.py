@@ -1,0 +1,224 @@
+"""Damaged stores, read: the reader may refuse, leave out or say null; it never lies, dies, hangs or swells.
+
+::
+
+    built and real stores ──► 20,000 copies, each damaged in one way ──► worker processes read them ──► judged, counted
+
+Run one case again:  SEGMENTLOG_ATTACK_SEED=… python -m support.mutation_worker plan.json CASE 1000000000   (in tests/)
+What is attacked and what it found is in ``docs/reliability.md``.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from support import fixtures
+from support.mutations import KINDS
+from support.store_builder import Geometry, Queues, StoreBuilder
+
+from segmentlog.store.format.message_encode import RecordCrc, pack_host
+
+pytestmark = pytest.mark.attack
+
+TESTS = Path(__file__).parent.parent
+SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
+COPIES = int(os.environ.get("SEGMENTLOG_ATTACK_COPIES", "20000"))
+PROCESSES = min(os.cpu_count() or 1, 8)
+DEATHS_MAX = 20
+
+BUILT_WEIGHT, REAL_WEIGHT = 10, 1
+REAL = (
+    "basic-4.9.1",
+    "batch-5.3.3",
+    "compressed-5.3.3",
+    "cq-ext-4.9.1",
+    "crash-garbage-5.3.3",
+    "crash-properties-4.9.1",
+    "delay-4.9.1",
+    "edges-5.3.3",
+    "hosts-ipv6-5.3.3",
+    "long-topic-5.3.3",
+    "retention-5.3.3",
+    "transactions-5.3.3",
+)
+
+TABLED = ("edges-5.3.3", "hosts-ipv6-5.3.3")
+
+
+def _messages(count: int) -> pa.RecordBatch:
+    """Rows of every kind that a record can be: both versions, all hosts, all codecs, empty parts, no parts."""
+    numbers = np.arange(count)
+    plain = [f"message {n} ".encode() * (1 + n * 7 % 40) for n in numbers]
+    plain[5] = b""
+    bodies, flags = list(plain), np.zeros(count, np.int64)
+    for row, (codec, bits) in enumerate(
+        [("gzip", 0), ("lz4", 0x101), ("zstd", 0x201), ("zlib", 0x301), ("zlib", 0x1)] * 2
+    ):
+        if codec == "gzip":
+            continue
+        bodies[8 + row] = _compressed(plain[8 + row], codec)
+        flags[8 + row] = bits
+    flags[[20, 21]] = 0x4, 0xC  # prepared and rolled back: in the log, in no queue
+    v4, v6 = pack_host(b"\x0a\0\0\x07", 40001), pack_host(bytes(range(16)), 40002)
+    topics = ["Orders", "Orders", "%RETRY%" + "g" * 140, "Größe_支付"]
+    properties = [
+        None if n % 11 == 3 else [("shop", "köln" if n % 2 else "ulm"), ("n", str(n))][: 1 + n % 2] for n in numbers
+    ]
+    return pa.record_batch(
+        {
+            "topic": pa.array([topics[n % 4] for n in numbers]),
+            "queueId": pa.array(np.where(numbers % 4 < 2, numbers // 4 % 2, 0).astype(np.int32)),
+            "body": pa.array(bodies, pa.binary()),
+            "tags": pa.array([None if n % 5 == 4 else f"tag{n % 3}" for n in numbers]),
+            "keys": pa.array([f"key-{n}" for n in numbers]),
+            "uniqKey": pa.array([f"{n:032X}" for n in numbers]),
+            "properties": pa.array(properties, pa.map_(pa.string(), pa.string())),
+            "storeTimestamp": pa.array(1_700_000_000_000 + numbers * 5),
+            "sysFlag": pa.array(flags),
+            "bornHost": pa.array([v6 if n % 3 == 0 else v4 for n in numbers], pa.binary()),
+            "storeHost": pa.array([v6 if n % 7 == 0 else v4 for n in numbers], pa.binary()),
+        }
+    )
+
+
+def _compressed(data: bytes, codec: str) -> bytes:
+    if codec == "zlib":
+        import zlib  # noqa: PLC0415 - one of three codecs, and the only one of the standard library
+
+        return zlib.compress(data)
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, codec) as stream:
+        stream.write(data)
+    return sink.getvalue().to_pybytes()
+
+
+def _built(path: Path, record_crc: RecordCrc, queues: Queues = Queues.WRITTEN) -> Path:
+    geometry = Geometry(segment_bytes=12 << 10, queue_segment_entries=16)
+    with StoreBuilder(path, geometry=geometry, record_crc=record_crc, queues=queues) as builder:
+        builder.append(_messages(64))
+    offsets = {"offsetTable": {"Orders@readers": {"0": 3, "1": 4}}}
+    (path / "config" / "consumerOffset.json").write_text(json.dumps(offsets))
+    return path
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("stores")
+    made = [
+        ("sealed", _built(folder / "sealed", RecordCrc.PROPERTY), True),
+        ("sealed without queues", _built(folder / "bare", RecordCrc.PROPERTY, Queues.MISSING), True),
+        ("sealed after a crash", _built(folder / "crashed", RecordCrc.PROPERTY), True),
+        ("plain", _built(folder / "plain", RecordCrc.ABSENT), False),
+    ]
+    (folder / "crashed" / "abort").write_text("4711")
+    newest = sorted((folder / "crashed" / "consumequeue" / "Orders" / "0").iterdir())[-1]
+    newest.write_bytes(newest.read_bytes()[:20].ljust(newest.stat().st_size, b"\0"))
+    listed = [{"name": n, "root": str(p), "sealed": s, "weight": BUILT_WEIGHT, "table": True} for n, p, s in made]
+    real = [(name, False) for name in REAL] + [("prop-crc-5.3.3", True)]
+    for name, sealed in real:
+        root = fixtures.unpack(name, folder / name)
+        listed.append(
+            {"name": name, "root": str(root), "sealed": sealed, "weight": REAL_WEIGHT, "table": name in TABLED}
+        )
+    return listed
+
+
+class Worker:
+    """One process after the other that runs every ``step``-th case; a death costs one case."""
+
+    def __init__(self, plan: Path, first: int, step: int, copies: int) -> None:
+        self.results: list[dict[str, Any]] = []
+        self._plan, self._next, self._step, self._copies = plan, first, step, copies
+        self._deaths = 0
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            while self._next < self._copies and self._deaths < DEATHS_MAX:
+                self._one_process()
+        except BaseException as error:  # noqa: BLE001 - a thread: the test raises it again
+            self.error = error
+
+    def _one_process(self) -> None:
+        command = [sys.executable, "-m", "support.mutation_worker", str(self._plan), str(self._next), str(self._step)]
+        errors = self._plan.with_name(f"stderr-{self._next}")
+        with (
+            errors.open("wb") as stderr,
+            subprocess.Popen(command, cwd=TESTS, stdout=subprocess.PIPE, stderr=stderr, text=True) as process,
+        ):
+            assert process.stdout is not None
+            begun = None
+            for line in process.stdout:
+                said = json.loads(line)
+                if "begins" in said:
+                    begun = said["begins"]
+                else:
+                    self.results.append(said)
+                    self._next = said["case"] + self._step
+        if process.returncode:
+            if begun is None:
+                raise RuntimeError(f"no case could begin:\n{errors.read_text()[-3000:]}")
+            self._deaths += 1
+            trace = errors.read_text(errors="replace")[-3000:]
+            wrong = f"case {begun}: the process ended with {process.returncode}\n{trace}"
+            self.results.append({"case": self._next, "kind": "?", "digest": "?", "live": 0, "wrong": wrong})
+            self._next += self._step
+
+
+def test_mutated_copies(stores: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = tmp_path / "plan.json"
+    (tmp_path / "real").mkdir()
+    plan.write_text(json.dumps({"seed": SEED, "copies": COPIES, "folder": str(tmp_path / "real"), "stores": stores}))
+    workers = [Worker(plan, first, PROCESSES, COPIES) for first in range(PROCESSES)]
+    threads = [threading.Thread(target=worker.run) for worker in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for worker in workers:
+        if worker.error is not None:
+            raise worker.error
+    results = [result for worker in workers for result in worker.results]
+    wrong = [result["wrong"] for result in results if "wrong" in result]
+    with capsys.disabled():
+        print(_report(results))
+    assert not wrong, f"seed {SEED}: {len(wrong)} of {len(results)} copies\n\n" + "\n\n".join(wrong[:10])
+    _check_gates(results)
+
+
+def _report(results: list[dict[str, Any]]) -> str:
+    outcomes = Counter(r.get("outcome", "WRONG") for r in results)
+    kinds = Counter(r["kind"] for r in results)
+    lines = [
+        f"\nmutated stores, seed {SEED}: {len(results)} copies, {len({r['digest'] for r in results})} of them different,",
+        f"  {sum(r['live'] > 0 for r in results)} with damage in live data ({sum(r['live'] for r in results)} bytes),"
+        f" {sum(r.get('real', False) for r in results)} as real files",
+        "  kinds:    " + ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items())),
+        "  outcomes: " + ", ".join(f"{outcome} {count}" for outcome, count in outcomes.most_common()),
+    ]
+    return "\n".join(lines)
+
+
+def _check_gates(results: list[dict[str, Any]]) -> None:
+    """An attack that did not hit is no attack."""
+    outcomes = Counter(r["outcome"] for r in results)
+    kinds = Counter(r["kind"] for r in results)
+    assert len(results) == COPIES
+    assert len({r["digest"] for r in results}) >= 0.9 * min(COPIES, 20_000)
+    assert sum(r["live"] > 0 for r in results) >= 0.7 * COPIES
+    assert sum(r["real"] for r in results) >= COPIES // 60
+    for kind in KINDS:
+        assert kinds[kind] >= COPIES // 20, kind
+    assert outcomes["equal"] >= COPIES // 50
+    assert outcomes["CorruptRecordError"] >= COPIES // 50
+    assert outcomes["nulls for damage"] >= COPIES // 50
+    assert outcomes["rows missing"] >= COPIES // 50
+    assert outcomes["differs where no CRC covers"] >= COPIES // 500

@@ -1,0 +1,70 @@
+"""A directory that is there whole or not at all."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from segmentlog.store import ConfigError
+from segmentlog.store.files.fresh_directory import FreshDirectory
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_files_appear_at_once_at_their_full_size(tmp_path: Path, *, is_there: bool) -> None:
+    target = tmp_path / "new"
+    if is_there:
+        target.mkdir()
+    with FreshDirectory(str(target)) as fresh:
+        fresh.write("a/0/file", 4, b"later", file_bytes=100)
+        fresh.write("a/0/file", 0, b"1234", file_bytes=100)
+        fresh.write("b/file", 0, b"x", file_bytes=1)
+        assert not target.exists() or not list(target.iterdir())
+        fresh.publish()
+    assert (target / "a/0/file").read_bytes() == b"1234later" + bytes(91)
+    assert (target / "b/file").read_bytes() == b"x"
+    assert os.listdir(tmp_path) == ["new"]
+
+
+def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
+    def fail() -> None:
+        with FreshDirectory(str(tmp_path / "new")) as fresh:
+            fresh.write("file", 0, b"x", file_bytes=1)
+            raise RuntimeError("power")
+
+    with pytest.raises(RuntimeError, match="power"):
+        fail()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", ["file", "full", "link"])
+def test_what_is_there_stays(tmp_path: Path, kind: str) -> None:
+    target = tmp_path / "new"
+    (tmp_path / "elsewhere").mkdir()
+    if kind == "file":
+        target.write_text("mine")
+    elif kind == "link":
+        target.symlink_to(tmp_path / "elsewhere")
+    else:
+        target.mkdir()
+        (target / "mine").touch()
+    with pytest.raises(ConfigError, match="something is there") as raised, FreshDirectory(str(target)):
+        pass
+    assert raised.value.path == str(target)
+    assert sorted(os.listdir(tmp_path)) == ["elsewhere", "new"]
+
+
+def test_who_comes_later_does_not_overwrite(tmp_path: Path) -> None:
+    target = tmp_path / "new"
+    with FreshDirectory(str(target)) as fresh:
+        fresh.write("file", 0, b"x", file_bytes=1)
+        target.mkdir()
+        (target / "theirs").touch()
+        with pytest.raises(ConfigError, match="something is there"):
+            fresh.publish()
+    assert os.listdir(target) == ["theirs"]
+    assert os.listdir(tmp_path) == ["new"]
+
+
+def test_the_parent_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such directory"), FreshDirectory(str(tmp_path / "no" / "new")):
+        pass

@@ -1,0 +1,189 @@
+"""The seam to the operating system; what it refuses is in tests/attack/test_hostile_directories.py."""
+
+import errno
+import fcntl
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from segmentlog.store.errors import SegmentLogError, UnreadableError, UnsafeFileError
+from segmentlog.store.files.fs import Listed, LocalFileSystem
+
+FS = LocalFileSystem()
+
+
+def test_a_directory_is_listed_in_order(tmp_path: Path) -> None:
+    (tmp_path / "b").write_bytes(b"12345")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "c").symlink_to("b")
+    os.mkfifo(tmp_path / "d")
+    found = [entry._replace(size=0) if not entry.is_file else entry for entry in FS.list_dir(str(tmp_path))]
+    assert found == [
+        Listed("a", is_dir=True, is_link=False, is_file=False),
+        Listed("b", is_dir=False, is_link=False, size=5),
+        Listed("c", is_dir=False, is_link=True, is_file=False),
+        Listed("d", is_dir=False, is_link=False, is_file=False),
+    ]
+
+
+@pytest.mark.parametrize("name", ["missing", "file", "file/below", "x" * 300, "nul\0"])
+def test_what_is_no_directory_is_empty(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    assert FS.list_dir(f"{tmp_path}/{name}") == []
+
+
+@pytest.mark.parametrize(
+    ("offset", "count", "expected"), [(0, 4, b"0123"), (8, 4, b"89"), (10, 4, b""), (0, 99, b"0123456789"), (3, 0, b"")]
+)
+def test_a_read_ends_with_the_file(tmp_path: Path, offset: int, count: int, expected: bytes) -> None:
+    (tmp_path / "f").write_bytes(b"0123456789")
+    assert FS.read(str(tmp_path / "f"), offset, count) == expected
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    path = str(tmp_path / "f")
+    assert FS.size(path) is None
+    assert FS.size(f"{__file__}/below") is None
+    for ask in (FS.map, FS.data_end, lambda p: FS.read(p, 0, 1)):
+        with pytest.raises(FileNotFoundError):
+            ask(path)
+
+
+def test_a_map_outlives_the_name_and_is_read_only(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"some bytes")
+    before = len(os.listdir("/proc/self/fd"))
+    mapped = FS.map(str(path))
+    path.unlink()
+    assert mapped.tobytes() == b"some bytes"
+    assert not mapped.flags.writeable
+    del mapped
+    assert str(path) not in Path("/proc/self/maps").read_text()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_an_empty_file_maps_to_nothing(tmp_path: Path) -> None:
+    (tmp_path / "f").touch()
+    assert FS.map(str(tmp_path / "f")).size == 0
+
+
+BLOCK = 1 << 16
+
+
+@pytest.mark.parametrize(
+    ("size", "written", "expected"),
+    [
+        (0, {}, 0),
+        (100, {}, 0),
+        (100, {0: b"a"}, 1),
+        (100, {0: b"a", 99: b"b"}, 100),
+        (10 * BLOCK, {BLOCK - 1: b"a"}, BLOCK),
+        (10 * BLOCK, {BLOCK: b"a"}, BLOCK + 1),
+        (10 * BLOCK, {0: b"a", 7 * BLOCK: bytes(BLOCK)}, 1),  # zeros that were written, behind a hole
+        (10 * BLOCK, {0: b"a", 3 * BLOCK + 5: b"b", 9 * BLOCK: bytes(BLOCK)}, 3 * BLOCK + 6),
+        (3 * BLOCK + 7, {3 * BLOCK: b"tail" + bytes(3)}, 3 * BLOCK + 4),
+    ],
+)
+def test_data_end(tmp_path: Path, size: int, written: dict[int, bytes], expected: int) -> None:
+    path = tmp_path / "f"
+    with path.open("wb") as file:
+        file.truncate(size)
+        for offset, data in written.items():
+            file.seek(offset)
+            file.write(data)
+    assert FS.data_end(str(path)) == expected
+
+
+def test_data_end_where_holes_cannot_be_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "f").write_bytes(bytes(3 * BLOCK) + b"x" + bytes(BLOCK))
+
+    def lseek(fd: int, offset: int, whence: int) -> int:
+        raise OSError(errno.EINVAL, "not here")
+
+    monkeypatch.setattr(os, "lseek", lseek)
+    assert FS.data_end(str(tmp_path / "f")) == 3 * BLOCK + 1
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (errno.ELOOP, UnsafeFileError),
+        (errno.ENXIO, UnsafeFileError),
+        (errno.EACCES, UnreadableError),
+        (errno.EPERM, UnreadableError),
+        (errno.EIO, OSError),
+        (errno.EMFILE, OSError),
+    ],
+)
+def test_errors_say_what_they_mean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, expected: type[Exception]
+) -> None:
+    path = str(tmp_path / "f")
+
+    def refuse(*arguments: object, **options: object) -> int:
+        raise OSError(number, os.strerror(number), path)
+
+    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(os, "scandir", refuse)
+    for ask in (FS.size, FS.map, FS.data_end, FS.list_dir):
+        with pytest.raises(expected) as raised:
+            ask(path)
+        assert path in str(raised.value)
+        assert isinstance(raised.value, SegmentLogError) == (expected is not OSError)
+
+
+def test_no_descriptor_is_left_open_by_a_refusal(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "f")
+    before = len(os.listdir("/proc/self/fd"))
+    for ask in (FS.size, FS.map, FS.data_end):
+        with pytest.raises(UnsafeFileError, match="not a plain file"):
+            ask(str(tmp_path / "f"))
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+HOLDER = """
+import fcntl, struct, sys
+file = open(sys.argv[1], "r+b")
+kind = fcntl.F_WRLCK
+fcntl.fcntl(file, fcntl.F_SETLK, struct.pack("hhqqi4x", kind, 0, int(sys.argv[2]), 1, 0))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_owner_of_a_lock_is_seen(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    assert FS.lock_owner(str(path)) is None
+    path.write_bytes(b"lock")
+    assert FS.lock_owner(str(path)) is None
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path), "0"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        assert FS.lock_owner(str(path)) == holder.pid
+        holder.communicate()
+    assert FS.lock_owner(str(path)) is None
+
+
+def test_asking_for_the_owner_does_not_drop_a_lock_of_our_own(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.write_bytes(b"lock")
+    with path.open("r+b") as held:
+        fcntl.fcntl(held, fcntl.F_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 1, 0))
+        assert FS.lock_owner(str(path)) == os.getpid()
+        assert FS.lock_owner(str(path)) == os.getpid()
+
+
+def test_a_map_is_what_other_processes_write(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(bytes(8))
+    mapped = FS.map(str(path))
+    with path.open("r+b") as file:
+        file.write(b"new")
+    assert mapped[:4].tolist() == np.frombuffer(b"new\0", np.uint8).tolist()

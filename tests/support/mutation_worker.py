@@ -1,0 +1,587 @@
+"""One process of the mutation attack: damages stores, reads them, and judges what the reader made of it.
+
+::
+
+    test ──► python -m support.mutation_worker plan.json first step ──► one line of JSON a case on stdout
+                     │ a death by signal, a hang in C: the line that is missing says which case
+
+A case is nothing but a seed and a number, so each can be run again alone. What it must never do is in `judge`.
+"""
+
+import dataclasses
+import faulthandler
+import hashlib
+import json
+import logging
+import resource
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from segmentlog.store import (
+    NATIVE_SCHEMA,
+    QUEUE_COLUMNS,
+    Boundary,
+    CorruptError,
+    OnCorrupt,
+    Predicate,
+    QueueKey,
+    QueueRange,
+    QueueSource,
+    ScanSpec,
+    ScanTask,
+    SegmentLogError,
+    StoreReader,
+)
+from segmentlog.store.files.fs import FileSystem, LocalFileSystem
+
+from .mutations import LOG, QUEUES, Mutation, Snapshot, mutate, set_field
+
+Row = dict[str, Any]
+
+CPU_SECONDS_MAX = 2.0  # of a case that reads a few dozen messages in some milliseconds
+WALL_SECONDS_MAX = 60.0
+RSS_FACTOR_MAX = 3
+ADDRESS_SPACE_BYTES = 4 << 30
+LOOKS = 12  # single messages that one case asks for
+REAL_EVERY = 50  # of so many cases one is done on real files and real maps
+
+KEY_COLUMNS = ("topic", "queueId", "queueOffset")
+PROPERTY_COLUMNS = ("TAGS", "shop", "__CRC32#")
+HEADER_COLUMNS = frozenset(
+    {
+        "flag",
+        "sysFlag",
+        "bornTimestamp",
+        "storeTimestamp",
+        "bornHost",
+        "storeHost",
+        "msgId",  # holds the store host
+        "reconsumeTimes",
+        "preparedTransactionOffset",
+        "properties",
+        "tags",
+        "keys",
+        "uniqKey",
+        *PROPERTY_COLUMNS,
+    }
+)
+"""What the body CRC does not cover: damage to these cannot be seen in a record without ``__CRC32#``."""
+ENTRY_COLUMNS = frozenset({"tagsCode"})
+"""What only a ConsumeQueue entry says, and no CRC covers; its offset and size the record itself confirms."""
+
+
+class Shape(Enum):
+    """What is asked of a store."""
+
+    ALL = "all"
+    QUEUE = "queue"
+    TAGS = "tags"
+    TIME = "time"
+    PHYSICAL = "physical"
+    PROPERTY = "property"
+    RAW = "raw"
+    LOOK = "look"
+
+
+_SHAPES = (Shape.ALL,) * 10 + tuple(s for s in Shape if s is not Shape.ALL)
+
+
+@dataclass(frozen=True)
+class Question:
+    """How a store is read: one combination of modes."""
+
+    source: QueueSource
+    on_corrupt: OnCorrupt
+    shape: Shape
+    check_crc: bool
+    pieces: int
+    """Into how many tasks a store is cut, about; 1 also means one batch."""
+
+    @classmethod
+    def draw(cls, rng: np.random.Generator) -> "Question":
+        return cls(
+            source=[QueueSource.AUTO, QueueSource.AUTO, QueueSource.COMMIT_LOG][int(rng.integers(3))],
+            on_corrupt=list(OnCorrupt)[int(rng.integers(3))],
+            shape=_SHAPES[int(rng.integers(len(_SHAPES)))],
+            check_crc=bool(rng.random() < 0.85),
+            pieces=int(rng.choice([1, 1, 1, 4])),
+        )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        match self.shape:
+            case Shape.QUEUE:
+                return tuple(name for name in NATIVE_SCHEMA.names if name in QUEUE_COLUMNS)
+            case Shape.PROPERTY:
+                return (*KEY_COLUMNS, "properties", "tags")
+            case _:
+                return tuple(NATIVE_SCHEMA.names)
+
+    def spec(self, snapshot: "Undamaged") -> ScanSpec:
+        predicate = Predicate()
+        match self.shape:
+            case Shape.TAGS:
+                predicate = Predicate(tags=snapshot.tags)
+            case Shape.TIME:
+                predicate = Predicate(store_time_start=snapshot.times[0], store_time_stop=snapshot.times[1])
+            case Shape.PHYSICAL:
+                predicate = Predicate(physical_start=snapshot.physical[0], physical_stop=snapshot.physical[1])
+        return ScanSpec(
+            columns=self.columns,
+            property_columns=PROPERTY_COLUMNS if self.shape in {Shape.PROPERTY, Shape.ALL} else (),
+            predicate=predicate,
+            check_crc=self.check_crc and self.shape is not Shape.QUEUE,
+            on_corrupt=self.on_corrupt,
+            raw_body=self.shape is Shape.RAW,
+            batch_bytes=1 << 20 if self.pieces == 1 else 4000,
+        )
+
+
+class HangError(BaseException):
+    """A case took too long."""
+
+
+class WrongError(AssertionError):
+    """The reader did what it must not."""
+
+
+class Undamaged:
+    """A store as it should be, and what is read from it."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self._tables: dict[Question, pa.Table] = {}
+        self._rows: dict[tuple[QueueSource, Shape], dict[tuple[Any, ...], Row]] = {}
+
+    def reader(self, source: QueueSource, fs: FileSystem | None = None, root: str | None = None) -> StoreReader:
+        return StoreReader.open(
+            root or self.snapshot.root,
+            queue_source=source,
+            fs=fs or self.snapshot.fs,
+            broker_name="broker",
+        )
+
+    def _all(self, source: QueueSource) -> pa.Table:
+        return self.table(Question(source, OnCorrupt.NULL, Shape.ALL, check_crc=True, pieces=1))
+
+    @cached_property
+    def _whole(self) -> pa.Table:
+        return self._all(QueueSource.COMMIT_LOG)
+
+    @cached_property
+    def tags(self) -> frozenset[str]:
+        return frozenset([*sorted({t for t in self._whole["tags"].to_pylist() if t is not None})[:1], "no such tag"])
+
+    @cached_property
+    def times(self) -> tuple[int, int]:
+        times = sorted(t.value // 1000 for t in self._whole["storeTimestamp"].drop_null())
+        return times[len(times) // 4], times[len(times) * 3 // 4]
+
+    @cached_property
+    def physical(self) -> tuple[int, int]:
+        offsets = sorted(self._whole["physicalOffset"].to_pylist())
+        return offsets[len(offsets) // 4], offsets[len(offsets) * 3 // 4]
+
+    @cached_property
+    def by_physical(self) -> dict[int, Row]:
+        return {row["physicalOffset"]: row for row in rows_of(self._whole)}
+
+    def table(self, question: Question) -> pa.Table:
+        """What a question is answered with; damage that was there from the start gives null rows."""
+        asked = dataclasses.replace(question, on_corrupt=OnCorrupt.NULL, check_crc=True, pieces=1)
+        if asked not in self._tables:
+            self._tables[asked] = in_order(ask(self.reader(asked.source), self, asked).table)
+        return self._tables[asked]
+
+    def rows(self, question: Question) -> dict[tuple[Any, ...], Row]:
+        """The same without predicate, by topic, queue and queue offset."""
+        plain = question.shape if question.shape in {Shape.RAW, Shape.QUEUE, Shape.PROPERTY} else Shape.ALL
+        if (question.source, plain) not in self._rows:
+            rows = rows_of(self.table(dataclasses.replace(question, shape=plain)))
+            self._rows[question.source, plain] = {tuple(row[c] for c in KEY_COLUMNS): row for row in rows}
+        return self._rows[question.source, plain]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a reader said: rows, and the plan they were read by."""
+
+    table: pa.Table
+    tasks: list[ScanTask]
+
+
+def ask(reader: StoreReader, undamaged: Undamaged, question: Question) -> Answer:
+    """Read all queues of a store."""
+    spec = question.spec(undamaged)
+    ranges = [
+        QueueRange(bounds.key, bounds.min_offset, bounds.max_offset)
+        for topic in reader.topics()
+        for bounds in reader.queues(topic)
+    ]
+    max_bytes = undamaged.snapshot.record_bytes // question.pieces + 1
+    tasks = reader.plan(ranges, max_bytes=1 << 30 if question.pieces == 1 else max_bytes)
+    batches: list[pa.RecordBatch] = []
+    for task in tasks:
+        before = len(batches)
+        for batch in reader.scan(task, spec):
+            batch.validate(full=True)
+            batches.append(batch)
+        rows = sum(batch.num_rows for batch in batches[before:])
+        if spec.on_corrupt is OnCorrupt.NULL and spec.predicate == Predicate() and rows != task.rows:
+            raise WrongError(f"a task of {task.rows} rows gave {rows}, though nulls stand for damage")
+    schema = pa.schema([*(NATIVE_SCHEMA.field(c) for c in spec.columns)])
+    schema = pa.schema([*schema, *(pa.field(name, pa.string()) for name in spec.property_columns)])
+    return Answer(pa.Table.from_batches(batches, schema), tasks)
+
+
+def rows_of(table: pa.Table) -> list[Row]:
+    """Rows as dictionaries; times as integers, since Python's calendar ends before Arrow's."""
+    for index, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type):
+            table = table.set_column(index, field.name, table[field.name].cast(pa.int64()))
+    rows: list[Row] = table.to_pylist(maps_as_pydicts="lossy")
+    return rows
+
+
+def in_order(table: pa.Table) -> pa.Table:
+    """Rows by topic, queue and queue offset: in which order tasks come is the plan's business."""
+    return table.take(pc.sort_indices(table, [(name, "ascending") for name in KEY_COLUMNS])).combine_chunks()
+
+
+def judge(undamaged: Undamaged, mutation: Mutation, question: Question, answer: Answer) -> str:
+    """Say what kind of answer this is.
+
+    Raises
+    ------
+    WrongError
+        If a row is not the original one where it is covered, stands where no message was planned, or comes twice.
+    """
+    expected = undamaged.table(question)
+    if answer.table.num_rows == expected.num_rows and in_order(answer.table).equals(expected):
+        return "equal"
+    originals = undamaged.rows(question)
+    wanted = {tuple(row.values()) for row in expected.select(KEY_COLUMNS).to_pylist()}
+    free = _free_columns(undamaged.snapshot, mutation, question)
+    seen: set[tuple[Any, ...]] = set()
+    nulls = differing = 0
+    _check_order(answer)
+    for row in rows_of(answer.table):
+        key = tuple(row[column] for column in KEY_COLUMNS)
+        if key in seen:
+            raise WrongError(f"{key} came twice")
+        seen.add(key)
+        if not any(
+            r.start <= key[2] < r.stop and (r.key.topic, r.key.queue_id) == key[:2]
+            for task in answer.tasks
+            for r in task.ranges
+        ):
+            raise WrongError(f"{key} is in no planned range")
+        original = originals.get(key)
+        if original is not None and all(original[name] == value for name, value in row.items()):
+            if key not in wanted and free.isdisjoint({"storeTimestamp", "tags"}):
+                raise WrongError(f"{key} does not match the predicate")
+            continue
+        if _is_null(row) and question.on_corrupt is OnCorrupt.NULL:
+            nulls += 1
+            continue
+        differing += 1
+        _check_difference(undamaged, question, row, original, free)
+    if differing:
+        return "differs where no CRC covers"
+    if nulls:
+        return "nulls for damage"
+    if len(seen) == len(expected):
+        return "equal"
+    if len(seen) > len(expected):
+        return "more rows"
+    return "rows missing" if question.on_corrupt is OnCorrupt.SKIP else "rows missing, no error"
+
+
+def _check_order(answer: Answer) -> None:
+    """Messages of a queue come in the order of their queue offsets, damaged or not."""
+    columns = (answer.table[name].to_pylist() for name in KEY_COLUMNS)
+    last: dict[tuple[str, int], int] = {}
+    for topic, queue_id, offset in zip(*columns, strict=True):
+        if offset <= last.get((topic, queue_id), -1):
+            raise WrongError(f"{topic}/{queue_id} {offset} came after {last[topic, queue_id]}")
+        last[topic, queue_id] = offset
+
+
+def _free_columns(snapshot: Snapshot, mutation: Mutation, question: Question) -> frozenset[str]:
+    """Columns in which a row may differ, since nothing in the store could tell."""
+    free: set[str] = set()
+    if any(f"/{QUEUES}" in path for path in mutation.changes):
+        free |= ENTRY_COLUMNS
+        if question.shape is Shape.QUEUE:  # the log is not opened: entries are taken at their word
+            free |= {"physicalOffset", "storeSize"}
+    if not any(f"/{LOG}" in path for path in mutation.changes):
+        return frozenset(free)
+    unverified = question.shape is Shape.QUEUE or not question.check_crc or not snapshot.sealed
+    if _by_record(snapshot, question) and unverified:
+        free |= ENTRY_COLUMNS  # it is the hash of the record's own tags, which nobody vouches for
+    if question.shape is Shape.QUEUE:
+        return frozenset(free)
+    if not question.check_crc:
+        free |= HEADER_COLUMNS | {"body", "bodyCrc"}
+    elif not snapshot.sealed:
+        free |= HEADER_COLUMNS
+    return frozenset(free)
+
+
+def _by_record(snapshot: Snapshot, question: Question) -> bool:
+    """Whether the log alone may say to which queue a record belongs."""
+    return (
+        question.source is QueueSource.COMMIT_LOG
+        or f"{snapshot.root}/abort" in snapshot.files
+        or not snapshot.kind_of(QUEUES)
+    )
+
+
+def _check_difference(
+    undamaged: Undamaged, question: Question, row: Row, original: Row | None, free: frozenset[str]
+) -> None:
+    """A row is not the original of its place: only what is not covered may differ."""
+    if "physicalOffset" in free:
+        if original is None:
+            return  # an entry that was copied into another queue; only the log could tell
+    elif ("flag" in free or question.shape is Shape.QUEUE) and _by_record(undamaged.snapshot, question):
+        # Topic, queue and queue offset are not covered by the body CRC either. Where the log alone says to which queue
+        # a record belongs, a record may have moved.
+        if "physicalOffset" not in row:
+            return
+        if original is None or original["physicalOffset"] != row["physicalOffset"]:
+            original, free = undamaged.by_physical.get(row["physicalOffset"]), free | set(KEY_COLUMNS)
+    if original is None:
+        raise WrongError(f"a row that never was: {_short(row)}")
+    different = {name for name, value in row.items() if original[name] != value}
+    if "body" in different and "sysFlag" in different and "sysFlag" in free:
+        different.discard("body")  # whether and how it is compressed is not covered
+    if not different <= free:
+        name = min(different - free)
+        raise WrongError(
+            f"{tuple(row[c] for c in KEY_COLUMNS)} differs in {sorted(different)}; {name}:"
+            f" {str(row[name])[:80]!r} for {str(original[name])[:80]!r}"
+        )
+
+
+def _is_null(row: Row) -> bool:
+    return all(value is None for name, value in row.items() if name not in QUEUE_COLUMNS)
+
+
+def _short(row: Row) -> str:
+    return str({name: str(value)[:40] for name, value in row.items()})
+
+
+def look(undamaged: Undamaged, mutation: Mutation, question: Question, reader: StoreReader, rng: Any) -> str:
+    """Ask for offsets by time, single messages, a group's offsets."""
+    snapshot = undamaged.snapshot
+    result = "equal"
+    for topic in reader.topics():
+        for bounds in reader.queues(topic):
+            for time in (undamaged.times[0], int(rng.integers(-(1 << 63), 1 << 62))):
+                offset = reader.offset_at(bounds.key, time, list(Boundary)[int(rng.integers(2))])
+                if not bounds.min_offset <= offset <= bounds.max_offset:
+                    raise WrongError(f"offset {offset} at time {time} is not in {bounds}")
+    reader.bounds(QueueKey("no such topic", 7))
+    reader.group_offsets("readers")
+    known = list(undamaged.by_physical.items())
+    for index in rng.integers(len(known), size=LOOKS):
+        offset, original = known[index]
+        message = reader.message_at(offset + int(rng.integers(20) == 0))
+        if message is None:
+            result = "rows missing"
+            continue
+        found = {
+            "topic": message.topic,
+            "queueId": message.queue_id,
+            "queueOffset": message.queue_offset,
+            "storeSize": message.store_size,
+            "body": message.body,
+            "flag": message.flag,
+            "sysFlag": message.sys_flag,
+            "bornTimestamp": _micros(message.born_timestamp),
+            "storeTimestamp": _micros(message.store_timestamp),
+            "bornHost": message.born_host,
+            "tags": message.tags,
+            "properties": message.properties,
+        }
+        different = {n for n, v in found.items() if (original[n] if original[n] is not None else _EMPTY.get(n)) != v}
+        if different:
+            result = "differs where no CRC covers"
+            free = set(HEADER_COLUMNS | set(KEY_COLUMNS)) if not snapshot.sealed else set()
+            if "sysFlag" in different:
+                free |= {"body"}
+            if not different <= free:
+                raise WrongError(f"the message at {offset} differs in {sorted(different)}")
+    return result
+
+
+_EMPTY = {"properties": {}}
+
+
+def _micros(time: datetime) -> int:
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+# One case
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What all processes of a run share."""
+
+    seed: int
+    copies: int
+    folder: str
+    stores: list[dict[str, Any]]
+
+
+class Attack:
+    """All cases of a run."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.stores = [Undamaged(Snapshot.load(s["name"], Path(s["root"]), sealed=s["sealed"])) for s in plan.stores]
+        weights = np.array([s["weight"] for s in plan.stores], float)
+        self.weights = weights / weights.sum()
+        order = np.random.default_rng(plan.seed)
+        tabled = [store for store, s in zip(self.stores, plan.stores, strict=True) if s["table"]]
+        table = [(store, target) for store in tabled for target in store.snapshot.table]
+        self.table = [table[i] for i in order.permutation(len(table))]
+
+    def case(self, number: int) -> tuple[Undamaged, Mutation, Question, np.random.Generator]:
+        """What case ``number`` is: every fourth a line of the table of fields, the others drawn."""
+        rng = np.random.default_rng((self.plan.seed, number))
+        question = Question.draw(rng)
+        if number % 4 == 0:
+            store, target = self.table[number // 4 % len(self.table)]
+            return store, set_field(store.snapshot, target), question, rng
+        store = self.stores[int(rng.choice(len(self.stores), p=self.weights))]
+        mutation = mutate(store.snapshot, rng)
+        return store, mutation, question, rng
+
+    def warm_up(self) -> None:
+        """Read every store undamaged in all ways: what that takes is the measure for memory."""
+        for store in self.stores:
+            for source in QueueSource:
+                for shape in Shape:
+                    if shape is not Shape.LOOK:
+                        question = Question(source, OnCorrupt.NULL, shape, check_crc=True, pieces=1)
+                        store.rows(question)
+                        store.table(question)
+
+    def run(self, number: int, rss_max_kib: int) -> dict[str, Any]:
+        """Run one case and give what is to be counted; a finding is under ``wrong``."""
+        undamaged, mutation, question, rng = self.case(number)
+        digest = hashlib.blake2b(digest_size=12)
+        for path, content in sorted(mutation.changes.items()):
+            digest.update(path.encode() + b"\0" + (b"gone" if content is None else content))
+        result: dict[str, Any] = {
+            "case": number,
+            "kind": mutation.kind,
+            "digest": digest.hexdigest(),
+            "live": undamaged.snapshot.live_bytes(mutation.damaged),
+            "mode": f"{question.source.value}/{question.on_corrupt.value}/{question.shape.value}",
+            "store": undamaged.snapshot.name,
+        }
+        what = f"case {number}: {mutation.what}; {question}"
+        try:
+            with tempfile.TemporaryDirectory(dir=self.plan.folder) as folder:
+                real = number % REAL_EVERY == 7
+                fs, root = self._file_system(undamaged.snapshot, mutation, Path(folder) if real else None)
+                result["real"] = real
+                result["outcome"] = self._outcome(undamaged, mutation, question, rng, fs, root)
+        except HangError:
+            result["wrong"] = f"{what}\nit took more than {CPU_SECONDS_MAX} s:\n{traceback.format_exc(limit=-6)}"
+        except WrongError as error:
+            result["wrong"] = f"{what}\n{error}"
+        except Exception:  # noqa: BLE001 - whatever it is, it is a finding
+            result["wrong"] = f"{what}\n{traceback.format_exc(limit=-8)}"
+        rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        if rss > rss_max_kib:
+            result["wrong"] = f"{what}\nit made the process grow to {rss} KiB, {rss_max_kib} are allowed"
+        return result
+
+    def _outcome(
+        self,
+        undamaged: Undamaged,
+        mutation: Mutation,
+        question: Question,
+        rng: np.random.Generator,
+        fs: FileSystem,
+        root: str,
+    ) -> str:
+        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS_MAX)
+        try:
+            reader = undamaged.reader(question.source, fs, root)
+            if question.shape is Shape.LOOK:
+                return look(undamaged, mutation, question, reader, rng)
+            answer = ask(reader, undamaged, question)
+        except SegmentLogError as error:
+            _check_error(error)
+            return type(error).__name__
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+        return judge(undamaged, mutation, question, answer)
+
+    def _file_system(self, snapshot: Snapshot, mutation: Mutation, folder: Path | None) -> tuple[FileSystem, str]:
+        if folder is None:
+            return snapshot.fs.with_changes(mutation.changes), snapshot.root
+        for path, original in snapshot.files.items():
+            content = mutation.changes.get(path, original)
+            copy = folder / Path(path).relative_to(snapshot.root)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            if content is not None:
+                copy.write_bytes(content)
+        return LocalFileSystem(), str(folder)
+
+
+def _check_error(error: SegmentLogError) -> None:
+    str(error)
+    if isinstance(error, CorruptError) and (error.path is None or error.offset is None):
+        raise WrongError(f"an error that does not say where: {error}") from error
+
+
+def _hang(_signal: int, _frame: object) -> NoReturn:
+    raise HangError
+
+
+def main(arguments: list[str]) -> None:
+    """Run the cases ``first``, ``first + step``, … of a plan."""
+    plan = Plan(**json.loads(Path(arguments[0]).read_text()))
+    first, step = int(arguments[1]), int(arguments[2])
+    faulthandler.enable()
+    logging.disable(logging.CRITICAL)
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, ADDRESS_SPACE_BYTES))
+    signal.signal(signal.SIGPROF, _hang)
+    attack = Attack(plan)
+    attack.warm_up()
+    rss_max_kib = RSS_FACTOR_MAX * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for line in _lines(attack, range(first, plan.copies, step), rss_max_kib):
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+
+def _lines(attack: Attack, numbers: range, rss_max_kib: int) -> Iterator[str]:
+    for number in numbers:
+        yield json.dumps({"begins": number})
+        faulthandler.dump_traceback_later(WALL_SECONDS_MAX, exit=True)
+        yield json.dumps(attack.run(number, rss_max_kib))
+        faulthandler.cancel_dump_traceback_later()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

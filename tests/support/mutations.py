@@ -1,0 +1,439 @@
+"""Small stores in memory, and damage to them: what the attack on the reader is made of.
+
+::
+
+    Snapshot           all bytes of one store, and where its live data lies
+       │  mutate(): one Mutation, drawn from a case's own random numbers, or a line of the table of fields
+       ▼
+    {path: bytes}      the files that changed; None for one that is gone
+       │
+       ▼
+    MemoryFileSystem   the rest shared, nothing copied; each mapped file ends where a page begins that nobody may read
+"""
+
+import ctypes
+import mmap
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from segmentlog.store.files.fs import Listed
+from segmentlog.store.format import consume_queue
+from segmentlog.store.format.message import Bytes, Records, walk
+
+Changes = dict[str, bytes | None]
+Span = tuple[int, int]
+
+_PAGE = mmap.PAGESIZE
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_PROT_NONE = 0
+
+LOG = "commitlog/"
+QUEUES = "consumequeue/"
+BLOCKS = (512, 4096)
+LIVE_SHARE = 0.85  # of damage drawn at random, so much is aimed at bytes that mean something
+
+
+def guarded(content: bytes) -> Bytes:
+    """Copy bytes between two pages that must not be touched: a read beyond their end kills the process, and is seen."""
+    size = len(content)
+    if size == 0:
+        return np.empty(0, np.uint8)
+    span = -(-size // _PAGE) * _PAGE
+    area = mmap.mmap(-1, span + 2 * _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    whole = np.frombuffer(area, np.uint8)
+    start = _PAGE + span - size
+    whole[_PAGE:start] = 0xA5
+    whole[start : start + size] = np.frombuffer(content, np.uint8)
+    for fence in (0, _PAGE + span):
+        if _LIBC.mprotect(whole.ctypes.data + fence, _PAGE, _PROT_NONE):
+            raise OSError(ctypes.get_errno(), "mprotect")
+    view = whole[start : start + size]
+    view.flags.writeable = False
+    return view
+
+
+class MemoryFileSystem:
+    """A `segmentlog.store.files.fs.FileSystem` over bytes.
+
+    Parameters
+    ----------
+    files
+        By path.
+    mapped
+        Maps of them that exist already.
+    """
+
+    def __init__(self, files: Mapping[str, bytes], mapped: Mapping[str, Bytes] | None = None) -> None:
+        self.files = dict(files)
+        self._mapped = dict(mapped or {})
+
+    def with_changes(self, changes: Changes) -> "MemoryFileSystem":
+        changed = MemoryFileSystem(self.files, {p: m for p, m in self._mapped.items() if p not in changes})
+        for path, content in changes.items():
+            changed.files.pop(path, None)
+            if content is not None:
+                changed.files[path] = content
+        return changed
+
+    def list_dir(self, path: str) -> list[Listed]:
+        prefix = path.rstrip("/") + "/"
+        found: dict[str, Listed] = {}
+        for file, content in self.files.items():
+            if file.startswith(prefix):
+                name, slash, _ = file.removeprefix(prefix).partition("/")
+                size = 0 if slash else len(content)
+                found[name] = Listed(name, is_dir=bool(slash), is_link=False, is_file=not slash, size=size)
+        return [found[name] for name in sorted(found)]
+
+    def size(self, path: str) -> int | None:
+        return len(self.files[path]) if path in self.files else None
+
+    def read(self, path: str, offset: int, count: int) -> bytes:
+        assert offset >= 0
+        assert count >= 0
+        return self._content(path)[offset : offset + count]
+
+    def map(self, path: str) -> Bytes:
+        if path not in self._mapped:
+            self._mapped[path] = guarded(self._content(path))
+        return self._mapped[path]
+
+    def data_end(self, path: str) -> int:
+        return len(self._content(path).rstrip(b"\0"))
+
+    def lock_owner(self, path: str) -> int | None:
+        return None
+
+    def _content(self, path: str) -> bytes:
+        if path not in self.files:
+            raise FileNotFoundError(path)
+        return self.files[path]
+
+
+@dataclass(frozen=True)
+class Target:
+    """One integer of a store: a line of the table of fields."""
+
+    file: str
+    position: int
+    width: int
+    name: str
+    value: int
+
+    def __str__(self) -> str:
+        return f"{self.name} = {self.value} in {self.file} at {self.position}"
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """What was done to a store."""
+
+    kind: str
+    what: str
+    changes: Changes = field(repr=False)
+    damaged: Mapping[str, list[Span]] = field(repr=False)
+    """Where bytes may have changed, by file."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All bytes of one undamaged store.
+
+    Attributes
+    ----------
+    sealed
+        Whether every record carries ``__CRC32#``.
+    """
+
+    name: str
+    root: str
+    files: Mapping[str, bytes]
+    sealed: bool
+
+    @classmethod
+    def load(cls, name: str, root: Path, *, sealed: bool) -> "Snapshot":
+        return cls(name, str(root), {str(p): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}, sealed)
+
+    @cached_property
+    def fs(self) -> MemoryFileSystem:
+        fs = MemoryFileSystem(self.files)
+        for path in self.kind_of(LOG):
+            fs.map(path)
+        return fs
+
+    def kind_of(self, folder: str) -> list[str]:
+        """Files under a folder of the store."""
+        return [path for path in self.files if path.startswith(f"{self.root}/{folder}")]
+
+    @cached_property
+    def records(self) -> dict[str, Records]:
+        """The records of each CommitLog file."""
+        found = {}
+        for path in self.kind_of(LOG):
+            buffer = np.frombuffer(self.files[path], np.uint8)
+            found[path] = Records(buffer, walk(buffer, int(Path(path).name), 0, buffer.size).positions)
+        return found
+
+    @cached_property
+    def live(self) -> dict[str, list[Span]]:
+        """Where each file holds what a reader may look at."""
+        spans: dict[str, list[Span]] = {}
+        for path, content in self.files.items():
+            if path in self.records:
+                records = self.records[path]
+                stops = records.positions + records.field("total_size")
+                spans[path] = list(zip(records.positions.tolist(), stops.tolist(), strict=True))
+            else:
+                spans[path] = [(0, len(content.rstrip(b"\0")))]
+        return {path: [s for s in found if s[1] > s[0]] for path, found in spans.items()}
+
+    @cached_property
+    def weighted(self) -> tuple[list[str], list[float]]:
+        """Files with live bytes, and how often each is to be damaged: half of all damage goes to the log."""
+        shares = {LOG: 0.55, QUEUES: 0.37, "": 0.08}
+        groups: dict[str, list[str]] = {folder: [] for folder in shares}
+        for path, spans in self.live.items():
+            if spans:
+                groups[next(f for f in shares if path.startswith(f"{self.root}/{f}"))].append(path)
+        weights = {path: shares[folder] / len(paths) for folder, paths in groups.items() for path in paths}
+        total = sum(weights.values())
+        return list(weights), [weight / total for weight in weights.values()]
+
+    def live_bytes(self, damaged: Mapping[str, list[Span]]) -> int:
+        """How many live bytes lie within damage."""
+        return sum(
+            max(0, min(stop, last) - max(start, first))
+            for path, spans in damaged.items()
+            for first, last in spans
+            for start, stop in self.live[path]
+        )
+
+    @cached_property
+    def log_stop(self) -> int:
+        return max((int(Path(path).name) + len(self.files[path]) for path in self.kind_of(LOG)), default=0)
+
+    @cached_property
+    def record_bytes(self) -> int:
+        return sum(int(records.field("total_size").sum()) for records in self.records.values())
+
+    @cached_property
+    def table(self) -> list[Target]:
+        """Every length and offset of some records and entries, times the values that go wrong most easily."""
+        return [*self._record_targets(), *self._entry_targets()]
+
+    def _record_targets(self) -> Iterator[Target]:
+        paths = [path for path, records in self.records.items() if len(records)]
+        for path in {paths[0], paths[len(paths) // 2], paths[-1]} if paths else ():
+            records = self.records[path]
+            size = len(self.files[path])
+            for row in {0, len(records) // 2, len(records) - 1}:
+                at = int(records.positions[row])
+                total = int(records.field("total_size")[row])
+                body_at, topic_at = int(records.body_start[row]), int(records.topic_start[row])
+                properties_at = int(records.properties_start[row])
+                body, topic = int(records.body_length[row]), int(records.topic_length[row])
+                properties = int(records.properties_length[row])
+                topic_width = topic_at - body_at - body
+                room = at + total - body_at - topic_width - 2
+                physical = int(records.field("physical_offset")[row])
+                queue_offset = int(records.field("queue_offset")[row])
+                fields = [
+                    ("total size", at, 4, total, (size - at, 90, 91)),
+                    ("body length", body_at - 4, 4, body, (room, size - body_at)),
+                    ("topic length", topic_at - topic_width, topic_width, topic, (room - body, 126, 128)),
+                    ("properties length", properties_at - 2, 2, properties, (size - properties_at, 19, 20)),
+                    ("queue offset", at + 20, 8, queue_offset, (1 << 20, 1 << 25, 1 << 32, 1 << 60)),
+                    ("physical offset", at + 28, 8, physical, (self.log_stop, 1 << 32, 1 << 62)),
+                    ("queue id", at + 12, 4, int(records.field("queue_id")[row]), (1, 2)),
+                    ("sys flag", at + 36, 4, int(records.field("sys_flag")[row]), (0x10, 0x20, 0x30, 0x101, 0x201)),
+                    ("magic", at + 4, 4, 0xDAA320A7, (0xDAA320AB, 0xDAA320A7, 0xCBD43194)),
+                ]
+                for name, position, width, true, bounds in fields:
+                    yield from _targets(path, position, width, f"{name} of record {row}", true, bounds)
+
+    def _entry_targets(self) -> Iterator[Target]:
+        for path in self.kind_of(QUEUES)[:4]:
+            entries = consume_queue.decode(self.files[path])
+            written = np.flatnonzero(entries["size"] > 0)
+            for row in {int(written[0]), int(written[written.size // 2]), int(written[-1])} if written.size else ():
+                at = row * consume_queue.ENTRY_BYTES
+                other = int(entries["physical_offset"][written[0]])
+                offset, size, code = (int(entries[name][row]) for name in consume_queue.NATIVE.names or ())
+                bounds = (self.log_stop, self.log_stop - 90, other, 1 << 32, (1 << 63) - size)
+                yield from _targets(path, at, 8, f"physical offset of entry {row}", offset, bounds)
+                yield from _targets(
+                    path, at + 8, 4, f"size of entry {row}", size, (90, 91, self.log_stop - offset, 1 << 24)
+                )
+                yield from _targets(path, at + 12, 8, f"tags code of entry {row}", code, (-(1 << 31) - 1, 1 << 31))
+            spare = len(self.files[path]) // consume_queue.ENTRY_BYTES - 1
+            if written.size and spare > written[-1]:
+                yield from _targets(
+                    path, spare * 20 + 8, 4, "size of an entry behind the end", 0, (91, 200, (1 << 31) - 2)
+                )
+
+
+def _targets(path: str, position: int, width: int, name: str, true: int, bounds: tuple[int, ...]) -> Iterator[Target]:
+    low, high = -(1 << (8 * width - 1)), (1 << (8 * width - 1)) - 1
+    values = {low, -1, 0, 3, 4, true - 1, true + 1, high}
+    for bound in bounds:
+        values |= {bound, bound + 1}
+    for value in sorted(values - {true}):
+        wrapped = value & ((1 << (8 * width)) - 1)
+        if low <= value <= high or width == 4:
+            yield Target(path, position, width, name, wrapped)
+
+
+# Damage
+
+
+def mutate(snapshot: Snapshot, rng: np.random.Generator) -> Mutation:
+    """Damage one or two files of a store, at random."""
+    kinds = list(_RANDOM)
+    kind = kinds[int(rng.integers(len(kinds)))]
+    return _RANDOM[kind](snapshot, rng, kind)
+
+
+def set_field(snapshot: Snapshot, target: Target) -> Mutation:
+    """Overwrite one integer."""
+    content = bytearray(snapshot.files[target.file])
+    stop = target.position + target.width
+    content[target.position : stop] = target.value.to_bytes(target.width, "big")
+    return _mutation(
+        snapshot, "field", str(target), {target.file: bytes(content)}, {target.file: [(target.position, stop)]}
+    )
+
+
+def _mutation(
+    snapshot: Snapshot, kind: str, what: str, changes: Changes, damaged: Mapping[str, list[Span]]
+) -> Mutation:
+    return Mutation(kind, f"{kind} in {snapshot.name}: {what.replace(snapshot.root + '/', '')}", changes, damaged)
+
+
+def _place(snapshot: Snapshot, rng: np.random.Generator) -> tuple[str, int]:
+    """A file, and a position within it, mostly in live data."""
+    paths, weights = snapshot.weighted
+    path = str(rng.choice(paths, p=weights))
+    if rng.random() < LIVE_SHARE:
+        spans = snapshot.live[path]
+        start, stop = spans[int(rng.integers(len(spans)))]
+        return path, int(rng.integers(start, stop))
+    return path, int(rng.integers(len(snapshot.files[path])))
+
+
+def _bits(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutation:
+    path, position = _place(snapshot, rng)
+    content = bytearray(snapshot.files[path])
+    bit = int(rng.integers(8))
+    content[position] ^= 1 << bit
+    what = f"bit {bit} at {position} of {path}"
+    return _mutation(snapshot, kind, what, {path: bytes(content)}, {path: [(position, position + 1)]})
+
+
+def _byte(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutation:
+    path, position = _place(snapshot, rng)
+    content = bytearray(snapshot.files[path])
+    value = int(rng.choice([0, 0xFF, 0x7F, 0x80, 1, 2, int(rng.integers(256))]))
+    content[position] = value if content[position] != value else value ^ 0xFF
+    what = f"byte {content[position]} at {position} of {path}"
+    return _mutation(snapshot, kind, what, {path: bytes(content)}, {path: [(position, position + 1)]})
+
+
+def _run(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutation:
+    path, position = _place(snapshot, rng)
+    content = bytearray(snapshot.files[path])
+    stop = min(position + int(rng.integers(2, 33)), len(content))
+    content[position:stop] = rng.bytes(stop - position)
+    return _mutation(
+        snapshot, kind, f"random [{position}, {stop}) of {path}", {path: bytes(content)}, {path: [(position, stop)]}
+    )
+
+
+def _block(snapshot: Snapshot, rng: np.random.Generator) -> tuple[str, int, int]:
+    path, position = _place(snapshot, rng)
+    block = min(int(rng.choice(BLOCKS)), len(snapshot.files[path]))
+    start = min(position // block * block, len(snapshot.files[path]) - block)
+    return path, start, start + block
+
+
+def _zero(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutation:
+    path, start, stop = _block(snapshot, rng)
+    content = bytearray(snapshot.files[path])
+    content[start:stop] = bytes(stop - start)
+    return _mutation(
+        snapshot, kind, f"zeros [{start}, {stop}) of {path}", {path: bytes(content)}, {path: [(start, stop)]}
+    )
+
+
+def _noise(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutation:
+    path, start, stop = _block(snapshot, rng)
+    content = bytearray(snapshot.files[path])
+    content[start:stop] = rng.bytes(stop - start)
+    return _mutation(
+        snapshot, kind, f"noise [{start}, {stop}) of {path}", {path: bytes(content)}, {path: [(start, stop)]}
+    )
+
+
+def _swap(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutation:
+    one, start, stop = _block(snapshot, rng)
+    other, second, _ = _block(snapshot, rng)
+    length = min(stop - start, len(snapshot.files[other]) - second)
+    contents = {one: bytearray(snapshot.files[one])}
+    contents.setdefault(other, bytearray(snapshot.files[other]))
+    first_bytes = bytes(contents[one][start : start + length])
+    second_bytes = bytes(contents[other][second : second + length])
+    contents[one][start : start + length] = second_bytes
+    contents[other][second : second + length] = first_bytes
+    damaged: dict[str, list[Span]] = {one: [(start, start + length)]}
+    damaged.setdefault(other, []).append((second, second + length))
+    what = f"{length} bytes at {start} of {one} and {second} of {other}"
+    return _mutation(snapshot, kind, what, {path: bytes(c) for path, c in contents.items()}, damaged)
+
+
+def _duplicate(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutation:
+    one, start, stop = _block(snapshot, rng)
+    other, second, _ = _block(snapshot, rng)
+    length = min(stop - start, len(snapshot.files[other]) - second)
+    content = bytearray(snapshot.files[other])
+    content[second : second + length] = snapshot.files[one][start : start + length]
+    what = f"{length} bytes at {start} of {one} onto {second} of {other}"
+    return _mutation(snapshot, kind, what, {other: bytes(content)}, {other: [(second, second + length)]})
+
+
+def _truncate(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutation:
+    path, position = _place(snapshot, rng)
+    if rng.random() < 0.05:
+        whole = [(0, len(snapshot.files[path]))]
+        return _mutation(snapshot, kind, f"{path} removed", {path: None}, {path: whole})
+    cut = [(position, len(snapshot.files[path]))]
+    return _mutation(snapshot, kind, f"{path} at {position}", {path: snapshot.files[path][:position]}, {path: cut})
+
+
+def _shift(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutation:
+    """Bytes inserted or left out: what follows is whole, in the wrong place."""
+    path, position = _place(snapshot, rng)
+    content = snapshot.files[path]
+    count = int(rng.choice([1, 4, 20, 512]))
+    moved = content[:position] + (rng.bytes(count) if rng.random() < 0.5 else b"") + content[position + count :]
+    moved = moved[: len(content)].ljust(len(content), b"\0")
+    what = f"{count} bytes at {position} of {path}"
+    return _mutation(snapshot, kind, what, {path: moved}, {path: [(position, len(content))]})
+
+
+_RANDOM: Final[dict[str, Callable[[Snapshot, np.random.Generator, str], Mutation]]] = {
+    "bit": _bits,
+    "byte": _byte,
+    "run": _run,
+    "zero": _zero,
+    "noise": _noise,
+    "swap": _swap,
+    "duplicate": _duplicate,
+    "truncate": _truncate,
+    "shift": _shift,
+}
+KINDS: Final = ("field", *_RANDOM)

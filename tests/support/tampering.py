@@ -1,0 +1,93 @@
+"""Changing stores behind the reader's back, and watching what it asks of the operating system."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from segmentlog.store.files.fs import Listed, LocalFileSystem
+from segmentlog.store.format.consume_queue import ENTRY, PAD_SIZE, Entries
+from segmentlog.store.format.message import Bytes
+
+
+class WatchedFiles(LocalFileSystem):
+    """The real file system; counts calls, and remembers which files were mapped."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self.mapped: list[str] = []
+
+    def list_dir(self, path: str) -> list[Listed]:
+        self.calls["list_dir"] += 1
+        return super().list_dir(path)
+
+    def read(self, path: str, offset: int, count: int) -> bytes:
+        self.calls["read"] += 1
+        return super().read(path, offset, count)
+
+    def map(self, path: str) -> Bytes:
+        self.calls["map"] += 1
+        self.mapped.append(path)
+        return super().map(path)
+
+    def data_end(self, path: str) -> int:
+        self.calls["data_end"] += 1
+        return super().data_end(path)
+
+
+class QueueFiles:
+    """The files of one ConsumeQueue, as one array that can be written to."""
+
+    def __init__(self, store: Path, topic: str, queue_id: int) -> None:
+        self.directory = store / "consumequeue" / topic / str(queue_id)
+        self.files = sorted(self.directory.iterdir())
+        self.file_bytes = self.files[0].stat().st_size
+
+    @property
+    def entries(self) -> Entries:
+        """All entries, those never written included."""
+        return np.concatenate([np.fromfile(path, ENTRY) for path in self.files])
+
+    @entries.setter
+    def entries(self, value: Entries) -> None:
+        data = value.astype(ENTRY).tobytes()
+        for number, path in enumerate(self.files):
+            path.write_bytes(data[number * self.file_bytes : (number + 1) * self.file_bytes])
+
+    def put(self, slot: int, physical_offset: int, size: int, tags_code: int = 0) -> None:
+        """Write one entry."""
+        entries = self.entries
+        entries[slot] = (physical_offset, size, tags_code)
+        self.entries = entries
+
+    def pad(self, count: int) -> None:
+        """Make the first entries pads, as RocketMQ does where a queue begins in its middle."""
+        for slot in range(count):
+            self.put(slot, 0, PAD_SIZE)
+
+    def zero(self, start: int, stop: int) -> None:
+        """Clear entries, as a lost page does."""
+        entries = self.entries
+        entries[start:stop] = 0
+        self.entries = entries
+
+
+def segments(store: Path) -> list[Path]:
+    """The files of the CommitLog, in order."""
+    return sorted((store / "commitlog").iterdir())
+
+
+def overwrite(store: Path, physical_offset: int, data: bytes) -> None:
+    """Write into the CommitLog."""
+    path = max(p for p in segments(store) if int(p.name) <= physical_offset)
+    with path.open("r+b") as file:
+        file.seek(physical_offset - int(path.name))
+        file.write(data)
+
+
+def contents(store: Path, physical_offset: int, size: int) -> bytes:
+    """Read from the CommitLog."""
+    path = max(p for p in segments(store) if int(p.name) <= physical_offset)
+    with path.open("rb") as file:
+        file.seek(physical_offset - int(path.name))
+        return file.read(size)
