@@ -16,9 +16,11 @@ import os
 import numpy as np
 
 from .commit_log import CommitLog
+from .errors import CorruptQueueError
 from .files.fs import FileSystem
 from .files.segments import SegmentFile, find, list_segments
 from .format.consume_queue import ENTRY_BYTES, NATIVE, Entries, decode, is_pad, is_plausible
+from .format.message import Problem
 from .types import QueueKey
 
 _log = logging.getLogger(__name__)
@@ -140,6 +142,16 @@ class ConsumeQueue:
                 return start + int(good[-1]) + 1
             stop = start
         return self.first
+
+    def corrupt(self, queue_offset: int, place: str) -> CorruptQueueError:
+        """The error for an entry that names no record; ``place`` says which it is."""
+        segment = find(self.segments, queue_offset * ENTRY_BYTES)
+        return CorruptQueueError(
+            f"{place}: {Problem.ENTRY.text}",
+            path=self.path_of(queue_offset),
+            offset=queue_offset * ENTRY_BYTES - (segment.base if segment else 0),
+            fix="Read on without it with corruptRecord=skip, or keep its place with corruptRecord=null",
+        )
 
     def path_of(self, queue_offset: int) -> str:
         """The file that holds an entry, or the directory where there is none."""

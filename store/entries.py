@@ -126,12 +126,17 @@ def heal(store: StoreView, key: QueueKey, offsets: Ints, entries: Entries, doubt
             replaced[known] = _as_entries(derived)[at_clipped[known]]
             healed[rows] = replaced
             sound[rows] = known
-        elif np.array_equal(derived.physical_offset, entries["physical_offset"][rows]) and _is_burnt(
-            store, key, int(wanted[0])
-        ):
+        elif _in_step(store, key, wanted, derived):
             # None is where its number says, yet these are exactly the records that lie there, in order.
             sound[rows] = confirmed[rows] = True
     return Healed(healed, sound, confirmed)
+
+
+def _in_step(store: StoreView, key: QueueKey, wanted: Ints, derived: DerivedQueue) -> bool:
+    """Whether the queue names just the records that lie there, in their order, though none is where its number says."""
+    entries = store.queue(key).entries(int(wanted[0]), int(wanted[-1]) + 1)
+    named = entries["physical_offset"][~is_pad(entries)]
+    return bool(np.array_equal(derived.physical_offset, named)) and _is_burnt(store, key, int(wanted[0]))
 
 
 def _is_burnt(store: StoreView, key: QueueKey, slot: int) -> bool:
@@ -174,14 +179,14 @@ def _is_burnt(store: StoreView, key: QueueKey, slot: int) -> bool:
 
 def _span(store: StoreView, key: QueueKey, block: Block, rows: slice) -> tuple[int, int]:
     """Where in the log the records of some rows of a block must lie: between those of their neighbours."""
-    queue = store.queue(key)
-    first, last = int(block.queue_offset[0]), int(block.queue_offset[-1])
-    before = block.entries[rows.start - 1 : rows.start] if rows.start else queue.entries(first - 1, first)
-    after = (
-        block.entries[rows.stop : rows.stop + 1]
-        if rows.stop < len(block.entries)
-        else queue.entries(last + 1, last + 2)
-    )
+    # Rows that a predicate left out stand between those that are here.
+    queue, offsets = store.queue(key), block.queue_offset
+    wanted, after_wanted = int(offsets[rows.start]), int(offsets[rows.stop - 1]) + 1
+    before, after = block.entries[rows.start - 1 : rows.start], block.entries[rows.stop : rows.stop + 1]
+    if rows.start == 0 or int(offsets[rows.start - 1]) != wanted - 1:
+        before = queue.entries(wanted - 1, wanted)
+    if rows.stop == offsets.size or int(offsets[rows.stop]) != after_wanted:
+        after = queue.entries(after_wanted, after_wanted + 1)
     start, stop = store.log.min_offset, store.log.stop
     if before.size and is_plausible(before)[0]:
         start = int(before["physical_offset"][0] + before["size"][0])

@@ -21,6 +21,7 @@ import contextlib
 import logging
 import os
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -249,9 +250,9 @@ def _place(derived: DerivedQueue, tail: _Tail, damage: _Damage) -> _Placed:
     pieces: list[Entries] = []
     end, physical, repeated = tail.next, tail.physical, 0
     taken = 0  # behind the last record that was appended
-    for run in np.split(np.arange(offsets.size), edges):  # of queue offsets one after the other
-        first = run[0] + max(0, end - int(offsets[run[0]]))  # the numbers before are taken
-        if first > run[-1]:
+    for at, stop in pairwise([0, *edges.tolist(), offsets.size]):  # runs of queue offsets one after the other
+        first = at + max(0, end - int(offsets[at]))  # the numbers before are taken
+        if first >= stop:
             continue
         gap = int(offsets[first]) - end
         if 0 < gap <= first - taken:  # records with taken numbers, and as many free ones: the numbers are damaged
@@ -261,10 +262,10 @@ def _place(derived: DerivedQueue, tail: _Tail, damage: _Damage) -> _Placed:
             pieces.append(np.repeat(entries[first : first + 1], gap))
             repeated += gap
             end += gap
-        pieces.append(entries[first : run[-1] + 1])
+        pieces.append(entries[first:stop])
         end += pieces[-1].size
-        taken = run[-1] + 1
-        physical = int(entries["physical_offset"][run[-1]])
+        taken = stop
+        physical = int(entries["physical_offset"][stop - 1])
     return _Placed(np.concatenate(pieces) if pieces else entries[:0], repeated)
 
 

@@ -28,13 +28,14 @@ import pyarrow.compute as pc
 from .commit_log import MAPS_MAX
 from .config import OnCorrupt, OnLoss, ScanSpec
 from .entries import Block, StoreView, heal, range_blocks
-from .errors import DataLossError
+from .errors import CorruptError, DataLossError
 from .files.segments import SegmentFile
 from .format.checksums import check_crcs
-from .format.consume_queue import EXTENSION_ADDRESS_MAX, LMQ_PREFIX, SCHEDULE_TOPIC, Entries
+from .format.consume_queue import EXTENSION_ADDRESS_MAX, LMQ_PREFIX, SCHEDULE_TOPIC, Entries, is_plausible
 from .format.hashing import java_hash
 from .format.message import Ints, Mask, Problem, Records
 from .format.message_decode import (
+    ENTRY_COLUMNS,
     QUEUE_COLUMNS,
     Decoder,
     Inflated,
@@ -84,8 +85,8 @@ def scan(store: StoreView, task: ScanTask, spec: ScanSpec) -> Iterator[pa.Record
 
     Raises
     ------
-    CorruptRecordError
-        At the first damaged record, if ``spec.on_corrupt`` is ``FAIL``.
+    CorruptRecordError, CorruptQueueError
+        At the first damaged record or entry, if ``spec.on_corrupt`` is ``FAIL``.
     DataLossError
         If messages of the plan are gone, and ``spec.on_loss`` is ``FAIL``.
     """
@@ -127,9 +128,29 @@ class _Scan:
     def batches(self) -> Iterator[pa.RecordBatch]:
         for chunk in self._chunks():
             if self._queue_only:
-                yield self._batch([self._origin(chunk).column(name) for name in self._spec.columns])
+                yield from self._queue_batches(chunk)
             else:
                 yield from self._record_batches(chunk)
+
+    def _queue_batches(self, chunk: _Chunk) -> Iterator[pa.RecordBatch]:
+        """Entries as they are, taken at their word as far as they make sense."""
+        sensible = is_plausible(chunk.entries)
+        if not sensible.all():
+            bad = np.flatnonzero(~sensible)
+            error = self._damage(chunk, int(bad[0]), Problem.ENTRY)
+            if self._spec.on_corrupt is OnCorrupt.FAIL:
+                raise error
+            _log.warning("%d damaged ConsumeQueue entries; the first: %s", bad.size, error)
+            if self._spec.on_corrupt is OnCorrupt.SKIP:
+                chunk, sensible = chunk.take(sensible), sensible[sensible]
+        if chunk.queue_offset.size == 0:
+            return
+        origin = self._origin(chunk)
+        columns = {name: origin.column(name) for name in self._spec.columns}
+        if not sensible.all():
+            for name in ENTRY_COLUMNS & columns.keys():
+                columns[name] = pc.if_else(pa.array(sensible), columns[name], pa.scalar(None, columns[name].type))
+        yield self._batch(list(columns.values()))
 
     # Entries to chunks
 
@@ -347,16 +368,22 @@ class _Scan:
         damaged = bad & ~gone
         if damaged.any():
             first = int(np.flatnonzero(damaged)[0])
-            error = self._store.log.corrupt(
-                Problem(int(records.problem[first])),
-                int(part.entries["physical_offset"][first]),
-                self._place(part, first),
-            )
+            error = self._damage(part, first, Problem(int(records.problem[first])))
             if self._spec.on_corrupt is OnCorrupt.FAIL:
                 raise error
             _log.warning("%d damaged records; the first: %s", int(damaged.sum()), error)
         drop = bad if self._spec.on_corrupt is OnCorrupt.SKIP else gone
         return ~drop if drop.any() else None
+
+    def _damage(self, part: _Chunk, row: int, problem: Problem) -> CorruptError:
+        """The error for one damaged row: it is the record's, or the entry's where that cannot name any record."""
+        planned = self._ranges[part.range_index[row]]
+        entry = part.entries[row : row + 1]
+        physical = int(entry["physical_offset"][0])
+        log = self._store.log
+        if planned.walk is None and not (is_plausible(entry)[0] and log.find(physical)):
+            return self._store.queue(planned.key).corrupt(int(part.queue_offset[row]), self._place(part, row))
+        return log.corrupt(problem, physical, self._place(part, row))
 
     def _matching(self, records: Records, part: _Chunk) -> Mask | None:
         """Rows that match the predicate exactly; None for all of them."""

@@ -9,6 +9,7 @@
 RocketMQ: ``CommitLog.checkMessageAndReturnSize``, ``MessageExtEncoder``.
 """
 
+import re
 from typing import Final
 
 import numpy as np
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 from isal import isal_zlib
 
 from .message import BLANK_BYTES, CRC_MASK, RECORD_CRC_BYTES, Bytes, Ints, Mask, Problem, Records, gather, is_blank
-from .properties import PAIR_END, RECORD_CRC, Properties
+from .properties import RECORD_CRC, Properties
 
 
 def check_crcs(records: Records, properties: Properties) -> None:
@@ -84,9 +85,24 @@ def _lost_crcs(records: Records, without: Mask, *, neighbours: bool) -> Mask:
     is_record = behind.problem == Problem.OK
     sealed = is_record & (_crc_likeness(buffer, stop + behind.field("total_size")) == _CRC_FIXED.size)
     unwritten = np.array([not buffer[s : s + BLANK_BYTES].any() or is_blank(buffer, s) for s in stop.tolist()])
-    unended = buffer[stop - 1] != PAIR_END  # such a broker ends every property
-    lost[rows[sealed | ~(is_record | unwritten) | (~is_record & unended)]] = True
+    lost[rows[sealed | ~(is_record | unwritten)]] = True
+    for row in rows[unwritten & ~is_record].tolist():  # the last one of a segment
+        begin = int(records.properties_start[row])
+        lost[row] |= not _is_untouched(buffer[begin : begin + int(records.properties_length[row])].tobytes())
     return lost
+
+
+def _is_untouched(properties: bytes) -> bool:
+    """Whether a broker that writes no ``__CRC32#`` today, and did before, can have written these properties."""
+    try:
+        text = properties.decode()
+    except UnicodeDecodeError:
+        return False
+    # It ends every property, has no other control characters, and rarely ten digits where those of the checksum were.
+    return _ENDED.fullmatch(text) is not None and not properties[-11:-1].isdigit()
+
+
+_ENDED: Final = re.compile("(?:[^\\x00\\x03-\\x08\\x0B\\x0C\\x0E-\\x1F\\x7F]*\\x02)?")
 
 
 _CRC_AT: Final = np.array([*range(9), 19])

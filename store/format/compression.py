@@ -42,7 +42,7 @@ def inflate(data: bytes | memoryview, sys_flag: int, limit: int) -> bytes | None
     if kind in _ZLIB:
         return _inflate_zlib(data, limit)
     codec = _STREAMS.get(kind)
-    return None if codec is None else _inflate_stream(data, codec, limit)
+    return None if codec is None or not data else _inflate_stream(data, codec, limit)
 
 
 def _inflate_zlib(data: bytes | memoryview, limit: int) -> bytes | None:

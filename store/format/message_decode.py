@@ -64,6 +64,9 @@ QUEUE_COLUMNS: Final = frozenset(
 )
 """Columns known from the ConsumeQueue alone: a scan of nothing else never opens the CommitLog."""
 
+ENTRY_COLUMNS: Final = frozenset({"physicalOffset", "storeSize", "tagsCode"})
+"""Those of them that a single entry holds."""
+
 _MILLIS_MAX: Final = ((1 << 63) - 1) // 1000
 
 

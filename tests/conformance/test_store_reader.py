@@ -1,46 +1,20 @@
 """Every store that real RocketMQ wrote, read row by row as RocketMQ reads it.
 
 ``expected.jsonl`` is what RocketMQ shows *after it recovered* the store; a reader sees the directory as it lies.
-Where the two differ is in `DIFFERENCES`, with the reason; everywhere else every field of every row is equal.
+Where the two differ is in `support.conformance`, with the reason; elsewhere every field of every row is equal.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from segmentlog.store import Boundary, CorruptRecordError, OnCorrupt, QueueKey, QueueSource, StoreReader
-from segmentlog.store.format.hashing import java_hash
-from support import fixtures, reading
+from support import conformance, fixtures, reading
+from support.conformance import DIFFERENCES, Difference
 
 pytestmark = pytest.mark.conformance
-
-
-@dataclass(frozen=True)
-class Difference:
-    """What a reader shows beyond RocketMQ."""
-
-    why: str
-    more: int = 0
-    damaged: int = 0
-    min_offsets: bool = False
-
-
-_NOT_REBUILT = "5.1.0 forgets all messages when consumequeue/ is gone; they are whole in the CommitLog"
-_REBUILT_IN_PART = "RocketMQ begins recovery in a later segment and forgets what lies before; the CommitLog has it all"
-_CUT = "RocketMQ cuts the log at the damaged record; 39 whole records lie behind it"
-_GONE = "4.9.1 keeps minimum 0 of a queue whose messages retention deleted, and reads a stray record through it"
-
-DIFFERENCES = {
-    "cq-deleted-5.1.0": Difference(_NOT_REBUILT, more=250, min_offsets=True),
-    "crash-cq-deleted-4.9.1": Difference(_REBUILT_IN_PART, more=56),
-    "crash-cq-deleted-5.3.3": Difference(_REBUILT_IN_PART, more=56, min_offsets=True),
-    "crash-middle-4.9.1": Difference(_CUT, more=39, damaged=1),
-    "crash-middle-5.3.3": Difference(_CUT, more=39, damaged=1),
-    "retention-4.9.1": Difference(_GONE, min_offsets=True),
-}
 
 
 @pytest.fixture(params=fixtures.names())
@@ -55,28 +29,8 @@ def store(name: str, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("source", list(QueueSource))
 def test_rows_are_rocketmqs(name: str, store: Path, source: QueueSource) -> None:
-    difference = DIFFERENCES.get(name, Difference(""))
-    expected = {m["phyOffset"]: m for m in fixtures.expected(name).messages if "error" not in m}
     reader = StoreReader.open(store, queue_source=source)
-    rows = list(reading.read(reader, on_corrupt=OnCorrupt.NULL))
-    damaged = [row for row in rows if reading.is_damaged(row)]
-    found = {row["physicalOffset"]: row for row in rows if not reading.is_damaged(row)}
-    assert len(found) + len(damaged) == len(rows)
-
-    assert expected.keys() <= found.keys()
-    for offset, message in expected.items():
-        wanted = reading.expected_row(message)
-        if source is QueueSource.COMMIT_LOG and name == "cq-ext-4.9.1":
-            # The entry holds an address in consumequeue_ext/; the log gives the hash itself.
-            wanted["cqTagsCode"] = java_hash(message["tags"] or "")
-        assert reading.described(found[offset]) == wanted
-    more = found.keys() - expected.keys()
-    if source is QueueSource.COMMIT_LOG and name.startswith("cq-partial"):
-        # The deleted queue is one that only the log still knows: the reader that goes by the log shows it.
-        unqueued = {record["phyOffset"] for record in fixtures.expected(name).records}
-        assert more == unqueued
-    else:
-        assert (len(more), len(damaged)) == (difference.more, difference.damaged)
+    conformance.check_rows(name, list(reading.read(reader, on_corrupt=OnCorrupt.NULL)), source)
 
 
 def test_queue_offsets_rise_one_by_one(store: Path) -> None:
@@ -108,8 +62,7 @@ def test_message_by_physical_offset(name: str, store: Path) -> None:
         try:
             message = reader.message_at(query["phyOffset"])
         except CorruptRecordError as error:
-            damaged += 1
-            assert error.offset == query["phyOffset"]
+            damaged += error.offset == query["phyOffset"]
             message = None
         if answer is None:
             assert message is None

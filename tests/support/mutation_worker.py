@@ -378,6 +378,8 @@ def _check_difference(
 
 
 def _is_null(row: Row) -> bool:
+    if QUEUE_COLUMNS.issuperset(row):
+        return all(row[name] is None for name in ("physicalOffset", "storeSize", "tagsCode"))
     return all(value is None for name, value in row.items() if name not in QUEUE_COLUMNS)
 
 

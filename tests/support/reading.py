@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import ipaddress
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -65,6 +66,7 @@ def described(row: Row) -> Row:
         "cqTagsCode": row["tagsCode"],
         "topic": row["topic"],
         "queueId": row["queueId"],
+        "queueOffset": row["queueOffset"],
         "phyOffset": row["physicalOffset"],
         "storeSize": row["storeSize"],
         "bodyCRC": row["bodyCrc"],
@@ -100,6 +102,7 @@ def expected_row(message: Mapping[str, Any]) -> Row:
             "cqTagsCode",
             "topic",
             "queueId",
+            "queueOffset",
             "phyOffset",
             "storeSize",
             "bodyCRC",
@@ -124,7 +127,5 @@ def expected_row(message: Mapping[str, Any]) -> Row:
 
 
 def _host(address: str, port: int) -> str:
-    import ipaddress
-
     parsed = ipaddress.ip_address(address)
     return f"[{parsed}]:{port}" if parsed.version == 6 else f"{parsed}:{port}"

@@ -1,0 +1,62 @@
+"""The README's Python, executed block after block as a reader would, on a store at its path."""
+
+import ast
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.store_builder import Geometry, StoreBuilder, messages
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+README = Path(__file__).parents[2] / "README.md"
+JANUARY_31 = 1_769_817_600_000  # 2026-01-31T00:00:00Z
+HOUR = 3_600_000
+
+
+def run(block: str, names: dict[str, Any]) -> Any:
+    """Execute a block, and give the value of its last expression."""
+    *statements, last = ast.parse(block).body
+    if not isinstance(last, ast.Expr):
+        statements.append(last)
+    exec(compile(ast.Module(statements, []), "README.md", "exec"), names)
+    if not isinstance(last, ast.Expr):
+        return None
+    return eval(compile(ast.Expression(last.value), "README.md", "eval"), names)
+
+
+@pytest.mark.spark
+def test_every_block_does_what_it_says(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("JAVA_HOME", "PYSPARK_PYTHON"):
+        monkeypatch.setenv(name, "")  # the first block sets them; back to what they are afterwards
+        monkeypatch.delenv(name)
+    store = tmp_path / "store"
+    tags = ("paid", "refunded", "sent")
+    with StoreBuilder(store, geometry=Geometry(segment_bytes=1 << 20, queue_segment_entries=1000)) as builder:
+        for topic, start in (("orders", JANUARY_31 - 12 * HOUR), ("payments", JANUARY_31 - 12 * HOUR)):
+            builder.append(messages(48, topic=topic, tags=tags, store_time_start=start, step_ms=HOUR))
+        builder.append(messages(40, topic="orders", tags=tags, first=48, store_time_start=JANUARY_31 + 48 * HOUR))
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == 4
+    names: dict[str, Any] = {}
+    use, window, projection, sql = (
+        lambda block=block: run(block.replace("/data/store", str(store)), names) for block in blocks
+    )
+
+    use()
+    assert "storeTimestamp" in capsys.readouterr().out
+    assert names["orders"].count() == 88
+    rows = window().collect()
+    assert {(row["topic"], row["tags"]) for row in rows} == {
+        (topic, tag) for topic in ("orders", "payments") for tag in ("paid", "refunded")
+    }
+    assert len(rows) == 32  # two of three tags, 24 hours, two topics
+    assert sorted(tuple(row) for row in projection().collect()) == [("orders", queue, 22) for queue in range(4)]
+    sql()
+    assert spark.table("orders").columns == ["queueId", "queueOffset", "body", "properties"]
+    spark.catalog.dropTempView("orders")

@@ -1,0 +1,56 @@
+"""ConsumeQueue entries."""
+
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from segmentlog.store.errors import FormatError
+from segmentlog.store.format.consume_queue import ENTRY_BYTES, NATIVE, PAD_SIZE, decode, encode, is_pad, is_plausible
+
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+ROWS = st.lists(st.tuples(INT64, st.integers(-(1 << 31), (1 << 31) - 1), INT64), max_size=20)
+
+
+@given(ROWS)
+def test_entries_are_what_java_writes(rows: list[tuple[int, int, int]]) -> None:
+    written = b"".join(struct.pack(">qiq", *row) for row in rows)
+    entries = decode(written)
+    assert entries.dtype == NATIVE
+    assert entries.tolist() == rows
+    assert encode(entries) == written
+
+
+def test_a_decoded_run_is_a_copy() -> None:
+    buffer = bytearray(struct.pack(">qiq", 1, 100, 2))
+    entries = decode(memoryview(buffer))
+    buffer[:] = bytes(ENTRY_BYTES)
+    assert entries.tolist() == [(1, 100, 2)]
+
+
+@pytest.mark.parametrize("length", [1, 19, 21, 39])
+def test_a_run_that_ends_inside_an_entry(length: int) -> None:
+    with pytest.raises(FormatError, match=f"{length} bytes"):
+        decode(bytes(length))
+
+
+@pytest.mark.parametrize(
+    ("physical_offset", "size", "pad", "plausible"),
+    [
+        (0, 0, False, False),  # never written
+        (0, PAD_SIZE, True, False),
+        (1, PAD_SIZE, False, False),
+        (0, 91, False, True),
+        (0, 90, False, False),  # no record is so small
+        (123, PAD_SIZE - 1, False, True),
+        (-1, 100, False, False),
+        (5, -100, False, False),
+        ((1 << 63) - 1, 100, False, True),
+    ],
+)
+def test_what_an_entry_can_be(physical_offset: int, size: int, *, pad: bool, plausible: bool) -> None:
+    entries = np.array([(physical_offset, size, 7)], NATIVE)
+    assert is_pad(entries).tolist() == [pad]
+    assert is_plausible(entries).tolist() == [plausible]

@@ -1,0 +1,109 @@
+"""Property texts against a reading of them one character at a time, as RocketMQ has it."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from segmentlog.store.format.message import Records
+from segmentlog.store.format.message_encode import RecordColumns, encode
+from segmentlog.store.format.properties import Properties
+
+
+def parsed(*texts: bytes) -> Properties:
+    columns = RecordColumns(
+        body=pa.array([b"x"] * len(texts), pa.binary()),
+        topic="T",
+        queue_id=0,
+        properties=pa.array(texts, pa.binary()),
+    )
+    encoded = encode(columns)
+    return Properties(Records(encoded.buffer, encoded.positions))
+
+
+def by_rocketmq(text: bytes) -> dict[str, str] | None:
+    """``MessageDecoder.string2messageProperties``."""
+    found = {}
+    for piece in text.split(b"\x02"):
+        name, separator, value = piece.partition(b"\x01")
+        if len(piece) >= 3 and separator and name and value:
+            found[name] = value
+    return {k.decode("utf-8", "replace"): v.decode("utf-8", "replace") for k, v in found.items()} or None
+
+
+PIECES = st.lists(
+    st.sampled_from([b"\x01", b"\x02", b"a", b"TAGS", b"KEYS", b"a_long_name", b"a_long_name2", b"v", "ü".encode()]),
+    max_size=30,
+).map(b"".join)
+
+
+@given(st.lists(PIECES, min_size=1, max_size=6))
+def test_maps_and_columns_are_rocketmqs(texts: list[bytes]) -> None:
+    properties = parsed(*texts)
+    expected = [by_rocketmq(text) for text in texts]
+    maps = properties.maps()
+    maps.validate(full=True)
+    assert [None if m is None else dict(m) for m in maps.to_pylist()] == expected
+    assert [len(m or ()) for m in maps.to_pylist()] == [len(e or ()) for e in expected]
+    for name in ("a", "TAGS", "KEYS", "a_long_name", "a_long_name2", "absent"):
+        column = properties.column(name)
+        column.validate(full=True)
+        assert column.to_pylist() == [(e or {}).get(name) for e in expected], name
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"", None),
+        (b"TAGS\x01a", {"TAGS": "a"}),  # 4.9.1 to 5.1: no separator at the end
+        (b"TAGS\x01a\x02", {"TAGS": "a"}),
+        (b"TAGS\x01\x02KEYS\x01k\x02", {"KEYS": "k"}),  # an empty value is none
+        (b"\x01a\x02", None),  # nor is an empty name one
+        (b"TAGS\x02", None),
+        (b"TAGS\x01a\x02TAGS\x01b\x02", {"TAGS": "b"}),
+        (b"a_long_name\x01a\x02b\x01c\x02a_long_name\x01d", {"a_long_name": "d", "b": "c"}),
+        (b"a\x01b\x01c\x02", {"a": "b\x01c"}),
+        (b"\x02\x02a\x01b\x02\x02", {"a": "b"}),
+        (b"a\xff\x01b\xfe\x02", {"a\ufffd": "b\ufffd"}),
+        ("名\x01值\x02".encode(), {"名": "值"}),
+    ],
+)
+def test_a_text(text: bytes, expected: dict[str, str] | None) -> None:
+    (found,) = parsed(text).maps().to_pylist()
+    assert (None if found is None else dict(found)) == expected
+
+
+def test_the_last_of_equal_names_wins_among_many_pairs() -> None:
+    text = b"".join(b"name%03d\x01first\x02" % i for i in range(40)) + b"name007\x01second\x02"
+    (found,) = parsed(text).maps().to_pylist()
+    assert len(found) == 40
+    assert dict(found)["name007"] == "second"
+
+
+def test_rows_do_not_run_into_each_other() -> None:
+    properties = parsed(b"TAGS\x01a", b"x\x01KEYS", b"\x01k\x02TAGS\x01b")
+    assert properties.column("TAGS").to_pylist() == ["a", None, "b"]
+    assert properties.column("KEYS").to_pylist() == [None, None, None]
+
+
+def test_names_that_share_their_first_eight_bytes() -> None:
+    text = b"ABCDEFGH1\x01one\x02ABCDEFGH2\x01two\x02ABCDEFGH\x01none\x02"
+    properties = parsed(text, text)
+    assert [properties.column(f"ABCDEFGH{i}").to_pylist() for i in ("1", "2", "")] == [
+        ["one"] * 2,
+        ["two"] * 2,
+        ["none"] * 2,
+    ]
+    assert [len(m) for m in properties.maps().to_pylist()] == [3, 3]
+
+
+def test_last_gives_only_what_stands_last() -> None:
+    rows, values = parsed(b"a\x01b\x02c\x01d\x02", b"c\x01d\x02a\x01b", b"", b"c\x01e").last("c")
+    assert rows.tolist() == [0, 3]
+    assert values.to_pylist() == [b"d", b"e"]
+
+
+def test_no_records_have_no_properties() -> None:
+    properties = Properties(Records(np.zeros(0, np.uint8), np.zeros(0, np.int64)))
+    assert len(properties.maps()) == len(properties.column("TAGS")) == 0

@@ -1,0 +1,92 @@
+"""The copy kernel under every column of bytes."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from segmentlog.store.errors import FormatError
+from segmentlog.store.format.message import Ints
+from segmentlog.store.format.slices import binary, repeated, slices, text
+
+
+def ints(*values: int) -> Ints:
+    return np.array(values, np.int64)
+
+
+@given(
+    st.binary(max_size=60).flatmap(
+        lambda data: st.tuples(
+            st.just(data),
+            st.lists(st.tuples(st.integers(0, len(data)), st.integers(0, len(data))).map(sorted), max_size=20),
+        )
+    )
+)
+def test_slices_are_pythons(case: tuple[bytes, list[list[int]]]) -> None:
+    data, bounds = case
+    starts, stops = ints(*(a for a, _ in bounds)), ints(*(b for _, b in bounds))
+    cut = slices(np.frombuffer(data, np.uint8), starts, stops - starts)
+    column = binary(cut)
+    column.validate(full=True)
+    assert column.to_pylist() == [data[a:b] for a, b in bounds]
+    assert cut.offsets.size == len(bounds) + 1
+
+
+def test_the_copy_is_its_own() -> None:
+    buffer = np.frombuffer(bytearray(b"abcdef"), np.uint8)
+    column = binary(slices(buffer, ints(0, 2), ints(2, 4)))
+    buffer.flags.writeable = True
+    buffer[:] = 0
+    assert column.to_pylist() == [b"ab", b"cdef"]
+
+
+@pytest.mark.parametrize(
+    ("start", "length"), [(-1, 1), (0, 7), (6, 1), (7, 0), (1 << 40, 1), (3, -1), (0, 1 << 40), (-5, 20)]
+)
+def test_a_slice_that_leaves_the_buffer(start: int, length: int) -> None:
+    with pytest.raises(FormatError):
+        slices(np.zeros(6, np.uint8), ints(0, start, 2), ints(1, length, 2))
+
+
+def test_more_than_a_column_can_hold() -> None:
+    buffer = np.zeros(1 << 20, np.uint8)
+    with pytest.raises(FormatError, match="slices hold"):
+        slices(buffer, np.zeros(2048, np.int64), np.full(2048, 1 << 20))
+
+
+def test_nulls() -> None:
+    cut = slices(np.frombuffer(b"abc", np.uint8), ints(0, 0, 1), ints(1, 0, 2))
+    valid = np.array([True, False, True])
+    assert binary(cut, valid).to_pylist() == [b"a", None, b"bc"]
+    assert text(cut, valid=valid).to_pylist() == ["a", None, "bc"]
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"plain", "grüße 已支付 😀".encode(), b"\xff", b"ab\xc3", b"\xed\xa0\x80", b"\xf8\x88\x80\x80\x80"]
+)
+def test_text_that_is_no_utf8_is_replaced(raw: bytes) -> None:
+    data = raw + b"next"
+    cut = slices(np.frombuffer(data, np.uint8), ints(0, len(raw), 0), ints(len(raw), 4, 0))
+    column = text(cut, valid=np.array([True, True, False]))
+    column.validate(full=True)
+    assert column.to_pylist() == [raw.decode("utf-8", "replace"), "next", None]
+
+
+def test_a_character_cut_in_two_is_not_mended_by_its_neighbour() -> None:
+    data = "é".encode()
+    column = text(slices(np.frombuffer(data, np.uint8), ints(0, 1), ints(1, 1)))
+    assert column.to_pylist() == ["\N{REPLACEMENT CHARACTER}"] * 2
+
+
+@pytest.mark.parametrize(("texts", "times"), [(["ab", "", "ü"], 3), ([""], 4), (["x"], 0), (["a", "b"], 1)])
+def test_repeated(texts: list[str], times: int) -> None:
+    column = repeated(texts, times)
+    column.validate(full=True)
+    assert column.type == pa.string()
+    assert column.to_pylist() == texts * times
+
+
+def test_repeated_too_often() -> None:
+    with pytest.raises(FormatError, match="do not fit"):
+        repeated(["x" * 1024], 1 << 21)
