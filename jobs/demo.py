@@ -166,7 +166,7 @@ def _questions(spark: "SparkSession", stores: Sequence[str]) -> Iterator[tuple[s
         tagged.withColumn("body", text).orderBy("queueId", "queueOffset"),
     )
 
-    one = tagged.first()
+    one = tagged.orderBy("queueId", "queueOffset").first()  # in order: it reads all, and cuts no worker short
     assert one is not None
     topic, queue_id, offset = one["topic"], one["queueId"], one["queueOffset"]
     yield (

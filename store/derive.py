@@ -109,9 +109,11 @@ def tags_codes(records: Records, topic: str) -> Ints:
     properties = Properties(records)
     codes = java_hash_array(properties.column(TAGS).fill_null(""))
     if topic == SCHEDULE_TOPIC:
-        level = pc.cast(properties.column("DELAY"), pa.int32(), safe=False).fill_null(0).to_numpy()
-        delay = _DELAYS_MS[np.minimum(level, _DELAYS_MS.size - 1)]
-        codes = np.where(level > 0, records.field("store_timestamp") + delay, codes)
+        delay = properties.column("DELAY")
+        number = pc.if_else(pc.match_substring_regex(delay, r"^-?[0-9]{1,9}$"), delay, "0")
+        level = pc.cast(number, pa.int32()).fill_null(0).to_numpy()
+        delay_ms = _DELAYS_MS[np.clip(level, 0, _DELAYS_MS.size - 1)]
+        codes = np.where(level > 0, records.field("store_timestamp") + delay_ms, codes)
     return codes
 
 

@@ -43,6 +43,7 @@ _log = logging.getLogger(__name__)
 
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
+CONSUME_QUEUE_EXTENSION = "consumequeue_ext"
 
 
 class StoreReader:
@@ -275,6 +276,12 @@ class StoreReader:
         """Topics and queue ids that consumequeue/ has directories for."""
         found: dict[str, list[int]] = {}
         root = os.path.join(self.path, CONSUME_QUEUE)
+        if self._fs.list_dir(os.path.join(self.path, CONSUME_QUEUE_EXTENSION)):
+            _log.warning(
+                "%s uses the ConsumeQueue extension (enableConsumeQueueExt): tagsCode of such entries is an address in it"
+                " and no hash, so tags are looked for in the records",
+                self.path,
+            )
         for topic in self._fs.list_dir(root):
             directory = os.path.join(root, topic.name)
             _refuse_link(topic, directory)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from segmentlog.store import Boundary, CorruptRecordError, OnCorrupt, QueueKey, QueueSource, StoreReader
+from segmentlog.store import Boundary, CorruptRecordError, OnCorrupt, Predicate, QueueKey, QueueSource, StoreReader
 from support import conformance, fixtures, reading
 from support.conformance import DIFFERENCES, Difference
 
@@ -114,3 +114,13 @@ def test_offsets_by_time_without_boundary(name: str, store: Path) -> None:
         elif name not in DIFFERENCES and len(reader.queue(key).segments) == 1:
             upper = reader.offset_at(key, query["time"], Boundary.UPPER)
             assert min(upper, lower) - 1 <= query["answer"] <= max(upper, lower), query
+
+
+def test_tags_of_an_extended_consume_queue(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its entries hold addresses in place of hashes: that is said, and tags are found in the records all the same."""
+    reader = StoreReader.open(fixtures.unpack("cq-ext-4.9.1", tmp_path))
+    messages = fixtures.expected("cq-ext-4.9.1").messages
+    tag = next(message["tags"] for message in messages if message["tags"])
+    rows = list(reading.read(reader, predicate=Predicate(tags=frozenset({tag}))))
+    assert {row["physicalOffset"] for row in rows} == {m["phyOffset"] for m in messages if m["tags"] == tag}
+    assert "ConsumeQueue extension" in caplog.text

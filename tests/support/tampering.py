@@ -46,7 +46,7 @@ class QueueFiles:
     @property
     def entries(self) -> Entries:
         """All entries, those never written included."""
-        return np.concatenate([np.fromfile(path, ENTRY) for path in self.files])
+        return np.concatenate([np.fromfile(path, ENTRY) for path in self.files])  # which swaps bytes to native order
 
     @entries.setter
     def entries(self, value: Entries) -> None:
