@@ -27,6 +27,7 @@ from .options import ReadOptions
 from .partitions import StorePartition
 from .planning import plan_partitions
 from .schema import check_schema, project
+from .worker import settle_worker
 
 
 class _PushFilters:
@@ -89,6 +90,7 @@ class SegmentLogBatchReader(DataSourceReader):
         """Read one task's share. Spark makes up a partition without a share when there is none."""
         if not isinstance(partition, StorePartition):
             return
+        settle_worker()
         store = StoreReader.open(
             partition.path,
             commit_log_paths=partition.commit_log_paths,

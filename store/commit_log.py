@@ -18,7 +18,9 @@ import numpy as np
 from .errors import CorruptRecordError, DataLossError
 from .files.fs import FileSystem
 from .files.segments import SegmentFile, find, list_segments
+from .format.checksums import check_crcs
 from .format.message import MIN_RECORD_BYTES, Bytes, Ints, Mask, Problem, Records, walk
+from .format.properties import Properties
 
 MAPS_MAX: Final = 16
 
@@ -74,6 +76,21 @@ class CommitLog:
     def stop(self) -> int:
         """One past the last byte of the last segment: no record can lie beyond, most logs end before."""
         return self.segments[-1].stop if self.segments else 0
+
+    def data_stop(self) -> int:
+        """One past the last byte that is not zero, as of now.
+
+        A walk to here is consistent: what a live writer appends meanwhile, perhaps to a segment that the walk has left
+        behind half full, begins at or behind it.
+        """
+        for segment in reversed(self.segments):
+            try:
+                end = self._fs.data_end(segment.path)
+            except FileNotFoundError:
+                continue
+            if end:
+                return segment.base + end
+        return self.min_offset
 
     @property
     def records_max(self) -> int:
@@ -182,6 +199,37 @@ class CommitLog:
             walked = walk(view, segment.base, lo, hi)
             inside = walked.positions < hi
             yield FoundRecords(segment, Records(view, walked.positions[inside]))
+
+    def damage(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Spans of the log that begin in ``[start, stop)`` and hold no records, or records that their CRC denies.
+
+        The zeros behind the last record of the log are no damage; a file that is missing between two others is.
+        """
+        spans: list[tuple[int, int]] = []
+        reached: int | None = None
+        for segment in self.segments:
+            if segment.stop <= start or segment.base >= stop:
+                continue
+            if reached is not None and reached < segment.base:
+                spans.append((reached, segment.base))
+            reached = segment.stop
+            try:
+                view = self.view(segment)
+            except DataLossError:
+                spans.append((segment.base, segment.stop))
+                continue
+            lo, hi = max(start - segment.base, 0), min(stop - segment.base, view.size)
+            walked = walk(view, segment.base, lo, hi)
+            records = Records(view, walked.positions)
+            check_crcs(records, Properties(records))
+            wrong = np.flatnonzero(records.problem != Problem.OK)
+            denied = zip(
+                walked.positions[wrong].tolist(), (walked.positions + walked.sizes)[wrong].tolist(), strict=True
+            )
+            behind = stop <= segment.stop or segment is not self.segments[-1]  # something must have followed
+            unended = [(walked.end, hi)] if behind and not walked.blank and walked.end < hi else []
+            spans += [(segment.base + a, segment.base + b) for a, b in [*walked.damage, *denied, *unended]]
+        return sorted(spans)
 
     def corrupt(self, problem: Problem, offset: int, place: str) -> CorruptRecordError:
         """The error for a damaged record at a physical offset, which is at ``place`` in its queue."""

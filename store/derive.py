@@ -134,10 +134,11 @@ def _collect(log: CommitLog, start: int, stop: int, key: QueueKey | None) -> dic
     for queue in [queue for queue in pieces if not _is_named(queue.topic)]:
         count = sum(part.size.size for part in pieces.pop(queue))
         _log.warning("%d records are left out: no topic can be named %r", count, queue.topic)
-    return {
+    queues = {
         queue: rising(DerivedQueue(*(np.concatenate(column) for column in zip(*parts, strict=True))))
         for queue, parts in pieces.items()
     }
+    return {queue: entries for queue, entries in queues.items() if entries.size.size}
 
 
 def _is_named(topic: str) -> bool:

@@ -23,6 +23,8 @@ from .plan import PlannedRange
 from .types import QueueKey
 
 _BLOCK_ENTRIES = 1 << 16
+_ANCHORS_MAX = 32
+_CHANGES_MAX = 1024  # of the lag of one queue; more are damage, not failed puts
 
 
 class StoreView(Protocol):
@@ -112,89 +114,141 @@ def heal(store: StoreView, key: QueueKey, offsets: Ints, entries: Entries, doubt
     sound = ~doubtful
     confirmed = np.zeros(offsets.size, np.bool_)
     edges = np.flatnonzero(np.diff(np.concatenate([[False], doubtful, [False]]).astype(np.int8)))
+    block = Block(offsets, entries)
     for first, last in edges.reshape(-1, 2):
         rows = slice(int(first), int(last))
-        derived = derive_queue(store.log, key, *_span(store, key, Block(offsets, entries), rows))
-        wanted = offsets[rows]
-        at = np.searchsorted(derived.queue_offset, wanted)
-        at_clipped = np.minimum(at, max(derived.queue_offset.size - 1, 0))
+        wanted, named = offsets[rows], entries["physical_offset"][rows]
+        span = _span(store, key, block, rows, anchored=False)
+        derived = derive_queue(store.log, key, *span)
+        burnt = _Lag(store, key)
+        if (
+            derived.size.size == wanted.size
+            and (derived.queue_offset >= wanted).all()
+            and ((derived.queue_offset == wanted).all() or burnt.explains(int(wanted[0])))
+        ):
+            # As many records as entries: each stands for its own, whatever number the record states.
+            _replace(
+                healed, rows, derived, (named != derived.physical_offset) | (entries["size"][rows] != derived.size)
+            )
+            sound[rows], confirmed[rows] = True, derived.queue_offset != wanted
+            continue
+        in_place = np.isin(named, derived.physical_offset)
+        all_named = store.queue(key).entries(int(wanted[0]), int(wanted[-1]) + 1)["physical_offset"]
+        if (
+            2 * in_place.sum() > in_place.size
+            and (np.diff(named[in_place]) > 0).all()
+            and np.isin(derived.physical_offset, all_named).all()
+            and burnt.explains(int(wanted[0]))
+        ):
+            sound[rows] = confirmed[rows] = in_place  # burnt offsets, and some records among them that are damaged
+            continue
+        wider = _span(store, key, block, rows, anchored=True)
+        if wider != span:
+            derived = derive_queue(store.log, key, *wider)
+        _, at, stated = np.intersect1d(wanted, derived.queue_offset, assume_unique=True, return_indices=True)
         known = np.zeros(wanted.size, np.bool_)
-        if derived.queue_offset.size:
-            known = derived.queue_offset[at_clipped] == wanted
-        if known.any():
-            replaced = healed[rows]
-            replaced[known] = _as_entries(derived)[at_clipped[known]]
-            healed[rows] = replaced
-            sound[rows] = known
-        elif _in_step(store, key, wanted, derived):
-            # None is where its number says, yet these are exactly the records that lie there, in order.
-            sound[rows] = confirmed[rows] = True
+        known[at] = True
+        _replace(healed, rows, DerivedQueue(*(column[stated] for column in derived)), known)
+        sound[rows] = known
     return Healed(healed, sound, confirmed)
 
 
-def _in_step(store: StoreView, key: QueueKey, wanted: Ints, derived: DerivedQueue) -> bool:
-    """Whether the queue names just the records that lie there, in their order, though none is where its number says."""
-    entries = store.queue(key).entries(int(wanted[0]), int(wanted[-1]) + 1)
-    named = entries["physical_offset"][~is_pad(entries)]
-    return bool(np.array_equal(derived.physical_offset, named)) and _is_burnt(store, key, int(wanted[0]))
+class _Lag:
+    """By how much the entries of a queue lag behind the numbers that their records state.
 
-
-def _is_burnt(store: StoreView, key: QueueKey, slot: int) -> bool:
-    """Whether entries before ``slot`` lag behind their records' numbers because some were burnt.
-
-    An entry that is lost shifts all later ones as a burnt number does, but then the log holds a record that no entry
-    names, right where the lag begins. Each change of the lag is found by bisection and looked at there.
+    A broker that burns a queue offset makes all later entries lag by one, until it starts again. So does an entry that
+    was lost; but then the log holds a record that no entry names, right where the lag begins.
     """
-    queue, log = store.queue(key), store.log
 
-    def lag(at: int) -> int | None:
-        entry = queue.entries(at, at + 1)
-        found = log.record_at(int(entry["physical_offset"][0])) if is_plausible(entry)[0] else None
-        return None if found is None else int(found.records.field("queue_offset")[0]) - at
+    def __init__(self, store: StoreView, key: QueueKey) -> None:
+        self._log = store.log
+        self._queue = store.queue(key)
+        self._key = key
 
-    def nothing_between(start: int, at: int) -> bool:
-        return derive_queue(log, key, start, int(queue.entries(at, at + 1)["physical_offset"][0])).size.size == 0
+    def explains(self, slot: int) -> bool:
+        """Whether entries from ``slot`` on may lag; each change before them is found by bisection and looked at."""
+        for _ in range(_CHANGES_MAX):
+            last = self._readable(slot - 1)
+            if last is None:
+                return True
+            low, lag = last
+            if lag <= 0:
+                return lag == 0
+            step, before = 1, low - 1
+            while before >= self._queue.first and self._at(before) == lag:
+                low, step = before, 2 * step
+                before = max(low - step, self._queue.first - 1)
+            while low - before > 1:
+                middle = (low + before) // 2
+                low, before = (middle, before) if self._at(middle) == lag else (low, middle)
+            previous = self._readable(low - 1)
+            if previous is not None and previous[1] == lag:
+                slot = previous[0] + 1
+                continue
+            start = self._log.min_offset
+            if previous is not None:
+                entry = self._queue.entries(previous[0], previous[0] + 1)
+                start = int(entry["physical_offset"][0] + entry["size"][0])
+            stop = int(self._queue.entries(low, low + 1)["physical_offset"][0])
+            if start > stop or derive_queue(self._log, self._key, start, stop).size.size:
+                return False
+            slot = low
+        return False
 
-    while slot > queue.first:
-        behind = lag(slot - 1)
-        if behind is None or behind <= 0:
-            return behind == 0
-        low, step = slot - 1, 1
-        while (before := max(low - step, queue.first - 1)) >= queue.first and lag(before) == behind:
-            low, step = before, 2 * step
-        while low - before > 1:
-            middle = (low + before) // 2
-            if lag(middle) == behind:
-                low = middle
-            else:
-                before = middle
-        if low == queue.first:
-            return nothing_between(log.min_offset, low)
-        entry = queue.entries(low - 1, low)
-        if not is_plausible(entry)[0] or not nothing_between(int(entry["physical_offset"][0] + entry["size"][0]), low):
-            return False
-        slot = low
-    return True
+    def _at(self, slot: int) -> int | None:
+        entry = self._queue.entries(slot, slot + 1)
+        found = self._log.record_at(int(entry["physical_offset"][0])) if is_plausible(entry)[0] else None
+        return None if found is None else int(found.records.field("queue_offset")[0]) - slot
+
+    def _readable(self, slot: int) -> tuple[int, int] | None:
+        """The last entry up to a slot whose record can be read, and its lag; damage in between says nothing."""
+        for at in range(slot, max(self._queue.first, slot - _ANCHORS_MAX) - 1, -1):
+            lag = self._at(at)
+            if lag is not None:
+                return at, lag
+        return None
 
 
-def _span(store: StoreView, key: QueueKey, block: Block, rows: slice) -> tuple[int, int]:
-    """Where in the log the records of some rows of a block must lie: between those of their neighbours."""
-    # Rows that a predicate left out stand between those that are here.
-    queue, offsets = store.queue(key), block.queue_offset
-    wanted, after_wanted = int(offsets[rows.start]), int(offsets[rows.stop - 1]) + 1
-    before, after = block.entries[rows.start - 1 : rows.start], block.entries[rows.stop : rows.stop + 1]
-    if rows.start == 0 or int(offsets[rows.start - 1]) != wanted - 1:
-        before = queue.entries(wanted - 1, wanted)
-    if rows.stop == offsets.size or int(offsets[rows.stop]) != after_wanted:
-        after = queue.entries(after_wanted, after_wanted + 1)
+def _replace(entries: Entries, rows: slice, derived: DerivedQueue, chosen: Mask) -> None:
+    """Write what was derived over some rows: an entry of ``derived`` for each row, or for each that was chosen."""
+    part = entries[rows]
+    part[chosen] = _as_entries(derived)[chosen if derived.size.size == chosen.size else slice(None)]
+
+
+def _span(store: StoreView, key: QueueKey, block: Block, rows: slice, *, anchored: bool) -> tuple[int, int]:
+    """Where in the log the records of some rows of a block must lie: between those of their neighbours.
+
+    ``anchored`` neighbours are such whose record states their very queue offset: an entry next to a damaged one may be
+    damaged as well, and name a record that makes sense.
+    """
     start, stop = store.log.min_offset, store.log.stop
-    if before.size and is_plausible(before)[0]:
+    before = _neighbour(store, key, block, int(block.queue_offset[rows.start]) - 1, -1, anchored=anchored)
+    after = _neighbour(store, key, block, int(block.queue_offset[rows.stop - 1]) + 1, 1, anchored=anchored)
+    if before is not None:
         start = int(before["physical_offset"][0] + before["size"][0])
-    if after.size and is_plausible(after)[0]:
+    if after is not None:
         stop = int(after["physical_offset"][0])
     if not store.log.min_offset <= start <= stop <= store.log.stop:
         return store.log.min_offset, store.log.stop  # a neighbour is damaged as well: look everywhere
     return start, stop
+
+
+def _neighbour(
+    store: StoreView, key: QueueKey, block: Block, queue_offset: int, step: int, *, anchored: bool
+) -> Entries | None:
+    """The first entry that can be relied on from a queue offset on, or None."""
+    for offset in range(queue_offset, queue_offset + step * (_ANCHORS_MAX if anchored else 1), step):
+        at = int(np.searchsorted(block.queue_offset, offset))
+        inside = at < block.queue_offset.size and int(block.queue_offset[at]) == offset
+        entry = block.entries[at : at + 1] if inside else store.queue(key).entries(offset, offset + 1)
+        if not entry.size or not is_plausible(entry)[0]:
+            continue
+        if not anchored:
+            return entry
+        found = store.log.record_at(int(entry["physical_offset"][0]))
+        if found is not None and int(found.records.field("queue_offset")[0]) == offset:
+            return entry
+    return None
 
 
 def _as_entries(derived: DerivedQueue) -> Entries:

@@ -118,6 +118,9 @@ class _Scan:
         self._topics = sorted({planned.key.topic for planned in task.ranges})
         codes = {topic: code for code, topic in enumerate(self._topics)}
         self._topic_codes = np.array([codes[planned.key.topic] for planned in task.ranges], np.int64)
+        # Ranges of one queue follow each other: the same number for them.
+        changes = [index == 0 or r.key != task.ranges[index - 1].key for index, r in enumerate(task.ranges)]
+        self._groups = np.cumsum(changes)
         predicate = spec.predicate
         self._times = predicate.store_time_start is not None or predicate.store_time_stop is not None
         self._queue_only = reads_entries_only(spec)
@@ -150,7 +153,7 @@ class _Scan:
         if not sensible.all():
             for name in ENTRY_COLUMNS & columns.keys():
                 columns[name] = pc.if_else(pa.array(sensible), columns[name], pa.scalar(None, columns[name].type))
-        yield self._batch(list(columns.values()))
+        yield self._batch(list(columns.values()), len(origin))
 
     # Entries to chunks
 
@@ -186,9 +189,28 @@ class _Scan:
         rows = 0
         for block in range_blocks(self._store, planned):
             rows += block.queue_offset.size
+            if planned.walk is not None and rows < planned.stop - planned.start:
+                self._check_gaps(planned, planned.walk, block)
             yield block
         if rows != planned.rows:
             self._lost(f"{planned} was planned with {planned.rows} messages and has {rows}")
+
+    def _check_gaps(self, planned: PlannedRange, walk: tuple[int, int], block: Block) -> None:
+        """Ask what became of queue offsets that the log lacks: a broker may have skipped them, or they are damaged."""
+        log = self._store.log
+        offsets = np.concatenate([[planned.start - 1], block.queue_offset, [planned.stop]])
+        begins = np.concatenate([block.entries["physical_offset"], [walk[1]]])
+        ends = np.concatenate([[walk[0]], block.entries["physical_offset"] + block.entries["size"]])
+        for gap in np.flatnonzero(np.diff(offsets) > 1).tolist():
+            damage = log.damage(int(ends[gap]), int(begins[gap]))
+            if not damage:
+                continue
+            first, last = int(offsets[gap]) + 1, int(offsets[gap + 1]) - 1
+            place = f"queue {planned.key} offsets {first} to {last} are missing where the CommitLog is damaged"
+            error = log.corrupt(Problem.LENGTHS, damage[0][0], place)
+            if self._spec.on_corrupt is OnCorrupt.FAIL:
+                raise error
+            _log.warning("%s", error)
 
     def _prefilter(self, planned: PlannedRange, entries: Entries) -> Mask | slice:
         """Rows that can match by their entry alone."""
@@ -248,10 +270,10 @@ class _Scan:
     def _by_place(self, chunk: _Chunk) -> Ints:
         """Order rows of many short ranges by physical offset: they share segments.
 
-        Within a range that is its own order; where a damaged entry says otherwise the range keeps it all the same.
+        Within a queue that is its own order; where a damaged entry says otherwise the queue keeps it all the same.
         """
         place = np.clip(chunk.entries["physical_offset"] - self._store.log.min_offset, 0, _PLACE_MASK)
-        reached: Ints = np.maximum.accumulate((chunk.range_index << _PLACE_BITS) | place)
+        reached: Ints = np.maximum.accumulate((self._groups[chunk.range_index] << _PLACE_BITS) | place)
         return np.argsort(reached & _PLACE_MASK, kind="stable")
 
     def _locate(
@@ -407,9 +429,11 @@ class _Scan:
         decoder = Decoder(records, self._origin(part), segment, inflated)
         columns = [decoder.column(name) for name in self._spec.columns]
         columns += [decoder.property_column(name) for name in self._spec.property_columns]
-        return self._batch(columns)
+        return self._batch(columns, len(records))
 
-    def _batch(self, columns: list[pa.Array]) -> pa.RecordBatch:
+    def _batch(self, columns: list[pa.Array], rows: int) -> pa.RecordBatch:
+        if not columns:  # whoever only counts
+            return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), rows, [None]))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _origin(self, chunk: _Chunk) -> Origin:

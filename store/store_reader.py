@@ -26,7 +26,14 @@ from .config import QueueBounds, QueueSource, ScanSpec
 from .consume_queue import ConsumeQueue
 from .crash_tail import CrashTail, find_crash_tail
 from .derive import DerivedQueue, derive_queue, derive_queues
-from .errors import NotAStoreError, OffsetOutOfRangeError, UnknownQueueError, UnsafeFileError, UnsupportedStoreError
+from .errors import (
+    FormatError,
+    NotAStoreError,
+    OffsetOutOfRangeError,
+    UnknownQueueError,
+    UnsafeFileError,
+    UnsupportedStoreError,
+)
 from .files.fs import FileSystem, Listed, LocalFileSystem
 from .format.broker_config import consumer_offsets
 from .format.consume_queue import is_plausible
@@ -195,10 +202,13 @@ class StoreReader:
             if entry.name == "config":
                 _require_directory(entry, directory)
         path = os.path.join(directory, "consumerOffset.json")
-        document = load(self._contents(path), self._contents(path + ".bak")).document
+        try:
+            offsets = consumer_offsets(load(self._contents(path), self._contents(path + ".bak")).document)
+        except FormatError as error:
+            raise FormatError(error.problem, path=path, fix=error.fix) from None
         return {
             QueueKey(owner.topic, queue_id): offset
-            for owner, queues in consumer_offsets(document).items()
+            for owner, queues in offsets.items()
             if owner.group == group
             for queue_id, offset in queues.items()
         }
@@ -301,15 +311,15 @@ class StoreReader:
     def _derived(self) -> dict[QueueKey, DerivedQueue] | None:
         """All queues from the log, where the ConsumeQueue is not to be used or not there."""
         if self.queue_source is QueueSource.AUTO:
-            if self._listed or not self.log.segments:
-                return None
+            if self._listed or self.is_live or not self.log.segments:
+                return None  # a live store without queues has just begun: its owner will make them
             _log.warning(
                 "%s has no ConsumeQueue: its queues are derived by a walk over %d bytes of CommitLog, each time anew;"
                 " `python -m segmentlog.jobs.rebuild` writes them down once",
                 self.path,
                 self.log.stop - self.log.min_offset,
             )
-        return derive_queues(self.log, self.log.min_offset, self.log.stop)
+        return derive_queues(self.log, self.log.min_offset, self.log.data_stop())
 
     @cached_property
     def _crash_tail(self) -> CrashTail | None:
@@ -366,6 +376,8 @@ class StoreReader:
                 return end
         # The last entry makes no sense: either it is damaged, or it was never one. The log knows.
         sound = queue.last_sound(self.log, end)
+        if self.is_live:
+            return sound  # an entry that is just being written
         entry = queue.entries(sound - 1, sound)
         begin = self.log.min_offset
         if sound > queue.first:
@@ -415,8 +427,11 @@ class StoreReader:
         if extra is None:
             return piece
         lo, hi = np.searchsorted(extra.queue_offset, [piece.start, piece.stop])
-        span = int(extra.physical_offset[lo]), int(extra.physical_offset[hi - 1] + extra.size[hi - 1])
-        return PlannedRange(piece.key, piece.start, piece.stop, piece.rows, span)
+        # From the end of the message before to the next one: what is missing at an edge was in between.
+        ends = extra.physical_offset + extra.size
+        start = int(ends[lo - 1]) if lo else int(extra.physical_offset[lo])
+        stop = int(extra.physical_offset[hi]) if hi < ends.size else int(ends[hi - 1])
+        return PlannedRange(piece.key, piece.start, piece.stop, piece.rows, (start, stop))
 
     def _contents(self, path: str) -> bytes | None:
         size = self._fs.size(path)

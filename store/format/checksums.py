@@ -45,7 +45,7 @@ def check_crcs(records: Records, properties: Properties) -> None:
     if rows.size < len(records):
         without = np.ones(len(records), np.bool_)
         without[rows] = False
-        records.flag_problem(_lost_crcs(records, without, neighbours=rows.size > 0), Problem.RECORD_CRC)
+        records.flag_problem(_lost_crcs(records, without), Problem.RECORD_CRC)
     if rows.size:
         starts = records.positions[rows]
         covered = starts + records.field("total_size")[rows] - RECORD_CRC_BYTES
@@ -56,7 +56,7 @@ def check_crcs(records: Records, properties: Properties) -> None:
         records.flag_problem(wrong, Problem.RECORD_CRC)
 
 
-def _lost_crcs(records: Records, without: Mask, *, neighbours: bool) -> Mask:
+def _lost_crcs(records: Records, without: Mask) -> Mask:
     """Records that have no ``__CRC32#`` and must have had it: damage must not pass as absence.
 
     A broker writes the property into all its records or into none. So it is lost where most of its fixed bytes are
@@ -67,8 +67,6 @@ def _lost_crcs(records: Records, without: Mask, *, neighbours: bool) -> Mask:
     ----------
     without
         (n,) bool, which records are in question.
-    neighbours
-        Whether any of the others has the property: stands for the record in front of the first one in a segment.
     """
     buffer = records.buffer
     lost = np.zeros(len(records), np.bool_)
@@ -76,7 +74,9 @@ def _lost_crcs(records: Records, without: Mask, *, neighbours: bool) -> Mask:
     start = records.positions[rows]
     stop = start + records.field("total_size")[rows]
     likeness = _crc_likeness(buffer, stop)
-    evident = (_crc_likeness(buffer, start) == _CRC_FIXED.size) | ((start == 0) & neighbours)
+    evident = _crc_likeness(buffer, start) == _CRC_FIXED.size
+    for first in np.flatnonzero(start == 0).tolist():  # nothing is in front of it: what lies behind has to do
+        evident[first] = _CRC_FIXED[:-1].tobytes() in buffer[stop[first] : stop[first] + _SEARCH_BYTES].tobytes()
     lost[rows[likeness * 2 >= _CRC_FIXED.size]] = True
     rows, stop = rows[evident], stop[evident]
     if rows.size == 0:
@@ -105,6 +105,7 @@ def _is_untouched(properties: bytes) -> bool:
 _ENDED: Final = re.compile("(?:[^\\x00\\x03-\\x08\\x0B\\x0C\\x0E-\\x1F\\x7F]*\\x02)?")
 
 
+_SEARCH_BYTES: Final = 1 << 16
 _CRC_AT: Final = np.array([*range(9), 19])
 _CRC_FIXED: Final = np.frombuffer(b"__CRC32#\x01\x02", np.uint8)
 

@@ -50,7 +50,9 @@ class Properties:
         # One byte more in front of each text: it is the low byte of the length, always there, and becomes a
         # separator, so that every text both begins and ends at one and no text runs into the next.
         starts = np.maximum(records.properties_start - 1, 0)
-        copied = slices(records.buffer, starts, records.properties_length + 1)
+        # (Records of a segment that is gone have not even that byte.)
+        buffer = records.buffer if records.buffer.size else np.zeros(1, np.uint8)
+        copied = slices(buffer, starts, records.properties_length + 1)
         self._data: Bytes = np.array(copied.data, copy=None)
         if not self._data.flags.writeable:
             self._data = self._data.copy()
@@ -60,26 +62,40 @@ class Properties:
 
     def _split(self, offsets: npt.NDArray[np.int32]) -> None:
         """Find the pairs: where each name starts and stops, where its value stops, and whose it is."""
-        cuts = np.flatnonzero(self._data == PAIR_END)
+        marks = np.flatnonzero(self._data - np.uint8(NAME_END) <= PAIR_END - NAME_END)  # 0 wraps around to 255
+        if not self._split_alike(marks, offsets):
+            self._split_each(marks, offsets)
+
+    def _split_alike(self, marks: Ints, offsets: npt.NDArray[np.int32]) -> bool:
+        """Split rows that all have the same number of well-formed pairs, as most have; False if they have not."""
+        each = marks.size // self._count if self._count else 0
+        if each < 2 or marks.size != each * self._count:
+            return False
+        grid = marks.reshape(self._count, each)
+        pattern = np.where(np.arange(each) % 2, NAME_END, PAIR_END).astype(np.uint8)
+        if (grid[:, 0] != offsets[:-1]).any() or (self._data[marks].reshape(grid.shape) != pattern).any():
+            return False
+        pairs = each // 2
+        start, name_stop = grid[:, : 2 * pairs : 2] + 1, grid[:, 1::2]
+        # The last separator is there or not, as the broker's release has it.
+        stop = grid[:, 2::2] if each % 2 else np.column_stack([grid[:, 2::2], offsets[1:]])
+        if (name_stop <= start).any() or (stop <= name_stop + 1).any():
+            return False
+        self._start, self._name_stop, self._stop = start.ravel(), name_stop.ravel(), stop.ravel()
+        self._row = np.repeat(np.arange(self._count), pairs)
+        return True
+
+    def _split_each(self, marks: Ints, offsets: npt.NDArray[np.int32]) -> None:
+        is_cut = self._data[marks] == PAIR_END
+        cuts, name_ends = marks[is_cut], marks[~is_cut]
         start = cuts + 1
         stop = np.append(cuts[1:], self._data.size)
-        each = cuts.size // self._count if self._count else 0
-        if each and cuts.size == each * self._count and (cuts[::each] == offsets[:-1]).all():
-            row = np.repeat(np.arange(self._count), each)
-        else:
-            row_at = np.searchsorted(cuts, offsets[:-1])  # exact: each row begins with a separator
-            row = np.repeat(np.arange(self._count), np.diff(row_at, append=cuts.size))
-        long_enough = stop - start >= 3
-        start, stop, row = start[long_enough], stop[long_enough], row[long_enough]
-        name_stop = np.flatnonzero(self._data == NAME_END)
-        if name_stop.size != start.size or not ((name_stop > start) & (name_stop < stop - 1)).all():
-            if name_stop.size == 0:
-                name_stop = np.full(start.size, self._data.size)
-            else:
-                name_stop = name_stop[np.minimum(np.searchsorted(name_stop, start), name_stop.size - 1)]
-            good = (name_stop > start) & (name_stop < stop - 1)
-            start, stop, row, name_stop = start[good], stop[good], row[good], name_stop[good]
-        self._start, self._name_stop, self._stop, self._row = start, name_stop, stop, row
+        row_at = np.searchsorted(cuts, offsets[:-1])  # exact: each row begins with a separator
+        row = np.repeat(np.arange(self._count), np.diff(row_at, append=cuts.size))
+        first = np.searchsorted(name_ends, start)
+        name_stop = np.append(name_ends, self._data.size)[first]
+        good = (stop - start >= 3) & (name_stop > start) & (name_stop < stop - 1)
+        self._start, self._name_stop, self._stop, self._row = start[good], name_stop[good], stop[good], row[good]
 
     def column(self, name: str) -> pa.StringArray:
         """One property of every record.

@@ -34,7 +34,8 @@ COPIES = int(os.environ.get("SEGMENTLOG_ATTACK_COPIES", "20000"))
 PROCESSES = min(os.cpu_count() or 1, 8)
 DEATHS_MAX = 20
 
-BUILT_WEIGHT, REAL_WEIGHT = 10, 1
+BUILT_WEIGHT, REAL_WEIGHT, LARGE_WEIGHT = 10, 1, 0.3
+LARGE = 300  # messages: from here on a copy takes long to read
 REAL = (
     "basic-4.9.1",
     "batch-5.3.3",
@@ -101,9 +102,9 @@ def _compressed(data: bytes, codec: str) -> bytes:
 
 
 def _built(path: Path, record_crc: RecordCrc, queues: Queues = Queues.WRITTEN) -> Path:
-    geometry = Geometry(segment_bytes=12 << 10, queue_segment_entries=16)
+    geometry = Geometry(segment_bytes=8 << 10, queue_segment_entries=12)
     with StoreBuilder(path, geometry=geometry, record_crc=record_crc, queues=queues) as builder:
-        builder.append(_messages(64))
+        builder.append(_messages(48))
     offsets = {"offsetTable": {"Orders@readers": {"0": 3, "1": 4}}}
     (path / "config" / "consumerOffset.json").write_text(json.dumps(offsets))
     return path
@@ -125,9 +126,8 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     real = [(name, False) for name in REAL] + [("prop-crc-5.3.3", True)]
     for name, sealed in real:
         root = fixtures.unpack(name, folder / name)
-        listed.append(
-            {"name": name, "root": str(root), "sealed": sealed, "weight": REAL_WEIGHT, "table": name in TABLED}
-        )
+        weight = LARGE_WEIGHT if len(fixtures.expected(name).messages) >= LARGE else REAL_WEIGHT
+        listed.append({"name": name, "root": str(root), "sealed": sealed, "weight": weight, "table": name in TABLED})
     return listed
 
 

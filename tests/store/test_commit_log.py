@@ -43,6 +43,19 @@ def test_the_ends(built: tuple[Path, Appended]) -> None:
     assert list(empty.walk(0, 1 << 40)) == []
 
 
+def test_where_the_bytes_end(built: tuple[Path, Appended]) -> None:
+    store, appended = built
+    end = int(appended.physical_offsets[-1] + appended.sizes[-1])
+    empty = store / "commitlog" / f"{20 * BYTES:020d}"
+    empty.write_bytes(bytes(BYTES))
+    assert log(store).data_stop() == end
+    found = log(store)
+    for path in segments(store)[1:]:
+        path.unlink()
+    assert 3 * BYTES < found.data_stop() <= 4 * BYTES
+    assert log(store / "nothing").data_stop() == 0
+
+
 def test_locate(built: tuple[Path, Appended]) -> None:
     store, _ = built
     segments(store)[1].unlink()

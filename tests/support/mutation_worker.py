@@ -165,6 +165,8 @@ class Undamaged:
         self.snapshot = snapshot
         self._tables: dict[Question, pa.Table] = {}
         self._rows: dict[tuple[QueueSource, Shape], dict[tuple[Any, ...], Row]] = {}
+        self._by_physical: dict[int, Row] = {}
+        self._raw_by_physical: dict[int, Row] = {}
 
     def reader(self, source: QueueSource, fs: FileSystem | None = None, root: str | None = None) -> StoreReader:
         return StoreReader.open(
@@ -195,9 +197,14 @@ class Undamaged:
         offsets = sorted(self._whole["physicalOffset"].to_pylist())
         return offsets[len(offsets) // 4], offsets[len(offsets) * 3 // 4]
 
-    @cached_property
-    def by_physical(self) -> dict[int, Row]:
-        return {row["physicalOffset"]: row for row in rows_of(self._whole)}
+    def by_physical(self, shape: Shape) -> dict[int, Row]:
+        """Rows by physical offset; bodies as stored if that is asked for."""
+        kept = self._by_physical if shape is not Shape.RAW else self._raw_by_physical
+        if not kept:
+            shown = Shape.RAW if shape is Shape.RAW else Shape.ALL
+            whole = self.table(Question(QueueSource.COMMIT_LOG, OnCorrupt.NULL, shown, check_crc=True, pieces=1))
+            kept.update({row["physicalOffset"]: row for row in rows_of(whole)})
+        return kept
 
     def table(self, question: Question) -> pa.Table:
         """What a question is answered with; damage that was there from the start gives null rows."""
@@ -363,7 +370,8 @@ def _check_difference(
         if "physicalOffset" not in row:
             return
         if original is None or original["physicalOffset"] != row["physicalOffset"]:
-            original, free = undamaged.by_physical.get(row["physicalOffset"]), free | set(KEY_COLUMNS)
+            original = undamaged.by_physical(question.shape).get(row["physicalOffset"])
+            free |= set(KEY_COLUMNS)
     if original is None:
         raise WrongError(f"a row that never was: {_short(row)}")
     different = {name for name, value in row.items() if original[name] != value}
@@ -399,7 +407,7 @@ def look(undamaged: Undamaged, mutation: Mutation, question: Question, reader: S
                     raise WrongError(f"offset {offset} at time {time} is not in {bounds}")
     reader.bounds(QueueKey("no such topic", 7))
     reader.group_offsets("readers")
-    known = list(undamaged.by_physical.items())
+    known = list(undamaged.by_physical(Shape.ALL).items())
     for index in rng.integers(len(known), size=LOOKS):
         offset, original = known[index]
         message = reader.message_at(offset + int(rng.integers(20) == 0))
@@ -553,7 +561,7 @@ class Attack:
 
 def _check_error(error: SegmentLogError) -> None:
     str(error)
-    if isinstance(error, CorruptError) and (error.path is None or error.offset is None):
+    if error.path is None or (isinstance(error, CorruptError) and error.offset is None):
         raise WrongError(f"an error that does not say where: {error}") from error
 
 

@@ -296,7 +296,10 @@ def mutate(snapshot: Snapshot, rng: np.random.Generator) -> Mutation:
     """Damage one or two files of a store, at random."""
     kinds = list(_RANDOM)
     kind = kinds[int(rng.integers(len(kinds)))]
-    return _RANDOM[kind](snapshot, rng, kind)
+    while True:  # zeros onto zeros and the like are no damage
+        mutation = _RANDOM[kind](snapshot, rng, kind)
+        if any(snapshot.files[path] != content for path, content in mutation.changes.items()):
+            return mutation
 
 
 def set_field(snapshot: Snapshot, target: Target) -> Mutation:

@@ -1,0 +1,130 @@
+"""What a crash leaves: messages that no queue names yet, and a torn last record."""
+
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+
+from segmentlog.store import CorruptRecordError, QueueKey, StoreReader
+from segmentlog.store.crash_tail import find_crash_tail
+from support import reading
+from support.store_builder import Appended, Geometry, StoreBuilder, messages
+from support.tampering import QueueFiles, overwrite, segments
+
+COUNT = 80
+GEOMETRY = Geometry(segment_bytes=4096, queue_segment_entries=10)
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> tuple[Path, Appended]:
+    with StoreBuilder(tmp_path / "s", geometry=GEOMETRY) as builder:
+        appended = builder.append(messages(COUNT))
+    (tmp_path / "s" / "abort").touch()
+    return tmp_path / "s", appended
+
+
+def forget(store: Path, queue_id: int, keep: int) -> None:
+    """Leave only the first entries of a queue: the others were never dispatched."""
+    QueueFiles(store, "Orders", queue_id).zero(keep, COUNT)
+
+
+def offsets(store: Path, queue_id: int) -> list[int]:
+    reader = StoreReader.open(store)
+    return [row["queueOffset"] for row in reading.read(reader) if row["queueId"] == queue_id]
+
+
+@pytest.mark.parametrize("kept", [[20, 20, 20, 20], [20, 19, 18, 15], [11, 12, 9, 10], [0, 0, 0, 0]])
+def test_what_no_queue_names_is_read_from_the_log(built: tuple[Path, Appended], kept: list[int]) -> None:
+    store, _ = built
+    for queue_id, keep in enumerate(kept):
+        forget(store, queue_id, keep)
+    for queue_id in range(4):
+        assert offsets(store, queue_id) == list(range(20))
+
+
+def test_a_topic_that_has_no_queue_yet(built: tuple[Path, Appended]) -> None:
+    store, _ = built
+    for queue_id in range(1, 4):
+        shutil.rmtree(store / "consumequeue" / "Orders" / str(queue_id))
+    forget(store, 0, 15)
+    reader = StoreReader.open(store)
+    assert [bounds.key.queue_id for bounds in reader.queues("Orders")] == [0, 1, 2, 3]
+    for bounds in reader.queues("Orders"):
+        assert bounds.max_offset == 20
+        read = offsets(store, bounds.key.queue_id)
+        assert read == list(range(bounds.min_offset, bounds.max_offset))
+
+
+@pytest.mark.parametrize("tear", ["cut", "zeros", "body"])
+def test_a_torn_last_record_was_never_there(built: tuple[Path, Appended], tear: str) -> None:
+    store, appended = built
+    place, size = int(appended.physical_offsets[-1]), int(appended.sizes[-1])
+    if tear == "cut":
+        with segments(store)[-1].open("r+b") as file:
+            file.truncate(place - int(segments(store)[-1].name) + 50)
+    else:
+        start = {"zeros": 40, "body": 100}[tear]
+        overwrite(store, place + start, bytes(size - start) if tear == "zeros" else b"\xff")
+    assert offsets(store, 3) == list(range(19))
+    assert offsets(store, 2) == list(range(20))
+    assert StoreReader.open(store).bounds(QueueKey("Orders", 3)).max_offset == 19
+
+
+def test_damage_in_the_middle_is_not_torn(built: tuple[Path, Appended]) -> None:
+    store, appended = built
+    overwrite(store, int(appended.physical_offsets[70]) + 4, b"\0\0\0\0")
+    with pytest.raises(CorruptRecordError):
+        offsets(store, 2)
+    reader = StoreReader.open(store)
+    assert all(bounds.max_offset == 20 for bounds in reader.queues("Orders"))
+
+
+def test_without_an_abort_file_nothing_is_looked_for(built: tuple[Path, Appended]) -> None:
+    store, _ = built
+    forget(store, 0, 15)
+    assert offsets(store, 0) == list(range(20))
+    (store / "abort").unlink()
+    assert offsets(store, 0) == list(range(15))
+
+
+def test_queues_ahead_of_the_log(built: tuple[Path, Appended]) -> None:
+    """Entries reached the disk, their records did not: those were never there."""
+    store, appended = built
+    cut = int(appended.physical_offsets[60])
+    last = segments(store)[-1]
+    while int(last.name) > cut:
+        last.unlink()
+        last = segments(store)[-1]
+    data = bytearray(last.read_bytes())
+    data[cut - int(last.name) :] = bytes(len(data) - (cut - int(last.name)))
+    last.write_bytes(data)
+    for queue_id in range(4):
+        assert offsets(store, queue_id) == list(range(15))
+
+
+def test_a_queue_offset_that_cannot_be_is_left_out(built: tuple[Path, Appended]) -> None:
+    store, appended = built
+    forget(store, 0, 15)
+    overwrite(store, int(appended.physical_offsets[76]) + 20, struct.pack(">q", 1 << 50))
+    assert offsets(store, 0) == list(range(19))
+
+
+def test_the_end_of_the_log(built: tuple[Path, Appended]) -> None:
+    store, appended = built
+    end = int(appended.physical_offsets[-1] + appended.sizes[-1])
+    reader = StoreReader.open(store)
+    queue = reader.queue(QueueKey("Orders", 1))
+    tail = find_crash_tail(reader.log, {queue: queue.data_end()})
+    assert tail.log_end == end
+    assert set(tail.queues) == {QueueKey("Orders", i) for i in (0, 2, 3)}  # it was told of one queue only
+    assert tail.trim(queue, queue.data_end()) == 20
+    assert tail._replace(log_end=int(appended.physical_offsets[41])).trim(queue, 20) == 10
+    assert tail._replace(log_end=0).trim(queue, 20) == 0
+
+
+def test_a_store_without_anything(tmp_path: Path) -> None:
+    (tmp_path / "s" / "commitlog").mkdir(parents=True)
+    (tmp_path / "s" / "consumequeue").mkdir()
+    (tmp_path / "s" / "abort").touch()
+    assert StoreReader.open(tmp_path / "s").topics() == []

@@ -1,0 +1,50 @@
+"""Errors: what they say, what they also are, and that they cross from a worker to the driver."""
+
+import pickle
+
+import pytest
+
+from segmentlog import store
+from segmentlog.store import SegmentLogError, UnreadableError, errors
+
+KINDS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, SegmentLogError) and kind.__module__ == errors.__name__
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_error_crosses_to_another_process(kind: type[SegmentLogError]) -> None:
+    error = kind("the problem", path="/store/file", offset=7, fix="Do this")
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is kind
+    assert str(again) == str(error) == f"[{kind.condition}] the problem (in /store/file at offset 7). Do this."
+    assert (again.problem, again.path, again.offset, again.fix) == ("the problem", "/store/file", 7, "Do this")
+
+
+def test_every_error_is_offered_at_the_door_and_has_its_condition() -> None:
+    assert {kind.__name__ for kind in KINDS} <= set(store.__all__)
+    assert len({kind.condition for kind in KINDS}) == len(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "base"),
+    [
+        (errors.NotAStoreError, FileNotFoundError),
+        (UnreadableError, PermissionError),
+        (errors.UnknownQueueError, KeyError),
+        (errors.OffsetOutOfRangeError, IndexError),
+        (errors.ConfigError, ValueError),
+    ],
+)
+def test_errors_that_are_pythons_as_well(kind: type[SegmentLogError], base: type[Exception]) -> None:
+    assert issubclass(kind, base)
+
+
+@pytest.mark.parametrize("name", ["line\nend", "escape\x1b[2J", "\udcff", "\u202eright to left"])
+def test_a_hostile_path_is_shown_harmless(name: str) -> None:
+    text = str(SegmentLogError("x", path=f"/store/{name}"))
+    assert text.isprintable()
+    assert "/store/" in text
+    assert "/store/grüße/已支付" in str(SegmentLogError("x", path="/store/grüße/已支付"))

@@ -1,0 +1,480 @@
+"""Scans: which rows come, in which order, and what becomes of damage and loss."""
+
+import gc
+import os
+import shutil
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from segmentlog.store import (
+    NATIVE_SCHEMA,
+    QUEUE_COLUMNS,
+    CorruptRecordError,
+    DataLossError,
+    OnCorrupt,
+    OnLoss,
+    Predicate,
+    QueueKey,
+    QueueRange,
+    ScanSpec,
+    ScanTask,
+    StoreReader,
+)
+from segmentlog.store.format import message_decode
+from segmentlog.store.format.hashing import java_hash
+from segmentlog.store.format.message_encode import RecordCrc, pack_host
+from support import reading
+from support.store_builder import Appended, Geometry, StoreBuilder, messages
+from support.tampering import QueueFiles, WatchedFiles, overwrite, segments
+
+GEOMETRY = Geometry(segment_bytes=4096, queue_segment_entries=10)
+COUNT = 120
+START_MS = 1_700_000_000_000
+
+Row = dict[str, Any]
+
+
+def build(store: Path, *batches: pa.RecordBatch, crc: RecordCrc = RecordCrc.ABSENT) -> list[Appended]:
+    with StoreBuilder(store, geometry=GEOMETRY, record_crc=crc) as builder:
+        return [builder.append(batch) for batch in batches]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    build(tmp_path / "s", messages(COUNT))
+    return tmp_path / "s"
+
+
+def rows(store: Path, **spec: Any) -> list[Row]:
+    return list(reading.read(StoreReader.open(store), **spec))
+
+
+def places(store: Path, queue_id: int = 0) -> list[int]:
+    found: list[int] = QueueFiles(store, "Orders", queue_id).entries["physical_offset"][: COUNT // 4].tolist()
+    return found
+
+
+def numbers(found: list[Row]) -> list[int]:
+    """Which messages these are, by the number in their keys."""
+    return sorted(int(row["keys"].removeprefix("key-")) for row in found)
+
+
+# What comes
+
+
+def test_every_message_once_and_in_order(store: Path) -> None:
+    found = rows(store)
+    assert numbers(found) == list(range(COUNT))
+    for queue_rows in reading.by_queue(iter(found)).values():
+        assert [row["queueOffset"] for row in queue_rows] == list(range(COUNT // 4))
+    assert {row["body"] for row in found} == {f"message {n} ".ljust(20, ".").encode() for n in range(COUNT)}
+
+
+@pytest.mark.parametrize("batch", [{"batch_rows": 1}, {"batch_rows": 7}, {"batch_bytes": 1}, {"batch_bytes": 1000}])
+def test_batches_are_no_larger_than_asked(store: Path, batch: dict[str, int]) -> None:
+    reader = StoreReader.open(store)
+    (task,) = reader.plan(reading.whole_queues(reader), max_bytes=1 << 20)
+    sizes = [b.num_rows for b in reader.scan(task, ScanSpec(columns=("body",), **batch))]
+    assert sum(sizes) == COUNT
+    assert max(sizes) <= batch.get("batch_rows", max(1, batch.get("batch_bytes", 0) // 160))
+
+
+def test_columns_come_in_the_order_asked(store: Path) -> None:
+    reader = StoreReader.open(store)
+    (task,) = reader.plan(reading.whole_queues(reader), max_bytes=1 << 20)
+    spec = ScanSpec(columns=("tags", "topic", "body"), property_columns=("UNIQ_KEY", "absent"))
+    (batch, *_) = reader.scan(task, spec)
+    assert batch.schema.names == ["tags", "topic", "body", "UNIQ_KEY", "absent"]
+    assert batch.column("absent").null_count == batch.num_rows
+    assert len(set(batch.column("UNIQ_KEY").to_pylist())) == batch.num_rows
+
+
+def test_no_columns_are_still_rows(store: Path) -> None:
+    reader = StoreReader.open(store)
+    (task,) = reader.plan(reading.whole_queues(reader), max_bytes=1 << 20)
+    assert sum(batch.num_rows for batch in reader.scan(task, ScanSpec(columns=()))) == COUNT
+
+
+# What is not read
+
+
+def test_a_scan_of_the_queue_alone_never_opens_the_log(store: Path) -> None:
+    fs = WatchedFiles()
+    reader = StoreReader.open(store, fs=fs)
+    columns = tuple(sorted(QUEUE_COLUMNS))
+    found = list(reading.read(reader, columns=columns, check_crc=False, predicate=Predicate(physical_start=5000)))
+    assert 0 < len(found) < COUNT
+    assert fs.mapped == []
+    full = {row["physicalOffset"]: row for row in rows(store)}
+    assert all(row == {name: full[row["physicalOffset"]][name] for name in columns} for row in found)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"columns": ("body",)},
+        {"columns": ("topic",), "check_crc": True},
+        {"columns": ("topic",), "property_columns": ("a",)},
+        {"columns": ("topic",), "predicate": Predicate(tags=frozenset({"paid"}))},
+        {"columns": ("topic",), "predicate": Predicate(store_time_start=0)},
+    ],
+)
+def test_what_needs_the_log_opens_it(store: Path, spec: dict[str, Any]) -> None:
+    fs = WatchedFiles()
+    list(reading.read(StoreReader.open(store, fs=fs), **{"check_crc": False, **spec}))
+    assert len(set(fs.mapped)) == len(segments(store))
+
+
+def test_tags_that_no_entry_has_open_nothing(store: Path) -> None:
+    fs = WatchedFiles()
+    assert list(reading.read(StoreReader.open(store, fs=fs), predicate=Predicate(tags=frozenset({"none"})))) == []
+    assert fs.mapped == []
+
+
+def test_bodies_are_not_copied_unless_wanted(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def copied(*_: object) -> None:
+        raise AssertionError("a body was copied")
+
+    monkeypatch.setattr(message_decode, "slices", copied)
+    columns = tuple(name for name in NATIVE_SCHEMA.names if name != "body")
+    assert len(rows(store, columns=columns, check_crc=False)) == COUNT
+    with pytest.raises(AssertionError, match="a body was copied"):
+        rows(store, columns=("body",))
+
+
+# Predicates
+
+
+def test_tags_are_matched_exactly(tmp_path: Path) -> None:
+    assert java_hash("Aa") == java_hash("BB")
+    build(tmp_path / "s", messages(60, tags=("Aa", "BB", "C")))
+    for wanted, expected in (({"Aa"}, {0}), ({"BB"}, {1}), ({"Aa", "C"}, {0, 2}), (set(), set()), ({"x"}, set())):
+        found = rows(tmp_path / "s", predicate=Predicate(tags=frozenset(wanted)))
+        assert numbers(found) == [n for n in range(60) if n % 3 in expected]
+
+
+def test_messages_without_tags_match_none(tmp_path: Path) -> None:
+    build(tmp_path / "s", messages(12).drop_columns(["tags"]))
+    assert rows(tmp_path / "s", predicate=Predicate(tags=frozenset({""}))) == []
+    assert len(rows(tmp_path / "s")) == 12
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "expected"),
+    [
+        (None, None, (0, 120)),
+        (10, None, (10, 120)),
+        (None, 30, (0, 30)),
+        (10, 30, (10, 30)),
+        (30, 30, (0, 0)),
+        (500, None, (0, 0)),
+    ],
+)
+def test_store_times_are_half_open(store: Path, start: int | None, stop: int | None, expected: tuple[int, int]) -> None:
+    predicate = Predicate(
+        store_time_start=None if start is None else START_MS + start,
+        store_time_stop=None if stop is None else START_MS + stop,
+    )
+    assert numbers(rows(store, predicate=predicate)) == list(range(*expected))
+
+
+def test_physical_offsets_are_half_open(store: Path) -> None:
+    first, second = places(store)[4], places(store)[9]
+    found = rows(store, predicate=Predicate(physical_start=first, physical_stop=second))
+    assert numbers(found) == list(range(16, 36))
+
+
+def test_predicates_hold_together(store: Path) -> None:
+    predicate = Predicate(
+        tags=frozenset({"paid"}),
+        store_time_start=START_MS + 10,
+        physical_stop=places(store)[9],
+        store_time_stop=START_MS + 33,
+    )
+    assert numbers(rows(store, predicate=predicate)) == [n for n in range(10, 33) if n % 2 == 0]
+
+
+# Damage
+
+
+def magic(store: Path, place: int) -> None:
+    overwrite(store, place + 4, b"\0\0\0\0")
+
+
+def body(store: Path, place: int) -> None:
+    overwrite(store, place + 90, b"\xff")
+
+
+def total_size(store: Path, place: int) -> None:
+    overwrite(store, place, struct.pack(">i", 1 << 30))
+
+
+def physical_offset(store: Path, place: int) -> None:
+    overwrite(store, place + 28, struct.pack(">q", place + 1))
+
+
+def queue_id(store: Path, place: int) -> None:
+    overwrite(store, place + 12, struct.pack(">i", 77))
+
+
+@pytest.mark.parametrize("damage", [magic, body, total_size, physical_offset, queue_id])
+def test_a_damaged_record(store: Path, damage: Callable[[Path, int], None]) -> None:
+    place = places(store, 2)[11]
+    damage(store, place)
+    with pytest.raises(CorruptRecordError, match="Orders/2 offset 11") as raised:
+        rows(store)
+    assert raised.value.offset == place
+    assert raised.value.path is not None
+    assert int(Path(raised.value.path).name) <= place
+    skipped = rows(store, on_corrupt=OnCorrupt.SKIP)
+    assert numbers(skipped) == [n for n in range(COUNT) if n != 46]
+    kept = rows(store, on_corrupt=OnCorrupt.NULL)
+    assert len(kept) == COUNT
+    (bad,) = (row for row in kept if reading.is_damaged(row))
+    assert {name for name, value in bad.items() if value is not None} <= QUEUE_COLUMNS | {"tagsCode"}
+    assert (bad["topic"], bad["queueId"], bad["queueOffset"], bad["physicalOffset"]) == ("Orders", 2, 11, place)
+    assert [row["queueOffset"] for row in kept if row["queueId"] == 2] == list(range(30))
+
+
+def test_a_body_is_only_checked_if_asked(store: Path) -> None:
+    body(store, places(store)[3])
+    assert len(rows(store, check_crc=False)) == COUNT
+    with pytest.raises(CorruptRecordError, match="CRC-32 of the body"):
+        rows(store)
+
+
+def test_record_crcs_are_checked(tmp_path: Path) -> None:
+    (appended,) = build(tmp_path / "s", messages(20), crc=RecordCrc.PROPERTY)
+    assert len(rows(tmp_path / "s")) == 20
+    overwrite(tmp_path / "s", int(appended.physical_offsets[5]) + 16, b"\1")
+    with pytest.raises(CorruptRecordError, match="__CRC32#"):
+        rows(tmp_path / "s")
+
+
+def test_compressed_bodies(tmp_path: Path) -> None:
+    plain = b"text " * 200
+    batch = messages(6, queues=1).drop_columns(["body"])
+    stored = [zlib.compress(plain), plain, b"damaged", zlib.compress(bytes(5000)), zlib.compress(plain), b"x"]
+    batch = batch.append_column("body", pa.array(stored, pa.binary()))
+    build(tmp_path / "s", batch.append_column("sysFlag", pa.array([1, 0, 1, 1, 1, 0], pa.int32())))
+    found = rows(tmp_path / "s", on_corrupt=OnCorrupt.NULL, max_body_bytes=2000)
+    assert [row["body"] for row in found] == [plain, plain, None, None, plain, b"x"]
+    assert [row["queueOffset"] for row in found] == list(range(6))
+    raw = rows(tmp_path / "s", raw_body=True)
+    assert [row["body"] for row in raw] == stored
+    assert len(rows(tmp_path / "s", columns=("topic", "tags"))) == 6  # who wants no body needs none inflated
+    with pytest.raises(CorruptRecordError, match="cannot be inflated"):
+        rows(tmp_path / "s")
+
+
+def test_damage_does_not_match_a_predicate(store: Path) -> None:
+    magic(store, places(store)[3])
+    found = rows(store, on_corrupt=OnCorrupt.NULL, predicate=Predicate(store_time_start=0))
+    assert numbers(found) == [n for n in range(COUNT) if n != 12]
+
+
+# Damaged ConsumeQueues
+
+
+def swap(queue: QueueFiles, a: int, b: int) -> None:
+    entries = queue.entries
+    entries[[a, b]] = entries[[b, a]]
+    queue.entries = entries
+
+
+def of_another_queue(queue: QueueFiles) -> None:
+    other = QueueFiles(queue.directory.parents[2], "Orders", 3).entries
+    queue.put(8, *other[8].tolist())
+
+
+def double_block(queue: QueueFiles) -> None:
+    entries = queue.entries
+    entries[10:15] = entries[5:10]
+    queue.entries = entries
+
+
+def other_size(queue: QueueFiles) -> None:
+    entry = queue.entries[12]
+    queue.put(12, entry["physical_offset"], entry["size"] + 1, entry["tags_code"])
+
+
+QUEUE_DAMAGE: dict[str, Callable[[QueueFiles], None]] = {
+    "zeros in the middle": lambda q: q.zero(7, 19),
+    "zeros in front": lambda q: q.zero(0, 11),
+    "zeros at the end": lambda q: q.zero(25, 30),
+    "neighbours swapped": lambda q: swap(q, 4, 5),
+    "far ones swapped": lambda q: swap(q, 2, 28),
+    "first and last swapped": lambda q: swap(q, 0, 29),
+    "a block twice": double_block,
+    "a wrong size": other_size,
+    "a record of another queue": of_another_queue,
+    "nonsense at the end": lambda q: q.put(29, 1 << 61, 100),
+    "nonsense in front": lambda q: q.put(0, -77, 12),
+}
+
+
+@pytest.mark.parametrize("damage", QUEUE_DAMAGE)
+@pytest.mark.parametrize("max_bytes", [1 << 20, 1000])
+def test_a_damaged_queue_is_healed(store: Path, damage: str, max_bytes: int) -> None:
+    expected = [row for row in rows(store) if row["queueId"] == 1]
+    queue = QueueFiles(store, "Orders", 1)
+    lost = queue.entries
+    QUEUE_DAMAGE[damage](queue)
+    assert (queue.entries != lost).any()
+    found = [row for row in rows(store, max_bytes=max_bytes) if row["queueId"] == 1]
+    # A queue that was cut short at its end, with no crash, looks like one that is behind a live broker.
+    assert found == (expected[:25] if damage == "zeros at the end" else expected)
+    assert {row["queueId"] for row in rows(store)} == {0, 1, 2, 3}
+
+
+def test_burnt_queue_offsets_are_places_in_the_queue(store: Path) -> None:
+    for number, place in enumerate(places(store)[10:], 10):
+        overwrite(store, place + 20, struct.pack(">q", number + 3))
+    assert len(rows(store)) == COUNT
+    for max_bytes in (1 << 20, 1000):
+        found = [row for row in rows(store, max_bytes=max_bytes) if row["queueId"] == 0]
+        assert [row["queueOffset"] for row in found] == list(range(30))
+        assert numbers(found) == list(range(0, COUNT, 4))
+
+
+def test_damage_among_burnt_queue_offsets_costs_itself_alone(store: Path) -> None:
+    for number, place in enumerate(places(store)[10:], 10):
+        overwrite(store, place + 20, struct.pack(">q", number + 3))
+    magic(store, places(store)[15])
+    found = [row for row in rows(store, on_corrupt=OnCorrupt.SKIP) if row["queueId"] == 0]
+    assert [row["queueOffset"] for row in found] == [n for n in range(30) if n != 15]
+    assert numbers(found) == [4 * n for n in range(30) if n != 15]
+
+
+# Loss
+
+
+def planned(store: Path, fs: WatchedFiles | None = None) -> tuple[StoreReader, list[ScanTask]]:
+    reader = StoreReader.open(store, fs=fs or WatchedFiles())
+    return reader, reader.plan(reading.whole_queues(reader), max_bytes=1 << 20)
+
+
+def scanned(reader: StoreReader, tasks: list[ScanTask], **spec: Any) -> list[Row]:
+    options = ScanSpec(**{"columns": reading.ALL_COLUMNS, "check_crc": True, **spec})
+    return [row for task in tasks for b in reader.scan(task, options) for row in b.to_pylist(maps_as_pydicts="strict")]
+
+
+def test_segments_that_retention_took_since_the_plan(store: Path) -> None:
+    reader, tasks = planned(store)
+    for path in segments(store)[:2]:
+        path.unlink()
+    with pytest.raises(DataLossError, match="failOnDataLoss"):
+        scanned(reader, tasks)
+    found = scanned(reader, tasks, on_loss=OnLoss.SKIP)
+    assert len(found) == sum(place >= 8192 for queue in range(4) for place in places(store, queue))
+    assert numbers(found)[-1] == COUNT - 1
+    again, _ = planned(store)
+    with pytest.raises(DataLossError):
+        scanned(again, tasks)
+
+
+def test_queue_files_that_retention_took_since_the_plan(store: Path) -> None:
+    reader, tasks = planned(store)
+    shutil.rmtree(store / "consumequeue" / "Orders" / "1")
+    again, _ = planned(store)
+    found = scanned(again, tasks, on_loss=OnLoss.SKIP)
+    assert numbers(found) == list(range(COUNT))  # the log still knows them all
+    for path in segments(store):
+        path.unlink()
+    with pytest.raises(DataLossError):
+        scanned(reader, tasks)
+
+
+def test_a_segment_that_is_deleted_while_mapped_stays_readable(store: Path) -> None:
+    reader, tasks = planned(store)
+    before = scanned(reader, tasks)
+    for path in segments(store):
+        path.unlink()
+    assert scanned(reader, tasks) == before
+
+
+def test_batches_outlive_reader_and_segments(store: Path) -> None:
+    reader, tasks = planned(store)
+    kept = [batch for task in tasks for batch in reader.scan(task, ScanSpec(columns=reading.ALL_COLUMNS))]
+    before = [batch.to_pylist() for batch in kept]
+    for path in segments(store):
+        os.truncate(path, 0)  # a batch that pointed into a map would now kill the process
+    del reader
+    gc.collect()
+    assert [batch.to_pylist() for batch in kept] == before
+
+
+# What brokers write
+
+
+def test_light_queues_hold_records_of_other_topics(store: Path) -> None:
+    light = store / "consumequeue" / "%LMQ%home|sensor+1"
+    shutil.copytree(store / "consumequeue" / "Orders" / "2", light / "0")
+    reader = StoreReader.open(store)
+    key = QueueKey(light.name, 0)
+    found = list(reading.read(reader, [QueueRange(key, 0, 30)]))
+    assert [row["queueOffset"] for row in found] == list(range(30))
+    assert {(row["topic"], row["queueId"]) for row in found} == {(light.name, 0)}
+    assert numbers(found) == list(range(2, COUNT, 4))
+
+
+def test_version_2_records_and_ipv6_hosts(tmp_path: Path) -> None:
+    host = pack_host(b"\x20\x01\x0d\xb8" + bytes(11) + b"\x01", 8080)
+    batch = messages(30, topic="t" * 200).append_column("bornHost", pa.array([host] * 30, pa.binary()))
+    build(
+        tmp_path / "s", messages(10), batch.append_column("storeHost", pa.array([host] * 30, pa.binary())), messages(10)
+    )
+    found = rows(tmp_path / "s")
+    assert len(found) == 50
+    long = [row for row in found if row["topic"] == "t" * 200]
+    assert {row["bornHost"] for row in long} == {row["storeHost"] for row in long} == {"[2001:db8::1]:8080"}
+    assert {len(row["msgId"]) for row in long} == {56}
+
+
+def test_property_texts_of_all_kinds(tmp_path: Path) -> None:
+    texts = [b"TAGS\x01a", b"TAGS\x01a\x02TAGS\x01b\x02", b"TAGS\x01\x02KEYS\x01k\x02", b"x\xff\x01y\xfe\x02", b""]
+    batch = messages(5, queues=1).drop_columns(["tags", "keys", "uniqKey"])
+    build(tmp_path / "s", batch.append_column("propertyBytes", pa.array(texts, pa.binary())))
+    found = rows(tmp_path / "s")
+    assert [row["properties"] for row in found] == [
+        {"TAGS": "a"},
+        {"TAGS": "b"},
+        {"KEYS": "k"},
+        {"x\ufffd": "y\ufffd"},
+        None,
+    ]
+    assert [row["tags"] for row in found] == ["a", "b", None, None, None]
+
+
+@pytest.mark.parametrize("millis", [1 << 62, -(1 << 63), (1 << 63) - 1])
+def test_times_beyond_the_calendar_are_null(tmp_path: Path, millis: int) -> None:
+    batch = messages(3, queues=1).append_column("bornTimestamp", pa.array([0, millis, 5]))
+    build(tmp_path / "s", batch)
+    assert [row["bornTimestamp"] is None for row in rows(tmp_path / "s")] == [False, True, False]
+
+
+def test_many_queues_in_one_task(tmp_path: Path) -> None:
+    build(tmp_path / "s", *(messages(40, topic=f"Topic{i:02d}", queues=8) for i in range(10)))
+    reader, tasks = planned(tmp_path / "s")
+    assert len(tasks) == 1
+    found = scanned(reader, tasks)
+    assert len(found) == 400
+    for key, queue_rows in reading.by_queue(iter(found)).items():
+        assert [row["queueOffset"] for row in queue_rows] == list(range(5)), key
+    assert np.unique([row["brokerName"] for row in found]).tolist() == ["s"]
+
+
+def test_a_damaged_entry_keeps_the_order_of_its_queue_among_many(tmp_path: Path) -> None:
+    build(tmp_path / "s", *(messages(40, topic=f"Topic{i:02d}", queues=8) for i in range(10)))
+    swap(QueueFiles(tmp_path / "s", "Topic03", 5), 1, 4)
+    QueueFiles(tmp_path / "s", "Topic07", 0).zero(0, 2)
+    reader, tasks = planned(tmp_path / "s")
+    for key, queue_rows in reading.by_queue(iter(scanned(reader, tasks))).items():
+        assert [row["queueOffset"] for row in queue_rows] == list(range(5)), key

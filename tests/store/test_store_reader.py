@@ -1,0 +1,371 @@
+"""The reader as a whole: what a store holds, where queues come from, and what is no store."""
+
+import gc
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from segmentlog.store import (
+    Boundary,
+    CorruptError,
+    CorruptRecordError,
+    NotAStoreError,
+    OffsetOutOfRangeError,
+    OnCorrupt,
+    QueueKey,
+    QueueRange,
+    QueueSource,
+    ScanSpec,
+    StoreReader,
+    UnknownQueueError,
+    UnsupportedStoreError,
+)
+from support import reading
+from support.store_builder import Appended, Geometry, Queues, StoreBuilder, messages
+from support.tampering import QueueFiles, WatchedFiles, overwrite, segments
+
+GEOMETRY = Geometry(segment_bytes=4096, queue_segment_entries=10)
+COUNT = 120
+KEY = QueueKey("Orders", 0)
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> tuple[Path, Appended]:
+    with StoreBuilder(tmp_path / "s", geometry=GEOMETRY) as builder:
+        appended = builder.append(messages(COUNT))
+        builder.append(messages(10, topic="%RETRY%group", queues=1))
+    return tmp_path / "s", appended
+
+
+@pytest.fixture
+def store(built: tuple[Path, Appended]) -> Path:
+    return built[0]
+
+
+def offsets(store: Path, queue_id: int = 0, **options: Any) -> list[int]:
+    reader = StoreReader.open(store, **options)
+    found = list(reading.read(reader))
+    bounds = reader.bounds(QueueKey("Orders", queue_id))
+    mine = [row["queueOffset"] for row in found if (row["topic"], row["queueId"]) == ("Orders", queue_id)]
+    assert mine == list(range(bounds.min_offset, bounds.max_offset))
+    return mine
+
+
+# What is there
+
+
+def test_topics_queues_and_bounds(store: Path) -> None:
+    reader = StoreReader.open(store)
+    assert reader.topics() == ["%RETRY%group", "Orders"]
+    assert [(b.key.queue_id, b.min_offset, b.max_offset, len(b)) for b in reader.queues("Orders")] == [
+        (i, 0, 30, 30) for i in range(4)
+    ]
+    assert reader.bounds(QueueKey("None", 0)) == reader.bounds(QueueKey("None", 0))
+    assert len(reader.bounds(QueueKey("Orders", 9))) == 0
+    with pytest.raises(UnknownQueueError, match="topic None is not in this store"):
+        reader.queues("None")
+
+
+def test_the_broker_is_named_after_its_directory_unless_told(store: Path) -> None:
+    assert StoreReader.open(store).broker_name == "s"
+    assert StoreReader.open(f"{store}/").broker_name == "s"
+    assert StoreReader.open(store, broker_name="broker-a").broker_name == "broker-a"
+
+
+@pytest.mark.parametrize("keep", ["commitlog", "consumequeue", "checkpoint"])
+def test_what_makes_a_store(tmp_path: Path, keep: str) -> None:
+    (tmp_path / keep).touch() if keep == "checkpoint" else (tmp_path / keep).mkdir()
+    reader = StoreReader.open(tmp_path)
+    assert reader.topics() == []
+    assert reader.plan([], max_bytes=100) == []
+    assert reader.message_at(0) is None
+
+
+@pytest.mark.parametrize(
+    ("what", "hint"),
+    [
+        ("empty", "storePathRootDir"),
+        ("nothing", "no such directory"),
+        ("a file", "no such directory"),
+        ("its parent", "Did you mean .*/deep"),
+    ],
+)
+def test_what_is_no_store(tmp_path: Path, what: str, hint: str) -> None:
+    root = tmp_path / "root"
+    if what == "a file":
+        root.touch()
+    elif what == "its parent":
+        (root / "deep" / "commitlog" / f"{0:020d}").mkdir(parents=True)
+    elif what == "empty":
+        root.mkdir()
+    with pytest.raises(NotAStoreError, match=hint) as raised:
+        StoreReader.open(root)
+    assert raised.value.path == str(root)
+
+
+@pytest.mark.parametrize("kind", ["rocksdb", "dledger"])
+def test_stores_of_other_kinds(store: Path, kind: str) -> None:
+    if kind == "rocksdb":
+        for name in ("CURRENT", "IDENTITY"):
+            (store / "consumequeue" / name).touch()
+    else:
+        (store / "dledger-n0").mkdir()
+    with pytest.raises(UnsupportedStoreError):
+        StoreReader.open(store)
+
+
+def test_segments_in_other_directories(store: Path, tmp_path: Path) -> None:
+    for number, path in enumerate(segments(store)):
+        target = tmp_path / f"disk{number % 2}"
+        target.mkdir(exist_ok=True)
+        path.rename(target / path.name)
+    (store / "commitlog").rmdir()
+    assert len(offsets(store, commit_log_paths=[tmp_path / "disk0", tmp_path / "disk1"])) == 30
+
+
+# Where queues come from
+
+
+@pytest.mark.parametrize("source", list(QueueSource))
+@pytest.mark.parametrize("queues", list(Queues))
+def test_every_source_gives_the_same(tmp_path: Path, source: QueueSource, queues: Queues) -> None:
+    with StoreBuilder(tmp_path / "s", geometry=GEOMETRY, queues=queues) as builder:
+        builder.append(messages(COUNT))
+    for queue_id in range(4):
+        assert offsets(tmp_path / "s", queue_id, queue_source=source) == list(range(30))
+
+
+def test_the_log_alone_does_not_look_at_queues(store: Path) -> None:
+    fs = WatchedFiles()
+    reader = StoreReader.open(store, queue_source=QueueSource.COMMIT_LOG, fs=fs)
+    assert len(list(reading.read(reader))) == COUNT + 10
+    assert fs.calls["read"] == 0
+    assert fs.calls["data_end"] == 1  # where the log ends
+
+
+def test_retention_moves_the_front(built: tuple[Path, Appended]) -> None:
+    store, appended = built
+    for path in segments(store)[:2]:
+        path.unlink()
+    alive = appended.queue_offsets[appended.physical_offsets >= 8192]
+    for source in QueueSource:
+        assert offsets(store, queue_source=source)[0] == int(alive[:4].min())
+    files = QueueFiles(store, "Orders", 0)
+    files.files[0].unlink()
+    assert offsets(store)[0] == max(10, int(alive[:4].min()))
+
+
+def test_a_missing_first_file(store: Path) -> None:
+    """Without its first file a queue begins later, as it does where retention took that file."""
+    QueueFiles(store, "Orders", 0).files[0].unlink()
+    assert offsets(store) == list(range(10, 30))
+
+
+def test_pads_in_front_are_no_messages(store: Path) -> None:
+    QueueFiles(store, "Orders", 0).pad(17)
+    assert offsets(store) == list(range(17, 30))
+
+
+@pytest.mark.parametrize("garbage", [(1 << 60, 200), (100, 200), (-9, 200), (0, 1)])
+def test_garbage_behind_the_end(tmp_path: Path, garbage: tuple[int, int]) -> None:
+    with StoreBuilder(tmp_path / "s", geometry=GEOMETRY) as builder:
+        builder.append(messages(100))
+    files = QueueFiles(tmp_path / "s", "Orders", 0)
+    files.put(25, *garbage)
+    files.put(28, *garbage)
+    assert len(files.entries) == 30
+    reader = StoreReader.open(tmp_path / "s")
+    found = [row for row in reading.read(reader, on_corrupt=OnCorrupt.SKIP) if row["queueId"] == 0]
+    assert [row["queueOffset"] for row in found] == list(range(25))
+    if garbage[0] >= 1 << 60 or garbage[0] < 0 or garbage[1] < 91:
+        assert reader.bounds(KEY).max_offset == 25
+
+
+def test_a_segment_that_a_copy_cut_short(built: tuple[Path, Appended]) -> None:
+    store, appended = built
+    last = segments(store)[-1]
+    end = int(appended.physical_offsets[-1] + appended.sizes[-1])
+    with last.open("r+b") as file:
+        file.truncate(end - int(last.name) + 7)
+    assert len(offsets(store)) == 30
+    retry = StoreReader.open(store).bounds(QueueKey("%RETRY%group", 0))
+    assert retry.max_offset <= 10
+
+
+def test_a_gap_between_segments(built: tuple[Path, Appended]) -> None:
+    store, appended = built
+    segments(store)[2].unlink()
+    reader = StoreReader.open(store)
+    with pytest.raises(CorruptError):
+        list(reading.read(reader))
+    found = list(reading.read(reader, on_corrupt=OnCorrupt.SKIP))
+    places = appended.physical_offsets
+    kept = int(((places < 8192) | (places >= 12288)).sum())
+    assert sum(row["topic"] == "Orders" for row in found) == kept
+    assert 0 < kept < COUNT
+
+
+def test_a_topic_that_is_deleted_meanwhile(store: Path) -> None:
+    reader = StoreReader.open(store)
+    assert reader.queue(KEY).segments
+    shutil.rmtree(store / "consumequeue" / "Orders")
+    assert len(reader.bounds(KEY)) == 0
+    assert "Orders" in StoreReader.open(store, queue_source=QueueSource.COMMIT_LOG).topics()
+
+
+# Growing
+
+
+def test_refresh_sees_what_was_added(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "s", geometry=GEOMETRY)
+    builder.append(messages(20))
+    reader = StoreReader.open(tmp_path / "s")
+    assert [len(bounds) for bounds in reader.queues("Orders")] == [5] * 4
+    builder.append(messages(60, first=20))
+    builder.append(messages(3, topic="New", queues=1))
+    assert [len(bounds) for bounds in reader.queues("Orders")] == [5] * 4
+    assert reader.topics() == ["Orders"]
+    reader.refresh()
+    assert [len(bounds) for bounds in reader.queues("Orders")] == [20] * 4
+    assert reader.topics() == ["New", "Orders"]
+    assert len(list(reading.read(reader))) == 83
+
+
+HOLDER = """
+import fcntl, struct, sys
+file = open(sys.argv[1], "r+b")
+fcntl.fcntl(file, fcntl.F_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 1, 0))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_live_store_has_no_crash_tail(store: Path) -> None:
+    """Its owner dispatches in its own time: what no queue names is not there yet."""
+    (store / "abort").touch()
+    (store / "lock").write_bytes(b"lock")
+    QueueFiles(store, "Orders", 0).zero(28, 30)
+    command = [sys.executable, "-c", HOLDER, str(store / "lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        reader = StoreReader.open(store)
+        assert reader.is_live
+        assert reader.bounds(KEY).max_offset == 28
+        holder.communicate()
+    reader.refresh()
+    assert not reader.is_live
+    assert reader.bounds(KEY).max_offset == 30
+
+
+# Plans
+
+
+def test_ranges_must_lie_in_their_queue(store: Path) -> None:
+    reader = StoreReader.open(store)
+    for start, stop in ((-1, 5), (0, 31), (5, 4), (40, 50)):
+        with pytest.raises(OffsetOutOfRangeError, match=r"the queue holds \[0, 30\)"):
+            reader.plan([QueueRange(KEY, start, stop)], max_bytes=1000)
+    assert reader.plan([QueueRange(KEY, 30, 30)], max_bytes=1000) == []
+
+
+@pytest.mark.parametrize("source", list(QueueSource))
+def test_tasks_can_be_read_elsewhere(store: Path, source: QueueSource) -> None:
+    planner = StoreReader.open(store, queue_source=source)
+    tasks = planner.plan(reading.whole_queues(planner), max_bytes=2000, max_records=7)
+    assert all(task.rows <= 7 and (task.bytes <= 2000 or task.rows == 1) for task in tasks)
+    spec = ScanSpec(columns=("topic", "queueId", "queueOffset"))
+    rows = []
+    for sent in map(pickle.dumps, tasks):
+        reader = StoreReader.open(store, queue_source=source)
+        rows += [tuple(row.values()) for batch in reader.scan(pickle.loads(sent), spec) for row in batch.to_pylist()]
+    assert sorted(rows) == sorted(
+        [("Orders", q, o) for q in range(4) for o in range(30)] + [("%RETRY%group", 0, o) for o in range(10)]
+    )
+
+
+def test_a_derived_task_walks_no_more_than_it_must(store: Path) -> None:
+    reader = StoreReader.open(store, queue_source=QueueSource.COMMIT_LOG)
+    tasks = reader.plan([QueueRange(KEY, 0, 30)], max_bytes=1000)
+    spans = [piece.walk for task in tasks for piece in task.ranges]
+    assert all(span is not None and span[1] - span[0] < 5000 for span in spans)
+
+
+def test_the_arrays_of_a_map_outlive_the_reader(store: Path) -> None:
+    reader = StoreReader.open(store)
+    view = reader.log.view(reader.log.segments[0])
+    before = view.tobytes()
+    shutil.rmtree(store)
+    del reader
+    gc.collect()
+    assert view.tobytes() == before
+
+
+# One message
+
+
+def test_one_message(built: tuple[Path, Appended]) -> None:
+    store, appended = built
+    reader = StoreReader.open(store)
+    place = int(appended.physical_offsets[41])
+    message = reader.message_at(place)
+    assert message is not None
+    assert (message.topic, message.queue_id, message.queue_offset) == ("Orders", 1, 10)
+    assert message.body == b"message 41 ".ljust(20, b".")
+    assert message.properties == {"TAGS": "sent", "KEYS": "key-41", "UNIQ_KEY": f"{41:032X}"}
+    assert (message.tags, message.keys) == ("sent", "key-41")
+    assert reader.message_at(place + 1) is None
+    overwrite(store, place + 90, b"\xff")
+    with pytest.raises(CorruptRecordError):
+        reader.message_at(place)
+
+
+@pytest.mark.parametrize("source", list(QueueSource))
+@pytest.mark.parametrize(
+    ("time", "lower", "upper"),
+    [(-1, 0, 0), (0, 0, 0), (1, 1, 0), (8, 2, 2), (116, 29, 29), (117, 30, 29), (999, 30, 29)],
+)
+def test_offsets_by_time(store: Path, source: QueueSource, time: int, lower: int, upper: int) -> None:
+    reader = StoreReader.open(store, queue_source=source)
+    assert reader.offset_at(KEY, 1_700_000_000_000 + time) == lower
+    assert reader.offset_at(KEY, 1_700_000_000_000 + time, Boundary.UPPER) == upper
+
+
+# Consumer groups
+
+
+@pytest.mark.parametrize(
+    ("document", "backup", "expected"),
+    [
+        ('{"offsetTable":{"Orders@g":{0:3,1:5},"Orders@other":{0:1}}}', None, {0: 3, 1: 5}),
+        ("{ torn", '{"offsetTable":{"Orders@g":{2:9}}}', {2: 9}),
+        (None, '{"offsetTable":{"Orders@g":{2:9}}}', {2: 9}),
+        (None, None, {}),
+        ('{"offsetTable":{}}', None, {}),
+    ],
+)
+def test_group_offsets(store: Path, document: str | None, backup: str | None, expected: dict[int, int]) -> None:
+    for name, text in (("consumerOffset.json", document), ("consumerOffset.json.bak", backup)):
+        if text is not None:
+            (store / "config" / name).write_text(text)
+    assert StoreReader.open(store).group_offsets("g") == {QueueKey("Orders", q): o for q, o in expected.items()}
+
+
+def test_a_store_without_config_knows_no_group(store: Path) -> None:
+    shutil.rmtree(store / "config")
+    assert StoreReader.open(store).group_offsets("g") == {}
+
+
+def test_no_descriptor_is_kept_but_those_of_maps(store: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    reader = StoreReader.open(store)
+    assert len(list(reading.read(reader))) == COUNT + 10
+    del reader
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
