@@ -19,8 +19,9 @@ from .errors import CorruptRecordError, DataLossError
 from .files.fs import FileSystem
 from .files.segments import SegmentFile, find, list_segments
 from .format.checksums import check_crcs
-from .format.message import MIN_RECORD_BYTES, Bytes, Ints, Mask, Problem, Records, walk
+from .format.message import MIN_RECORD_BYTES, Bytes, Ints, Mask, Problem, Records
 from .format.properties import Properties
+from .format.walk import walk
 
 MAPS_MAX: Final = 16
 

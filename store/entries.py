@@ -121,11 +121,7 @@ def heal(store: StoreView, key: QueueKey, offsets: Ints, entries: Entries, doubt
         span = _span(store, key, block, rows, anchored=False)
         derived = derive_queue(store.log, key, *span)
         burnt = _Lag(store, key)
-        if (
-            derived.size.size == wanted.size
-            and (derived.queue_offset >= wanted).all()
-            and ((derived.queue_offset == wanted).all() or burnt.explains(int(wanted[0])))
-        ):
+        if derived.size.size == wanted.size and _stand_for(store, wanted, named, derived, span, burnt):
             # As many records as entries: each stands for its own, whatever number the record states.
             _replace(
                 healed, rows, derived, (named != derived.physical_offset) | (entries["size"][rows] != derived.size)
@@ -207,6 +203,18 @@ class _Lag:
             if lag is not None:
                 return at, lag
         return None
+
+
+def _stand_for(  # noqa: PLR0917 - what `heal` knows of one run of entries
+    store: StoreView, wanted: Ints, named: Ints, derived: DerivedQueue, span: tuple[int, int], burnt: _Lag
+) -> bool:
+    """Whether as many records as entries are the ones that the entries stand for, one for one."""
+    if (derived.queue_offset == wanted).all():
+        return True
+    # Their numbers are others. They are counted only where nothing is damaged that might have to be counted as well.
+    if (derived.queue_offset < wanted).any() or not burnt.explains(int(wanted[0])):
+        return False
+    return bool((named == derived.physical_offset).all()) or not store.log.damage(*span)
 
 
 def _replace(entries: Entries, rows: slice, derived: DerivedQueue, chosen: Mask) -> None:

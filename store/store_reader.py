@@ -288,8 +288,8 @@ class StoreReader:
         root = os.path.join(self.path, CONSUME_QUEUE)
         if self._fs.list_dir(os.path.join(self.path, CONSUME_QUEUE_EXTENSION)):
             _log.warning(
-                "%s uses the ConsumeQueue extension (enableConsumeQueueExt): tagsCode of such entries is an address in it"
-                " and no hash, so tags are looked for in the records",
+                "%s uses the ConsumeQueue extension (enableConsumeQueueExt): tagsCode of such entries is an address"
+                " in it and no hash, so tags are looked for in the records",
                 self.path,
             )
         for topic in self._fs.list_dir(root):

@@ -1,4 +1,4 @@
-"""CommitLog records: where they are, whether they are whole, and their headers as columns.
+"""CommitLog records at known places: whether they are whole, and their headers as columns.
 
 A record, big-endian, packed, its hosts 4 or 16 bytes of address each::
 
@@ -24,8 +24,6 @@ from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-
-from ..errors import FormatError
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -368,81 +366,6 @@ def _one_topic_length(buffer: Bytes, at: Ints, stop: Ints, layout: Layout) -> tu
     return lengths.astype(np.int64), properties.astype(np.int64), window[:, size : size + length]
 
 
-_WINDOW_BYTES: Final = 48
-_INT16: Final = np.dtype(">i2")
-_INT32: Final = np.dtype(">i4")
-_INT64: Final = np.dtype(">i8")
-
-
-class Walk(NamedTuple):
-    """What lies between two positions of a segment.
-
-    Attributes
-    ----------
-    positions, sizes
-        (n,) int64, whole records in order: right lengths, and stating the physical offset where they lie.
-    damage
-        Spans ``(start, stop)`` that hold neither whole records, nor a blank record, nor the zeros after the last one.
-    end
-        Where the last whole record ends, or the blank after it; ``start`` if there is none.
-    blank
-        Whether a blank record ends the segment.
-    """
-
-    positions: Ints
-    sizes: Ints
-    damage: list[tuple[int, int]]
-    end: int
-    blank: bool
-
-
-_SCAN_BYTES: Final = 1 << 20
-_MAGIC_PREFIX: Final = np.uint32(0x20A3DA)  # the three bytes that both magics share, as a little-endian word
-
-
-def walk(buffer: Bytes, base: int, start: int, stop: int) -> Walk:
-    """Find the whole records of ``buffer[start:stop]`` without trusting the lengths of any that is not.
-
-    Every record begins four bytes before its magic and states its own physical offset, so candidates are found by a
-    vectorised search and a chain of sizes only has to agree with them. A damaged record costs itself alone: the walk
-    goes on at the next candidate.
-
-    Parameters
-    ----------
-    buffer
-        (size,) uint8, a whole segment from its first byte.
-    base
-        Physical offset of ``buffer[0]``.
-    start, stop
-        Where records may begin, ``0 <= start <= stop <= size``.
-    """
-    if not 0 <= start <= stop <= buffer.size:
-        raise FormatError(f"a walk from {start} to {stop} leaves a buffer of {buffer.size} bytes")
-    candidates = _candidates(buffer, base, start, stop)
-    records = Records(buffer, candidates)
-    total = records.field("total_size")
-    whole = (records.problem == Problem.OK) & (records.field("physical_offset") == base + candidates)
-    positions, sizes = candidates[whole], total[whole]
-    if positions.size and not (positions[1:] >= positions[:-1] + sizes[:-1]).all():
-        keep = _chain(positions, sizes)
-        positions, sizes = positions[keep], sizes[keep]
-    edges = np.concatenate([[start], positions + sizes])  # where a record may begin
-    damage: list[tuple[int, int]] = []
-    for gap in np.flatnonzero(positions != edges[:-1]):
-        if is_blank(buffer, int(edges[gap])):
-            # What lies behind a blank record is left over from an earlier use of the file.
-            positions, sizes, edges = positions[:gap], sizes[:gap], edges[: gap + 1]
-            break
-        damage.append((int(edges[gap]), int(positions[gap])))
-    end = int(edges[-1])
-    blank = is_blank(buffer, end)
-    if blank:
-        end = buffer.size
-    elif buffer[end:stop].any():
-        damage.append((end, stop))
-    return Walk(positions, sizes, damage, end, blank)
-
-
 def is_blank(buffer: Bytes, position: int) -> bool:
     """Whether a blank record, which ends its segment, begins at a position."""
     if position > buffer.size - BLANK_BYTES:
@@ -451,33 +374,6 @@ def is_blank(buffer: Bytes, position: int) -> bool:
     return int(magic) == MAGIC_BLANK and int(size) == buffer.size - position
 
 
-def _candidates(buffer: Bytes, base: int, start: int, stop: int) -> Ints:
-    """Positions whose next bytes look like the start of a record that states this very physical offset."""
-    found: list[Ints] = []
-    for block in range(start, stop, _SCAN_BYTES):
-        # Magics are looked for where records of this block would have theirs.
-        lo, hi = block + 4, min(block + _SCAN_BYTES, stop) + 4 + 3
-        piece = buffer[lo : min(hi, buffer.size)]
-        for phase in range(4):
-            words = piece[phase : phase + (piece.size - phase) // 4 * 4].view("<u4")
-            hits = np.flatnonzero((words & np.uint32(0xFFFFFF)) == _MAGIC_PREFIX)
-            if hits.size:
-                found.append(hits * 4 + (phase + block))
-    if not found:
-        return np.empty(0, np.int64)
-    positions = np.unique(np.concatenate(found))
-    positions = positions[positions <= min(stop, buffer.size - MIN_RECORD_BYTES)]
-    stated: Ints = gather(buffer, positions + 28, _INT64)
-    honest: Ints = positions[stated == base + positions]
-    return honest
-
-
-def _chain(positions: Ints, sizes: Ints) -> Ints:
-    """Of overlapping candidates keep those that a walk over sizes reaches: a body may hold a copy of a record."""
-    keep: list[int] = []
-    ends = positions + sizes
-    index = 0
-    while index < positions.size:
-        keep.append(index)
-        index = int(np.searchsorted(positions, ends[index]))
-    return np.array(keep, np.int64)
+_WINDOW_BYTES: Final = 48
+_INT16: Final = np.dtype(">i2")
+_INT32: Final = np.dtype(">i4")

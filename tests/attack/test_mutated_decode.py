@@ -21,7 +21,8 @@ from segmentlog.store import FormatError
 from segmentlog.store.format import broker_config, checkpoint, consume_queue, documents
 from segmentlog.store.format.checksums import check_crcs
 from segmentlog.store.format.compression import inflate
-from segmentlog.store.format.message import LAYOUTS, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, Problem, Records, walk
+from segmentlog.store.format.message import LAYOUTS, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, Problem, Records
+from segmentlog.store.format.walk import walk
 from segmentlog.store.format.message_decode import NATIVE_SCHEMA, Decoder, Origin, inflate_in_pieces
 from segmentlog.store.format.properties import Properties
 from segmentlog.store.format.slices import binary, slices
@@ -66,7 +67,9 @@ def _record_like(rng: np.random.Generator) -> tuple[bytes, list[int]]:
         header["total_size"], header["body_length"] = lengths[:2]
         header["magic"] = MAGIC_V1 if layout.version == 1 else MAGIC_V2
         header["physical_offset"] = at + int(rng.random() < 0.2)
-        header["sys_flag"] = 0x10 * layout.born_v6 | 0x20 * layout.store_v6 | int(rng.choice([0, 1, 0x101, 0x201, 0x701]))
+        header["sys_flag"] = (
+            0x10 * layout.born_v6 | 0x20 * layout.store_v6 | int(rng.choice([0, 1, 0x101, 0x201, 0x701]))
+        )
         record = bytearray(header.tobytes() + rng.bytes(total - header.itemsize))
         topic_at = layout.header.itemsize + body
         record[topic_at : topic_at + width] = (lengths[2] & 0xFFFF if width == 2 else lengths[2] & 0xFF).to_bytes(width)

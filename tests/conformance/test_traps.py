@@ -59,7 +59,7 @@ TRAPS = {
     6: Trap(
         "of a blank record only eight bytes are written, what follows is garbage",
         (
-            "format/test_message.py::test_what_lies_behind_a_blank_is_not_there",
+            "format/test_walk.py::test_what_lies_behind_a_blank_is_not_there",
             "store/test_store_builder.py::test_segments_are_full_size_and_end_with_a_blank",
         ),
     ),

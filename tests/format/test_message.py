@@ -1,72 +1,24 @@
-"""Records: their layouts, what is found wrong with them, and the walk over a segment."""
-
-import itertools
-import struct
+"""Records: their layouts, and what is found wrong with them."""
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segmentlog.store.errors import FormatError
 from segmentlog.store.format.message import (
-    HEADER,
     LAYOUTS,
     MAGIC_BLANK,
     MIN_RECORD_BYTES,
-    Ints,
     Problem,
     Records,
     gather,
-    walk,
 )
-from segmentlog.store.format.message_encode import RecordColumns, encode, pack_host, patch
+from support.records import V4, V6, altered, one, positions, run, segment
 
-V4, V6 = pack_host(b"\x0a\1\2\3", 4567), pack_host(bytes(range(16)), 65535)
-Bytes = npt.NDArray[np.uint8]
-
-
-def one(
-    *, born: bytes = V4, store: bytes = V4, topic: str = "Topic", body: bytes = b"body", at: int = 0, offset: int = 0
-) -> bytes:
-    """One record, for a place at a physical offset."""
-    columns = RecordColumns(
-        body=pa.array([body], pa.binary()),
-        topic=topic,
-        queue_id=3,
-        properties=b"TAGS\x01t\x02",
-        born_host=born,
-        store_host=store,
-    )
-    encoded = encode(columns)
-    patch(
-        encoded.buffer,
-        encoded.positions,
-        queue_offsets=np.array([offset]),
-        physical_offsets=np.array([at]),
-        store_timestamps=np.array([1_700_000_000_000 + at]),
-    )
-    return encoded.buffer.tobytes()
-
-
-def segment(*parts: bytes, rest: int = 64) -> Bytes:
-    """Records one behind the other, then zeros."""
-    return np.frombuffer(b"".join(parts) + bytes(rest), np.uint8)
-
-
-def run(count: int, base: int = 0) -> list[bytes]:
-    found: list[bytes] = []
-    at = base
-    for number in range(count):
-        found.append(one(at=at, offset=number, body=b"b" * (number % 7)))
-        at += len(found[-1])
-    return found
-
-
-def positions(parts: list[bytes]) -> list[int]:
-    return [0, *itertools.accumulate(map(len, parts))][:-1]
+RAW = one()
+TOPIC_SIZE_AT = HEADER.itemsize + 4
+PROPERTIES_SIZE_AT = TOPIC_SIZE_AT + 1 + 5
+LENGTHS = [-(1 << 31), -1, 0, 3, 90, 91, len(RAW) - 1, len(RAW) + 1, 1 << 20, (1 << 31) - 1]
 
 
 def test_gather_at_any_alignment() -> None:
@@ -110,16 +62,6 @@ def test_layouts_mixed_in_one_buffer() -> None:
     assert ports.tolist() == [4567, 4567, 65535, 4567, 65535, 4567]
     backwards = Records(buffer, np.array(positions(raws)[::-1]))
     assert backwards.field("queue_offset").tolist() == [5, 4, 3, 2, 1, 0]
-
-
-def altered(raw: bytes, at: int, form: str, value: int) -> bytes:
-    return raw[:at] + struct.pack(form, value) + raw[at + struct.calcsize(form) :]
-
-
-RAW = one()
-TOPIC_SIZE_AT = HEADER.itemsize + 4
-PROPERTIES_SIZE_AT = TOPIC_SIZE_AT + 1 + 5
-LENGTHS = [-(1 << 31), -1, 0, 3, 90, 91, len(RAW) - 1, len(RAW) + 1, 1 << 20, (1 << 31) - 1]
 
 
 @pytest.mark.parametrize(
@@ -210,82 +152,3 @@ def test_each_problem_has_its_words() -> None:
     assert len({problem.text for problem in Problem}) == len(Problem)
     assert len(LAYOUTS) == 8
     assert min(one_size.header.itemsize for one_size in LAYOUTS) + 3 == MIN_RECORD_BYTES
-
-
-# The walk
-
-
-def blank(size: int) -> bytes:
-    return struct.pack(">ii", size, MAGIC_BLANK) + bytes(size - 8)
-
-
-def walked(buffer: Bytes, base: int = 0, start: int = 0) -> tuple[list[int], list[tuple[int, int]], int, bool]:
-    found = walk(buffer, base, start, buffer.size)
-    assert (found.sizes > 0).all()
-    return found.positions.tolist(), found.damage, found.end, found.blank
-
-
-@pytest.mark.parametrize("base", [0, 4096, 1 << 40])
-def test_a_sound_segment(base: int) -> None:
-    parts = run(9, base)
-    size = sum(map(len, parts))
-    assert walked(segment(*parts), base) == (positions(parts), [], size, False)
-    assert walked(segment(*parts, blank(40), rest=0), base) == (positions(parts), [], size + 40, True)
-    assert walked(segment(*parts, rest=0), base) == (positions(parts), [], size, False)
-    third = positions(parts)[3]
-    assert walked(segment(*parts), base, third)[0] == positions(parts)[3:]
-    assert walked(segment(*parts), base + 1)[0] == []  # they state other physical offsets
-
-
-def test_an_empty_segment() -> None:
-    assert walked(np.zeros(500, np.uint8)) == ([], [], 0, False)
-    assert walked(np.zeros(0, np.uint8)) == ([], [], 0, False)
-    assert walked(segment(blank(100), rest=0)) == ([], [], 100, True)
-
-
-@pytest.mark.parametrize("victim", [0, 4, 8])
-@pytest.mark.parametrize("field", [0, 4, 28, 84])  # size, magic, physical offset, body length
-def test_a_damaged_record_costs_itself_alone(victim: int, field: int) -> None:
-    parts = run(9)
-    at = positions(parts)
-    parts[victim] = altered(parts[victim], field, ">i", 0x7FFFFFF0)
-    found, damage, end, _ = walked(segment(*parts))
-    assert found == at[:victim] + at[victim + 1 :]
-    assert (at[victim], at[victim] + len(parts[victim])) == damage[0] if victim < 8 else damage[0][0] == at[8]
-    assert end == (sum(map(len, parts)) if victim < 8 else at[8])
-
-
-def test_a_copy_of_a_record_in_a_body_is_a_body() -> None:
-    inner = one(at=HEADER.itemsize)  # even one that states the very offset where it lies
-    outer = one(body=inner)
-    parts = [outer, one(at=len(outer), offset=1)]
-    assert walked(segment(*parts))[0] == [0, len(outer)]
-
-
-def test_what_lies_behind_a_blank_is_not_there() -> None:
-    parts = run(3)
-    size = sum(map(len, parts))
-    stale = one(at=size + 8)
-    buffer = segment(*parts, struct.pack(">ii", 8 + len(stale), MAGIC_BLANK), stale, rest=0)
-    assert walked(buffer) == (positions(parts), [], buffer.size, True)
-
-
-@given(st.data())
-def test_a_walk_never_loses_a_sound_record(data: st.DataObject) -> None:
-    parts = run(6)
-    at = positions(parts)
-    buffer = bytearray(b"".join(parts) + bytes(50))
-    victim = data.draw(st.integers(0, 5))
-    start = data.draw(st.integers(at[victim], at[victim] + len(parts[victim]) - 1))
-    stop = data.draw(st.integers(start + 1, at[victim] + len(parts[victim])))
-    buffer[start:stop] = data.draw(st.binary(min_size=stop - start, max_size=stop - start))
-    found = walk(np.frombuffer(bytes(buffer), np.uint8), 0, 0, len(buffer))
-    others: Ints = np.array(at[:victim] + at[victim + 1 :])
-    assert set(others.tolist()) <= set(found.positions.tolist()) <= set(at)
-    assert (np.diff(found.positions) > 0).all()
-
-
-@pytest.mark.parametrize(("start", "stop"), [(-1, 10), (5, 4), (0, 101)])
-def test_a_walk_stays_in_its_buffer(start: int, stop: int) -> None:
-    with pytest.raises(FormatError, match="leaves a buffer of 100 bytes"):
-        walk(np.zeros(100, np.uint8), 0, start, stop)

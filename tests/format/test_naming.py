@@ -135,3 +135,25 @@ def test_system_topics(topic: str) -> None:
 )
 def test_users_topics(topic: str) -> None:
     assert not naming.is_system_topic(topic)
+
+
+@pytest.mark.parametrize(
+    ("name", "readable"),
+    [
+        ("Orders", True),
+        ("%LMQ%home|sensor+1|#", True),
+        ("Überweisungen", True),
+        ("a b", True),
+        ("a/b", False),
+        ("..", False),
+        ("", False),
+        ("line\nend", False),
+        ("\x1b[2J", False),
+        (os.fsdecode(b"\xff"), False),
+        ("x" * 255, True),
+        ("x" * 256, False),
+    ],
+)
+def test_what_is_read_is_wider_than_what_is_written(name: str, *, readable: bool) -> None:
+    assert naming.is_readable_topic(name) == readable
+    assert readable or not naming.is_topic(name)

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -509,10 +510,8 @@ class Attack:
         }
         what = f"case {number}: {mutation.what}; {question}"
         try:
-            with tempfile.TemporaryDirectory(dir=self.plan.folder) as folder:
-                real = number % REAL_EVERY == 7
-                fs, root = self._file_system(undamaged.snapshot, mutation, Path(folder) if real else None)
-                result["real"] = real
+            result["real"] = number % REAL_EVERY == 7
+            with self._file_system(undamaged.snapshot, mutation, real=result["real"]) as (fs, root):
                 result["outcome"] = self._outcome(undamaged, mutation, question, rng, fs, root)
         except HangError:
             result["wrong"] = f"{what}\nit took more than {CPU_SECONDS_MAX} s:\n{traceback.format_exc(limit=-6)}"
@@ -547,16 +546,20 @@ class Attack:
             signal.setitimer(signal.ITIMER_PROF, 0)
         return judge(undamaged, mutation, question, answer)
 
-    def _file_system(self, snapshot: Snapshot, mutation: Mutation, folder: Path | None) -> tuple[FileSystem, str]:
-        if folder is None:
-            return snapshot.fs.with_changes(mutation.changes), snapshot.root
-        for path, original in snapshot.files.items():
-            content = mutation.changes.get(path, original)
-            copy = folder / Path(path).relative_to(snapshot.root)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            if content is not None:
-                copy.write_bytes(content)
-        return LocalFileSystem(), str(folder)
+    @contextmanager
+    def _file_system(self, snapshot: Snapshot, mutation: Mutation, *, real: bool) -> Iterator[tuple[FileSystem, str]]:
+        """The damaged store, in memory or as files that are deleted again; and its path."""
+        if not real:
+            yield snapshot.fs.with_changes(mutation.changes), snapshot.root
+            return
+        with tempfile.TemporaryDirectory(dir=self.plan.folder) as folder:
+            for path, original in snapshot.files.items():
+                content = mutation.changes.get(path, original)
+                copy = Path(folder) / Path(path).relative_to(snapshot.root)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                if content is not None:
+                    copy.write_bytes(content)
+            yield LocalFileSystem(), folder
 
 
 def _check_error(error: SegmentLogError) -> None:

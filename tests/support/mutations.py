@@ -23,7 +23,8 @@ import numpy as np
 
 from segmentlog.store.files.fs import Listed
 from segmentlog.store.format import consume_queue
-from segmentlog.store.format.message import Bytes, Records, walk
+from segmentlog.store.format.message import Bytes, Records
+from segmentlog.store.format.walk import walk
 
 Changes = dict[str, bytes | None]
 Span = tuple[int, int]
@@ -229,10 +230,12 @@ class Snapshot:
 
     def _record_targets(self) -> Iterator[Target]:
         paths = [path for path, records in self.records.items() if len(records)]
-        for path in {paths[0], paths[len(paths) // 2], paths[-1]} if paths else ():
+        for path in (
+            dict.fromkeys([paths[0], paths[len(paths) // 3], paths[len(paths) // 2], paths[-1]]) if paths else ()
+        ):
             records = self.records[path]
             size = len(self.files[path])
-            for row in {0, len(records) // 2, len(records) - 1}:
+            for row in dict.fromkeys([0, len(records) // 3, len(records) // 2, len(records) - 1]):
                 at = int(records.positions[row])
                 total = int(records.field("total_size")[row])
                 body_at, topic_at = int(records.body_start[row]), int(records.topic_start[row])
@@ -261,7 +264,8 @@ class Snapshot:
         for path in self.kind_of(QUEUES)[:4]:
             entries = consume_queue.decode(self.files[path])
             written = np.flatnonzero(entries["size"] > 0)
-            for row in {int(written[0]), int(written[written.size // 2]), int(written[-1])} if written.size else ():
+            rows = written[[0, written.size // 2, written.size - 1]].tolist() if written.size else []
+            for row in dict.fromkeys(rows):
                 at = row * consume_queue.ENTRY_BYTES
                 other = int(entries["physical_offset"][written[0]])
                 offset, size, code = (int(entries[name][row]) for name in consume_queue.NATIVE.names or ())
@@ -360,7 +364,8 @@ def _run(snapshot: Snapshot, rng: np.random.Generator, kind: str) -> Mutation:
 def _block(snapshot: Snapshot, rng: np.random.Generator) -> tuple[str, int, int]:
     path, position = _place(snapshot, rng)
     block = min(int(rng.choice(BLOCKS)), len(snapshot.files[path]))
-    start = min(position // block * block, len(snapshot.files[path]) - block)
+    align = int(rng.choice([block, 64]))  # most devices tear at sectors, some do not
+    start = min(position // align * align, len(snapshot.files[path]) - block)
     return path, start, start + block
 
 

@@ -1,0 +1,93 @@
+"""The walk over a segment."""
+
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from segmentlog.store.errors import FormatError
+from segmentlog.store.format.message import (
+    HEADER,
+    MAGIC_BLANK,
+    Ints,
+)
+from segmentlog.store.format.walk import walk
+from support.records import Bytes, altered, one, positions, run, segment
+
+
+def blank(size: int) -> bytes:
+    return struct.pack(">ii", size, MAGIC_BLANK) + bytes(size - 8)
+
+
+def walked(buffer: Bytes, base: int = 0, start: int = 0) -> tuple[list[int], list[tuple[int, int]], int, bool]:
+    found = walk(buffer, base, start, buffer.size)
+    assert (found.sizes > 0).all()
+    return found.positions.tolist(), found.damage, found.end, found.blank
+
+
+@pytest.mark.parametrize("base", [0, 4096, 1 << 40])
+def test_a_sound_segment(base: int) -> None:
+    parts = run(9, base)
+    size = sum(map(len, parts))
+    assert walked(segment(*parts), base) == (positions(parts), [], size, False)
+    assert walked(segment(*parts, blank(40), rest=0), base) == (positions(parts), [], size + 40, True)
+    assert walked(segment(*parts, rest=0), base) == (positions(parts), [], size, False)
+    third = positions(parts)[3]
+    assert walked(segment(*parts), base, third)[0] == positions(parts)[3:]
+    assert walked(segment(*parts), base + 1)[0] == []  # they state other physical offsets
+
+
+def test_an_empty_segment() -> None:
+    assert walked(np.zeros(500, np.uint8)) == ([], [], 0, False)
+    assert walked(np.zeros(0, np.uint8)) == ([], [], 0, False)
+    assert walked(segment(blank(100), rest=0)) == ([], [], 100, True)
+
+
+@pytest.mark.parametrize("victim", [0, 4, 8])
+@pytest.mark.parametrize("field", [0, 4, 28, 84])  # size, magic, physical offset, body length
+def test_a_damaged_record_costs_itself_alone(victim: int, field: int) -> None:
+    parts = run(9)
+    at = positions(parts)
+    parts[victim] = altered(parts[victim], field, ">i", 0x7FFFFFF0)
+    found, damage, end, _ = walked(segment(*parts))
+    assert found == at[:victim] + at[victim + 1 :]
+    assert (at[victim], at[victim] + len(parts[victim])) == damage[0] if victim < 8 else damage[0][0] == at[8]
+    assert end == (sum(map(len, parts)) if victim < 8 else at[8])
+
+
+def test_a_copy_of_a_record_in_a_body_is_a_body() -> None:
+    inner = one(at=HEADER.itemsize)  # even one that states the very offset where it lies
+    outer = one(body=inner)
+    parts = [outer, one(at=len(outer), offset=1)]
+    assert walked(segment(*parts))[0] == [0, len(outer)]
+
+
+def test_what_lies_behind_a_blank_is_not_there() -> None:
+    parts = run(3)
+    size = sum(map(len, parts))
+    stale = one(at=size + 8)
+    buffer = segment(*parts, struct.pack(">ii", 8 + len(stale), MAGIC_BLANK), stale, rest=0)
+    assert walked(buffer) == (positions(parts), [], buffer.size, True)
+
+
+@given(st.data())
+def test_a_walk_never_loses_a_sound_record(data: st.DataObject) -> None:
+    parts = run(6)
+    at = positions(parts)
+    buffer = bytearray(b"".join(parts) + bytes(50))
+    victim = data.draw(st.integers(0, 5))
+    start = data.draw(st.integers(at[victim], at[victim] + len(parts[victim]) - 1))
+    stop = data.draw(st.integers(start + 1, at[victim] + len(parts[victim])))
+    buffer[start:stop] = data.draw(st.binary(min_size=stop - start, max_size=stop - start))
+    found = walk(np.frombuffer(bytes(buffer), np.uint8), 0, 0, len(buffer))
+    others: Ints = np.array(at[:victim] + at[victim + 1 :])
+    assert set(others.tolist()) <= set(found.positions.tolist()) <= set(at)
+    assert (np.diff(found.positions) > 0).all()
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-1, 10), (5, 4), (0, 101)])
+def test_a_walk_stays_in_its_buffer(start: int, stop: int) -> None:
+    with pytest.raises(FormatError, match="leaves a buffer of 100 bytes"):
+        walk(np.zeros(100, np.uint8), 0, start, stop)

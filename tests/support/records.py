@@ -1,0 +1,58 @@
+"""Single records, as bytes at a place of a CommitLog."""
+
+import itertools
+import struct
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from segmentlog.store.format.message_encode import RecordColumns, encode, pack_host, patch
+
+V4, V6 = pack_host(b"\x0a\1\2\3", 4567), pack_host(bytes(range(16)), 65535)
+Bytes = npt.NDArray[np.uint8]
+
+
+def one(
+    *, born: bytes = V4, store: bytes = V4, topic: str = "Topic", body: bytes = b"body", at: int = 0, offset: int = 0
+) -> bytes:
+    """One record, for a place at a physical offset."""
+    columns = RecordColumns(
+        body=pa.array([body], pa.binary()),
+        topic=topic,
+        queue_id=3,
+        properties=b"TAGS\x01t\x02",
+        born_host=born,
+        store_host=store,
+    )
+    encoded = encode(columns)
+    patch(
+        encoded.buffer,
+        encoded.positions,
+        queue_offsets=np.array([offset]),
+        physical_offsets=np.array([at]),
+        store_timestamps=np.array([1_700_000_000_000 + at]),
+    )
+    return encoded.buffer.tobytes()
+
+
+def segment(*parts: bytes, rest: int = 64) -> Bytes:
+    """Records one behind the other, then zeros."""
+    return np.frombuffer(b"".join(parts) + bytes(rest), np.uint8)
+
+
+def run(count: int, base: int = 0) -> list[bytes]:
+    found: list[bytes] = []
+    at = base
+    for number in range(count):
+        found.append(one(at=at, offset=number, body=b"b" * (number % 7)))
+        at += len(found[-1])
+    return found
+
+
+def positions(parts: list[bytes]) -> list[int]:
+    return [0, *itertools.accumulate(map(len, parts))][:-1]
+
+
+def altered(raw: bytes, at: int, form: str, value: int) -> bytes:
+    return raw[:at] + struct.pack(form, value) + raw[at + struct.calcsize(form) :]
