@@ -26,6 +26,9 @@ from .format.walk import walk
 MAPS_MAX: Final = 16
 
 
+_FRONT_BYTES = (4 << 20) + (1 << 17)  # a blank as long as the longest usual record, and records before it
+
+
 class FoundRecords(NamedTuple):
     """Whole records found by walking the log.
 
@@ -222,7 +225,7 @@ class CommitLog:
             lo, hi = max(start - segment.base, 0), min(stop - segment.base, view.size)
             walked = walk(view, segment.base, lo, hi)
             records = Records(view, walked.positions)
-            check_crcs(records, Properties(records))
+            self.check_crcs(segment, records)
             wrong = np.flatnonzero(records.problem != Problem.OK)
             denied = zip(
                 walked.positions[wrong].tolist(), (walked.positions + walked.sizes)[wrong].tolist(), strict=True
@@ -232,9 +235,22 @@ class CommitLog:
             spans += [(segment.base + a, segment.base + b) for a, b in [*walked.damage, *denied, *unended]]
         return sorted(spans)
 
+    def check_crcs(self, segment: SegmentFile | None, records: Records) -> None:
+        """Flag records of one segment that their CRCs deny; see `format.checksums.check_crcs`."""
+
+        def front() -> Bytes:
+            at = self.segments.index(segment) if segment in self.segments else 0
+            try:
+                return self.view(self.segments[at - 1])[-_FRONT_BYTES:] if at else np.empty(0, np.uint8)
+            except DataLossError:
+                return np.empty(0, np.uint8)
+
+        check_crcs(records, Properties(records), front)
+
     def corrupt(self, problem: Problem, offset: int, place: str) -> CorruptRecordError:
         """The error for a damaged record at a physical offset, which is at ``place`` in its queue."""
-        segment = self.find(offset)
+        before = [segment for segment in self.segments if segment.base <= offset]  # the last may end in front of it
+        segment = before[-1] if before else None
         return CorruptRecordError(
             f"{place}: {problem.text}",
             path=segment.path if segment else self.directories[0] if self.directories else None,

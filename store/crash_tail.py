@@ -21,10 +21,8 @@ import numpy as np
 from .commit_log import CommitLog
 from .consume_queue import ConsumeQueue
 from .derive import BURNT_OFFSETS_MAX, DerivedQueue, derive_queues
-from .format.checksums import check_crcs
 from .format.consume_queue import is_plausible
 from .format.message import Problem
-from .format.properties import Properties
 from .types import QueueKey
 
 _log = logging.getLogger(__name__)
@@ -83,7 +81,7 @@ def find_crash_tail(log: CommitLog, ends: Mapping[ConsumeQueue, int]) -> CrashTa
     begin = log.segments[max(holder - 1, 0)].base if log.segments else 0
     log_end = begin
     for found in log.walk(begin, log.stop):
-        check_crcs(found.records, Properties(found.records))
+        log.check_crcs(found.segment, found.records)
         whole = found.records.positions[found.records.problem == Problem.OK]
         if whole.size:
             last = log.record_at(found.segment.base + int(whole[-1]))

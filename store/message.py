@@ -6,13 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from .commit_log import FoundRecords
+from .commit_log import CommitLog, FoundRecords
 from .config import MAX_BODY_BYTES
 from .errors import CorruptRecordError
-from .format.checksums import check_crcs
 from .format.message import Problem
 from .format.message_decode import Decoder, Origin, inflate_in_pieces
-from .format.properties import Properties
 from .format.slices import slices, text
 
 
@@ -42,7 +40,7 @@ class Message:
     message_id: str
 
 
-def read_message(found: FoundRecords) -> Message:
+def read_message(log: CommitLog, found: FoundRecords) -> Message:
     """Make an object of one record that is whole.
 
     Raises
@@ -63,7 +61,7 @@ def read_message(found: FoundRecords) -> Message:
         tags_code=np.zeros(1, np.int64),
         broker_name="",
     )
-    check_crcs(records, Properties(records))
+    log.check_crcs(segment, records)
     _, inflated = next(inflate_in_pieces(records, MAX_BODY_BYTES, MAX_BODY_BYTES))
     if records.problem[0] != Problem.OK:
         raise CorruptRecordError(Problem(int(records.problem[0])).text, path=segment.path, offset=int(physical[0]))

@@ -30,7 +30,6 @@ from .config import OnCorrupt, OnLoss, ScanSpec
 from .entries import Block, StoreView, heal, range_blocks
 from .errors import CorruptError, DataLossError
 from .files.segments import SegmentFile
-from .format.checksums import check_crcs
 from .format.consume_queue import EXTENSION_ADDRESS_MAX, LMQ_PREFIX, SCHEDULE_TOPIC, Entries, is_plausible
 from .format.hashing import java_hash
 from .format.message import Ints, Mask, Problem, Records
@@ -50,6 +49,7 @@ _log = logging.getLogger(__name__)
 
 _PROPERTY_BYTES_MAX = 1 << 15
 _INFLATED_BATCHES = 4
+_RUN_ROWS = 1 << 20
 _PLACE_BITS = 46  # of a physical offset, for sorting: a log of 64 TiB, in up to 2^17 ranges
 _PLACE_MASK = (1 << _PLACE_BITS) - 1
 
@@ -158,31 +158,35 @@ class _Scan:
     # Entries to chunks
 
     def _chunks(self) -> Iterator[_Chunk]:
-        """Pack the entries of all ranges into chunks of about a batch each."""
+        """Rows of about a batch each."""
+        for run in self._runs():
+            ends = np.cumsum(self._weights(run.entries))
+            at, before = 0, 0
+            while at < ends.size:
+                stop = int(np.searchsorted(ends, before + self._spec.batch_bytes, side="right"))
+                stop = min(max(stop, at + 1), at + self._spec.batch_rows)  # a message may be larger than a batch
+                yield run.take(slice(at, stop))
+                at, before = stop, int(ends[stop - 1])
+
+    def _runs(self) -> Iterator[_Chunk]:
+        """Rows of all ranges that can match by their entries, many at once.
+
+        Rows of several ranges are put in the order in which they lie in the log: what a task reads of it is then read
+        once and forward, whatever queue it is of.
+        """
         held: list[_Chunk] = []
-        room_rows, room_bytes = self._spec.batch_rows, self._spec.batch_bytes
+        rows = 0
         for index, planned in enumerate(self._ranges):
             for block in self._checked_blocks(planned):
                 wanted = self._prefilter(planned, block.entries)
                 offsets, entries = block.queue_offset[wanted], block.entries[wanted]
-                weights = np.cumsum(self._weights(entries))
-                at, before = 0, 0
-                while at < offsets.size:
-                    stop = int(np.searchsorted(weights, before + room_bytes, side="right"))
-                    stop = min(stop, at + room_rows)
-                    if stop <= at and not held:
-                        stop = at + 1  # one message larger than a batch
-                    if stop > at:
-                        rows = slice(at, stop)
-                        held.append(_Chunk(np.full(stop - at, index), offsets[rows], entries[rows]))
-                        room_rows -= stop - at
-                        room_bytes -= int(weights[stop - 1]) - before
-                        at, before = stop, int(weights[stop - 1])
-                    if at < offsets.size:  # the chunk is full
-                        yield _concatenate(held)
-                        held, room_rows, room_bytes = [], self._spec.batch_rows, self._spec.batch_bytes
-        if held:
-            yield _concatenate(held)
+                held.append(_Chunk(np.full(offsets.size, index), offsets, entries))
+                rows += offsets.size
+                if rows >= _RUN_ROWS:
+                    yield self._by_place(_concatenate(held))
+                    held, rows = [], 0
+        if rows:
+            yield self._by_place(_concatenate(held))
 
     def _checked_blocks(self, planned: PlannedRange) -> Iterator[Block]:
         """Blocks of a range, and after the last one the question whether that was all."""
@@ -248,8 +252,6 @@ class _Scan:
     # Chunks to batches
 
     def _record_batches(self, chunk: _Chunk) -> Iterator[pa.RecordBatch]:
-        if (chunk.range_index != chunk.range_index[0]).any():
-            chunk = chunk.take(self._by_place(chunk))
         # No more segments at once than stay mapped anyway: small rows of many queues may come from hundreds.
         holder = self._store.log.locate(chunk.entries["physical_offset"])
         starts = np.flatnonzero(np.diff(holder, prepend=-2))[::MAPS_MAX]
@@ -267,14 +269,16 @@ class _Scan:
             start += bad.size
             yield from self._segment_batches(segment, records, chunk.take(rows))
 
-    def _by_place(self, chunk: _Chunk) -> Ints:
-        """Order rows of many short ranges by physical offset: they share segments.
+    def _by_place(self, run: _Chunk) -> _Chunk:
+        """Order rows by physical offset, if they are of several ranges and the log is to be read.
 
-        Within a queue that is its own order; where a damaged entry says otherwise the queue keeps it all the same.
+        Within a range that is its own order; where a damaged entry says otherwise the range keeps it all the same.
         """
-        place = np.clip(chunk.entries["physical_offset"] - self._store.log.min_offset, 0, _PLACE_MASK)
-        reached: Ints = np.maximum.accumulate((self._groups[chunk.range_index] << _PLACE_BITS) | place)
-        return np.argsort(reached & _PLACE_MASK, kind="stable")
+        if self._queue_only or (run.range_index == run.range_index[0]).all():
+            return run
+        place = np.clip(run.entries["physical_offset"] - self._store.log.min_offset, 0, _PLACE_MASK)
+        reached: Ints = np.maximum.accumulate((run.range_index << _PLACE_BITS) | place)
+        return run.take(np.argsort(reached & _PLACE_MASK, kind="stable"))
 
     def _locate(
         self, chunk: _Chunk, confirmed: Mask | None = None
@@ -354,7 +358,7 @@ class _Scan:
     def _segment_batches(self, segment: SegmentFile | None, records: Records, part: _Chunk) -> Iterator[pa.RecordBatch]:
         name = segment.path.rpartition("/")[2] if segment else ""
         if self._spec.check_crc:
-            check_crcs(records, Properties(records))
+            self._store.log.check_crcs(segment, records)
         for wanted in (self._after_damage, self._matching):
             keep = wanted(records, part)
             if keep is not None:
@@ -403,7 +407,7 @@ class _Scan:
         entry = part.entries[row : row + 1]
         physical = int(entry["physical_offset"][0])
         log = self._store.log
-        if planned.walk is None and not (is_plausible(entry)[0] and log.find(physical)):
+        if planned.walk is None and not (is_plausible(entry)[0] and log.min_offset <= physical < log.stop):
             return self._store.queue(planned.key).corrupt(int(part.queue_offset[row]), self._place(part, row))
         return log.corrupt(problem, physical, self._place(part, row))
 

@@ -272,7 +272,7 @@ class StoreReader:
             If its body is not what its CRC says, or is compressed and cannot be inflated.
         """
         found = self.log.record_at(physical_offset)
-        return None if found is None else read_message(found)
+        return None if found is None else read_message(self.log, found)
 
     # How queues are found
 

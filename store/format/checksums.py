@@ -10,7 +10,8 @@ RocketMQ: ``CommitLog.checkMessageAndReturnSize``, ``MessageExtEncoder``.
 """
 
 import re
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +21,10 @@ from isal import isal_zlib
 from .message import BLANK_BYTES, CRC_MASK, RECORD_CRC_BYTES, Bytes, Ints, Mask, Problem, Records, gather, is_blank
 from .properties import RECORD_CRC, Properties
 
+Front: TypeAlias = Callable[[], Bytes]
 
-def check_crcs(records: Records, properties: Properties) -> None:
+
+def check_crcs(records: Records, properties: Properties, front: Front | None = None) -> None:
     """Flag records whose body CRC, or whose ``__CRC32#`` property where they have one, is not that of their bytes.
 
     Parameters
@@ -30,6 +33,8 @@ def check_crcs(records: Records, properties: Properties) -> None:
         ``problem`` is set in place, to ``BODY_CRC`` or ``RECORD_CRC``.
     properties
         Of the same records.
+    front
+        Gives the end of the segment in front; only asked where the first record of a segment has no ``__CRC32#``.
 
     Notes
     -----
@@ -45,7 +50,7 @@ def check_crcs(records: Records, properties: Properties) -> None:
     if rows.size < len(records):
         without = np.ones(len(records), np.bool_)
         without[rows] = False
-        records.flag_problem(_lost_crcs(records, without), Problem.RECORD_CRC)
+        records.flag_problem(_lost_crcs(records, without, front), Problem.RECORD_CRC)
     if rows.size:
         starts = records.positions[rows]
         covered = starts + records.field("total_size")[rows] - RECORD_CRC_BYTES
@@ -56,12 +61,12 @@ def check_crcs(records: Records, properties: Properties) -> None:
         records.flag_problem(wrong, Problem.RECORD_CRC)
 
 
-def _lost_crcs(records: Records, without: Mask) -> Mask:
+def _lost_crcs(records: Records, without: Mask, front: Front | None) -> Mask:
     """Records that have no ``__CRC32#`` and must have had it: damage must not pass as absence.
 
     A broker writes the property into all its records or into none. So it is lost where most of its fixed bytes are
-    still there; or where the record in front has it and the one behind has it too or is none. A record that is whole
-    and the first or last of a broker with other options has a whole record without the property on one side.
+    still there, and between two records that have it. Where only the record in front has it, the broker may have been
+    started with other options: not if no whole record follows, nor if what is there cannot be written by any broker.
 
     Parameters
     ----------
@@ -76,17 +81,18 @@ def _lost_crcs(records: Records, without: Mask) -> Mask:
     likeness = _crc_likeness(buffer, stop)
     evident = _crc_likeness(buffer, start) == _CRC_FIXED.size
     for first in np.flatnonzero(start == 0).tolist():  # nothing is in front of it: what lies behind has to do
-        evident[first] = _CRC_FIXED[:-1].tobytes() in buffer[stop[first] : stop[first] + _SEARCH_BYTES].tobytes()
+        near = buffer[stop[first] : stop[first] + _SEARCH_BYTES].tobytes()
+        evident[first] = _CRC_NAME in near or (front is not None and _CRC_NAME in front().tobytes())
     lost[rows[likeness * 2 >= _CRC_FIXED.size]] = True
-    rows, stop = rows[evident], stop[evident]
+    rows, rows_start, stop = rows[evident], start[evident], stop[evident]
     if rows.size == 0:
         return lost
     behind = Records(buffer, stop)
     is_record = behind.problem == Problem.OK
     sealed = is_record & (_crc_likeness(buffer, stop + behind.field("total_size")) == _CRC_FIXED.size)
     unwritten = np.array([not buffer[s : s + BLANK_BYTES].any() or is_blank(buffer, s) for s in stop.tolist()])
-    lost[rows[sealed | ~(is_record | unwritten)]] = True
-    for row in rows[unwritten & ~is_record].tolist():  # the last one of a segment
+    lost[rows[~(is_record | unwritten) | (sealed & (rows_start > 0))]] = True
+    for row in rows[sealed | (unwritten & ~is_record)].tolist():
         begin = int(records.properties_start[row])
         lost[row] |= not _is_untouched(buffer[begin : begin + int(records.properties_length[row])].tobytes())
     return lost
@@ -105,6 +111,7 @@ def _is_untouched(properties: bytes) -> bool:
 _ENDED: Final = re.compile("(?:[^\\x00\\x03-\\x08\\x0B\\x0C\\x0E-\\x1F\\x7F]*\\x02)?")
 
 
+_CRC_NAME: Final = b"__CRC32#\x01"
 _SEARCH_BYTES: Final = 1 << 16
 _CRC_AT: Final = np.array([*range(9), 19])
 _CRC_FIXED: Final = np.frombuffer(b"__CRC32#\x01\x02", np.uint8)

@@ -15,17 +15,17 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.mutations import guarded
 
 from segmentlog.store import FormatError
 from segmentlog.store.format import broker_config, checkpoint, consume_queue, documents
 from segmentlog.store.format.checksums import check_crcs
 from segmentlog.store.format.compression import inflate
 from segmentlog.store.format.message import LAYOUTS, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, Problem, Records
-from segmentlog.store.format.walk import walk
 from segmentlog.store.format.message_decode import NATIVE_SCHEMA, Decoder, Origin, inflate_in_pieces
 from segmentlog.store.format.properties import Properties
 from segmentlog.store.format.slices import binary, slices
+from segmentlog.store.format.walk import walk
+from support.mutations import guarded
 
 pytestmark = pytest.mark.attack
 
@@ -47,7 +47,7 @@ def _origin(count: int) -> Origin:
 
 
 def _record_like(rng: np.random.Generator) -> tuple[bytes, list[int]]:
-    """Bytes with records in them, in every third of which one length is one of those that go wrong; and where they are."""
+    """Bytes with records in them, a third of them with a length that is likely to go wrong; and where they are."""
     size = int(rng.integers(0, 2000))
     content = bytearray(rng.bytes(size) if rng.random() < 0.5 else size)
     starts: list[int] = []
@@ -142,7 +142,7 @@ def test_walk_over_anything(seed: int) -> None:
 
 @given(st.lists(st.binary(max_size=80), max_size=6), st.booleans())
 @settings(max_examples=400, deadline=None)
-def test_properties_of_anything(texts: list[bytes], with_marks: bool) -> None:  # noqa: FBT001 - hypothesis draws it
+def test_properties_of_anything(texts: list[bytes], with_marks: bool) -> None:
     if with_marks:
         marks = bytes.maketrans(b"\x03\x04", b"\x01\x02")
         texts = [text.translate(marks) for text in texts]
@@ -298,7 +298,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 @pytest.mark.parametrize("flag", CODECS)
 def test_bombs_cost_no_more_than_the_limit(flag: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A body that would inflate to over 1 GiB is refused after 16 MiB, in its own process, whose growth is looked at."""
+    """A body that would inflate to over 1 GiB is refused after 16 MiB; in its own process, whose growth is seen."""
     path = tmp_path_factory.mktemp("bomb") / "packed"
     path.write_bytes(_bomb(flag))
     assert path.stat().st_size <= 5 * MiB

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import fixtures
-from support.mutations import KINDS
-from support.attack_stores import build
-from support.store_builder import Queues
 
 from segmentlog.store.format.message_encode import RecordCrc
+from support import fixtures
+from support.attack_stores import build
+from support.mutations import KINDS
+from support.store_builder import Queues
 
 pytestmark = pytest.mark.attack
 
@@ -63,7 +63,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         ("plain", build(folder / "plain", RecordCrc.ABSENT), False),
     ]
     (folder / "crashed" / "abort").write_text("4711")
-    newest = sorted((folder / "crashed" / "consumequeue" / "Orders" / "0").iterdir())[-1]
+    newest = max((folder / "crashed" / "consumequeue" / "Orders" / "0").iterdir())
     newest.write_bytes(newest.read_bytes()[:20].ljust(newest.stat().st_size, b"\0"))
     listed = [{"name": n, "root": str(p), "sealed": s, "weight": BUILT_WEIGHT, "table": True} for n, p, s in made]
     real = [(name, False) for name in REAL] + [("prop-crc-5.3.3", True)]
@@ -132,7 +132,7 @@ def test_mutated_copies(stores: list[dict[str, Any]], tmp_path: Path, capsys: py
     results = [result for worker in workers for result in worker.results]
     wrong = [result["wrong"] for result in results if "wrong" in result]
     with capsys.disabled():
-        print(_report(results))
+        sys.stdout.write(_report(results) + "\n")
     assert not wrong, f"seed {SEED}: {len(wrong)} of {len(results)} copies\n\n" + "\n\n".join(wrong[:10])
     _check_gates(results)
 
@@ -140,10 +140,11 @@ def test_mutated_copies(stores: list[dict[str, Any]], tmp_path: Path, capsys: py
 def _report(results: list[dict[str, Any]]) -> str:
     outcomes = Counter(r.get("outcome", "WRONG") for r in results)
     kinds = Counter(r["kind"] for r in results)
+    different, real = len({r["digest"] for r in results}), sum(r.get("real", False) for r in results)
+    hits = [r["live"] for r in results if r["live"]]
     lines = [
-        f"\nmutated stores, seed {SEED}: {len(results)} copies, {len({r['digest'] for r in results})} of them different,",
-        f"  {sum(r['live'] > 0 for r in results)} with damage in live data ({sum(r['live'] for r in results)} bytes),"
-        f" {sum(r.get('real', False) for r in results)} as real files",
+        f"\nmutated stores, seed {SEED}: {len(results)} copies, {different} of them different, {real} as real files",
+        f"  {len(hits)} with damage in live data ({sum(hits)} bytes)",
         "  kinds:    " + ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items())),
         "  outcomes: " + ", ".join(f"{outcome} {count}" for outcome, count in outcomes.most_common()),
     ]

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segmentlog.store.format.message import (
+    HEADER,
     LAYOUTS,
     MAGIC_BLANK,
     MIN_RECORD_BYTES,

@@ -1,4 +1,4 @@
-"""Small stores for attacks, made so that any damage hits something: every kind of record, several files of each kind."""
+"""Small stores for attacks, made so that any damage hits something: every kind of record, several files each."""
 
 import json
 import zlib
@@ -38,7 +38,7 @@ def messages(count: int) -> pa.RecordBatch:
             "body": pa.array(bodies, pa.binary()),
             "tags": pa.array([None if n % 5 == 4 else f"tag{n % 3}" for n in numbers]),
             "keys": pa.array([f"key-{n}" for n in numbers]),
-            "uniqKey": pa.array([f"{n:032X}" for n in numbers]),
+            "uniqKey": pa.array([f"7F0000010B2C{n * 0x9E3779B9:019X}F" for n in numbers]),
             "properties": pa.array(properties, pa.map_(pa.string(), pa.string())),
             "storeTimestamp": pa.array(1_700_000_000_000 + numbers * 5),
             "sysFlag": pa.array(flags),

@@ -18,7 +18,7 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -307,6 +307,8 @@ def judge(undamaged: Undamaged, mutation: Mutation, question: Question, answer: 
             continue
         differing += 1
         _check_difference(undamaged, question, row, original, free)
+    if question.on_corrupt is OnCorrupt.FAIL and wanted == originals.keys() and free <= ENTRY_COLUMNS:
+        _check_gaps(wanted, seen)
     if differing:
         return "differs where no CRC covers"
     if nulls:
@@ -326,6 +328,16 @@ def _check_order(answer: Answer) -> None:
         if offset <= last.get((topic, queue_id), -1):
             raise WrongError(f"{topic}/{queue_id} {offset} came after {last[topic, queue_id]}")
         last[topic, queue_id] = offset
+
+
+def _check_gaps(expected: Collection[tuple[Any, ...]], seen: Collection[tuple[Any, ...]]) -> None:
+    """Who asked to be told of damage and was told nothing lacks messages at the ends of a queue at most."""
+    for queue in {key[:2] for key in seen}:
+        offsets = [key[2] for key in seen if key[:2] == queue]
+        between = {key[2] for key in expected if key[:2] == queue and min(offsets) < key[2] < max(offsets)}
+        missing = between - set(offsets)
+        if missing:
+            raise WrongError(f"{queue} lacks {sorted(missing)} and nobody was told")
 
 
 def _free_columns(snapshot: Snapshot, mutation: Mutation, question: Question) -> frozenset[str]:
@@ -450,6 +462,9 @@ def _micros(time: datetime) -> int:
 # One case
 
 
+Case = tuple[Undamaged, Mutation, Question, np.random.Generator]
+
+
 @dataclass(frozen=True)
 class Plan:
     """What all processes of a run share."""
@@ -473,7 +488,7 @@ class Attack:
         table = [(store, target) for store in tabled for target in store.snapshot.table]
         self.table = [table[i] for i in order.permutation(len(table))]
 
-    def case(self, number: int) -> tuple[Undamaged, Mutation, Question, np.random.Generator]:
+    def case(self, number: int) -> Case:
         """What case ``number`` is: every fourth a line of the table of fields, the others drawn."""
         rng = np.random.default_rng((self.plan.seed, number))
         question = Question.draw(rng)
@@ -496,7 +511,8 @@ class Attack:
 
     def run(self, number: int, rss_max_kib: int) -> dict[str, Any]:
         """Run one case and give what is to be counted; a finding is under ``wrong``."""
-        undamaged, mutation, question, rng = self.case(number)
+        case = self.case(number)
+        undamaged, mutation, question, _ = case
         digest = hashlib.blake2b(digest_size=12)
         for path, content in sorted(mutation.changes.items()):
             digest.update(path.encode() + b"\0" + (b"gone" if content is None else content))
@@ -512,7 +528,7 @@ class Attack:
         try:
             result["real"] = number % REAL_EVERY == 7
             with self._file_system(undamaged.snapshot, mutation, real=result["real"]) as (fs, root):
-                result["outcome"] = self._outcome(undamaged, mutation, question, rng, fs, root)
+                result["outcome"] = self._outcome(case, fs, root)
         except HangError:
             result["wrong"] = f"{what}\nit took more than {CPU_SECONDS_MAX} s:\n{traceback.format_exc(limit=-6)}"
         except WrongError as error:
@@ -524,15 +540,8 @@ class Attack:
             result["wrong"] = f"{what}\nit made the process grow to {rss} KiB, {rss_max_kib} are allowed"
         return result
 
-    def _outcome(
-        self,
-        undamaged: Undamaged,
-        mutation: Mutation,
-        question: Question,
-        rng: np.random.Generator,
-        fs: FileSystem,
-        root: str,
-    ) -> str:
+    def _outcome(self, case: Case, fs: FileSystem, root: str) -> str:
+        undamaged, mutation, question, rng = case
         signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS_MAX)
         try:
             reader = undamaged.reader(question.source, fs, root)

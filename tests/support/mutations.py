@@ -282,7 +282,9 @@ class Snapshot:
                 )
 
 
-def _targets(path: str, position: int, width: int, name: str, true: int, bounds: tuple[int, ...]) -> Iterator[Target]:
+def _targets(  # noqa: PLR0917 - one integer: where, how wide, what it is
+    path: str, position: int, width: int, name: str, true: int, bounds: tuple[int, ...]
+) -> Iterator[Target]:
     low, high = -(1 << (8 * width - 1)), (1 << (8 * width - 1)) - 1
     values = {low, -1, 0, 3, 4, true - 1, true + 1, high}
     for bound in bounds:
