@@ -272,12 +272,12 @@ class _Scan:
     def _by_place(self, run: _Chunk) -> _Chunk:
         """Order rows by physical offset, if they are of several ranges and the log is to be read.
 
-        Within a range that is its own order; where a damaged entry says otherwise the range keeps it all the same.
+        Within a queue that is its own order; where a damaged entry says otherwise the queue keeps it all the same.
         """
         if self._queue_only or (run.range_index == run.range_index[0]).all():
             return run
         place = np.clip(run.entries["physical_offset"] - self._store.log.min_offset, 0, _PLACE_MASK)
-        reached: Ints = np.maximum.accumulate((run.range_index << _PLACE_BITS) | place)
+        reached: Ints = np.maximum.accumulate((self._groups[run.range_index] << _PLACE_BITS) | place)
         return run.take(np.argsort(reached & _PLACE_MASK, kind="stable"))
 
     def _locate(

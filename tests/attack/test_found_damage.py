@@ -232,6 +232,18 @@ def test_damage_changes_no_order(make: Callable[..., Damaged]) -> None:
     assert offsets == sorted(offsets)
 
 
+def test_damage_changes_no_order_between_the_queue_and_what_a_crash_left_behind_it(
+    make: Callable[..., Damaged],
+) -> None:
+    store = make()
+    (store.path / "abort").write_text("4711")
+    content = bytearray(store.queue_file.read_bytes())
+    content[6 * ENTRY_BYTES :] = bytes(len(content) - 6 * ENTRY_BYTES)
+    content[ENTRY_BYTES : ENTRY_BYTES + 8] = struct.pack(">q", 1 << 60)
+    store.queue_file.write_bytes(content)
+    assert store.offsets(on_corrupt=OnCorrupt.NULL, max_bytes=1 << 20) == list(range(12))
+
+
 @pytest.mark.parametrize("columns", [("topic", "queueId", "queueOffset", "physicalOffset"), reading.ALL_COLUMNS])
 def test_an_entry_that_names_nothing_is_the_queues_error(
     make: Callable[..., Damaged], columns: tuple[str, ...]

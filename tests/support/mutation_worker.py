@@ -229,6 +229,8 @@ class Answer:
 
     table: pa.Table
     tasks: list[ScanTask]
+    rows: list[int]
+    """How many rows each task gave."""
 
 
 def ask(reader: StoreReader, undamaged: Undamaged, question: Question) -> Answer:
@@ -242,17 +244,19 @@ def ask(reader: StoreReader, undamaged: Undamaged, question: Question) -> Answer
     max_bytes = undamaged.snapshot.record_bytes // question.pieces + 1
     tasks = reader.plan(ranges, max_bytes=1 << 30 if question.pieces == 1 else max_bytes)
     batches: list[pa.RecordBatch] = []
+    counts: list[int] = []
     for task in tasks:
         before = len(batches)
         for batch in reader.scan(task, spec):
             batch.validate(full=True)
             batches.append(batch)
         rows = sum(batch.num_rows for batch in batches[before:])
+        counts.append(rows)
         if spec.on_corrupt is OnCorrupt.NULL and spec.predicate == Predicate() and rows != task.rows:
             raise WrongError(f"a task of {task.rows} rows gave {rows}, though nulls stand for damage")
     schema = pa.schema([*(NATIVE_SCHEMA.field(c) for c in spec.columns)])
     schema = pa.schema([*schema, *(pa.field(name, pa.string()) for name in spec.property_columns)])
-    return Answer(pa.Table.from_batches(batches, schema), tasks)
+    return Answer(pa.Table.from_batches(batches, schema), tasks, counts)
 
 
 def rows_of(table: pa.Table) -> list[Row]:
@@ -307,7 +311,8 @@ def judge(undamaged: Undamaged, mutation: Mutation, question: Question, answer: 
             continue
         differing += 1
         _check_difference(undamaged, question, row, original, free)
-    if question.on_corrupt is OnCorrupt.FAIL and wanted == originals.keys() and free <= ENTRY_COLUMNS:
+    told = question.on_corrupt is OnCorrupt.FAIL and question.shape is not Shape.QUEUE
+    if told and wanted == originals.keys() and free <= ENTRY_COLUMNS:
         _check_gaps(wanted, seen)
     if differing:
         return "differs where no CRC covers"
@@ -321,13 +326,16 @@ def judge(undamaged: Undamaged, mutation: Mutation, question: Question, answer: 
 
 
 def _check_order(answer: Answer) -> None:
-    """Messages of a queue come in the order of their queue offsets, damaged or not."""
-    columns = (answer.table[name].to_pylist() for name in KEY_COLUMNS)
-    last: dict[tuple[str, int], int] = {}
-    for topic, queue_id, offset in zip(*columns, strict=True):
-        if offset <= last.get((topic, queue_id), -1):
-            raise WrongError(f"{topic}/{queue_id} {offset} came after {last[topic, queue_id]}")
-        last[topic, queue_id] = offset
+    """Within a task messages of a queue come in the order of their queue offsets, damaged or not."""
+    columns = [answer.table[name].to_pylist() for name in KEY_COLUMNS]
+    start = 0
+    for count in answer.rows:
+        last: dict[tuple[str, int], int] = {}
+        for topic, queue_id, offset in zip(*(column[start : start + count] for column in columns), strict=True):
+            if offset <= last.get((topic, queue_id), -1):
+                raise WrongError(f"{topic}/{queue_id} {offset} came after {last[topic, queue_id]}")
+            last[topic, queue_id] = offset
+        start += count
 
 
 def _check_gaps(expected: Collection[tuple[Any, ...]], seen: Collection[tuple[Any, ...]]) -> None:
