@@ -116,6 +116,7 @@ class Worker:
             self._next += self._step
 
 
+@pytest.mark.timeout(max(900, COPIES // 10))
 def test_mutated_copies(stores: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = tmp_path / "plan.json"
     (tmp_path / "real").mkdir()
