@@ -121,17 +121,7 @@ def heal(store: StoreView, key: QueueKey, offsets: Ints, entries: Entries, doubt
         span = _span(store, key, block, rows, anchored=False)
         derived = derive_queue(store.log, key, *span)
         burnt = _Lag(store, key)
-        sensible = is_plausible(entries[rows])
-        if derived.size.size == wanted.size and (
-            (derived.queue_offset == wanted).all()
-            or (
-                (derived.queue_offset >= wanted).all()
-                and burnt.explains(int(wanted[0]))
-                and (named == derived.physical_offset)[sensible].all()
-                # Counted only where nothing is damaged that might have to be counted as well.
-                and (sensible.all() or not store.log.damage(*span))
-            )
-        ):
+        if derived.size.size == wanted.size and _stand_for(store, wanted, named, derived, span, burnt):
             # As many records as entries: each stands for its own, whatever number the record states.
             _replace(
                 healed, rows, derived, (named != derived.physical_offset) | (entries["size"][rows] != derived.size)
@@ -176,7 +166,7 @@ class _Lag:
         for _ in range(_CHANGES_MAX):
             last = self._readable(slot - 1)
             if last is None:
-                return self._begins_at(slot)
+                return True
             low, lag = last
             if lag <= 0:
                 return lag == 0
@@ -204,20 +194,7 @@ class _Lag:
     def _at(self, slot: int) -> int | None:
         entry = self._queue.entries(slot, slot + 1)
         found = self._log.record_at(int(entry["physical_offset"][0])) if is_plausible(entry)[0] else None
-        if found is None:
-            return None
-        records = found.records
-        ours = records.has_topic(self._key.topic.encode(), slice(None)) & (
-            records.field("queue_id") == self._key.queue_id
-        )
-        return int(records.field("queue_offset")[0]) - slot if ours[0] else None
-
-    def _begins_at(self, slot: int) -> bool:
-        """Whether nothing is in front of a slot that could be read: it is the first, or retention took what was."""
-        entry = self._queue.entries(slot - 1, slot)
-        return slot <= self._queue.first or bool(
-            (is_pad(entry) | (is_plausible(entry) & (entry["physical_offset"] < self._log.min_offset)))[0]
-        )
+        return None if found is None else int(found.records.field("queue_offset")[0]) - slot
 
     def _readable(self, slot: int) -> tuple[int, int] | None:
         """The last entry up to a slot whose record can be read, and its lag; damage in between says nothing."""
@@ -226,6 +203,18 @@ class _Lag:
             if lag is not None:
                 return at, lag
         return None
+
+
+def _stand_for(  # noqa: PLR0917 - what `heal` knows of one run of entries
+    store: StoreView, wanted: Ints, named: Ints, derived: DerivedQueue, span: tuple[int, int], burnt: _Lag
+) -> bool:
+    """Whether as many records as entries are the ones that the entries stand for, one for one."""
+    if (derived.queue_offset == wanted).all():
+        return True
+    # Their numbers are others. They are counted only where nothing is damaged that might have to be counted as well.
+    if (derived.queue_offset < wanted).any() or not burnt.explains(int(wanted[0])):
+        return False
+    return bool((named == derived.physical_offset).all()) or not store.log.damage(*span)
 
 
 def _replace(entries: Entries, rows: slice, derived: DerivedQueue, chosen: Mask) -> None:

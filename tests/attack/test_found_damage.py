@@ -216,23 +216,6 @@ def test_entries_are_not_counted_onto_other_records_where_some_are_damaged(make:
     store.offsets(on_corrupt=OnCorrupt.SKIP)
 
 
-@pytest.mark.parametrize("record_crc", list(RecordCrc))
-@pytest.mark.parametrize("max_bytes", [700, 1 << 20])
-def test_entries_of_another_queue_bring_no_messages_of_another_place(
-    make: Callable[..., Damaged], record_crc: RecordCrc, max_bytes: int
-) -> None:
-    store = make(record_crc)
-    other = next(f for f in sorted((store.path / "consumequeue").glob("%RETRY*/0/*")) if f.name == f"{0:020d}")
-    mine = store.queue_file.read_bytes()
-    store.queue_file.write_bytes(other.read_bytes())
-    other.write_bytes(mine)
-    places = sorted(row["physicalOffset"] for row in store.whole.values())
-    for start in range(0, len(places) - 10, 5):
-        predicate = Predicate(physical_start=places[start], physical_stop=places[start + 10])
-        store.offsets(on_corrupt=OnCorrupt.SKIP, max_bytes=max_bytes, predicate=predicate)
-    assert store.offsets(on_corrupt=OnCorrupt.SKIP, max_bytes=max_bytes)
-
-
 def test_a_healed_entry_is_still_held_against_the_predicate(make: Callable[..., Damaged]) -> None:
     store = make()
     inside = store.place(6)
