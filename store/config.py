@@ -1,9 +1,10 @@
-"""How a store is read: choices as types, defaults in one place."""
+"""How a store is read and written: choices as types, defaults in one place."""
 
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from .errors import ConfigError
 from .types import QueueKey
 
 BATCH_BYTES: Final = 8 << 20
@@ -104,3 +105,95 @@ class QueueBounds:
 
     def __len__(self) -> int:
         return self.max_offset - self.min_offset
+
+
+class Flush(Enum):
+    """When an append is acknowledged."""
+
+    SYNC = "sync"
+    """When it is on the device; all that wait share one sync."""
+    ASYNC = "async"
+    """When it is in the page cache; a timer syncs."""
+
+
+class Services(Enum):
+    """Who does what has its time: flushing, dispatching, making the next segment."""
+
+    BACKGROUND = "background"
+    """Threads of the store."""
+    ON_CALL = "on-call"
+    """The caller, within the calls it makes and by ``tick``."""
+
+
+class OnDamage(Enum):
+    """What becomes of a CommitLog with damage in its middle when a store is opened."""
+
+    REFUSE = "refuse"
+    """The store is not opened; nothing was changed."""
+    CUT = "cut"
+    """The log ends where the damage begins, as RocketMQ has it; whole records behind it are lost."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoreConfig:
+    """How a store is written. File sizes are in no file: a broker must be given the same.
+
+    Attributes
+    ----------
+    segment_bytes
+        Size of a CommitLog segment (``mappedFileSizeCommitLog``).
+    queue_segment_entries
+        Entries of one ConsumeQueue file (``mappedFileSizeConsumeQueue`` / 20).
+    index_slots, index_entries
+        How an index file is divided (``maxHashSlotNum``, ``maxIndexNum``).
+    index
+        Whether keys are indexed (``messageIndexEnable``).
+    flush
+        When an append is acknowledged (``flushDiskType``; RocketMQ's own default is ASYNC).
+    flush_interval_ms, flush_least_pages, flush_thorough_interval_ms
+        ASYNC: how often the log is synced, if so many 4 KiB pages are waiting, and how often at any rate.
+    queue_flush_interval_ms, queue_flush_log_bytes, queue_flush_thorough_interval_ms
+        How often queues and index are synced, if so many bytes of log were dispatched since, and how often at any rate.
+        After a crash, so many bytes of log are dispatched anew.
+    max_body_bytes
+        The largest body (``maxMessageSize``).
+    record_crc
+        Whether records carry ``__CRC32#``, which covers the whole record (``enabledAppendPropCRC``).
+    compress_over_bytes
+        Bodies of at least this size are deflated; None leaves all as they are.
+    store_host
+        What records state as their broker's address, as ``ip:port``.
+    services
+        Who does what has its time.
+    """
+
+    segment_bytes: int = 1 << 30
+    queue_segment_entries: int = 300_000
+    index_slots: int = 5_000_000
+    index_entries: int = 20_000_000
+    index: bool = True
+    flush: Flush = Flush.SYNC
+    flush_interval_ms: int = 500
+    flush_least_pages: int = 4
+    flush_thorough_interval_ms: int = 10_000
+    queue_flush_interval_ms: int = 1_000
+    queue_flush_log_bytes: int = 256 << 20
+    queue_flush_thorough_interval_ms: int = 60_000
+    max_body_bytes: int = 4 << 20
+    record_crc: bool = True
+    compress_over_bytes: int | None = None
+    store_host: str = "127.0.0.1:10911"
+    services: Services = Services.BACKGROUND
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("segment_bytes", 1 << 10),
+            ("queue_segment_entries", 1),
+            ("index_slots", 1),
+            ("index_entries", 2),
+            ("max_body_bytes", 0),
+        ):
+            if not least <= getattr(self, name) < 1 << 31:
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)}", fix=f"Give a number from {least} to {(1 << 31) - 1}"
+                )

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from .commit_log import CommitLog, FoundRecords
 from .format.consume_queue import SCHEDULE_TOPIC
 from .format.hashing import java_hash_array
-from .format.message import MIN_RECORD_BYTES, SYS_COMMIT, SYS_INNER_BATCH, SYS_TRANSACTION, Ints, Records
+from .format.message import MIN_RECORD_BYTES, SYS_COMMIT, SYS_INNER_BATCH, SYS_TRANSACTION, Ints, Mask, Records
 from .format.naming import is_readable_topic
 from .format.properties import TAGS, Properties
 from .format.slices import slices, text
@@ -94,8 +94,10 @@ def derive_segments(
         yield found, queues
 
 
-def tags_codes(records: Records, topic: str) -> Ints:
+def tags_codes(records: Records, topic: str, properties: Properties | None = None) -> Ints:
     """The tags codes that dispatch gives: Java's hash of TAGS, or the time of delivery in the schedule topic.
+
+    ``properties`` are those of the records, where they are parsed already.
 
     Returns
     -------
@@ -106,7 +108,7 @@ def tags_codes(records: Records, topic: str) -> Ints:
     ``CommitLog.checkMessageAndReturnSize``. The delays are RocketMQ's default ``messageDelayLevel``; a broker with
     other delays wrote other times.
     """
-    properties = Properties(records)
+    properties = properties or Properties(records)
     codes = java_hash_array(properties.column(TAGS).fill_null(""))
     if topic == SCHEDULE_TOPIC:
         delay = properties.column("DELAY")
@@ -172,31 +174,47 @@ def _without_stale(walked: Iterator[FoundRecords]) -> Iterator[FoundRecords]:
         yield found
 
 
-def _group(found: FoundRecords, wanted: QueueKey | None) -> Iterator[tuple[QueueKey, DerivedQueue]]:
-    records = found.records
+def is_queued(records: Records) -> Mask:
+    """Which records get an entry in a ConsumeQueue: neither prepared nor rolled back ones, nor inner batches.
+
+    Returns
+    -------
+    (n,) bool
+    """
     sys_flag = records.field("sys_flag")
     transaction = sys_flag & SYS_TRANSACTION
-    queued = ((transaction == 0) | (transaction == SYS_COMMIT)) & (sys_flag & SYS_INNER_BATCH == 0)
-    queue_id = records.field("queue_id")
+    queued: Mask = ((transaction == 0) | (transaction == SYS_COMMIT)) & (sys_flag & SYS_INNER_BATCH == 0)
+    return queued
+
+
+def group_queues(records: Records, rows: Ints) -> Iterator[tuple[QueueKey, Ints]]:
+    """Tell apart the queues of some records: each with its rows, in the order of the records."""
+    if rows.size == 0:
+        return
+    queue_id = records.field("queue_id")[rows]
+    topics = text(slices(records.buffer, records.topic_start[rows], records.topic_length[rows])).dictionary_encode()
+    topic_code = topics.indices.to_numpy().astype(np.int64)
+    code = (topic_code << 32) | (queue_id & 0xFFFFFFFF)
+    order = np.argsort(code, kind="stable")
+    firsts = np.flatnonzero(np.diff(code[order], prepend=-1))
+    for group in np.split(order, firsts[1:]):
+        first = group[0]
+        yield QueueKey(topics.dictionary[int(topic_code[first])].as_py(), int(queue_id[first])), rows[group]
+
+
+def _group(found: FoundRecords, wanted: QueueKey | None) -> Iterator[tuple[QueueKey, DerivedQueue]]:
+    records = found.records
+    queued = is_queued(records)
     if wanted is not None:
         name = wanted.topic.encode()
+        queue_id = records.field("queue_id")
         rows = np.flatnonzero(queued & (queue_id == wanted.queue_id) & records.has_topic(name, slice(None)))
         if rows.size:
             chosen = Records(records.buffer, records.positions[rows])
             yield wanted, _entries(found, rows)._replace(tags_code=tags_codes(chosen, wanted.topic))
         return
-    rows = np.flatnonzero(queued)
-    if rows.size == 0:
-        return
-    topics = text(slices(records.buffer, records.topic_start[rows], records.topic_length[rows])).dictionary_encode()
-    topic_code = topics.indices.to_numpy().astype(np.int64)
-    code = (topic_code << 32) | (queue_id[rows] & 0xFFFFFFFF)
-    order = np.argsort(code, kind="stable")
-    firsts = np.flatnonzero(np.diff(code[order], prepend=-1))
-    for group in np.split(order, firsts[1:]):
-        first = group[0]
-        key = QueueKey(topics.dictionary[int(topic_code[first])].as_py(), int(queue_id[rows[first]]))
-        yield key, _entries(found, rows[group])
+    for key, group in group_queues(records, np.flatnonzero(queued)):
+        yield key, _entries(found, group)
 
 
 def _entries(found: FoundRecords, rows: Ints) -> DerivedQueue:

@@ -13,8 +13,13 @@
     ├── DataLossError               messages that were there are gone
     ├── CorruptError                bytes that are not what was written
     │   ├── CorruptRecordError      … in the CommitLog
-    │   └── CorruptQueueError       … in a ConsumeQueue
+    │   ├── CorruptQueueError       … in a ConsumeQueue
+    │   └── DamagedLogError         … in the CommitLog of a store that is opened for writing
     ├── StoreInUseError             a store that a broker has open, where something was to be written
+    ├── StoreClosedError            a store that was closed, or that came along through a fork
+    ├── StoreFailedError            a store whose disk failed: nothing is written until it is opened anew
+    ├── NoSpaceError                a full disk                           (also OSError)
+    ├── IllegalMessageError         a message that RocketMQ would refuse  (also ValueError)
     └── ConfigError                 an option or argument that makes no sense
 """
 
@@ -134,10 +139,42 @@ class CorruptQueueError(CorruptError):
     condition = "SEGMENTLOG_CORRUPT_QUEUE"
 
 
+class DamagedLogError(CorruptError):
+    """Damage in a CommitLog that is to be written on: what lies behind it would be lost."""
+
+    condition = "SEGMENTLOG_DAMAGED_LOG"
+
+
 class StoreInUseError(SegmentLogError):
     """A store that another process has open, where something was to be written."""
 
     condition = "SEGMENTLOG_STORE_IN_USE"
+
+
+class StoreClosedError(SegmentLogError):
+    """A store that was closed, or that this process has only because it was forked."""
+
+    condition = "SEGMENTLOG_STORE_CLOSED"
+
+
+class StoreFailedError(SegmentLogError):
+    """A store whose disk failed: what the device holds is not known until the store is opened anew."""
+
+    condition = "SEGMENTLOG_STORE_FAILED"
+
+
+class NoSpaceError(SegmentLogError, OSError):
+    """A file system without room for what was to be written."""
+
+    condition = "SEGMENTLOG_NO_SPACE"
+
+    __str__ = SegmentLogError.__str__  # OSError has its own idea
+
+
+class IllegalMessageError(SegmentLogError, ValueError):
+    """A message that RocketMQ would refuse; the problem begins with its name of the status."""
+
+    condition = "SEGMENTLOG_ILLEGAL_MESSAGE"
 
 
 class ConfigError(SegmentLogError, ValueError):

@@ -2,39 +2,26 @@
 
 ::
 
-    CommitLog       [A0][B0][A1]...[A2]####[A4]              #### damage: A3 was there
-                      │       │      │       │
-    consumequeue/A/0  e0      e1     e2  e4  e4  000…        a place whose record is lost repeats the next entry
+    CommitLog  ──► derive (entries of each queue) ──► placement (where they go) ──► a fresh directory, published whole
 
-    a queue that begins at 5, files of 4 entries:      00000000000000000080  [pad][e5][e6][e7]
-                                                       00000000000000000160  [e8][000…
-
-A broker appends an entry at the end of its queue, whatever queue offset the record states, and leaves out records
-that state an offset which is taken (``ConsumeQueue.putMessagePositionInfo``). 5.0 to 5.1.0 skip a number when a put
-fails; so a gap between records that lie side by side is closed here as it is there. Behind damage a broker closes the
-gap too, and from then on gives every consumer group other messages than its offsets mean. There this module differs:
-places of lost records repeat the entry of the next record, so that all others keep their offsets, a broker delivers
-that one twice, and a reader of ours reports the places as damaged.
+Which entries a queue gets is said in ``placement``; that they are the broker's own, byte for byte, is what the tests
+hold against stores of real brokers.
 """
 
 import contextlib
 import logging
 import os
-from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
-import numpy as np
-
-from .commit_log import CommitLog, FoundRecords
-from .derive import DerivedQueue, derive_segments, rising
+from .commit_log import CommitLog
+from .derive import derive_segments
 from .errors import ConfigError, StoreInUseError
 from .files.fresh_directory import FreshDirectory
-from .files.segments import SegmentFile
 from .files.store_lock import held_lock
-from .format.consume_queue import ENTRY_BYTES, NATIVE, PAD_SIZE, Entries, encode
-from .format.message import BLANK_BYTES, MAGIC_BLANK, MIN_RECORD_BYTES
+from .format.consume_queue import ENTRY_BYTES, Entries, encode
 from .format.naming import segment_name
+from .placement import Placed, Placement, pads
 from .store_reader import StoreReader
 from .types import QueueKey
 
@@ -42,9 +29,6 @@ _log = logging.getLogger(__name__)
 
 QUEUE_SEGMENT_ENTRIES: Final = 300_000
 """Entries in one ConsumeQueue file unless a broker's ``mappedFileSizeConsumeQueue`` (20 bytes each) says otherwise."""
-_QUEUE_OFFSET_MAX: Final = 1 << 58  # times 20 bytes, and some files more, is a file name of 63 bits
-
-_FITTING_ROWS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,63 +93,6 @@ def rebuild_queues(
     return report
 
 
-@dataclass(slots=True)
-class _Tail:
-    """Where a queue ends so far.
-
-    Attributes
-    ----------
-    next
-        Number of the entry to be appended.
-    physical
-        Where in the log the last record begins.
-    """
-
-    next: int
-    physical: int
-
-
-class _Placed(NamedTuple):
-    """Entries to append at the end of a queue, and how many of them stand for lost records."""
-
-    entries: Entries
-    repeated: int
-
-
-@dataclass(slots=True)
-class _Damage:
-    """Where the log holds something else than records side by side.
-
-    Attributes
-    ----------
-    before, count
-        Physical offsets of the records that follow damage, ascending; how many records it can have held.
-    end
-        Where the next record begins if there is none.
-    """
-
-    before: list[int] = field(default_factory=list)
-    count: list[int] = field(default_factory=list)
-    end: int = 0
-
-    def add(self, log: CommitLog, found: FoundRecords) -> None:
-        """Note what lies before and between the records of the next segment."""
-        if not len(found.records):
-            return
-        starts = found.segment.base + found.records.positions
-        stops = starts + found.records.field("total_size")
-        edges = np.concatenate([[self.end], stops[:-1]])
-        for row in np.flatnonzero(starts > edges):
-            self.before.append(int(starts[row]))
-            self.count.append(int(starts[row] - edges[row]) // MIN_RECORD_BYTES)
-        self.end = found.segment.stop if _is_sealed(log, found.segment, int(stops[-1])) else int(stops[-1])
-
-    def between(self, first: int, last: int) -> int:
-        """How many records can be lost between two records; 0 if they lie side by side but for other whole records."""
-        lo, hi = np.searchsorted(self.before, [first, last], side="right")
-        return sum(self.count[lo:hi])
-
-
 class _Rebuild:
     """One rebuild under way."""
 
@@ -173,54 +100,39 @@ class _Rebuild:
         self._log = log
         self._fresh = fresh
         self._file_entries = entries_per_segment
-        self._tails: dict[QueueKey, _Tail] = {}
-        self._damage = _Damage(end=log.min_offset)
+        self._placement = Placement(log, log.min_offset)
+        self._begun: set[QueueKey] = set()
         self._files = self._entries = self._repeated = 0
 
     def run(self) -> RebuiltQueues:
         segments = self._log.segments
         for number, (found, queues) in enumerate(derive_segments(self._log, self._log.min_offset, self._log.stop), 1):
-            self._damage.add(self._log, found)
-            for key, derived in queues.items():
-                self._append(key, derived)
+            for key, placed in self._placement.place(found, queues):
+                self._append(key, placed)
             _log.info(
                 "CommitLog segment %s (%d of %d): %d entries of %d queues so far",
                 segment_name(found.segment.base),
                 number,
                 len(segments),
                 self._entries,
-                len(self._tails),
+                len(self._begun),
             )
         return RebuiltQueues(
-            queues=len(self._tails),
+            queues=len(self._begun),
             entries=self._entries,
             repeated=self._repeated,
             files=self._files,
             bytes=self._files * self._file_entries * ENTRY_BYTES,
         )
 
-    def _append(self, key: QueueKey, derived: DerivedQueue) -> None:
-        tail = self._tails.get(key)
-        if tail is None:
-            derived = _from_first_fitting(derived)
-            first = int(derived.queue_offset[0]) if derived.queue_offset.size else -1
-            if key.queue_id < 0 or not 0 <= first < _QUEUE_OFFSET_MAX:
-                # Damaged, all of them: such a queue would have no directory, or no file name.
-                _log.warning("records are left out: no queue %s can begin at %d", key, first)
-                return
-            tail = self._tails[key] = _Tail(first, int(derived.physical_offset[0]))
-            pads = first % self._file_entries
-            self._write(key, first - pads, _pads(pads))
-        placed = _place(derived, tail, self._damage)
-        if placed.entries.size == 0:
-            return
-        self._write(key, tail.next, placed.entries)
-        tail.next += placed.entries.size
-        tail.physical = int(derived.physical_offset[-1])
+    def _append(self, key: QueueKey, placed: Placed) -> None:
+        if key not in self._begun:
+            self._begun.add(key)
+            missing = placed.start % self._file_entries
+            self._write(key, placed.start - missing, pads(missing))
+        self._write(key, placed.start, placed.entries)
         self._entries += placed.entries.size - placed.repeated
         self._repeated += placed.repeated
-        if placed.repeated:
-            _log.warning("%d messages of queue %s are lost in a damaged part of the log", placed.repeated, key)
 
     def _write(self, key: QueueKey, start: int, entries: Entries) -> None:
         at = 0
@@ -235,58 +147,3 @@ class _Rebuild:
                 file_bytes=self._file_entries * ENTRY_BYTES,
             )
             at = stop
-
-
-def _place(derived: DerivedQueue, tail: _Tail, damage: _Damage) -> _Placed:
-    """Say what is appended for the records of a queue, as the prologue has it."""
-    entries = np.zeros(derived.size.size, NATIVE)
-    entries["physical_offset"] = derived.physical_offset
-    entries["size"] = derived.size
-    entries["tags_code"] = derived.tags_code
-    offsets = derived.queue_offset
-    edges = np.flatnonzero(np.diff(offsets) != 1) + 1
-    if edges.size == 0 and offsets[0] == tail.next:
-        return _Placed(entries, 0)
-    pieces: list[Entries] = []
-    end, physical, repeated = tail.next, tail.physical, 0
-    taken = 0  # behind the last record that was appended
-    for at, stop in pairwise([0, *edges.tolist(), offsets.size]):  # runs of queue offsets one after the other
-        first = at + max(0, end - int(offsets[at]))  # the numbers before are taken
-        if first >= stop:
-            continue
-        gap = int(offsets[first]) - end
-        if 0 < gap <= first - taken:  # records with taken numbers, and as many free ones: the numbers are damaged
-            pieces.append(entries[first - gap : first])
-            end += gap
-        elif gap and gap <= damage.between(physical, int(entries["physical_offset"][first])):
-            pieces.append(np.repeat(entries[first : first + 1], gap))
-            repeated += gap
-            end += gap
-        pieces.append(entries[first:stop])
-        end += pieces[-1].size
-        taken = stop
-        physical = int(entries["physical_offset"][stop - 1])
-    return _Placed(np.concatenate(pieces) if pieces else entries[:0], repeated)
-
-
-def _from_first_fitting(derived: DerivedQueue) -> DerivedQueue:
-    """Leave out records before the first whose number fits to those behind it: one damaged number must not hide all."""
-    fitting = rising(DerivedQueue(*(column[:_FITTING_ROWS] for column in derived)))
-    first = fitting.physical_offset[0] if fitting.size.size else np.iinfo(np.int64).max
-    return DerivedQueue(*(column[derived.physical_offset >= first] for column in derived))
-
-
-def _pads(count: int) -> Entries:
-    pads = np.zeros(count, NATIVE)
-    pads["size"] = PAD_SIZE
-    return pads
-
-
-def _is_sealed(log: CommitLog, segment: SegmentFile, end: int) -> bool:
-    """Whether a blank record follows the last record of a segment, up to its end."""
-    rest = segment.stop - end
-    if rest < BLANK_BYTES:
-        return False
-    position = end - segment.base
-    size, magic = log.view(segment)[position : position + BLANK_BYTES].view(np.dtype(">i4"))
-    return int(size) == rest and int(magic) == MAGIC_BLANK

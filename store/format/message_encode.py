@@ -321,19 +321,20 @@ def _topics(topic: pa.StringArray | str, rows: int) -> tuple[pa.BinaryArray | pa
     The work is done once per *different* topic. Returns the blocks, their sizes and the records' magics.
     """
     if isinstance(topic, str):
-        block, magic = _topic_block(topic)
+        block, magic = topic_block(topic)
         return pa.scalar(block, pa.binary()), np.full(rows, len(block)), np.full(rows, magic)
     if topic.null_count:
         raise ConfigError("a message has no topic", fix="Give every row a topic")
     encoded = topic.dictionary_encode()
-    blocks = [_topic_block(name) for name in encoded.dictionary.to_pylist()]
+    blocks = [topic_block(name) for name in encoded.dictionary.to_pylist()]
     which = encoded.indices.to_numpy()
     taken = pa.array([block for block, _ in blocks], pa.binary()).take(encoded.indices)
     sizes = np.array([len(block) for block, _ in blocks])
     return taken, sizes[which], np.array([magic for _, magic in blocks])[which]
 
 
-def _topic_block(topic: str) -> tuple[bytes, int]:
+def topic_block(topic: str) -> tuple[bytes, int]:
+    """Encode a topic with its length in front and two bytes behind, room for the properties' length; and the magic."""
     data, chars = topic.encode(), len(topic.encode("utf-16-le")) // 2
     if chars > V1_TOPIC_CHARS and len(data) <= TOPIC_BYTES_MAX:
         return len(data).to_bytes(2, "big") + data + b"\0\0", MAGIC_V2

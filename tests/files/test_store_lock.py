@@ -39,7 +39,7 @@ def test_a_lock_that_another_process_holds_is_an_error(tmp_path: Path) -> None:
     ) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == "held\n"
-        with pytest.raises(StoreInUseError, match="Stop the broker first") as raised, held_lock(str(path)):
+        with pytest.raises(StoreInUseError, match="Stop the broker") as raised, held_lock(str(path)):
             pass
         owner.communicate()
     assert raised.value.path == str(tmp_path)

@@ -1,0 +1,190 @@
+"""From the CommitLog to queues and index: what makes a record visible.
+
+::
+
+    put ──► add (buffer, where its records begin) ──► … ──► run(limit) ──► entries of each queue ──► QueueWriter
+                                                              ▲      └───► hashes of all keys ─────► IndexWriter
+                                          with SYNC only what is flushed
+
+A queue's bytes go in after the log's, so whoever finds an entry finds its record. What is dispatched is read from the
+encoded records, as recovery reads it from the log: there is one meaning of a record. RocketMQ: ``ReputMessageService``,
+``CommitLogDispatcherBuildConsumeQueue``, ``CommitLogDispatcherBuildIndex``.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .derive import group_queues, is_queued, tags_codes
+from .format.consume_queue import NATIVE, SCHEDULE_TOPIC
+from .format.hashing import index_hashes, java_hash_array
+from .format.message import SYS_ROLLBACK, SYS_TRANSACTION, Bytes, Ints, Records
+from .format.properties import KEYS, UNIQ_KEY, Properties
+from .format.slices import slices, text
+from .index_writer import IndexWriter
+from .queue_writer import QueueWriter
+from .types import QueueKey
+
+_ROUND_BYTES: Final = 16 << 20
+
+
+class Put(NamedTuple):
+    """Records that were put and are to be dispatched.
+
+    Attributes
+    ----------
+    buffer
+        Their bytes, final; nobody changes them any more.
+    positions
+        Where in it they begin.
+    stop
+        Physical offset where the last of them ends.
+    """
+
+    buffer: Bytes | bytearray
+    positions: Ints | None
+    stop: int
+
+
+class Dispatcher:
+    """Remembers what was put, and makes it visible. `add` may be called by any thread, `run` by one at a time.
+
+    Parameters
+    ----------
+    queues, index
+        Where the entries go; no index if there is none.
+    ends
+        One past the last entry of each queue.
+    dispatched
+        Physical offset up to which everything is dispatched.
+    """
+
+    def __init__(
+        self,
+        queues: QueueWriter,
+        index: IndexWriter | None,
+        ends: dict[QueueKey, int],
+        dispatched: int,
+        newest_timestamp: int,
+    ) -> None:
+        self._queues = queues
+        self._index = index
+        self._waiting: deque[Put] = deque()
+        self.ends = ends
+        self.dispatched = dispatched
+        self._added_bytes = 0  # by those who put
+        self._done_bytes = 0  # by who dispatches: two counters, since they do not share a lock
+        self.newest_timestamp = newest_timestamp
+        """Store time in ms of the last record dispatched; 0 if there is none."""
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of records that are not dispatched yet."""
+        return self._added_bytes - self._done_bytes
+
+    def add(self, put: Put) -> None:
+        """Remember records; in the order of the log, so the put lock is held."""
+        self._waiting.append(put)
+        self._added_bytes += len(put.buffer)
+
+    def run(self, limit: int) -> None:
+        """Dispatch all that ends at or below a physical offset. After an error it can be called again."""
+        while self._waiting and self._waiting[0].stop <= limit:
+            chosen: list[Put] = []
+            size = 0
+            for put in list(self._waiting):
+                if put.stop > limit or size >= _ROUND_BYTES:
+                    break
+                chosen.append(put)
+                size += len(put.buffer)
+            self._dispatch(_joined(chosen))
+            for put in chosen:
+                self._waiting.popleft()
+                self._done_bytes += len(put.buffer)
+            self.dispatched = chosen[-1].stop
+
+    def _dispatch(self, records: Records) -> None:
+        queue_offset = records.field("queue_offset")
+        physical = records.field("physical_offset")
+        size = records.field("total_size")
+        properties = Properties(records)
+        codes = tags_codes(records, "", properties)
+        for key, rows in group_queues(records, np.flatnonzero(is_queued(records))):
+            entries = np.zeros(rows.size, NATIVE)
+            entries["physical_offset"] = physical[rows]
+            entries["size"] = size[rows]
+            entries["tags_code"] = codes[rows]
+            if key.topic == SCHEDULE_TOPIC:
+                entries["tags_code"] = tags_codes(records.take(rows), key.topic)
+            start = int(queue_offset[rows[0]])
+            self._queues.append(key, start, entries)
+            self.ends[key] = start + rows.size
+        if self._index is not None:
+            put_keys(self._index, records, physical, properties)
+        if len(records):
+            self.newest_timestamp = int(records.field("store_timestamp")[-1])
+
+
+def put_keys(index: IndexWriter, records: Records, physical: Ints, properties: Properties | None = None) -> None:
+    """Index the keys of records, those of records that are indexed already left out.
+
+    Parameters
+    ----------
+    physical
+        (n,) physical offset of each record.
+    properties
+        Those of the records, where they are parsed already.
+    """
+    transaction = records.field("sys_flag") & SYS_TRANSACTION
+    # RocketMQ takes the record at the end offset a second time, too: it cannot know how many keys of it are in.
+    wanted = (transaction != SYS_ROLLBACK) & (physical >= index.end_offset)
+    hashes, rows = key_hashes(records, properties or Properties(records))
+    kept = wanted[rows]
+    rows = rows[kept]
+    if rows.size:
+        index.put(hashes[kept], physical[rows], records.field("store_timestamp")[rows])
+
+
+def key_hashes(records: Records, properties: Properties) -> tuple[Ints, Ints]:
+    """Hash all keys of records: of each record its UNIQ_KEY, then its KEYS.
+
+    Returns
+    -------
+    (k,) int64, (k,) int64
+        What index entries hold, and the row of each, ascending.
+    """
+    unique, keys = properties.column(UNIQ_KEY), properties.column(KEYS)
+    unique_rows = np.flatnonzero(unique.is_valid().to_numpy(zero_copy_only=False))
+    pieces = [unique.drop_null()]
+    rows = [unique_rows]
+    if keys.null_count < len(keys):
+        split = pc.split_pattern(keys, " ")
+        flat, parents = pc.list_flatten(split), pc.list_parent_indices(split).to_numpy()
+        filled = pc.greater(pc.binary_length(flat), 0)
+        pieces.append(flat.filter(filled))
+        rows.append(parents[filled.to_numpy(zero_copy_only=False)])
+    row = np.concatenate(rows).astype(np.int64)
+    key = pa.concat_arrays([piece.cast(pa.string()) for piece in pieces])
+    order = np.argsort(row, kind="stable")
+    row, key = row[order], key.take(pa.array(order))
+    topics = text(slices(records.buffer, records.topic_start[row], records.topic_length[row]))
+    return index_hashes(java_hash_array(pc.binary_join_element_wise(topics, key, "#"))), row
+
+
+def _joined(puts: Iterable[Put]) -> Records:
+    """Put the bytes of several puts into one buffer, so that many small ones cost what one large one does."""
+    puts = list(puts)
+    positions: list[Ints] = []
+    at = 0
+    for put in puts:
+        positions.append((put.positions if put.positions is not None else np.zeros(1, np.int64)) + at)
+        at += len(put.buffer)
+    if len(puts) == 1:
+        buffer = np.frombuffer(puts[0].buffer, np.uint8)
+    else:
+        buffer = np.concatenate([np.frombuffer(put.buffer, np.uint8) for put in puts])
+    return Records(buffer, np.concatenate(positions))

@@ -1,0 +1,142 @@
+"""What a store writes down of itself: how much of it is on the device, and whether it was closed.
+
+::
+
+    open      abort made, root synced ──► recovery ──► durable point, synced
+    flush     log synced ──────────────────────────► durable point (log)
+              queues, index synced ──► checkpoint ──► durable point (queues), synced
+    close     all of it ──► durable point (clean), synced ──► abort unlinked, root synced
+
+Each is written after what it speaks of. RocketMQ: ``StoreCheckpoint``, ``DefaultMessageStore.createTempFile``.
+"""
+
+import os
+import threading
+from dataclasses import replace
+from typing import Final
+
+from .files.small_file import replace_file
+from .files.writable_fs import WritableFile, WritableFileSystem
+from .format import checkpoint as checkpoints
+from .format import durable_point
+from .format.durable_point import DurablePoint
+from .index_writer import IndexMark
+
+OURS: Final = ".segmentlog"
+"""Our own directory in a store; RocketMQ ignores it."""
+_DIRECTORIES: Final = (OURS, "commitlog", "consumequeue", "index", "config")
+
+
+class Durability:
+    """Reads and writes ``.segmentlog/durable``, ``checkpoint`` and ``abort`` of one store.
+
+    Parameters
+    ----------
+    fs, path
+        Which store.
+    """
+
+    def __init__(self, fs: WritableFileSystem, path: str) -> None:
+        self._fs = fs
+        self._path = path
+        self._durable = os.path.join(path, OURS, "durable")
+        self._lock = threading.Lock()
+        self._file: WritableFile | None = None
+        self.found = durable_point.decode(self._read(self._durable))
+        """The durable point when the store was opened; None if it has none."""
+        self.point = self.found or DurablePoint()
+        self.checkpoint = checkpoints.decode(self._read(os.path.join(path, "checkpoint")))
+        self.was_aborted = fs.size(os.path.join(path, "abort")) is not None
+        """Whether the store was not closed."""
+
+    def begin(self, log_end: int) -> None:
+        """Say that the store is open, and that its log ends at a physical offset, before anything is changed."""
+        fs, ours = self._fs, os.path.join(self._path, OURS)
+        for name in _DIRECTORIES:
+            fs.make_dir(os.path.join(self._path, name))
+        if not self.was_aborted:
+            replace_file(fs, os.path.join(self._path, "abort"), str(os.getpid()).encode(), self.making)
+        fs.sync_dir(self._path)
+        for name in ("spare", "queue", "index"):
+            fs.unlink(os.path.join(ours, name))
+        if fs.size(self._durable) != durable_point.FILE_BYTES:
+            replace_file(fs, self._durable, bytes(durable_point.FILE_BYTES), self.making)
+        self._file = fs.open(self._durable)
+        if self.found is not None:
+            # What is cut must not count as lost if a crash comes in between.
+            held = self.point
+            self._note(replace(held, log=min(held.log, log_end), queues=min(held.queues, log_end), clean=False))
+            self._file.sync()
+
+    @property
+    def making(self) -> str:
+        """Path where a small file is written before it gets its name."""
+        return os.path.join(self._path, OURS, "small")
+
+    def note_log(self, end: int) -> None:
+        """Say that the log is on the device up to a physical offset.
+
+        Not synced: a crash of the machine may leave an older point, which is a lower bound as well.
+        """
+        with self._lock:
+            self._note(replace(self.point, log=end))
+
+    def note_queues(self, end: int, mark: IndexMark, newest_ms: int, index_ms: int) -> None:
+        """Say that queues and index have the records up to a physical offset on the device.
+
+        Parameters
+        ----------
+        mark
+            How much of the index that is.
+        newest_ms
+            Store time of the last of these records.
+        index_ms
+            End of the last index file that was filled; 0 if none was since the store was opened.
+        """
+        self.checkpoint = replace(
+            self.checkpoint,
+            physic_timestamp=newest_ms,
+            logics_timestamp=newest_ms,
+            index_timestamp=index_ms or self.checkpoint.index_timestamp,
+        )
+        content = checkpoints.encode(self.checkpoint)
+        replace_file(self._fs, os.path.join(self._path, "checkpoint"), content, self.making)
+        with self._lock:
+            held = self.point
+            self._note(
+                replace(
+                    held,
+                    log=max(held.log, end),
+                    queues=end,
+                    index_file=mark.file,
+                    index_count=mark.next_number,
+                )
+            )
+            self._sync()
+
+    def note_closed(self) -> None:
+        """Say that the store was closed: the last thing that is written."""
+        with self._lock:
+            self._note(replace(self.point, clean=True))
+            self._sync()
+        self._fs.unlink(os.path.join(self._path, "abort"))
+        self._fs.sync_dir(self._path)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _note(self, point: DurablePoint) -> None:
+        assert self._file is not None
+        self.point = replace(point, sequence=self.point.sequence + 1)
+        self._file.write(self.point.position, durable_point.encode(self.point))
+
+    def _sync(self) -> None:
+        assert self._file is not None
+        self._file.sync()
+
+    def _read(self, path: str) -> bytes:
+        size = self._fs.size(path)
+        return self._fs.read(path, 0, size) if size else b""

@@ -1,0 +1,176 @@
+"""What a store asks of the operating system to write, and nothing else does.
+
+::
+
+    log_appender, queue_writer, index_writer, recovery, …  ──►  WritableFileSystem  ──►  open, pwrite, fallocate,
+                                                                       ▲                 fdatasync, rename, unlink
+                                            crash tests record each of these calls
+
+Every byte goes in by ``pwrite``, never through a map: a full disk is then an error of one call and not a signal that
+kills the process, short writes and failed syncs have one place, and a crash test sees all that happens. Files are
+never made shorter, since somebody may have them mapped. What is not synced may be lost in a crash, in any part and
+any order; a name in a directory until the directory is.
+"""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, Protocol, TypeAlias
+
+from ..errors import NoSpaceError, SegmentLogError, UnreadableError, UnsafeFileError
+from .fs import FileSystem, LocalFileSystem
+
+Data: TypeAlias = bytes | bytearray | memoryview
+
+_NO_SPACE: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_SPACE_FIX: Final = "Nothing was lost: make room on this file system and try again"
+_CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class WritableFile(Protocol):
+    """One open file. Positions and sizes are bytes from its start."""
+
+    path: str
+
+    def write(self, position: int, data: Data) -> None:
+        """Write all of ``data``; it is on the device only after `sync`."""
+
+    def allocate(self, size: int) -> None:
+        """Reserve space for ``size`` bytes, which is then the file's size; what was not written is zero."""
+
+    def extend(self, size: int) -> None:
+        """Make the file ``size`` bytes long without reserving space; it never gets shorter."""
+
+    def sync(self) -> None:
+        """Put onto the device all that was written to this file, and its size. After an error nothing is known."""
+
+    def close(self) -> None:
+        """Close it; what was not synced stays so."""
+
+
+class WritableFileSystem(FileSystem, Protocol):
+    """The calls behind which faults can be planted, those that write included."""
+
+    def create(self, path: str) -> WritableFile:
+        """Make a new, empty file and open it; FileExistsError if there is something of the name."""
+
+    def open(self, path: str) -> WritableFile:
+        """Open a plain file that is there."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Give a file another name, atomically in place of what has it."""
+
+    def unlink(self, path: str) -> None:
+        """Take a file's name away; whoever has it mapped reads on. Nothing happens if there is none."""
+
+    def make_dir(self, path: str) -> None:
+        """Make a directory in one that is there; nothing happens if there is one of the name."""
+
+    def sync_dir(self, path: str) -> None:
+        """Put onto the device which names a directory has."""
+
+
+class LocalWritableFileSystem(LocalFileSystem):
+    """The real one."""
+
+    def create(self, path: str) -> WritableFile:
+        """Make a new, empty file and open it."""
+        return _LocalFile(path, _CREATE)
+
+    def open(self, path: str) -> WritableFile:
+        """Open a plain file that is there."""
+        return _LocalFile(path, _OPEN)
+
+    def rename(self, source: str, target: str) -> None:
+        """Give a file another name, atomically in place of what has it."""
+        with _explained(target):
+            os.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        """Take a file's name away."""
+        with _explained(path):
+            try:
+                os.unlink(path)
+            except FileNotFoundError:
+                return
+
+    def make_dir(self, path: str) -> None:
+        """Make a directory in one that is there."""
+        with _explained(path):
+            try:
+                os.mkdir(path)
+            except FileExistsError:
+                if os.path.islink(path) or not os.path.isdir(path):
+                    raise UnsafeFileError(
+                        "the store wants a directory here and something else is there",
+                        path=path,
+                        fix="Take it away, or name another store directory",
+                    ) from None
+
+    def sync_dir(self, path: str) -> None:
+        """Put onto the device which names a directory has."""
+        with _explained(path):
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+
+class _LocalFile:
+    def __init__(self, path: str, flags: int) -> None:
+        self.path = path
+        with _explained(path):
+            self._fd = os.open(path, flags, 0o644)
+
+    def write(self, position: int, data: Data) -> None:
+        with _explained(self.path):
+            written = os.pwrite(self._fd, data, position)
+            if written == len(data):
+                return
+            rest = memoryview(data).cast("B")[written:]
+            while rest:
+                position += written
+                written = os.pwrite(self._fd, rest, position)
+                rest = rest[written:]
+
+    def allocate(self, size: int) -> None:
+        with _explained(self.path):
+            os.posix_fallocate(self._fd, 0, size)
+
+    def extend(self, size: int) -> None:
+        with _explained(self.path):
+            if os.fstat(self._fd).st_size < size:
+                os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        with _explained(self.path):
+            os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+@contextmanager
+def _explained(path: str) -> Iterator[None]:
+    """Say what an error means for a store, where that is known."""
+    try:
+        yield
+    except SegmentLogError:
+        raise
+    except OSError as error:
+        if error.errno in _NO_SPACE:
+            raise NoSpaceError(f"there is no room: {error.strerror}", path=path, fix=_SPACE_FIX) from error
+        if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
+            raise UnreadableError(
+                f"this process may not write it: {error.strerror}",
+                path=path,
+                fix="Run as the store's owner, or give this user the right to write",
+            ) from error
+        if error.errno == errno.ELOOP:
+            raise UnsafeFileError(
+                "this is a symbolic link, the store wants a plain file", path=path, fix="Replace it by a plain file"
+            ) from error
+        raise

@@ -1,0 +1,107 @@
+"""Group commit: any number of appenders wait, one of them syncs for all.
+
+::
+
+    thread 1   put ──► wait(end 1) ── leads: sync ─────────────► done, up to end 1 ──► acknowledged
+    thread 2      put ──► wait(end 2) ─────────────────── leads: sync ──────► done, up to end 4
+    thread 3         put ──► wait(end 3) ───────────────────────────────────► acknowledged, without a sync of its own
+
+A sync that fails is final: the kernel marks pages clean that never reached the device, so the next sync would succeed
+and mean nothing. From then on nothing is acknowledged. RocketMQ: ``CommitLog.GroupCommitService``, which answers
+FLUSH_DISK_TIMEOUT and goes on.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from .errors import NoSpaceError, StoreFailedError
+
+
+class Failure:
+    """The first thing that went wrong with a store's disk; shared by all parts of the store."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._cause: BaseException | None = None
+
+    def note(self, cause: BaseException) -> None:
+        """Remember what went wrong; only the first counts."""
+        self._cause = self._cause or cause
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Note what goes wrong inside, but for a lack of room: that can be tried again."""
+        try:
+            yield
+        except NoSpaceError:
+            raise
+        except BaseException as error:
+            self.note(error)
+            raise
+
+    def check(self) -> None:
+        """Do nothing while nothing went wrong.
+
+        Raises
+        ------
+        StoreFailedError
+            From the first thing that did.
+        """
+        if self._cause is not None:
+            raise StoreFailedError(
+                f"writing failed before, and what the device holds is not known: {self._cause}",
+                path=self._path,
+                fix="Close it, look after the disk, and open it again: recovery finds what was kept",
+            ) from self._cause
+
+
+class Flusher:
+    """Knows up to where the log is on the device, and gets it there.
+
+    Parameters
+    ----------
+    sync
+        Syncs, and gives the offset up to which everything is on the device then.
+    flushed
+        Up to where it is already.
+    failure
+        Where a failed sync is noted.
+    """
+
+    def __init__(self, sync: Callable[[], int], flushed: int, failure: Failure) -> None:
+        self._sync = sync
+        self._failure = failure
+        self._changed = threading.Condition(threading.Lock())
+        self._leading = False
+        self.flushed = flushed
+
+    def wait(self, offset: int) -> None:
+        """Come back when everything below ``offset`` is on the device.
+
+        Raises
+        ------
+        StoreFailedError
+            If a sync failed, now or before: whether those bytes are there is not known.
+        """
+        while True:
+            with self._changed:
+                while self._leading and self.flushed < offset:
+                    self._changed.wait()
+                if self.flushed >= offset:
+                    return
+                self._failure.check()
+                self._leading = True
+            try:
+                reached = self._sync()
+            except BaseException as error:
+                self._failure.note(error)
+                with self._changed:
+                    self._leading = False
+                    self._changed.notify_all()
+                self._failure.check()
+                raise
+            with self._changed:
+                self._leading = False
+                self.flushed = max(self.flushed, reached)
+                self._changed.notify_all()

@@ -1,0 +1,227 @@
+"""The CommitLog, written: one record behind the other, a blank where a segment ends, the next segment behind it.
+
+::
+
+    [rec][rec][rec][B......]  [rec][rec]000000000        .segmentlog/spare  [000000000000]
+     base 0                    base 2^30  ▲ end           made ahead: space reserved, zeros, synced; it gets its name
+                                                          when the log rolls
+
+Space before bytes: all segments that a batch needs are there before its first byte is written, so that a full disk
+refuses a put and loses nothing. Whoever calls holds ``lock`` where it says so. RocketMQ: ``CommitLog.asyncPutMessage``,
+``DefaultAppendMessageCallback``, ``AllocateMappedFileService``.
+"""
+
+import os
+import struct
+import threading
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from .files.writable_fs import Data, WritableFile, WritableFileSystem
+from .format.message import BLANK_BYTES, MAGIC_BLANK, Ints
+from .format.naming import segment_name
+
+_BLANK: Final = struct.Struct(">ii")
+
+
+class Run(NamedTuple):
+    """Rows that go side by side into one segment: bytes ``[start, stop)`` of the batch, at ``base + position``."""
+
+    base: int
+    position: int
+    start: int
+    stop: int
+
+
+class SegmentSupply:
+    """Makes segments ahead of their use.
+
+    Parameters
+    ----------
+    fs
+        Where they are made.
+    spare
+        Path of the one that is kept in stock; nothing else may be there.
+    log_directory
+        Where they go to.
+    segment_bytes
+        Size of each.
+    """
+
+    def __init__(self, fs: WritableFileSystem, spare: str, log_directory: str, segment_bytes: int) -> None:
+        self._fs = fs
+        self._spare = spare
+        self._directory = log_directory
+        self._bytes = segment_bytes
+        self._lock = threading.Lock()
+        self._stock: WritableFile | None = None
+
+    def prepare(self) -> None:
+        """Make the next one if there is none in stock.
+
+        Raises
+        ------
+        NoSpaceError
+            If there is no room.
+        """
+        with self._lock:
+            if self._stock is None:
+                self._stock = self._make()
+
+    def take(self, base: int) -> WritableFile:
+        """Give the segment of a base offset its name; its directory is not synced yet."""
+        with self._lock:
+            made = self._stock if self._stock is not None else self._make()
+            self._stock = None
+            path = os.path.join(self._directory, segment_name(base))
+            self._fs.rename(self._spare, path)
+            made.path = path
+            return made
+
+    def discard(self) -> None:
+        """Take away what is in stock."""
+        with self._lock:
+            if self._stock is not None:
+                self._stock.close()
+                self._stock = None
+            self._fs.unlink(self._spare)
+
+    def _make(self) -> WritableFile:
+        self._fs.unlink(self._spare)  # one that could not be finished
+        made = self._fs.create(self._spare)
+        try:
+            made.allocate(self._bytes)
+            made.sync()
+        except BaseException:
+            made.close()
+            self._fs.unlink(self._spare)
+            raise
+        return made
+
+
+class LogAppender:
+    """The end of a CommitLog that is written on.
+
+    Parameters
+    ----------
+    fs
+        Where the bytes go.
+    log_directory
+        Holds the segments.
+    supply
+        Where new ones come from.
+    segment_bytes
+        Size of each.
+    end
+        Physical offset behind the last record, or behind the blank of a finished segment.
+    """
+
+    def __init__(
+        self, fs: WritableFileSystem, log_directory: str, supply: SegmentSupply, segment_bytes: int, end: int
+    ) -> None:
+        self.lock = threading.Lock()
+        """Held by whoever puts."""
+        self.end = end
+        """Physical offset that the next byte gets."""
+        self._fs = fs
+        self._directory = log_directory
+        self._supply = supply
+        self._bytes = segment_bytes
+        self._ahead: dict[int, WritableFile] = {}  # by base: named, nothing written yet
+        self._unsynced: list[WritableFile] = []  # finished segments whose bytes may not be on the device
+        self._names_unsynced = False
+        position = end % segment_bytes
+        self._base = end - position
+        self._active: WritableFile | None = None
+        if position:
+            self._active = fs.open(os.path.join(log_directory, segment_name(self._base)))
+
+    def place(self, stops: Ints) -> list[Run]:
+        """Say where records go that end at ``stops`` of their buffer. Needs the lock.
+
+        Every record fits an empty segment with its blank: the caller has checked.
+        """
+        base, position = self._base, self.end - self._base
+        if self._active is None:
+            position = 0
+        runs: list[Run] = []
+        row = taken = 0
+        while row < len(stops):
+            room = self._bytes - BLANK_BYTES - position
+            last = int(np.searchsorted(stops, taken + room, side="right"))
+            if last > row:
+                stop = int(stops[last - 1])
+                runs.append(Run(base, position, taken, stop))
+                row, taken = last, stop
+            base, position = base + self._bytes, 0
+        return runs
+
+    def place_one(self, size: int) -> Run:
+        """Say where one record goes. Needs the lock."""
+        position = self.end - self._base
+        if self._active is not None and size + BLANK_BYTES > self._bytes - position:
+            return Run(self._base + self._bytes, 0, 0, size)
+        return Run(self._base, position, 0, size)
+
+    def reserve(self, runs: list[Run]) -> None:
+        """Have all segments that some runs need. Needs the lock.
+
+        Raises
+        ------
+        NoSpaceError
+            If there is no room for one; nothing was changed then that a later put would not use.
+        """
+        for run in runs:
+            if run.base not in self._ahead and (run.base != self._base or self._active is None):
+                self._ahead[run.base] = self._supply.take(run.base)
+                self._names_unsynced = True
+
+    def write(self, buffer: Data, runs: list[Run]) -> None:
+        """Put the bytes where `place` said. Needs the lock, and `reserve` before."""
+        view = memoryview(buffer)
+        for run in runs:
+            if self._active is None or run.base != self._base:
+                self._roll(run.base)
+            assert self._active is not None
+            self._active.write(run.position, view[run.start : run.stop])
+            self.end = run.base + run.position + run.stop - run.start
+
+    def _roll(self, base: int) -> None:
+        if self._active is not None:
+            position = self.end - self._base
+            self._active.write(position, _BLANK.pack(self._bytes - position, MAGIC_BLANK))
+            self._unsynced.append(self._active)
+        self._active = self._ahead.pop(base)
+        self._base = self.end = base
+
+    def sync(self) -> int:
+        """Put all that was written onto the device, and give the offset up to which that is.
+
+        Only one thread at a time may call it; it does not hold the lock while it waits for the device.
+        """
+        with self.lock:
+            end = self.end
+            finished, self._unsynced = self._unsynced, []
+            names, self._names_unsynced = self._names_unsynced, False
+            active = self._active
+        for file in finished:
+            file.sync()
+            file.close()
+        if active is not None:
+            active.sync()
+        if names:
+            self._fs.sync_dir(self._directory)
+        return end
+
+    def close(self) -> None:
+        """Close all files, and take away segments that nothing was written to. Needs the lock."""
+        for file in [*self._unsynced, *self._ahead.values()]:
+            file.close()
+        if self._active is not None:
+            self._active.close()
+        for base in sorted(self._ahead, reverse=True):
+            self._fs.unlink(os.path.join(self._directory, segment_name(base)))
+        self._names_unsynced = bool(self._ahead)
+        self._unsynced, self._ahead, self._active = [], {}, None
+        self._supply.discard()

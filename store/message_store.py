@@ -1,0 +1,412 @@
+"""A store that is written: the put path of a broker, without the broker.
+
+::
+
+    append, append_batch ──► check, encode ──► put lock: number, place, stamp, write ──► flush ──► acknowledged
+                                                                                           └─► dispatch ──► visible
+
+    store/
+      lock                    held from open to close: brokers and other processes stay out
+      abort                   there while it is open, and after a crash
+      commitlog/ consumequeue/ index/ checkpoint config/topics.json      RocketMQ's, byte for byte
+      .segmentlog/durable     up to where it is all on the device        ours; RocketMQ ignores it
+      .segmentlog/spare …     the next files in the making
+
+One process has it open at a time, any number of its threads append. Readers (`StoreReader`) never lock and see a
+message once its ConsumeQueue entry is there. RocketMQ: ``DefaultMessageStore``.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from types import TracebackType
+from typing import Final, Self
+
+import pyarrow as pa
+
+from .config import Flush, OnDamage, QueueBounds, Services, StoreConfig
+from .dispatch import Dispatcher
+from .durability import OURS, Durability
+from .errors import NotAStoreError, SegmentLogError, StoreClosedError, StoreInUseError
+from .files.store_lock import StoreLock
+from .files.writable_fs import LocalWritableFileSystem, WritableFileSystem
+from .flusher import Failure, Flusher
+from .format.index_file import Geometry
+from .index import BATCH_MAX, Index
+from .index_writer import NO_INDEX, IndexWriter
+from .log_appender import LogAppender, SegmentSupply
+from .outgoing import Outgoing, encode_message
+from .outgoing_batch import encode_batch
+from .put_path import Appended, AppendedBatch, PutPath
+from .queue_writer import QueueWriter
+from .recovery import Recoverer, Recovery, decide
+from .services import BackgroundServices
+from .store_reader import StoreReader
+from .topics import TopicTable
+from .types import QueueKey
+
+_log = logging.getLogger(__name__)
+
+_BACKLOG_BYTES: Final = 64 << 20  # records that wait to be dispatched; whoever puts more waits, too
+_PAGE: Final = 4096
+_OWN_NAMES: Final = {OURS, "lock", "abort", "abort.bak", "config", "checkpoint", "index"}
+
+
+class MessageStore:
+    """One store directory, open for writing; a context manager. Use `open`."""
+
+    def __init__(
+        self,
+        path: str,
+        config: StoreConfig,
+        *,
+        fs: WritableFileSystem,
+        clock: Callable[[], int],
+        lock: StoreLock | None,
+    ) -> None:
+        self.path = path
+        self.config = config
+        self._fs = fs
+        self._clock = clock
+        self._resources = ExitStack()
+        self._lock = lock
+        self._failure = Failure(path)
+        self._closed = False
+        self._dispatching = threading.Lock()
+        self._flushing_queues = threading.Lock()
+        self._starved = False  # dispatch found no room
+        ours = os.path.join(path, OURS)
+        self._queues = QueueWriter(
+            fs, os.path.join(path, "consumequeue"), os.path.join(ours, "queue"), config.queue_segment_entries
+        )
+        geometry = Geometry(config.index_slots, config.index_entries)
+        self._index = (
+            IndexWriter(fs, os.path.join(path, "index"), os.path.join(ours, "index"), geometry)
+            if config.index
+            else None
+        )
+        self._durability = Durability(fs, path)
+        self._services: BackgroundServices | None = None
+        self.recovered: Recovery
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        config: StoreConfig | None = None,
+        *,
+        on_damage: OnDamage = OnDamage.REFUSE,
+        fs: WritableFileSystem | None = None,
+        clock: Callable[[], int] | None = None,
+    ) -> Self:
+        """Open a store directory, a broker's or ours, or make one; what a crash left is put in order.
+
+        Parameters
+        ----------
+        path
+            The store directory; its parent is there.
+        config
+            How it is written. File sizes must be those of the store that is there.
+        on_damage
+            What becomes of a log with damage in its middle.
+        fs
+            What to write through. One that is given stands for a machine of its own: no lock is taken.
+        clock
+            Gives ms since the epoch.
+
+        Raises
+        ------
+        StoreInUseError
+            If it is open, in this process or another one, a broker's too.
+        DamagedLogError
+            If the log is damaged and ``on_damage`` is REFUSE; nothing was changed then.
+        ConfigError
+            If the files are of other sizes than ``config`` says.
+        NoSpaceError
+            If there is no room for what opening writes.
+        """
+        path = os.path.abspath(path)
+        chosen = fs or LocalWritableFileSystem()
+        with ExitStack() as resources:
+            _check_is_store(chosen, path)
+            chosen.make_dir(path)
+            lock = resources.enter_context(StoreLock(os.path.join(path, "lock"))) if fs is None else None
+            store = cls(path, config or StoreConfig(), fs=chosen, clock=clock or _now, lock=lock)
+            store._recover(on_damage)
+            store._start()
+            store._resources = resources.pop_all()
+        return store
+
+    # -- opening
+
+    def _recover(self, on_damage: OnDamage) -> None:
+        fs, path, durable = self._fs, self.path, self._durability.found
+        recoverer = Recoverer(fs, path, self.config, self._queues, self._index)
+        recoverer.check_geometry()
+        state = recoverer.examine(durable)
+        end = decide(state, durable, on_damage, os.path.join(path, "commitlog"))
+        self._durability.begin(end)
+        cut = recoverer.cut(end, durable.log if durable is not None else 0)
+        ends, corrected = recoverer.dispatch(durable, state, end)
+        self.recovered = Recovery(
+            was_clean=not self._durability.was_aborted,
+            adopted=durable is None,
+            log_end=end,
+            cut_records=state.beyond,
+            cut_bytes=cut,
+            dispatched_from=state.start,
+            corrected=corrected,
+        )
+        self.recovered.log(path)
+        newest = recoverer.newest_timestamp(state)
+        self._dispatcher = Dispatcher(self._queues, self._index, ends, end, newest)
+        log_directory = os.path.join(path, "commitlog")
+        self._supply = SegmentSupply(fs, os.path.join(path, OURS, "spare"), log_directory, self.config.segment_bytes)
+        self._appender = LogAppender(fs, log_directory, self._supply, self.config.segment_bytes, end)
+        self._put_path = PutPath(self._appender, self._dispatcher, self._failure, self.config, clock=self._clock)
+        self._flusher = Flusher(self._sync_log, end, self._failure)
+        self._topics = TopicTable(fs, os.path.join(path, "config"), self._durability.making)
+        self._flush_queues()
+
+    def _start(self) -> None:
+        config = self.config
+        self._flushed_at = self._queues_flushed_at = time.monotonic()
+        if config.services is Services.BACKGROUND:
+            interval = min(config.flush_interval_ms, config.queue_flush_interval_ms) / 1000
+            self._services = BackgroundServices(self._dispatch, self._housekeep, interval, self._failure)
+
+    # -- the put path
+
+    def append(self, message: Outgoing) -> Appended:
+        """Append one message.
+
+        With ``Flush.SYNC`` it is on the device when this returns; if this raises `StoreFailedError`, whether it will be
+        there after a restart is not known.
+
+        Raises
+        ------
+        IllegalMessageError
+            If RocketMQ would refuse it.
+        NoSpaceError
+            If the disk is full; nothing was appended.
+        StoreFailedError
+            If the disk failed, now or before.
+        StoreClosedError
+            If the store is not open in this process.
+        """
+        self._check()
+        appended = self._put_path.put(encode_message(message, self.config))
+        stop = appended.physical_offset + appended.size
+        if self.config.flush is Flush.SYNC:
+            self._flusher.wait(stop)
+        self._after_put()
+        return appended
+
+    def append_batch(self, batch: pa.RecordBatch | pa.Table) -> AppendedBatch:
+        """Append the rows of a batch, in their order; see `outgoing_batch.encode_batch` for its columns.
+
+        All rows are checked before the first is written. With ``Flush.SYNC`` all are on the device when this returns; a
+        crash before may leave the first ones of them, each whole. Raises what `append` does.
+        """
+        self._check()
+        appended = self._put_path.put_batch(encode_batch(batch, self.config))
+        if appended.sizes.size and self.config.flush is Flush.SYNC:
+            self._flusher.wait(int(appended.physical_offsets[-1] + appended.sizes[-1]))
+        self._after_put()
+        return appended
+
+    def _after_put(self) -> None:
+        if self.config.services is Services.ON_CALL:
+            # What was put is put, whatever becomes of the rest: a failure is noted, and the next call hears of it.
+            with suppress(SegmentLogError, OSError):
+                self.tick()
+        elif self._dispatcher.waiting_bytes > _BACKLOG_BYTES:
+            self._dispatch()
+        elif self._services is not None:
+            self._services.wake()
+
+    # -- flushing and dispatching
+
+    def flush(self) -> None:
+        """Come back when all that was appended is on the device.
+
+        Raises
+        ------
+        StoreFailedError
+            If that failed, now or before.
+        """
+        self._check()
+        self._flusher.wait(self._appender.end)
+
+    def wait_dispatched(self) -> None:
+        """Come back when all that was appended can be read; with ``Flush.SYNC`` it is flushed for that."""
+        self._check()
+        if self.config.flush is Flush.SYNC:
+            self.flush()
+        self._dispatch()
+
+    def tick(self) -> None:
+        """Do what has its time: dispatch, flush, make the next segment. For ``Services.ON_CALL``."""
+        self._dispatch()
+        self._housekeep()
+
+    def _sync_log(self) -> int:
+        end = self._appender.sync()
+        self._flushed_at = time.monotonic()
+        self._durability.note_log(end)
+        return end
+
+    def _dispatch(self) -> None:
+        with self._dispatching:
+            limit = self._flusher.flushed if self.config.flush is Flush.SYNC else self._appender.end
+            self._starved = True
+            with self._failure.noting():
+                self._dispatcher.run(limit)
+            self._starved = False
+
+    def _housekeep(self) -> None:
+        """Flush what has its time, and make the next segment."""
+        config, now = self.config, time.monotonic()
+        if config.flush is Flush.ASYNC:
+            waiting = self._appender.end - self._flusher.flushed
+            elapsed = (now - self._flushed_at) * 1000
+            due = waiting >= config.flush_least_pages * _PAGE and elapsed >= config.flush_interval_ms
+            if waiting and (due or elapsed >= config.flush_thorough_interval_ms):
+                self._flusher.wait(self._appender.end)
+        behind = self._dispatcher.dispatched - self._durability.point.queues
+        elapsed = (now - self._queues_flushed_at) * 1000
+        due = behind >= config.queue_flush_log_bytes and elapsed >= config.queue_flush_interval_ms
+        if behind and (due or elapsed >= config.queue_flush_thorough_interval_ms):
+            self._flush_queues()
+        elif self._index is not None:
+            with self._dispatching, self._failure.noting():
+                self._index.write_slots()  # so that readers find what is dispatched
+        self._supply.prepare()
+        if self._lock is not None and not self._lock.is_in_place():
+            raise StoreInUseError(
+                "the file lock was replaced: another process may have the store open",
+                path=self.path,
+                fix="Never delete the file lock of a store that is open",
+            )
+
+    def _flush_queues(self) -> None:
+        """Put queues, index and checkpoint onto the device, and note up to where they go."""
+        with self._flushing_queues:
+            with self._dispatching:
+                reached, newest = self._dispatcher.dispatched, self._dispatcher.newest_timestamp
+                self._flusher.wait(reached)
+                with self._failure.noting():
+                    self._queues.sync()
+                    if self._index is not None:
+                        self._index.sync()
+                mark = self._index.mark if self._index is not None else NO_INDEX
+            full_ms = self._index.full_timestamp if self._index is not None else 0
+            with self._failure.noting():
+                self._topics.note(self._dispatcher.ends)
+                self._durability.note_queues(reached, mark, newest, full_ms)
+            self._queues_flushed_at = time.monotonic()
+
+    # -- reading
+
+    @property
+    def end_offset(self) -> int:
+        """Physical offset behind the last record."""
+        return self._appender.end
+
+    @property
+    def flushed_offset(self) -> int:
+        """Physical offset up to which the log is on the device."""
+        return self._flusher.flushed
+
+    def bounds(self, key: QueueKey) -> QueueBounds:
+        """The queue offsets of a queue's messages, as a reader sees them now; see `StoreReader.bounds`."""
+        return self.reader().bounds(key)
+
+    def reader(self) -> StoreReader:
+        """A reader of what is visible now; it needs no closing."""
+        self._check()
+        return StoreReader.open(self.path, fs=self._fs)
+
+    def query(self, topic: str, key: str, max_num: int = BATCH_MAX) -> list[int]:
+        """Find the records that may carry a key, as physical offsets; see `Index.query`."""
+        self._check()
+        with self._dispatching:
+            if self._index is not None:
+                self._index.write_slots()
+        geometry = Geometry(self.config.index_slots, self.config.index_entries)
+        index = Index(os.path.join(self.path, "index"), geometry, self._fs)
+        return index.query(topic, key, max_num)
+
+    # -- closing
+
+    def close(self) -> None:
+        """Flush everything, dispatch everything, and leave the store as a broker that was shut down does.
+
+        After a failure everything is closed and nothing written: the store is left as a crash leaves it.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._lock is not None:
+                self._lock.check()
+            if self._services is not None:
+                self._services.stop()
+            self._failure.check()
+            self._flusher.wait(self._appender.end)
+            self._dispatch()
+            self._flush_queues()
+            with self._appender.lock:
+                self._appender.close()
+            self._fs.sync_dir(os.path.join(self.path, "commitlog"))
+            self._durability.note_closed()
+        finally:
+            with suppress(Exception):
+                self._appender.close()
+            self._queues.close()
+            if self._index is not None:
+                self._index.close()
+            self._durability.close()
+            self._resources.close()
+
+    def _check(self) -> None:
+        if self._lock is not None:
+            self._lock.check()
+        if self._closed:
+            raise StoreClosedError("this store was closed", path=self.path, fix="Open it")
+        self._failure.check()
+        if self._starved and self._dispatcher.waiting_bytes > _BACKLOG_BYTES:
+            self._dispatch()  # no room for the queues: the log must not run away from them
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except SegmentLogError:
+            if error is None:
+                raise
+            _log.warning("closing %s failed as well", self.path, exc_info=True)
+
+
+def _check_is_store(fs: WritableFileSystem, path: str) -> None:
+    """Make sure that a directory holds a store that can be written, or nothing else."""
+    names = {listed.name for listed in fs.list_dir(path)}
+    if names & {"commitlog", "consumequeue"}:
+        StoreReader.open(path, fs=fs)
+    elif others := sorted(names - _OWN_NAMES):
+        raise NotAStoreError(
+            f"this directory holds no store, and other things, like {others[0]!r}",
+            path=path,
+            fix="Name the store's directory, or an empty one to make a store there",
+        )
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,221 @@
+"""Messages on their way into a store: checked, scheduled, encoded. All of it outside the put lock.
+
+::
+
+    Outgoing ──► check ──► delay? ──► deflate? ──► properties ──► encode ──► Encoded: a record without place and time
+
+Nothing is written for a message that RocketMQ would refuse: the error begins with its name of the status. RocketMQ:
+``DefaultMessageStore.putMessage`` and the broker's hooks in front of it, ``SendMessageProcessor``,
+``HookUtils.handleScheduleMessage``.
+"""
+
+import ipaddress
+import time
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Final, NamedTuple
+
+from .config import StoreConfig
+from .errors import ConfigError, IllegalMessageError
+from .format.consume_queue import SCHEDULE_TOPIC
+from .format.message import (
+    BLANK_BYTES,
+    SYS_COMMIT,
+    SYS_COMPRESSED,
+    SYS_TRANSACTION,
+)
+from .format.message_encode import RecordCrc, pack_host
+from .format.message_encode_one import encode_record
+from .format.naming import topic_problem
+from .format.properties import KEYS, RECORD_CRC, TAGS, UNIQ_KEY
+from .types import QueueKey
+
+DELAY_LEVELS: Final = 18
+DELAY, REAL_TOPIC, REAL_QUEUE = "DELAY", "REAL_TOPIC", "REAL_QID"
+DEFLATE_LEVEL: Final = 5
+MESSAGE_ILLEGAL: Final = "MESSAGE_ILLEGAL"
+PROPERTIES_SIZE_EXCEEDED: Final = "PROPERTIES_SIZE_EXCEEDED"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outgoing:
+    """One message to append. Times are ms since the epoch; hosts ``ip:port``, IPv6 as ``[ip]:port``.
+
+    Attributes
+    ----------
+    body
+        Stored as it is, or deflated where the store is told to.
+    keys
+        Business keys, separated by single blanks; each is indexed.
+    properties
+        Further properties. ``DELAY`` greater than 0 makes a scheduled message.
+    sys_flag
+        Compression and transaction bits; those of the hosts' address families are the store's.
+    born_timestamp
+        The producer's clock; now, if None.
+    """
+
+    topic: str
+    body: bytes
+    queue_id: int = 0
+    tags: str | None = None
+    keys: str | None = None
+    uniq_key: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    flag: int = 0
+    sys_flag: int = 0
+    born_timestamp: int | None = None
+    born_host: str = "127.0.0.1:0"
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+
+class Encoded(NamedTuple):
+    """A record that only lacks its place and time.
+
+    Attributes
+    ----------
+    record
+        Owned by this object; patched when it is put.
+    key
+        The queue it goes to.
+    counts
+        Whether it gets a number in its queue: prepared and rolled back ones get none.
+    """
+
+    record: bytearray
+    key: QueueKey
+    counts: bool
+
+
+def encode_message(message: Outgoing, config: StoreConfig) -> Encoded:
+    """Check and encode one message.
+
+    Raises
+    ------
+    IllegalMessageError
+        If RocketMQ would refuse it.
+    ConfigError
+        If a host is none, or a number does not fit.
+    """
+    topic, queue_id, properties = message.topic, message.queue_id, dict(message.properties)
+    properties.pop(RECORD_CRC, None)
+    check_topic(topic)
+    if queue_id < 0:
+        raise IllegalMessageError(f"{MESSAGE_ILLEGAL}: queue id {queue_id} is below zero", fix="Give 0 or more")
+    named = {TAGS: message.tags, KEYS: message.keys, UNIQ_KEY: message.uniq_key}
+    properties |= {name: value for name, value in named.items() if value is not None}
+    transaction = message.sys_flag & SYS_TRANSACTION
+    counts = transaction in {0, SYS_COMMIT}
+    level = delay_level(properties.get(DELAY, ""))
+    if level and counts:
+        properties |= {REAL_TOPIC: topic, REAL_QUEUE: str(queue_id)}
+        topic, queue_id = SCHEDULE_TOPIC, level - 1
+    body, sys_flag = message.body, message.sys_flag
+    if config.compress_over_bytes is not None and len(body) >= config.compress_over_bytes:
+        body, sys_flag = _deflated(body, sys_flag)
+    check_body(len(body), config)
+    record = encode_record(
+        topic=topic,
+        body=body,
+        properties=_property_text(properties),
+        queue_id=queue_id,
+        flag=message.flag,
+        sys_flag=sys_flag,
+        born_timestamp=message.born_timestamp if message.born_timestamp is not None else time.time_ns() // 1_000_000,
+        born_host=packed_host(message.born_host),
+        store_host=packed_host(config.store_host),
+        reconsume_times=message.reconsume_times,
+        prepared_transaction_offset=message.prepared_transaction_offset,
+        record_crc=record_crc(config),
+    )
+    check_record(len(record), config)
+    return Encoded(record, QueueKey(topic, queue_id), counts)
+
+
+def record_crc(config: StoreConfig) -> RecordCrc:
+    """What the records of a store end in."""
+    return RecordCrc.PROPERTY if config.record_crc else RecordCrc.ABSENT
+
+
+@cache
+def packed_host(host: str) -> bytes:
+    """Pack ``ip:port`` as records keep it.
+
+    Raises
+    ------
+    ConfigError
+        If it is none.
+    """
+    address, _, port = host.rpartition(":")
+    try:
+        number = int(port)
+        packed = ipaddress.ip_address(address.strip("[]")).packed
+    except ValueError:
+        raise ConfigError(
+            f"{host!r} is no host", fix="Give an address and a port, like 10.1.2.3:40001 or [fd00::1]:40001"
+        ) from None
+    if not 0 <= number < 1 << 31:
+        raise ConfigError(f"{number} is no port", fix="Give a number from 0 to 65535")
+    return pack_host(packed, number)
+
+
+def check_topic(topic: str) -> None:
+    """Refuse what cannot be the name of a topic."""
+    problem = topic_problem(topic)
+    if problem is not None:
+        raise IllegalMessageError(f"{MESSAGE_ILLEGAL}: {problem}", fix="Use another topic")
+
+
+def check_body(size: int, config: StoreConfig, row: str = "the message") -> None:
+    """Refuse a body that is too large."""
+    if size > config.max_body_bytes:
+        raise IllegalMessageError(
+            f"{MESSAGE_ILLEGAL}: the body of {row} has {size} bytes, at most {config.max_body_bytes} can be stored",
+            fix="Split it, or raise max_body_bytes here and maxMessageSize of the broker",
+        )
+
+
+def check_record(size: int, config: StoreConfig) -> None:
+    """Refuse a record that fits no segment."""
+    # RocketMQ reports PUT_OK for a record that fits no file, and loses it.
+    if size + BLANK_BYTES > config.segment_bytes:
+        raise IllegalMessageError(
+            f"{MESSAGE_ILLEGAL}: a record of {size} bytes fits no segment of {config.segment_bytes}",
+            fix="Split the message, or make the store with larger segments",
+        )
+
+
+def _property_text(properties: Mapping[str, str]) -> bytes:
+    pieces = []
+    for name, value in properties.items():
+        if value is None or value == "":
+            continue  # RocketMQ cannot read them back
+        if not name or "\x01" in name or "\x02" in name or "\x02" in value:
+            raise IllegalMessageError(
+                f"{MESSAGE_ILLEGAL}: property {name!r} has a name or value that a property string cannot hold",
+                fix="Use a name that is not empty, and take U+0001 and U+0002 out",
+            )
+        pieces.append(f"{name}\x01{value}\x02")
+    text = "".join(pieces).encode()
+    if len(text) + 21 > 1 << 15:
+        raise IllegalMessageError(
+            f"{PROPERTIES_SIZE_EXCEEDED}: the properties take {len(text)} bytes of 32767 at most, checksum included",
+            fix="Shorten them or move them into the body",
+        )
+    return text
+
+
+def delay_level(text: str) -> int:
+    """Give the level that the property DELAY asks for, 0 for none."""
+    if not text.isdecimal() or len(text) > 9:
+        return 0
+    return min(int(text), DELAY_LEVELS)
+
+
+def _deflated(body: bytes, sys_flag: int) -> tuple[bytes, int]:
+    if sys_flag & SYS_COMPRESSED:
+        return body, sys_flag
+    return zlib.compress(body, DEFLATE_LEVEL), sys_flag | SYS_COMPRESSED

@@ -1,0 +1,180 @@
+"""The serialized put path: what happens to encoded records under the put lock, and nothing else.
+
+::
+
+    encoded ──► put lock: place ──► reserve ──► number, stamp, patch (CRC) ──► write ──► to be dispatched
+                          │         └ space for all of it, or nothing is done
+                          └ physical offsets, rolls included
+
+The order of the log is the order of the lock, of store timestamps and of the numbers in each queue. RocketMQ:
+``CommitLog.asyncPutMessage``, ``QueueOffsetOperator``.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from .config import StoreConfig
+from .dispatch import Dispatcher, Put
+from .flusher import Failure
+from .format.message import Ints, Mask
+from .format.message_encode import patch
+from .format.message_encode_one import patch_record
+from .log_appender import LogAppender, Run
+from .outgoing import Encoded, packed_host, record_crc
+from .outgoing_batch import EncodedRows
+from .types import QueueKey
+
+
+class Appended(NamedTuple):
+    """Where one message went.
+
+    Attributes
+    ----------
+    message_id
+        RocketMQ's offset message id.
+    physical_offset, size
+        Its record in the CommitLog, bytes.
+    queue_offset
+        Its number in its queue; 0 for prepared and rolled back messages, which are in none.
+    store_timestamp
+        When it was put, ms since the epoch.
+    """
+
+    message_id: str
+    physical_offset: int
+    queue_offset: int
+    size: int
+    store_timestamp: int
+
+
+class AppendedBatch(NamedTuple):
+    """Where the rows of a batch went: (n,) int64 arrays in the order of the rows, and the one time of all of them."""
+
+    physical_offsets: Ints
+    queue_offsets: Ints
+    sizes: Ints
+    store_timestamp: int
+
+
+class PutPath:
+    """Puts records at the end of a log, one put at a time.
+
+    Parameters
+    ----------
+    appender
+        The end of the log; its lock is the put lock.
+    dispatcher
+        Knows the queues, and what comes next in each; gets what was put.
+    failure
+        Where a failed write is noted.
+    config
+        How the store is written.
+    clock
+        Gives ms since the epoch.
+    """
+
+    def __init__(
+        self,
+        appender: LogAppender,
+        dispatcher: Dispatcher,
+        failure: Failure,
+        config: StoreConfig,
+        *,
+        clock: Callable[[], int],
+    ) -> None:
+        self._appender = appender
+        self._dispatcher = dispatcher
+        self._failure = failure
+        self._crc = record_crc(config)
+        self._host = packed_host(config.store_host)
+        self._clock = clock
+        self._newest_ms = dispatcher.newest_timestamp
+        self._next = dict(dispatcher.ends)
+
+    def put(self, encoded: Encoded) -> Appended:
+        """Put one record; `Appended` says where.
+
+        Raises
+        ------
+        NoSpaceError
+            If there is no room; nothing was put.
+        StoreFailedError
+            If a write failed before.
+        """
+        record, key = encoded.record, encoded.key
+        with self._appender.lock:
+            self._failure.check()
+            run = self._appender.place_one(len(record))
+            self._appender.reserve([run])
+            offset = self._next.get(key, 0) if encoded.counts else 0
+            physical = run.base + run.position
+            now = self._now()
+            patch_record(
+                record, queue_offset=offset, physical_offset=physical, store_timestamp=now, record_crc=self._crc
+            )
+            self._write(record, [run])
+            if encoded.counts:
+                self._next[key] = offset + 1
+            self._dispatcher.add(Put(record, None, physical + len(record)))
+        message_id = (self._host + physical.to_bytes(8, "big")).hex().upper()
+        return Appended(message_id, physical, offset, len(record), now)
+
+    def put_batch(self, rows: EncodedRows) -> AppendedBatch:
+        """Put records side by side, but for the ends of segments; all get one store timestamp.
+
+        Raises what `put` does.
+        """
+        records = rows.records
+        physical = np.empty(records.positions.size, np.int64)
+        with self._appender.lock:
+            self._failure.check()
+            runs = self._appender.place(records.positions + records.sizes)
+            self._appender.reserve(runs)
+            for run in runs:
+                inside = slice(*np.searchsorted(records.positions, [run.start, run.stop]).tolist())
+                physical[inside] = records.positions[inside] + (run.base + run.position - run.start)
+            offsets, following = self._number(rows.keys, rows.queue_of, rows.counts)
+            now = self._now()
+            patch(
+                records.buffer,
+                records.positions,
+                queue_offsets=offsets,
+                physical_offsets=physical,
+                store_timestamps=now,
+                record_crc=self._crc,
+            )
+            self._write(records.buffer.data, runs)
+            self._next |= following
+            if runs:
+                stop = int(physical[-1] + records.sizes[-1])
+                self._dispatcher.add(Put(records.buffer, records.positions, stop))
+        return AppendedBatch(physical, offsets, records.sizes, now)
+
+    def _write(self, buffer: bytearray | memoryview, runs: list[Run]) -> None:
+        try:
+            self._appender.write(buffer, runs)
+        except BaseException as error:
+            # Space was reserved, so this is the device; how much of it went in nobody knows.
+            self._failure.note(error)
+            raise
+
+    def _number(self, keys: list[QueueKey], queue_of: Ints, counts: Mask) -> tuple[Ints, dict[QueueKey, int]]:
+        """Give each row its number in its queue, and what the next ones will be."""
+        firsts = np.array([self._next.get(key, 0) for key in keys], np.int64)
+        if len(keys) == 1 and counts.all():
+            return firsts[0] + np.arange(queue_of.size), {keys[0]: int(firsts[0]) + queue_of.size}
+        offsets = np.zeros(queue_of.size, np.int64)
+        counted = np.flatnonzero(counts)
+        rows = counted[np.argsort(queue_of[counted], kind="stable")]
+        held = np.bincount(queue_of[counted], minlength=len(keys))
+        begins = np.cumsum(held) - held
+        offsets[rows] = np.arange(rows.size) - begins[queue_of[rows]] + firsts[queue_of[rows]]
+        nexts = (firsts + held).tolist()
+        return offsets, {key: stop for key, stop, count in zip(keys, nexts, held.tolist(), strict=True) if count}
+
+    def _now(self) -> int:
+        """Give ms since the epoch, never before the record in front."""
+        self._newest_ms = max(self._newest_ms, self._clock())
+        return self._newest_ms

@@ -1,0 +1,248 @@
+"""ConsumeQueues, written: entries behind the last one, files made with their first entry.
+
+::
+
+    consumequeue/TOPIC/QUEUE/  00000000000000000000   00000000000006000000
+                               [e0 e1 … e299999    ]  [e300000 … eN 000000]
+                                                                    ▲ next: appended here, one write a run
+
+A file without an entry would be one phantom message to a broker, so a file gets its name when its first entries are in
+it. Files are sparse: ten thousand queues have 6 MB each, and hardly any data. At most a few are open at a time.
+RocketMQ: ``ConsumeQueue.putMessagePositionInfo``.
+"""
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+
+from .files.segments import list_segments
+from .files.writable_fs import WritableFile, WritableFileSystem
+from .format.consume_queue import ENTRY, ENTRY_BYTES, NATIVE, Entries, decode, is_pad, is_plausible
+from .format.naming import is_readable_topic, parse_queue_id, segment_name
+from .placement import pads
+from .types import QueueKey
+
+OPEN_MAX: Final = 512
+_TAIL_ENTRIES: Final = 4096
+
+
+class QueueWriter:
+    """Writes the queues of one store. Not thread-safe.
+
+    Parameters
+    ----------
+    fs
+        Where the bytes go.
+    directory
+        ``consumequeue``.
+    making
+        Path where a file is made before it gets its name.
+    entries_per_file
+        Entries of a file.
+    """
+
+    def __init__(self, fs: WritableFileSystem, directory: str, making: str, entries_per_file: int) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._making = making
+        self._per_file = entries_per_file
+        self._files: OrderedDict[str, WritableFile] = OrderedDict()
+        self._unsynced: set[str] = set()
+        self._names_unsynced: set[str] = set()
+        self._known: set[str] = set()  # files that are there
+        self._directories: set[str] = set()
+        self.last_physical = -1
+        """Physical offset of the last record that a queue was found to have when it was truncated; -1 if none."""
+
+    def queues(self) -> Iterable[QueueKey]:
+        """The queues that have a directory."""
+        for topic in self._fs.list_dir(self._directory):
+            if topic.is_dir and is_readable_topic(topic.name):
+                for queue in self._fs.list_dir(os.path.join(self._directory, topic.name)):
+                    queue_id = parse_queue_id(queue.name)
+                    if queue.is_dir and queue_id is not None:
+                        yield QueueKey(topic.name, queue_id)
+
+    def append(self, key: QueueKey, start: int, entries: Entries) -> None:
+        """Write entries from queue offset ``start`` on, as columns named as ``format.consume_queue.ENTRY``."""
+        directory = self._directory_of(key)
+        at = 0
+        while at < entries.size:
+            offset = start + at
+            first = offset - offset % self._per_file
+            stop = min(entries.size, first + self._per_file - start)
+            path = f"{directory}/{segment_name(first * ENTRY_BYTES)}"
+            self._write(path, (offset - first) * ENTRY_BYTES, entries[at:stop])
+            at = stop
+
+    def correct(self, key: QueueKey, start: int, entries: Entries) -> int:
+        """Write entries where other bytes, or none, are; give how many were not there."""
+        directory = self._directory_of(key)
+        wrong = 0
+        at = 0
+        while at < entries.size:
+            offset = start + at
+            first = offset - offset % self._per_file
+            stop = min(entries.size, first + self._per_file - start)
+            path = f"{directory}/{segment_name(first * ENTRY_BYTES)}"
+            # What is there may be in the page cache only, of a process that was killed.
+            self._unsynced.add(path)
+            self._names_unsynced.add(directory)
+            wanted = entries[at:stop].astype(ENTRY)
+            found = b""
+            if self._is_there(path):
+                found = self._fs.read(path, (offset - first) * ENTRY_BYTES, wanted.nbytes)
+            there = np.frombuffer(found[: len(found) // ENTRY_BYTES * ENTRY_BYTES], ENTRY)
+            differs = np.ones(wanted.size, np.bool_)
+            differs[: there.size] = there != wanted[: there.size]
+            if differs.any():
+                row = int(differs.argmax())
+                self._write(path, (offset - first + row) * ENTRY_BYTES, entries[at + row : stop])
+                wrong += int(differs.sum())
+            at = stop
+        return wrong
+
+    def find(self, key: QueueKey, physical: int, start: int, stop: int) -> int | None:
+        """Queue offset in ``[start, stop)`` whose entry names the record at a physical offset, or None."""
+        for segment in list_segments(self._fs, [self._path(key)]):
+            first = max(start * ENTRY_BYTES, segment.base)
+            last = min(stop * ENTRY_BYTES, segment.stop)
+            if first < last:
+                data = self._fs.read(segment.path, first - segment.base, last - first)
+                entries = decode(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES])
+                rows = np.flatnonzero(is_plausible(entries) & (entries["physical_offset"] == physical))
+                if rows.size:
+                    return first // ENTRY_BYTES + int(rows[0])
+        return None
+
+    def truncate(self, key: QueueKey, log_end: int) -> int:
+        """Take away the entries of records that do not end by ``log_end``, and what makes no sense at the end.
+
+        Gives one past the last entry that stays. What is taken away becomes zeros; files without an entry are unlinked.
+        """
+        for segment in reversed(list_segments(self._fs, [self._path(key)])):
+            first = segment.base // ENTRY_BYTES
+            data = self._fs.data_end(segment.path)
+            count = (data + ENTRY_BYTES - 1) // ENTRY_BYTES
+            stays = self._staying(segment.path, count, log_end)
+            if stays:
+                if data > stays * ENTRY_BYTES:
+                    self._zero(segment.path, stays * ENTRY_BYTES, data)
+                if stays < count or segment.size < self._per_file * ENTRY_BYTES:
+                    self._open(segment.path).extend(self._per_file * ENTRY_BYTES)
+                    self._unsynced.add(segment.path)
+                return first + stays
+            self._forget(segment.path)
+            self._fs.unlink(segment.path)
+            self._names_unsynced.add(self._path(key))
+        return 0
+
+    def _staying(self, path: str, count: int, log_end: int) -> int:
+        """How many entries at the front of a file stay; pads alone are no entries."""
+        stop = count
+        while stop > 0:
+            start = max(0, stop - _TAIL_ENTRIES)
+            data = self._fs.read(path, start * ENTRY_BYTES, (stop - start) * ENTRY_BYTES)
+            entries = decode(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES])
+            good = is_plausible(entries) & (entries["physical_offset"] + entries["size"] <= log_end)
+            rows = np.flatnonzero(good & ~is_pad(entries))
+            if rows.size:
+                self.last_physical = max(self.last_physical, int(entries["physical_offset"][rows[-1]]))
+                return start + int(rows[-1]) + 1
+            stop = start
+        return 0
+
+    def _zero(self, path: str, start: int, stop: int) -> None:
+        self._open(path).write(start, bytes(stop - start))
+        self._unsynced.add(path)
+
+    def sync(self) -> None:
+        """Put all entries that were written onto the device."""
+        for path in sorted(self._unsynced):
+            self._open(path).sync()
+        self._unsynced.clear()
+        for directory in sorted(self._names_unsynced, reverse=True):
+            self._fs.sync_dir(directory)
+        self._names_unsynced.clear()
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether there is nothing to sync."""
+        return not self._unsynced and not self._names_unsynced
+
+    def close(self) -> None:
+        """Close all files."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    def _path(self, key: QueueKey) -> str:
+        return f"{self._directory}/{key.topic}/{key.queue_id}"
+
+    def _directory_of(self, key: QueueKey) -> str:
+        """Path of a queue's directory, which is made if it is not there."""
+        path = self._path(key)
+        if path not in self._directories:
+            topic = f"{self._directory}/{key.topic}"
+            for parent, child in ((self._directory, topic), (topic, path)):
+                self._fs.make_dir(child)
+                self._names_unsynced.add(parent)
+            self._directories.add(path)
+            self._known.update(f"{path}/{listed.name}" for listed in self._fs.list_dir(path))
+        return path
+
+    def _is_there(self, path: str) -> bool:
+        return path in self._known
+
+    def _write(self, path: str, position: int, entries: Entries) -> None:
+        data = entries.astype(ENTRY).tobytes()
+        if not self._is_there(path):
+            self._make(path, position, data)
+        else:
+            self._open(path).write(position, data)
+        self._unsynced.add(path)
+
+    def _make(self, path: str, position: int, data: bytes) -> None:
+        """Make a file with its first entries; those in front of them are pads, as in a queue that begins later."""
+        self._fs.unlink(self._making)
+        made = self._fs.create(self._making)
+        try:
+            made.extend(self._per_file * ENTRY_BYTES)
+            made.write(0, pads(position // ENTRY_BYTES).astype(ENTRY).tobytes() + data)
+            self._fs.rename(self._making, path)
+        except BaseException:
+            made.close()
+            self._fs.unlink(self._making)
+            raise
+        made.path = path
+        self._keep(path, made)
+        self._known.add(path)
+        self._names_unsynced.add(path.rpartition("/")[0])
+
+    def _open(self, path: str) -> WritableFile:
+        file = self._files.get(path)
+        if file is None:
+            file = self._fs.open(path)
+            self._keep(path, file)
+        else:
+            self._files.move_to_end(path)
+        return file
+
+    def _keep(self, path: str, file: WritableFile) -> None:
+        self._files[path] = file
+        if len(self._files) > OPEN_MAX:
+            _, oldest = self._files.popitem(last=False)
+            oldest.close()
+
+    def _forget(self, path: str) -> None:
+        self._known.discard(path)
+        self._unsynced.discard(path)
+        file = self._files.pop(path, None)
+        if file is not None:
+            file.close()
+
+
+assert NATIVE.names == ENTRY.names
