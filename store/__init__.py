@@ -48,10 +48,12 @@ from .message_store import MessageStore
 from .outgoing import Outgoing
 from .plan import PlannedRange, ScanTask, TaskLimits
 from .put_path import Appended, AppendedBatch
-from .rebuild import QUEUE_SEGMENT_ENTRIES, RebuiltQueues, rebuild_queues
+from .rebuild import QUEUE_SEGMENT_ENTRIES, RebuiltQueues, rebuild_index, rebuild_queues
 from .recovery import Recovery
+from .salvage import SalvageReport, salvage
 from .store_reader import StoreReader
 from .types import Boundary, PhysicalOffset, QueueKey, QueueOffset, QueueRange
+from .verify import Finding, Kind, VerifyReport, verify
 
 __all__ = [
     "BATCH_BYTES",
@@ -69,9 +71,11 @@ __all__ = [
     "CorruptRecordError",
     "DamagedLogError",
     "DataLossError",
+    "Finding",
     "Flush",
     "FormatError",
     "IllegalMessageError",
+    "Kind",
     "Message",
     "MessageStore",
     "NoSpaceError",
@@ -91,6 +95,7 @@ __all__ = [
     "QueueSource",
     "RebuiltQueues",
     "Recovery",
+    "SalvageReport",
     "ScanSpec",
     "ScanTask",
     "SegmentLogError",
@@ -105,6 +110,10 @@ __all__ = [
     "UnreadableError",
     "UnsafeFileError",
     "UnsupportedStoreError",
+    "VerifyReport",
     "is_system_topic",
+    "rebuild_index",
     "rebuild_queues",
+    "salvage",
+    "verify",
 ]

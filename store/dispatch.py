@@ -129,8 +129,8 @@ class Dispatcher:
             self.newest_timestamp = int(records.field("store_timestamp")[-1])
 
 
-def put_keys(index: IndexWriter, records: Records, physical: Ints, properties: Properties | None = None) -> None:
-    """Index the keys of records, those of records that are indexed already left out.
+def put_keys(index: IndexWriter, records: Records, physical: Ints, properties: Properties | None = None) -> int:
+    """Index the keys of records, those of records that are indexed already left out; give how many that were.
 
     Parameters
     ----------
@@ -147,6 +147,7 @@ def put_keys(index: IndexWriter, records: Records, physical: Ints, properties: P
     rows = rows[kept]
     if rows.size:
         index.put(hashes[kept], physical[rows], records.field("store_timestamp")[rows])
+    return int(rows.size)
 
 
 def key_hashes(records: Records, properties: Properties) -> tuple[Ints, Ints]:

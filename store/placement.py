@@ -29,10 +29,13 @@ from .commit_log import CommitLog, FoundRecords
 from .derive import DerivedQueue, rising
 from .files.segments import SegmentFile
 from .format.consume_queue import NATIVE, PAD_SIZE, Entries
-from .format.message import BLANK_BYTES, MAGIC_BLANK, MIN_RECORD_BYTES
+from .format.message import BLANK_BYTES, MAGIC_BLANK, MIN_RECORD_BYTES, SYS_ROLLBACK, SYS_TRANSACTION
 from .types import QueueKey
 
 _log = logging.getLogger(__name__)
+
+FILLER_TOPIC: Final = "%LOST%"
+"""Topic of the rolled back records that ``salvage`` puts over damaged bytes: they stand for lost records."""
 
 _QUEUE_OFFSET_MAX: Final = 1 << 58  # times 20 bytes, and some files more, is a file name of 63 bits
 _FITTING_ROWS: Final = 4096
@@ -151,10 +154,14 @@ class _Damage:
 
     def add(self, log: CommitLog, found: FoundRecords) -> None:
         """Note what lies before and between the records of the next segment."""
-        if not len(found.records):
+        records = found.records
+        rolled_back = records.field("sys_flag") & SYS_TRANSACTION == SYS_ROLLBACK
+        if rolled_back.any():
+            records = records.take(~(rolled_back & records.has_topic(FILLER_TOPIC.encode(), slice(None))))
+        if not len(records):
             return
-        starts = found.segment.base + found.records.positions
-        stops = starts + found.records.field("total_size")
+        starts = found.segment.base + records.positions
+        stops = starts + records.field("total_size")
         edges = np.concatenate([[self.end], stops[:-1]])
         for row in np.flatnonzero(starts > edges):
             self.before.append(int(starts[row]))

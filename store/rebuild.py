@@ -11,16 +11,21 @@ hold against stores of real brokers.
 import contextlib
 import logging
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from .commit_log import CommitLog
 from .derive import derive_segments
+from .dispatch import put_keys
 from .errors import ConfigError, StoreInUseError
 from .files.fresh_directory import FreshDirectory
 from .files.store_lock import held_lock
+from .files.writable_fs import LocalWritableFileSystem
 from .format.consume_queue import ENTRY_BYTES, Entries, encode
+from .format.index_file import Geometry
 from .format.naming import segment_name
+from .index_writer import IndexWriter
 from .placement import Placed, Placement, pads
 from .store_reader import StoreReader
 from .types import QueueKey
@@ -82,15 +87,56 @@ def rebuild_queues(
     """
     if entries_per_segment < 1:
         raise ConfigError(f"a file of {entries_per_segment} entries cannot be", fix="Give 1 or more")
+    with _target(reader, directory) as target, FreshDirectory(target) as fresh:
+        report = _Rebuild(reader.log, fresh, entries_per_segment).run()
+        fresh.publish()
+    return report
+
+
+def rebuild_index(reader: StoreReader, directory: str | os.PathLike[str], *, geometry: Geometry | None = None) -> int:
+    """Write the index of a whole store into a new directory, which appears once all of it is on the device.
+
+    Parameters
+    ----------
+    reader
+        The store; only its CommitLog is looked at.
+    directory
+        A path that is not there, or an empty directory; for a broker, the store's ``index``.
+    geometry
+        How the files are divided: the broker's ``maxHashSlotNum`` and ``maxIndexNum``.
+
+    Returns
+    -------
+    int
+        How many keys were indexed.
+
+    Raises
+    ------
+    StoreInUseError
+        If a broker has the store open.
+    ConfigError
+        If something is at ``directory``.
+    """
+    keys = 0
+    with _target(reader, directory) as target, FreshDirectory(target) as fresh:
+        index = IndexWriter(LocalWritableFileSystem(), fresh.place(""), fresh.place("making"), geometry or Geometry())
+        for found, _ in derive_segments(reader.log, reader.log.min_offset, reader.log.stop):
+            keys += put_keys(index, found.records, found.segment.base + found.records.positions)
+        index.sync()
+        index.close()
+        fresh.publish()
+    return keys
+
+
+@contextlib.contextmanager
+def _target(reader: StoreReader, directory: str | os.PathLike[str]) -> Iterator[str]:
+    """Give the path to write to; a store that is written into is locked."""
     if reader.is_live:
         raise StoreInUseError("another process has this store open", path=reader.path, fix="Stop the broker first")
     target = os.path.abspath(directory)
     inside = os.path.commonpath([reader.path, target]) == reader.path
-    lock = held_lock(os.path.join(reader.path, "lock")) if inside else contextlib.nullcontext()
-    with lock, FreshDirectory(target) as fresh:
-        report = _Rebuild(reader.log, fresh, entries_per_segment).run()
-        fresh.publish()
-    return report
+    with held_lock(os.path.join(reader.path, "lock")) if inside else contextlib.nullcontext():
+        yield target
 
 
 class _Rebuild:

@@ -80,6 +80,10 @@ class FreshDirectory:
         finally:
             os.close(fd)
 
+    def place(self, name: str) -> str:
+        """Path of a directory below, for who makes it himself; its parent is there."""
+        return os.path.join(self._work, name)
+
     def publish(self) -> None:
         """Put everything onto the device, then under its name."""
         for folder, _, names in os.walk(self._work, topdown=False):

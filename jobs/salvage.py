@@ -1,0 +1,114 @@
+"""Copies all that is whole of a damaged store to where a broker can go on with it.
+
+::
+
+    python -m segmentlog.jobs.salvage STORE TO
+
+    damaged   [rec][rec]########[rec]      [rec]
+    copy      [rec][rec][filler][rec]      [rec]      same physical offsets, same queue offsets
+
+The damaged store is only read, and nobody should be writing it. A broker started on the copy must have the same file
+sizes.
+"""
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from segmentlog.store import QUEUE_SEGMENT_ENTRIES, SalvageReport, SegmentLogError, salvage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Args:
+    """What to copy.
+
+    Attributes
+    ----------
+    store
+        The damaged store.
+    to
+        A path that is not there, or an empty directory.
+    segment_bytes
+        Size of the segments; that of the largest if None.
+    queue_segment_entries
+        Entries in a file of a queue.
+    """
+
+    store: str
+    to: str
+    segment_bytes: int | None = None
+    queue_segment_entries: int = QUEUE_SEGMENT_ENTRIES
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of it."""
+
+    to: str
+    copied: SalvageReport
+
+    def as_json(self) -> str:
+        """All of it as one JSON object."""
+        return json.dumps({"to": self.to, **asdict(self.copied)})
+
+    def __str__(self) -> str:
+        copied = self.copied
+        lost = f"{copied.lost_bytes} bytes in {copied.lost_spans} places were no whole records"
+        return (
+            f"{copied.records} whole records and {copied.entries} queue entries copied; {lost}; "
+            f"{copied.repeated} messages are lost, {copied.dropped} more were dropped beside damage: {self.to}"
+        )
+
+
+def run(args: Args) -> Report:
+    """Copy. Needs no Spark.
+
+    Raises
+    ------
+    SegmentLogError
+        If the store cannot be read, or something is at the target.
+    """
+    copied = salvage(
+        args.store, args.to, segment_bytes=args.segment_bytes, queue_segment_entries=args.queue_segment_entries
+    )
+    return Report(args.to, copied)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code: 0, or 1 with the error on stderr."""
+    parser = argparse.ArgumentParser(
+        prog="python -m segmentlog.jobs.salvage", description="Copy all that is whole of a damaged store."
+    )
+    parser.add_argument("store", metavar="STORE", help="the damaged store")
+    parser.add_argument("to", metavar="TO", help="a path that is not there, or an empty directory")
+    parser.add_argument("--segment-bytes", metavar="N", type=int, help="size of the segments (default: the largest's)")
+    parser.add_argument(
+        "--queue-segment-entries",
+        metavar="N",
+        type=int,
+        default=QUEUE_SEGMENT_ENTRIES,
+        help="entries in a file of a queue, mappedFileSizeConsumeQueue / 20 (default: %(default)s)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(format="%(asctime)s %(levelname)-7s %(message)s", level=logging.INFO, stream=sys.stderr)
+    args = Args(
+        store=options.store,
+        to=options.to,
+        segment_bytes=options.segment_bytes,
+        queue_segment_entries=options.queue_segment_entries,
+    )
+    try:
+        report = run(args)
+    except (SegmentLogError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.write((report.as_json() if options.json else str(report)) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

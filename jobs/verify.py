@@ -1,0 +1,101 @@
+"""Says what is wrong with a store, without touching it.
+
+::
+
+    python -m segmentlog.jobs.verify STORE            a table of findings; exit code 1 if there is any
+    python -m segmentlog.jobs.verify STORE --json
+
+    commitlog/ ──► every record, its CRCs ──► every queue entry, every index entry ──► findings
+
+It may run beside the store's owner. To go on with a store whose log is damaged, see ``segmentlog.jobs.salvage``; whose
+queues are, ``segmentlog.jobs.rebuild``.
+"""
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from segmentlog.store import SegmentLogError, VerifyReport, verify
+
+_SHOWN = 50
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Args:
+    """What to verify.
+
+    Attributes
+    ----------
+    store
+        The broker's ``storePathRootDir``.
+    commit_log_paths
+        Where its segments are, if not in ``commitlog`` in the store.
+    """
+
+    store: str
+    commit_log_paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of it."""
+
+    found: VerifyReport
+
+    def as_json(self) -> str:
+        """All of it as one JSON object."""
+        findings = [{**asdict(finding), "kind": finding.kind.value} for finding in self.found.findings]
+        return json.dumps({**asdict(self.found), "findings": findings})
+
+    def __str__(self) -> str:
+        found = self.found
+        state = "nothing is wrong" if found.is_sound else "damaged"
+        head = f"{found.records} records in [{found.log_start}, {found.log_end}), {found.queues} queues"
+        lines = [f"{head} with {found.entries} entries, {found.keys} keys indexed: {state}"]
+        lines += [f"{finding.kind.value:<12} {finding.text} ({finding.path})" for finding in found.findings[:_SHOWN]]
+        if len(found.findings) > _SHOWN:
+            lines.append(f"… and {len(found.findings) - _SHOWN} more; --json gives all")
+        return "\n".join(lines)
+
+
+def run(args: Args) -> Report:
+    """Verify. Needs no Spark.
+
+    Raises
+    ------
+    SegmentLogError
+        If the store cannot be read.
+    """
+    return Report(verify(args.store, commit_log_paths=args.commit_log_paths))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code: 0 if nothing is wrong, 1 if something is, 2 if it could not look."""
+    parser = argparse.ArgumentParser(
+        prog="python -m segmentlog.jobs.verify", description="Say what is wrong with a store, without touching it."
+    )
+    parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir")
+    parser.add_argument(
+        "--commit-log",
+        metavar="DIR",
+        action="append",
+        default=[],
+        help="a directory of CommitLog segments, if not STORE/commitlog; once for each",
+    )
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(format="%(asctime)s %(levelname)-7s %(message)s", level=logging.INFO, stream=sys.stderr)
+    try:
+        report = run(Args(store=options.store, commit_log_paths=tuple(options.commit_log)))
+    except (SegmentLogError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    sys.stdout.write((report.as_json() if options.json else str(report)) + "\n")
+    return 0 if report.found.is_sound else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

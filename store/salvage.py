@@ -1,0 +1,234 @@
+"""All that is whole of a damaged store, copied to where a broker can go on with it.
+
+::
+
+    damaged   [rec][rec]########[rec][rec]#####      [rec]
+    copy      [rec][rec][filler][rec][rec][B…]       [rec]         B blank: the segment ends here
+                         ▲ one record over the damaged bytes, of a transaction that was rolled back: in no queue
+
+Every whole record keeps its physical offset, and so its message id; every message its queue offset: the place of a lost
+one repeats the next entry, as in a rebuild. The source is only read.
+"""
+
+import logging
+import os
+import shutil
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from .commit_log import CommitLog
+from .durability import OURS
+from .errors import ConfigError
+from .files.fresh_directory import FreshDirectory
+from .files.segments import SegmentFile
+from .format import checkpoint as checkpoints
+from .format import durable_point
+from .format.checkpoint import Checkpoint
+from .format.durable_point import DurablePoint
+from .format.message import BLANK_BYTES, MAGIC_BLANK, MIN_RECORD_BYTES, RECORD_CRC_BYTES, SYS_ROLLBACK, Problem, Records
+from .format.message_encode import RecordCrc, pack_host
+from .format.message_encode_one import encode_record, patch_record
+from .format.naming import segment_name
+from .format.walk import walk
+from .placement import FILLER_TOPIC
+from .rebuild import QUEUE_SEGMENT_ENTRIES, rebuild_queues
+from .store_reader import StoreReader
+
+_log = logging.getLogger(__name__)
+
+_FILLER_MIN: Final = MIN_RECORD_BYTES + len(FILLER_TOPIC) + RECORD_CRC_BYTES
+_COPY_BYTES: Final = 8 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SalvageReport:
+    """What was copied.
+
+    Attributes
+    ----------
+    records
+        Whole records.
+    lost_spans, lost_bytes
+        Where the log held something else, and how much.
+    dropped
+        Whole records that were dropped since the damage beside them is too small to be filled.
+    entries, repeated
+        Entries of the queues, and how many of them repeat another in the place of a lost message.
+    """
+
+    records: int
+    lost_spans: int
+    lost_bytes: int
+    dropped: int
+    entries: int
+    repeated: int
+
+
+def salvage(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    segment_bytes: int | None = None,
+    queue_segment_entries: int = QUEUE_SEGMENT_ENTRIES,
+) -> SalvageReport:
+    """Copy what is whole of a store into a new directory, which appears once all of it is on the device.
+
+    Parameters
+    ----------
+    source
+        The damaged store; nobody should be writing it.
+    target
+        A path that is not there, or an empty directory.
+    segment_bytes
+        Size of the segments; that of the largest by default.
+    queue_segment_entries
+        Entries in a file of a queue: the broker's ``mappedFileSizeConsumeQueue`` / 20.
+
+    Raises
+    ------
+    ConfigError
+        If something is at ``target``, or the source has no segment at all.
+    """
+    reader = StoreReader.open(source)
+    log = reader.log
+    if not log.segments:
+        raise ConfigError("this store has no CommitLog segment", path=reader.path, fix="There is nothing to copy")
+    size = segment_bytes or max(segment.size for segment in log.segments)
+    with FreshDirectory(os.fspath(target)) as fresh:
+        copy = _Copy(log, fresh, size)
+        copy.run()
+        queues = rebuild_queues(reader, fresh.place("consumequeue"), entries_per_segment=queue_segment_entries)
+        config = os.path.join(reader.path, "config")
+        if os.path.isdir(config) and not os.path.islink(config):
+            shutil.copytree(config, fresh.place("config"), symlinks=True)
+        _describe(fresh, copy)
+        fresh.publish()
+    return SalvageReport(
+        records=copy.records,
+        lost_spans=copy.lost_spans,
+        lost_bytes=copy.lost_bytes,
+        dropped=copy.dropped,
+        entries=queues.entries,
+        repeated=queues.repeated,
+    )
+
+
+def _describe(fresh: FreshDirectory, copy: "_Copy") -> None:
+    """Write checkpoint and durable point: whoever opens the copy finds it closed, and only makes the index."""
+    checkpoint = Checkpoint(physic_timestamp=copy.newest_ms, logics_timestamp=copy.newest_ms)
+    data = checkpoints.encode(checkpoint)
+    fresh.write("checkpoint", 0, data, file_bytes=len(data))
+    no_such_file = 1  # so that the index is missing, and not empty
+    point = DurablePoint(log=copy.end, queues=copy.end, clean=True, index_file=no_such_file)
+    fresh.write(os.path.join(OURS, "durable"), 0, durable_point.encode(point), file_bytes=durable_point.FILE_BYTES)
+
+
+class _Copy:
+    """The log on its way into a new directory."""
+
+    def __init__(self, log: CommitLog, fresh: FreshDirectory, segment_bytes: int) -> None:
+        self._log = log
+        self._fresh = fresh
+        self._bytes = segment_bytes
+        self.records = self.lost_spans = self.lost_bytes = self.dropped = 0
+        self.end = log.min_offset
+        self.newest_ms = 0
+
+    def run(self) -> None:
+        segments = {segment.base: segment for segment in self._log.segments}
+        first, last = min(segments), max(segments)
+        data_stop = self._log.data_stop()
+        for base in range(first, last + 1, self._bytes):
+            is_last = base == last
+            if base in segments:
+                self._segment(segments[base], data_stop, is_last=is_last)
+            else:
+                self._fill(base, 0, self._bytes - BLANK_BYTES)
+                self._blank(base, self._bytes - BLANK_BYTES)
+                self._lose(self._bytes)
+            _log.info("CommitLog segment %s: %d records so far", segment_name(base), self.records)
+
+    def _segment(self, segment: SegmentFile, data_stop: int, *, is_last: bool) -> None:
+        view = self._log.view(segment)
+        hi = max(0, min(view.size, data_stop - segment.base))
+        walked = walk(view, segment.base, 0, hi)
+        records = Records(view, walked.positions)
+        self._log.check_crcs(segment, records)
+        whole = records.problem == Problem.OK
+        starts, stops = walked.positions[whole], (walked.positions + walked.sizes)[whole]
+        starts, stops = self._spaced(starts, stops)
+        self.records += starts.size
+        if starts.size:
+            self.newest_ms = max(self.newest_ms, int(records.field("store_timestamp")[whole].max()))
+        at = 0
+        begins = np.flatnonzero(np.append(-1, stops[:-1]) != starts)  # first record of each run of neighbours
+        for run, row in enumerate(begins.tolist()):
+            after = int(begins[run + 1]) if run + 1 < begins.size else starts.size
+            if starts[row] > at:
+                self._fill(segment.base, at, int(starts[row]) - at)
+                self._lose(int(starts[row]) - at)
+            self._copy(segment.base, view, int(starts[row]), int(stops[after - 1]))
+            at = int(stops[after - 1])
+        self.end = segment.base + at
+        if not is_last or (walked.blank and at == (int(stops[-1]) if stops.size else 0) and not walked.damage):
+            self._blank(segment.base, at)
+            self.end = segment.base + self._bytes
+        tail = (hi - at) if not walked.blank else 0
+        if tail > 0:
+            self._lose(tail)
+
+    def _spaced(
+        self, starts: "np.ndarray[tuple[int], np.dtype[np.int64]]", stops: "np.ndarray[tuple[int], np.dtype[np.int64]]"
+    ) -> "tuple[np.ndarray[tuple[int], np.dtype[np.int64]], np.ndarray[tuple[int], np.dtype[np.int64]]]":
+        """Drop records behind a gap that is too small for a filler."""
+        while True:
+            gaps = starts - np.append(0, stops[:-1])
+            small = np.flatnonzero((gaps > 0) & (gaps < _FILLER_MIN))
+            if not small.size:
+                return starts, stops
+            self.dropped += 1
+            starts, stops = np.delete(starts, small[0]), np.delete(stops, small[0])
+
+    def _lose(self, count: int) -> None:
+        self.lost_spans += 1
+        self.lost_bytes += count
+
+    def _name(self, base: int) -> str:
+        return os.path.join("commitlog", segment_name(base))
+
+    def _copy(self, base: int, view: "np.ndarray[tuple[int], np.dtype[np.uint8]]", start: int, stop: int) -> None:
+        for at in range(start, stop, _COPY_BYTES):
+            piece = view[at : min(at + _COPY_BYTES, stop)].tobytes()
+            self._fresh.write(self._name(base), at, piece, file_bytes=self._bytes)
+
+    def _fill(self, base: int, position: int, size: int) -> None:
+        host = pack_host(b"\x7f\0\0\1", 0)
+        record = encode_record(
+            topic=FILLER_TOPIC,
+            body=bytes(size - _FILLER_MIN),
+            properties=b"",
+            queue_id=0,
+            flag=0,
+            sys_flag=SYS_ROLLBACK,
+            born_timestamp=self.newest_ms,
+            born_host=host,
+            store_host=host,
+            reconsume_times=0,
+            prepared_transaction_offset=0,
+            record_crc=RecordCrc.PROPERTY,
+        )
+        patch_record(
+            record,
+            queue_offset=0,
+            physical_offset=base + position,
+            store_timestamp=max(self.newest_ms, 1),
+            record_crc=RecordCrc.PROPERTY,
+        )
+        self._fresh.write(self._name(base), position, bytes(record), file_bytes=self._bytes)
+
+    def _blank(self, base: int, position: int) -> None:
+        rest = self._bytes - position
+        blank = rest.to_bytes(4, "big") + MAGIC_BLANK.to_bytes(4, "big", signed=True)
+        self._fresh.write(self._name(base), position, blank, file_bytes=self._bytes)

@@ -1,0 +1,230 @@
+"""What is wrong with a store, found without touching it.
+
+::
+
+    CommitLog      [rec][rec]####[rec]…     LOG_DAMAGE: bytes that are no record, or one that its CRC denies
+    ConsumeQueue   [e0][e1][??]             QUEUE_ENTRY: an entry that is not what the log says, or is missing
+    index          [h e1 e2 …]              INDEX_FILE, INDEX_ENTRY: a file that makes no sense, entries of no record
+
+Reads the whole log once, a segment at a time. A live store can be looked at too; what its owner is writing meanwhile
+is left out. Records that retention deleted are no damage, nor are the zeros behind the last one.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+import numpy as np
+
+from .commit_log import CommitLog
+from .consume_queue import ConsumeQueue
+from .derive import derive_segments
+from .errors import FormatError
+from .files.fs import FileSystem, LocalFileSystem
+from .format import index_file
+from .format.consume_queue import SCHEDULE_TOPIC, is_plausible
+from .format.index_file import infer_geometry
+from .format.message import Ints
+from .index import Index
+from .placement import Placed, Placement
+from .store_reader import StoreReader
+from .types import QueueKey
+
+_FINDINGS_MAX: Final = 10_000
+
+
+class Kind(Enum):
+    """What is wrong."""
+
+    LOG_DAMAGE = "log damage"
+    QUEUE_ENTRY = "queue entry"
+    QUEUE_END = "queue end"
+    INDEX_FILE = "index file"
+    INDEX_ENTRY = "index entry"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong.
+
+    Attributes
+    ----------
+    kind
+        What is wrong.
+    path
+        The file, or the directory of a queue.
+    offset
+        Physical offset in the CommitLog, queue offset in a queue, entry number in an index file.
+    count
+        Bytes of the log, or entries.
+    text
+        In words.
+    """
+
+    kind: Kind
+    path: str
+    offset: int
+    count: int
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VerifyReport:
+    """What a store was found to be.
+
+    Attributes
+    ----------
+    log_start, log_end
+        Physical offsets between which the records lie.
+    records, queues, entries, keys
+        How many whole records, queues, entries of records, and index entries of records there are.
+    findings
+        What is wrong, the log first; at most ten thousand.
+    """
+
+    log_start: int
+    log_end: int
+    records: int
+    queues: int
+    entries: int
+    keys: int
+    findings: tuple[Finding, ...] = field(repr=False)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.findings
+
+
+def verify(
+    path: str | os.PathLike[str],
+    *,
+    commit_log_paths: Sequence[str | os.PathLike[str]] = (),
+    fs: FileSystem | None = None,
+) -> VerifyReport:
+    """Look at all of a store; see `StoreReader.open` for the parameters and errors."""
+    fs = fs or LocalFileSystem()
+    reader = StoreReader.open(path, commit_log_paths=commit_log_paths, fs=fs)
+    return _Verification(fs, reader.path, reader.log).run()
+
+
+class _Verification:
+    def __init__(self, fs: FileSystem, path: str, log: CommitLog) -> None:
+        self._fs = fs
+        self._path = path
+        self._log = log
+        self._findings: list[Finding] = []
+        self._positions: list[Ints] = []
+        self._entries = self._keys = 0
+
+    def run(self) -> VerifyReport:
+        log = self._log
+        stop = log.data_stop()
+        for start, end in log.damage(log.min_offset, stop):
+            holder = log.find(start)
+            self._add(
+                Kind.LOG_DAMAGE,
+                holder.path if holder else log.directories[0],
+                start,
+                end - start,
+                f"{end - start} bytes at physical offset {start} hold no whole record",
+            )
+        ends = self._queues(stop)
+        positions = np.concatenate([np.empty(0, np.int64), *self._positions])
+        self._index(positions)
+        last = log.record_at(int(positions[-1])) if positions.size else None
+        size = int(last.records.field("total_size")[0]) if last is not None else 0
+        return VerifyReport(
+            log_start=log.min_offset,
+            log_end=int(positions[-1]) + size if positions.size else log.min_offset,
+            records=positions.size,
+            queues=len(ends),
+            entries=self._entries,
+            keys=self._keys,
+            findings=tuple(self._findings),
+        )
+
+    def _add(self, kind: Kind, path: str, offset: int, count: int, text: str) -> None:
+        if len(self._findings) < _FINDINGS_MAX:
+            self._findings.append(Finding(kind, path, offset, count, text))
+
+    def _queues(self, stop: int) -> dict[QueueKey, int]:
+        """Compare all queues with what the log says."""
+        placement = Placement(self._log, self._log.min_offset)
+        held: dict[QueueKey, ConsumeQueue] = {}
+        for found, derived in derive_segments(self._log, self._log.min_offset, stop):
+            self._positions.append(found.segment.base + found.records.positions)
+            for key, placed in placement.place(found, derived):
+                queue = held.get(key)
+                if queue is None:
+                    directory = os.path.join(self._path, "consumequeue", key.topic, str(key.queue_id))
+                    queue = held[key] = ConsumeQueue(self._fs, directory, key, missing_max=self._log.records_max)
+                self._compare(queue, placed)
+        for key, end in placement.ends.items():
+            queue, there = held[key], held[key].data_end()
+            if there > end:
+                entries = queue.entries(end, there)
+                wrong = is_plausible(entries) & (entries["physical_offset"] < stop)
+                self._add(
+                    Kind.QUEUE_END,
+                    queue.directory,
+                    end,
+                    there - end,
+                    f"queue {key} has {there - end} entries behind the last record of the log, "
+                    f"{int(np.count_nonzero(wrong))} of them name a place in it",
+                )
+        return placement.ends
+
+    def _compare(self, queue: ConsumeQueue, placed: Placed) -> None:
+        wanted = placed.entries
+        found = queue.entries(placed.start, placed.start + wanted.size)
+        same = (found["physical_offset"] == wanted["physical_offset"]) & (found["size"] == wanted["size"])
+        if queue.key.topic != SCHEDULE_TOPIC:  # a broker's delay levels may be others than RocketMQ's default
+            same &= found["tags_code"] == wanted["tags_code"]
+        self._entries += int(np.count_nonzero(same))
+        for start, stop in _runs(~same):
+            self._add(
+                Kind.QUEUE_ENTRY,
+                queue.path_of(placed.start + start),
+                placed.start + start,
+                stop - start,
+                f"entries [{placed.start + start}, {placed.start + stop}) of queue {queue.key} differ from the log",
+            )
+
+    def _index(self, positions: Ints) -> None:
+        """Look whether each entry of the index names a record."""
+        index = Index(os.path.join(self._path, "index"), fs=self._fs)
+        for path in index.files():
+            try:
+                header = index.header(path)
+                size = self._fs.size(path) or 0
+
+                def read(position: int, count: int, path: str = path) -> bytes:
+                    return self._fs.read(path, position, count)
+
+                geometry = infer_geometry(size, header, self._fs.data_end(path), read)
+                if geometry is None:
+                    continue
+                table = index_file.decode(self._fs.map(path), geometry)
+            except FileNotFoundError:
+                continue
+            except FormatError as error:
+                self._add(Kind.INDEX_FILE, path, 0, 0, error.problem)
+                continue
+            offsets = table.entries["physical_offset"][1:].astype(np.int64)
+            previous = table.entries["previous"][1:]
+            alive = offsets >= self._log.min_offset
+            wrong = alive & ~np.isin(offsets, positions)
+            wrong |= (previous < 0) | (previous >= np.arange(1, offsets.size + 1))
+            self._keys += int(np.count_nonzero(alive & ~wrong))
+            for start, stop in _runs(wrong):
+                text = f"index entries [{start + 1}, {stop + 1}) name no record, or a later entry as the one before"
+                self._add(Kind.INDEX_ENTRY, path, start + 1, stop - start, text)
+
+
+def _runs(wrong: "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]") -> Iterator[tuple[int, int]]:
+    """Where runs of true values start and stop."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], wrong, [False]]).astype(np.int8)))
+    yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
