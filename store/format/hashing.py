@@ -8,7 +8,8 @@
 
 For a column of strings the hash of a row is cut out of one running sum over all rows. 31 is odd, so it has an inverse
 modulo 2³², and with ``P[i] = Σ u[j]·31⁻ʲ, j < i`` a row of units ``[start, stop)`` has the hash
-``(P[stop] - P[start])·31^(stop-1)``: three passes over the units, no loop over rows and no padding.
+``(P[stop] - P[start])·31^(stop-1)``: three passes over the units, no loop over rows and no padding. Short ASCII texts
+of few lengths, what keys and tags are, go ten times faster character by character, all of one length at once.
 """
 
 from typing import Final, TypeAlias
@@ -18,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import FormatError
-from .message import Ints
+from .message import Ints, gather
 
 Units: TypeAlias = npt.NDArray[np.uint32]
 
@@ -26,6 +27,9 @@ _BITS: Final = 0xFFFFFFFF
 _MIN: Final = -(1 << 31)
 _INVERSE_OF_31: Final = pow(31, -1, 1 << 32)
 _UNITS_AT_ONCE: Final = 1 << 20  # bounds what a column of any size costs beside itself
+_ALIKE_BYTES_MAX: Final = 256  # texts up to this length are hashed with all others of their length at once,
+_LENGTHS_MAX: Final = 48  # where they have few lengths,
+_ALIKE_ROWS: Final = 8192  # so many that their characters stay in the cache
 
 
 def java_hash(text: str) -> int:
@@ -76,6 +80,13 @@ def java_hash_array(texts: pa.StringArray) -> Ints:
     offsets = np.frombuffer(offset_bytes, np.int64 if wide else np.int32)[texts.offset : texts.offset + len(texts) + 1]
     data = np.frombuffer(data_bytes, np.uint8)
     hashes = np.empty(len(texts), np.int64)
+    lengths = np.diff(offsets)
+    kinds = np.flatnonzero(np.bincount(lengths)) if int(lengths.max()) <= _ALIKE_BYTES_MAX else np.empty(0, np.int64)
+    if 0 < kinds.size <= _LENGTHS_MAX and int(data[offsets[0] : offsets[-1]].max(initial=0)) < 0x80:
+        for length in kinds.tolist():
+            rows = np.flatnonzero(lengths == length)
+            hashes[rows] = _alike(data, offsets[rows].astype(np.int64), length)
+        return hashes
     first = 0
     while first < len(texts):
         # At least one row: a single row of any length is hashed whole.
@@ -85,6 +96,24 @@ def java_hash_array(texts: pa.StringArray) -> Ints:
         units, bounds = _utf16(data[part[0] : part[-1]], part - part[0])
         hashes[first:stop] = _cut(units, bounds)
         first = stop
+    return hashes
+
+
+def _alike(data: npt.NDArray[np.uint8], starts: Ints, length: int) -> Ints:
+    """Hash ASCII texts of one length, character by character for all of them at once."""
+    hashes = np.empty(starts.size, np.int64)
+    if length == 0:
+        hashes[:] = 0
+        return hashes
+    kind = np.dtype((np.uint8, (length,)))
+    for block in range(0, starts.size, _ALIKE_ROWS):
+        rows = slice(block, block + _ALIKE_ROWS)
+        characters = gather(data, starts[rows], kind).T.astype(np.uint32, order="C")
+        sums = characters[0].copy()
+        for row in characters[1:]:
+            sums *= np.uint32(31)
+            sums += row
+        hashes[rows] = sums.view(np.int32)
     return hashes
 
 
