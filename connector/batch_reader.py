@@ -27,7 +27,7 @@ from .options import ReadOptions
 from .partitions import StorePartition
 from .planning import plan_partitions
 from .schema import check_schema, project
-from .worker import settle_worker
+from .worker import keep_memory, settle_worker
 
 
 class _PushFilters:
@@ -90,7 +90,7 @@ class SegmentLogBatchReader(DataSourceReader):
         """Read one task's share. Spark makes up a partition without a share when there is none."""
         if not isinstance(partition, StorePartition):
             return
-        settle_worker()
+        keep_memory()
         store = StoreReader.open(
             partition.path,
             commit_log_paths=partition.commit_log_paths,
@@ -98,6 +98,7 @@ class SegmentLogBatchReader(DataSourceReader):
             queue_source=partition.queue_source,
         )
         for batch in store.scan(partition.task, partition.spec):
+            settle_worker()  # only now: pyarrow loads pandas, if there is one, with its first array
             yield self._projection.convert(batch)
 
     def _scan_spec(self) -> ScanSpec:

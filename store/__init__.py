@@ -50,10 +50,10 @@ from .plan import PlannedRange, ScanTask, TaskLimits
 from .put_path import Appended, AppendedBatch
 from .rebuild import QUEUE_SEGMENT_ENTRIES, RebuiltQueues, rebuild_index, rebuild_queues
 from .recovery import Recovery
-from .salvage import SalvageReport, salvage
+from .salvaging import SalvageReport, salvage
 from .store_reader import StoreReader
 from .types import Boundary, PhysicalOffset, QueueKey, QueueOffset, QueueRange
-from .verify import Finding, Kind, VerifyReport, verify
+from .verification import Finding, Kind, VerifyReport, verify
 
 __all__ = [
     "BATCH_BYTES",

@@ -15,15 +15,18 @@ import threading
 from dataclasses import replace
 from typing import Final
 
+from .config import StoreConfig
 from .files.small_file import replace_file
 from .files.writable_fs import WritableFile, WritableFileSystem
 from .format import checkpoint as checkpoints
 from .format import durable_point
-from .format.durable_point import DurablePoint
+from .format.durable_point import DurablePoint, FileSizes
 from .index_writer import IndexMark
 
 OURS: Final = ".segmentlog"
 """Our own directory in a store; RocketMQ ignores it."""
+_SIGNATURE: Final = b" segmentlog\n"
+"""Ends the file ``abort`` of a store that we have open, behind our process id; RocketMQ does not read it."""
 _DIRECTORIES: Final = (OURS, "commitlog", "consumequeue", "index", "config")
 
 
@@ -34,9 +37,11 @@ class Durability:
     ----------
     fs, path
         Which store.
+    config
+        How it is written from now on.
     """
 
-    def __init__(self, fs: WritableFileSystem, path: str) -> None:
+    def __init__(self, fs: WritableFileSystem, path: str, config: StoreConfig) -> None:
         self._fs = fs
         self._path = path
         self._durable = os.path.join(path, OURS, "durable")
@@ -46,16 +51,25 @@ class Durability:
         """The durable point when the store was opened; None if it has none."""
         self.point = self.found or DurablePoint()
         self.checkpoint = checkpoints.decode(self._read(os.path.join(path, "checkpoint")))
-        self.was_aborted = fs.size(os.path.join(path, "abort")) is not None
+        abort = os.path.join(path, "abort")
+        self.was_aborted = fs.size(abort) is not None
         """Whether the store was not closed."""
+        self.was_ours = self.found is not None and self._read(abort).endswith(_SIGNATURE)
+        """Whether it was not closed by us: no broker wrote it since the durable point."""
+        self._written = replace(
+            DurablePoint(),
+            has_record_crc=config.record_crc,
+            sizes=FileSizes(
+                config.segment_bytes, config.queue_segment_entries, config.index_slots, config.index_entries
+            ),
+        )
 
     def begin(self, log_end: int) -> None:
         """Say that the store is open, and that its log ends at a physical offset, before anything is changed."""
         fs, ours = self._fs, os.path.join(self._path, OURS)
         for name in _DIRECTORIES:
             fs.make_dir(os.path.join(self._path, name))
-        if not self.was_aborted:
-            replace_file(fs, os.path.join(self._path, "abort"), str(os.getpid()).encode(), self.making)
+        replace_file(fs, os.path.join(self._path, "abort"), b"%d%s" % (os.getpid(), _SIGNATURE), self.making)
         fs.sync_dir(self._path)
         for name in ("spare", "queue", "index"):
             fs.unlink(os.path.join(ours, name))
@@ -64,9 +78,11 @@ class Durability:
         self._file = fs.open(self._durable)
         if self.found is not None:
             # What is cut must not count as lost if a crash comes in between.
-            held = self.point
+            held, written = self.point, self._written
+            self._written = held  # what lies behind the point is still that of whoever wrote it
             self._note(replace(held, log=min(held.log, log_end), queues=min(held.queues, log_end), clean=False))
             self._file.sync()
+            self._written = written
 
     @property
     def making(self) -> str:
@@ -130,7 +146,12 @@ class Durability:
 
     def _note(self, point: DurablePoint) -> None:
         assert self._file is not None
-        self.point = replace(point, sequence=self.point.sequence + 1)
+        self.point = replace(
+            point,
+            sequence=self.point.sequence + 1,
+            has_record_crc=self._written.has_record_crc,
+            sizes=self._written.sizes,
+        )
         self._file.write(self.point.position, durable_point.encode(self.point))
 
     def _sync(self) -> None:

@@ -30,6 +30,15 @@ class Failure:
         self._cause = self._cause or cause
 
     @contextmanager
+    def final(self) -> Iterator[None]:
+        """Note whatever goes wrong inside: syncs, which cannot be tried again."""
+        try:
+            yield
+        except BaseException as error:
+            self.note(error)
+            raise
+
+    @contextmanager
     def noting(self) -> Iterator[None]:
         """Note what goes wrong inside, but for a lack of room: that can be tried again."""
         try:

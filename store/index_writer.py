@@ -123,12 +123,14 @@ class IndexWriter:
         self._changed = np.ones(-(-geometry.slots // _PAGE_SLOTS), np.bool_)
         slot = entries["key_hash"].astype(np.int64) % geometry.slots
         self._slots[slot] = np.arange(1, entries.size + 1)  # of equal slots the last assignment stays
-        last = int(entries["physical_offset"][-1])
-        known = log.store_time_at(last)
+        # The header on the device is of some later time, or torn; its first and last record say what it said.
+        first, last = int(entries["physical_offset"][0]), int(entries["physical_offset"][-1])
+        begin, known = log.store_time_at(first), log.store_time_at(last)
+        begin = held.begin_timestamp if begin is None else begin
         self._header = Header(
-            begin_timestamp=held.begin_timestamp,
-            end_timestamp=known if known is not None else held.begin_timestamp + 1000 * int(entries["seconds"][-1]),
-            begin_physical_offset=int(entries["physical_offset"][0]),
+            begin_timestamp=begin,
+            end_timestamp=known if known is not None else begin + 1000 * int(entries["seconds"][-1]),
+            begin_physical_offset=first,
             end_physical_offset=last,
             used_slots=int(np.count_nonzero(entries["previous"] == 0)),
             count=mark.next_number,

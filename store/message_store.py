@@ -31,6 +31,7 @@ from .config import Flush, OnDamage, QueueBounds, Services, StoreConfig
 from .dispatch import Dispatcher
 from .durability import OURS, Durability
 from .errors import NotAStoreError, SegmentLogError, StoreClosedError, StoreInUseError
+from .file_sizes import check_file_sizes
 from .files.store_lock import StoreLock
 from .files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from .flusher import Failure, Flusher
@@ -42,7 +43,8 @@ from .outgoing import Outgoing, encode_message
 from .outgoing_batch import encode_batch
 from .put_path import Appended, AppendedBatch, PutPath
 from .queue_writer import QueueWriter
-from .recovery import Recoverer, Recovery, decide
+from .recovery import Recovery, decide
+from .repair import Repair
 from .services import BackgroundServices
 from .store_reader import StoreReader
 from .topics import TopicTable
@@ -88,7 +90,7 @@ class MessageStore:
             if config.index
             else None
         )
-        self._durability = Durability(fs, path)
+        self._durability = Durability(fs, path, config)
         self._services: BackgroundServices | None = None
         self.recovered: Recovery
 
@@ -133,6 +135,7 @@ class MessageStore:
         with ExitStack() as resources:
             _check_is_store(chosen, path)
             chosen.make_dir(path)
+            chosen.sync_dir(os.path.dirname(path))
             lock = resources.enter_context(StoreLock(os.path.join(path, "lock"))) if fs is None else None
             store = cls(path, config or StoreConfig(), fs=chosen, clock=clock or _now, lock=lock)
             store._recover(on_damage)
@@ -144,13 +147,13 @@ class MessageStore:
 
     def _recover(self, on_damage: OnDamage) -> None:
         fs, path, durable = self._fs, self.path, self._durability.found
-        recoverer = Recoverer(fs, path, self.config, self._queues, self._index)
-        recoverer.check_geometry()
-        state = recoverer.examine(durable)
+        check_file_sizes(fs, path, self.config, durable)
+        repair = Repair(fs, path, self.config, durability=self._durability, queues=self._queues, index=self._index)
+        state = repair.examine()
         end = decide(state, durable, on_damage, os.path.join(path, "commitlog"))
         self._durability.begin(end)
-        cut = recoverer.cut(end, durable.log if durable is not None else 0)
-        ends, corrected = recoverer.dispatch(durable, state, end)
+        cut = repair.cut(end)
+        ends, corrected = repair.dispatch(state, end)
         self.recovered = Recovery(
             was_clean=not self._durability.was_aborted,
             adopted=durable is None,
@@ -161,7 +164,7 @@ class MessageStore:
             corrected=corrected,
         )
         self.recovered.log(path)
-        newest = recoverer.newest_timestamp(state)
+        newest = repair.newest_timestamp(state)
         self._dispatcher = Dispatcher(self._queues, self._index, ends, end, newest)
         log_directory = os.path.join(path, "commitlog")
         self._supply = SegmentSupply(fs, os.path.join(path, OURS, "spare"), log_directory, self.config.segment_bytes)
@@ -250,6 +253,7 @@ class MessageStore:
 
     def tick(self) -> None:
         """Do what has its time: dispatch, flush, make the next segment. For ``Services.ON_CALL``."""
+        self._check()
         self._dispatch()
         self._housekeep()
 
@@ -295,10 +299,14 @@ class MessageStore:
     def _flush_queues(self) -> None:
         """Put queues, index and checkpoint onto the device, and note up to where they go."""
         with self._flushing_queues:
+            self._failure.check()
             with self._dispatching:
                 reached, newest = self._dispatcher.dispatched, self._dispatcher.newest_timestamp
                 self._flusher.wait(reached)
-                with self._failure.noting():
+                if self._index is not None:
+                    with self._failure.noting():
+                        self._index.write_slots()
+                with self._failure.final():
                     self._queues.sync()
                     if self._index is not None:
                         self._index.sync()

@@ -109,8 +109,11 @@ def encode_message(message: Outgoing, config: StoreConfig) -> Encoded:
     properties |= {name: value for name, value in named.items() if value is not None}
     transaction = message.sys_flag & SYS_TRANSACTION
     counts = transaction in {0, SYS_COMMIT}
-    level = delay_level(properties.get(DELAY, ""))
-    if level and counts:
+    asked = delay_level(properties.get(DELAY, ""))
+    if asked and counts:
+        level = min(asked, DELAY_LEVELS)
+        if asked > level:
+            properties[DELAY] = str(level)
         properties |= {REAL_TOPIC: topic, REAL_QUEUE: str(queue_id)}
         topic, queue_id = SCHEDULE_TOPIC, level - 1
     body, sys_flag = message.body, message.sys_flag
@@ -212,7 +215,7 @@ def delay_level(text: str) -> int:
     """Give the level that the property DELAY asks for, 0 for none."""
     if not text.isdecimal() or len(text) > 9:
         return 0
-    return min(int(text), DELAY_LEVELS)
+    return int(text)
 
 
 def _deflated(body: bytes, sys_flag: int) -> tuple[bytes, int]:

@@ -25,6 +25,7 @@ from .format.properties_encode import encode_properties
 from .outgoing import (
     DEFLATE_LEVEL,
     DELAY,
+    DELAY_LEVELS,
     MESSAGE_ILLEGAL,
     PROPERTIES_SIZE_EXCEEDED,
     REAL_QUEUE,
@@ -88,9 +89,12 @@ def encode_batch(batch: pa.RecordBatch | pa.Table, config: StoreConfig) -> Encod
     counts: Mask = (transaction == 0) | (transaction == SYS_COMMIT)
     named = {name: columns.get(column) for name, column in _PROPERTY_COLUMNS.items() if column in columns.names}
     pairs = columns.get("properties") if "properties" in columns.names else None
-    level = np.where(counts, _delay_levels(pairs, len(batch)), 0)
+    asked = np.where(counts, _delay_levels(pairs, len(batch)), 0)
+    level = np.minimum(asked, DELAY_LEVELS)
     if level.any():
         later = pa.array(level > 0)
+        if (asked > level).any():
+            named[DELAY] = pc.if_else(pa.array(asked > level), str(DELAY_LEVELS), pa.scalar(None, pa.string()))
         named[REAL_TOPIC] = pc.if_else(later, topic, pa.scalar(None, pa.string()))
         named[REAL_QUEUE] = pc.if_else(later, pa.array(queue_id).cast(pa.string()), pa.scalar(None, pa.string()))
         topic = pc.if_else(later, SCHEDULE_TOPIC, topic)
@@ -217,7 +221,7 @@ def _check_rows(topic: pa.StringArray, body: pa.BinaryArray, config: StoreConfig
 
 
 def _delay_levels(pairs: pa.MapArray | None, rows: int) -> Ints:
-    """The delay level of each row, 0 where it has none."""
+    """The delay level that each row asks for, 0 where it has none."""
     if pairs is None or not len(pairs.keys) or not pc.any(pc.equal(pairs.keys, DELAY)).as_py():
         return np.zeros(rows, np.int64)
     values = pc.map_lookup(pairs, DELAY, "last").fill_null("").to_pylist()

@@ -158,6 +158,7 @@ class PutPath:
         except BaseException as error:
             # Space was reserved, so this is the device; how much of it went in nobody knows.
             self._failure.note(error)
+            self._failure.check()
             raise
 
     def _number(self, keys: list[QueueKey], queue_of: Ints, counts: Mask) -> tuple[Ints, dict[QueueKey, int]]:

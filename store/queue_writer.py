@@ -18,6 +18,7 @@ from typing import Final
 
 import numpy as np
 
+from .commit_log import CommitLog
 from .files.segments import list_segments
 from .files.writable_fs import WritableFile, WritableFileSystem
 from .format.consume_queue import ENTRY, ENTRY_BYTES, NATIVE, Entries, decode, is_pad, is_plausible
@@ -118,8 +119,8 @@ class QueueWriter:
                     return first // ENTRY_BYTES + int(rows[0])
         return None
 
-    def truncate(self, key: QueueKey, log_end: int) -> int:
-        """Take away the entries of records that do not end by ``log_end``, and what makes no sense at the end.
+    def truncate(self, key: QueueKey, log_end: int, log: CommitLog) -> int:
+        """Take away what stands at the end of a queue and names no record of the log that ends by ``log_end``.
 
         Gives one past the last entry that stays. What is taken away becomes zeros; files without an entry are unlinked.
         """
@@ -127,7 +128,7 @@ class QueueWriter:
             first = segment.base // ENTRY_BYTES
             data = self._fs.data_end(segment.path)
             count = (data + ENTRY_BYTES - 1) // ENTRY_BYTES
-            stays = self._staying(segment.path, count, log_end)
+            stays = self._staying(segment.path, count, log_end, log)
             if stays:
                 if data > stays * ENTRY_BYTES:
                     self._zero(segment.path, stays * ENTRY_BYTES, data)
@@ -140,15 +141,27 @@ class QueueWriter:
             self._names_unsynced.add(self._path(key))
         return 0
 
-    def _staying(self, path: str, count: int, log_end: int) -> int:
-        """How many entries at the front of a file stay; pads alone are no entries."""
+    def _staying(self, path: str, count: int, log_end: int, log: CommitLog) -> int:
+        """How many entries at the front of a file stay; pads alone are no entries.
+
+        A torn one may hold half of its zeros, and look like an entry of another record: physical offsets have to rise,
+        and each candidate must be the size of the record it names. Retired records cannot be asked any more.
+        """
         stop = count
         while stop > 0:
             start = max(0, stop - _TAIL_ENTRIES)
             data = self._fs.read(path, start * ENTRY_BYTES, (stop - start) * ENTRY_BYTES)
             entries = decode(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES])
             good = is_plausible(entries) & (entries["physical_offset"] + entries["size"] <= log_end)
-            rows = np.flatnonzero(good & ~is_pad(entries))
+            good &= ~is_pad(entries)
+            physical = np.where(good, entries["physical_offset"], -1)
+            good[1:] &= physical[1:] > np.maximum.accumulate(physical)[:-1]
+            rows = np.flatnonzero(good)
+            while rows.size:
+                last = entries["physical_offset"][rows[-1:]]
+                if int(last[0]) < log.min_offset or log.sound(last, entries["size"][rows[-1:]])[0]:
+                    break
+                rows = rows[:-1]
             if rows.size:
                 self.last_physical = max(self.last_physical, int(entries["physical_offset"][rows[-1]]))
                 return start + int(rows[-1]) + 1

@@ -2,8 +2,7 @@
 
 ::
 
-    ConsumeQueue ──► entries, in blocks ──► chunk (batch_bytes of records, of one or many ranges)
-                                              │  tags hash, physical offset: cut before the log is opened
+    ConsumeQueue ──► Chunks (chunks.py): entries that can match, a batch of them at a time
                        nothing of the record  │
                        wanted: batch at once ◄┤
                                               ▼
@@ -19,23 +18,21 @@ RocketMQ: ``DefaultMessageStore.getMessage``.
 import logging
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .chunks import Chunk, Chunks, reads_entries_only, report_loss, within
 from .commit_log import MAPS_MAX
-from .config import OnCorrupt, OnLoss, ScanSpec
-from .entries import Block, StoreView, heal, range_blocks
+from .config import OnCorrupt, ScanSpec
+from .entries import StoreView, heal
 from .errors import CorruptError, DataLossError
 from .files.segments import SegmentFile
-from .format.consume_queue import EXTENSION_ADDRESS_MAX, LMQ_PREFIX, SCHEDULE_TOPIC, Entries, is_plausible
-from .format.hashing import java_hash
+from .format.consume_queue import LMQ_PREFIX, is_plausible
 from .format.message import Ints, Mask, Problem, Records
 from .format.message_decode import (
     ENTRY_COLUMNS,
-    QUEUE_COLUMNS,
     Decoder,
     Inflated,
     Origin,
@@ -43,26 +40,11 @@ from .format.message_decode import (
     select,
 )
 from .format.properties import TAGS, Properties
-from .plan import PlannedRange, ScanTask
+from .plan import ScanTask
 
 _log = logging.getLogger(__name__)
 
-_PROPERTY_BYTES_MAX = 1 << 15
 _INFLATED_BATCHES = 4
-_RUN_ROWS = 1 << 20
-_PLACE_BITS = 46  # of a physical offset, for sorting: a log of 64 TiB, in up to 2^17 ranges
-_PLACE_MASK = (1 << _PLACE_BITS) - 1
-
-
-class _Chunk(NamedTuple):
-    """Rows on their way to becoming a batch: which range each belongs to, and its place and entry there."""
-
-    range_index: Ints
-    queue_offset: Ints
-    entries: Entries
-
-    def take(self, rows: Ints | Mask | slice) -> "_Chunk":
-        return _Chunk(self.range_index[rows], self.queue_offset[rows], self.entries[rows])
 
 
 def scan(store: StoreView, task: ScanTask, spec: ScanSpec) -> Iterator[pa.RecordBatch]:
@@ -93,24 +75,12 @@ def scan(store: StoreView, task: ScanTask, spec: ScanSpec) -> Iterator[pa.Record
     yield from _Scan(store, task, spec).batches()
 
 
-def reads_entries_only(spec: ScanSpec) -> bool:
-    """Whether a scan never opens the CommitLog, as nothing of the records themselves is wanted."""
-    predicate = spec.predicate
-    return (
-        QUEUE_COLUMNS.issuperset(spec.columns)
-        and not spec.property_columns
-        and not spec.check_crc
-        and predicate.tags is None
-        and predicate.store_time_start is None
-        and predicate.store_time_stop is None
-    )
-
-
 class _Scan:
     """One scan under way."""
 
     def __init__(self, store: StoreView, task: ScanTask, spec: ScanSpec) -> None:
         self._store = store
+        self._task = task
         self._ranges = task.ranges
         self._spec = spec
         self._schema = select(spec.columns, spec.property_columns)
@@ -118,24 +88,20 @@ class _Scan:
         self._topics = sorted({planned.key.topic for planned in task.ranges})
         codes = {topic: code for code, topic in enumerate(self._topics)}
         self._topic_codes = np.array([codes[planned.key.topic] for planned in task.ranges], np.int64)
-        # Ranges of one queue follow each other: the same number for them.
-        changes = [index == 0 or r.key != task.ranges[index - 1].key for index, r in enumerate(task.ranges)]
-        self._groups = np.cumsum(changes)
         predicate = spec.predicate
         self._times = predicate.store_time_start is not None or predicate.store_time_stop is not None
         self._queue_only = reads_entries_only(spec)
         tags = predicate.tags
-        self._tag_hashes = None if tags is None else np.array([java_hash(tag) for tag in tags], np.int64)
         self._tag_values = None if tags is None else pa.array(sorted(tags), pa.string())
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        for chunk in self._chunks():
+        for chunk in Chunks(self._store, self._task, self._spec):
             if self._queue_only:
                 yield from self._queue_batches(chunk)
             else:
                 yield from self._record_batches(chunk)
 
-    def _queue_batches(self, chunk: _Chunk) -> Iterator[pa.RecordBatch]:
+    def _queue_batches(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """Entries as they are, taken at their word as far as they make sense."""
         sensible = is_plausible(chunk.entries)
         if not sensible.all():
@@ -155,110 +121,16 @@ class _Scan:
                 columns[name] = pc.if_else(pa.array(sensible), columns[name], pa.scalar(None, columns[name].type))
         yield self._batch(list(columns.values()), len(origin))
 
-    # Entries to chunks
-
-    def _chunks(self) -> Iterator[_Chunk]:
-        """Rows of about a batch each."""
-        for run in self._runs():
-            ends = np.cumsum(self._weights(run.entries))
-            at, before = 0, 0
-            while at < ends.size:
-                stop = int(np.searchsorted(ends, before + self._spec.batch_bytes, side="right"))
-                stop = min(max(stop, at + 1), at + self._spec.batch_rows)  # a message may be larger than a batch
-                yield run.take(slice(at, stop))
-                at, before = stop, int(ends[stop - 1])
-
-    def _runs(self) -> Iterator[_Chunk]:
-        """Rows of all ranges that can match by their entries, many at once.
-
-        Rows of several ranges are put in the order in which they lie in the log: what a task reads of it is then read
-        once and forward, whatever queue it is of.
-        """
-        held: list[_Chunk] = []
-        rows = 0
-        for index, planned in enumerate(self._ranges):
-            for block in self._checked_blocks(planned):
-                wanted = self._prefilter(planned, block.entries)
-                offsets, entries = block.queue_offset[wanted], block.entries[wanted]
-                held.append(_Chunk(np.full(offsets.size, index), offsets, entries))
-                rows += offsets.size
-                if rows >= _RUN_ROWS:
-                    yield self._by_place(_concatenate(held))
-                    held, rows = [], 0
-        if rows:
-            yield self._by_place(_concatenate(held))
-
-    def _checked_blocks(self, planned: PlannedRange) -> Iterator[Block]:
-        """Blocks of a range, and after the last one the question whether that was all."""
-        rows = 0
-        for block in range_blocks(self._store, planned):
-            rows += block.queue_offset.size
-            if planned.walk is not None and rows < planned.stop - planned.start:
-                self._check_gaps(planned, planned.walk, block)
-            yield block
-        if rows != planned.rows:
-            self._lost(f"{planned} was planned with {planned.rows} messages and has {rows}")
-
-    def _check_gaps(self, planned: PlannedRange, walk: tuple[int, int], block: Block) -> None:
-        """Ask what became of queue offsets that the log lacks: a broker may have skipped them, or they are damaged."""
-        log = self._store.log
-        offsets = np.concatenate([[planned.start - 1], block.queue_offset, [planned.stop]])
-        begins = np.concatenate([block.entries["physical_offset"], [walk[1]]])
-        ends = np.concatenate([[walk[0]], block.entries["physical_offset"] + block.entries["size"]])
-        for gap in np.flatnonzero(np.diff(offsets) > 1).tolist():
-            damage = log.damage(int(ends[gap]), int(begins[gap]))
-            if not damage:
-                continue
-            first, last = int(offsets[gap]) + 1, int(offsets[gap + 1]) - 1
-            place = f"queue {planned.key} offsets {first} to {last} are missing where the CommitLog is damaged"
-            error = log.corrupt(Problem.LENGTHS, damage[0][0], place)
-            if self._spec.on_corrupt is OnCorrupt.FAIL:
-                raise error
-            _log.warning("%s", error)
-
-    def _prefilter(self, planned: PlannedRange, entries: Entries) -> Mask | slice:
-        """Rows that can match by their entry alone."""
-        keep: Mask | None = None
-        if self._tag_hashes is not None and planned.key.topic != SCHEDULE_TOPIC:
-            codes = entries["tags_code"]
-            keep = np.isin(codes, self._tag_hashes) | (codes <= EXTENSION_ADDRESS_MAX)
-        within = self._within(entries)
-        if within is not None:
-            keep = within if keep is None else keep & within
-        return slice(None) if keep is None else keep
-
-    def _within(self, entries: Entries) -> Mask | None:
-        """Rows between the physical offsets of the predicate; None where it has none."""
-        start, stop = self._spec.predicate.physical_start, self._spec.predicate.physical_stop
-        if start is None and stop is None:
-            return None
-        physical = entries["physical_offset"]
-        within = np.ones(physical.size, np.bool_)
-        if start is not None:
-            within &= physical >= start
-        if stop is not None:
-            within &= physical < stop
-        return within
-
-    def _weights(self, entries: Entries) -> Ints:
-        """About how many bytes of a batch each row will take."""
-        size: Ints = np.clip(entries["size"], 64, self._spec.batch_bytes)
-        if "body" in self._spec.columns:
-            return size
-        if self._queue_only:
-            return np.full(size.size, 64)
-        return np.minimum(size, _PROPERTY_BYTES_MAX)
-
     # Chunks to batches
 
-    def _record_batches(self, chunk: _Chunk) -> Iterator[pa.RecordBatch]:
+    def _record_batches(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         # No more segments at once than stay mapped anyway: small rows of many queues may come from hundreds.
         holder = self._store.log.locate(chunk.entries["physical_offset"])
         starts = np.flatnonzero(np.diff(holder, prepend=-2))[::MAPS_MAX]
         for first, last in pairwise([*starts.tolist(), holder.size]):
             yield from self._located_batches(chunk.take(slice(first, last)))
 
-    def _located_batches(self, chunk: _Chunk) -> Iterator[pa.RecordBatch]:
+    def _located_batches(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         located, problems = self._locate(chunk)
         if any(bad.any() for bad in problems):
             chunk, confirmed = self._heal(chunk, np.concatenate(problems))
@@ -269,19 +141,8 @@ class _Scan:
             start += bad.size
             yield from self._segment_batches(segment, records, chunk.take(rows))
 
-    def _by_place(self, run: _Chunk) -> _Chunk:
-        """Order rows by physical offset, if they are of several ranges and the log is to be read.
-
-        Within a queue that is its own order; where a damaged entry says otherwise the queue keeps it all the same.
-        """
-        if self._queue_only or (run.range_index == run.range_index[0]).all():
-            return run
-        place = np.clip(run.entries["physical_offset"] - self._store.log.min_offset, 0, _PLACE_MASK)
-        reached: Ints = np.maximum.accumulate((self._groups[run.range_index] << _PLACE_BITS) | place)
-        return run.take(np.argsort(reached & _PLACE_MASK, kind="stable"))
-
     def _locate(
-        self, chunk: _Chunk, confirmed: Mask | None = None
+        self, chunk: Chunk, confirmed: Mask | None = None
     ) -> tuple[list[tuple[SegmentFile | None, Records]], list[Mask]]:
         """Records of each run of rows in one segment, and which of them are not what their entry says."""
         offsets = chunk.entries["physical_offset"]
@@ -298,7 +159,7 @@ class _Scan:
             problems.append((records.problem != Problem.OK) & (records.problem != Problem.GONE))
         return located, problems
 
-    def _records(self, segment: SegmentFile | None, part: _Chunk, confirmed: Mask | None) -> Records:
+    def _records(self, segment: SegmentFile | None, part: Chunk, confirmed: Mask | None) -> Records:
         physical = part.entries["physical_offset"]
         if segment is None:
             records = Records(np.empty(0, np.uint8), physical)
@@ -316,7 +177,7 @@ class _Scan:
         self._check_queue(records, part, confirmed)
         return records
 
-    def _check_queue(self, records: Records, part: _Chunk, confirmed: Mask | None) -> None:
+    def _check_queue(self, records: Records, part: Chunk, confirmed: Mask | None) -> None:
         """Flag records of another queue, or of another place in it."""
         wrong_queue = records.field("queue_id") != self._queue_ids[part.range_index]
         wrong_place = records.field("queue_offset") != part.queue_offset
@@ -334,7 +195,7 @@ class _Scan:
         records.flag_problem(wrong_queue, Problem.QUEUE)
         records.flag_problem(wrong_place, Problem.QUEUE_OFFSET)
 
-    def _heal(self, chunk: _Chunk, bad: Mask) -> tuple[_Chunk, Mask]:
+    def _heal(self, chunk: Chunk, bad: Mask) -> tuple[Chunk, Mask]:
         """Ask the log about rows whose record is not what their entry says."""
         entries = chunk.entries.copy()
         confirmed = np.zeros(bad.size, np.bool_)
@@ -355,7 +216,7 @@ class _Scan:
                 )
         return chunk._replace(entries=entries), confirmed
 
-    def _segment_batches(self, segment: SegmentFile | None, records: Records, part: _Chunk) -> Iterator[pa.RecordBatch]:
+    def _segment_batches(self, segment: SegmentFile | None, records: Records, part: Chunk) -> Iterator[pa.RecordBatch]:
         name = segment.path.rpartition("/")[2] if segment else ""
         if self._spec.check_crc:
             self._store.log.check_crcs(segment, records)
@@ -379,7 +240,7 @@ class _Scan:
             if len(piece):
                 yield self._decoded(piece, piece_part, name, bodies)
 
-    def _after_damage(self, records: Records, part: _Chunk) -> Mask | None:
+    def _after_damage(self, records: Records, part: Chunk) -> Mask | None:
         """Rows that stay when the spec has been asked about damaged and lost ones; None for all of them."""
         bad = records.problem != Problem.OK
         if not bad.any():
@@ -387,9 +248,11 @@ class _Scan:
         gone = records.problem == Problem.GONE
         if gone.any():
             first = int(np.flatnonzero(gone)[0])
-            self._lost(
+            report_loss(
+                self._store,
+                self._spec,
                 f"{int(gone.sum())} messages, the first {self._place(part, first)}, are no longer in the CommitLog,"
-                f" which now begins at physical offset {self._store.log.min_offset}"
+                f" which now begins at physical offset {self._store.log.min_offset}",
             )
         damaged = bad & ~gone
         if damaged.any():
@@ -401,7 +264,7 @@ class _Scan:
         drop = bad if self._spec.on_corrupt is OnCorrupt.SKIP else gone
         return ~drop if drop.any() else None
 
-    def _damage(self, part: _Chunk, row: int, problem: Problem) -> CorruptError:
+    def _damage(self, part: Chunk, row: int, problem: Problem) -> CorruptError:
         """The error for one damaged row: it is the record's, or the entry's where that cannot name any record."""
         planned = self._ranges[part.range_index[row]]
         entry = part.entries[row : row + 1]
@@ -411,9 +274,9 @@ class _Scan:
             return self._store.queue(planned.key).corrupt(int(part.queue_offset[row]), self._place(part, row))
         return log.corrupt(problem, physical, self._place(part, row))
 
-    def _matching(self, records: Records, part: _Chunk) -> Mask | None:
+    def _matching(self, records: Records, part: Chunk) -> Mask | None:
         """Rows that match the predicate exactly; None for all of them."""
-        keep = self._within(part.entries)  # again: an entry may have been healed since
+        keep = within(self._spec.predicate, part.entries)  # again: an entry may have been healed since
         if self._times:
             predicate = self._spec.predicate
             time = records.field("store_timestamp")
@@ -429,7 +292,7 @@ class _Scan:
             keep = match if keep is None else keep & match
         return None if keep is None or keep.all() else keep
 
-    def _decoded(self, records: Records, part: _Chunk, segment: str, inflated: Inflated | None) -> pa.RecordBatch:
+    def _decoded(self, records: Records, part: Chunk, segment: str, inflated: Inflated | None) -> pa.RecordBatch:
         decoder = Decoder(records, self._origin(part), segment, inflated)
         columns = [decoder.column(name) for name in self._spec.columns]
         columns += [decoder.property_column(name) for name in self._spec.property_columns]
@@ -440,7 +303,7 @@ class _Scan:
             return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), rows, [None]))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
-    def _origin(self, chunk: _Chunk) -> Origin:
+    def _origin(self, chunk: Chunk) -> Origin:
         codes = self._topic_codes[chunk.range_index]
         topics: pa.Array | str = self._topics[codes[0]]
         if (codes != codes[0]).any():
@@ -455,22 +318,5 @@ class _Scan:
             broker_name=self._store.broker_name,
         )
 
-    def _place(self, part: _Chunk, row: int) -> str:
+    def _place(self, part: Chunk, row: int) -> str:
         return f"queue {self._ranges[part.range_index[row]].key} offset {int(part.queue_offset[row])}"
-
-    def _lost(self, what: str) -> None:
-        error = DataLossError(
-            what,
-            path=self._store.log.directories[0],
-            fix="Retention or truncation removed them since the query was planned: run it again from a later offset,"
-            " or go on without them with failOnDataLoss=false",
-        )
-        if self._spec.on_loss is OnLoss.FAIL:
-            raise error
-        _log.warning("%s", error)
-
-
-def _concatenate(parts: list[_Chunk]) -> _Chunk:
-    if len(parts) == 1:
-        return parts[0]
-    return _Chunk(*(np.concatenate(column) for column in zip(*parts, strict=True)))

@@ -15,42 +15,34 @@ torn.
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
+from .chunks import reads_entries_only
 from .commit_log import CommitLog
 from .config import QueueBounds, QueueSource, ScanSpec
 from .consume_queue import ConsumeQueue
 from .crash_tail import CrashTail, find_crash_tail
 from .derive import DerivedQueue, derive_queue, derive_queues
 from .errors import (
-    FormatError,
-    NotAStoreError,
     OffsetOutOfRangeError,
     UnknownQueueError,
-    UnsafeFileError,
-    UnsupportedStoreError,
 )
-from .files.fs import FileSystem, Listed, LocalFileSystem
-from .format.broker_config import consumer_offsets
+from .files.fs import FileSystem, LocalFileSystem
 from .format.consume_queue import is_plausible
-from .format.documents import load
 from .format.message import Ints
-from .format.naming import is_readable_topic, parse_queue_id
+from .format.naming import is_readable_topic
+from .layout import COMMIT_LOG, CONSUME_QUEUE, check_is_store, group_offsets, list_queues, require_directory
 from .message import Message, read_message
 from .plan import PlannedRange, ScanTask, TaskLimits, plan_tasks
-from .scan import reads_entries_only, scan
+from .scan import scan
 from .time_search import offset_at
 from .types import Boundary, QueueKey, QueueRange
 
 _log = logging.getLogger(__name__)
-
-COMMIT_LOG = "commitlog"
-CONSUME_QUEUE = "consumequeue"
-CONSUME_QUEUE_EXTENSION = "consumequeue_ext"
 
 
 class StoreReader:
@@ -110,9 +102,9 @@ class StoreReader:
         names = {entry.name: entry for entry in fs.list_dir(root)}
         for name in (COMMIT_LOG, CONSUME_QUEUE):
             if name in names:
-                _require_directory(names[name], os.path.join(root, name))
+                require_directory(names[name], os.path.join(root, name))
         directories = [os.path.abspath(os.fspath(p)) for p in commit_log_paths]
-        _check_is_store(fs, root, names, directories)
+        check_is_store(fs, root, names, directories)
         log = CommitLog(fs, directories or [os.path.join(root, COMMIT_LOG)])
         return cls(fs, root, log, broker_name=broker_name or os.path.basename(root), queue_source=queue_source)
 
@@ -197,21 +189,7 @@ class StoreReader:
 
     def group_offsets(self, group: str) -> dict[QueueKey, int]:
         """Where a consumer group goes on, by ``config/consumerOffset.json``; empty for a group it does not know."""
-        directory = os.path.join(self.path, "config")
-        for entry in self._fs.list_dir(self.path):
-            if entry.name == "config":
-                _require_directory(entry, directory)
-        path = os.path.join(directory, "consumerOffset.json")
-        try:
-            offsets = consumer_offsets(load(self._contents(path), self._contents(path + ".bak")).document)
-        except FormatError as error:
-            raise FormatError(error.problem, path=path, fix=error.fix) from None
-        return {
-            QueueKey(owner.topic, queue_id): offset
-            for owner, queues in offsets.items()
-            if owner.group == group
-            for queue_id, offset in queues.items()
-        }
+        return group_offsets(self._fs, self.path, group)
 
     # Reading
 
@@ -284,28 +262,7 @@ class StoreReader:
     @cached_property
     def _listed(self) -> dict[str, list[int]]:
         """Topics and queue ids that consumequeue/ has directories for."""
-        found: dict[str, list[int]] = {}
-        root = os.path.join(self.path, CONSUME_QUEUE)
-        if self._fs.list_dir(os.path.join(self.path, CONSUME_QUEUE_EXTENSION)):
-            _log.warning(
-                "%s uses the ConsumeQueue extension (enableConsumeQueueExt): tagsCode of such entries is an address"
-                " in it and no hash, so tags are looked for in the records",
-                self.path,
-            )
-        for topic in self._fs.list_dir(root):
-            directory = os.path.join(root, topic.name)
-            _refuse_link(topic, directory)
-            if not topic.is_dir:
-                continue
-            if not is_readable_topic(topic.name):
-                _log.warning("ignoring %r: no topic can have this name", directory)
-                continue
-            for queue in self._fs.list_dir(directory):
-                _refuse_link(queue, os.path.join(directory, queue.name))
-                queue_id = parse_queue_id(queue.name)  # other names a broker ignores as well
-                if queue.is_dir and queue_id is not None:
-                    found.setdefault(topic.name, []).append(queue_id)
-        return found
+        return list_queues(self._fs, self.path)
 
     @cached_property
     def _derived(self) -> dict[QueueKey, DerivedQueue] | None:
@@ -432,49 +389,3 @@ class StoreReader:
         start = int(ends[lo - 1]) if lo else int(extra.physical_offset[lo])
         stop = int(extra.physical_offset[hi]) if hi < ends.size else int(ends[hi - 1])
         return PlannedRange(piece.key, piece.start, piece.stop, piece.rows, (start, stop))
-
-    def _contents(self, path: str) -> bytes | None:
-        size = self._fs.size(path)
-        return None if size is None else self._fs.read(path, 0, size)
-
-
-def _refuse_link(entry: Listed, path: str) -> None:
-    if entry.is_link:
-        raise UnsafeFileError(
-            "this is a symbolic link, the store wants a directory",
-            path=path,
-            fix="Put the directory itself there, open its own root, or name it in commitLogPaths",
-        )
-
-
-def _require_directory(entry: Listed, path: str) -> None:
-    _refuse_link(entry, path)
-    if not entry.is_dir:
-        raise UnsafeFileError("this is no directory, the store wants one", path=path, fix="Put the directory there")
-
-
-def _check_is_store(fs: FileSystem, root: str, names: Mapping[str, Listed], commit_logs: Sequence[str]) -> None:
-    files = {entry.name for entry in fs.list_dir(os.path.join(root, CONSUME_QUEUE)) if entry.is_file}
-    if {"CURRENT", "IDENTITY"} <= files:
-        raise UnsupportedStoreError(
-            "the ConsumeQueues of this store are a RocksDB database (storeType=defaultRocksDB)",
-            path=os.path.join(root, CONSUME_QUEUE),
-            fix="Read a copy without consumequeue/: its queues are then derived from the CommitLog",
-        )
-    if any(name.startswith("dledger") for name in names):
-        raise UnsupportedStoreError(
-            "this is a DLedger store, whose records lie inside entries of another format",
-            path=root,
-            fix="Read the store of a broker without DLedger",
-        )
-    if commit_logs or not {COMMIT_LOG, CONSUME_QUEUE, "checkpoint"}.isdisjoint(names):
-        return
-    directories = [name for name in sorted(names) if names[name].is_dir]
-    nested = [name for name in directories if fs.list_dir(os.path.join(root, name, COMMIT_LOG))]
-    raise NotAStoreError(
-        "this directory holds no RocketMQ store" if names or os.path.isdir(root) else "there is no such directory",
-        path=root,
-        fix=f"Did you mean {os.path.join(root, nested[0])}?"
-        if nested
-        else "Give the broker's storePathRootDir, the directory that holds commitlog/ and consumequeue/",
-    )

@@ -113,10 +113,10 @@ class LocalWritableFileSystem(LocalFileSystem):
         """Put onto the device which names a directory has."""
         with _explained(path):
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 class _LocalFile:
@@ -146,8 +146,7 @@ class _LocalFile:
                 os.ftruncate(self._fd, size)
 
     def sync(self) -> None:
-        with _explained(self.path):
-            os.fdatasync(self._fd)
+        os.fdatasync(self._fd)  # one that finds no room is final, not a put that can be tried again
 
     def close(self) -> None:
         os.close(self._fd)

@@ -9,10 +9,13 @@
     +---------------------------------------+---------------------------------------+
       slot 0: even sequence numbers           slot 1: odd ones
 
-    slot  +--------+----------+--------+---------+-------+-------------+-------------+-------+
-          | magic  | sequence | log    | queues  | clean | index       | index       | CRC-32|
-          | uint32 | int64    | int64  | int64   | int32 | file, int64 | count, int32| uint32|
-          +--------+----------+--------+---------+-------+-------------+-------------+-------+
+    slot  +--------+----------+-------+--------+-------+-------------+--------------+------------+--------+
+          | magic  | sequence | log   | queues | flags | index file, | bytes of a   | slots, and | CRC-32 |
+          | uint32 | int64    | int64 | int64  | int32 | int64, and  | segment,     | entries of | uint32 |
+          |        |          |       |        |       | count, int32| entries of a | an index   |        |
+          |        |          |       |        |       |             | queue file,  | file,      |        |
+          |        |          |       |        |       |             | int32 each   | int32 each |        |
+          +--------+----------+-------+--------+-------+-------------+--------------+------------+--------+
 
 ``log``: every byte of the CommitLog below this physical offset was synced. ``queues``: so was every ConsumeQueue entry
 of the records below, and every index entry of theirs, of which the newest file held ``index count``. Written after what
@@ -23,14 +26,27 @@ be ahead of it, never behind. RocketMQ knows nothing of it and ignores the direc
 import struct
 import zlib
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 SLOT_BYTES: Final = 4096
 FILE_BYTES: Final = 2 * SLOT_BYTES
 
 _MAGIC: Final = 0x5E610906
-_FIELDS: Final = struct.Struct(">IqqqiqiI")
+_FIELDS: Final = struct.Struct(">IqqqiqiiiiiI")
 _CRC: Final = struct.Struct(">I")
+_CLEAN, _RECORD_CRC = 1, 2
+
+
+class FileSizes(NamedTuple):
+    """How large the files of a store are; nothing in them tells. Zeros where that is not known."""
+
+    segment_bytes: int = 0
+    queue_segment_entries: int = 0
+    index_slots: int = 0
+    index_entries: int = 0
+
+
+_UNKNOWN: Final = FileSizes()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,10 +60,13 @@ class DurablePoint:
     """Physical offset up to which records have their entries in queues and index on the device."""
     clean: bool = False
     """Whether the store was closed: the log then ends at ``log``, and the queues are complete."""
+    has_record_crc: bool = False
+    """Whether whoever wrote this ends all records in ``__CRC32#``."""
     index_file: int = 0
     """Name of the newest index file, a number; 0 if there is none."""
     index_count: int = 1
     """Number of the next entry in that file, as its header counts."""
+    sizes: FileSizes = _UNKNOWN
 
     @property
     def position(self) -> int:
@@ -62,9 +81,10 @@ def encode(point: DurablePoint) -> bytes:
         point.sequence,
         point.log,
         point.queues,
-        point.clean,
+        _CLEAN * point.clean | _RECORD_CRC * point.has_record_crc,
         point.index_file,
         point.index_count,
+        *point.sizes,
         0,
     )[: -_CRC.size]
     return body + _CRC.pack(zlib.crc32(body))
@@ -85,9 +105,16 @@ def decode(data: bytes) -> DurablePoint | None:
 def _slot(data: bytes) -> DurablePoint | None:
     if len(data) < _FIELDS.size:
         return None
-    magic, sequence, log, queues, clean, index_file, index_count, crc = _FIELDS.unpack(data)
+    magic, sequence, log, queues, flags, index_file, index_count, *sizes, crc = _FIELDS.unpack(data)
     if magic != _MAGIC or crc != zlib.crc32(data[: -_CRC.size]):
         return None
     return DurablePoint(
-        sequence=sequence, log=log, queues=queues, clean=bool(clean), index_file=index_file, index_count=index_count
+        sequence=sequence,
+        log=log,
+        queues=queues,
+        clean=bool(flags & _CLEAN),
+        has_record_crc=bool(flags & _RECORD_CRC),
+        index_file=index_file,
+        index_count=index_count,
+        sizes=FileSizes(*sizes),
     )

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from ..errors import ConfigError
 from .arrow_buffers import binary_array, value_bounds
+from .properties import RECORD_CRC
 
 _FALSE = pa.scalar(value=False)
 
@@ -65,7 +66,9 @@ def _encode_map(properties: pa.MapArray) -> pa.BinaryArray:
     _check_names(names)
     _check_values(values)
     offsets = offsets - first
-    kept = pc.coalesce(pc.greater(pc.binary_length(values), 0), _FALSE).to_numpy(zero_copy_only=False)
+    # A checksum that is brought along was another record's: RocketMQ takes it away, too.
+    given = pc.and_(pc.greater(pc.binary_length(values), 0), pc.not_equal(names, RECORD_CRC))
+    kept = pc.coalesce(given, _FALSE).to_numpy(zero_copy_only=False)
     if properties.null_count:  # a null map may still own pairs
         kept = kept & np.repeat(properties.is_valid().to_numpy(zero_copy_only=False), np.diff(offsets))
     if not kept.all():

@@ -69,10 +69,13 @@ def slices(buffer: Bytes, starts: Ints, lengths: Ints) -> Slices:
     if total > _OFFSET_MAX:
         raise FormatError(f"{count} slices hold {total} bytes, a column at most {_OFFSET_MAX}")
     interleaved = np.empty(2 * count + 2, np.int32)
-    interleaved[0] = 0  # Arrow wants the first offset below the last one, whatever lies between
     interleaved[1:-1:2] = starts
     interleaved[2:-1:2] = stops
-    interleaved[-1] = stops.max()
+    # Arrow sets aside what that many values have on average, and goes by the first and the last offset. They stand for
+    # no slice, so they are chosen to make it exactly enough: half a segment would be mapped and given back, else.
+    apart = total * (2 * count + 1) // count + 2
+    interleaved[-1] = last = max(int(stops.max()), min(apart, buffer.size, _OFFSET_MAX))
+    interleaved[0] = max(0, last - apart)
     over = pa.Array.from_buffers(
         pa.binary(), 2 * count + 1, [None, pa.py_buffer(interleaved), pa.py_buffer(buffer)], null_count=0
     )

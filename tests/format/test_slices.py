@@ -90,3 +90,21 @@ def test_repeated(texts: list[str], times: int) -> None:
 def test_repeated_too_often() -> None:
     with pytest.raises(FormatError, match="do not fit"):
         repeated(["x" * 1024], 1 << 21)
+
+
+def test_no_more_memory_is_set_aside_than_is_taken() -> None:
+    """Slices far apart in a segment: Arrow left alone would set aside half of what lies between them."""
+    far = 64 << 20
+    buffer = np.zeros(far + 8, np.uint8)
+    before = pa.default_memory_pool()
+    counting = pa.proxy_memory_pool(pa.system_memory_pool())
+    pa.set_memory_pool(counting)
+    try:
+        cut = slices(buffer, ints(0, far), ints(8, 8))
+        peak = counting.max_memory()
+    finally:
+        pa.set_memory_pool(before)
+    taken = cut.data.size
+    del cut  # its memory goes back to the pool while there still is one
+    assert taken == 16
+    assert 0 < peak < 1 << 16
