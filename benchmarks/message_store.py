@@ -29,11 +29,11 @@ from segmentlog.store import (
     Flush,
     MessageStore,
     Outgoing,
+    QueueRange,
     ScanSpec,
     Services,
     StoreConfig,
     StoreReader,
-    TaskLimits,
 )
 
 ORACLE = Path(__file__).parents[1] / "tests" / "interop" / "oracle" / "run"
@@ -349,19 +349,12 @@ def drain(path: Path, columns: tuple[str, ...]) -> float:
     """Read all of a topic in this thread; messages a second."""
     pa.set_cpu_count(1)
     reader = StoreReader.open(path)
-    ranges = [bounds.key for bounds in reader.queues(TOPIC)]
+    ranges = [QueueRange(held.key, held.min_offset, held.max_offset) for held in reader.queues(TOPIC)]
     started = time.perf_counter()
-    plan = reader.plan([_whole(reader, key) for key in ranges], TaskLimits(max_bytes=128 << 20))
     spec = ScanSpec(columns=columns)
+    plan = reader.plan(ranges, max_bytes=128 << 20, spec=spec)
     rows = sum(len(batch) for task in plan for batch in reader.scan(task, spec))
     return rows / (time.perf_counter() - started)
-
-
-def _whole(reader: StoreReader, key: Any) -> Any:
-    from segmentlog.store import QueueRange  # noqa: PLC0415 - beside its only use
-
-    bounds = reader.bounds(key)
-    return QueueRange(key, bounds.min_offset, bounds.max_offset)
 
 
 def opened(path: Path) -> float:

@@ -187,19 +187,36 @@ def is_queued(records: Records) -> Mask:
     return queued
 
 
-def group_queues(records: Records, rows: Ints) -> Iterator[tuple[QueueKey, Ints]]:
-    """Tell apart the queues of some records: each with its rows, in the order of the records."""
+def queues_of(records: Records, rows: Ints) -> tuple[list[QueueKey], Ints]:
+    """Tell apart the queues of some records.
+
+    Returns
+    -------
+    list, (number of rows,) int64
+        The different queues, and which of them each row belongs to.
+    """
     if rows.size == 0:
-        return
+        return [], np.zeros(0, np.int64)
     queue_id = records.field("queue_id")[rows]
     topics = text(slices(records.buffer, records.topic_start[rows], records.topic_length[rows])).dictionary_encode()
-    topic_code = topics.indices.to_numpy().astype(np.int64)
-    code = (topic_code << 32) | (queue_id & 0xFFFFFFFF)
-    order = np.argsort(code, kind="stable")
-    firsts = np.flatnonzero(np.diff(code[order], prepend=-1))
-    for group in np.split(order, firsts[1:]):
-        first = group[0]
-        yield QueueKey(topics.dictionary[int(topic_code[first])].as_py(), int(queue_id[first])), rows[group]
+    code = topics.indices.to_numpy().astype(np.int64) << 32 | (queue_id & 0xFFFFFFFF)
+    if (code == code[0]).all():
+        return [QueueKey(topics.dictionary[int(code[0]) >> 32].as_py(), int(queue_id[0]))], np.zeros(
+            rows.size, np.int64
+        )
+    different, firsts, queue_of = np.unique(code, return_index=True, return_inverse=True)
+    names = topics.dictionary.to_pylist()
+    ids = queue_id[firsts].tolist()
+    keys = [QueueKey(names[each >> 32], queue) for each, queue in zip(different.tolist(), ids, strict=True)]
+    return keys, queue_of.astype(np.int64)
+
+
+def group_queues(records: Records, rows: Ints) -> Iterator[tuple[QueueKey, Ints]]:
+    """Tell apart the queues of some records: each with its rows, in the order of the records."""
+    keys, queue_of = queues_of(records, rows)
+    order = np.argsort(queue_of, kind="stable")
+    stops = np.cumsum(np.bincount(queue_of, minlength=len(keys)))
+    yield from zip(keys, np.split(rows[order], stops[:-1]), strict=False)
 
 
 def _group(found: FoundRecords, wanted: QueueKey | None) -> Iterator[tuple[QueueKey, DerivedQueue]]:

@@ -11,6 +11,7 @@ encoded records, as recovery reads it from the log: there is one meaning of a re
 ``CommitLogDispatcherBuildConsumeQueue``, ``CommitLogDispatcherBuildIndex``.
 """
 
+import time
 from collections import deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -19,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .derive import group_queues, is_queued, tags_codes
-from .format.consume_queue import NATIVE, SCHEDULE_TOPIC
+from .derive import is_queued, queues_of, tags_codes
+from .format.consume_queue import ENTRY, SCHEDULE_TOPIC, Entries
 from .format.hashing import index_hashes, java_hash_array
 from .format.message import SYS_ROLLBACK, SYS_TRANSACTION, Bytes, Ints, Records
 from .format.properties import KEYS, UNIQ_KEY, Properties
@@ -30,6 +31,10 @@ from .queue_writer import QueueWriter
 from .types import QueueKey
 
 _ROUND_BYTES: Final = 16 << 20
+_FEW_QUEUES: Final = 64  # their entries are written at once
+_WORTH_ROWS: Final = 32  # entries a queue that make a write worth it where there are more queues
+_WRITE_ROWS: Final = 1 << 19  # entries that are kept in memory
+_WAIT_S: Final = 0.25  # and how long
 
 
 class Put(NamedTuple):
@@ -50,8 +55,19 @@ class Put(NamedTuple):
     stop: int
 
 
+class _Entries(NamedTuple):
+    """Entries on their way to their queues: (n,) arrays, queues by number."""
+
+    queue: Ints
+    queue_offset: Ints
+    entries: Entries
+
+
 class Dispatcher:
-    """Remembers what was put, and makes it visible. `add` may be called by any thread, `run` by one at a time.
+    """Remembers what was put, and makes it visible. `add` may be called by any thread, the rest by one at a time.
+
+    A write for each queue costs the same for one entry as for a hundred. So entries of a few queues are written at
+    once, and those of many when they are worth it, or have waited long enough.
 
     Parameters
     ----------
@@ -61,6 +77,8 @@ class Dispatcher:
         One past the last entry of each queue.
     dispatched
         Physical offset up to which everything is dispatched.
+    newest_timestamp
+        Store time in ms of the last record in front of it; 0 if there is none.
     """
 
     def __init__(
@@ -74,16 +92,23 @@ class Dispatcher:
         self._queues = queues
         self._index = index
         self._waiting: deque[Put] = deque()
-        self.ends = ends
-        self.dispatched = dispatched
         self._added_bytes = 0  # by those who put
         self._done_bytes = 0  # by who dispatches: two counters, since they do not share a lock
+        self._numbers: dict[QueueKey, int] = {}
+        self._keys: list[QueueKey] = []
+        self._gathered: list[_Entries] = []
+        self._gathered_rows = 0
+        self._gathered_queues = 0  # at most: those of each round
+        self._gathered_since = 0.0
+        self._gathered_stop = dispatched
+        self.ends = ends
+        self.dispatched = dispatched
         self.newest_timestamp = newest_timestamp
         """Store time in ms of the last record dispatched; 0 if there is none."""
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of records that are not dispatched yet."""
+        """Bytes of records that nobody has looked at yet."""
         return self._added_bytes - self._done_bytes
 
     def add(self, put: Put) -> None:
@@ -91,8 +116,14 @@ class Dispatcher:
         self._waiting.append(put)
         self._added_bytes += len(put.buffer)
 
-    def run(self, limit: int) -> None:
-        """Dispatch all that ends at or below a physical offset. After an error it can be called again."""
+    def run(self, limit: int, *, at_once: bool) -> None:
+        """Dispatch all that ends at or below a physical offset. After an error it can be called again.
+
+        Parameters
+        ----------
+        at_once
+            Whether all of it is to be visible afterwards, however little it is.
+        """
         while self._waiting and self._waiting[0].stop <= limit:
             chosen: list[Put] = []
             size = 0
@@ -101,32 +132,79 @@ class Dispatcher:
                     break
                 chosen.append(put)
                 size += len(put.buffer)
-            self._dispatch(_joined(chosen))
+            self._gather(_joined(chosen))
             for put in chosen:
                 self._waiting.popleft()
                 self._done_bytes += len(put.buffer)
-            self.dispatched = chosen[-1].stop
+            self._gathered_stop = chosen[-1].stop
+            if self._gathered_rows >= _WRITE_ROWS:
+                self._write()
+        if self._gathered and (at_once or self._is_worth_it()):
+            self._write()
+        if not self._gathered:
+            self.dispatched = self._gathered_stop
 
-    def _dispatch(self, records: Records) -> None:
-        queue_offset = records.field("queue_offset")
+    def _is_worth_it(self) -> bool:
+        queues = self._gathered_queues
+        return (
+            queues <= _FEW_QUEUES
+            or self._gathered_rows >= _WORTH_ROWS * min(queues, len(self._keys))
+            or time.monotonic() - self._gathered_since >= _WAIT_S
+        )
+
+    def _gather(self, records: Records) -> None:
         physical = records.field("physical_offset")
-        size = records.field("total_size")
         properties = Properties(records)
-        codes = tags_codes(records, "", properties)
-        for key, rows in group_queues(records, np.flatnonzero(is_queued(records))):
-            entries = np.zeros(rows.size, NATIVE)
-            entries["physical_offset"] = physical[rows]
-            entries["size"] = size[rows]
-            entries["tags_code"] = codes[rows]
-            if key.topic == SCHEDULE_TOPIC:
-                entries["tags_code"] = tags_codes(records.take(rows), key.topic)
-            start = int(queue_offset[rows[0]])
-            self._queues.append(key, start, entries)
-            self.ends[key] = start + rows.size
         if self._index is not None:
-            put_keys(self._index, records, physical, properties)
-        if len(records):
-            self.newest_timestamp = int(records.field("store_timestamp")[-1])
+            put_keys(self._index, records, physical, properties)  # first: it may fail, and leaves out what it has
+        rows = np.flatnonzero(is_queued(records))
+        if rows.size:
+            keys, queue_of = queues_of(records, rows)
+            entries = np.zeros(rows.size, ENTRY)
+            entries["physical_offset"] = physical[rows]
+            entries["size"] = records.field("total_size")[rows]
+            entries["tags_code"] = tags_codes(records, "", properties)[rows]
+            for number, key in enumerate(keys):
+                if key.topic == SCHEDULE_TOPIC:
+                    later = queue_of == number
+                    entries["tags_code"][later] = tags_codes(records.take(rows[later]), key.topic)
+            numbers = np.array([self._number(key) for key in keys], np.int64)
+            offsets = records.field("queue_offset")[rows]
+            if not self._gathered:
+                self._gathered_since = time.monotonic()
+            self._gathered.append(_Entries(numbers[queue_of], offsets, entries))
+            self._gathered_rows += rows.size
+            self._gathered_queues += len(keys)
+        self.newest_timestamp = int(records.field("store_timestamp")[-1])
+
+    def _number(self, key: QueueKey) -> int:
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self._keys)
+            self._keys.append(key)
+        return number
+
+    def _write(self) -> None:
+        """Write all gathered entries, one run for each queue."""
+        queue, offset, entries = (
+            columns[0] if len(columns) == 1 else np.concatenate(columns)
+            for columns in zip(*self._gathered, strict=True)
+        )
+        order = np.argsort(queue, kind="stable")
+        queue, offset, entries = queue[order], offset[order], entries[order]
+        starts = np.flatnonzero(np.diff(queue, prepend=-1))
+        stops = np.append(starts[1:], queue.size)
+        ends: dict[QueueKey, int] = {}
+        for number, first, start, stop in zip(
+            queue[starts].tolist(), offset[starts].tolist(), starts.tolist(), stops.tolist(), strict=True
+        ):
+            key = self._keys[number]
+            self._queues.append(key, first, entries[start:stop])
+            ends[key] = first + stop - start
+        self.ends |= ends
+        self.dispatched = self._gathered_stop
+        self._gathered.clear()
+        self._gathered_rows = self._gathered_queues = 0
 
 
 def put_keys(index: IndexWriter, records: Records, physical: Ints, properties: Properties | None = None) -> int:

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from .errors import StoreClosedError
 from .files.writable_fs import Data, WritableFile, WritableFileSystem
 from .format.message import BLANK_BYTES, MAGIC_BLANK, Ints
 from .format.naming import segment_name
@@ -131,6 +132,7 @@ class LogAppender:
         self._ahead: dict[int, WritableFile] = {}  # by base: named, nothing written yet
         self._unsynced: list[WritableFile] = []  # finished segments whose bytes may not be on the device
         self._names_unsynced = False
+        self._stopped = False
         position = end % segment_bytes
         self._base = end - position
         self._active: WritableFile | None = None
@@ -171,7 +173,11 @@ class LogAppender:
         ------
         NoSpaceError
             If there is no room for one; nothing was changed then that a later put would not use.
+        StoreClosedError
+            After `stop`.
         """
+        if self._stopped:
+            raise StoreClosedError("this store was closed", path=self._directory, fix="Open it")
         for run in runs:
             if run.base not in self._ahead and (run.base != self._base or self._active is None):
                 self._ahead[run.base] = self._supply.take(run.base)
@@ -213,6 +219,11 @@ class LogAppender:
         if names:
             self._fs.sync_dir(self._directory)
         return end
+
+    def stop(self) -> None:
+        """Take nothing more: a put that comes now would make a new file in place of the last one."""
+        with self.lock:
+            self._stopped = True
 
     def close(self) -> None:
         """Close all files, and take away segments that nothing was written to. Needs the lock."""

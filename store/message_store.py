@@ -91,6 +91,10 @@ class MessageStore:
             else None
         )
         self._durability = Durability(fs, path, config)
+        self._resources.callback(self._durability.close)
+        self._resources.callback(self._queues.close)
+        if self._index is not None:
+            self._resources.callback(self._index.close)
         self._services: BackgroundServices | None = None
         self.recovered: Recovery
 
@@ -132,15 +136,16 @@ class MessageStore:
         """
         path = os.path.abspath(path)
         chosen = fs or LocalWritableFileSystem()
-        with ExitStack() as resources:
+        with ExitStack() as opening:
             _check_is_store(chosen, path)
             chosen.make_dir(path)
             chosen.sync_dir(os.path.dirname(path))
-            lock = resources.enter_context(StoreLock(os.path.join(path, "lock"))) if fs is None else None
+            lock = opening.enter_context(StoreLock(os.path.join(path, "lock"))) if fs is None else None
             store = cls(path, config or StoreConfig(), fs=chosen, clock=clock or _now, lock=lock)
+            opening.callback(store._resources.close)
             store._recover(on_damage)
             store._start()
-            store._resources = resources.pop_all()
+            store._resources = opening.pop_all()
         return store
 
     # -- opening
@@ -169,6 +174,7 @@ class MessageStore:
         log_directory = os.path.join(path, "commitlog")
         self._supply = SegmentSupply(fs, os.path.join(path, OURS, "spare"), log_directory, self.config.segment_bytes)
         self._appender = LogAppender(fs, log_directory, self._supply, self.config.segment_bytes, end)
+        self._resources.callback(_abandon, self._appender)
         self._put_path = PutPath(self._appender, self._dispatcher, self._failure, self.config, clock=self._clock)
         self._flusher = Flusher(self._sync_log, end, self._failure)
         self._topics = TopicTable(fs, os.path.join(path, "config"), self._durability.making)
@@ -227,7 +233,8 @@ class MessageStore:
             with suppress(SegmentLogError, OSError):
                 self.tick()
         elif self._dispatcher.waiting_bytes > _BACKLOG_BYTES:
-            self._dispatch()
+            with suppress(SegmentLogError, OSError):
+                self._dispatch()
         elif self._services is not None:
             self._services.wake()
 
@@ -249,12 +256,12 @@ class MessageStore:
         self._check()
         if self.config.flush is Flush.SYNC:
             self.flush()
-        self._dispatch()
+        self._dispatch(at_once=True)
 
     def tick(self) -> None:
         """Do what has its time: dispatch, flush, make the next segment. For ``Services.ON_CALL``."""
         self._check()
-        self._dispatch()
+        self._dispatch(at_once=True)
         self._housekeep()
 
     def _sync_log(self) -> int:
@@ -263,12 +270,12 @@ class MessageStore:
         self._durability.note_log(end)
         return end
 
-    def _dispatch(self) -> None:
+    def _dispatch(self, *, at_once: bool = False) -> None:
         with self._dispatching:
             limit = self._flusher.flushed if self.config.flush is Flush.SYNC else self._appender.end
             self._starved = True
             with self._failure.noting():
-                self._dispatcher.run(limit)
+                self._dispatcher.run(limit, at_once=at_once)
             self._starved = False
 
     def _housekeep(self) -> None:
@@ -300,6 +307,7 @@ class MessageStore:
         """Put queues, index and checkpoint onto the device, and note up to where they go."""
         with self._flushing_queues:
             self._failure.check()
+            self._dispatch(at_once=True)
             with self._dispatching:
                 reached, newest = self._dispatcher.dispatched, self._dispatcher.newest_timestamp
                 self._flusher.wait(reached)
@@ -311,9 +319,10 @@ class MessageStore:
                     if self._index is not None:
                         self._index.sync()
                 mark = self._index.mark if self._index is not None else NO_INDEX
+                keys = list(self._dispatcher.ends)  # new ones come meanwhile
             full_ms = self._index.full_timestamp if self._index is not None else 0
             with self._failure.noting():
-                self._topics.note(self._dispatcher.ends)
+                self._topics.note(keys)
                 self._durability.note_queues(reached, mark, newest, full_ms)
             self._queues_flushed_at = time.monotonic()
 
@@ -357,27 +366,22 @@ class MessageStore:
         """
         if self._closed:
             return
+        if self._lock is not None:
+            self._lock.check()  # a child that was forked off takes no file away from its parent
         self._closed = True
         try:
-            if self._lock is not None:
-                self._lock.check()
+            self._appender.stop()
             if self._services is not None:
                 self._services.stop()
             self._failure.check()
             self._flusher.wait(self._appender.end)
-            self._dispatch()
+            self._dispatch(at_once=True)
             self._flush_queues()
             with self._appender.lock:
                 self._appender.close()
             self._fs.sync_dir(os.path.join(self.path, "commitlog"))
             self._durability.note_closed()
         finally:
-            with suppress(Exception):
-                self._appender.close()
-            self._queues.close()
-            if self._index is not None:
-                self._index.close()
-            self._durability.close()
             self._resources.close()
 
     def _check(self) -> None:
@@ -414,6 +418,12 @@ def _check_is_store(fs: WritableFileSystem, path: str) -> None:
             path=path,
             fix="Name the store's directory, or an empty one to make a store there",
         )
+
+
+def _abandon(appender: LogAppender) -> None:
+    """Close the files of a log that is not written on any more, whatever else went wrong."""
+    with suppress(SegmentLogError, OSError):
+        appender.close()
 
 
 def _now() -> int:

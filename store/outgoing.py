@@ -22,11 +22,12 @@ from .errors import ConfigError, IllegalMessageError
 from .format.consume_queue import SCHEDULE_TOPIC
 from .format.message import (
     BLANK_BYTES,
+    RECORD_CRC_BYTES,
     SYS_COMMIT,
     SYS_COMPRESSED,
     SYS_TRANSACTION,
 )
-from .format.message_encode import RecordCrc, pack_host
+from .format.message_encode import PROPERTIES_BYTES_MAX, RecordCrc, pack_host
 from .format.message_encode_one import encode_record
 from .format.naming import topic_problem
 from .format.properties import KEYS, RECORD_CRC, TAGS, UNIQ_KEY
@@ -117,13 +118,14 @@ def encode_message(message: Outgoing, config: StoreConfig) -> Encoded:
         properties |= {REAL_TOPIC: topic, REAL_QUEUE: str(queue_id)}
         topic, queue_id = SCHEDULE_TOPIC, level - 1
     body, sys_flag = message.body, message.sys_flag
+    _check_is_body(body)
     if config.compress_over_bytes is not None and len(body) >= config.compress_over_bytes:
         body, sys_flag = _deflated(body, sys_flag)
     check_body(len(body), config)
     record = encode_record(
         topic=topic,
         body=body,
-        properties=_property_text(properties),
+        properties=_property_text(properties, record_crc(config)),
         queue_id=queue_id,
         flag=message.flag,
         sys_flag=sys_flag,
@@ -191,7 +193,16 @@ def check_record(size: int, config: StoreConfig) -> None:
         )
 
 
-def _property_text(properties: Mapping[str, str]) -> bytes:
+def _check_is_body(body: object) -> None:
+    if body is None:
+        raise IllegalMessageError(
+            f"{MESSAGE_ILLEGAL}: the message has no body", fix="Give it a body, be it an empty one"
+        )
+    if not isinstance(body, (bytes, bytearray)):
+        raise ConfigError(f"the body is of type {type(body).__name__}", fix="Give it as bytes")
+
+
+def _property_text(properties: Mapping[str, str], crc: RecordCrc) -> bytes:
     pieces = []
     for name, value in properties.items():
         if value is None or value == "":
@@ -202,10 +213,16 @@ def _property_text(properties: Mapping[str, str]) -> bytes:
                 fix="Use a name that is not empty, and take U+0001 and U+0002 out",
             )
         pieces.append(f"{name}\x01{value}\x02")
-    text = "".join(pieces).encode()
-    if len(text) + 21 > 1 << 15:
+    try:
+        text = "".join(pieces).encode()
+    except UnicodeEncodeError:
         raise IllegalMessageError(
-            f"{PROPERTIES_SIZE_EXCEEDED}: the properties take {len(text)} bytes of 32767 at most, checksum included",
+            f"{MESSAGE_ILLEGAL}: a property holds half of a character (U+D800 to U+DFFF)", fix="Take it out"
+        ) from None
+    most = PROPERTIES_BYTES_MAX - (RECORD_CRC_BYTES if crc is RecordCrc.PROPERTY else 0)
+    if len(text) > most:
+        raise IllegalMessageError(
+            f"{PROPERTIES_SIZE_EXCEEDED}: the properties take {len(text)} bytes of {most} at most",
             fix="Shorten them or move them into the body",
         )
     return text

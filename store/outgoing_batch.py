@@ -101,23 +101,19 @@ def encode_batch(batch: pa.RecordBatch | pa.Table, config: StoreConfig) -> Encod
         queue_id = np.where(level > 0, level - 1, queue_id)
     if config.compress_over_bytes is not None:
         body, sys_flag = _deflated_rows(body, sys_flag, config.compress_over_bytes)
+    fields: dict[str, Any] = {
+        "flag": columns.integers("flag"),
+        "sys_flag": sys_flag,
+        "born_timestamp": columns.integers("bornTimestamp", time.time_ns() // 1_000_000),
+        "born_host": columns.hosts("bornHost"),
+        "store_host": packed_host(config.store_host),
+        "reconsume_times": columns.integers("reconsumeTimes"),
+        "prepared_transaction_offset": columns.integers("preparedTransactionOffset"),
+    }
     try:
-        records = encode(
-            RecordColumns(
-                body=body,
-                topic=topic,
-                queue_id=queue_id,
-                properties=encode_properties(named, pairs) if named or pairs is not None else b"",
-                flag=columns.integers("flag"),
-                sys_flag=sys_flag,
-                born_timestamp=columns.integers("bornTimestamp", time.time_ns() // 1_000_000),
-                born_host=columns.hosts("bornHost"),
-                store_host=packed_host(config.store_host),
-                reconsume_times=columns.integers("reconsumeTimes"),
-                prepared_transaction_offset=columns.integers("preparedTransactionOffset"),
-            ),
-            record_crc=record_crc(config),
-        )
+        properties = encode_properties(named, pairs) if named or pairs is not None else b""
+        given = RecordColumns(body=body, topic=topic, queue_id=queue_id, properties=properties, **fields)
+        records = encode(given, record_crc=record_crc(config))
     except ConfigError as error:
         status = PROPERTIES_SIZE_EXCEEDED if "properties of row" in error.problem else MESSAGE_ILLEGAL
         raise IllegalMessageError(f"{status}: {error.problem}", fix=error.fix) from None
@@ -171,7 +167,10 @@ class _Columns:
             wanted = _TYPES[name][0]
             if not _may_cast(kind, wanted):
                 raise ConfigError(f"column {name!r} is of type {kind}", fix=f"Give it as {wanted}")
-            values = values.cast(wanted)
+            try:
+                values = values.cast(wanted)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise ConfigError(f"column {name!r} is of type {kind}: {error}", fix=f"Give it as {wanted}") from None
         return values
 
     def integers(self, name: str, otherwise: int = 0) -> Ints:

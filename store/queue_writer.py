@@ -27,6 +27,8 @@ from .placement import pads
 from .types import QueueKey
 
 OPEN_MAX: Final = 512
+SYNCED_EACH_MAX: Final = 256
+"""Of more files the whole file system is synced in one call: ten thousand calls take seconds, and sync it as well."""
 _TAIL_ENTRIES: Final = 4096
 
 
@@ -174,11 +176,14 @@ class QueueWriter:
 
     def sync(self) -> None:
         """Put all entries that were written onto the device."""
-        for path in sorted(self._unsynced):
-            self._open(path).sync()
+        if len(self._unsynced) > SYNCED_EACH_MAX:
+            self._fs.sync_all(self._directory)
+        else:
+            for path in sorted(self._unsynced):
+                self._open(path).sync()
+            for directory in sorted(self._names_unsynced, reverse=True):
+                self._fs.sync_dir(directory)
         self._unsynced.clear()
-        for directory in sorted(self._names_unsynced, reverse=True):
-            self._fs.sync_dir(directory)
         self._names_unsynced.clear()
 
     @property
@@ -211,7 +216,7 @@ class QueueWriter:
         return path in self._known
 
     def _write(self, path: str, position: int, entries: Entries) -> None:
-        data = entries.astype(ENTRY).tobytes()
+        data = entries.astype(ENTRY, copy=False).tobytes()
         if not self._is_there(path):
             self._make(path, position, data)
         else:

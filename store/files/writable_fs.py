@@ -12,6 +12,7 @@ never made shorter, since somebody may have them mapped. What is not synced may 
 any order; a name in a directory until the directory is.
 """
 
+import ctypes
 import errno
 import os
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from .fs import FileSystem, LocalFileSystem
 
 Data: TypeAlias = bytes | bytearray | memoryview
 
+_libc = ctypes.CDLL(None, use_errno=True)  # os.sync would sync all file systems, and tell of no error
 _NO_SPACE: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SPACE_FIX: Final = "Nothing was lost: make room on this file system and try again"
 _CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -71,6 +73,9 @@ class WritableFileSystem(FileSystem, Protocol):
     def sync_dir(self, path: str) -> None:
         """Put onto the device which names a directory has."""
 
+    def sync_all(self, path: str) -> None:
+        """Put onto the device all that was written, and all names, in the file system that a directory is in."""
+
 
 class LocalWritableFileSystem(LocalFileSystem):
     """The real one."""
@@ -115,6 +120,16 @@ class LocalWritableFileSystem(LocalFileSystem):
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def sync_all(self, path: str) -> None:
+        """Put onto the device all that was written in the file system that a directory is in."""
+        with _explained(path):
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if _libc.syncfs(fd):
+                raise OSError(ctypes.get_errno(), "syncfs failed", path)
         finally:
             os.close(fd)
 
