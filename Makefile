@@ -23,7 +23,7 @@ SPARK := exports="$$($(BIN)/python -m segmentlog.connector.doctor --export)"; ev
 PURE := not spark and not interop and not attack
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup demo test check lint format types layers pure doctor bench bench-quick clean
+.PHONY: help setup demo test check lint format types layers pure doctor bench bench-quick bench-store soak clean
 
 help: ## list the commands
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-12s %s\n' "$$name" "$$what"; done
@@ -63,6 +63,12 @@ doctor: setup ## what this machine has and lacks
 
 bench: setup ## measure against peers, side by side (long)
 	@$(SPARK) $(BIN)/python benchmarks/run.py
+
+bench-store: setup ## measure what writes a store beside RocketMQ's own code (some fifteen minutes)
+	$(BIN)/python benchmarks/message_store.py
+
+soak: setup ## crash states, kills and faults at their large numbers (hours)
+	SEGMENTLOG_SOAK=1 $(PYTEST) tests/crash tests/attack
 
 bench-quick: setup ## the same on small data: shows that it runs, not how fast
 	@$(SPARK) $(BIN)/python benchmarks/run.py --quick

@@ -125,6 +125,15 @@ class Services(Enum):
     """The caller, within the calls it makes and by ``tick``."""
 
 
+class BatchPlacement(Enum):
+    """Where the rows of a batch may lie."""
+
+    RUN_ON = "run-on"
+    """One behind the other, over the ends of segments."""
+    ONE_SEGMENT = "one-segment"
+    """All in one segment, as RocketMQ places the messages of a client's batch."""
+
+
 class OnDamage(Enum):
     """What becomes of a CommitLog with damage in its middle when a store is opened."""
 

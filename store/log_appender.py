@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from .config import BatchPlacement
 from .errors import StoreClosedError
 from .files.writable_fs import Data, WritableFile, WritableFileSystem
 from .format.message import BLANK_BYTES, MAGIC_BLANK, Ints
@@ -139,14 +140,15 @@ class LogAppender:
         if position:
             self._active = fs.open(os.path.join(log_directory, segment_name(self._base)))
 
-    def place(self, stops: Ints) -> list[Run]:
+    def place(self, stops: Ints, placement: BatchPlacement = BatchPlacement.RUN_ON) -> list[Run]:
         """Say where records go that end at ``stops`` of their buffer. Needs the lock.
 
-        Every record fits an empty segment with its blank: the caller has checked.
+        Every record, and with ``ONE_SEGMENT`` all of them, fit an empty segment with its blank: the caller has checked.
         """
         base, position = self._base, self.end - self._base
-        if self._active is None:
-            position = 0
+        if placement is BatchPlacement.ONE_SEGMENT and stops.size:
+            run = self.place_one(int(stops[-1]))
+            base, position = run.base, run.position
         runs: list[Run] = []
         row = taken = 0
         while row < len(stops):

@@ -27,7 +27,7 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from .config import Flush, OnDamage, QueueBounds, Services, StoreConfig
+from .config import BatchPlacement, Flush, OnDamage, QueueBounds, Services, StoreConfig
 from .dispatch import Dispatcher
 from .durability import OURS, Durability
 from .errors import NotAStoreError, SegmentLogError, StoreClosedError, StoreInUseError
@@ -39,7 +39,7 @@ from .format.index_file import Geometry
 from .index import BATCH_MAX, Index
 from .index_writer import NO_INDEX, IndexWriter
 from .log_appender import LogAppender, SegmentSupply
-from .outgoing import Outgoing, encode_message
+from .outgoing import Outgoing, check_record, encode_message
 from .outgoing_batch import encode_batch
 from .put_path import Appended, AppendedBatch, PutPath
 from .queue_writer import QueueWriter
@@ -214,14 +214,19 @@ class MessageStore:
         self._after_put()
         return appended
 
-    def append_batch(self, batch: pa.RecordBatch | pa.Table) -> AppendedBatch:
+    def append_batch(
+        self, batch: pa.RecordBatch | pa.Table, *, placement: BatchPlacement = BatchPlacement.RUN_ON
+    ) -> AppendedBatch:
         """Append the rows of a batch, in their order; see `outgoing_batch.encode_batch` for its columns.
 
         All rows are checked before the first is written. With ``Flush.SYNC`` all are on the device when this returns; a
         crash before may leave the first ones of them, each whole. Raises what `append` does.
         """
         self._check()
-        appended = self._put_path.put_batch(encode_batch(batch, self.config))
+        rows = encode_batch(batch, self.config)
+        if placement is BatchPlacement.ONE_SEGMENT and rows.records.sizes.size:
+            check_record(int(rows.records.sizes.sum()), self.config)
+        appended = self._put_path.put_batch(rows, placement)
         if appended.sizes.size and self.config.flush is Flush.SYNC:
             self._flusher.wait(int(appended.physical_offsets[-1] + appended.sizes[-1]))
         self._after_put()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .config import StoreConfig
+from .config import BatchPlacement, StoreConfig
 from .dispatch import Dispatcher, Put
 from .flusher import Failure
 from .format.message import Ints, Mask
@@ -121,7 +121,7 @@ class PutPath:
         message_id = (self._host + physical.to_bytes(8, "big")).hex().upper()
         return Appended(message_id, physical, offset, len(record), now)
 
-    def put_batch(self, rows: EncodedRows) -> AppendedBatch:
+    def put_batch(self, rows: EncodedRows, placement: BatchPlacement = BatchPlacement.RUN_ON) -> AppendedBatch:
         """Put records side by side, but for the ends of segments; all get one store timestamp.
 
         Raises what `put` does.
@@ -130,7 +130,7 @@ class PutPath:
         physical = np.empty(records.positions.size, np.int64)
         with self._appender.lock:
             self._failure.check()
-            runs = self._appender.place(records.positions + records.sizes)
+            runs = self._appender.place(records.positions + records.sizes, placement)
             self._appender.reserve(runs)
             for run in runs:
                 inside = slice(*np.searchsorted(records.positions, [run.start, run.stop]).tolist())

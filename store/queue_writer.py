@@ -208,8 +208,8 @@ class QueueWriter:
             for parent, child in ((self._directory, topic), (topic, path)):
                 self._fs.make_dir(child)
                 self._names_unsynced.add(parent)
-            self._directories.add(path)
             self._known.update(f"{path}/{listed.name}" for listed in self._fs.list_dir(path))
+            self._directories.add(path)
         return path
 
     def _is_there(self, path: str) -> bool:
