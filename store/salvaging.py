@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 
 from .commit_log import CommitLog
+from .config import QueueSource
 from .durability import OURS
 from .errors import ConfigError
 from .files.fresh_directory import FreshDirectory
@@ -99,7 +100,8 @@ def salvage(
     with FreshDirectory(os.fspath(target)) as fresh:
         copy = _Copy(log, fresh, size)
         copy.run()
-        queues = rebuild_queues(reader, fresh.place("consumequeue"), entries_per_segment=queue_segment_entries)
+        copied = StoreReader.open(fresh.place(""), queue_source=QueueSource.COMMIT_LOG)
+        queues = rebuild_queues(copied, fresh.place("consumequeue"), entries_per_segment=queue_segment_entries)
         config = os.path.join(reader.path, "config")
         if os.path.isdir(config) and not os.path.islink(config):
             shutil.copytree(config, fresh.place("config"), symlinks=True)

@@ -122,7 +122,8 @@ class _Verification:
     def run(self) -> VerifyReport:
         log = self._log
         stop = log.data_stop()
-        for start, end in log.damage(log.min_offset, stop):
+        damage = log.damage(log.min_offset, stop)
+        for start, end in damage:
             holder = log.find(start)
             self._add(
                 Kind.LOG_DAMAGE,
@@ -139,7 +140,7 @@ class _Verification:
         return VerifyReport(
             log_start=log.min_offset,
             log_end=int(positions[-1]) + size if positions.size else log.min_offset,
-            records=positions.size,
+            records=positions.size - _within(positions, damage),
             queues=len(ends),
             entries=self._entries,
             keys=self._keys,
@@ -222,6 +223,12 @@ class _Verification:
             for start, stop in _runs(wrong):
                 text = f"index entries [{start + 1}, {stop + 1}) name no record, or a later entry as the one before"
                 self._add(Kind.INDEX_ENTRY, path, start + 1, stop - start, text)
+
+
+def _within(positions: Ints, spans: Sequence[tuple[int, int]]) -> int:
+    """How many positions lie in spans: records that can be read, and that their CRC denies."""
+    starts, stops = (np.searchsorted(positions, edges) for edges in zip(*spans, strict=True)) if spans else ((), ())
+    return sum(int(stop - start) for start, stop in zip(starts, stops, strict=True))
 
 
 def _runs(wrong: "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]") -> Iterator[tuple[int, int]]:

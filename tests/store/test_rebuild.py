@@ -7,8 +7,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from segmentlog.store import ConfigError, OnCorrupt, QueueKey, StoreInUseError, StoreReader, rebuild_queues
+from segmentlog.store import (
+    ConfigError,
+    MessageStore,
+    OnCorrupt,
+    Outgoing,
+    QueueKey,
+    StoreConfig,
+    StoreInUseError,
+    StoreReader,
+    rebuild_index,
+    rebuild_queues,
+)
+from segmentlog.store.format import index_file
 from segmentlog.store.format.consume_queue import ENTRY, ENTRY_BYTES, PAD_SIZE
+from segmentlog.store.index import Index
 from support import fixtures, oracle, reading
 from support.store_builder import Appended, Geometry, StoreBuilder, messages
 
@@ -227,3 +240,21 @@ def test_no_entries_in_a_file_cannot_be(tmp_path: Path) -> None:
     build(tmp_path / "store")
     with pytest.raises(ConfigError, match="0 entries"):
         rebuild_queues(StoreReader.open(tmp_path / "store"), tmp_path / "new", entries_per_segment=0)
+
+
+def test_an_index_made_again_answers_as_the_one_that_was_written(tmp_path: Path) -> None:
+    config = StoreConfig(segment_bytes=1 << 14, queue_segment_entries=20, index_slots=20, index_entries=80)
+    with MessageStore.open(tmp_path / "store", config) as store:
+        for number in range(200):
+            store.append(Outgoing(topic="orders", body=b"", keys=f"k{number % 40} all", uniq_key=f"U{number}"))
+    reader = StoreReader.open(tmp_path / "store")
+    geometry = index_file.Geometry(config.index_slots, config.index_entries)
+    assert rebuild_index(reader, tmp_path / "index", geometry=geometry) == 600
+    written, made = (Index.open(path, geometry) for path in (tmp_path / "store" / "index", tmp_path / "index"))
+    assert len(made.files()) == len(written.files()) == 8
+    for key in ["all", *(f"k{number}" for number in range(40)), *(f"U{number}" for number in range(200))]:
+        assert made.query("orders", key, 500) == written.query("orders", key, 500) != []
+    for one, other in zip(made.files(), written.files(), strict=True):
+        assert Path(one).read_bytes() == Path(other).read_bytes()
+    with pytest.raises(ConfigError, match="Nothing is overwritten"):
+        rebuild_index(reader, tmp_path / "index", geometry=geometry)

@@ -1,0 +1,144 @@
+"""What `verify` finds, and that it touches nothing."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from segmentlog.store import Kind, MessageStore, NotAStoreError, Outgoing, StoreConfig, VerifyReport, verify
+
+CONFIG = StoreConfig(segment_bytes=1 << 14, queue_segment_entries=20, index_slots=20, index_entries=80)
+ROWS = 300
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "store"
+    with MessageStore.open(path, CONFIG) as opened:
+        opened.append_batch(
+            pa.RecordBatch.from_pydict(
+                {
+                    "topic": ["orders", "refunds", "orders"] * (ROWS // 3),
+                    "queueId": pa.array(np.arange(ROWS) % 2, pa.int32()),
+                    "body": [f"body {row}".encode() for row in range(ROWS)],
+                    "tags": ["t"] * ROWS,
+                    "keys": [f"k{row}" for row in range(ROWS)],
+                }
+            )
+        )
+        opened.append(Outgoing(topic="orders", queue_id=7, body=b"last", keys="k a b"))
+    return path
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+
+
+def changed(file: Path, position: int, data: bytes) -> None:
+    with file.open("r+b") as opened:
+        opened.seek(position)
+        opened.write(data)
+
+
+def segments(store: Path) -> list[Path]:
+    return sorted((store / "commitlog").iterdir())
+
+
+def looked_at(store: Path) -> VerifyReport:
+    before = contents(store)
+    report = verify(store)
+    assert contents(store) == before
+    return report
+
+
+def test_a_store_that_is_sound(store: Path) -> None:
+    report = looked_at(store)
+    assert report.is_sound
+    assert (report.records, report.entries, report.queues, report.keys) == (ROWS + 1, ROWS + 1, 5, ROWS + 3)
+    assert report.log_start == 0
+    assert report.log_end > len(segments(store)[:-1]) * CONFIG.segment_bytes
+
+
+def test_a_store_without_queues_and_index_lacks_every_entry(store: Path) -> None:
+    for file in [*store.glob("consumequeue/*/*/*"), *store.glob("index/*")]:
+        file.unlink()
+    report = looked_at(store)
+    assert {finding.kind for finding in report.findings} == {Kind.QUEUE_ENTRY}
+    assert sum(finding.count for finding in report.findings) == ROWS + 1
+    assert (report.entries, report.keys) == (0, 0)
+
+
+def test_damage_of_the_log_is_named_with_its_place(store: Path) -> None:
+    changed(segments(store)[1], 1000, b"\xff" * 40)
+    report = looked_at(store)
+    log = [finding for finding in report.findings if finding.kind is Kind.LOG_DAMAGE]
+    assert len(log) == 1
+    assert log[0].path == str(segments(store)[1])
+    assert log[0].offset <= CONFIG.segment_bytes + 1000 < log[0].offset + log[0].count
+    assert report.records < ROWS + 1
+    # Whatever named the lost record names nothing now.
+    assert {finding.kind for finding in report.findings} == {Kind.LOG_DAMAGE, Kind.QUEUE_ENTRY, Kind.INDEX_ENTRY}
+
+
+def test_a_flipped_bit_of_a_body_is_seen(store: Path) -> None:
+    at = segments(store)[0].read_bytes().index(b"body 17")
+    changed(segments(store)[0], at, b"Body 17")
+    assert next(finding.kind for finding in looked_at(store).findings) is Kind.LOG_DAMAGE
+
+
+def test_a_missing_segment_is_damage(store: Path) -> None:
+    segments(store)[1].unlink()
+    log = [finding for finding in looked_at(store).findings if finding.kind is Kind.LOG_DAMAGE]
+    assert [(finding.offset, finding.count) for finding in log] == [(CONFIG.segment_bytes, CONFIG.segment_bytes)]
+
+
+@pytest.mark.parametrize(
+    ("damage", "offset", "count"),
+    [
+        (lambda file: changed(file, 40, b"\0\0\0\0\0\0\0\1"), 2, 1),  # another physical offset
+        (lambda file: changed(file, 3 * 20 + 8, b"\0\0\0\7"), 3, 1),  # another size
+        (lambda file: changed(file, 5 * 20 + 12, b"\1"), 5, 1),  # another tags code
+        (lambda file: changed(file, 0, bytes(60)), 0, 3),  # never written
+    ],
+)
+def test_an_entry_that_differs_from_the_log(
+    store: Path, damage: Callable[[Path], None], offset: int, count: int
+) -> None:
+    file = store / "consumequeue" / "orders" / "0" / f"{0:020d}"
+    damage(file)
+    findings = looked_at(store).findings
+    assert [(finding.kind, finding.path, finding.offset, finding.count) for finding in findings] == [
+        (Kind.QUEUE_ENTRY, str(file), offset, count)
+    ]
+
+
+def test_a_queue_ahead_of_the_log(store: Path) -> None:
+    file = max((store / "consumequeue" / "orders" / "7").iterdir())
+    changed(file, 20, file.read_bytes()[:20] * 2)
+    findings = looked_at(store).findings
+    assert [(finding.kind, finding.offset, finding.count) for finding in findings] == [(Kind.QUEUE_END, 1, 2)]
+
+
+def test_index_entries_of_no_record(store: Path) -> None:
+    file = min((store / "index").iterdir())
+    entries = 40 + 4 * CONFIG.index_slots
+    changed(file, entries + 20 * 5 + 4, (123456).to_bytes(8, "big"))
+    changed(file, entries + 20 * 9 + 16, (70).to_bytes(4, "big"))  # the one before it would come later
+    findings = looked_at(store).findings
+    assert [(finding.kind, finding.offset, finding.count) for finding in findings] == [
+        (Kind.INDEX_ENTRY, 5, 1),
+        (Kind.INDEX_ENTRY, 9, 1),
+    ]
+
+
+def test_an_index_file_that_makes_no_sense(store: Path) -> None:
+    file = min((store / "index").iterdir())
+    file.write_bytes(file.read_bytes()[:-3])
+    assert Kind.INDEX_FILE in {finding.kind for finding in looked_at(store).findings}
+
+
+def test_no_store(tmp_path: Path) -> None:
+    with pytest.raises(NotAStoreError):
+        verify(tmp_path)
