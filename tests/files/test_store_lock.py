@@ -1,13 +1,14 @@
 """The lock of a store, between processes."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from segmentlog.store import StoreInUseError
-from segmentlog.store.files.store_lock import held_lock
+from segmentlog.store import StoreClosedError, StoreInUseError
+from segmentlog.store.files.store_lock import StoreLock, held_lock
 
 TRY = """
 import fcntl, sys
@@ -49,3 +50,81 @@ def test_a_store_without_a_lock_file_gets_none(tmp_path: Path) -> None:
     with held_lock(str(tmp_path / "lock")):
         pass
     assert not list(tmp_path.iterdir())
+
+
+def test_a_store_is_locked_by_the_first_who_comes(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    with StoreLock(path) as lock:
+        assert Path(path).read_bytes() == b"lock"
+        lock.check()
+        assert lock.is_in_place()
+        for _ in range(2):
+            with pytest.raises(StoreInUseError, match="this process has this store open.*Close it there first"):
+                StoreLock(path)
+        attempt = [sys.executable, "-c", TRY, path]
+        assert subprocess.run(attempt, check=False, stdin=subprocess.DEVNULL).returncode == 3
+    with StoreLock(path):
+        pass
+
+
+def test_a_link_to_the_same_file_is_the_same_lock(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with StoreLock(str(path)):
+        (tmp_path / "other").mkdir()
+        os.link(path, tmp_path / "other" / "lock")
+        with pytest.raises(StoreInUseError, match="this process has this store open"):
+            StoreLock(str(tmp_path / "other" / "lock"))
+        attempt = [sys.executable, "-c", TRY, str(path)]
+        assert subprocess.run(attempt, check=False, stdin=subprocess.DEVNULL).returncode == 3
+
+
+def test_a_symbolic_link_is_no_lock(tmp_path: Path) -> None:
+    (tmp_path / "target").write_bytes(b"mine")
+    (tmp_path / "lock").symlink_to(tmp_path / "target")
+    with pytest.raises(OSError, match="symbolic"):
+        StoreLock(str(tmp_path / "lock"))
+    assert (tmp_path / "target").read_bytes() == b"mine"
+
+
+def test_what_a_lock_file_holds_stays(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_bytes(b"a broker wrote this")
+    with StoreLock(str(tmp_path / "lock")):
+        pass
+    assert (tmp_path / "lock").read_bytes() == b"a broker wrote this"
+
+
+def test_a_released_lock_says_that_it_is_none(tmp_path: Path) -> None:
+    lock = StoreLock(str(tmp_path / "lock"))
+    lock.release()
+    lock.release()
+    with pytest.raises(StoreClosedError, match="this store is not open here: it was closed. Open it"):
+        lock.check()
+
+
+def test_a_lock_file_that_was_taken_away_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with StoreLock(str(path)) as lock:
+        path.unlink()
+        assert not lock.is_in_place()
+        path.write_bytes(b"lock")
+        assert not lock.is_in_place()
+
+
+def test_a_forked_child_has_no_lock(tmp_path: Path) -> None:
+    hearing, saying = os.pipe()
+    with StoreLock(str(tmp_path / "lock")) as lock:
+        child = os.fork()
+        if child == 0:
+            try:
+                lock.check()
+            except StoreClosedError as error:
+                os.write(saying, str(error).encode())
+            lock.release()  # which takes nothing from the parent
+            os._exit(0)
+        os.waitpid(child, 0)
+        said = os.read(hearing, 4096).decode()
+        assert f"process {os.getpid()} has it open, which this one was forked from" in said
+        attempt = [sys.executable, "-c", TRY, str(tmp_path / "lock")]
+        assert subprocess.run(attempt, check=False, stdin=subprocess.DEVNULL).returncode == 3
+    os.close(hearing)
+    os.close(saying)

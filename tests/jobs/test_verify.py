@@ -22,7 +22,8 @@ def store(tmp_path: Path) -> Path:
 
 def damage(store: Path) -> None:
     with (store / "commitlog" / f"{0:020d}").open("r+b") as file:
-        file.seek(700)
+        at = file.read().index(b"body 4")
+        file.seek(at)
         file.write(b"####")
 
 
