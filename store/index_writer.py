@@ -204,17 +204,22 @@ class IndexWriter:
         before = self._header
         if self._file is not None:
             self.write_slots()
-            self._unsynced.append(self._file)
-            self.full_timestamp = before.end_timestamp
         now = int(index_name(datetime.fromtimestamp(time.time(), UTC).astimezone()))
         names = self.names()
         name = max(now, names[-1] + 1 if names else 0)
         self._fs.unlink(self._making)
         made = self._fs.create(self._making)
-        made.extend(self._geometry.file_bytes)
         path = self.path_of(name)
-        self._fs.rename(self._making, path)
+        try:
+            made.extend(self._geometry.file_bytes)
+            self._fs.rename(self._making, path)
+        except BaseException:
+            made.close()
+            raise
         made.path = path
+        if self._file is not None:  # only now: without room for the next one it stays the newest
+            self._unsynced.append(self._file)
+            self.full_timestamp = before.end_timestamp
         self._names_unsynced = True
         self._file, self._name = made, name
         follows = self.full_timestamp > 0 and before.count > 1

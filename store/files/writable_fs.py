@@ -15,6 +15,7 @@ any order; a name in a directory until the directory is.
 import ctypes
 import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol, TypeAlias
@@ -28,7 +29,7 @@ _libc = ctypes.CDLL(None, use_errno=True)  # os.sync would sync all file systems
 _NO_SPACE: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SPACE_FIX: Final = "Nothing was lost: make room on this file system and try again"
 _CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_OPEN: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class WritableFile(Protocol):
@@ -139,6 +140,11 @@ class _LocalFile:
         self.path = path
         with _explained(path):
             self._fd = os.open(path, flags, 0o644)
+        if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+            os.close(self._fd)
+            raise UnsafeFileError(
+                "this is a FIFO or device, the store wants a plain file", path=path, fix="Replace it by a plain file"
+            )
 
     def write(self, position: int, data: Data) -> None:
         with _explained(self.path):

@@ -55,6 +55,9 @@ PROPERTIES_BYTES_MAX = 32767
 BATCH_BYTES_MAX = (1 << 31) - 1
 """Arrow's offsets of a binary array are 32-bit."""
 
+_KEEPING = pa.system_memory_pool()
+"""For buffers of a whole batch: malloc keeps what one batch gave back for the next one, Arrow's own pool unmaps it."""
+
 _INT32 = np.dtype(">i4")
 _INT32_FIELDS = {"queue_id", "flag", "sys_flag", "reconsume_times"}
 _CRC_DIGIT_VALUES = 10 ** np.arange(10, dtype=np.int64)
@@ -176,7 +179,7 @@ def encode(columns: RecordColumns, *, record_crc: RecordCrc = RecordCrc.ABSENT) 
         "prepared_transaction_offset": columns.prepared_transaction_offset,
         "body_length": body_bytes,
     }
-    joined = pc.binary_join_element_wise(_headers(fields, born, store, header_bytes), *parts, b"")
+    joined = pc.binary_join_element_wise(_headers(fields, born, store, header_bytes), *parts, b"", memory_pool=_KEEPING)
     assert joined.buffers()[2].is_mutable  # the join's own allocation: nobody else has it
     buffer = np.frombuffer(joined.buffers()[2], np.uint8, int(sizes.sum()))
     positions = np.cumsum(sizes) - sizes

@@ -1,0 +1,541 @@
+"""The harness itself: it sees bugs that were put into toy logs, and passes the toy that has none.
+
+::
+
+    toy log   /disk/log      [len, crc, bytes][len, crc, bytes]…     append: write, sync, acknowledge
+                             made in /disk/tmp, renamed, directory synced
+"""
+
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from segmentlog.store.errors import NoSpaceError, UnsafeFileError
+from segmentlog.store.files.writable_fs import LocalWritableFileSystem, WritableFileSystem
+from support.crash.disk_model import SECTOR_BYTES
+from support.crash.faults import CALLS, Failure, Fault, FaultyFileSystem, Span
+from support.crash.memory_fs import MemoryFileSystem
+from support.crash.recorder import Kind, RecordingFileSystem
+from support.crash.states import Breadth, CrashState, States, labels
+
+HEAD = struct.Struct(">II")
+LOG = "/disk/log"
+
+
+def _disk() -> MemoryFileSystem:
+    disk = MemoryFileSystem()
+    disk.make_dir("/disk")
+    return disk
+
+
+# A toy log, right, and with one bug each
+
+
+@dataclass(frozen=True)
+class Toy:
+    """What a toy log does; each of these is needed."""
+
+    sync_new: bool = True
+    sync_dir: bool = True
+    sync_append: bool = True
+    ack_after: bool = True
+    check_crc: bool = True
+    check_length: bool = True
+    zero_tail: bool = True
+    retry_sync: bool = False
+    count_first: bool = False
+
+
+RIGHT = Toy()
+
+
+def _record(body: bytes) -> bytes:
+    return HEAD.pack(len(body), zlib.crc32(body)) + body
+
+
+def _write_toy(toy: Toy, fs: RecordingFileSystem, bodies: list[bytes]) -> None:
+    file = fs.create("/disk/tmp")
+    file.write(0, b"TOY1")
+    if toy.sync_new:
+        file.sync()
+    fs.rename("/disk/tmp", LOG)
+    if toy.sync_dir:
+        fs.sync_dir("/disk")
+    _append_toy(toy, fs, bodies, at=4)
+
+
+def _append_toy(toy: Toy, fs: RecordingFileSystem, bodies: list[bytes], at: int) -> None:
+    file = fs.open(LOG)
+    for body in bodies:
+        if not toy.ack_after:
+            fs.mark(body)
+        record = _record(body)
+        if toy.count_first:  # the length is on the device before the bytes, and is believed
+            file.write(at, record[: HEAD.size])
+            file.sync()
+            file.write(at + HEAD.size, record[HEAD.size :])
+        else:
+            file.write(at, record)
+        at += len(record)
+        if toy.sync_append:
+            file.sync()
+        if toy.ack_after:
+            fs.mark(body)
+    file.close()
+
+
+def _read_toy(toy: Toy, fs: WritableFileSystem) -> tuple[list[bytes], int]:
+    if fs.size(LOG) is None:
+        return [], 0
+    raw = fs.read(LOG, 0, 1 << 20)
+    if raw[:4] != b"TOY1":
+        return [], 0
+    found: list[bytes] = []
+    at = 4
+    while at + HEAD.size <= len(raw):
+        length, crc = HEAD.unpack_from(raw, at)
+        body = raw[at + HEAD.size : at + HEAD.size + length]
+        if length == 0 or (toy.check_length and len(body) < length):
+            break
+        if toy.check_crc and zlib.crc32(body) != crc:
+            break
+        found.append(body)
+        at += HEAD.size + length
+    return found, at
+
+
+def _judge(toy: Toy, bodies: list[bytes], fs: RecordingFileSystem, breadth: Breadth) -> list[str]:
+    """Descriptions of all states in which the toy breaks its promise."""
+    broken: list[str] = []
+    for state in States(fs.recording, breadth):
+        acknowledged = labels(fs.recording, state)
+        found, _ = _read_toy(toy, state.disk())
+        if found != bodies[: len(found)] or len(found) < len(acknowledged):
+            broken.append(f"{state.point}: {state.description}")
+    return broken
+
+
+BODIES = [bytes([65 + n]) * size for n, size in enumerate([5, 700, 40, 1300, 9000, 3])]
+
+
+@pytest.mark.parametrize("breadth", [Breadth(), Breadth(exhaustive_bits=0, random_subsets=6, per_point=10)])
+def test_right_toy_passes(breadth: Breadth) -> None:
+    fs = RecordingFileSystem(_disk())
+    _write_toy(RIGHT, fs, BODIES)
+    assert _judge(RIGHT, BODIES, fs, breadth) == []
+
+
+@pytest.mark.parametrize(
+    "toy",
+    [
+        Toy(sync_append=False),
+        Toy(sync_dir=False),
+        Toy(ack_after=False),
+        Toy(check_crc=False),
+        Toy(check_length=False, check_crc=False),
+        Toy(sync_append=False, ack_after=False),
+        Toy(count_first=True, check_crc=False, check_length=False),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("per_point", [None, 8])
+def test_toy_bug_is_seen(toy: Toy, per_point: int | None) -> None:
+    fs = RecordingFileSystem(_disk())
+    _write_toy(toy, fs, BODIES)
+    assert _judge(toy, BODIES, fs, Breadth(exhaustive_bits=4, per_point=per_point))
+
+
+def test_rename_of_an_unsynced_file_can_leave_it_empty() -> None:
+    fs = RecordingFileSystem(_disk())
+    _write_toy(Toy(sync_new=False), fs, [])
+    found = {state.disk().files().get(LOG) for state in States(fs.recording, Breadth())}
+    assert {None, b"", b"TOY1"} <= found
+
+
+def _recover_toy(toy: Toy, fs: RecordingFileSystem) -> int:
+    _, end = _read_toy(toy, fs)
+    file = fs.open(LOG)
+    size = fs.size(LOG) or 0
+    if toy.zero_tail and size > end:
+        file.write(end, bytes(size - end))
+        file.sync()
+    file.close()
+    return end
+
+
+@pytest.mark.parametrize("toy", [RIGHT, Toy(zero_tail=False)], ids=["zeroed", "left"])
+def test_stale_tail_comes_back_only_if_it_was_left(toy: Toy) -> None:
+    # Record 2 is lost, record 3 of the same size got there; record 2' of the same size takes the place of 2.
+    fs = RecordingFileSystem(_disk())
+    bodies = [b"a" * 504, b"b" * 504, b"c" * 504]
+    _write_toy(RIGHT, fs, bodies[:1])
+    file = fs.open(LOG)
+    for number, body in enumerate(bodies[1:]):
+        file.write(4 + 512 * (1 + number), _record(body))
+    invented = 0
+    for state in list(States(fs.recording, Breadth())):
+        if state.point < len(fs.recording.ops):
+            continue
+        again = RecordingFileSystem(state.disk())
+        if again.size(LOG) is None:
+            continue
+        end = _recover_toy(toy, again)
+        before, _ = _read_toy(toy, again)
+        issued = [*before, b"B" * 504]
+        _append_toy(RIGHT, again, issued[-1:], end)
+        for later in States(again.recording, Breadth()):
+            found, _ = _read_toy(toy, later.disk())
+            # before the tail is zeroed the old records may still be there, since nobody was told of another end
+            if labels(again.recording, later) and found != issued:
+                invented += 1
+    assert bool(invented) is (not toy.zero_tail)
+
+
+def test_failed_sync_cannot_be_retried() -> None:
+    fs = RecordingFileSystem(_disk())
+    faulty = FaultyFileSystem(fs, Fault(error=Failure.EIO, at=1, calls=("sync",)))
+    file = faulty.create(LOG)
+    fs.sync_dir("/disk")
+    file.write(0, b"x" * 100)
+    with pytest.raises(OSError, match="Input/output error"):
+        file.sync()
+    file.sync()
+    fs.mark("acknowledged")
+    file.write(200, b"y" * 100)
+    file.sync()
+    fs.mark("acknowledged")
+    ends = [state.disk().files()[LOG] for state in States(fs.recording, Breadth()) if state.marks == 2]
+    assert {content[:100] for content in ends} == {b"x" * 100, bytes(100)}
+    assert {content[200:] for content in ends} == {b"y" * 100}
+
+
+# What is enumerated
+
+
+def _states(act: Callable[[RecordingFileSystem], None], breadth: Breadth | None = None) -> list[CrashState]:
+    fs = RecordingFileSystem(_disk())
+    act(fs)
+    return list(States(fs.recording, breadth or Breadth()))
+
+
+def _contents(act: Callable[[RecordingFileSystem], None], path: str) -> set[bytes | None]:
+    fs = RecordingFileSystem(_disk())
+    act(fs)
+    fs.mark("end")
+    return {state.disk().files().get(path) for state in States(fs.recording, Breadth()) if state.marks}
+
+
+def _durable(fs: RecordingFileSystem, path: str, content: bytes) -> None:
+    file = fs.create(path)
+    file.write(0, content)
+    file.sync()
+    fs.sync_dir("/disk")
+
+
+def test_sectors_are_lost_in_every_subset() -> None:
+    def act(fs: RecordingFileSystem) -> None:
+        _durable(fs, "/disk/f", b"o" * 4 * SECTOR_BYTES)
+        fs.open("/disk/f").write(0, b"n" * 4 * SECTOR_BYTES)
+
+    found = _contents(act, "/disk/f")
+    whole = {b"".join(b"on"[bit : bit + 1] * SECTOR_BYTES for bit in bits) for bits in np.ndindex(2, 2, 2, 2)}
+    assert whole <= found
+    assert all(content is not None and len(content) == 4 * SECTOR_BYTES for content in found)
+
+
+def test_size_is_lost_apart_from_bytes() -> None:
+    def act(fs: RecordingFileSystem) -> None:
+        _durable(fs, "/disk/f", b"o" * 100)
+        fs.open("/disk/f").write(50, b"n" * 100)
+
+    found = _contents(act, "/disk/f")
+    assert {b"o" * 100, b"o" * 50 + b"n" * 100, b"o" * 50 + b"n" * 50, b"o" * 100 + bytes(50)} <= found
+
+
+def test_bytes_beside_a_write_stay() -> None:
+    def act(fs: RecordingFileSystem) -> None:
+        _durable(fs, "/disk/f", b"o" * 300)
+        fs.open("/disk/f").write(100, b"n" * 100)
+
+    for content in _contents(act, "/disk/f"):
+        assert content is not None
+        assert content[:100] == content[200:] == b"o" * 100
+
+
+def test_names_are_lost_in_any_order_until_the_directory_is_synced() -> None:
+    def act(fs: RecordingFileSystem) -> None:
+        for name in "ab":
+            fs.create(f"/disk/{name}").close()
+        fs.unlink("/disk/a")
+
+    found = {frozenset(state.disk().files()) for state in _states(act)}
+    assert found == {frozenset(), frozenset({"/disk/a"}), frozenset({"/disk/b"}), frozenset({"/disk/a", "/disk/b"})}
+
+    def synced(fs: RecordingFileSystem) -> None:
+        act(fs)
+        fs.sync_dir("/disk")
+
+    assert _contents(synced, "/disk/b") == {b""}
+    assert _contents(synced, "/disk/a") == {None}
+
+
+def test_rename_across_directories_leaves_one_name() -> None:
+    def act(fs: RecordingFileSystem) -> None:
+        for name in ("from", "to"):
+            fs.make_dir(f"/disk/{name}")
+            fs.sync_dir("/disk")
+        file = fs.create("/disk/from/f")
+        file.write(0, b"x")
+        file.sync()
+        fs.rename("/disk/from/f", "/disk/to/g")
+        fs.sync_dir("/disk/to")
+
+    for state in _states(act):
+        assert len(state.disk().files()) <= 1
+    assert _contents(act, "/disk/to/g") == {b"x"}
+
+
+def test_file_in_a_directory_that_is_lost_is_lost() -> None:
+    def act(fs: RecordingFileSystem) -> None:
+        fs.make_dir("/disk/d")
+        fs.create("/disk/d/f").sync()
+        fs.sync_dir("/disk/d")
+
+    assert {frozenset(state.disk().files()) for state in _states(act)} == {frozenset(), frozenset({"/disk/d/f"})}
+
+
+def test_states_are_distinct_and_the_same_each_time() -> None:
+    def act(fs: RecordingFileSystem) -> None:
+        for number in range(4):
+            fs.create(f"/disk/{number}").write(0, bytes([number]) * 3000)
+
+    breadth = Breadth(exhaustive_bits=3, random_subsets=20, per_point=30, seed=7)
+    fs = RecordingFileSystem(_disk())
+    act(fs)
+    first = [(s.point, s.description, s.disk().files()) for s in States(fs.recording, breadth)]
+    second = [(s.point, s.description, s.disk().files()) for s in States(fs.recording, breadth)]
+    assert first == second
+    other = Breadth(exhaustive_bits=3, random_subsets=20, per_point=30, seed=8)
+    assert first != [(s.point, s.description, s.disk().files()) for s in States(fs.recording, other)]
+    states = States(fs.recording, breadth)
+    assert sum(1 for _ in states) == states.count.states == len(states.count.digests) <= states.count.generated
+    assert states.count.points == len(fs.recording.ops) + 1
+
+
+def test_state_is_judged_again_once_somebody_was_told_more() -> None:
+    fs = RecordingFileSystem(_disk())
+    file = fs.create("/disk/f")
+    fs.mark("a")
+    file.sync()
+    bare = [s for s in States(fs.recording, Breadth()) if not s.disk().files()]
+    assert {state.marks for state in bare} == {0, 1}
+
+
+def test_disk_of_one_state_is_its_own() -> None:
+    fs = RecordingFileSystem(_disk())
+    _durable(fs, "/disk/f", b"o" * 600)
+    fs.open("/disk/f").write(0, b"n")
+    for state in States(fs.recording, Breadth()):
+        disk = state.disk()
+        if "/disk/f" in disk.files() and disk.size("/disk/f"):
+            seen = disk.map("/disk/f")
+            disk.open("/disk/f").write(0, b"!")
+            assert bytes(seen[:1]) == b"!"
+            assert state.disk().files()["/disk/f"][:1] != b"!"
+    assert fs.disk.files()["/disk/f"][:1] == b"n"
+
+
+# The disk in memory is as the real one
+
+
+@pytest.fixture(params=["memory", "local"])
+def place(request: pytest.FixtureRequest, tmp_path: object) -> tuple[WritableFileSystem, str]:
+    if request.param == "memory":
+        return _disk(), "/disk"
+    return LocalWritableFileSystem(), str(tmp_path)
+
+
+def test_files_are_as_real_ones(place: tuple[WritableFileSystem, str]) -> None:
+    fs, root = place
+    path = f"{root}/f"
+    file = fs.create(path)
+    file.write(10, b"abc")
+    assert (fs.size(path), fs.read(path, 8, 100), fs.data_end(path)) == (13, b"\0\0abc", 13)
+    file.extend(5000)
+    file.allocate(100)
+    file.extend(20)
+    assert (fs.size(path), fs.data_end(path)) == (5000, 13)
+    file.allocate(9000)
+    view = fs.map(path)
+    assert view.size == 9000
+    assert not view.flags.writeable
+    file.write(4096, memoryview(b"xyz"))
+    assert bytes(view[4096:4099]) == b"xyz"
+    fs.unlink(path)
+    fs.unlink(path)
+    assert bytes(view[10:13]) == b"abc"
+    file.write(0, bytearray(b"q"))
+    file.sync()
+    file.close()
+    assert fs.size(path) is None
+    assert bytes(view[:1]) == b"q"
+
+
+def test_names_are_as_real_ones(place: tuple[WritableFileSystem, str]) -> None:
+    fs, root = place
+    fs.make_dir(f"{root}/d")
+    fs.make_dir(f"{root}/d")
+    for name, content in (("b", b"bb"), ("a", b"a")):
+        file = fs.create(f"{root}/d/{name}")
+        file.write(0, content)
+        file.close()
+    assert [(e.name, e.is_dir, e.is_file, e.size) for e in fs.list_dir(f"{root}/d")] == [
+        ("a", False, True, 1),
+        ("b", False, True, 2),
+    ]
+    assert [(e.name, e.is_dir, e.is_file) for e in fs.list_dir(root)] == [("d", True, False)]
+    fs.rename(f"{root}/d/a", f"{root}/d/b")
+    assert fs.read(f"{root}/d/b", 0, 9) == b"a"
+    fs.rename(f"{root}/d/b", f"{root}/c")
+    fs.sync_dir(f"{root}/d")
+    assert fs.list_dir(f"{root}/d") == fs.list_dir(f"{root}/nothing") == fs.list_dir(f"{root}/c") == []
+    assert fs.size(f"{root}/c/x") is None
+
+
+def test_errors_are_as_real_ones(place: tuple[WritableFileSystem, str]) -> None:
+    fs, root = place
+    fs.create(f"{root}/f").close()
+    fs.make_dir(f"{root}/d")
+    for error, call in [
+        (FileExistsError, lambda: fs.create(f"{root}/f")),
+        (FileExistsError, lambda: fs.create(f"{root}/d")),
+        (FileNotFoundError, lambda: fs.create(f"{root}/no/f")),
+        (FileNotFoundError, lambda: fs.open(f"{root}/no")),
+        (IsADirectoryError, lambda: fs.open(f"{root}/d")),
+        (FileNotFoundError, lambda: fs.read(f"{root}/no", 0, 1)),
+        (FileNotFoundError, lambda: fs.map(f"{root}/no")),
+        (FileNotFoundError, lambda: fs.data_end(f"{root}/no")),
+        (UnsafeFileError, lambda: fs.map(f"{root}/d")),
+        (UnsafeFileError, lambda: fs.size(f"{root}/d")),
+        (FileNotFoundError, lambda: fs.rename(f"{root}/no", f"{root}/x")),
+        (FileNotFoundError, lambda: fs.rename(f"{root}/f", f"{root}/no/f")),
+        (IsADirectoryError, lambda: fs.rename(f"{root}/f", f"{root}/d")),
+        (IsADirectoryError, lambda: fs.unlink(f"{root}/d")),
+        (UnsafeFileError, lambda: fs.make_dir(f"{root}/f")),
+        (FileNotFoundError, lambda: fs.make_dir(f"{root}/no/d")),
+        (NotADirectoryError, lambda: fs.make_dir(f"{root}/f/d")),
+        (FileNotFoundError, lambda: fs.sync_dir(f"{root}/no")),
+        (NotADirectoryError, lambda: fs.sync_dir(f"{root}/f")),
+    ]:
+        with pytest.raises(error):
+            call()
+    file = fs.open(f"{root}/f")
+    file.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        file.write(0, b"x")
+
+
+def test_full_disk_takes_what_fits() -> None:
+    disk = _disk()
+    disk.capacity = 3 * 4096
+    file = disk.create("/disk/f")
+    file.allocate(2 * 4096)
+    with pytest.raises(NoSpaceError):
+        disk.create("/disk/g").allocate(2 * 4096)
+    assert disk.size("/disk/g") == 0
+    file.extend(1 << 20)  # takes no room
+    file.write(0, b"x" * 8192)  # has its room
+    with pytest.raises(NoSpaceError):
+        file.write(8192, b"y" * 5000)
+    assert disk.read("/disk/f", 8192, 5000) == b"y" * 4096 + bytes(904)
+    disk.unlink("/disk/f")
+    disk.open("/disk/g").write(0, b"z" * 3 * 4096)
+
+
+# Faults
+
+
+def test_faults_hit_the_call_they_are_for() -> None:
+    for error in Failure:
+        for span, failures in ((Span.ONCE, [2]), (Span.STICKY, [2, 3, 4])):
+            fs = FaultyFileSystem(_disk(), Fault(error=error, at=2, span=span, calls=("write",)))
+            file = fs.create("/disk/f")
+            failed: list[int] = []
+            kinds: set[bool] = set()
+            for number in range(1, 5):
+                try:
+                    file.write(number * 10, b"0123456789")
+                except OSError as raised:
+                    failed.append(number)
+                    kinds.add(isinstance(raised, NoSpaceError))
+            assert failed == failures
+            assert kinds == {error in {Failure.ENOSPC, Failure.EDQUOT}}
+            assert fs.hits == len(failures)
+            half = fs.read("/disk/f", 20, 10)
+            assert half == ((b"01234" if error is Failure.SHORT else b"") + bytes(10))[: len(half)]
+
+
+def test_each_kind_of_call_can_fail() -> None:
+    for call in CALLS:
+        fs = FaultyFileSystem(_disk())
+        fs.make_dir("/disk/d")
+        file = fs.create("/disk/f")
+        fs.fault = Fault(error=Failure.EIO, at=1, calls=(call,))
+        arguments = {
+            "write": (0, b"x"),
+            "allocate": (1,),
+            "extend": (1,),
+            "rename": ("/disk/f", "/disk/g"),
+            "read": ("/disk/f", 0, 1),
+            "create": ("/disk/h",),
+            "make_dir": ("/disk/e",),
+            "sync_dir": ("/disk/d",),
+            "list_dir": ("/disk",),
+        }
+        target = file if call in {"write", "allocate", "extend", "sync"} else fs
+        with pytest.raises(OSError, match="Input/output error"):
+            getattr(target, call)(*arguments.get(call, () if call == "sync" else ("/disk/f",)))
+        assert fs.hits == 1
+
+
+def test_recording_has_every_call_in_order() -> None:
+    fs = RecordingFileSystem(_disk())
+    fs.make_dir("/disk/d")
+    fs.make_dir("/disk/d")
+    file = fs.create("/disk/d/a")
+    file.allocate(100)
+    file.write(3, b"abc")
+    fs.mark("told")
+    file.extend(200)
+    file.sync()
+    fs.rename("/disk/d/a", "/disk/b")
+    fs.sync_dir("/disk")
+    fs.unlink("/disk/nothing")
+    fs.unlink("/disk/b")
+    kinds = [op.kind for op in fs.recording.ops]
+    assert kinds == [
+        Kind.MAKE_DIR,
+        Kind.CREATE,
+        Kind.ALLOCATE,
+        Kind.WRITE,
+        Kind.EXTEND,
+        Kind.SYNC,
+        Kind.RENAME,
+        Kind.SYNC_DIR,
+        Kind.UNLINK,
+    ]
+    assert fs.recording.marks == [(4, "told")]
+    assert (fs.recording.ops[3].position, fs.recording.ops[3].data) == (3, b"abc")
+
+
+def test_write_that_fills_the_disk_is_recorded_as_far_as_it_got() -> None:
+    disk = _disk()
+    disk.capacity = 4096
+    fs = RecordingFileSystem(disk)
+    with pytest.raises(NoSpaceError):
+        fs.create("/disk/f").write(0, b"x" * 5000)
+    assert [len(op.data) for op in fs.recording.ops if op.kind is Kind.WRITE] == [4096]

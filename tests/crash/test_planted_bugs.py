@@ -1,0 +1,117 @@
+"""S18: bugs are planted in the store and its disk, one at a time; each is seen, and nothing is without."""
+
+import random
+import re
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from support.crash import planted
+from support.crash.campaign import Effort, Front, cut_power, nothing, prepare, reopen
+from support.crash.faulted import check_error, damage_everywhere, faulted_driver, judge_end
+from support.crash.faults import Failure, Fault, Span
+from support.crash.mutants import MUTANTS, Mutant, Trial
+from support.crash.promises import contents
+from support.crash.recorder import Kind, Op
+from support.crash.states import Breadth, States, labels
+from support.crash.workloads import even, failing, going_on, reopened, run, unflushed
+
+pytestmark = pytest.mark.attack
+
+BREADTH = Breadth(exhaustive_bits=0, random_subsets=3, per_point=3, seed=18)
+NARROW = Breadth(exhaustive_bits=0, random_subsets=2, per_point=12, seed=18)
+WIDE = Breadth(exhaustive_bits=0, random_subsets=3, seed=18)
+EFFORT = Effort(keys=4, again=15, written_on=0, read=0)
+
+
+def _cut(front: Front) -> int:
+    """S1, reduced: some crash points of three workloads."""
+    states = 0
+    for workload, every in ((failing, 2), (reopened, 9), (unflushed, 9)):
+        prepared = prepare(workload, 18, front=front)
+        states += cut_power(prepared, BREADTH, EFFORT, points=lambda point, n=every: point % n == 0).states
+    return states
+
+
+def _recovery(front: Front) -> int:
+    """S2, reduced: stores whose tail is torn, and the power is cut again while they are recovered."""
+    prepared = prepare(even, 19, front=front)
+    ops = prepared.recording.ops
+    found = [(state.point, state.description) for state in States(prepared.recording, WIDE)]
+    torn = [each for each in found if "random" in each[1] or "alone lost" in each[1]]
+    # A hole in the log with whole records behind it: what is put into the hole must not bring them back.
+    holes = [
+        (point, description)
+        for point, description in torn
+        if (call := re.fullmatch(r"call (\d+) alone lost", description))
+        and (lost := ops[int(call[1])]).kind is Kind.WRITE
+        and sum(op.path == lost.path and op.kind is Kind.WRITE for op in ops[int(call[1]) : point]) > 2
+    ]
+    draw = random.Random(18)
+    wanted = {*draw.sample(torn, 5), *draw.sample([each for each in holes if "commitlog" in _path(ops, each)], 5)}
+    states = 0
+    for state in States(prepared.recording, WIDE):
+        if (state.point, state.description) in wanted:
+            promised = max(labels(prepared.recording, state), default=0)
+            recovered = state.disk()
+            reopen(recovered, prepared.config)
+            again = prepare(going_on, state.point, disk=state.disk(), promised=promised)
+            states += cut_power(again, NARROW, EFFORT, reference=contents(recovered)).states
+    return states
+
+
+def _path(ops: Sequence[Op], found: tuple[int, str]) -> str:
+    return ops[int(found[1].split()[1])].path
+
+
+def _fault(front: Front) -> int:
+    """S6, reduced: some calls fail once, some writes are short, and the power is cut at the end."""
+    healthy = faulted_driver(front=front)
+    run(failing, healthy)
+    history = healthy.faulty.history
+    states = 0
+    chosen = [at for at, call in enumerate(history, 1) if call in {"sync", "write", "sync_dir"}]
+    for at in chosen[::2]:
+        driver = faulted_driver(front=front)
+        failure = Failure.SHORT if history[at - 1] == "write" else Failure.EIO
+        driver.faulty.fault = Fault(error=failure, at=at, span=Span.ONCE)
+        driver.on_error = check_error
+        run(failing, driver)
+        states += len(judge_end(driver))
+    return states
+
+
+def _damage(front: Front) -> int:
+    """S, reduced: records on the device are altered in a store that was not closed."""
+    return damage_everywhere(prepare(failing, 18, front=front))
+
+
+TRIALS: dict[Trial, Callable[[Front], int]] = {
+    Trial.CUT: _cut,
+    Trial.RECOVERY: _recovery,
+    Trial.FAULT: _fault,
+    Trial.DAMAGE: _damage,
+}
+
+
+@pytest.mark.parametrize("trial", Trial, ids=lambda trial: trial.name)
+def test_without_a_bug_nothing_is_seen(trial: Trial, report: Callable[[str, object], None]) -> None:
+    states = TRIALS[trial](nothing)
+    report(f"S18 control {trial.name}", f"{states} states")
+    assert states >= 25
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_planted_bug_is_seen(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    if mutant.plant is not None:
+        mutant.plant(monkeypatch.setattr)
+    with pytest.raises(Exception) as seen:
+        TRIALS[mutant.trial](mutant.front or nothing)
+    assert not isinstance(seen.value, (AttributeError, TypeError, NameError)), "the bug itself is broken"
+
+
+def test_there_are_enough() -> None:
+    assert planted.__name__  # importing it enters the bugs of the store
+    assert len(MUTANTS) >= 30
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+    assert {mutant.trial for mutant in MUTANTS} == set(Trial)

@@ -1,0 +1,279 @@
+"""Runs workloads, cuts the power everywhere, recovers, and judges.
+
+::
+
+    workload ──► recording ──► States ──► disk ──► MessageStore.open ──► promises D, P, F
+                     │                                   │ some: opened again (R), written on, read
+                     └ Truth: the log if nothing is lost └ some: its own recording ──► States ──► … (depth 2)
+
+Everything follows from a seed. A promise that is broken is reported with the seed, the call and the state.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from segmentlog.store.config import ScanSpec, StoreConfig
+from segmentlog.store.files.writable_fs import WritableFileSystem
+from segmentlog.store.message_store import MessageStore
+from segmentlog.store.types import QueueRange
+
+from .driver import ROOT, TIME, Clock, Driver
+from .memory_fs import MemoryFileSystem
+from .promises import INDEX, BrokenPromiseError, Truth, check_messages, contents, differences
+from .recorder import Recording, RecordingFileSystem
+from .states import Breadth, CrashState, States, labels
+from .workloads import Workload
+
+LATER_MS = 7_200_000
+"""Opened again so much later."""
+
+Front = Callable[[WritableFileSystem], WritableFileSystem]
+"""Puts something between a store and its disk."""
+
+
+def soak(usual: int, long: int) -> int:
+    """A number of the usual run, or of the long one (``SEGMENTLOG_SOAK=1``)."""
+    return long if os.environ.get("SEGMENTLOG_SOAK", "") not in {"", "0"} else usual
+
+
+def nothing(fs: WritableFileSystem) -> WritableFileSystem:
+    """Nothing in between."""
+    return fs
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a campaign did; the gates are asserted on it.
+
+    Attributes
+    ----------
+    calls, points
+        Calls of the recordings, and crash points tried (one more than calls for each).
+    generated, states
+        States that came up, and those of them that were judged: no other before was the same disk with the same
+        promises.
+    distinct
+        Different disks among them.
+    after_promises
+        States before which something had been promised.
+    kept, lost
+        States after which more than was promised was there, and less than had been written.
+    again, written_on, read
+        States after which the store was also opened once more, written on, read in full.
+    same
+        States within a recovery, after which it came to the same bytes.
+    """
+
+    calls: int = 0
+    points: int = 0
+    generated: int = 0
+    states: int = 0
+    distinct: int = 0
+    after_promises: int = 0
+    kept: int = 0
+    lost: int = 0
+    again: int = 0
+    written_on: int = 0
+    read: int = 0
+    same: int = 0
+
+    def add(self, other: "Tally") -> None:
+        """Add up."""
+        for name in self.__dataclass_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {getattr(self, name)}" for name in self.__dataclass_fields__)
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A workload that was run to its end on a good disk."""
+
+    name: str
+    seed: int
+    config: StoreConfig
+    recording: Recording
+    disk: MemoryFileSystem
+    truth: Truth
+    driver: Driver
+    opened_at: int = 0
+
+
+def new_disk() -> MemoryFileSystem:
+    """An empty disk with the directory that stores are made in."""
+    disk = MemoryFileSystem()
+    disk.make_dir("/disk")
+    return disk
+
+
+def prepare(
+    workload: Workload,
+    seed: int = 0,
+    *,
+    disk: MemoryFileSystem | None = None,
+    front: Front = nothing,
+    promised: int = 0,
+) -> Prepared:
+    """Run a workload to its end, and look that the log says what was put."""
+    recorder = RecordingFileSystem(disk if disk is not None else new_disk())
+    if promised:
+        recorder.mark(promised)
+    driver = Driver(recorder, front(recorder), seed=seed)
+    steps = workload(driver)
+    next(steps)
+    opened_at = len(recorder.recording.ops)
+    for _ in steps:
+        pass
+    check_messages(recorder.disk, driver.issued)
+    truth = Truth.of(recorder.disk, driver.config)
+    return Prepared(workload.__name__, seed, driver.config, recorder.recording, recorder.disk, truth, driver, opened_at)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Effort:
+    """How closely each state is looked at: every n-th is opened again, written on, read; 0 for none."""
+
+    keys: int = 12
+    again: int = 6
+    written_on: int = 12
+    read: int = 25
+
+
+def cut_power(
+    prepared: Prepared,
+    breadth: Breadth,
+    effort: Effort | None = None,
+    *,
+    points: Callable[[int], bool] = lambda _: True,
+    reference: Mapping[str, bytes] | None = None,
+) -> Tally:
+    """Judge every state of a recording.
+
+    Parameters
+    ----------
+    reference
+        What the files hold after the recovery that the recording begins with: a power cut within it changes nothing.
+
+    Raises
+    ------
+    BrokenPromiseError
+        At the first promise that is not kept.
+    """
+    effort = effort or Effort()
+    states = States(prepared.recording, breadth, points)
+    tally = Tally(calls=len(prepared.recording.ops))
+    written = -1
+    written_at = -1
+    for turn, state in enumerate(states):
+        promised = max(labels(prepared.recording, state), default=0)
+        with told(prepared, state):
+            within = reference if state.point <= prepared.opened_at else None
+            end = judge(prepared, state.disk(), promised, effort=effort, turn=turn, tally=tally, reference=within)
+        if state.point != written_at:
+            written, written_at = promised, state.point
+        written = max(written, end)
+        tally.after_promises += promised > 0
+        tally.kept += end > promised
+        tally.lost += end < written
+    tally.points, tally.generated = states.count.points, states.count.generated
+    tally.states, tally.distinct = states.count.states, len(states.count.digests)
+    return tally
+
+
+class told:  # noqa: N801 - reads as a sentence: with told(...)
+    """Says of whatever goes wrong inside in which state it was."""
+
+    def __init__(self, prepared: Prepared, state: CrashState) -> None:
+        self._prepared = prepared
+        self._state = state
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None or not isinstance(error, Exception):
+            return
+        ops, point = self._prepared.recording.ops, self._state.point
+        promise = error.promise if isinstance(error, BrokenPromiseError) else "opening failed"
+        raise BrokenPromiseError(
+            promise,
+            f"{error!r} [workload {self._prepared.name}, seed {self._prepared.seed}, crash point {point} of {len(ops)},"
+            f" after {ops[point - 1] if point else 'nothing'}, state: {self._state.description}]",
+        ) from error
+
+
+def judge(
+    prepared: Prepared,
+    disk: MemoryFileSystem,
+    promised: int,
+    *,
+    effort: Effort,
+    turn: int,
+    tally: Tally,
+    reference: Mapping[str, bytes] | None = None,
+) -> int:
+    """Recover one disk and look at it; give where its log ends."""
+    store = reopen(disk, prepared.config)
+    end = store.end_offset
+    prepared.truth.check(store, disk, promised, every=effort.keys, turn=turn)
+    if reference is not None:
+        tally.same += 1
+        # An index may be divided into other files; that it finds all keys was looked at before.
+        changed = [path for path in differences(reference, contents(disk)) if not path.startswith(INDEX)]
+        if changed:
+            raise BrokenPromiseError("R", f"a power cut within recovery leaves another store: {changed}")
+    if effort.again and turn % effort.again == 0:
+        tally.again += 1
+        before = contents(disk)
+        store = reopen(disk, prepared.config)
+        changed = differences(before, contents(disk))
+        if changed or store.end_offset != end:
+            raise BrokenPromiseError("R", f"opened once more, it is another store: {store.end_offset}, {changed}")
+    if effort.read and turn % effort.read == 1:
+        tally.read += 1
+        read_all(store, prepared.truth, end)
+    if effort.written_on and turn % effort.written_on == 2:
+        tally.written_on += 1
+        write_on(store, disk, prepared, end, turn)
+    return end
+
+
+def reopen(disk: WritableFileSystem, config: StoreConfig, later_ms: int = LATER_MS) -> MessageStore:
+    """Open a store as the next process would."""
+    clock = TIME.clock = Clock()
+    clock.pass_time(later_ms)
+    return MessageStore.open(ROOT, config, fs=disk, clock=clock)
+
+
+def read_all(store: MessageStore, truth: Truth, end: int) -> None:
+    """Read all messages of all queues through a reader."""
+    reader = store.reader()
+    rows = 0
+    for topic in reader.topics():
+        for bounds in reader.queues(topic):
+            wanted = QueueRange(bounds.key, bounds.min_offset, bounds.max_offset)
+            spec = ScanSpec(columns=("body", "queueOffset", "physicalOffset"), check_crc=True)
+            for task in reader.plan([wanted], max_bytes=1 << 20):
+                rows += sum(batch.num_rows for batch in reader.scan(task, spec))
+    there = sum(int((entries.ends <= end).sum()) for entries in truth.queues.values())
+    if rows != there:
+        raise BrokenPromiseError("F", f"a reader finds {rows} messages, the log has {there}")
+
+
+def write_on(store: MessageStore, disk: MemoryFileSystem, prepared: Prepared, end: int, turn: int) -> None:
+    """Append to a recovered store, close it, and look at it again."""
+    writer = Driver(RecordingFileSystem(disk), disk, config=prepared.config, seed=1_000_000 + turn)
+    writer.store = store
+    if store.end_offset != end:
+        raise BrokenPromiseError("R", f"the log ended at {end} and now at {store.end_offset}")
+    writer.put(writer.message(60, topic="TopicA", queue_id=0))
+    writer.put_batch([writer.message(250), writer.message(9)])
+    writer.close()
+    check_messages(disk, writer.issued)
+    whole = Truth.of(disk, prepared.config)
+    if not (whole.image[:end] == prepared.truth.image[:end]).all():
+        raise BrokenPromiseError("D", f"writing on changed the log in front of {end}")
+    again = reopen(disk, prepared.config, 2 * LATER_MS)
+    whole.check(again, disk, max(e.physical_offset + e.size for e in writer.issued if e.physical_offset is not None))

@@ -1,0 +1,296 @@
+"""What of a recording is on the device for certain, and what a power cut may still take.
+
+::
+
+    file    durable   [old old old old]      as of its last sync
+            pending      [write 7]  [write 9]  size      each may get there or not
+            current   [old new old new new]  what readers see
+
+    names   durable   {commitlog: {00000: file 3}}                as of each directory's last sync
+            pending   create 8 of file 5, rename 9 of file 6, …   each may get there or not, each is whole
+
+A file's bytes, its size and its names are three things: a sync of the file makes bytes and size durable and no name, a
+sync of a directory its names and no bytes. A rename is durable with the directory that it leads to; it never leaves two
+names, nor none. A write leaves the bytes beside it in a sector alone.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import blake2b
+
+import numpy as np
+
+from segmentlog.store.format.message import Bytes
+
+from .memory_fs import Directory, FileNode, MemoryFileSystem
+from .recorder import Kind, Op
+
+SECTOR_BYTES = 512
+
+
+class Version:
+    """The bytes of a file in one state of the disk; nobody changes them."""
+
+    def __init__(self, data: Bytes) -> None:
+        self.data = data
+
+    @cached_property
+    def digest(self) -> bytes:
+        """What tells it from others."""
+        return blake2b(self.data, digest_size=16).digest()
+
+
+@dataclass(slots=True)
+class Pending:
+    """A call whose effect may still be lost; ``stuck`` if a sync failed that should have made it durable."""
+
+    at: int
+    op: Op
+    stuck: bool = False
+
+
+@dataclass(slots=True)
+class FileModel:
+    """One file.
+
+    Attributes
+    ----------
+    durable
+        Its bytes as of the last sync.
+    current
+        Its bytes as readers see them.
+    pending
+        Writes and changes of size since, in order.
+    """
+
+    number: int
+    durable: Bytes
+    current: Bytes
+    pending: list[Pending] = field(default_factory=list)
+    _versions: dict[object, Version] = field(default_factory=dict)
+    _dirty: list[int] | None = None
+
+    def apply(self, at: int, op: Op) -> None:
+        """Do what a call does."""
+        match op.kind:
+            case Kind.WRITE | Kind.ALLOCATE | Kind.EXTEND:
+                self.current = _with(self.current, [op], copy=False)
+                self.pending.append(Pending(at, op))
+            case Kind.SYNC:
+                kept = [pending for pending in self.pending if pending.stuck]
+                self.durable = _with(self.durable, [p.op for p in self.pending if not p.stuck])
+                # What is stuck stays what the cache holds in its place, and stays uncertain.
+                self.pending = [replace(pending, op=self._refreshed(pending.op)) for pending in kept if pending.op.data]
+            case Kind.FAILED_SYNC:
+                for pending in self.pending:
+                    pending.stuck = True
+            case _:
+                raise AssertionError(op)
+        self._versions.clear()
+        self._dirty = None
+
+    def _refreshed(self, op: Op) -> Op:
+        return replace(op, data=self.current[op.position : op.position + len(op.data)].tobytes())
+
+    @property
+    def size_pending(self) -> bool:
+        """Whether its size may still be the old one."""
+        return self.durable.size != self.current.size
+
+    def dirty_sectors(self) -> list[int]:
+        """Numbers of the sectors whose bytes a power cut may take."""
+        if self._dirty is None:
+            self._dirty = []
+            if self.pending:
+                sectors = -(-self.current.size // SECTOR_BYTES)
+                old, new = (np.zeros(sectors * SECTOR_BYTES, np.uint8) for _ in range(2))
+                old[: self.durable.size] = self.durable
+                new[: self.current.size] = self.current
+                differs = (old != new).reshape(sectors, SECTOR_BYTES).any(axis=1)
+                self._dirty = np.flatnonzero(differs).tolist()
+        return self._dirty
+
+    def version(self, key: object, make: Callable[[], Bytes]) -> Version:
+        """A version by name, made when it is first asked for."""
+        found = self._versions.get(key)
+        if found is None:
+            found = self._versions[key] = Version(make())
+        return found
+
+    def none(self) -> Version:
+        """Nothing that is pending got there."""
+        return self.version("none", lambda: self.durable) if self.pending else self.all()
+
+    def all(self) -> Version:
+        """All that is pending got there."""
+        return self.version("all", self.current.copy)
+
+    def sectors(self, kept: Iterable[int], *, size_kept: bool = True) -> Version:
+        """Of the dirty sectors, only some got there."""
+        chosen = frozenset(kept)
+
+        def make() -> Bytes:
+            data = np.zeros(self.current.size, np.uint8)
+            data[: self.durable.size] = self.durable
+            for sector in chosen:
+                span = slice(sector * SECTOR_BYTES, (sector + 1) * SECTOR_BYTES)
+                data[span] = self.current[span]
+            return data if size_kept else data[: self.durable.size]
+
+        return self.version((chosen, size_kept), make)
+
+    def calls(self, kept: Callable[[int], bool]) -> Version:
+        """Of the pending calls, only some got there."""
+        chosen = tuple(pending.op for pending in self.pending if kept(pending.at))
+        return self.version(
+            tuple(pending.at for pending in self.pending if kept(pending.at)), lambda: _with(self.durable, chosen)
+        )
+
+
+def _with(data: Bytes, ops: Sequence[Op], *, copy: bool = True) -> Bytes:
+    """Bytes after some calls; ``data`` itself may be changed if it need not be copied and is long enough."""
+    ends = [op.position + len(op.data) if op.kind is Kind.WRITE else op.size for op in ops]
+    size = max([data.size, *ends])
+    if size > data.size or copy:
+        grown = np.zeros(size, np.uint8)
+        grown[: data.size] = data
+        data = grown
+    for op in ops:
+        if op.data:
+            data[op.position : op.position + len(op.data)] = np.frombuffer(op.data, np.uint8)
+    return data
+
+
+Place = tuple[str, int, bool]
+"""Path, number, and whether it is a directory."""
+
+
+class NamesModel:
+    """Which names the directories have."""
+
+    def __init__(self, disk: MemoryFileSystem) -> None:
+        self.pending: list[Pending] = []
+        self._durable: dict[int, dict[str, tuple[int, bool]]] = {}
+        self._root = disk.root.number
+        directories = [disk.root, *(node for _, node in disk.walk() if isinstance(node, Directory))]
+        for directory in directories:
+            self._durable[directory.number] = {
+                name: (node.number, isinstance(node, Directory)) for name, node in directory.entries.items()
+            }
+        self._places: dict[frozenset[int], list[Place]] = {}
+
+    def apply(self, at: int, op: Op) -> None:
+        """Do what a call does."""
+        if op.kind is Kind.SYNC_DIR:
+            synced = [p for p in self.pending if _directory_of(p.op) == op.number]
+            self.pending = [p for p in self.pending if _directory_of(p.op) != op.number]
+            for pending in synced:
+                if pending.op.kind is Kind.RENAME:  # it ends what was still uncertain of its old name
+                    self.pending = [
+                        other
+                        for other in self.pending
+                        if (_directory_of(other.op), _name_of(other.op)) != (pending.op.directory, pending.op.name)
+                        or other.at > pending.at
+                    ]
+                _rename(self._durable, pending.op)
+        else:
+            self.pending.append(Pending(at, op))
+            if op.kind is Kind.MAKE_DIR:
+                self._durable[op.number] = {}
+        self._places.clear()
+
+    def places(self, kept: frozenset[int]) -> list[Place]:
+        """All files and directories that can be reached if of the pending calls those at some places got there."""
+        found = self._places.get(kept)
+        if found is None:
+            entries = {number: dict(names) for number, names in self._durable.items()}
+            for pending in self.pending:
+                if pending.at in kept:
+                    _rename(entries, pending.op)
+            found = self._places[kept] = []
+            stack = [("", self._root)]
+            while stack:
+                path, number = stack.pop()
+                for name, (child, is_dir) in sorted(entries[number].items()):
+                    found.append((f"{path}/{name}", child, is_dir))
+                    if is_dir:
+                        stack.append((f"{path}/{name}", child))
+        return found
+
+
+def _directory_of(op: Op) -> int:
+    return op.target_directory if op.kind is Kind.RENAME else op.directory
+
+
+def _name_of(op: Op) -> str:
+    return op.target_name if op.kind is Kind.RENAME else op.name
+
+
+def _rename(entries: dict[int, dict[str, tuple[int, bool]]], op: Op) -> None:
+    names = entries[op.directory]
+    match op.kind:
+        case Kind.CREATE:
+            names[op.name] = (op.number, False)
+        case Kind.MAKE_DIR:
+            names[op.name] = (op.number, True)
+        case Kind.UNLINK:
+            if names.get(op.name) == (op.number, False):
+                del names[op.name]
+        case Kind.RENAME:
+            if names.get(op.name) == (op.number, False):
+                del names[op.name]
+            entries[op.target_directory][op.target_name] = (op.number, False)
+        case _:
+            raise AssertionError(op)
+
+
+class DiskModel:
+    """The whole disk after some calls of a recording."""
+
+    def __init__(self, base: MemoryFileSystem) -> None:
+        self.names = NamesModel(base)
+        self.files = {
+            node.number: FileModel(node.number, node.content.copy(), node.content.copy())
+            for _, node in base.walk()
+            if isinstance(node, FileNode)
+        }
+        self.calls = 0
+
+    def apply(self, op: Op) -> None:
+        """Do what the next call does."""
+        match op.kind:
+            case Kind.CREATE:
+                self.files[op.number] = FileModel(op.number, np.zeros(0, np.uint8), np.zeros(0, np.uint8))
+                self.names.apply(self.calls, op)
+            case Kind.RENAME | Kind.UNLINK | Kind.MAKE_DIR | Kind.SYNC_DIR:
+                self.names.apply(self.calls, op)
+            case _:
+                self.files[op.number].apply(self.calls, op)
+        self.calls += 1
+
+    def uncertain(self) -> list[FileModel]:
+        """Files of which something is pending."""
+        return [file for file in self.files.values() if file.pending]
+
+
+def build(places: Sequence[Place], version: Callable[[int], Version]) -> MemoryFileSystem:
+    """A disk with these files; their bytes are shared until somebody writes."""
+    disk = MemoryFileSystem()
+    directories = {"": disk.root}
+    for path, number, is_dir in places:  # parents come first
+        folder, _, name = path.rpartition("/")
+        if is_dir:
+            directories[path] = Directory(number)
+            directories[folder].entries[name] = directories[path]
+        else:
+            directories[folder].entries[name] = FileNode(number, version(number).data)
+    return MemoryFileSystem(root=disk.root)
+
+
+def digest(places: Sequence[Place], version: Callable[[int], Version]) -> bytes:
+    """What tells one state of a disk from others."""
+    joined = blake2b(digest_size=16)
+    for path, number, is_dir in sorted(places):
+        joined.update(path.encode() + b"\0" + (b"" if is_dir else version(number).digest))
+    return joined.digest()

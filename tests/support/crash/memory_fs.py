@@ -1,0 +1,326 @@
+"""A disk in memory: a `WritableFileSystem` without a machine behind it.
+
+::
+
+    Directory ── name ──► Directory ── name ──► FileNode: number, buffer [data ······ | zeros up to the capacity]
+                                                             ▲ shared with other disks until it is written or mapped
+
+A crash test makes a disk for each state that a power cut can leave, hundreds in a second, and most files of one are
+those of the next: so files are shared, and copied when they are first changed. Errors are the real file system's.
+"""
+
+import errno
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+
+import numpy as np
+
+from segmentlog.store.errors import NoSpaceError, UnsafeFileError
+from segmentlog.store.files.fs import Listed
+from segmentlog.store.files.writable_fs import Data
+from segmentlog.store.format.message import Bytes
+
+PAGE_BYTES = 4096
+
+
+class FileNode:
+    """One file, whatever names it has.
+
+    Attributes
+    ----------
+    number
+        What a recording knows it by; names come and go.
+    size
+        Bytes in it.
+    blocks
+        Numbers of the pages for which space is taken.
+    """
+
+    __slots__ = ("_data", "_shared", "blocks", "number", "size")
+
+    def __init__(self, number: int, data: Bytes | None = None) -> None:
+        self.number = number
+        self._data = np.zeros(0, np.uint8) if data is None else data
+        self._shared = data is not None
+        self.size = self._data.size
+        self.blocks: set[int] = set()
+
+    @property
+    def content(self) -> Bytes:
+        """Its bytes, (size,) uint8, to be read at once: the next write may change them."""
+        return self._data[: self.size]
+
+    def own(self) -> Bytes:
+        """The buffer, after it was made this file's alone."""
+        if self._shared:
+            self._data = self._data.copy()
+            self._shared = False
+        return self._data
+
+    def grow(self, size: int) -> None:
+        """Make it at least ``size`` bytes long; a map taken before does not see what is written from now on."""
+        if size > self._data.size:
+            grown = np.zeros(max(size, 2 * self._data.size), np.uint8)
+            grown[: self.size] = self._data[: self.size]
+            self._data, self._shared = grown, False
+        self.size = max(self.size, size)
+
+
+@dataclass(eq=False, slots=True)
+class Directory:
+    """One directory; ``number`` is what a recording knows it by."""
+
+    number: int
+    entries: dict[str, "FileNode | Directory"] = field(default_factory=dict)
+
+
+class MemoryFile:
+    """A file that is open for writing."""
+
+    def __init__(self, fs: "MemoryFileSystem", path: str, node: FileNode) -> None:
+        self.path = path
+        self.node = node
+        self._fs = fs
+        self._open = True
+
+    def write(self, position: int, data: Data) -> None:
+        """Write all of ``data``, or as much of it as there is room for and fail."""
+        self._check_open()
+        if position < 0:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), self.path)
+        raw = np.frombuffer(data, np.uint8)
+        stop = position + raw.size
+        if raw.size == 0:
+            return
+        with self._fs.lock:
+            room = self._fs.take(self.node, position, stop)
+            self.node.grow(room)
+            self.node.own()[position:room] = raw[: room - position]
+        if room < stop:
+            raise _no_space(self.path)
+
+    def allocate(self, size: int) -> None:
+        """Reserve space; all or nothing."""
+        self._check_open()
+        with self._fs.lock:
+            if self._fs.take(self.node, 0, size, whole=True) < size:
+                raise _no_space(self.path)
+            self.node.grow(size)
+
+    def extend(self, size: int) -> None:
+        """Make it longer, without reserving space."""
+        self._check_open()
+        with self._fs.lock:
+            self.node.grow(size)
+
+    def sync(self) -> None:
+        """Do nothing: what a power cut leaves is for `states` to say."""
+        self._check_open()
+
+    def close(self) -> None:
+        """Close it."""
+        self._check_open()
+        self._open = False
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
+
+
+class MemoryFileSystem:
+    """A disk. Paths are absolute; ``/`` is there from the start.
+
+    Parameters
+    ----------
+    capacity
+        Bytes of file data that fit, in pages of 4 KiB; None for no limit. It may be set at any time.
+    root
+        The tree to begin with.
+    """
+
+    def __init__(self, capacity: int | None = None, root: Directory | None = None) -> None:
+        self.capacity = capacity
+        self.root = root or Directory(0)
+        self.lock = threading.RLock()
+        self.used_pages = 0
+        self._numbers = count(1 + max((node.number for _, node in self.walk()), default=0))
+
+    # What a test asks
+
+    def walk(self) -> Iterator[tuple[str, FileNode | Directory]]:
+        """Every file and directory but the root, with its path, parents first."""
+        stack: list[tuple[str, Directory]] = [("", self.root)]
+        while stack:
+            path, directory = stack.pop()
+            for name in sorted(directory.entries):
+                node = directory.entries[name]
+                yield f"{path}/{name}", node
+                if isinstance(node, Directory):
+                    stack.append((f"{path}/{name}", node))
+
+    def files(self) -> dict[str, bytes]:
+        """All files with their bytes."""
+        return {path: node.content.tobytes() for path, node in self.walk() if isinstance(node, FileNode)}
+
+    def clone(self) -> "MemoryFileSystem":
+        """Another disk with the same files; a write to one is not seen on the other."""
+
+        def copied(directory: Directory) -> Directory:
+            return Directory(
+                directory.number,
+                {
+                    name: copied(node)
+                    if isinstance(node, Directory)
+                    else FileNode(node.number, node.content.copy())  # maps of the original must stay true
+                    for name, node in directory.entries.items()
+                },
+            )
+
+        return MemoryFileSystem(self.capacity, copied(self.root))
+
+    def node(self, path: str) -> FileNode | Directory | None:
+        """What a path leads to, or None."""
+        if path == "/":
+            return self.root
+        at: FileNode | Directory | None = self.root
+        for name in path[1:].split("/"):
+            if not isinstance(at, Directory):
+                return None
+            at = at.entries.get(name)
+        return at
+
+    # The read side
+
+    def list_dir(self, path: str) -> list[Listed]:
+        with self.lock:
+            found = self.node(path)
+            if not isinstance(found, Directory):
+                return []
+            return sorted(
+                Listed(name, is_dir=True, is_link=False, is_file=False)
+                if isinstance(node, Directory)
+                else Listed(name, is_dir=False, is_link=False, is_file=True, size=node.size)
+                for name, node in found.entries.items()
+            )
+
+    def size(self, path: str) -> int | None:
+        node = self.node(path)
+        return None if node is None else self._plain(path).size
+
+    def read(self, path: str, offset: int, count: int) -> bytes:
+        with self.lock:
+            return self._plain(path).content[offset : offset + max(count, 0)].tobytes()
+
+    def map(self, path: str) -> Bytes:
+        with self.lock:
+            node = self._plain(path)
+            node.own()
+            view = node.content.view()
+        view.flags.writeable = False
+        return view
+
+    def data_end(self, path: str) -> int:
+        with self.lock:
+            return len(self._plain(path).content.tobytes().rstrip(b"\0"))
+
+    def lock_owner(self, path: str) -> int | None:
+        return None
+
+    # The side that writes
+
+    def create(self, path: str) -> MemoryFile:
+        with self.lock:
+            parent, name = self._parent(path)
+            if name in parent.entries:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+            node = FileNode(next(self._numbers))
+            parent.entries[name] = node
+        return MemoryFile(self, path, node)
+
+    def open(self, path: str) -> MemoryFile:
+        if isinstance(self.node(path), Directory):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return MemoryFile(self, path, self._plain(path))
+
+    def rename(self, source: str, target: str) -> None:
+        with self.lock:
+            old_parent, old_name = self._parent(source)
+            new_parent, new_name = self._parent(target)
+            node = old_parent.entries.get(old_name)
+            if node is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
+            replaced = new_parent.entries.get(new_name)
+            if isinstance(replaced, Directory) and not isinstance(node, Directory):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), target)
+            del old_parent.entries[old_name]
+            new_parent.entries[new_name] = node
+            if isinstance(replaced, FileNode) and replaced is not node:
+                self.used_pages -= len(replaced.blocks)
+
+    def unlink(self, path: str) -> None:
+        with self.lock:
+            node = self.node(path)
+            if node is None:
+                return
+            if isinstance(node, Directory):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            parent, name = self._parent(path)
+            del parent.entries[name]
+            self.used_pages -= len(node.blocks)
+
+    def make_dir(self, path: str) -> None:
+        with self.lock:
+            node = self.node(path)
+            if isinstance(node, FileNode):
+                raise UnsafeFileError("the store wants a directory here and something else is there", path=path)
+            if node is None:
+                parent, name = self._parent(path)
+                parent.entries[name] = Directory(next(self._numbers))
+
+    def sync_dir(self, path: str) -> None:
+        node = self.node(path)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if not isinstance(node, Directory):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+
+    # Within
+
+    def take(self, node: FileNode, position: int, stop: int, *, whole: bool = False) -> int:
+        """Take the space for ``[position, stop)`` of a file; say up to where there is any."""
+        wanted = range(position // PAGE_BYTES, -(-stop // PAGE_BYTES))
+        missing = [page for page in wanted if page not in node.blocks]
+        if self.capacity is not None:
+            free = max(self.capacity // PAGE_BYTES - self.used_pages, 0)
+            if len(missing) > free:
+                if whole:
+                    return 0
+                stop = max(missing[free] * PAGE_BYTES, position)
+                missing = missing[:free]
+        node.blocks.update(missing)
+        self.used_pages += len(missing)
+        return stop
+
+    def _plain(self, path: str) -> FileNode:
+        node = self.node(path)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if isinstance(node, Directory):
+            raise UnsafeFileError("this is not a plain file", path=path)
+        return node
+
+    def _parent(self, path: str) -> tuple[Directory, str]:
+        folder, _, name = path.rpartition("/")
+        node = self.node(folder or "/")
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if not isinstance(node, Directory):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        return node, name
+
+
+def _no_space(path: str) -> NoSpaceError:
+    return NoSpaceError("there is no room: No space left on device", path=path, fix="Make room")

@@ -1,0 +1,362 @@
+"""Bugs of the store, planted by replacing a method; `mutants` has those of the disk, and the list of all."""
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from segmentlog.store import dispatch, message_store, recovery, repair
+from segmentlog.store.commit_log import CommitLog
+from segmentlog.store.config import OnDamage
+from segmentlog.store.dispatch import Dispatcher
+from segmentlog.store.durability import Durability
+from segmentlog.store.files.writable_fs import Data, WritableFile, WritableFileSystem
+from segmentlog.store.flusher import Failure, Flusher
+from segmentlog.store.format.message import Problem
+from segmentlog.store.index_writer import IndexWriter
+from segmentlog.store.log_appender import LogAppender, SegmentSupply
+from segmentlog.store.message_store import MessageStore
+from segmentlog.store.put_path import PutPath
+from segmentlog.store.queue_writer import QueueWriter
+from segmentlog.store.repair import Repair
+
+from .mutants import BuggyFileSystem, Patch, Trial
+from .mutants import enter_store_bug as _store
+
+# Bugs of acknowledging and flushing
+
+
+@_store()
+def _acknowledged_before_the_flush(patch: Patch) -> None:
+    patch(Flusher, "wait", lambda self, offset: None)
+
+
+@_store()
+def _believed_to_be_flushed(patch: Patch) -> None:
+    patch(Flusher, "wait", lambda self, offset: setattr(self, "flushed", max(self.flushed, offset)))
+
+
+@_store(Trial.FAULT)
+def _nothing_is_poisoned(patch: Patch) -> None:
+    patch(Failure, "note", lambda self, cause: None)
+    patch(Failure, "check", lambda self: None)
+
+
+@_store(Trial.FAULT)
+def _flush_goes_on_after_a_failed_sync(patch: Patch) -> None:
+    real = Flusher.wait
+
+    def wait(self: Flusher, offset: int) -> None:
+        sync = self._sync
+
+        def twice() -> int:
+            try:
+                return sync()
+            except OSError:
+                return sync()
+
+        self._sync = twice
+        try:
+            real(self, offset)
+        finally:
+            self._sync = sync
+
+    patch(Flusher, "wait", wait)
+
+
+@_store(Trial.FAULT)
+def _failed_put_counts_as_put(patch: Patch) -> None:
+    def write(self: PutPath, buffer: Any, runs: Any) -> None:
+        try:
+            self._appender.write(buffer, runs)
+        except OSError:
+            run = runs[-1]
+            self._appender.end = run.base + run.position + run.stop - run.start
+
+    patch(PutPath, "_write", write)
+
+
+@_store()
+def _finished_segments_are_not_synced(patch: Patch) -> None:
+    real = LogAppender.sync
+
+    def sync(self: LogAppender) -> int:
+        self._unsynced = []
+        return real(self)
+
+    patch(LogAppender, "sync", sync)
+
+
+@_store()
+def _names_of_new_segments_are_forgotten(patch: Patch) -> None:
+    real = LogAppender.sync
+
+    def sync(self: LogAppender) -> int:
+        self._names_unsynced = False
+        return real(self)
+
+    patch(LogAppender, "sync", sync)
+
+
+@_store()
+def _durable_point_before_the_sync(patch: Patch) -> None:
+    def sync_log(self: MessageStore) -> int:
+        self._durability.note_log(self._appender.end)
+        return self._appender.sync()
+
+    patch(MessageStore, "_sync_log", sync_log)
+
+
+@_store()
+def _durable_point_one_byte_too_far(patch: Patch) -> None:
+    real = Durability.note_log
+    patch(Durability, "note_log", lambda self, end: real(self, end + 1))
+
+
+@_store()
+def _queues_point_too_far(patch: Patch) -> None:
+    real = Durability.note_queues
+
+    def note(self: Durability, end: int, *rest: Any) -> None:
+        real(self, end + 450, *rest)
+
+    patch(Durability, "note_queues", note)
+
+
+@_store()
+def _queues_point_before_the_sync(patch: Patch) -> None:
+    def flush(self: MessageStore) -> None:
+        dispatcher, index = self._dispatcher, self._index
+        assert index is not None
+        self._durability.note_queues(dispatcher.dispatched, index.mark, dispatcher.newest_timestamp, 0)
+        original(self)
+
+    original = MessageStore._flush_queues
+    patch(MessageStore, "_flush_queues", flush)
+
+
+@_store()
+def _index_point_one_entry_too_far(patch: Patch) -> None:
+    real = Durability.note_queues
+
+    def note(self: Durability, end: int, mark: Any, *rest: Any) -> None:
+        real(self, end, mark._replace(next_number=mark.next_number + 1), *rest)
+
+    patch(Durability, "note_queues", note)
+
+
+# Bugs of putting and dispatching
+
+
+@_store()
+def _no_blank_at_the_end_of_a_segment(patch: Patch) -> None:
+    def roll(self: LogAppender, base: int) -> None:
+        if self._active is not None:
+            self._unsynced.append(self._active)
+        self._active = self._ahead.pop(base)
+        self._base = self.end = base
+
+    patch(LogAppender, "_roll", roll)
+
+
+@_store()
+def _segments_are_made_too_small(patch: Patch) -> None:
+    real = SegmentSupply._make
+
+    def make(self: SegmentSupply) -> WritableFile:
+        size, self._bytes = self._bytes, self._bytes - 4096
+        try:
+            return real(self)
+        finally:
+            self._bytes = size
+
+    patch(SegmentSupply, "_make", make)
+
+
+@_store()
+def _queue_numbers_are_given_twice(patch: Patch) -> None:
+    real = PutPath._number
+    patch(PutPath, "_number", lambda self, *rest: (real(self, *rest)[0], {}))
+
+
+@_store()
+def _store_time_goes_back(patch: Patch) -> None:
+    patch(PutPath, "_now", lambda self: self._clock())
+
+
+@_store()
+def _entries_one_place_too_far(patch: Patch) -> None:
+    real = QueueWriter.append
+    patch(QueueWriter, "append", lambda self, key, start, entries: real(self, key, start + 1, entries))
+
+
+@_store()
+def _entries_without_tags(patch: Patch) -> None:
+    real = dispatch.tags_codes
+    patch(dispatch, "tags_codes", lambda *arguments: np.zeros_like(real(*arguments)))
+
+
+@_store()
+def _last_record_is_not_dispatched(patch: Patch) -> None:
+    real = Dispatcher.add
+
+    def add(self: Dispatcher, put: Any) -> None:
+        if put.stop % 7 != 3:
+            real(self, put)
+
+    patch(Dispatcher, "add", add)
+
+
+@_store()
+def _keys_are_indexed_once_in_a_while(patch: Patch) -> None:
+    real = IndexWriter.put
+    patch(IndexWriter, "put", lambda self, hashes, *rest: real(self, hashes, *rest) if hashes[0] % 3 else None)
+
+
+# Bugs of recovery
+
+
+@_store()
+def _tail_is_not_zeroed(patch: Patch) -> None:
+    patch(Repair, "cut", lambda self, *arguments: 0)
+
+
+@_store()
+def _only_a_sector_of_the_tail_is_zeroed(patch: Patch) -> None:
+    class Short:
+        def __init__(self, file: Any) -> None:
+            self._file = file
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._file, name)
+
+        def write(self, position: int, data: Data) -> None:
+            self._file.write(position, bytes(data)[:64])
+
+    _through(patch, "cut", lambda fs: _Opening(fs, Short))
+
+
+@_store(Trial.RECOVERY)
+def _zeroed_tail_is_not_synced(patch: Patch) -> None:
+    _through(patch, "cut", lambda fs: BuggyFileSystem(fs, sync=lambda file: None))
+
+
+@_store(Trial.RECOVERY)
+def _queues_are_not_synced_in_recovery(patch: Patch) -> None:
+    real = Repair.dispatch
+
+    def dispatching(self: Repair, *arguments: Any) -> Any:
+        sync = self._queues.sync
+        self._queues.sync = lambda: (self._queues._unsynced.clear(), self._queues._names_unsynced.clear())
+        try:
+            return real(self, *arguments)
+        finally:
+            self._queues.sync = sync
+
+    patch(Repair, "dispatch", dispatching)
+
+
+@_store()
+def _one_record_too_many_is_cut(patch: Patch) -> None:
+    def examine(log: CommitLog, start: int, *rest: Any) -> Any:
+        state = real(log, start, *rest)
+        last = -1
+        for found in log.walk(start, state.end):
+            if found.records.positions.size:
+                last = found.segment.base + int(found.records.positions[-1])
+        return state._replace(end=last) if last > start else state
+
+    real = recovery.examine_log
+    patch(repair, "examine_log", examine)
+
+
+@_store()
+def _a_torn_record_is_kept(patch: Patch) -> None:
+    def examine(log: CommitLog, start: int, *rest: Any) -> Any:
+        state = real(log, start, *rest)
+        segment = log.find(state.end)
+        if segment is None or not state.problem:
+            return state
+        view = log.view(segment)
+        at = state.end - segment.base
+        size = int.from_bytes(view[at : at + 4].tobytes(), "big")
+        return state._replace(end=state.end + size) if 91 <= size <= view.size - at else state
+
+    real = recovery.examine_log
+    patch(repair, "examine_log", examine)
+
+
+@_store()
+def _body_checksum_alone_is_believed(patch: Patch) -> None:
+    def check(self: CommitLog, segment: Any, records: Any) -> None:
+        lo, size = records.body_start, records.field("body_length")
+        for row in np.flatnonzero(records.problem == Problem.OK):
+            body = records.buffer[lo[row] : lo[row] + size[row]]
+            if size[row] and zlib.crc32(body) & 0x7FFFFFFF != records.field("body_crc")[row]:
+                records.problem[row] = Problem.BODY_CRC
+
+    patch(CommitLog, "check_crcs", check)
+    patch(recovery, "_ends_in_crc", lambda records: np.ones(len(records), np.bool_))
+
+
+@_store()
+def _no_checksum_is_looked_at(patch: Patch) -> None:
+    patch(CommitLog, "check_crcs", lambda self, segment, records: None)
+    patch(recovery, "_ends_in_crc", lambda records: np.ones(len(records), np.bool_))
+
+
+@_store(Trial.DAMAGE)
+def _durable_point_is_not_looked_at(patch: Patch) -> None:
+    real = recovery.decide
+    patch(message_store, "decide", lambda state, durable, on_damage, path: real(state, None, OnDamage.CUT, path))
+
+
+@_store()
+def _queues_are_left_behind_the_log(patch: Patch) -> None:
+    patch(repair, "derive_segments", lambda *arguments: ())
+
+
+@_store()
+def _queues_are_left_ahead_of_the_log(patch: Patch) -> None:
+    real = QueueWriter.truncate
+    patch(QueueWriter, "truncate", lambda self, key, log_end, *rest: real(self, key, 1 << 62, *rest))
+
+
+@_store()
+def _keys_are_not_indexed_in_recovery(patch: Patch) -> None:
+    patch(repair, "put_keys", lambda *arguments: None)
+
+
+@_store()
+def _later_index_files_are_left(patch: Patch) -> None:
+    patch(IndexWriter, "drop_from", lambda self, first: None)
+
+
+class _Opening:
+    """Opens files through a wrapper."""
+
+    def __init__(self, inner: WritableFileSystem, wrap: Callable[[WritableFile], Any]) -> None:
+        self._inner = inner
+        self._wrap = wrap
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def open(self, path: str) -> Any:
+        return self._wrap(self._inner.open(path))
+
+
+def _through(patch: Patch, method: str, front: Callable[[WritableFileSystem], Any]) -> None:
+    """Have one method of recovery see another disk."""
+    real = getattr(Repair, method)
+
+    def within(self: Repair, *arguments: Any) -> Any:
+        fs = self._fs
+        self._fs = front(fs)
+        try:
+            return real(self, *arguments)
+        finally:
+            self._fs = fs
+
+    patch(Repair, method, within)

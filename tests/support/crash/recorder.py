@@ -1,0 +1,272 @@
+"""What a store does to its disk, in the order in which it does it.
+
+::
+
+    ops    create  allocate  write  write  sync  rename  sync_dir  write  sync  …
+           0       1         2      3      4     5       6         7      8
+    marks                                 ▲ (5, acknowledged 1)                ▲ (9, acknowledged 2)
+
+A mark at n was made when n calls were over: a power cut after the n-th call finds whoever was told it already
+relying on it. Calls that failed are not there, but for a failed sync, since that one has an effect: what it should
+have put onto the device may never get there, whatever a later one says (`Kind.FAILED_SYNC`).
+"""
+
+import threading
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from segmentlog.store.files.fs import Listed
+from segmentlog.store.files.writable_fs import Data
+from segmentlog.store.format.message import Bytes
+
+from .memory_fs import Directory, FileNode, MemoryFile, MemoryFileSystem
+
+
+class Kind(Enum):
+    """What a call does."""
+
+    CREATE = "create"
+    ALLOCATE = "allocate"
+    EXTEND = "extend"
+    WRITE = "write"
+    SYNC = "sync"
+    FAILED_SYNC = "failed sync"
+    RENAME = "rename"
+    UNLINK = "unlink"
+    MAKE_DIR = "make_dir"
+    SYNC_DIR = "sync_dir"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Op:
+    """One call.
+
+    Attributes
+    ----------
+    path
+        Of the file or directory; of a rename the source.
+    number
+        Of the file or directory, as `memory_fs` counts them.
+    directory, name
+        Of a call that changes names: number of the directory, and the name in it; of a rename those of the source.
+    target_directory, target_name
+        Of a rename.
+    position, data, size
+        What was written where; to which size a file was brought.
+    """
+
+    kind: Kind
+    path: str
+    number: int
+    directory: int = -1
+    name: str = ""
+    target_directory: int = -1
+    target_name: str = ""
+    position: int = 0
+    data: bytes = b""
+    size: int = 0
+
+    def __str__(self) -> str:
+        match self.kind:
+            case Kind.WRITE:
+                what = f" {len(self.data)} bytes at {self.position}"
+            case Kind.ALLOCATE | Kind.EXTEND:
+                what = f" to {self.size}"
+            case Kind.RENAME:
+                what = f" to {self.target_name}"
+            case _:
+                what = ""
+        return f"{self.kind.value} {self.path}{what}"
+
+
+@dataclass(slots=True)
+class Recording:
+    """All that was done to a disk.
+
+    Attributes
+    ----------
+    base
+        The disk before; all of it durable.
+    ops
+        The calls.
+    marks
+        Labels, each with how many calls were over when it was made.
+    """
+
+    base: MemoryFileSystem
+    ops: list[Op] = field(default_factory=list)
+    marks: list[tuple[int, Any]] = field(default_factory=list)
+
+
+class RecordingFileSystem:
+    """Hands all calls on to a disk in memory, and writes down those that change it. Safe for threads.
+
+    Parameters
+    ----------
+    disk
+        The disk; what it holds already counts as durable.
+    """
+
+    def __init__(self, disk: MemoryFileSystem) -> None:
+        self.disk = disk
+        self.recording = Recording(disk.clone())
+        self._lock = threading.RLock()
+        self._paths: dict[int, str] = {}  # of open files, as they are named by now
+
+    def mark(self, label: Any) -> None:
+        """Note that somebody was told something now."""
+        with self._lock:
+            self.recording.marks.append((len(self.recording.ops), label))
+
+    def list_dir(self, path: str) -> list[Listed]:
+        return self.disk.list_dir(path)
+
+    def size(self, path: str) -> int | None:
+        return self.disk.size(path)
+
+    def read(self, path: str, offset: int, count: int) -> bytes:
+        return self.disk.read(path, offset, count)
+
+    def map(self, path: str) -> Bytes:
+        return self.disk.map(path)
+
+    def data_end(self, path: str) -> int:
+        return self.disk.data_end(path)
+
+    def lock_owner(self, path: str) -> int | None:
+        return self.disk.lock_owner(path)
+
+    def create(self, path: str) -> "RecordedFile":
+        with self._lock:
+            file = self.disk.create(path)
+            directory, name = self._place(path)
+            self._note(Op(kind=Kind.CREATE, path=path, number=file.node.number, directory=directory, name=name))
+            self._paths[file.node.number] = path
+        return RecordedFile(self, file)
+
+    def open(self, path: str) -> "RecordedFile":
+        with self._lock:
+            file = self.disk.open(path)
+            self._paths[file.node.number] = path
+        return RecordedFile(self, file)
+
+    def rename(self, source: str, target: str) -> None:
+        with self._lock:
+            directory, name = self._place(source)
+            target_directory, target_name = self._place(target)
+            node = self.disk.node(source)
+            self.disk.rename(source, target)
+            assert node is not None
+            self._paths[node.number] = target
+            self._note(
+                Op(
+                    kind=Kind.RENAME,
+                    path=source,
+                    number=node.number,
+                    directory=directory,
+                    name=name,
+                    target_directory=target_directory,
+                    target_name=target_name,
+                )
+            )
+
+    def unlink(self, path: str) -> None:
+        with self._lock:
+            node = self.disk.node(path)
+            self.disk.unlink(path)
+            if node is not None:
+                directory, name = self._place(path)
+                self._note(Op(kind=Kind.UNLINK, path=path, number=node.number, directory=directory, name=name))
+
+    def make_dir(self, path: str) -> None:
+        with self._lock:
+            there = self.disk.node(path) is not None
+            self.disk.make_dir(path)
+            node = self.disk.node(path)
+            assert node is not None
+            if not there:
+                directory, name = self._place(path)
+                self._note(Op(kind=Kind.MAKE_DIR, path=path, number=node.number, directory=directory, name=name))
+
+    def sync_dir(self, path: str) -> None:
+        with self._lock:
+            self.disk.sync_dir(path)
+            node = self.disk.node(path)
+            assert isinstance(node, Directory)
+            self._note(Op(kind=Kind.SYNC_DIR, path=path, number=node.number))
+
+    def within(self, file: MemoryFile, op: Op) -> None:
+        """Do to a file what an operation says, and write it down."""
+        with self._lock:
+            before = file.node.size
+            try:
+                match op.kind:
+                    case Kind.WRITE:
+                        file.write(op.position, op.data)
+                    case Kind.ALLOCATE:
+                        file.allocate(op.size)
+                    case Kind.EXTEND:
+                        file.extend(op.size)
+                    case Kind.SYNC:
+                        file.sync()
+            except OSError:
+                if op.kind is Kind.WRITE and file.node.size > before:  # a disk that ran full took a part
+                    written = op.data[: file.node.size - op.position]
+                    self._note(Op(kind=Kind.WRITE, path=op.path, number=op.number, position=op.position, data=written))
+                raise
+            self._note(op)
+
+    def path_of(self, number: int) -> str:
+        """What an open file is called by now."""
+        return self._paths[number]
+
+    def _note(self, op: Op) -> None:
+        self.recording.ops.append(op)
+
+    def _place(self, path: str) -> tuple[int, str]:
+        folder, _, name = path.rpartition("/")
+        node = self.disk.node(folder or "/")
+        return (node.number if isinstance(node, Directory) else -1), name
+
+
+class RecordedFile:
+    """A file that is open for writing; all that is done to it is written down."""
+
+    def __init__(self, fs: RecordingFileSystem, file: MemoryFile) -> None:
+        self.path = file.path
+        self._fs = fs
+        self._file = file
+
+    @property
+    def node(self) -> FileNode:
+        """The file itself."""
+        return self._file.node
+
+    def write(self, position: int, data: Data) -> None:
+        """Write all of ``data``."""
+        self._fs.within(self._file, self._op(Kind.WRITE, position=position, data=bytes(data)))
+
+    def allocate(self, size: int) -> None:
+        """Reserve space."""
+        self._fs.within(self._file, self._op(Kind.ALLOCATE, size=size))
+
+    def extend(self, size: int) -> None:
+        """Make it longer."""
+        self._fs.within(self._file, self._op(Kind.EXTEND, size=size))
+
+    def sync(self) -> None:
+        """Make all of it durable."""
+        self._fs.within(self._file, self._op(Kind.SYNC))
+
+    def fail_sync(self) -> None:
+        """Note a sync that failed: later syncs do not make up for it."""
+        self._fs.within(self._file, self._op(Kind.FAILED_SYNC))
+
+    def close(self) -> None:
+        """Close it."""
+        self._file.close()
+
+    def _op(self, kind: Kind, *, position: int = 0, data: bytes = b"", size: int = 0) -> Op:
+        number = self._file.node.number
+        return Op(kind=kind, path=self._fs.path_of(number), number=number, position=position, data=data, size=size)
