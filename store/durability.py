@@ -39,9 +39,12 @@ class Durability:
         Which store.
     config
         How it is written from now on.
+    was_ours
+        Whether nobody else had it open since we last had, as far as the lock tells; a file ``abort`` tells too, but 4.x
+        leaves one that is there as it is.
     """
 
-    def __init__(self, fs: WritableFileSystem, path: str, config: StoreConfig) -> None:
+    def __init__(self, fs: WritableFileSystem, path: str, config: StoreConfig, *, was_ours: bool) -> None:
         self._fs = fs
         self._path = path
         self._durable = os.path.join(path, OURS, "durable")
@@ -54,7 +57,7 @@ class Durability:
         abort = os.path.join(path, "abort")
         self.was_aborted = fs.size(abort) is not None
         """Whether the store was not closed."""
-        self.was_ours = self.found is not None and self._read(abort).endswith(_SIGNATURE)
+        self.was_ours = was_ours and self.found is not None and self._read(abort).endswith(_SIGNATURE)
         """Whether it was not closed by us: no broker wrote it since the durable point."""
         self._written = replace(
             DurablePoint(),
@@ -97,11 +100,13 @@ class Durability:
         with self._lock:
             self._note(replace(self.point, log=end))
 
-    def note_queues(self, end: int, mark: IndexMark, newest_ms: int, index_ms: int) -> None:
+    def note_queues(self, end: int, entries: int, mark: IndexMark, newest_ms: int, index_ms: int) -> None:
         """Say that queues and index have the records up to a physical offset on the device.
 
         Parameters
         ----------
+        entries
+            Sum of the ends of all queues.
         mark
             How much of the index that is.
         newest_ms
@@ -124,6 +129,7 @@ class Durability:
                     held,
                     log=max(held.log, end),
                     queues=end,
+                    entries=entries,
                     index_file=mark.file,
                     index_count=mark.next_number,
                 )

@@ -90,7 +90,7 @@ class MessageStore:
             if config.index
             else None
         )
-        self._durability = Durability(fs, path, config)
+        self._durability = Durability(fs, path, config, was_ours=lock is None or lock.is_signed)
         self._resources.callback(self._durability.close)
         self._resources.callback(self._queues.close)
         if self._index is not None:
@@ -157,6 +157,8 @@ class MessageStore:
         state = repair.examine()
         end = decide(state, durable, on_damage, os.path.join(path, "commitlog"))
         self._durability.begin(end)
+        if self._lock is not None:
+            self._lock.sign()
         cut = repair.cut(end)
         ends, corrected = repair.dispatch(state, end)
         self.recovered = Recovery(
@@ -325,10 +327,11 @@ class MessageStore:
                         self._index.sync()
                 mark = self._index.mark if self._index is not None else NO_INDEX
                 keys = list(self._dispatcher.ends)  # new ones come meanwhile
+                entries = sum(self._dispatcher.ends.values())
             full_ms = self._index.full_timestamp if self._index is not None else 0
             with self._failure.noting():
                 self._topics.note(keys)
-                self._durability.note_queues(reached, mark, newest, full_ms)
+                self._durability.note_queues(reached, entries, mark, newest, full_ms)
             self._queues_flushed_at = time.monotonic()
 
     # -- reading
@@ -395,7 +398,7 @@ class MessageStore:
         if self._closed:
             raise StoreClosedError("this store was closed", path=self.path, fix="Open it")
         self._failure.check()
-        if self._starved and self._dispatcher.waiting_bytes > _BACKLOG_BYTES:
+        if self._starved and self._appender.end - self._dispatcher.dispatched > _BACKLOG_BYTES:
             self._dispatch()  # no room for the queues: the log must not run away from them
 
     def __enter__(self) -> Self:

@@ -126,12 +126,13 @@ class Repair:
         dict, int
             One past the last entry of each queue; how many entries were missing or wrong in a store taken over.
         """
-        adopted = self._durable is None
-        resume = self._log.min_offset
-        if self._durable is not None:
-            resume = max(min(self._durable.queues, end), resume)
-        ends = {key: self._queues.truncate(key, end if adopted else resume, self._log) for key in self._queues.queues()}
+        durable = self._durable
+        kept = end if durable is None else max(min(durable.queues, end), self._log.min_offset)
+        ends = {key: self._queues.truncate(key, kept, self._log) for key in self._queues.queues()}
         ends = {key: stop for key, stop in ends.items() if stop}
+        # Of queues that somebody deleted, or a file of them, nothing else tells.
+        adopted = durable is None or (durable.queues <= end and sum(ends.values()) != durable.entries)
+        resume = self._log.min_offset if adopted else kept
         start = min(state.start, resume)
         placement = Placement(self._log, start, {} if adopted else ends)
         self._open_index(end)

@@ -2,7 +2,7 @@
 
 ::
 
-    lock   [l][o][c][k]        4 bytes, of no meaning
+    lock   [l][o][c][k]        4 bytes that every broker writes when it starts; we write [s][l][o][g]
             ^ fcntl(F_SETLK, F_WRLCK, 0..1): what Java's FileChannel.tryLock(0, 1, false) takes on Linux
 
 A record lock belongs to the process and goes with *any* descriptor of the file that the process closes, so whoever
@@ -25,6 +25,7 @@ from ..errors import StoreClosedError, StoreInUseError
 from .fs import LocalFileSystem
 
 _CONTENT: Final = b"lock"
+_SIGNATURE: Final = b"slog"
 _registry = threading.Lock()
 _held: set[tuple[int, int]] = set()  # device and inode of the lock files that this process holds
 
@@ -83,6 +84,16 @@ class StoreLock:
             else "Stop the broker or job first, or write to another store"
         )
         return StoreInUseError(f"{who} has this store open", path=os.path.dirname(self.path), fix=fix)
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether nobody but us had the store open since `sign`: brokers write the file anew."""
+        return os.pread(self._fd, len(_SIGNATURE), 0) == _SIGNATURE
+
+    def sign(self) -> None:
+        """Write that it is we who have the store open, and put that onto the device."""
+        os.pwrite(self._fd, _SIGNATURE, 0)
+        os.fsync(self._fd)
 
     def check(self) -> None:
         """Make sure that this process still holds it.

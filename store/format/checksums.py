@@ -64,9 +64,9 @@ def check_crcs(records: Records, properties: Properties, front: Front | None = N
 def _lost_crcs(records: Records, without: Mask, front: Front | None) -> Mask:
     """Records that have no ``__CRC32#`` and must have had it: damage must not pass as absence.
 
-    A broker writes the property into all its records or into none. So it is lost where most of its fixed bytes are
-    still there, and between two records that have it. Where only the record in front has it, the broker may have been
-    started with other options: not if no whole record follows, nor if what is there cannot be written by any broker.
+    It is lost where most of its fixed bytes are still there. Behind a record that has it, whoever wrote this one may
+    have been another broker, or one started with other options: not if neither a whole record nor the end of the log
+    follows, nor if what is there cannot be written by any broker.
 
     Parameters
     ----------
@@ -84,31 +84,39 @@ def _lost_crcs(records: Records, without: Mask, front: Front | None) -> Mask:
         near = buffer[stop[first] : stop[first] + _SEARCH_BYTES].tobytes()
         evident[first] = _CRC_NAME in near or (front is not None and _CRC_NAME in front().tobytes())
     lost[rows[likeness * 2 >= _CRC_FIXED.size]] = True
-    rows, rows_start, stop = rows[evident], start[evident], stop[evident]
+    rows, stop = rows[evident], stop[evident]
     if rows.size == 0:
         return lost
     behind = Records(buffer, stop)
     is_record = behind.problem == Problem.OK
     sealed = is_record & (_crc_likeness(buffer, stop + behind.field("total_size")) == _CRC_FIXED.size)
     unwritten = np.array([not buffer[s : s + BLANK_BYTES].any() or is_blank(buffer, s) for s in stop.tolist()])
-    lost[rows[~(is_record | unwritten) | (sealed & (rows_start > 0))]] = True
+    lost[rows[~(is_record | unwritten)]] = True
     for row in rows[sealed | (unwritten & ~is_record)].tolist():
         begin = int(records.properties_start[row])
-        lost[row] |= not _is_untouched(buffer[begin : begin + int(records.properties_length[row])].tobytes())
+        properties = buffer[begin : begin + int(records.properties_length[row])].tobytes()
+        at = int(records.positions[row])
+        covered = buffer[at : at + int(records.field("total_size")[row]) - RECORD_CRC_BYTES]
+        lost[row] |= not _is_untouched(properties, covered)
     return lost
 
 
-def _is_untouched(properties: bytes) -> bool:
-    """Whether a broker that writes no ``__CRC32#`` today, and did before, can have written these properties."""
+def _is_untouched(properties: bytes, covered: Bytes) -> bool:
+    """Whether a broker that writes no ``__CRC32#`` can have written these properties.
+
+    ``covered`` are the bytes that a checksum in the last 20 would be of: ten digits that fit it are no business key.
+    """
     try:
         text = properties.decode()
     except UnicodeDecodeError:
         return False
-    # It ends every property, has no other control characters, and rarely ten digits where those of the checksum were.
-    return _ENDED.fullmatch(text) is not None and not properties[-11:-1].isdigit()
+    digits = properties[-11:-1]
+    if digits.isdigit() and int(digits[::-1]) == isal_zlib.crc32(covered) & CRC_MASK:
+        return False
+    return _TEXT.fullmatch(text) is not None
 
 
-_ENDED: Final = re.compile("(?:[^\\x00\\x03-\\x08\\x0B\\x0C\\x0E-\\x1F\\x7F]*\\x02)?")
+_TEXT: Final = re.compile("[^\\x00\\x03-\\x08\\x0B\\x0C\\x0E-\\x1F\\x7F]*")
 
 
 _CRC_NAME: Final = b"__CRC32#\x01"

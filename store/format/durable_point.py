@@ -9,13 +9,13 @@
     +---------------------------------------+---------------------------------------+
       slot 0: even sequence numbers           slot 1: odd ones
 
-    slot  +--------+----------+-------+--------+-------+-------------+--------------+------------+--------+
-          | magic  | sequence | log   | queues | flags | index file, | bytes of a   | slots, and | CRC-32 |
-          | uint32 | int64    | int64 | int64  | int32 | int64, and  | segment,     | entries of | uint32 |
-          |        |          |       |        |       | count, int32| entries of a | an index   |        |
-          |        |          |       |        |       |             | queue file,  | file,      |        |
-          |        |          |       |        |       |             | int32 each   | int32 each |        |
-          +--------+----------+-------+--------+-------+-------------+--------------+------------+--------+
+    slot  +--------+----------+-------+--------+---------+-------+-------------+--------------+------------+--------+
+          | magic  | sequence | log   | queues | entries | flags | index file, | bytes of a   | slots, and | CRC-32 |
+          | uint32 | int64    | int64 | int64  | int64   | int32 | int64, and  | segment,     | entries of | uint32 |
+          |        |          |       |        |         |       | count, int32| entries of a | an index   |        |
+          |        |          |       |        |         |       |             | queue file,  | file,      |        |
+          |        |          |       |        |         |       |             | int32 each   | int32 each |        |
+          +--------+----------+-------+--------+---------+-------+-------------+--------------+------------+--------+
 
 ``log``: every byte of the CommitLog below this physical offset was synced. ``queues``: so was every ConsumeQueue entry
 of the records below, and every index entry of theirs, of which the newest file held ``index count``. Written after what
@@ -32,7 +32,7 @@ SLOT_BYTES: Final = 4096
 FILE_BYTES: Final = 2 * SLOT_BYTES
 
 _MAGIC: Final = 0x5E610906
-_FIELDS: Final = struct.Struct(">IqqqiqiiiiiI")
+_FIELDS: Final = struct.Struct(">IqqqqiqiiiiiI")
 _CRC: Final = struct.Struct(">I")
 _CLEAN, _RECORD_CRC = 1, 2
 
@@ -58,6 +58,8 @@ class DurablePoint:
     """Physical offset up to which the CommitLog is on the device."""
     queues: int = 0
     """Physical offset up to which records have their entries in queues and index on the device."""
+    entries: int = 0
+    """Sum of the ends of all queues then: a queue that somebody deletes is missed."""
     clean: bool = False
     """Whether the store was closed: the log then ends at ``log``, and the queues are complete."""
     has_record_crc: bool = False
@@ -81,6 +83,7 @@ def encode(point: DurablePoint) -> bytes:
         point.sequence,
         point.log,
         point.queues,
+        point.entries,
         _CLEAN * point.clean | _RECORD_CRC * point.has_record_crc,
         point.index_file,
         point.index_count,
@@ -105,13 +108,14 @@ def decode(data: bytes) -> DurablePoint | None:
 def _slot(data: bytes) -> DurablePoint | None:
     if len(data) < _FIELDS.size:
         return None
-    magic, sequence, log, queues, flags, index_file, index_count, *sizes, crc = _FIELDS.unpack(data)
+    magic, sequence, log, queues, entries, flags, index_file, index_count, *sizes, crc = _FIELDS.unpack(data)
     if magic != _MAGIC or crc != zlib.crc32(data[: -_CRC.size]):
         return None
     return DurablePoint(
         sequence=sequence,
         log=log,
         queues=queues,
+        entries=entries,
         clean=bool(flags & _CLEAN),
         has_record_crc=bool(flags & _RECORD_CRC),
         index_file=index_file,

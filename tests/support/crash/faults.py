@@ -158,6 +158,9 @@ class FaultyFileSystem:
     def sync_dir(self, path: str) -> None:
         self._call("sync_dir", path)
 
+    def sync_all(self, path: str) -> None:
+        self._call("sync_all", path)
+
 
 class _FaultyFile:
     def __init__(self, fs: FaultyFileSystem, file: WritableFile) -> None:

@@ -287,6 +287,9 @@ class MemoryFileSystem:
         if not isinstance(node, Directory):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
 
+    def sync_all(self, path: str) -> None:
+        self.sync_dir(path)
+
     # Within
 
     def take(self, node: FileNode, position: int, stop: int, *, whole: bool = False) -> int:

@@ -129,7 +129,8 @@ def _queues_point_before_the_sync(patch: Patch) -> None:
     def flush(self: MessageStore) -> None:
         dispatcher, index = self._dispatcher, self._index
         assert index is not None
-        self._durability.note_queues(dispatcher.dispatched, index.mark, dispatcher.newest_timestamp, 0)
+        entries = sum(dispatcher.ends.values())
+        self._durability.note_queues(dispatcher.dispatched, entries, index.mark, dispatcher.newest_timestamp, 0)
         original(self)
 
     original = MessageStore._flush_queues
@@ -140,8 +141,8 @@ def _queues_point_before_the_sync(patch: Patch) -> None:
 def _index_point_one_entry_too_far(patch: Patch) -> None:
     real = Durability.note_queues
 
-    def note(self: Durability, end: int, mark: Any, *rest: Any) -> None:
-        real(self, end, mark._replace(next_number=mark.next_number + 1), *rest)
+    def note(self: Durability, end: int, entries: int, mark: Any, *rest: Any) -> None:
+        real(self, end, entries, mark._replace(next_number=mark.next_number + 1), *rest)
 
     patch(Durability, "note_queues", note)
 

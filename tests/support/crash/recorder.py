@@ -196,6 +196,17 @@ class RecordingFileSystem:
             assert isinstance(node, Directory)
             self._note(Op(kind=Kind.SYNC_DIR, path=path, number=node.number))
 
+    def sync_all(self, path: str) -> None:
+        with self._lock:
+            self.disk.sync_all(path)
+            waiting: list[tuple[str, FileNode | Directory]] = [("", self.disk.root)]
+            while waiting:
+                name, node = waiting.pop()
+                is_directory = isinstance(node, Directory)
+                self._note(Op(kind=Kind.SYNC_DIR if is_directory else Kind.SYNC, path=name or "/", number=node.number))
+                if isinstance(node, Directory):
+                    waiting += [(f"{name}/{below}", each) for below, each in node.entries.items()]
+
     def within(self, file: MemoryFile, op: Op) -> None:
         """Do to a file what an operation says, and write it down."""
         with self._lock:

@@ -1,0 +1,84 @@
+"""S4: writer processes are killed at random moments; whoever opens the store finds what was acknowledged.
+
+::
+
+    nursery ── fork ──► writer: open, put, acknowledge, put, …   kill -9 ──► copy recovered, judged ──► next writer
+
+Each lane goes on with the same store for some kills, so that recovery is killed, too, and what it left recovered. Run a
+failure again: SEGMENTLOG_ATTACK_SEED=… and the number of the kill that the failure names.
+"""
+
+import os
+import random
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from support.crash.campaign import soak
+from support.writer_nursery import Errand, Nursery
+from support.written_stores import SMALL, Judge, Tally
+
+pytestmark = pytest.mark.attack
+
+SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
+KILLS = soak(1_000, 100_000)
+LANES = 2
+KILLS_PER_STORE = 20
+SIGKILL = -9
+
+
+def errand(rng: random.Random, store: Path, number: int) -> Errand:
+    threads = rng.choice([1, 1, 1, 4])
+    return Errand(
+        store=str(store),
+        seed=SEED,
+        writer=number * 10,
+        threads=threads,
+        kill_after=rng.choice([0, rng.uniform(0, 0.001), rng.uniform(0, 0.01)]),
+        kill_lines=rng.choice([0, 1, 2, rng.randrange(3, 60), rng.randrange(20, 200)]),
+        batches=rng.random() < 0.6,
+        flush=rng.choice(["SYNC", "SYNC", "ASYNC"]),
+        services=rng.choice(["ON_CALL", "BACKGROUND"]),
+    )
+
+
+def lane(folder: Path, first: int) -> Tally:
+    """Kill every ``LANES``-th writer."""
+    total = Tally()
+    with Nursery() as nursery:
+        judge, store = Judge(SEED, SMALL), folder / f"store-{first}"
+        for count, number in enumerate(range(first, KILLS, LANES)):
+            if count % KILLS_PER_STORE == 0:
+                total.add(judge.tally)
+                shutil.rmtree(store, ignore_errors=True)
+                judge = Judge(SEED, SMALL)
+            asked = errand(random.Random(f"{SEED} {number}"), store, number)
+            came = nursery.send(asked)
+            try:
+                assert came.status == SIGKILL, came.error
+                if store.exists():
+                    judge.judge(store, came.heard)
+                else:  # killed before it made one
+                    assert not came.heard.issued
+                    judge.tally.judged += 1
+            except Exception as error:
+                error.add_note(f"kill {number} of seed {SEED}: {asked}")
+                raise
+        total.add(judge.tally)
+        shutil.rmtree(store, ignore_errors=True)
+    return total
+
+
+def test_what_was_acknowledged_outlives_its_writer(tmp_path: Path, report: Callable[[str, object], None]) -> None:
+    total = Tally()
+    with ThreadPoolExecutor(LANES) as lanes:
+        for tally in lanes.map(lane, [tmp_path] * LANES, range(LANES)):
+            total.add(tally)
+    report(f"S4, seed {SEED}", f"{total}")
+    assert total.judged == KILLS
+    assert total.with_acknowledged >= KILLS // 2
+    assert total.acknowledged >= 10 * KILLS
+    assert min(total.kept, total.lost) >= KILLS // 50

@@ -1,0 +1,167 @@
+"""What the store asks of the operating system to write: what happens, and what is said when it does not."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from segmentlog.store.errors import NoSpaceError, SegmentLogError, UnreadableError, UnsafeFileError
+from segmentlog.store.files import writable_fs
+from segmentlog.store.files.writable_fs import LocalWritableFileSystem
+
+FS = LocalWritableFileSystem()
+
+
+def fails(number: int) -> Callable[..., Any]:
+    def call(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return call
+
+
+def test_bytes_go_where_they_are_told_to(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    file = FS.create(str(path))
+    file.write(4, b"five")
+    file.write(0, memoryview(b"one"))
+    file.write(8, bytearray(b"!"))
+    file.sync()
+    file.close()
+    assert path.read_bytes() == b"one\0five!"
+
+
+def test_a_write_that_is_cut_short_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, bytes(data)[:3], at))
+    file = FS.create(str(tmp_path / "file"))
+    file.write(2, b"0123456789")
+    file.close()
+    assert (tmp_path / "file").read_bytes() == b"\0\x000123456789"
+
+
+def test_allocated_space_is_zero_and_counts(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    file = FS.create(str(path))
+    file.write(0, b"abc")
+    file.allocate(10_000)
+    file.close()
+    assert path.read_bytes() == b"abc".ljust(10_000, b"\0")
+    assert path.stat().st_blocks * 512 >= 10_000
+
+
+def test_files_get_longer_and_never_shorter(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    file = FS.create(str(path))
+    file.extend(1 << 20)
+    assert (path.stat().st_size, path.stat().st_blocks) == (1 << 20, 0)
+    file.extend(10)
+    assert path.stat().st_size == 1 << 20
+    file.close()
+
+
+def test_a_file_is_not_made_twice(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"mine")
+    with pytest.raises(FileExistsError):
+        FS.create(str(tmp_path / "file"))
+    assert (tmp_path / "file").read_bytes() == b"mine"
+
+
+def test_only_what_is_there_is_opened(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        FS.open(str(tmp_path / "file"))
+    (tmp_path / "file").write_bytes(b"mine")
+    file = FS.open(str(tmp_path / "file"))
+    file.write(0, b"y")
+    file.close()
+    assert (tmp_path / "file").read_bytes() == b"yine"
+
+
+@pytest.mark.parametrize("call", [FS.open, FS.sync_dir])
+def test_links_are_not_followed(tmp_path: Path, call: Callable[[str], object]) -> None:
+    target = tmp_path / "target"
+    target.mkdir() if call == FS.sync_dir else target.write_bytes(b"")
+    (tmp_path / "link").symlink_to(target)
+    with pytest.raises((UnsafeFileError, NotADirectoryError)) as raised:
+        call(str(tmp_path / "link"))
+    if call == FS.open:
+        assert "symbolic link" in str(raised.value)
+
+
+@pytest.mark.timeout(10)
+def test_what_is_no_plain_file_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UnsafeFileError, match="the store wants a plain file"):
+        FS.open(str(tmp_path / "pipe"))
+    with pytest.raises((UnsafeFileError, IsADirectoryError)):
+        FS.open(str(tmp_path))
+
+
+def test_a_name_is_given_in_place_of_another(tmp_path: Path) -> None:
+    (tmp_path / "new").write_bytes(b"new")
+    (tmp_path / "old").write_bytes(b"old")
+    FS.rename(str(tmp_path / "new"), str(tmp_path / "old"))
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("old", b"new")]
+
+
+def test_a_name_that_is_not_there_is_taken_away(tmp_path: Path) -> None:
+    FS.unlink(str(tmp_path / "file"))
+    (tmp_path / "file").write_bytes(b"")
+    FS.unlink(str(tmp_path / "file"))
+    FS.unlink(str(tmp_path / "file"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_directories_are_made_once(tmp_path: Path) -> None:
+    FS.make_dir(str(tmp_path / "a"))
+    FS.make_dir(str(tmp_path / "a"))
+    FS.sync_dir(str(tmp_path / "a"))
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    for name in ("file", "link"):
+        with pytest.raises(UnsafeFileError, match="wants a directory here and something else is there") as raised:
+            FS.make_dir(str(tmp_path / name))
+        assert raised.value.fix
+        assert raised.value.path == str(tmp_path / name)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_is_said_to_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    file = FS.create(str(tmp_path / "file"))
+    for name in ("pwrite", "posix_fallocate", "ftruncate", "fdatasync"):
+        monkeypatch.setattr(writable_fs.os, name, fails(number))
+    calls: list[Callable[[], None]] = [
+        lambda: file.write(0, b"a"),
+        lambda: file.allocate(10),
+        lambda: file.extend(10),
+    ]
+    for call in calls:
+        with pytest.raises(NoSpaceError, match=f"there is no room: {os.strerror(number)}") as raised:
+            call()
+        assert raised.value.path == str(tmp_path / "file")
+        assert raised.value.fix
+    with pytest.raises(OSError) as final:  # what a sync did not get onto the device is lost: there is no second try
+        file.sync()
+    assert not isinstance(final.value, SegmentLogError)
+    file.close()
+
+
+def test_missing_rights_are_said_to_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writable_fs.os, "open", fails(errno.EACCES))
+    monkeypatch.setattr(writable_fs.os, "mkdir", fails(errno.EROFS))
+    for call in (FS.create, FS.open, FS.make_dir):
+        with pytest.raises(UnreadableError, match="this process may not write it") as raised:
+            call(str(tmp_path / "file"))
+        assert isinstance(raised.value, SegmentLogError)
+        assert raised.value.fix
+
+
+def test_other_errors_stay_what_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = FS.create(str(tmp_path / "file"))
+    monkeypatch.setattr(writable_fs.os, "fdatasync", fails(errno.EIO))
+    with pytest.raises(OSError) as raised:
+        file.sync()
+    assert raised.value.errno == errno.EIO
+    file.close()

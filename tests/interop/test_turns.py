@@ -1,0 +1,132 @@
+"""RocketMQ and we write one store, turn about; either ends its turns by closing the store, or by crashing.
+
+After every turn all messages are there once, in queues without holes; at the end every field of each is compared,
+through RocketMQ and through our reader.
+"""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from segmentlog.store import MessageStore, Outgoing, QueueKey
+from segmentlog.store.format.index_file import Geometry
+from segmentlog.store.index import Index
+from support import oracle, writing
+from support.writing import Journal
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
+]
+
+ROUNDS = 10
+CONFIG = writing.SMALL
+OURS_CRASHED = (1, 2, 6, 9)  # after these rounds the store that RocketMQ gets was not closed by us
+THEIRS_CLOSED = (1, 3, 7)  # a clean end of RocketMQ takes it four seconds
+
+
+def _theirs(number: int, *, long_topics: bool) -> list[Outgoing]:
+    """What RocketMQ puts in a round: all kinds that come out of it as they went in."""
+    many = writing.plain(40, seed=100 + number, body_bytes=300)
+    kinds = [
+        message
+        for message in writing.every_kind(long_topics=long_topics, seed=100 + number)
+        if writing.RECORD_CRC not in message.properties
+        and message.properties.get("DELAY") != "0"
+        # The oracle stands for the broker here, and delays whatever it is told to.
+        and not ("DELAY" in message.properties and message.sys_flag & writing.ROLLBACK == writing.PREPARED)
+    ]
+    return [*many, *kinds] if number % 3 == 1 else many
+
+
+def _turn_of_rocketmq(store: Path, journal: Journal, version: str, number: int, *, long_topics: bool) -> None:
+    messages = _theirs(number, long_topics=long_topics)
+    # Without --no-schedule 4.9.1 would deliver the delayed messages meanwhile.
+    options = ["--no-schedule"] + ([] if number in THEIRS_CLOSED else ["--crash"])
+    config = writing.broker_config(CONFIG)
+    journal.note(messages, oracle.write(store, config, version, [writing.planned(m) for m in messages], *options))
+
+
+def _turn_of_ours(store: Path, journal: Journal, number: int, *, long_topics: bool) -> None:
+    with MessageStore.open(store, CONFIG) as ours:
+        assert ours.recovered.was_clean == (number in THEIRS_CLOSED)
+        assert ours.recovered.cut_records == 0
+        for (topic, queue_id), offsets in journal.queues().items():
+            assert offsets == list(range(len(offsets))), (topic, queue_id)
+            bounds = ours.bounds(QueueKey(topic, queue_id))
+            assert (bounds.min_offset, bounds.max_offset) == (0, len(offsets)), (topic, queue_id)
+        journal.append(ours, writing.plain(5, seed=number, topic=f"Round{number % 4}"))
+        journal.append_batch(ours, writing.plain(30, seed=50 + number))
+        if number % 4 == 0:
+            journal.append_batch(ours, writing.every_kind(long_topics=long_topics, seed=number))
+        if number in OURS_CRASHED:
+            ours.wait_dispatched()
+            writing.copied(store, store.with_name("crashed"))
+    if number in OURS_CRASHED:
+        shutil.rmtree(store)
+        store.with_name("crashed").rename(store)
+
+
+@pytest.mark.parametrize(
+    "versions", [("4.9.1",), ("5.1.0",), ("5.3.3",), oracle.VERSIONS, ("5.3.3", "5.1.0")], ids="-".join
+)
+def test_turn_about(tmp_path: Path, versions: tuple[str, ...]) -> None:
+    long_topics = "4.9.1" not in versions  # it cuts the log at a record of version 2
+    store, journal = tmp_path / "store", Journal(CONFIG)
+    for number in range(ROUNDS):
+        _turn_of_rocketmq(store, journal, versions[number % len(versions)], number, long_topics=long_topics)
+        _turn_of_ours(store, journal, number, long_topics=long_topics)
+    version = versions[ROUNDS % len(versions)]
+    writing.check_dump(oracle.dump(store, writing.broker_config(CONFIG), version), journal)
+
+    with MessageStore.open(store, CONFIG) as last:
+        assert not last.recovered.was_clean
+        journal.append(last, writing.plain(3, seed=999))
+    writing.check_dump(oracle.dump(store, writing.broker_config(CONFIG), version), journal)
+    writing.check_reader(store, journal)
+    index = Index(str(store / "index"), Geometry(CONFIG.index_slots, CONFIG.index_entries))
+    questions = [
+        {"query": "messageByKey", "topic": topic, "key": key, "maxNum": 64, "begin": 0, "end": 1 << 42}
+        for topic, key in journal.all_keys()
+    ]
+    for line in oracle.query(store, writing.broker_config(CONFIG), version, questions):
+        ours_found = index.query(line["topic"], line["key"], line["maxNum"], line["begin"], line["end"])
+        assert ours_found == line["answer"]["phyOffsets"], line
+
+
+@pytest.mark.parametrize("version", oracle.VERSIONS)
+@pytest.mark.parametrize("ours_end", ["closed", "crashed"])
+def test_a_broker_that_crashes_on_a_store_of_ours(tmp_path: Path, version: str, ours_end: str) -> None:
+    """Its messages were acknowledged, and are whole: nothing of them may be cut, whoever left ``abort``."""
+    store, journal = tmp_path / "store", Journal(CONFIG)
+    with MessageStore.open(store, CONFIG) as ours:
+        journal.append_batch(ours, writing.plain(10, seed=1))
+        ours.wait_dispatched()
+        crashed = writing.copied(store, tmp_path / "crashed")
+    store = store if ours_end == "closed" else crashed
+    theirs = writing.plain(10, seed=2)
+    plan = [writing.planned(message) for message in theirs]
+    journal.note(theirs, oracle.write(store, writing.broker_config(CONFIG), version, plan, "--crash"))
+    with MessageStore.open(store, CONFIG) as ours:
+        assert (ours.recovered.cut_bytes, ours.recovered.cut_records) == (0, 0)
+        journal.append_batch(ours, writing.plain(10, seed=3))
+    writing.check_reader(store, journal)
+
+
+@pytest.mark.parametrize("version", oracle.VERSIONS)
+@pytest.mark.parametrize("behind", ["nothing", "ours"])
+def test_one_message_of_a_broker_behind_ours(tmp_path: Path, version: str, behind: str) -> None:
+    """It has no ``__CRC32#``, the record in front does, and the one behind; it is whole all the same."""
+    store, journal = tmp_path / "store", Journal(CONFIG)
+    with MessageStore.open(store, CONFIG) as ours:
+        journal.append(ours, writing.plain(1, seed=1))
+    (theirs,) = writing.plain(1, seed=2)
+    answers = oracle.write(store, writing.broker_config(CONFIG), version, [writing.planned(theirs)], "--crash")
+    journal.note([theirs], answers)
+    with MessageStore.open(store, CONFIG) as ours:
+        assert (ours.recovered.cut_bytes, ours.recovered.cut_records) == (0, 0)
+        journal.append(ours, writing.plain(1, seed=3) if behind == "ours" else [])
+    with MessageStore.open(store, CONFIG) as ours:
+        assert ours.recovered.was_clean
+    writing.check_reader(store, journal)

@@ -1,0 +1,269 @@
+"""Starts processes that write a store, fast, and lets them be killed.
+
+::
+
+    test ── a line of JSON ──► nursery ── fork ──► writer ── acknowledgements ──┐      pipe
+         ◄── JSON, then bytes ────┴──── kill -9 after a while, or strace does ◄─┘
+
+Run as a program: ``python -m support.writer_nursery``. It has imported everything and has one thread, so a writer is
+there some milliseconds after it is asked for. Each is killed when its time has come, or by ``strace`` at a call.
+"""
+
+import json
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+from segmentlog.store import Flush, MessageStore, NoSpaceError, SegmentLogError, Services, StoreConfig
+
+from .written_stores import LINE_BYTES, SMALL, Heard, Pipe, put, put_some
+
+TESTS = Path(__file__).parent.parent
+MUST_END_SECONDS = 60
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Errand:
+    """What one writer process does.
+
+    Attributes
+    ----------
+    writer
+        Number of its first thread; each further thread has the next one.
+    calls
+        How often each thread puts something; 0 for ever.
+    kill_after
+        Seconds until it is killed, from when it has said so much; None if nobody kills it.
+    kill_lines
+        How much that is: lines of `Pipe`.
+    traced
+        Arguments of ``strace``, which is attached before the store is opened.
+    thorough
+        Instead: one thread puts, reopens, ticks and so on, the same way each time.
+    """
+
+    store: str
+    seed: int
+    writer: int
+    threads: int = 1
+    calls: int = 0
+    kill_after: float | None = None
+    kill_lines: int = 0
+    batches: bool = True
+    flush: str = "SYNC"
+    services: str = "ON_CALL"
+    traced: Sequence[str] = ()
+    thorough: bool = False
+
+    @property
+    def config(self) -> StoreConfig:
+        """How the store is written."""
+        config = replace(SMALL, flush=Flush[self.flush], services=Services[self.services])
+        if self.thorough:  # what is done must not depend on how fast it is done
+            return replace(config, queue_flush_interval_ms=0, queue_flush_thorough_interval_ms=MUST_END_SECONDS * 1000)
+        return config
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a writer process.
+
+    Attributes
+    ----------
+    status
+        As ``os.waitstatus_to_exitcode`` gives it: below 0 for a signal.
+    error
+        What it raised, if it raised.
+    trace
+        What ``strace`` printed.
+    """
+
+    status: int
+    heard: Heard
+    error: str = ""
+    trace: str = ""
+    refused: list[tuple[int, int]] = field(default_factory=list)
+
+
+class Nursery:
+    """The program, as a test sees it; a context manager."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "support.writer_nursery"],
+            cwd=TESTS,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+
+    def send(self, errand: Errand) -> Outcome:
+        """Have an errand done, and say what came of it."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        given = {name: getattr(errand, name) for name in Errand.__slots__}
+        self._process.stdin.write(json.dumps(given).encode() + b"\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, "the nursery died"
+        head = json.loads(line)
+        said = self._process.stdout.read(head["said"])
+        return Outcome(
+            head["status"], Heard.of(said), head["error"], head["trace"], [tuple(each) for each in head["refused"]]
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.communicate()
+
+
+# In the nursery
+
+
+def main() -> None:
+    """Do one errand after the other."""
+    for line in sys.stdin.buffer:
+        head, said = _do(Errand(**json.loads(line)))
+        sys.stdout.buffer.write(json.dumps(head | {"said": len(said)}).encode() + b"\n" + said)
+        sys.stdout.buffer.flush()
+
+
+def _do(errand: Errand) -> tuple[dict[str, Any], bytes]:
+    said_end, saying_end = os.pipe()
+    report_end, reporting_end = os.pipe()
+    go_end, going_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        for fd in (said_end, report_end, going_end):
+            os.close(fd)
+        os.read(go_end, 1)
+        _write(errand, Pipe(saying_end), reporting_end)
+    for fd in (saying_end, reporting_end, go_end):
+        os.close(fd)
+    tracer = _attach(child, errand.traced) if errand.traced else None
+    os.write(going_end, b"g")
+    said = _listen(said_end, child, errand)
+    report = json.loads(b"".join(iter(lambda: os.read(report_end, 1 << 16), b"")) or b"{}")
+    _, status = os.waitpid(child, 0)
+    trace = tracer.communicate()[1] if tracer is not None else ""
+    for fd in (said_end, report_end, going_end):
+        os.close(fd)
+    head = {"error": "", "refused": [], **report, "status": os.waitstatus_to_exitcode(status), "trace": trace}
+    return head, said
+
+
+def _attach(child: int, options: Sequence[str]) -> "subprocess.Popen[str]":
+    tracer = subprocess.Popen(["strace", *options, "-p", str(child)], stderr=subprocess.PIPE, text=True)
+    assert tracer.stderr is not None
+    line = tracer.stderr.readline()
+    if "attached" not in line:
+        os.kill(child, signal.SIGKILL)
+        raise RuntimeError(f"strace says: {line}")
+    return tracer
+
+
+def _listen(fd: int, child: int, errand: Errand) -> bytes:
+    """Take in what a writer says until it is no more."""
+    said = bytearray()
+    deadline = time.monotonic() + MUST_END_SECONDS
+    armed = killed = False
+    while True:
+        if not armed and errand.kill_after is not None and len(said) >= errand.kill_lines * LINE_BYTES:
+            armed, deadline = True, time.monotonic() + errand.kill_after
+        ready, _, _ = select.select([fd], [], [], None if killed else max(0.0, deadline - time.monotonic()))
+        if not killed and time.monotonic() >= deadline:
+            os.kill(child, signal.SIGKILL)
+            killed = True
+        if ready:
+            piece = os.read(fd, 1 << 16)
+            if not piece:
+                return bytes(said)
+            said += piece
+
+
+# In a writer
+
+
+def _write(errand: Errand, pipe: Pipe, reporting_end: int) -> NoReturn:
+    status = 0
+    refused: list[tuple[int, int]] = []
+    error = ""
+    try:
+        (_thorough if errand.thorough else _simple)(errand, pipe, refused)
+        pipe.ended()
+    except SegmentLogError as raised:
+        error, status = f"{type(raised).__name__}: {raised}", 3
+    except BaseException:  # noqa: BLE001 - a forked child must not run its parent's handlers
+        error, status = traceback.format_exc(), 4
+    os.write(reporting_end, json.dumps({"error": error, "refused": refused}).encode())
+    os._exit(status)
+
+
+def _simple(errand: Errand, pipe: Pipe, refused: list[tuple[int, int]]) -> None:
+    store = MessageStore.open(errand.store, errand.config)
+    if errand.threads == 1:
+        _put(errand, store, pipe, errand.writer)
+    else:
+        failed: list[BaseException] = []
+
+        def run(writer: int) -> None:
+            try:
+                _put(errand, store, pipe, writer)
+            except BaseException as error:  # noqa: BLE001 - raised again below
+                failed.append(error)
+
+        threads = [threading.Thread(target=run, args=(errand.writer + n,)) for n in range(errand.threads)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failed:
+            raise failed[0]
+    store.close()
+
+
+def _put(errand: Errand, store: MessageStore, pipe: Pipe, writer: int) -> None:
+    rng = random.Random(f"{errand.seed} {writer} rest")
+    serial = call = 0
+    while call < errand.calls or not errand.calls:
+        serial = put_some(store, pipe, errand.seed, writer, first=serial, batches=errand.batches)
+        call += 1
+        if rng.random() < 0.05:
+            store.flush()
+
+
+def _thorough(errand: Errand, pipe: Pipe, refused: list[tuple[int, int]]) -> None:
+    """Do a bit of everything; after an error of the disk go on, as a service does that starts again."""
+    serial = 0
+    for round_ in range(2):
+        store = MessageStore.open(errand.store, errand.config)
+        try:
+            for count in (1, 1, 9, 1, 2, 1, 14, 1):
+                try:
+                    put(store, pipe, errand.seed, errand.writer, first=serial, count=count)
+                except NoSpaceError:
+                    refused += [(errand.writer, serial + row) for row in range(count)]
+                serial += count
+            if round_ == 1:
+                store.tick()
+        finally:
+            store.close()
+
+
+if __name__ == "__main__":
+    main()
