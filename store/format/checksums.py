@@ -66,7 +66,7 @@ def _lost_crcs(records: Records, without: Mask, front: Front | None) -> Mask:
 
     It is lost where most of its fixed bytes are still there. Behind a record that has it, whoever wrote this one may
     have been another broker, or one started with other options: not if neither a whole record nor the end of the log
-    follows, nor if what is there cannot be written by any broker.
+    follows, nor if what is there cannot be written by any broker, nor so soon.
 
     Parameters
     ----------
@@ -97,8 +97,27 @@ def _lost_crcs(records: Records, without: Mask, front: Front | None) -> Mask:
         properties = buffer[begin : begin + int(records.properties_length[row])].tobytes()
         at = int(records.positions[row])
         covered = buffer[at : at + int(records.field("total_size")[row]) - RECORD_CRC_BYTES]
-        lost[row] |= not _is_untouched(properties, covered)
+        lost[row] |= not _is_untouched(properties, covered) or _is_of_one_session(records, row, buffer)
     return lost
+
+
+def _is_of_one_session(records: Records, row: int, buffer: Bytes) -> bool:
+    """Whether a record was put too soon after one that has ``__CRC32#``, or before, for a restart in between."""
+    start, size = int(records.positions[row]), int(records.field("total_size")[row])
+    put_ms = int(records.field("store_timestamp")[row])
+    first = max(0, start - _SEARCH_BYTES)
+    window = buffer[first:start].tobytes()
+    neighbours = [start + size]
+    at = len(window)
+    while (at := window.rfind(_MAGIC_PREFIX, 0, at)) >= 4:
+        front = Records(buffer, np.array([first + at - 4], np.int64))
+        if front.problem[0] == Problem.OK and first + at - 4 + int(front.field("total_size")[0]) == start:
+            neighbours.append(first + at - 4)
+            break
+    found = Records(buffer, np.array(neighbours, np.int64))
+    stops = found.positions + found.field("total_size")
+    sealed = (found.problem == Problem.OK) & (_crc_likeness(buffer, stops) == _CRC_FIXED.size)
+    return bool((np.abs(found.field("store_timestamp") - put_ms)[sealed] < _RESTART_MS).any())
 
 
 def _is_untouched(properties: bytes, covered: Bytes) -> bool:
@@ -116,11 +135,17 @@ def _is_untouched(properties: bytes, covered: Bytes) -> bool:
     return _TEXT.fullmatch(text) is not None
 
 
-_TEXT: Final = re.compile("[^\\x00\\x03-\\x08\\x0B\\x0C\\x0E-\\x1F\\x7F]*")
+# Pairs and nothing between them, without control characters; some releases leave out the last separator.
+_NAME: Final = r"[^\x00-\x1F\x7F]+"
+_VALUE: Final = r"[^\x00\x02-\x08\x0B\x0C\x0E-\x1F\x7F]*"
+_TEXT: Final = re.compile(f"(?:{_NAME}\x01{_VALUE}\x02)*(?:{_NAME}\x01{_VALUE})?")
 
 
 _CRC_NAME: Final = b"__CRC32#\x01"
+_MAGIC_PREFIX: Final = b"\xda\xa3\x20"
 _SEARCH_BYTES: Final = 1 << 16
+_RESTART_MS: Final = 10
+"""Nobody closes a store and another one opens it within less."""
 _CRC_AT: Final = np.array([*range(9), 19])
 _CRC_FIXED: Final = np.frombuffer(b"__CRC32#\x01\x02", np.uint8)
 

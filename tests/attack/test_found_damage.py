@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 
 from segmentlog.store import (
@@ -131,10 +132,15 @@ def test_a_broker_may_change_whether_it_writes_checksums(
     """Neither side of such a border is damage, be it the end of the log."""
     first = RecordCrc.ABSENT if last is RecordCrc.PROPERTY else RecordCrc.PROPERTY
     rows = messages(48)
+    times = rows.schema.names.index("storeTimestamp")
     with StoreBuilder(tmp_path / "store", geometry=Geometry(segment_bytes=8 << 10), record_crc=last) as builder:
-        for start, stop, kind in ((0, cuts[0], last), (cuts[0], cuts[1], first), (cuts[1], 48, last)):
+        for session, (start, stop, kind) in enumerate(
+            ((0, cuts[0], last), (cuts[0], cuts[1], first), (cuts[1], 48, last))
+        ):
             builder._record_crc = kind
-            builder.append(rows.slice(start, stop - start))
+            piece = rows.slice(start, stop - start)
+            restarted = pc.add(piece.column(times), session * 3000)
+            builder.append(piece.set_column(times, "storeTimestamp", restarted))
     for source in QueueSource:
         reader = StoreReader.open(tmp_path / "store", queue_source=source)
         assert len(list(reading.read(reader, check_crc=True))) == 46  # all but what no queue holds

@@ -70,11 +70,15 @@ def _fault(front: Front) -> int:
     run(failing, healthy)
     history = healthy.faulty.history
     states = 0
-    chosen = [at for at, call in enumerate(history, 1) if call in {"sync", "write", "sync_dir"}]
-    for at in chosen[::2]:
+    chosen = [at for at, call in enumerate(history, 1) if call in {"sync", "write"}][::2]
+    faults = [Fault(error=Failure.SHORT if history[at - 1] == "write" else Failure.EIO, at=at) for at in chosen]
+    faults += [  # once is not enough: the next sync of the directory has the name as well
+        Fault(error=Failure.EIO, at=at, span=Span.STICKY, calls=("sync_dir",))
+        for at in range(1, history.count("sync_dir") + 1)
+    ]
+    for fault in faults:
         driver = faulted_driver(front=front)
-        failure = Failure.SHORT if history[at - 1] == "write" else Failure.EIO
-        driver.faulty.fault = Fault(error=failure, at=at, span=Span.ONCE)
+        driver.faulty.fault = fault
         driver.on_error = check_error
         run(failing, driver)
         states += len(judge_end(driver))
