@@ -36,7 +36,7 @@ demo: setup ## read a store that a RocketMQ broker wrote, and print it as tables
 	@$(SPARK) $(BIN)/python -m segmentlog.jobs.demo
 
 test: setup lint types layers ## everything that has to hold: lint, types, layers, all tests, notebooks
-	@$(SPARK) $(PYTEST)
+	@$(SPARK) $(PYTEST) -n 2 --dist loadfile
 	@$(SPARK) $(PYTEST) --nbmake --nbmake-timeout=300 notebooks
 
 check: setup lint types layers pure ## the same without a JVM: what to run before each commit

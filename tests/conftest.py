@@ -4,7 +4,7 @@ import importlib.util
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,26 @@ def _load_support() -> None:
 
 
 _load_support()
+
+
+@pytest.fixture
+def report(record_property: Callable[[str, object], None]) -> Callable[[str, object], None]:
+    """Say what was counted: at the end of the run, and in the XML report."""
+
+    def say(name: str, counted: object) -> None:
+        record_property(name, str(counted))
+
+    return say
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what the attacks counted, also where they ran in other processes."""
+    ended = [*terminalreporter.stats.get("passed", ()), *terminalreporter.stats.get("failed", ())]
+    lines = [f"{name}: {counted}" for test in ended for name, counted in test.user_properties]
+    if lines:
+        terminalreporter.section("what the attacks counted")
+        for line in lines:
+            terminalreporter.line(line)
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,9 @@ class Worker:
 
 
 @pytest.mark.timeout(max(900, COPIES // 10))
-def test_mutated_copies(stores: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mutated_copies(
+    stores: list[dict[str, Any]], tmp_path: Path, report: Callable[[str, object], None]
+) -> None:
     plan = tmp_path / "plan.json"
     (tmp_path / "real").mkdir()
     plan.write_text(json.dumps({"seed": SEED, "copies": COPIES, "folder": str(tmp_path / "real"), "stores": stores}))
@@ -132,8 +135,7 @@ def test_mutated_copies(stores: list[dict[str, Any]], tmp_path: Path, capsys: py
             raise worker.error
     results = [result for worker in workers for result in worker.results]
     wrong = [result["wrong"] for result in results if "wrong" in result]
-    with capsys.disabled():
-        sys.stdout.write(_report(results) + "\n")
+    report("S8", _report(results))
     assert not wrong, f"seed {SEED}: {len(wrong)} of {len(results)} copies\n\n" + "\n\n".join(wrong[:10])
     _check_gates(results)
 

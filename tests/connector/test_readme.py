@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from support.store_builder import Geometry, StoreBuilder, messages
@@ -42,10 +43,10 @@ def test_every_block_does_what_it_says(
             builder.append(messages(48, topic=topic, tags=tags, store_time_start=start, step_ms=HOUR))
         builder.append(messages(40, topic="orders", tags=tags, first=48, store_time_start=JANUARY_31 + 48 * HOUR))
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     names: dict[str, Any] = {}
     use, window, projection, sql = (
-        lambda block=block: run(block.replace("/data/store", str(store)), names) for block in blocks
+        lambda block=block: run(block.replace("/data/store", str(store)), names) for block in blocks[:4]
     )
 
     use()
@@ -60,3 +61,12 @@ def test_every_block_does_what_it_says(
     sql()
     assert spark.table("orders").columns == ["queueId", "queueOffset", "body", "properties"]
     spark.catalog.dropTempView("orders")
+
+    batch = pa.RecordBatch.from_pydict({"topic": ["orders", "refunds"], "body": [b"1", b"2"]})
+    run(blocks[4].replace("/data/store", str(tmp_path / "written")), {"batch": batch})
+    written = spark.read.format("segmentlog").option("subscribePattern", ".*").load(str(tmp_path / "written"))
+    assert sorted((row["topic"], row["queueOffset"], row["keys"]) for row in written.collect()) == [
+        ("orders", 0, "order-17"),
+        ("orders", 1, None),
+        ("refunds", 0, None),
+    ]
