@@ -346,15 +346,18 @@ def one_by_one(path: Path, *, count: int, threads: int, flush: Flush) -> float:
 
 
 def drain(path: Path, columns: tuple[str, ...]) -> float:
-    """Read all of a topic in this thread; messages a second."""
+    """Read all of a topic in this thread twice, with one reader, as RocketMQ does; messages a second then."""
     pa.set_cpu_count(1)
     reader = StoreReader.open(path)
-    ranges = [QueueRange(held.key, held.min_offset, held.max_offset) for held in reader.queues(TOPIC)]
-    started = time.perf_counter()
     spec = ScanSpec(columns=columns)
-    plan = reader.plan(ranges, max_bytes=128 << 20, spec=spec)
-    rows = sum(len(batch) for task in plan for batch in reader.scan(task, spec))
-    return rows / (time.perf_counter() - started)
+    rate = 0.0
+    for _ in range(2):
+        started = time.perf_counter()
+        ranges = [QueueRange(held.key, held.min_offset, held.max_offset) for held in reader.queues(TOPIC)]
+        plan = reader.plan(ranges, max_bytes=128 << 20, spec=spec)
+        rows = sum(len(batch) for task in plan for batch in reader.scan(task, spec))
+        rate = rows / (time.perf_counter() - started)
+    return rate
 
 
 def opened(path: Path) -> float:

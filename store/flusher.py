@@ -65,8 +65,23 @@ class Failure:
             ) from self._cause
 
 
+class _Waiter:
+    """One that waits; the lock is held until somebody has news for it."""
+
+    __slots__ = ("leads", "lock", "offset")
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.leads = False
+        self.lock = threading.Lock()
+        self.lock.acquire()
+
+
 class Flusher:
     """Knows up to where the log is on the device, and gets it there.
+
+    Only those whose bytes are there are woken, and one of the others, to lead: waking all for each sync would cost more
+    than the sync.
 
     Parameters
     ----------
@@ -81,8 +96,9 @@ class Flusher:
     def __init__(self, sync: Callable[[], int], flushed: int, failure: Failure) -> None:
         self._sync = sync
         self._failure = failure
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
         self._leading = False
+        self._waiting: list[_Waiter] = []
         self.flushed = flushed
 
     def wait(self, offset: int) -> None:
@@ -93,24 +109,44 @@ class Flusher:
         StoreFailedError
             If a sync failed, now or before: whether those bytes are there is not known.
         """
-        while True:
-            with self._changed:
-                while self._leading and self.flushed < offset:
-                    self._changed.wait()
+        while self.flushed < offset:
+            with self._lock:
                 if self.flushed >= offset:
                     return
-                self._failure.check()
+                waiter = _Waiter(offset) if self._leading else None
+                if waiter is not None:
+                    self._waiting.append(waiter)
                 self._leading = True
-            try:
-                reached = self._sync()
-            except BaseException as error:
-                self._failure.note(error)
-                with self._changed:
-                    self._leading = False
-                    self._changed.notify_all()
-                self._failure.check()
-                raise
-            with self._changed:
+            if waiter is not None:
+                waiter.lock.acquire()  # until the leader has news
+                if not waiter.leads:
+                    if self.flushed < offset:
+                        self._failure.check()
+                    continue
+            self._lead()
+
+    def _lead(self) -> None:
+        """Sync for all that wait, and let one of those that came too late lead the next one."""
+        try:
+            self._failure.check()
+            reached = self._sync()
+        except BaseException as error:
+            self._failure.note(error)
+            with self._lock:
                 self._leading = False
-                self.flushed = max(self.flushed, reached)
-                self._changed.notify_all()
+                woken, self._waiting = self._waiting, []
+            for waiter in woken:
+                waiter.lock.release()
+            self._failure.check()
+            raise
+        with self._lock:
+            self.flushed = max(self.flushed, reached)
+            woken = [waiter for waiter in self._waiting if waiter.offset <= self.flushed]
+            self._waiting = [waiter for waiter in self._waiting if waiter.offset > self.flushed]
+            self._leading = bool(self._waiting)
+            if self._waiting:
+                following = self._waiting.pop(0)
+                following.leads = True
+                woken.append(following)
+        for waiter in woken:
+            waiter.lock.release()

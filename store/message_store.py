@@ -39,7 +39,7 @@ from .format.index_file import Geometry
 from .index import BATCH_MAX, Index
 from .index_writer import NO_INDEX, IndexWriter
 from .log_appender import LogAppender, SegmentSupply
-from .outgoing import Outgoing, check_record, encode_message
+from .outgoing import Outgoing, encode_message
 from .outgoing_batch import encode_batch
 from .put_path import Appended, AppendedBatch, PutPath
 from .queue_writer import QueueWriter
@@ -225,10 +225,7 @@ class MessageStore:
         crash before may leave the first ones of them, each whole. Raises what `append` does.
         """
         self._check()
-        rows = encode_batch(batch, self.config)
-        if placement is BatchPlacement.ONE_SEGMENT and rows.records.sizes.size:
-            check_record(int(rows.records.sizes.sum()), self.config)
-        appended = self._put_path.put_batch(rows, placement)
+        appended = self._put_path.put_batch(encode_batch(batch, self.config, placement), placement)
         if appended.sizes.size and self.config.flush is Flush.SYNC:
             self._flusher.wait(int(appended.physical_offsets[-1] + appended.sizes[-1]))
         self._after_put()

@@ -9,17 +9,18 @@ All rows are checked before any is put. RocketMQ: ``DefaultMessageStore.putMessa
 
 import time
 import zlib
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .config import StoreConfig
+from .config import BatchPlacement, StoreConfig
 from .errors import ConfigError, IllegalMessageError
 from .format.consume_queue import SCHEDULE_TOPIC
-from .format.message import SYS_COMMIT, SYS_COMPRESSED, SYS_TRANSACTION, Ints, Mask
-from .format.message_encode import EncodedBatch, RecordColumns, encode
+from .format.message import RECORD_CRC_BYTES, SYS_COMMIT, SYS_COMPRESSED, SYS_TRANSACTION, Ints, Mask
+from .format.message_encode import PROPERTIES_BYTES_MAX, EncodedBatch, RecordColumns, RecordCrc, encode
 from .format.properties import KEYS, TAGS, UNIQ_KEY
 from .format.properties_encode import encode_properties
 from .outgoing import (
@@ -61,8 +62,13 @@ class EncodedRows(NamedTuple):
     counts: Mask
 
 
-def encode_batch(batch: pa.RecordBatch | pa.Table, config: StoreConfig) -> EncodedRows:
+def encode_batch(
+    batch: pa.RecordBatch | pa.Table, config: StoreConfig, placement: BatchPlacement = BatchPlacement.RUN_ON
+) -> list[EncodedRows]:
     """Check and encode the rows of a batch; columns are named as in ``NATIVE_SCHEMA``.
+
+    Gives them in pieces of some megabytes, whose memory the next batch finds again; in one if they are to lie in one
+    segment. All are checked before any is given.
 
     ``topic`` and ``body`` are needed; ``queueId, tags, keys, uniqKey, properties, flag, sysFlag, bornTimestamp,
     bornHost, reconsumeTimes`` and ``preparedTransactionOffset`` may be there. The two ways of saying a property are
@@ -110,19 +116,62 @@ def encode_batch(batch: pa.RecordBatch | pa.Table, config: StoreConfig) -> Encod
         "reconsume_times": columns.integers("reconsumeTimes"),
         "prepared_transaction_offset": columns.integers("preparedTransactionOffset"),
     }
+    crc = record_crc(config)
     try:
         properties = encode_properties(named, pairs) if named or pairs is not None else b""
         given = RecordColumns(body=body, topic=topic, queue_id=queue_id, properties=properties, **fields)
-        records = encode(given, record_crc=record_crc(config))
+        sizes = _check_properties(properties, crc) + pc.binary_length(body).to_numpy(zero_copy_only=False)
+        cuts = _cuts(sizes, placement)
+        encoded = [encode(_part(given, start, stop), record_crc=crc) for start, stop in pairwise(cuts)]
     except ConfigError as error:
-        status = PROPERTIES_SIZE_EXCEEDED if "properties of row" in error.problem else MESSAGE_ILLEGAL
-        raise IllegalMessageError(f"{status}: {error.problem}", fix=error.fix) from None
-    if records.sizes.size:
+        raise IllegalMessageError(f"{MESSAGE_ILLEGAL}: {error.problem}", fix=error.fix) from None
+    for records in encoded:
         check_record(int(records.sizes.max()), config)
-    keys, queue_of = _queues(topic, queue_id)
-    return EncodedRows(records, keys, queue_of, counts)
+        if placement is BatchPlacement.ONE_SEGMENT:
+            check_record(int(records.sizes.sum()), config)
+    pieces = []
+    for records, (start, stop) in zip(encoded, pairwise(cuts), strict=True):
+        keys, queue_of = _queues(topic.slice(start, stop - start), queue_id[start:stop])
+        pieces.append(EncodedRows(records, keys, queue_of, counts[start:stop]))
+    return pieces
 
 
+def _check_properties(properties: pa.BinaryArray | bytes, crc: RecordCrc) -> Ints | int:
+    """Bytes of the properties of each row, which have been looked at."""
+    if isinstance(properties, bytes):
+        return 0
+    lengths: Ints = pc.binary_length(properties).to_numpy(zero_copy_only=False).astype(np.int64)
+    lengths += RECORD_CRC_BYTES if crc is RecordCrc.PROPERTY else 0
+    if lengths.size and int(lengths.max()) > PROPERTIES_BYTES_MAX:
+        row = int(lengths.argmax())
+        raise IllegalMessageError(
+            f"{PROPERTIES_SIZE_EXCEEDED}: the properties of row {row} take {int(lengths[row])} bytes of "
+            f"{PROPERTIES_BYTES_MAX} at most",
+            fix="Shorten them or move them into the body",
+        )
+    return lengths
+
+
+def _cuts(sizes: Ints, placement: BatchPlacement) -> list[int]:
+    """Rows at which pieces begin, and one past the last row."""
+    if placement is BatchPlacement.ONE_SEGMENT or not sizes.size:
+        return [0, sizes.size] if sizes.size else []
+    number = np.cumsum(sizes + _FIXED_BYTES) // _PIECE_BYTES
+    return [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), sizes.size]
+
+
+def _part(columns: RecordColumns, start: int, stop: int) -> RecordColumns:
+    arrays = {name: getattr(columns, name) for name in columns.__slots__}
+    return RecordColumns(
+        **{
+            name: value[start:stop] if isinstance(value, pa.Array | np.ndarray) else value
+            for name, value in arrays.items()
+        }
+    )
+
+
+_PIECE_BYTES: Final = 4 << 20
+_FIXED_BYTES: Final = 128  # of a record beside body and properties, about
 _PROPERTY_COLUMNS: Final = {TAGS: "tags", KEYS: "keys", UNIQ_KEY: "uniqKey"}
 
 

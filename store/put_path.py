@@ -10,7 +10,7 @@ The order of the log is the order of the lock, of store timestamps and of the nu
 ``CommitLog.asyncPutMessage``, ``QueueOffsetOperator``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -121,36 +121,48 @@ class PutPath:
         message_id = (self._host + physical.to_bytes(8, "big")).hex().upper()
         return Appended(message_id, physical, offset, len(record), now)
 
-    def put_batch(self, rows: EncodedRows, placement: BatchPlacement = BatchPlacement.RUN_ON) -> AppendedBatch:
+    def put_batch(
+        self, pieces: Sequence[EncodedRows], placement: BatchPlacement = BatchPlacement.RUN_ON
+    ) -> AppendedBatch:
         """Put records side by side, but for the ends of segments; all get one store timestamp.
 
         Raises what `put` does.
         """
-        records = rows.records
-        physical = np.empty(records.positions.size, np.int64)
+        ends = [rows.records.positions + rows.records.sizes for rows in pieces]
+        before = np.cumsum([0, *(int(stops[-1]) for stops in ends)])
+        stops = np.concatenate(
+            [np.empty(0, np.int64), *(at + each for at, each in zip(before[:-1], ends, strict=True))]
+        )
         with self._appender.lock:
             self._failure.check()
-            runs = self._appender.place(records.positions + records.sizes, placement)
-            self._appender.reserve(runs)
-            for run in runs:
-                inside = slice(*np.searchsorted(records.positions, [run.start, run.stop]).tolist())
-                physical[inside] = records.positions[inside] + (run.base + run.position - run.start)
-            offsets, following = self._number(rows.keys, rows.queue_of, rows.counts)
+            self._appender.reserve(self._appender.place(stops, placement))  # for all of them, or nothing is put
             now = self._now()
-            patch(
-                records.buffer,
-                records.positions,
-                queue_offsets=offsets,
-                physical_offsets=physical,
-                store_timestamps=now,
-                record_crc=self._crc,
-            )
-            self._write(records.buffer.data, runs)
-            self._next |= following
-            if runs:
-                stop = int(physical[-1] + records.sizes[-1])
-                self._dispatcher.add(Put(records.buffer, records.positions, stop))
-        return AppendedBatch(physical, offsets, records.sizes, now)
+            put = [self._put_piece(rows, placement, now) for rows in pieces]
+        columns = [np.concatenate([np.empty(0, np.int64), *each]) for each in zip(*put, strict=True)]
+        physical, offsets, sizes = columns or [np.empty(0, np.int64)] * 3
+        return AppendedBatch(physical, offsets, sizes, now)
+
+    def _put_piece(self, rows: EncodedRows, placement: BatchPlacement, now: int) -> tuple[Ints, Ints, Ints]:
+        """Put one piece; needs the lock."""
+        records = rows.records
+        physical = np.empty(records.positions.size, np.int64)
+        runs = self._appender.place(records.positions + records.sizes, placement)
+        for run in runs:
+            inside = slice(*np.searchsorted(records.positions, [run.start, run.stop]).tolist())
+            physical[inside] = records.positions[inside] + (run.base + run.position - run.start)
+        offsets, following = self._number(rows.keys, rows.queue_of, rows.counts)
+        patch(
+            records.buffer,
+            records.positions,
+            queue_offsets=offsets,
+            physical_offsets=physical,
+            store_timestamps=now,
+            record_crc=self._crc,
+        )
+        self._write(records.buffer.data, runs)
+        self._next |= following
+        self._dispatcher.add(Put(records.buffer, records.positions, int(physical[-1] + records.sizes[-1])))
+        return physical, offsets, records.sizes
 
     def _write(self, buffer: bytearray | memoryview, runs: list[Run]) -> None:
         try:

@@ -2,7 +2,7 @@
 
 ::
 
-    dispatch   wait for work ──► dispatch ──► …            at once after each put
+    dispatch   wait for work ──► dispatch ──► …            at once after a put, a hundred times a second at most
     flush      wait an interval ──► flush what is due ──► …
 
 A full disk is waited out; any other failure ends the threads, and the store accepts nothing more. RocketMQ:
@@ -19,6 +19,8 @@ from .flusher import Failure
 _log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
+_ROUND_S = 0.01
+"""Between two rounds of dispatch: a round costs much the same for one record as for a thousand."""
 
 
 class BackgroundServices:
@@ -63,7 +65,9 @@ class BackgroundServices:
     def _dispatching(self, dispatch: Callable[[], None]) -> None:
         while self._work.wait() and not self._stopping.is_set():
             self._work.clear()
-            if not self._attempt(dispatch):
+            if self._attempt(dispatch):
+                self._stopping.wait(_ROUND_S)
+            else:
                 self._stopping.wait(_RETRY_S)
                 self._work.set()
 
