@@ -191,7 +191,7 @@ class Runner:
 
     def queues(self) -> None:
         """Append to more and more queues."""
-        count = self.rows(400_000)
+        count = self.rows(1_200_000)
         sides = {}
         for queues in (1, 100, 10_000):
 

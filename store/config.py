@@ -186,7 +186,7 @@ class StoreConfig:
     flush_least_pages: int = 4
     flush_thorough_interval_ms: int = 10_000
     queue_flush_interval_ms: int = 1_000
-    queue_flush_log_bytes: int = 256 << 20
+    queue_flush_log_bytes: int = 1 << 30
     queue_flush_thorough_interval_ms: int = 60_000
     max_body_bytes: int = 4 << 20
     record_crc: bool = True

@@ -34,7 +34,7 @@ _ROUND_BYTES: Final = 16 << 20
 _FEW_QUEUES: Final = 64  # their entries are written at once
 _WORTH_ROWS: Final = 32  # entries a queue that make a write worth it where there are more queues
 _WRITE_ROWS: Final = 1 << 19  # entries that are kept in memory
-_WAIT_S: Final = 0.25  # and how long
+_WAIT_S: Final = 1.0  # and how long
 
 
 class Put(NamedTuple):
