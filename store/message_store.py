@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 _BACKLOG_BYTES: Final = 64 << 20  # records that wait to be dispatched; whoever puts more waits, too
 _PAGE: Final = 4096
-_OWN_NAMES: Final = {OURS, "lock", "abort", "abort.bak", "config", "checkpoint", "index"}
+_OWN_NAMES: Final = {OURS, "lock", "abort", "abort.bak", "config", "checkpoint", "index", "lost+found"}
 
 
 class MessageStore:

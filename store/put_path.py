@@ -10,7 +10,8 @@ The order of the log is the order of the lock, of store timestamps and of the nu
 ``CommitLog.asyncPutMessage``, ``QueueOffsetOperator``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from .flusher import Failure
 from .format.message import Ints, Mask
 from .format.message_encode import patch
 from .format.message_encode_one import patch_record
-from .log_appender import LogAppender, Run
+from .log_appender import LogAppender
 from .outgoing import Encoded, packed_host, record_crc
 from .outgoing_batch import EncodedRows
 from .types import QueueKey
@@ -114,10 +115,11 @@ class PutPath:
             patch_record(
                 record, queue_offset=offset, physical_offset=physical, store_timestamp=now, record_crc=self._crc
             )
-            self._write(record, [run])
-            if encoded.counts:
-                self._next[key] = offset + 1
-            self._dispatcher.add(Put(record, None, physical + len(record)))
+            with self._whole():
+                self._appender.write(record, [run])
+                if encoded.counts:
+                    self._next[key] = offset + 1
+                self._dispatcher.add(Put(record, None, physical + len(record)))
         message_id = (self._host + physical.to_bytes(8, "big")).hex().upper()
         return Appended(message_id, physical, offset, len(record), now)
 
@@ -159,18 +161,24 @@ class PutPath:
             store_timestamps=now,
             record_crc=self._crc,
         )
-        self._write(records.buffer.data, runs)
-        self._next |= following
-        self._dispatcher.add(Put(records.buffer, records.positions, int(physical[-1] + records.sizes[-1])))
+        with self._whole():
+            self._appender.write(records.buffer.data, runs)
+            self._next |= following
+            self._dispatcher.add(Put(records.buffer, records.positions, int(physical[-1] + records.sizes[-1])))
         return physical, offsets, records.sizes
 
-    def _write(self, buffer: bytearray | memoryview, runs: list[Run]) -> None:
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Note what goes wrong inside: how much of a put went in nobody knows then, a Ctrl-C included.
+
+        Space was reserved, so it is not a lack of room, whatever the device calls it.
+        """
         try:
-            self._appender.write(buffer, runs)
+            yield
         except BaseException as error:
-            # Space was reserved, so this is the device; how much of it went in nobody knows.
             self._failure.note(error)
-            self._failure.check()
+            if isinstance(error, Exception):
+                self._failure.check()
             raise
 
     def _number(self, keys: list[QueueKey], queue_of: Ints, counts: Mask) -> tuple[Ints, dict[QueueKey, int]]:

@@ -654,3 +654,36 @@ def test_an_error_inside_the_block_is_not_hidden(path: Path) -> None:
     assert raised.value.__cause__ is not None
     with pytest.raises(ZeroDivisionError), MessageStore.open(path, SMALL):
         _ = 1 // 0
+
+
+def test_an_interrupt_in_the_middle_of_a_put_is_final(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record may be in the log, and its number must not be given again."""
+    store = MessageStore.open(path, SMALL)
+    store.append(HELLO)
+
+    def interrupted(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store._dispatcher, "add", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.append(HELLO)
+    with pytest.raises(StoreFailedError):
+        store.append(HELLO)
+    with pytest.raises(StoreFailedError):
+        store.close()
+    with MessageStore.open(path, SMALL) as opened:
+        assert opened.append(HELLO).queue_offset == 2
+        assert len(rows(opened)) == 3
+
+
+def test_an_empty_disk_can_become_a_store(path: Path) -> None:
+    (path / "lost+found").mkdir(parents=True)
+    with MessageStore.open(path, SMALL) as store:
+        store.append(HELLO)
+
+
+@pytest.mark.parametrize("name", ["flush_interval_ms", "queue_flush_interval_ms", "segment_bytes"])
+def test_sizes_and_times_that_cannot_be(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is 0"):
+        StoreConfig(**{name: 0})

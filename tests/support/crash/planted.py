@@ -67,14 +67,16 @@ def _flush_goes_on_after_a_failed_sync(patch: Patch) -> None:
 
 @_store(Trial.FAULT)
 def _failed_put_counts_as_put(patch: Patch) -> None:
-    def write(self: PutPath, buffer: Any, runs: Any) -> None:
+    real = LogAppender.write
+
+    def write(self: LogAppender, buffer: Any, runs: Any) -> None:
         try:
-            self._appender.write(buffer, runs)
+            real(self, buffer, runs)
         except OSError:
             run = runs[-1]
-            self._appender.end = run.base + run.position + run.stop - run.start
+            self.end = run.base + run.position + run.stop - run.start
 
-    patch(PutPath, "_write", write)
+    patch(LogAppender, "write", write)
 
 
 @_store()
