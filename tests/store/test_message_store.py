@@ -578,6 +578,8 @@ def test_a_backlog_that_cannot_be_dispatched_refuses_before_it_puts(monkeypatch:
     store = planted_store(fault, services=Services.BACKGROUND, flush_interval_ms=60_000, queue_flush_interval_ms=60_000)
     end = until_refused(store, HELLO)
     assert store.end_offset == end
+    with pytest.raises(NoSpaceError):
+        store.close()
 
 
 def until_refused(store: MessageStore, put: Outgoing) -> int:
