@@ -5,7 +5,7 @@ All ranges are half-open, ``start`` inclusive and ``stop`` exclusive.
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import NewType
+from typing import NamedTuple, NewType
 
 PhysicalOffset = NewType("PhysicalOffset", int)
 """Bytes from the start of the CommitLog (RocketMQ: phyOffset)."""
@@ -23,9 +23,8 @@ class Boundary(Enum):
     """The last message stored at or before the time; the first of the queue when there is none."""
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class QueueKey:
-    """One queue of one topic."""
+class QueueKey(NamedTuple):
+    """One queue of one topic: a tuple, since ten thousand of them are looked up for each batch."""
 
     topic: str
     queue_id: int
