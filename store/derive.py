@@ -25,7 +25,7 @@ from .format.message import MIN_RECORD_BYTES, SYS_COMMIT, SYS_INNER_BATCH, SYS_T
 from .format.naming import is_readable_topic
 from .format.properties import TAGS, Properties
 from .format.slices import slices, text
-from .types import QueueKey
+from .types import QueueKey, queue_key
 
 _log = logging.getLogger(__name__)
 
@@ -207,7 +207,7 @@ def queues_of(records: Records, rows: Ints) -> tuple[list[QueueKey], Ints]:
     different, firsts, queue_of = np.unique(code, return_index=True, return_inverse=True)
     names = topics.dictionary.to_pylist()
     ids = queue_id[firsts].tolist()
-    keys = [QueueKey(names[each >> 32], queue) for each, queue in zip(different.tolist(), ids, strict=True)]
+    keys = [queue_key(names[each >> 32], queue) for each, queue in zip(different.tolist(), ids, strict=True)]
     return keys, queue_of.astype(np.int64)
 
 

@@ -38,7 +38,7 @@ from .outgoing import (
     packed_host,
     record_crc,
 )
-from .types import QueueKey
+from .types import QueueKey, queue_key
 
 
 class EncodedRows(NamedTuple):
@@ -297,4 +297,4 @@ def _queues(topic: pa.StringArray, queue_id: Ints) -> tuple[list[QueueKey], Ints
     else:
         different, queue_of = np.unique(code, return_inverse=True)
     names = topics.dictionary.to_pylist()
-    return [QueueKey(names[int(each) >> 32], int(each) & 0xFFFFFFFF) for each in different], queue_of.astype(np.int64)
+    return [queue_key(names[each >> 32], each & 0xFFFFFFFF) for each in different.tolist()], queue_of.astype(np.int64)
