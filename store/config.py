@@ -201,8 +201,6 @@ class StoreConfig:
             ("index_slots", 1),
             ("index_entries", 2),
             ("max_body_bytes", 0),
-            ("flush_interval_ms", 1),
-            ("queue_flush_interval_ms", 1),
         ):
             if not least <= getattr(self, name) < 1 << 31:
                 raise ConfigError(

@@ -186,7 +186,7 @@ class MessageStore:
         config = self.config
         self._flushed_at = self._queues_flushed_at = time.monotonic()
         if config.services is Services.BACKGROUND:
-            interval = min(config.flush_interval_ms, config.queue_flush_interval_ms) / 1000
+            interval = max(1, min(config.flush_interval_ms, config.queue_flush_interval_ms)) / 1000
             self._services = BackgroundServices(self._dispatch, self._housekeep, interval, self._failure)
 
     # -- the put path

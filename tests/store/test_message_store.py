@@ -685,7 +685,7 @@ def test_an_empty_disk_can_become_a_store(path: Path) -> None:
         store.append(HELLO)
 
 
-@pytest.mark.parametrize("name", ["flush_interval_ms", "queue_flush_interval_ms", "segment_bytes"])
-def test_sizes_and_times_that_cannot_be(name: str) -> None:
+@pytest.mark.parametrize("name", ["segment_bytes", "queue_segment_entries", "index_slots", "index_entries"])
+def test_sizes_that_cannot_be(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} is 0"):
         StoreConfig(**{name: 0})
