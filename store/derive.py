@@ -25,7 +25,8 @@ from .format.message import MIN_RECORD_BYTES, SYS_COMMIT, SYS_INNER_BATCH, SYS_T
 from .format.naming import is_readable_topic
 from .format.properties import TAGS, Properties
 from .format.slices import slices, text
-from .types import QueueKey, queue_key
+from .queue_keys import different_queues
+from .types import QueueKey
 
 _log = logging.getLogger(__name__)
 
@@ -195,20 +196,8 @@ def queues_of(records: Records, rows: Ints) -> tuple[list[QueueKey], Ints]:
     list, (number of rows,) int64
         The different queues, and which of them each row belongs to.
     """
-    if rows.size == 0:
-        return [], np.zeros(0, np.int64)
-    queue_id = records.field("queue_id")[rows]
-    topics = text(slices(records.buffer, records.topic_start[rows], records.topic_length[rows])).dictionary_encode()
-    code = topics.indices.to_numpy().astype(np.int64) << 32 | (queue_id & 0xFFFFFFFF)
-    if (code == code[0]).all():
-        return [QueueKey(topics.dictionary[int(code[0]) >> 32].as_py(), int(queue_id[0]))], np.zeros(
-            rows.size, np.int64
-        )
-    different, firsts, queue_of = np.unique(code, return_index=True, return_inverse=True)
-    names = topics.dictionary.to_pylist()
-    ids = queue_id[firsts].tolist()
-    keys = [queue_key(names[each >> 32], queue) for each, queue in zip(different.tolist(), ids, strict=True)]
-    return keys, queue_of.astype(np.int64)
+    topics = text(slices(records.buffer, records.topic_start[rows], records.topic_length[rows]))
+    return different_queues(topics, records.field("queue_id")[rows])
 
 
 def group_queues(records: Records, rows: Ints) -> Iterator[tuple[QueueKey, Ints]]:

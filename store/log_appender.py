@@ -12,19 +12,16 @@ refuses a put and loses nothing. Whoever calls holds ``lock`` where it says so. 
 """
 
 import os
-import struct
 import threading
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from .config import BatchPlacement
 from .errors import StoreClosedError
 from .files.writable_fs import Data, WritableFile, WritableFileSystem
-from .format.message import BLANK_BYTES, MAGIC_BLANK, Ints
+from .format.message import BLANK_BYTES, Ints, blank_record
 from .format.naming import segment_name
-
-_BLANK: Final = struct.Struct(">ii")
 
 
 class Run(NamedTuple):
@@ -198,7 +195,7 @@ class LogAppender:
     def _roll(self, base: int) -> None:
         if self._active is not None:
             position = self.end - self._base
-            self._active.write(position, _BLANK.pack(self._bytes - position, MAGIC_BLANK))
+            self._active.write(position, blank_record(self._bytes - position))
             self._unsynced.append(self._active)
         self._active = self._ahead.pop(base)
         self._base = self.end = base
@@ -235,6 +232,5 @@ class LogAppender:
             self._active.close()
         for base in sorted(self._ahead, reverse=True):
             self._fs.unlink(os.path.join(self._directory, segment_name(base)))
-        self._names_unsynced = bool(self._ahead)
         self._unsynced, self._ahead, self._active = [], {}, None
         self._supply.discard()

@@ -38,7 +38,8 @@ from .outgoing import (
     packed_host,
     record_crc,
 )
-from .types import QueueKey, queue_key
+from .queue_keys import different_queues
+from .types import QueueKey
 
 
 class EncodedRows(NamedTuple):
@@ -131,7 +132,7 @@ def encode_batch(
             check_record(int(records.sizes.sum()), config)
     pieces = []
     for records, (start, stop) in zip(encoded, pairwise(cuts), strict=True):
-        keys, queue_of = _queues(topic.slice(start, stop - start), queue_id[start:stop])
+        keys, queue_of = different_queues(topic.slice(start, stop - start), queue_id[start:stop])
         pieces.append(EncodedRows(records, keys, queue_of, counts[start:stop]))
     return pieces
 
@@ -284,17 +285,3 @@ def _deflated_rows(body: pa.BinaryArray, sys_flag: Ints, over: int) -> tuple[pa.
     small = [zlib.compress(value.as_buffer(), DEFLATE_LEVEL) for value in body.filter(pa.array(chosen))]
     replaced = pc.replace_with_mask(body, pa.array(chosen), pa.array(small, pa.binary()))
     return replaced, np.where(chosen, sys_flag | SYS_COMPRESSED, sys_flag)
-
-
-def _queues(topic: pa.StringArray, queue_id: Ints) -> tuple[list[QueueKey], Ints]:
-    """The different queues of the rows, and which each row belongs to."""
-    if not len(topic):
-        return [], np.zeros(0, np.int64)
-    topics = topic.dictionary_encode()
-    code = topics.indices.to_numpy().astype(np.int64) << 32 | queue_id
-    if (code == code[0]).all():
-        different, queue_of = code[:1], np.zeros(code.size, np.int64)
-    else:
-        different, queue_of = np.unique(code, return_inverse=True)
-    names = topics.dictionary.to_pylist()
-    return [queue_key(names[each >> 32], each & 0xFFFFFFFF) for each in different.tolist()], queue_of.astype(np.int64)

@@ -27,9 +27,8 @@ import numpy as np
 
 from .commit_log import CommitLog, FoundRecords
 from .derive import DerivedQueue, rising
-from .files.segments import SegmentFile
 from .format.consume_queue import NATIVE, PAD_SIZE, Entries
-from .format.message import BLANK_BYTES, MAGIC_BLANK, MIN_RECORD_BYTES, SYS_ROLLBACK, SYS_TRANSACTION
+from .format.message import MIN_RECORD_BYTES, SYS_ROLLBACK, SYS_TRANSACTION, is_blank
 from .types import QueueKey
 
 _log = logging.getLogger(__name__)
@@ -166,7 +165,8 @@ class _Damage:
         for row in np.flatnonzero(starts > edges):
             self.before.append(int(starts[row]))
             self.count.append(int(starts[row] - edges[row]) // MIN_RECORD_BYTES)
-        self.end = found.segment.stop if _is_sealed(log, found.segment, int(stops[-1])) else int(stops[-1])
+        end = int(stops[-1])
+        self.end = found.segment.stop if is_blank(log.view(found.segment), end - found.segment.base) else end
 
     def between(self, first: int, last: int) -> int:
         """How many records can be lost between two records; 0 if they lie side by side but for other whole records."""
@@ -211,13 +211,3 @@ def _from_first_fitting(derived: DerivedQueue) -> DerivedQueue:
     fitting = rising(DerivedQueue(*(column[:_FITTING_ROWS] for column in derived)))
     first = fitting.physical_offset[0] if fitting.size.size else np.iinfo(np.int64).max
     return DerivedQueue(*(column[derived.physical_offset >= first] for column in derived))
-
-
-def _is_sealed(log: CommitLog, segment: SegmentFile, end: int) -> bool:
-    """Whether a blank record follows the last record of a segment, up to its end."""
-    rest = segment.stop - end
-    if rest < BLANK_BYTES:
-        return False
-    position = end - segment.base
-    size, magic = log.view(segment)[position : position + BLANK_BYTES].view(np.dtype(">i4"))
-    return int(size) == rest and int(magic) == MAGIC_BLANK

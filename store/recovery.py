@@ -18,22 +18,20 @@ leaves what the next opening decides the same about. RocketMQ: ``CommitLog.recov
 
 import logging
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from .commit_log import CommitLog
 from .config import OnDamage
 from .errors import DamagedLogError
+from .format.checksums import ends_in_crc
 from .format.durable_point import DurablePoint
-from .format.message import RECORD_CRC_BYTES, Mask, Problem, Records, gather
-from .format.message_encode import CRC_PROPERTY
+from .format.message import RECORD_CRC_BYTES, Problem, Records
 from .format.naming import segment_name
 from .format.walk import walk
 
 _log = logging.getLogger(__name__)
-
-_CRC_NAME: Final = np.frombuffer(CRC_PROPERTY[:9], np.uint8)
 
 
 class LogState(NamedTuple):
@@ -130,7 +128,8 @@ def examine_log(log: CommitLog, start: int, crc_from: int | None = None) -> LogS
         log.check_crcs(segment, records)
         if crc_from is not None:
             behind = segment.base + walked.positions >= crc_from
-            records.flag_problem(behind & ~_ends_in_crc(records), Problem.RECORD_CRC)
+            has = ends_in_crc(view, walked.positions + walked.sizes) & (records.properties_length >= RECORD_CRC_BYTES)
+            records.flag_problem(behind & ~has, Problem.RECORD_CRC)
         whole = records.problem == Problem.OK
         times = records.field("store_timestamp")
         count = 0
@@ -175,14 +174,3 @@ def decide(state: LogState, durable: DurablePoint | None, on_damage: OnDamage, p
             fix="Copy what is whole with salvage, or open it with on_damage=CUT, which ends the log here as brokers do",
         )
     return state.end
-
-
-def _ends_in_crc(records: Records) -> Mask:
-    """Which records end in the property ``__CRC32#``, whatever it says."""
-    has: Mask = np.zeros(len(records), np.bool_)
-    rows = np.flatnonzero(records.properties_length >= RECORD_CRC_BYTES)
-    stops = (records.properties_start + records.properties_length)[rows]
-    ends = gather(records.buffer, stops - RECORD_CRC_BYTES, np.dtype((np.uint8, (RECORD_CRC_BYTES,))))
-    if rows.size:
-        has[rows] = (ends[:, : _CRC_NAME.size] == _CRC_NAME).all(axis=1) & (ends[:, -1] == 2)
-    return has

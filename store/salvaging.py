@@ -28,7 +28,15 @@ from .format import checkpoint as checkpoints
 from .format import durable_point
 from .format.checkpoint import Checkpoint
 from .format.durable_point import DurablePoint
-from .format.message import BLANK_BYTES, MAGIC_BLANK, MIN_RECORD_BYTES, RECORD_CRC_BYTES, SYS_ROLLBACK, Problem, Records
+from .format.message import (
+    BLANK_BYTES,
+    MIN_RECORD_BYTES,
+    RECORD_CRC_BYTES,
+    SYS_ROLLBACK,
+    Problem,
+    Records,
+    blank_record,
+)
 from .format.message_encode import RecordCrc, pack_host
 from .format.message_encode_one import encode_record, patch_record
 from .format.naming import segment_name
@@ -231,6 +239,4 @@ class _Copy:
         self._fresh.write(self._name(base), position, bytes(record), file_bytes=self._bytes)
 
     def _blank(self, base: int, position: int) -> None:
-        rest = self._bytes - position
-        blank = rest.to_bytes(4, "big") + MAGIC_BLANK.to_bytes(4, "big", signed=True)
-        self._fresh.write(self._name(base), position, blank, file_bytes=self._bytes)
+        self._fresh.write(self._name(base), position, blank_record(self._bytes - position), file_bytes=self._bytes)

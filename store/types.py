@@ -5,7 +5,6 @@ All ranges are half-open, ``start`` inclusive and ``stop`` exclusive.
 
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
 from typing import NamedTuple, NewType
 
 PhysicalOffset = NewType("PhysicalOffset", int)
@@ -32,12 +31,6 @@ class QueueKey(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.queue_id}"
-
-
-@lru_cache(maxsize=1 << 16)
-def queue_key(topic: str, queue_id: int) -> QueueKey:
-    """Give the key of a queue, the same object as before where that is remembered: cheaper than another one."""
-    return QueueKey(topic, queue_id)
 
 
 @dataclass(frozen=True, order=True, slots=True)

@@ -79,7 +79,7 @@ def _lost_crcs(records: Records, without: Mask, front: Front | None) -> Mask:
     start = records.positions[rows]
     stop = start + records.field("total_size")[rows]
     likeness = _crc_likeness(buffer, stop)
-    evident = _crc_likeness(buffer, start) == _CRC_FIXED.size
+    evident = ends_in_crc(buffer, start)
     for first in np.flatnonzero(start == 0).tolist():  # nothing is in front of it: what lies behind has to do
         near = buffer[stop[first] : stop[first] + _SEARCH_BYTES].tobytes()
         evident[first] = _CRC_NAME in near or (front is not None and _CRC_NAME in front().tobytes())
@@ -89,7 +89,7 @@ def _lost_crcs(records: Records, without: Mask, front: Front | None) -> Mask:
         return lost
     behind = Records(buffer, stop)
     is_record = behind.problem == Problem.OK
-    sealed = is_record & (_crc_likeness(buffer, stop + behind.field("total_size")) == _CRC_FIXED.size)
+    sealed = is_record & ends_in_crc(buffer, stop + behind.field("total_size"))
     unwritten = np.array([not buffer[s : s + BLANK_BYTES].any() or is_blank(buffer, s) for s in stop.tolist()])
     lost[rows[~(is_record | unwritten)]] = True
     for row in rows[sealed | (unwritten & ~is_record)].tolist():
@@ -116,7 +116,7 @@ def _is_of_one_session(records: Records, row: int, buffer: Bytes) -> bool:
             break
     found = Records(buffer, np.array(neighbours, np.int64))
     stops = found.positions + found.field("total_size")
-    sealed = (found.problem == Problem.OK) & (_crc_likeness(buffer, stops) == _CRC_FIXED.size)
+    sealed = (found.problem == Problem.OK) & ends_in_crc(buffer, stops)
     return bool((np.abs(found.field("store_timestamp") - put_ms)[sealed] < _RESTART_MS).any())
 
 
@@ -148,6 +148,12 @@ _RESTART_MS: Final = 10
 """Nobody closes a store and another one opens it within less."""
 _CRC_AT: Final = np.array([*range(9), 19])
 _CRC_FIXED: Final = np.frombuffer(b"__CRC32#\x01\x02", np.uint8)
+
+
+def ends_in_crc(buffer: Bytes, stops: Ints) -> Mask:
+    """Whether all fixed bytes of a ``__CRC32#`` property stand in front of each position, whatever its digits."""
+    like: Mask = _crc_likeness(buffer, stops) == _CRC_FIXED.size
+    return like
 
 
 def _crc_likeness(buffer: Bytes, stops: Ints) -> Ints:

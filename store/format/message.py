@@ -374,6 +374,11 @@ def is_blank(buffer: Bytes, position: int) -> bool:
     return int(magic) == MAGIC_BLANK and int(size) == buffer.size - position
 
 
+def blank_record(rest: int) -> bytes:
+    """The 8 bytes that end a segment of which ``rest`` bytes are left, these included."""
+    return rest.to_bytes(4, "big") + MAGIC_BLANK.to_bytes(4, "big", signed=True)
+
+
 _WINDOW_BYTES: Final = 48
 _INT16: Final = np.dtype(">i2")
 _INT32: Final = np.dtype(">i4")
