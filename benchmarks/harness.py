@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,6 +70,20 @@ class Result:
     def rates(self) -> tuple[float, float, float]:
         """Rows per second: minimum, median, maximum."""
         return self.rows / max(self.seconds), self.rows / self.median_seconds, self.rows / min(self.seconds)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """One thing that is wanted: ``met`` is None where something needed was not measured."""
+
+    target: str
+    measured: str
+    met: bool | None
+
+    @classmethod
+    def not_measured(cls, target: str) -> Self:
+        """Say that something needed was not measured."""
+        return cls(target=target, measured="not measured", met=None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

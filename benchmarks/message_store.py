@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from harness import Target
 
 from segmentlog.store import (
     NATIVE_SCHEMA,
@@ -57,15 +58,6 @@ class Line:
     def median(self) -> float:
         """The middle one."""
         return statistics.median(self.values)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Target:
-    """One thing that is wanted."""
-
-    target: str
-    measured: str
-    met: bool | None
 
 
 class Runner:
@@ -261,21 +253,21 @@ class Runner:
         ours, theirs = self.median(name, who), self.median(name, peer)
         text = f"{name}, {who}: at least {wanted:g} times RocketMQ"
         if ours is None or theirs is None:
-            return Target(target=text, measured="not measured", met=None)
+            return Target.not_measured(text)
         return Target(target=text, measured=f"{ours / theirs:.2f} times", met=ours >= wanted * theirs)
 
     def _flat(self, name: str, low: str, high: str, wanted: float) -> Target:
         first, last = self.median(name, low), self.median(name, high)
         text = f"{name}: {high} at most {wanted:g} times {low}"
         if first is None or last is None:
-            return Target(target=text, measured="not measured", met=None)
+            return Target.not_measured(text)
         return Target(target=text, measured=f"{last / first:.2f} times", met=last <= wanted * first)
 
     def _below(self, name: str, seconds: float) -> Target:
         found = self.median(name, "segmentlog")
         text = f"{name}: below {seconds:g} s"
         if found is None:
-            return Target(target=text, measured="not measured", met=None)
+            return Target.not_measured(text)
         return Target(target=text, measured=f"{found:.2f} s", met=found < seconds)
 
     def markdown(self) -> str:

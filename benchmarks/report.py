@@ -10,8 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from harness import MIB, Result
-from targets import Target, targets
+from harness import MIB, Result, Target
+from targets import targets
 
 COLOURS = {"segmentlog": "#0b6e4f", "transport": "#9aa0a6", "parquet": "#d98e04", "kafka": "#b23a48"}
 PACKAGES = ("pyspark", "pyarrow", "numpy", "isal")

@@ -1,9 +1,8 @@
 """What the project wants to reach, each with what was measured. Later work adds its own lines here."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from harness import MIB, Result
+from harness import MIB, Result, Target
 from peers.transport import SCHEMAS
 
 TRANSPORT_SHARE = 0.8
@@ -13,15 +12,6 @@ PLANNING_SECONDS = 2.0
 WINDOW_SHARE = 0.01
 WINDOW_TOLERANCE = 1.25
 WORKER_MIB = 256
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Target:
-    """One line of the report: ``met`` is None where something needed was not measured."""
-
-    target: str
-    measured: str
-    met: bool | None
 
 
 def targets(results: Mapping[str, Result], worker_bytes: int | None) -> list[Target]:
@@ -52,7 +42,7 @@ def _share_of_transport(results: Mapping[str, Result], name: str) -> Target:
     target = f"{name}: at least {TRANSPORT_SHARE:.0%} of the transport ceiling"
     ours, ceiling = results.get(f"segmentlog: {name}"), results.get(f"transport: {name}")
     if ours is None or ceiling is None:
-        return _not_measured(target)
+        return Target.not_measured(target)
     share = ceiling.median_seconds / ours.median_seconds * ours.rows / ceiling.rows
     return Target(target=target, measured=f"{share:.0%}", met=share >= TRANSPORT_SHARE)
 
@@ -61,7 +51,7 @@ def _times_kafka_count(results: Mapping[str, Result], name: str) -> Target:
     target = f"{name}: at least {KAFKA_COUNT_TIMES} times Kafka's count"
     ours, kafka = results.get(f"segmentlog: {name}"), results.get("kafka: count")
     if ours is None or kafka is None:
-        return _not_measured(target)
+        return Target.not_measured(target)
     times = kafka.median_seconds / ours.median_seconds * ours.rows / kafka.rows
     return Target(target=target, measured=f"{times:.1f} times", met=times >= KAFKA_COUNT_TIMES)
 
@@ -71,7 +61,7 @@ def _small_queues(results: Mapping[str, Result]) -> Target:
     spread = {result.name.rpartition(" in ")[2]: result for result in results.values() if " rows in " in result.name}
     one = spread.pop("1 queue", None)
     if one is None or not spread:
-        return _not_measured(target)
+        return Target.not_measured(target)
     times = max(result.median_seconds for result in spread.values()) / one.median_seconds
     return Target(target=target, measured=f"{times:.1f} times", met=times <= SMALL_QUEUES_TIMES)
 
@@ -80,7 +70,7 @@ def _planning(results: Mapping[str, Result]) -> Target:
     plans = [result for result in results.values() if result.name.startswith("segmentlog: plan ")]
     target = f"planning 10,000 queues: below {PLANNING_SECONDS:g} s"
     if not plans:
-        return _not_measured(target)
+        return Target.not_measured(target)
     return Target(
         target=target,
         measured=f"{plans[0].median_seconds:.2f} s",
@@ -94,7 +84,7 @@ def _window(results: Mapping[str, Result]) -> Target:
         results.get(f"segmentlog: {name}") for name in ("full scan", "1 % time window", "1 ms time window")
     )
     if full is None or window is None or least is None:
-        return _not_measured(target)
+        return Target.not_measured(target)
     allowed = WINDOW_SHARE * full.median_seconds + least.median_seconds
     return Target(
         target=target,
@@ -102,7 +92,3 @@ def _window(results: Mapping[str, Result]) -> Target:
         # A window of one task is not spread over the cores, and no timing of a few hundred ms repeats exactly.
         met=window.median_seconds <= WINDOW_TOLERANCE * allowed,
     )
-
-
-def _not_measured(target: str) -> Target:
-    return Target(target=target, measured="not measured", met=None)

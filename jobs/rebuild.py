@@ -16,9 +16,7 @@ The owner of the store must be stopped. Nothing else in the store is touched, an
 behind. Run it as the user that the broker runs as: the files have to be writable for it.
 """
 
-import argparse
 import json
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -28,10 +26,11 @@ from segmentlog.store import (
     QUEUE_SEGMENT_ENTRIES,
     QueueSource,
     RebuiltQueues,
-    SegmentLogError,
     StoreReader,
     rebuild_queues,
 )
+
+from .command_line import add_commit_log, add_queue_segment_entries, command_line, printed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,41 +89,19 @@ def run(args: Args) -> Report:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code: 0, or 1 with the error on stderr."""
-    parser = argparse.ArgumentParser(
-        prog="python -m segmentlog.jobs.rebuild", description="Write the ConsumeQueues of a store anew."
-    )
+    parser = command_line("rebuild", "Write the ConsumeQueues of a store anew.")
     parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir")
     parser.add_argument("--to", metavar="DIR", help="where they go (default: STORE/consumequeue)")
-    parser.add_argument(
-        "--commit-log",
-        metavar="DIR",
-        action="append",
-        default=[],
-        help="a directory of CommitLog segments, if not STORE/commitlog; once for each",
-    )
-    parser.add_argument(
-        "--queue-segment-entries",
-        metavar="N",
-        type=int,
-        default=QUEUE_SEGMENT_ENTRIES,
-        help="entries in a file, the broker's mappedFileSizeConsumeQueue / 20 (default: %(default)s)",
-    )
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    add_commit_log(parser)
+    add_queue_segment_entries(parser)
     options = parser.parse_args(arguments)
-    logging.basicConfig(format="%(asctime)s %(levelname)-7s %(message)s", level=logging.INFO, stream=sys.stderr)
     args = Args(
         store=options.store,
         to=options.to,
         commit_log_paths=tuple(options.commit_log),
         queue_segment_entries=options.queue_segment_entries,
     )
-    try:
-        report = run(args)
-    except (SegmentLogError, OSError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    sys.stdout.write((report.as_json() if options.json else str(report)) + "\n")
-    return 0
+    return 1 if printed(options, lambda: run(args)) is None else 0
 
 
 if __name__ == "__main__":

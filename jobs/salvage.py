@@ -11,14 +11,14 @@ The damaged store is only read, and nobody should be writing it. A broker starte
 sizes.
 """
 
-import argparse
 import json
-import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from segmentlog.store import QUEUE_SEGMENT_ENTRIES, SalvageReport, SegmentLogError, salvage
+from segmentlog.store import QUEUE_SEGMENT_ENTRIES, SalvageReport, salvage
+
+from .command_line import add_queue_segment_entries, command_line, printed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,35 +79,19 @@ def run(args: Args) -> Report:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code: 0, or 1 with the error on stderr."""
-    parser = argparse.ArgumentParser(
-        prog="python -m segmentlog.jobs.salvage", description="Copy all that is whole of a damaged store."
-    )
+    parser = command_line("salvage", "Copy all that is whole of a damaged store.")
     parser.add_argument("store", metavar="STORE", help="the damaged store")
     parser.add_argument("to", metavar="TO", help="a path that is not there, or an empty directory")
     parser.add_argument("--segment-bytes", metavar="N", type=int, help="size of the segments (default: the largest's)")
-    parser.add_argument(
-        "--queue-segment-entries",
-        metavar="N",
-        type=int,
-        default=QUEUE_SEGMENT_ENTRIES,
-        help="entries in a file of a queue, mappedFileSizeConsumeQueue / 20 (default: %(default)s)",
-    )
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    add_queue_segment_entries(parser)
     options = parser.parse_args(arguments)
-    logging.basicConfig(format="%(asctime)s %(levelname)-7s %(message)s", level=logging.INFO, stream=sys.stderr)
     args = Args(
         store=options.store,
         to=options.to,
         segment_bytes=options.segment_bytes,
         queue_segment_entries=options.queue_segment_entries,
     )
-    try:
-        report = run(args)
-    except (SegmentLogError, OSError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    sys.stdout.write((report.as_json() if options.json else str(report)) + "\n")
-    return 0
+    return 1 if printed(options, lambda: run(args)) is None else 0
 
 
 if __name__ == "__main__":

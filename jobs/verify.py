@@ -11,14 +11,14 @@ It may run beside the store's owner. To go on with a store whose log is damaged,
 queues are, ``segmentlog.jobs.rebuild``.
 """
 
-import argparse
 import json
-import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from segmentlog.store import SegmentLogError, VerifyReport, verify
+from segmentlog.store import VerifyReport, verify
+
+from .command_line import add_commit_log, command_line, printed
 
 _SHOWN = 50
 
@@ -74,26 +74,14 @@ def run(args: Args) -> Report:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code: 0 if nothing is wrong, 1 if something is, 2 if it could not look."""
-    parser = argparse.ArgumentParser(
-        prog="python -m segmentlog.jobs.verify", description="Say what is wrong with a store, without touching it."
-    )
+    parser = command_line("verify", "Say what is wrong with a store, without touching it.")
     parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir")
-    parser.add_argument(
-        "--commit-log",
-        metavar="DIR",
-        action="append",
-        default=[],
-        help="a directory of CommitLog segments, if not STORE/commitlog; once for each",
-    )
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    add_commit_log(parser)
     options = parser.parse_args(arguments)
-    logging.basicConfig(format="%(asctime)s %(levelname)-7s %(message)s", level=logging.INFO, stream=sys.stderr)
-    try:
-        report = run(Args(store=options.store, commit_log_paths=tuple(options.commit_log)))
-    except (SegmentLogError, OSError) as error:
-        sys.stderr.write(f"{error}\n")
+    args = Args(store=options.store, commit_log_paths=tuple(options.commit_log))
+    report = printed(options, lambda: run(args))
+    if report is None:
         return 2
-    sys.stdout.write((report.as_json() if options.json else str(report)) + "\n")
     return 0 if report.found.is_sound else 1
 
 

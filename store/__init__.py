@@ -5,6 +5,10 @@ task of the plan into Arrow batches. To write, `MessageStore.open` a directory a
 the error tree under `SegmentLogError`.
 """
 
+from .allocation import allocate_averagely, allocate_by_circle, allocate_consistent_hash
+from .backlog import Backlog, backlogs, store_times, stored_bytes
+from .batch_append import BatchId, CommittedBatch
+from .batch_sink import commit_batch, last_commit, open_in_turn, prepare_store, refuse_broker, stored_config
 from .config import (
     BATCH_BYTES,
     BATCH_ROWS,
@@ -21,7 +25,24 @@ from .config import (
     Services,
     StoreConfig,
 )
+from .consumer_groups import (
+    GroupChange,
+    GroupProgress,
+    MessageModel,
+    Move,
+    ToEarliest,
+    ToLatest,
+    ToOffset,
+    ToTime,
+    clone_group,
+    commit_offsets,
+    delete_group,
+    list_groups,
+    publish_progress,
+    reset_group,
+)
 from .errors import (
+    BatchGapError,
     ConfigError,
     CorruptError,
     CorruptQueueError,
@@ -42,18 +63,28 @@ from .errors import (
     UnsafeFileError,
     UnsupportedStoreError,
 )
+from .format.broker_config import ClientQueue
+from .format.hashing import java_hash_array
+from .format.ledger import QueueSpan
 from .format.message_decode import NATIVE_SCHEMA, QUEUE_COLUMNS
 from .format.naming import is_system_topic
+from .group_progress import client_progress
+from .group_writer import Recorded
+from .identity import ensure_store_id, store_id
+from .marks import mark_of, record_sizes
 from .message import Message
 from .message_store import MessageStore
 from .outgoing import Outgoing
 from .plan import PlannedRange, ScanTask, TaskLimits
 from .put_path import Appended, AppendedBatch
+from .queue_watch import QueueWatch, Sighting
 from .rebuild import QUEUE_SEGMENT_ENTRIES, RebuiltQueues, rebuild_index, rebuild_queues
 from .recovery import Recovery
 from .salvaging import SalvageReport, salvage
+from .staging import Staged, Staging, discard_job, discard_staged, sweep_staging
 from .store_reader import StoreReader
-from .types import Boundary, PhysicalOffset, QueueKey, QueueOffset, QueueRange
+from .topics import topic_queues
+from .types import Boundary, Mark, PhysicalOffset, QueueKey, QueueOffset, QueueRange
 from .verification import Finding, Kind, VerifyReport, verify
 
 __all__ = [
@@ -65,8 +96,13 @@ __all__ = [
     "QUEUE_SEGMENT_ENTRIES",
     "Appended",
     "AppendedBatch",
+    "Backlog",
+    "BatchGapError",
+    "BatchId",
     "BatchPlacement",
     "Boundary",
+    "ClientQueue",
+    "CommittedBatch",
     "ConfigError",
     "CorruptError",
     "CorruptQueueError",
@@ -76,10 +112,15 @@ __all__ = [
     "Finding",
     "Flush",
     "FormatError",
+    "GroupChange",
+    "GroupProgress",
     "IllegalMessageError",
     "Kind",
+    "Mark",
     "Message",
+    "MessageModel",
     "MessageStore",
+    "Move",
     "NoSpaceError",
     "NotAStoreError",
     "OffsetOutOfRangeError",
@@ -95,27 +136,65 @@ __all__ = [
     "QueueOffset",
     "QueueRange",
     "QueueSource",
+    "QueueSpan",
+    "QueueWatch",
     "RebuiltQueues",
+    "Recorded",
     "Recovery",
     "SalvageReport",
     "ScanSpec",
     "ScanTask",
     "SegmentLogError",
     "Services",
+    "Sighting",
+    "Staged",
+    "Staging",
     "StoreClosedError",
     "StoreConfig",
     "StoreFailedError",
     "StoreInUseError",
     "StoreReader",
     "TaskLimits",
+    "ToEarliest",
+    "ToLatest",
+    "ToOffset",
+    "ToTime",
     "UnknownQueueError",
     "UnreadableError",
     "UnsafeFileError",
     "UnsupportedStoreError",
     "VerifyReport",
+    "allocate_averagely",
+    "allocate_by_circle",
+    "allocate_consistent_hash",
+    "backlogs",
+    "client_progress",
+    "clone_group",
+    "commit_batch",
+    "commit_offsets",
+    "delete_group",
+    "discard_job",
+    "discard_staged",
+    "ensure_store_id",
     "is_system_topic",
+    "java_hash_array",
+    "last_commit",
+    "list_groups",
+    "mark_of",
+    "open_in_turn",
+    "prepare_store",
+    "publish_progress",
     "rebuild_index",
     "rebuild_queues",
+    "record_sizes",
+    "refuse_broker",
+    "reset_group",
     "salvage",
+    "store_id",
+    "store_times",
+    "stored_bytes",
+    "stored_config",
+    "sweep_staging",
+    "topic_queues",
     "verify",
 ]

@@ -66,7 +66,11 @@ class CommitLog:
         self.refresh()
 
     def refresh(self) -> None:
-        """List the directories again."""
+        """List the directories again. What was mapped is mapped anew: a file may be another one under its old name.
+
+        Nor does a reader that runs for a year hold on to the space of segments that retention deleted.
+        """
+        self._maps.clear()
         self.segments = list_segments(self._fs, self.directories)
         self._bases = np.array([s.base for s in self.segments], np.int64)
         self._stops = np.array([s.stop for s in self.segments], np.int64)

@@ -130,6 +130,21 @@ class ConsumeQueue:
             start = max(low, (low + high - _PROBE_ENTRIES) // 2)
         return low
 
+    def end_before(self, physical_offset: int, end: int) -> int:
+        """One past the last entry below ``end`` that names a record in front of a physical offset.
+
+        Entries rise by physical offset; those at the end that name nothing sensible are not counted either.
+        """
+        low, high = self.first, end
+        while low < high:
+            middle = (low + high) // 2
+            entry = self.entries(middle, middle + 1)
+            if (is_plausible(entry)[0] and int(entry["physical_offset"][0]) < physical_offset) or is_pad(entry)[0]:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
     def last_sound(self, log: CommitLog, end: int) -> int:
         """One past the last entry below ``end`` that names a whole record of its size; ``first`` if there is none."""
         stop = end

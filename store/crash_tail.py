@@ -39,10 +39,13 @@ class CrashTail(NamedTuple):
         Physical offset where the last whole record ends.
     queues
         Entries that the ConsumeQueues lack.
+    ends
+        One past the last message of each queue, by the log, where it has any in the part that was walked.
     """
 
     log_end: int
     queues: dict[QueueKey, DerivedQueue]
+    ends: dict[QueueKey, int]
 
     def trim(self, queue: ConsumeQueue, end: int) -> int:
         """One past the last entry below ``end`` that does not name a torn record."""
@@ -57,7 +60,7 @@ class CrashTail(NamedTuple):
         return queue.first
 
 
-def find_crash_tail(log: CommitLog, ends: Mapping[ConsumeQueue, int]) -> CrashTail:
+def find_crash_tail(log: CommitLog, ends: Mapping[ConsumeQueue, int], stop: int) -> CrashTail:
     """Look at the end of the log of a store that nobody owns and that was not shut down.
 
     At most the segment in which the queues end, the one before, and those behind are walked: what a crash can tear lies
@@ -69,6 +72,8 @@ def find_crash_tail(log: CommitLog, ends: Mapping[ConsumeQueue, int]) -> CrashTa
         Its CommitLog.
     ends
         All its queues, with one past the last entry that is not zero.
+    stop
+        Physical offset from which on nothing counts: a batch that was not finished.
     """
     named = log.min_offset
     for queue, end in ends.items():
@@ -80,7 +85,7 @@ def find_crash_tail(log: CommitLog, ends: Mapping[ConsumeQueue, int]) -> CrashTa
     holder = max(int(log.locate(np.array([max(named - 1, 0)]))[0]), 0)
     begin = log.segments[max(holder - 1, 0)].base if log.segments else 0
     log_end = begin
-    for found in log.walk(begin, log.stop):
+    for found in log.walk(begin, stop):
         log.check_crcs(found.segment, found.records)
         whole = found.records.positions[found.records.problem == Problem.OK]
         if whole.size:
@@ -88,11 +93,14 @@ def find_crash_tail(log: CommitLog, ends: Mapping[ConsumeQueue, int]) -> CrashTa
             assert last is not None
             log_end = found.segment.base + int(whole[-1]) + int(last.records.field("total_size")[0])
     extra: dict[QueueKey, DerivedQueue] = {}
+    true_ends: dict[QueueKey, int] = {}
     known = {queue.key: end for queue, end in ends.items()}
     for key, derived in derive_queues(log, begin, log_end).items():
         behind = derived.queue_offset >= known.get(key, 0)
         if key in known:  # an offset that is damaged must not stretch the queue
             behind &= derived.queue_offset <= known[key] + log.records_max + BURNT_OFFSETS_MAX
+        if derived.queue_offset.size:
+            true_ends[key] = int(derived.queue_offset[-1]) + 1
         if behind.any():
             extra[key] = DerivedQueue(*(column[behind] for column in derived))
     if extra:
@@ -101,4 +109,4 @@ def find_crash_tail(log: CommitLog, ends: Mapping[ConsumeQueue, int]) -> CrashTa
             sum(derived.size.size for derived in extra.values()),
             len(extra),
         )
-    return CrashTail(log_end, extra)
+    return CrashTail(log_end, extra, true_ends)

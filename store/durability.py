@@ -16,15 +16,14 @@ from dataclasses import replace
 from typing import Final
 
 from .config import StoreConfig
-from .files.small_file import replace_file
+from .files.small_file import read_whole, replace_file
 from .files.writable_fs import WritableFile, WritableFileSystem
 from .format import checkpoint as checkpoints
 from .format import durable_point
 from .format.durable_point import DurablePoint, FileSizes
 from .index_writer import IndexMark
+from .layout import OURS
 
-OURS: Final = ".segmentlog"
-"""Our own directory in a store; RocketMQ ignores it."""
 _SIGNATURE: Final = b" segmentlog\n"
 """Ends the file ``abort`` of a store that we have open, behind our process id; RocketMQ does not read it."""
 _DIRECTORIES: Final = (OURS, "commitlog", "consumequeue", "index", "config")
@@ -50,21 +49,19 @@ class Durability:
         self._durable = os.path.join(path, OURS, "durable")
         self._lock = threading.Lock()
         self._file: WritableFile | None = None
-        self.found = durable_point.decode(self._read(self._durable))
+        self.found = durable_point.decode(read_whole(fs, self._durable) or b"")
         """The durable point when the store was opened; None if it has none."""
         self.point = self.found or DurablePoint()
-        self.checkpoint = checkpoints.decode(self._read(os.path.join(path, "checkpoint")))
+        self.checkpoint = checkpoints.decode(read_whole(fs, os.path.join(path, "checkpoint")) or b"")
         abort = os.path.join(path, "abort")
-        self.was_aborted = fs.size(abort) is not None
+        owner = read_whole(fs, abort)
+        self.was_aborted = owner is not None
         """Whether the store was not closed."""
-        self.was_ours = was_ours and self.found is not None and self._read(abort).endswith(_SIGNATURE)
+        self.was_ours = was_ours and self.found is not None and owner is not None and owner.endswith(_SIGNATURE)
         """Whether it was not closed by us: no broker wrote it since the durable point."""
-        self._written = replace(
-            DurablePoint(),
-            has_record_crc=config.record_crc,
-            sizes=FileSizes(
-                config.segment_bytes, config.queue_segment_entries, config.index_slots, config.index_entries
-            ),
+        self._record_crc = config.record_crc
+        self._sizes = FileSizes(
+            config.segment_bytes, config.queue_segment_entries, config.index_slots, config.index_entries
         )
 
     def begin(self, log_end: int) -> None:
@@ -81,11 +78,9 @@ class Durability:
         self._file = fs.open(self._durable)
         if self.found is not None:
             # What is cut must not count as lost if a crash comes in between.
-            held, written = self.point, self._written
-            self._written = held  # what lies behind the point is still that of whoever wrote it
+            held = self.point
             self._note(replace(held, log=min(held.log, log_end), queues=min(held.queues, log_end), clean=False))
             self._file.sync()
-            self._written = written
 
     @property
     def making(self) -> str:
@@ -102,6 +97,9 @@ class Durability:
 
     def note_queues(self, end: int, entries: int, mark: IndexMark, newest_ms: int, index_ms: int) -> None:
         """Say that queues and index have the records up to a physical offset on the device.
+
+        The first time ends an opening; from then on all that lies behind the point is as ``config`` has it. Until then
+        it is still that of whoever wrote it.
 
         Parameters
         ----------
@@ -132,6 +130,8 @@ class Durability:
                     entries=entries,
                     index_file=mark.file,
                     index_count=mark.next_number,
+                    has_record_crc=self._record_crc,
+                    sizes=self._sizes,
                 )
             )
             self._sync()
@@ -152,18 +152,9 @@ class Durability:
 
     def _note(self, point: DurablePoint) -> None:
         assert self._file is not None
-        self.point = replace(
-            point,
-            sequence=self.point.sequence + 1,
-            has_record_crc=self._written.has_record_crc,
-            sizes=self._written.sizes,
-        )
+        self.point = replace(point, sequence=self.point.sequence + 1)
         self._file.write(self.point.position, durable_point.encode(self.point))
 
     def _sync(self) -> None:
         assert self._file is not None
         self._file.sync()
-
-    def _read(self, path: str) -> bytes:
-        size = self._fs.size(path)
-        return self._fs.read(path, 0, size) if size else b""

@@ -19,6 +19,7 @@
     ├── StoreClosedError            a store that was closed, or that came along through a fork
     ├── StoreFailedError            a store whose disk failed: nothing is written until it is opened anew
     ├── NoSpaceError                a full disk                           (also OSError)
+    ├── BatchGapError               a batch whose predecessor never came
     ├── IllegalMessageError         a message that RocketMQ would refuse  (also ValueError)
     └── ConfigError                 an option or argument that makes no sense
 """
@@ -169,6 +170,12 @@ class NoSpaceError(SegmentLogError, OSError):
     condition = "SEGMENTLOG_NO_SPACE"
 
     __str__ = SegmentLogError.__str__  # OSError has its own idea
+
+
+class BatchGapError(SegmentLogError):
+    """A batch of a stream whose predecessor was never appended: rows are missing."""
+
+    condition = "SEGMENTLOG_BATCH_GAP"
 
 
 class IllegalMessageError(SegmentLogError, ValueError):

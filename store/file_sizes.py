@@ -14,10 +14,44 @@ from .config import StoreConfig
 from .errors import ConfigError, FormatError
 from .files.fs import FileSystem
 from .files.segments import list_segments
+from .files.small_file import read_whole
+from .format import durable_point
 from .format.consume_queue import ENTRY_BYTES
 from .format.durable_point import DurablePoint, FileSizes
 from .format.index_file import Geometry
 from .format.naming import is_index_name
+from .layout import COMMIT_LOG, CONSUME_QUEUE, OURS
+
+
+def stored_sizes(fs: FileSystem, path: str, config: StoreConfig) -> FileSizes:
+    """Tell the file sizes of a store that is there; those of a configuration, where nothing tells.
+
+    Of index files only the length is there, which several numbers of slots and entries make: a wrong guess is found
+    when the store is opened.
+    """
+    durable = durable_point.decode(read_whole(fs, os.path.join(path, OURS, "durable")) or b"")
+    if durable is not None and durable.sizes.segment_bytes:
+        return durable.sizes
+    log = [segment.size for segment in list_segments(fs, [os.path.join(path, COMMIT_LOG)])]
+    queues = os.path.join(path, CONSUME_QUEUE)
+    entries = [
+        segment.size // ENTRY_BYTES
+        for topic in fs.list_dir(queues)
+        for queue in (fs.list_dir(os.path.join(queues, topic.name)) if topic.is_dir else ())
+        for segment in list_segments(fs, [os.path.join(queues, topic.name, queue.name)])
+    ]
+    slots, numbers = config.index_slots, config.index_entries
+    index = [listed.size for listed in fs.list_dir(os.path.join(path, "index")) if is_index_name(listed.name)]
+    if index and max(index) != Geometry(slots, numbers).file_bytes:
+        default = StoreConfig()
+        if max(index) == Geometry(default.index_slots, default.index_entries).file_bytes:
+            slots, numbers = default.index_slots, default.index_entries
+    return FileSizes(
+        max(log, default=0) or config.segment_bytes,
+        max(entries, default=0) or config.queue_segment_entries,
+        slots,
+        numbers,
+    )
 
 
 def check_file_sizes(fs: FileSystem, path: str, config: StoreConfig, durable: DurablePoint | None) -> None:

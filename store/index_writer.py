@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .commit_log import CommitLog
+from .files.small_file import made_aside
 from .files.writable_fs import WritableFile, WritableFileSystem
 from .format.index_file import ENTRY, HEADER, SLOT, Geometry, Header, decode_header, encode_header
 from .format.message import Ints
@@ -207,15 +208,10 @@ class IndexWriter:
         now = int(index_name(datetime.fromtimestamp(time.time(), UTC).astimezone()))
         names = self.names()
         name = max(now, names[-1] + 1 if names else 0)
-        self._fs.unlink(self._making)
-        made = self._fs.create(self._making)
         path = self.path_of(name)
-        try:
+        with made_aside(self._fs, self._making) as made:
             made.extend(self._geometry.file_bytes)
             self._fs.rename(self._making, path)
-        except BaseException:
-            made.close()
-            raise
         made.path = path
         if self._file is not None:  # only now: without room for the next one it stays the newest
             self._unsynced.append(self._file)

@@ -12,16 +12,16 @@ A link among them is refused, whoever put it there; other names than a broker's 
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from typing import Final
 
-from .errors import FormatError, NotAStoreError, UnsafeFileError, UnsupportedStoreError
+from .errors import NotAStoreError, UnsafeFileError, UnsupportedStoreError
 from .files.fs import FileSystem, Listed
-from .format.broker_config import consumer_offsets
-from .format.documents import load
 from .format.naming import is_readable_topic, parse_queue_id
-from .types import QueueKey
 
 _log = logging.getLogger(__name__)
 
+OURS: Final = ".segmentlog"
+"""Our own directory in a store; RocketMQ ignores it."""
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
 CONSUME_QUEUE_EXTENSION = "consumequeue_ext"
@@ -45,12 +45,21 @@ def list_queues(fs: FileSystem, path: str) -> dict[str, list[int]]:
         if not is_readable_topic(topic.name):
             _log.warning("ignoring %r: no topic can have this name", directory)
             continue
-        for queue in fs.list_dir(directory):
-            refuse_link(queue, os.path.join(directory, queue.name))
-            queue_id = parse_queue_id(queue.name)  # other names a broker ignores as well
-            if queue.is_dir and queue_id is not None:
-                found.setdefault(topic.name, []).append(queue_id)
+        ids = list_queue_ids(fs, directory)
+        if ids:
+            found[topic.name] = ids
     return found
+
+
+def list_queue_ids(fs: FileSystem, directory: str) -> list[int]:
+    """Queue ids that ``consumequeue/TOPIC`` has directories for."""
+    ids = []
+    for queue in fs.list_dir(directory):
+        refuse_link(queue, os.path.join(directory, queue.name))
+        queue_id = parse_queue_id(queue.name)  # other names a broker ignores as well
+        if queue.is_dir and queue_id is not None:
+            ids.append(queue_id)
+    return ids
 
 
 def refuse_link(entry: Listed, path: str) -> None:
@@ -96,27 +105,3 @@ def check_is_store(fs: FileSystem, root: str, names: Mapping[str, Listed], commi
         if nested
         else "Give the broker's storePathRootDir, the directory that holds commitlog/ and consumequeue/",
     )
-
-
-def group_offsets(fs: FileSystem, path: str, group: str) -> dict[QueueKey, int]:
-    """Where a consumer group goes on, by ``config/consumerOffset.json``; empty for a group it does not know."""
-    directory = os.path.join(path, "config")
-    for entry in fs.list_dir(path):
-        if entry.name == "config":
-            require_directory(entry, directory)
-    file = os.path.join(directory, "consumerOffset.json")
-    try:
-        offsets = consumer_offsets(load(_contents(fs, file), _contents(fs, file + ".bak")).document)
-    except FormatError as error:
-        raise FormatError(error.problem, path=file, fix=error.fix) from None
-    return {
-        QueueKey(owner.topic, queue_id): offset
-        for owner, queues in offsets.items()
-        if owner.group == group
-        for queue_id, offset in queues.items()
-    }
-
-
-def _contents(fs: FileSystem, path: str) -> bytes | None:
-    size = fs.size(path)
-    return None if size is None else fs.read(path, 0, size)

@@ -19,6 +19,7 @@ import numpy as np
 
 from .config import BatchPlacement
 from .errors import StoreClosedError
+from .files.small_file import made_aside
 from .files.writable_fs import Data, WritableFile, WritableFileSystem
 from .format.message import BLANK_BYTES, Ints, blank_record
 from .format.naming import segment_name
@@ -87,15 +88,9 @@ class SegmentSupply:
             self._fs.unlink(self._spare)
 
     def _make(self) -> WritableFile:
-        self._fs.unlink(self._spare)  # one that could not be finished
-        made = self._fs.create(self._spare)
-        try:
+        with made_aside(self._fs, self._spare) as made:
             made.allocate(self._bytes)
             made.sync()
-        except BaseException:
-            made.close()
-            self._fs.unlink(self._spare)
-            raise
         return made
 
 
@@ -137,12 +132,22 @@ class LogAppender:
         if position:
             self._active = fs.open(os.path.join(log_directory, segment_name(self._base)))
 
-    def place(self, stops: Ints, placement: BatchPlacement = BatchPlacement.RUN_ON) -> list[Run]:
+    def place(
+        self, stops: Ints, placement: BatchPlacement = BatchPlacement.RUN_ON, *, end: int | None = None
+    ) -> list[Run]:
         """Say where records go that end at ``stops`` of their buffer. Needs the lock.
 
         Every record, and with ``ONE_SEGMENT`` all of them, fit an empty segment with its blank: the caller has checked.
+
+        Parameters
+        ----------
+        end
+            Where the log will end when they are put, if not where it ends now.
         """
         base, position = self._base, self.end - self._base
+        if end is not None and end != self.end:
+            position = end % self._bytes
+            base = end - position
         if placement is BatchPlacement.ONE_SEGMENT and stops.size:
             run = self.place_one(int(stops[-1]))
             base, position = run.base, run.position

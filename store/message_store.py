@@ -20,24 +20,27 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Final, Self
 
 import pyarrow as pa
 
+from .batch_append import BatchAppend, BatchId, CommittedBatch
 from .config import BatchPlacement, Flush, OnDamage, QueueBounds, Services, StoreConfig
 from .dispatch import Dispatcher
-from .durability import OURS, Durability
+from .durability import Durability
 from .errors import NotAStoreError, SegmentLogError, StoreClosedError, StoreInUseError
 from .file_sizes import check_file_sizes
 from .files.store_lock import StoreLock
 from .files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from .flusher import Failure, Flusher
 from .format.index_file import Geometry
+from .identity import ensure_store_id
 from .index import BATCH_MAX, Index
 from .index_writer import NO_INDEX, IndexWriter
+from .layout import OURS
 from .log_appender import LogAppender, SegmentSupply
 from .outgoing import Outgoing, encode_message
 from .outgoing_batch import encode_batch
@@ -46,6 +49,7 @@ from .queue_writer import QueueWriter
 from .recovery import Recovery, decide
 from .repair import Repair
 from .services import BackgroundServices
+from .staging import Staged
 from .store_reader import StoreReader
 from .topics import TopicTable
 from .types import QueueKey
@@ -155,8 +159,11 @@ class MessageStore:
         check_file_sizes(fs, path, self.config, durable)
         repair = Repair(fs, path, self.config, durability=self._durability, queues=self._queues, index=self._index)
         state = repair.examine()
-        end = decide(state, durable, on_damage, os.path.join(path, "commitlog"))
+        self._batches = BatchAppend(fs, path, self._durability.making, was_ours=self._durability.was_ours)
+        undone_from = self._batches.undone_from
+        end = decide(state, durable, on_damage, os.path.join(path, "commitlog"), undone_from)
         self._durability.begin(end)
+        ensure_store_id(fs, path)
         if self._lock is not None:
             self._lock.sign()
         cut = repair.cut(end)
@@ -166,6 +173,7 @@ class MessageStore:
             adopted=durable is None,
             log_end=end,
             cut_records=state.beyond,
+            undone_from=undone_from,
             cut_bytes=cut,
             dispatched_from=state.start,
             corrected=corrected,
@@ -181,6 +189,7 @@ class MessageStore:
         self._flusher = Flusher(self._sync_log, end, self._failure)
         self._topics = TopicTable(fs, os.path.join(path, "config"), self._durability.making)
         self._flush_queues()
+        self._batches.settle(end)
 
     def _start(self) -> None:
         config = self.config
@@ -231,6 +240,47 @@ class MessageStore:
         self._after_put()
         return appended
 
+    def commit_batch(
+        self, batch_id: BatchId, staged: Sequence[Staged], *, topics: Mapping[str, int] | None = None
+    ) -> CommittedBatch:
+        """Append what tasks staged, all of it and once, in the order given; on the device when this returns.
+
+        Readers see all of it or nothing. Nobody else puts messages meanwhile.
+
+        Parameters
+        ----------
+        batch_id
+            What makes it the same batch as one that was appended before.
+        staged
+            What `Staging.finish` gave in each task; the files are gone afterwards.
+        topics
+            How many queues topics are to have at least that brokers tell their clients about.
+
+        Raises
+        ------
+        FormatError
+            If staged rows are not what their task wrote, or the ledger is damaged. If that shows in the middle, the
+            store has to be opened anew, which undoes the batch.
+        BatchGapError
+            If the batch in front of it never came.
+        NoSpaceError
+            If the disk is full. Where the batch cannot be made visible for that, it is in the store: repeat the call.
+        StoreFailedError, StoreClosedError
+            As `append`.
+        """
+        self._check()
+        return self._batches.commit(
+            batch_id,
+            staged,
+            topics or {},
+            put_path=self._put_path,
+            flusher=self._flusher,
+            failure=self._failure,
+            table=self._topics,
+            keep_up=self._after_put,
+            make_visible=lambda: self._dispatch(at_once=True),
+        )
+
     def _after_put(self) -> None:
         if self.config.services is Services.ON_CALL:
             # What was put is put, whatever becomes of the rest: a failure is noted, and the next call hears of it.
@@ -276,7 +326,9 @@ class MessageStore:
 
     def _dispatch(self, *, at_once: bool = False) -> None:
         with self._dispatching:
-            limit = self._flusher.flushed if self.config.flush is Flush.SYNC else self._appender.end
+            hidden = self._batches.in_flight  # what readers cannot see yet need not be on the device
+            is_durable = self.config.flush is Flush.SYNC and not hidden
+            limit = self._flusher.flushed if is_durable else self._appender.end
             self._starved = True
             with self._failure.noting():
                 self._dispatcher.run(limit, at_once=at_once)
@@ -373,9 +425,10 @@ class MessageStore:
             return
         if self._lock is not None:
             self._lock.check()  # a child that was forked off takes no file away from its parent
-        self._closed = True
-        try:
+        with self._put_path.turn:  # a batch that is being committed is finished first
+            self._closed = True
             self._appender.stop()
+        try:
             if self._services is not None:
                 self._services.stop()
             self._failure.check()

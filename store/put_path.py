@@ -10,7 +10,8 @@ The order of the log is the order of the lock, of store timestamps and of the nu
 ``CommitLog.asyncPutMessage``, ``QueueOffsetOperator``.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -93,6 +94,32 @@ class PutPath:
         self._clock = clock
         self._newest_ms = dispatcher.newest_timestamp
         self._next = dict(dispatcher.ends)
+        self.turn = threading.RLock()
+        """Held for each put, and by who puts a batch of which all or nothing is to be there."""
+
+    @property
+    def end(self) -> int:
+        """Physical offset behind the last record."""
+        return self._appender.end
+
+    def next_offset(self, key: QueueKey) -> int:
+        """The number that the next message of a queue gets."""
+        return self._next.get(key, 0)
+
+    def reserve(self, sizes: Iterable[Ints]) -> None:
+        """Have all segments for records that are put next: pieces of them, each with the (n,) bytes of its records.
+
+        Raises
+        ------
+        NoSpaceError
+            If there is no room; what was made for them is used by others.
+        """
+        with self.turn, self._appender.lock:
+            end = self._appender.end
+            for each in sizes:
+                runs = self._appender.place(np.cumsum(each), end=end)
+                self._appender.reserve(runs)
+                end = runs[-1].base + runs[-1].position + runs[-1].stop - runs[-1].start
 
     def put(self, encoded: Encoded) -> Appended:
         """Put one record; `Appended` says where.
@@ -105,7 +132,7 @@ class PutPath:
             If a write failed before.
         """
         record, key = encoded.record, encoded.key
-        with self._appender.lock:
+        with self.turn, self._appender.lock:
             self._failure.check()
             run = self._appender.place_one(len(record))
             self._appender.reserve([run])
@@ -135,7 +162,7 @@ class PutPath:
         stops = np.concatenate(
             [np.empty(0, np.int64), *(at + each for at, each in zip(before[:-1], ends, strict=True))]
         )
-        with self._appender.lock:
+        with self.turn, self._appender.lock:
             self._failure.check()
             self._appender.reserve(self._appender.place(stops, placement))  # for all of them, or nothing is put
             now = self._now()

@@ -20,9 +20,10 @@ import numpy as np
 
 from .commit_log import CommitLog
 from .files.segments import list_segments
+from .files.small_file import made_aside
 from .files.writable_fs import WritableFile, WritableFileSystem
-from .format.consume_queue import ENTRY, ENTRY_BYTES, NATIVE, Entries, decode, is_pad, is_plausible
-from .format.naming import is_readable_topic, parse_queue_id, segment_name
+from .format.consume_queue import ENTRY, ENTRY_BYTES, NATIVE, Entries, by_file, decode, is_pad, is_plausible
+from .format.naming import is_readable_topic, parse_queue_id
 from .placement import pads
 from .types import QueueKey
 
@@ -72,40 +73,29 @@ class QueueWriter:
     def append(self, key: QueueKey, start: int, entries: Entries) -> None:
         """Write entries from queue offset ``start`` on, as columns named as ``format.consume_queue.ENTRY``."""
         directory = self._directory_of(key)
-        at = 0
-        while at < entries.size:
-            offset = start + at
-            first = offset - offset % self._per_file
-            stop = min(entries.size, first + self._per_file - start)
-            path = f"{directory}/{segment_name(first * ENTRY_BYTES)}"
-            self._write(path, (offset - first) * ENTRY_BYTES, entries[at:stop])
-            at = stop
+        for piece in by_file(start, entries, self._per_file):
+            self._write(f"{directory}/{piece.name}", piece.position, piece.entries)
 
     def correct(self, key: QueueKey, start: int, entries: Entries) -> int:
         """Write entries where other bytes, or none, are; give how many were not there."""
         directory = self._directory_of(key)
         wrong = 0
-        at = 0
-        while at < entries.size:
-            offset = start + at
-            first = offset - offset % self._per_file
-            stop = min(entries.size, first + self._per_file - start)
-            path = f"{directory}/{segment_name(first * ENTRY_BYTES)}"
+        for piece in by_file(start, entries, self._per_file):
+            path = f"{directory}/{piece.name}"
             # What is there may be in the page cache only, of a process that was killed.
             self._unsynced.add(path)
             self._names_unsynced.add(directory)
-            wanted = entries[at:stop].astype(ENTRY)
+            wanted = piece.entries.astype(ENTRY)
             found = b""
             if self._is_there(path):
-                found = self._fs.read(path, (offset - first) * ENTRY_BYTES, wanted.nbytes)
+                found = self._fs.read(path, piece.position, wanted.nbytes)
             there = np.frombuffer(found[: len(found) // ENTRY_BYTES * ENTRY_BYTES], ENTRY)
             differs = np.ones(wanted.size, np.bool_)
             differs[: there.size] = there != wanted[: there.size]
             if differs.any():
                 row = int(differs.argmax())
-                self._write(path, (offset - first + row) * ENTRY_BYTES, entries[at + row : stop])
+                self._write(path, piece.position + row * ENTRY_BYTES, piece.entries[row:])
                 wrong += int(differs.sum())
-            at = stop
         return wrong
 
     def find(self, key: QueueKey, physical: int, start: int, stop: int) -> int | None:
@@ -186,11 +176,6 @@ class QueueWriter:
         self._unsynced.clear()
         self._names_unsynced.clear()
 
-    @property
-    def is_synced(self) -> bool:
-        """Whether there is nothing to sync."""
-        return not self._unsynced and not self._names_unsynced
-
     def close(self) -> None:
         """Close all files."""
         for file in self._files.values():
@@ -225,16 +210,10 @@ class QueueWriter:
 
     def _make(self, path: str, position: int, data: bytes) -> None:
         """Make a file with its first entries; those in front of them are pads, as in a queue that begins later."""
-        self._fs.unlink(self._making)
-        made = self._fs.create(self._making)
-        try:
+        with made_aside(self._fs, self._making) as made:
             made.extend(self._per_file * ENTRY_BYTES)
             made.write(0, pads(position // ENTRY_BYTES).astype(ENTRY).tobytes() + data)
             self._fs.rename(self._making, path)
-        except BaseException:
-            made.close()
-            self._fs.unlink(self._making)
-            raise
         made.path = path
         self._keep(path, made)
         self._known.add(path)

@@ -22,7 +22,7 @@ from .errors import ConfigError, StoreInUseError
 from .files.fresh_directory import FreshDirectory
 from .files.store_lock import held_lock
 from .files.writable_fs import LocalWritableFileSystem
-from .format.consume_queue import ENTRY_BYTES, Entries, encode
+from .format.consume_queue import ENTRY_BYTES, Entries, by_file, encode
 from .format.index_file import Geometry
 from .format.naming import segment_name
 from .index_writer import IndexWriter
@@ -181,15 +181,11 @@ class _Rebuild:
         self._repeated += placed.repeated
 
     def _write(self, key: QueueKey, start: int, entries: Entries) -> None:
-        at = 0
-        while at < entries.size:
-            first = (start + at) // self._file_entries * self._file_entries
-            self._files += start + at == first  # no file begins in its middle
-            stop = min(entries.size, first + self._file_entries - start)
+        for piece in by_file(start, entries, self._file_entries):
+            self._files += piece.position == 0  # no file begins in its middle
             self._fresh.write(
-                os.path.join(key.topic, str(key.queue_id), segment_name(first * ENTRY_BYTES)),
-                (start + at - first) * ENTRY_BYTES,
-                encode(entries[at:stop]),
+                os.path.join(key.topic, str(key.queue_id), piece.name),
+                piece.position,
+                encode(piece.entries),
                 file_bytes=self._file_entries * ENTRY_BYTES,
             )
-            at = stop

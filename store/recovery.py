@@ -72,6 +72,8 @@ class Recovery:
         Physical offset where the log ends now.
     cut_records
         Whole records that were cut off, for ``OnDamage.CUT`` or because a crash left a hole in front of them.
+    undone_from
+        Physical offset where a batch began that was not finished; it was cut off, too. None if there was none.
     cut_bytes
         Bytes behind the end that were not zero.
     dispatched_from
@@ -84,6 +86,7 @@ class Recovery:
     adopted: bool
     log_end: int
     cut_records: int
+    undone_from: int | None
     cut_bytes: int
     dispatched_from: int
     corrected: int
@@ -150,8 +153,15 @@ def examine_log(log: CommitLog, start: int, crc_from: int | None = None) -> LogS
     return LogState(start, end, problem, beyond, newest)
 
 
-def decide(state: LogState, durable: DurablePoint | None, on_damage: OnDamage, path: str) -> int:
+def decide(
+    state: LogState, durable: DurablePoint | None, on_damage: OnDamage, path: str, undone_from: int | None = None
+) -> int:
     """Say where the log ends from now on.
+
+    Parameters
+    ----------
+    undone_from
+        Physical offset from which a batch lies in the log that was not finished; see `batch_append`.
 
     Returns
     -------
@@ -164,6 +174,8 @@ def decide(state: LogState, durable: DurablePoint | None, on_damage: OnDamage, p
         If the log is damaged where nothing can be torn, and the caller did not ask to cut it.
     """
     floor = durable.log if durable is not None else 0
+    if undone_from is not None:
+        floor = min(floor, undone_from)
     lost = max(floor - state.end, 0)
     if on_damage is OnDamage.REFUSE and (lost or (durable is None and state.beyond)):
         why = f"{lost} bytes that were on the device lie beyond" if lost else "whole records lie beyond"
@@ -173,4 +185,4 @@ def decide(state: LogState, durable: DurablePoint | None, on_damage: OnDamage, p
             offset=state.end,
             fix="Copy what is whole with salvage, or open it with on_damage=CUT, which ends the log here as brokers do",
         )
-    return state.end
+    return state.end if undone_from is None else min(state.end, undone_from)

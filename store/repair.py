@@ -147,7 +147,6 @@ class Repair:
                 put_keys(self._index, found.records, found.segment.base + found.records.positions)
         self._queues.sync()
         if self._index is not None:
-            self._index.write_slots()
             self._index.sync()
         return ends | placement.ends, corrected if adopted else 0
 

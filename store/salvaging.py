@@ -20,7 +20,6 @@ import numpy as np
 
 from .commit_log import CommitLog
 from .config import QueueSource
-from .durability import OURS
 from .errors import ConfigError
 from .files.fresh_directory import FreshDirectory
 from .files.segments import SegmentFile
@@ -33,6 +32,8 @@ from .format.message import (
     MIN_RECORD_BYTES,
     RECORD_CRC_BYTES,
     SYS_ROLLBACK,
+    Bytes,
+    Ints,
     Problem,
     Records,
     blank_record,
@@ -41,6 +42,7 @@ from .format.message_encode import RecordCrc, pack_host
 from .format.message_encode_one import encode_record, patch_record
 from .format.naming import segment_name
 from .format.walk import walk
+from .layout import OURS
 from .placement import FILLER_TOPIC
 from .rebuild import QUEUE_SEGMENT_ENTRIES, rebuild_queues
 from .store_reader import StoreReader
@@ -189,9 +191,7 @@ class _Copy:
         if tail > 0:
             self._lose(tail)
 
-    def _spaced(
-        self, starts: "np.ndarray[tuple[int], np.dtype[np.int64]]", stops: "np.ndarray[tuple[int], np.dtype[np.int64]]"
-    ) -> "tuple[np.ndarray[tuple[int], np.dtype[np.int64]], np.ndarray[tuple[int], np.dtype[np.int64]]]":
+    def _spaced(self, starts: Ints, stops: Ints) -> tuple[Ints, Ints]:
         """Drop records behind a gap that is too small for a filler."""
         while True:
             gaps = starts - np.append(0, stops[:-1])
@@ -208,7 +208,7 @@ class _Copy:
     def _name(self, base: int) -> str:
         return os.path.join("commitlog", segment_name(base))
 
-    def _copy(self, base: int, view: "np.ndarray[tuple[int], np.dtype[np.uint8]]", start: int, stop: int) -> None:
+    def _copy(self, base: int, view: Bytes, start: int, stop: int) -> None:
         for at in range(start, stop, _COPY_BYTES):
             piece = view[at : min(at + _COPY_BYTES, stop)].tobytes()
             self._fresh.write(self._name(base), at, piece, file_bytes=self._bytes)

@@ -21,12 +21,13 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from .batch_records import Visibility
 from .chunks import reads_entries_only
 from .commit_log import CommitLog
 from .config import QueueBounds, QueueSource, ScanSpec
 from .consume_queue import ConsumeQueue
 from .crash_tail import CrashTail, find_crash_tail
-from .derive import DerivedQueue, derive_queue, derive_queues
+from .derive import DerivedQueue, derive_queues
 from .errors import (
     OffsetOutOfRangeError,
     UnknownQueueError,
@@ -35,9 +36,11 @@ from .files.fs import FileSystem, LocalFileSystem
 from .format.consume_queue import is_plausible
 from .format.message import Ints
 from .format.naming import is_readable_topic
-from .layout import COMMIT_LOG, CONSUME_QUEUE, check_is_store, group_offsets, list_queues, require_directory
+from .group_progress import group_offsets
+from .layout import COMMIT_LOG, CONSUME_QUEUE, check_is_store, list_queues, require_directory
 from .message import Message, read_message
 from .plan import PlannedRange, ScanTask, TaskLimits, plan_tasks
+from .queue_end import queue_end
 from .scan import scan
 from .time_search import offset_at
 from .types import Boundary, QueueKey, QueueRange
@@ -113,8 +116,27 @@ class StoreReader:
         self.log.refresh()
         self._queues.clear()
         self._bounds.clear()
-        for name in ("is_live", "_derived", "_crash_tail", "_listed", "_queue_ids"):
+        for name in ("is_live", "_visibility", "_derived", "_crash_tail", "_listed", "_queue_ids"):
             self.__dict__.pop(name, None)
+
+    def look_again(self) -> None:
+        """Begin anew with what may be seen, and whether the store is live; queues stay as they are known.
+
+        What is asked from now on shows batches that were committed by now, and none that comes later.
+        """
+        for name in ("is_live", "_visibility"):
+            self.__dict__.pop(name, None)
+        self._visibility  # noqa: B018 - the first look is now, before whoever called looks at any queue
+
+    def forget(self, key: QueueKey) -> None:
+        """Forget what is known of one queue."""
+        self._queues.pop(key, None)
+        self._bounds.pop(key, None)
+
+    @property
+    def goes_by_queues(self) -> bool:
+        """Whether the ends of queues are what their ConsumeQueues say, and nothing is derived from the log."""
+        return self._derived is None and self._crash_tail is None
 
     # What is there
 
@@ -250,6 +272,9 @@ class StoreReader:
             If its body is not what its CRC says, or is compressed and cannot be inflated.
         """
         found = self.log.record_at(physical_offset)
+        hidden_from = self._visibility.hidden_from()
+        if hidden_from is not None and physical_offset >= hidden_from:
+            return None
         return None if found is None else read_message(self.log, found)
 
     # How queues are found
@@ -258,6 +283,16 @@ class StoreReader:
     def is_live(self) -> bool:
         """Whether some process holds the store's lock, as far as this machine can see."""
         return self._fs.lock_owner(os.path.join(self.path, "lock")) is not None
+
+    @cached_property
+    def _visibility(self) -> Visibility:
+        """What of a batch that is being appended, or came since the first look, is not to be seen."""
+        return Visibility(self._fs, self.path)
+
+    def _visible_stop(self, stop: int) -> int:
+        """As much of the log below a physical offset as may be seen, of what was read before."""
+        hidden_from = self._visibility.hidden_from()
+        return stop if hidden_from is None else min(stop, hidden_from)
 
     @cached_property
     def _listed(self) -> dict[str, list[int]]:
@@ -276,7 +311,7 @@ class StoreReader:
                 self.path,
                 self.log.stop - self.log.min_offset,
             )
-        return derive_queues(self.log, self.log.min_offset, self.log.data_stop())
+        return derive_queues(self.log, self.log.min_offset, self._visible_stop(self.log.data_stop()))
 
     @cached_property
     def _crash_tail(self) -> CrashTail | None:
@@ -288,7 +323,8 @@ class StoreReader:
             for topic, ids in self._listed.items()
             for key in (QueueKey(topic, queue_id) for queue_id in ids)
         }
-        return find_crash_tail(self.log, {self.queue(key): end for key, end in ends.items()})
+        stop = self._visible_stop(self.log.stop)
+        return find_crash_tail(self.log, {self.queue(key): end for key, end in ends.items()}, stop)
 
     @cached_property
     def _queue_ids(self) -> dict[str, set[int]]:
@@ -312,43 +348,24 @@ class StoreReader:
                 return QueueBounds(key, 0, 0)
             return QueueBounds(key, int(extra.queue_offset[0]), int(extra.queue_offset[-1]) + 1)
         queue = self.queue(key)
-        end = self._queue_end(queue)
+        end = self._visible_end(queue)
         start = queue.first_alive(self.log.min_offset, end)
         if extra is not None:
             start = int(extra.queue_offset[0]) if start == end else start
             end = int(extra.queue_offset[-1]) + 1
         return QueueBounds(key, start, end)
 
-    def _queue_end(self, queue: ConsumeQueue) -> int:
-        """One past the last message that the ConsumeQueue names."""
+    def _visible_end(self, queue: ConsumeQueue) -> int:
+        """One past the last message that the ConsumeQueue names and that may be seen."""
+        visibility, tail = self._visibility, self._crash_tail  # it has its first look before the queue
         end = queue.data_end()
-        if self._crash_tail is not None:
-            end = self._crash_tail.trim(queue, end)
-        if end <= queue.first:
-            return queue.first
-        last = queue.entries(end - 1, end)
-        if is_plausible(last)[0]:
-            offset = int(last["physical_offset"][0])
-            if offset < self.log.min_offset or self.log.find(offset) is not None:
-                return end
-        # The last entry makes no sense: either it is damaged, or it was never one. The log knows.
-        sound = queue.last_sound(self.log, end)
-        if self.is_live:
-            return sound  # an entry that is just being written
-        entry = queue.entries(sound - 1, sound)
-        begin = self.log.min_offset
-        if sound > queue.first:
-            begin = int(entry["physical_offset"][0] + entry["size"][0])
-        found = derive_queue(self.log, queue.key, begin, self.log.stop).queue_offset
-        true_end = max(sound, int(found[-1]) + 1 if found.size else sound)
-        if true_end != end or found.size:
-            _log.warning(
-                "the end of ConsumeQueue %s is damaged from entry %d on; by the CommitLog the queue ends at %d",
-                queue.directory,
-                sound,
-                true_end,
-            )
-        return true_end
+        hidden_from = visibility.hidden_from()
+        if tail is not None:
+            if hidden_from is not None and queue.key in tail.ends:
+                return tail.ends[queue.key]  # behind it may be holes, and entries of a batch that was not finished
+            end = tail.trim(queue, end)
+        end = queue_end(self.log, queue, end, is_live=self.is_live)
+        return end if hidden_from is None else queue.end_before(hidden_from, end)
 
     def _split_by_source(self, wanted: QueueRange) -> list[PlannedRange]:
         """The part that the ConsumeQueue names, and the part that only the log knows."""

@@ -15,7 +15,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from .errors import FormatError
-from .files.small_file import replace_file
+from .files.fs import LocalFileSystem
+from .files.small_file import read_whole, replace_file
 from .files.writable_fs import WritableFileSystem
 from .format.documents import Document, load, render
 from .format.naming import is_system_topic
@@ -64,8 +65,8 @@ class TopicTable:
         self._seen |= wanted
 
     def _add(self, wanted: dict[str, int]) -> None:
-        old = self._read(self._path)
-        document: Document = load(old, self._read(self._path + ".bak")).document
+        old = read_whole(self._fs, self._path)
+        document: Document = load(old, read_whole(self._fs, self._path + ".bak")).document
         table = document.setdefault("topicConfigTable", {})
         if not isinstance(table, dict):
             raise FormatError("topicConfigTable is no object", path=self._path)
@@ -90,9 +91,25 @@ class TopicTable:
             replace_file(self._fs, self._path + ".bak", old, self._making)
         replace_file(self._fs, self._path, render(document).encode(), self._making)
 
-    def _read(self, path: str) -> bytes | None:
-        size = self._fs.size(path)
-        return self._fs.read(path, 0, size) if size else None
+
+def topic_queues(path: str | os.PathLike[str]) -> dict[str, int]:
+    """Tell how many queues the topics of a store have for those who write, as ``config/topics.json`` says.
+
+    Parameters
+    ----------
+    path
+        The store directory; a broker's, ours, or none yet.
+
+    Raises
+    ------
+    FormatError
+        If neither the document nor its backup makes sense.
+    """
+    fs, name = LocalFileSystem(), os.path.join(os.path.abspath(path), "config", _NAME)
+    table = load(read_whole(fs, name), read_whole(fs, name + ".bak")).document.get("topicConfigTable")
+    entries = table.items() if isinstance(table, dict) else ()
+    counts = {topic: entry.get("writeQueueNums") for topic, entry in entries if isinstance(entry, dict)}
+    return {str(topic): count for topic, count in counts.items() if isinstance(count, int) and count > 0}
 
 
 def _entry(topic: str) -> Document:

@@ -33,6 +33,14 @@ class QueueKey(NamedTuple):
         return f"{self.topic}/{self.queue_id}"
 
 
+class Mark(NamedTuple):
+    """What tells a message from any other that ever was at its place: where its record lies, and since when."""
+
+    physical_offset: int
+    store_time: int
+    """Milliseconds since 1970, the broker's clock."""
+
+
 @dataclass(frozen=True, order=True, slots=True)
 class QueueRange:
     """A run of messages of one queue, by queue offset."""

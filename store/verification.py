@@ -26,7 +26,7 @@ from .files.fs import FileSystem, LocalFileSystem
 from .format import index_file
 from .format.consume_queue import SCHEDULE_TOPIC, is_plausible
 from .format.index_file import infer_geometry
-from .format.message import Ints
+from .format.message import Ints, Mask
 from .index import Index
 from .placement import Placed, Placement
 from .store_reader import StoreReader
@@ -231,7 +231,7 @@ def _within(positions: Ints, spans: Sequence[tuple[int, int]]) -> int:
     return sum(int(stop - start) for start, stop in zip(starts, stops, strict=True))
 
 
-def _runs(wrong: "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]") -> Iterator[tuple[int, int]]:
+def _runs(wrong: Mask) -> Iterator[tuple[int, int]]:
     """Where runs of true values start and stop."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], wrong, [False]]).astype(np.int8)))
     yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)

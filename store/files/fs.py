@@ -58,6 +58,9 @@ class FileSystem(Protocol):
     def lock_owner(self, path: str) -> int | None:
         """Process that holds a record lock on a file; None if none does or none can be seen."""
 
+    def stamp(self, path: str) -> tuple[int, int] | None:
+        """Which directory this is, and when a name in it last changed, in ns; None if there is none."""
+
 
 class LocalFileSystem:
     """The real one."""
@@ -138,6 +141,16 @@ class LocalFileSystem:
             if len(fields) >= 8 and fields[1] == "POSIX" and fields[5] == inode:
                 return int(fields[4])
         return None
+
+    def stamp(self, path: str) -> tuple[int, int] | None:
+        """Which directory this is, and when a name in it last changed, in ns; None if there is none."""
+        try:
+            status = os.stat(path, follow_symlinks=False)
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return None
+            raise _explained(error, path) from None
+        return status.st_ino, status.st_mtime_ns
 
 
 _BLOCK: Final = 1 << 16

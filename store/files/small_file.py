@@ -1,4 +1,4 @@
-"""Small files that are read whole and replaced whole: JSON, checkpoint, abort.
+"""Files made aside, where nobody looks; and small ones, read and replaced whole: JSON, checkpoint, abort.
 
 ::
 
@@ -8,8 +8,32 @@ Whoever reads finds the old file or the new one. RocketMQ writes its JSON in pla
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from .writable_fs import WritableFileSystem
+from .fs import FileSystem
+from .writable_fs import WritableFile, WritableFileSystem
+
+
+@contextmanager
+def made_aside(fs: WritableFileSystem, making: str) -> Iterator[WritableFile]:
+    """Give a new, empty file, which is taken away again if the body cannot finish it.
+
+    The body gives it its name; whoever gets it closes it.
+
+    Parameters
+    ----------
+    making
+        Path of the file; what is there, of somebody who did not finish, goes.
+    """
+    fs.unlink(making)
+    made = fs.create(making)
+    try:
+        yield made
+    except BaseException:
+        made.close()
+        fs.unlink(making)
+        raise
 
 
 def replace_file(fs: WritableFileSystem, path: str, content: bytes, making: str) -> None:
@@ -20,12 +44,15 @@ def replace_file(fs: WritableFileSystem, path: str, content: bytes, making: str)
     making
         Path on the same file system where it is written first; what is there goes.
     """
-    fs.unlink(making)
-    file = fs.create(making)
-    try:
-        file.write(0, content)
-        file.sync()
-    finally:
-        file.close()
-    fs.rename(making, path)
+    with made_aside(fs, making) as made:
+        made.write(0, content)
+        made.sync()
+        fs.rename(making, path)
+    made.close()
     fs.sync_dir(os.path.dirname(path))
+
+
+def read_whole(fs: FileSystem, path: str) -> bytes | None:
+    """All bytes of a small file; None if there is none."""
+    size = fs.size(path)
+    return None if size is None else fs.read(path, 0, size)

@@ -136,6 +136,20 @@ class StoreLock:
         self.release()
 
 
+def is_signed(path: str) -> bool:
+    """Tell whether it was one of ours that had a store open last, or has it; see `StoreLock.sign`.
+
+    The file may be read by anybody, but its owner must not close it: this process knows whether it is the owner.
+    """
+    with _registry:
+        try:
+            if _identity(os.stat(path, follow_symlinks=False)) in _held:
+                return True
+            return LocalFileSystem().read(path, 0, len(_SIGNATURE)) == _SIGNATURE
+        except FileNotFoundError:
+            return True
+
+
 @contextmanager
 def held_lock(path: str) -> Iterator[None]:
     """Hold a store's lock, so that no broker starts on it meanwhile.
@@ -153,6 +167,48 @@ def held_lock(path: str) -> Iterator[None]:
         return
     with StoreLock(path):
         yield
+
+
+@contextmanager
+def momentary_lock(path: str) -> Iterator[bool]:
+    """Hold a store's lock for a moment, with the store that has it if that is open in this process.
+
+    Meanwhile no store of this process is opened or closed, and none of another one opened: little should be done in it.
+
+    Parameters
+    ----------
+    path
+        The file ``lock`` of a store; it is made if it is not there.
+
+    Yields
+    ------
+    bool
+        Whether it is held: False where a broker or another process has the store open, or where this one may not ask.
+    """
+    with _registry:
+        with contextlib.suppress(FileNotFoundError):
+            if _identity(os.stat(path, follow_symlinks=False)) in _held:
+                yield True  # and not opened: closing it again would give it back
+                return
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        except PermissionError:
+            yield False  # another user's, who may have it
+            return
+        try:
+            yield _is_taken(fd)
+        finally:
+            os.close(fd)
+
+
+def _is_taken(fd: int) -> bool:
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+    except OSError as error:
+        if error.errno not in {errno.EACCES, errno.EAGAIN}:
+            raise
+        return False
+    return True
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol, TypeAlias
 
-from ..errors import NoSpaceError, SegmentLogError, UnreadableError, UnsafeFileError
+from ..errors import NoSpaceError, NotAStoreError, SegmentLogError, UnreadableError, UnsafeFileError
 from .fs import FileSystem, LocalFileSystem
 
 Data: TypeAlias = bytes | bytearray | memoryview
@@ -69,7 +69,7 @@ class WritableFileSystem(FileSystem, Protocol):
         """Take a file's name away; whoever has it mapped reads on. Nothing happens if there is none."""
 
     def make_dir(self, path: str) -> None:
-        """Make a directory in one that is there; nothing happens if there is one of the name."""
+        """Make a directory in one that is there, else NotAStoreError; nothing happens if there is one of the name."""
 
     def sync_dir(self, path: str) -> None:
         """Put onto the device which names a directory has."""
@@ -114,6 +114,12 @@ class LocalWritableFileSystem(LocalFileSystem):
                         path=path,
                         fix="Take it away, or name another store directory",
                     ) from None
+            except (FileNotFoundError, NotADirectoryError):
+                raise NotAStoreError(
+                    "the store wants to make a directory here, and what it should be in is no directory",
+                    path=path,
+                    fix=f"Make {os.path.dirname(path)} first, or name another store directory",
+                ) from None
 
     def sync_dir(self, path: str) -> None:
         """Put onto the device which names a directory has."""

@@ -13,13 +13,15 @@ zero an address in the ConsumeQueue extension. An entry of zeros was never writt
 - 1) fills up the front of a queue that began in its middle. RocketMQ: ``ConsumeQueue``, ``ConsumeQueueExt``.
 """
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import FormatError
 from .message import MIN_RECORD_BYTES, Mask
+from .naming import segment_name
 
 ENTRY: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 ENTRY_BYTES: Final = 20
@@ -64,6 +66,34 @@ def decode(buffer: bytes | memoryview) -> Entries:
 def encode(entries: Entries) -> bytes:
     """Turn columns named as `ENTRY`'s into the bytes of a ConsumeQueue."""
     return entries.astype(ENTRY).tobytes()
+
+
+class Piece(NamedTuple):
+    """Entries that go side by side into one file.
+
+    Attributes
+    ----------
+    name
+        Of the file.
+    position
+        Bytes from its start, of the first entry.
+    entries
+        (n,) A view of those that were cut.
+    """
+
+    name: str
+    position: int
+    entries: Entries
+
+
+def by_file(start: int, entries: Entries, per_file: int) -> Iterator[Piece]:
+    """Cut entries, the first of which has queue offset ``start``, where files of ``per_file`` entries begin."""
+    at = 0
+    while at < entries.size:
+        row = (start + at) % per_file
+        stop = at + per_file - row
+        yield Piece(segment_name((start + at - row) * ENTRY_BYTES), row * ENTRY_BYTES, entries[at:stop])
+        at = stop
 
 
 def is_pad(entries: Entries) -> Mask:

@@ -31,6 +31,7 @@ from segmentlog.store.format.walk import walk
 from support import reading
 from support.attack_stores import build, messages
 from support.store_builder import Geometry, Queues, StoreBuilder
+from support.tampering import put_at
 
 pytestmark = pytest.mark.attack
 
@@ -63,10 +64,10 @@ class Damaged:
     def write(self, physical: int, content: bytes) -> None:
         """Overwrite bytes of the CommitLog."""
         segment = next(s for s in reversed(self.segments) if int(s.name) <= physical)
-        _write(segment, physical - int(segment.name), content)
+        put_at(segment, physical - int(segment.name), content)
 
     def write_entry(self, queue_offset: int, content: bytes, at: int = 0) -> None:
-        _write(self.queue_file, queue_offset * ENTRY_BYTES + at, content)
+        put_at(self.queue_file, queue_offset * ENTRY_BYTES + at, content)
 
     def reader(self, source: QueueSource = QueueSource.AUTO) -> StoreReader:
         return StoreReader.open(self.path, queue_source=source, broker_name="b")
@@ -82,12 +83,6 @@ class Damaged:
             same = all(row[name] == value for name, value in original.items() if name != "tagsCode")
             assert same or reading.is_damaged(row)
         return [r["queueOffset"] for r in found if (r["topic"], r["queueId"]) == ("Orders", 0)]
-
-
-def _write(path: Path, at: int, content: bytes) -> None:
-    with path.open("r+b") as file:
-        file.seek(at)
-        file.write(content)
 
 
 @pytest.fixture

@@ -28,13 +28,14 @@ from hypothesis.stateful import (
 )
 
 from segmentlog.store import Flush, MessageStore, NoSpaceError, QueueKey, Services, StoreReader
+from support.batches import batch_of
 from support.crash.campaign import soak
 from support.crash.driver import ROOT, TIME, TIMED, Clock
 from support.crash.memory_fs import FileNode, MemoryFileSystem
 from support.crash.promises import Truth
 from support.crash.recorder import RecordingFileSystem
 from support.crash.states import Breadth, States
-from support.written_stores import SMALL, Record, batch_of, message
+from support.written_stores import SMALL, Record, message
 
 pytestmark = pytest.mark.attack
 

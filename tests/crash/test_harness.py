@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from segmentlog.store.errors import NoSpaceError, UnsafeFileError
+from segmentlog.store.errors import NoSpaceError, NotAStoreError, UnsafeFileError
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from support.crash.disk_model import SECTOR_BYTES
 from support.crash.faults import CALLS, Failure, Fault, FaultyFileSystem, Span
@@ -426,8 +426,8 @@ def test_errors_are_as_real_ones(place: tuple[WritableFileSystem, str]) -> None:
         (IsADirectoryError, lambda: fs.rename(f"{root}/f", f"{root}/d")),
         (IsADirectoryError, lambda: fs.unlink(f"{root}/d")),
         (UnsafeFileError, lambda: fs.make_dir(f"{root}/f")),
-        (FileNotFoundError, lambda: fs.make_dir(f"{root}/no/d")),
-        (NotADirectoryError, lambda: fs.make_dir(f"{root}/f/d")),
+        (NotAStoreError, lambda: fs.make_dir(f"{root}/no/d")),
+        (NotAStoreError, lambda: fs.make_dir(f"{root}/f/d")),
         (FileNotFoundError, lambda: fs.sync_dir(f"{root}/no")),
         (NotADirectoryError, lambda: fs.sync_dir(f"{root}/f")),
     ]:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from support.crash import planted
+from support.crash.batches import committed, prepare_with, unflushed_batches
+from support.crash.batches import cut_power as cut_batches
 from support.crash.campaign import Effort, Front, cut_power, nothing, prepare, reopen
 from support.crash.faulted import check_error, damage_everywhere, faulted_driver, judge_end
 from support.crash.faults import Failure, Fault, Span
@@ -19,6 +21,7 @@ from support.crash.workloads import even, failing, going_on, reopened, run, unfl
 pytestmark = pytest.mark.attack
 
 BREADTH = Breadth(exhaustive_bits=0, random_subsets=3, per_point=3, seed=18)
+FEW = Breadth(exhaustive_bits=0, random_subsets=1, per_point=2, seed=18)
 NARROW = Breadth(exhaustive_bits=0, random_subsets=2, per_point=12, seed=18)
 WIDE = Breadth(exhaustive_bits=0, random_subsets=3, seed=18)
 EFFORT = Effort(keys=4, again=15, written_on=0, read=0)
@@ -90,11 +93,21 @@ def _damage(front: Front) -> int:
     return damage_everywhere(prepare(failing, 18, front=front))
 
 
+def _commit(front: Front) -> int:
+    """S3, reduced: some crash points of batches."""
+    states = 0
+    for workload, every in ((committed, 4), (unflushed_batches, 5)):
+        prepared, batches = prepare_with(workload, 18, front)
+        states += cut_batches(prepared, batches, FEW, points=lambda point, n=every: point % n == 0).states
+    return states
+
+
 TRIALS: dict[Trial, Callable[[Front], int]] = {
     Trial.CUT: _cut,
     Trial.RECOVERY: _recovery,
     Trial.FAULT: _fault,
     Trial.DAMAGE: _damage,
+    Trial.COMMIT: _commit,
 }
 
 

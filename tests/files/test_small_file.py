@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from segmentlog.store.errors import NoSpaceError
-from segmentlog.store.files.small_file import replace_file
+from segmentlog.store.files.small_file import made_aside, read_whole, replace_file
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from support.crash.faults import Failure, Fault, FaultyFileSystem
 from support.crash.memory_fs import MemoryFileSystem
@@ -38,7 +38,39 @@ def test_what_goes_wrong_leaves_the_old_one(tmp_path: Path, call: str) -> None:
     fs = FaultyFileSystem(LocalWritableFileSystem(), Fault(error=Failure.ENOSPC, at=1, calls=(call,)))
     with pytest.raises(NoSpaceError):
         replace_file(fs, path, b"new", making)
-    assert (tmp_path / "file").read_bytes() == b"old"
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("file", b"old")]
     assert open_files() == before
     replace_file(fs, path, b"new", making)
     assert (tmp_path / "file").read_bytes() == b"new"
+
+
+def test_a_file_made_aside_is_open_and_empty(tmp_path: Path) -> None:
+    making = tmp_path / "making"
+    making.write_bytes(b"left by a crash")
+    with made_aside(LocalWritableFileSystem(), str(making)) as made:
+        assert making.read_bytes() == b""
+    made.write(0, b"more")
+    made.close()
+    assert making.read_bytes() == b"more"
+
+
+@pytest.mark.parametrize("error", [NoSpaceError("full"), KeyboardInterrupt()])
+def test_a_file_that_cannot_be_finished_goes(tmp_path: Path, error: BaseException) -> None:
+    def make() -> None:
+        with made_aside(LocalWritableFileSystem(), str(tmp_path / "making")) as made:
+            made.write(0, b"some")
+            raise error
+
+    before = open_files()
+    with pytest.raises(type(error)):
+        make()
+    assert os.listdir(tmp_path) == []
+    assert open_files() == before
+
+
+def test_a_small_file_is_read_whole(tmp_path: Path) -> None:
+    fs = LocalWritableFileSystem()
+    assert read_whole(fs, str(tmp_path / "file")) is None
+    for content in (b"", b"content"):
+        (tmp_path / "file").write_bytes(content)
+        assert read_whole(fs, str(tmp_path / "file")) == content

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from segmentlog.store import StoreClosedError, StoreInUseError
-from segmentlog.store.files.store_lock import StoreLock, held_lock
+from segmentlog.store.files.store_lock import StoreLock, held_lock, momentary_lock
 
 TRY = """
 import fcntl, sys
@@ -128,3 +128,45 @@ def test_a_forked_child_has_no_lock(tmp_path: Path) -> None:
         assert subprocess.run(attempt, check=False, stdin=subprocess.DEVNULL).returncode == 3
     os.close(hearing)
     os.close(saying)
+
+
+def test_a_lock_for_a_moment_is_taken_and_given_back(tmp_path: Path) -> None:
+    attempt = [sys.executable, "-c", TRY, str(tmp_path / "lock")]
+    with momentary_lock(str(tmp_path / "lock")) as is_held:
+        assert is_held
+        assert subprocess.run(attempt, check=False, stdin=subprocess.DEVNULL).returncode == 3
+    assert (tmp_path / "lock").read_bytes() == b""  # whose it is, its owner writes
+    StoreLock(str(tmp_path / "lock")).release()
+
+
+def test_a_lock_for_a_moment_takes_nothing_from_a_store_of_this_process(tmp_path: Path) -> None:
+    attempt = [sys.executable, "-c", TRY, str(tmp_path / "lock")]
+    with StoreLock(str(tmp_path / "lock")):
+        with momentary_lock(str(tmp_path / "lock")) as is_held:
+            assert is_held
+        assert subprocess.run(attempt, check=False, stdin=subprocess.DEVNULL).returncode == 3
+
+
+def test_a_lock_for_a_moment_is_not_had_from_others(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    hold = "import sys; from segmentlog.store.files.store_lock import StoreLock; lock = StoreLock(sys.argv[1])"
+    hold += "; print(1, flush=True); sys.stdin.read()"
+    other = subprocess.Popen([sys.executable, "-c", hold, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with other:
+        assert other.stdout is not None
+        assert other.stdin is not None
+        other.stdout.readline()
+        with momentary_lock(path) as is_held:
+            assert not is_held
+        other.stdin.close()
+    with momentary_lock(path) as is_held:
+        assert is_held
+
+
+def test_a_lock_that_may_not_be_asked_for_is_not_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str, *rest: int) -> int:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr("segmentlog.store.files.store_lock.os.open", refuse)
+    with momentary_lock(str(tmp_path / "lock")) as is_held:
+        assert not is_held

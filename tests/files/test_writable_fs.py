@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from segmentlog.store.errors import NoSpaceError, SegmentLogError, UnreadableError, UnsafeFileError
+from segmentlog.store.errors import NoSpaceError, NotAStoreError, SegmentLogError, UnreadableError, UnsafeFileError
 from segmentlog.store.files import writable_fs
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 
@@ -125,6 +125,15 @@ def test_directories_are_made_once(tmp_path: Path) -> None:
             FS.make_dir(str(tmp_path / name))
         assert raised.value.fix
         assert raised.value.path == str(tmp_path / name)
+
+
+def test_directories_are_made_in_one_that_is_there(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for parent in (tmp_path / "none", tmp_path / "file"):
+        with pytest.raises(NotAStoreError, match="what it should be in is no directory") as raised:
+            FS.make_dir(str(parent / "a"))
+        assert raised.value.path == str(parent / "a")
+        assert f"Make {parent} first" in str(raised.value)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])

@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segmentlog.store.errors import FormatError
-from segmentlog.store.format.consume_queue import ENTRY_BYTES, NATIVE, PAD_SIZE, decode, encode, is_pad, is_plausible
+from segmentlog.store.format.consume_queue import (
+    ENTRY_BYTES,
+    NATIVE,
+    PAD_SIZE,
+    by_file,
+    decode,
+    encode,
+    is_pad,
+    is_plausible,
+)
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 ROWS = st.lists(st.tuples(INT64, st.integers(-(1 << 31), (1 << 31) - 1), INT64), max_size=20)
@@ -28,6 +37,21 @@ def test_a_decoded_run_is_a_copy() -> None:
     entries = decode(memoryview(buffer))
     buffer[:] = bytes(ENTRY_BYTES)
     assert entries.tolist() == [(1, 100, 2)]
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.integers(1, 9))
+def test_entries_are_cut_where_files_begin(start: int, count: int, per_file: int) -> None:
+    entries = np.zeros(count, NATIVE)
+    entries["physical_offset"] = np.arange(start, start + count)
+    numbers = []
+    for name, position, cut in by_file(start, entries, per_file):
+        first, row = int(name) // ENTRY_BYTES, position // ENTRY_BYTES
+        assert first % per_file == 0
+        assert 0 < cut.size <= per_file - row
+        assert cut["physical_offset"][0] == first + row
+        assert np.shares_memory(cut, entries)
+        numbers += cut["physical_offset"].tolist()
+    assert numbers == list(range(start, start + count))
 
 
 @pytest.mark.parametrize("length", [1, 19, 21, 39])

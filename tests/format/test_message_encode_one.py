@@ -1,5 +1,7 @@
 """One record made without Arrow is, byte for byte, what the encoder of batches makes of the same message."""
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -38,34 +40,20 @@ def test_both_encoders_agree(
     crc: RecordCrc,
 ) -> None:
     queue_id, flag, sys_flag, born, times, prepared = numbers
-    record = encode_record(
-        topic=topic,
-        body=body,
-        properties=properties,
-        queue_id=queue_id,
-        flag=flag,
-        sys_flag=sys_flag,
-        born_timestamp=born,
-        born_host=hosts[0],
-        store_host=hosts[1],
-        reconsume_times=times,
-        prepared_transaction_offset=prepared,
-        record_crc=crc,
-    )
-    columns = RecordColumns(
-        body=pa.array([body], pa.binary()),
-        topic=topic,
-        properties=properties,
-        queue_id=queue_id,
-        flag=flag,
-        sys_flag=sys_flag,
-        born_timestamp=born,
-        born_host=hosts[0],
-        store_host=hosts[1],
-        reconsume_times=times,
-        prepared_transaction_offset=prepared,
-    )
-    batch = encode(columns, record_crc=crc)
+    fields: dict[str, Any] = {
+        "topic": topic,
+        "properties": properties,
+        "queue_id": queue_id,
+        "flag": flag,
+        "sys_flag": sys_flag,
+        "born_timestamp": born,
+        "born_host": hosts[0],
+        "store_host": hosts[1],
+        "reconsume_times": times,
+        "prepared_transaction_offset": prepared,
+    }
+    record = encode_record(body=body, record_crc=crc, **fields)
+    batch = encode(RecordColumns(body=pa.array([body], pa.binary()), **fields), record_crc=crc)
     assert bytes(record) == batch.buffer.tobytes()
     patch_record(record, queue_offset=place[0], physical_offset=place[1], store_timestamp=place[2], record_crc=crc)
     patch(

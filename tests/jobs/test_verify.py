@@ -6,32 +6,26 @@ from pathlib import Path
 import pytest
 
 from segmentlog.jobs import salvage, verify
-from segmentlog.store import MessageStore, Outgoing, StoreConfig
-
-CONFIG = StoreConfig(segment_bytes=1 << 14, queue_segment_entries=20, index_slots=20, index_entries=80)
+from segmentlog.store import MessageStore, Outgoing
+from support.small_store import CONFIG, ROWS, write_small_store
+from support.tampering import put_at, segments
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    path = tmp_path / "store"
-    with MessageStore.open(path, CONFIG) as opened:
-        for number in range(10):
-            opened.append(Outgoing(topic="orders", body=b"body %d" % number * 20, keys=f"k{number}"))
-    return path
+    return write_small_store(tmp_path / "store")
 
 
 def damage(store: Path) -> None:
-    with (store / "commitlog" / f"{0:020d}").open("r+b") as file:
-        at = file.read().index(b"body 4")
-        file.seek(at)
-        file.write(b"####")
+    first = segments(store)[0]
+    put_at(first, first.read_bytes().index(b"body 6 "), b"####")
 
 
 def test_a_sound_store(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert verify.main([str(store)]) == 0
     out = capsys.readouterr().out
-    assert "10 records in [0, " in out
-    assert "1 queues with 10 entries, 10 keys indexed: nothing is wrong" in out
+    assert f"{ROWS} records in [0, " in out
+    assert f"4 queues with {ROWS} entries, {ROWS} keys indexed: nothing is wrong" in out
 
 
 def test_a_damaged_store(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,7 +36,7 @@ def test_a_damaged_store(store: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert str(store / "commitlog") in out
     assert verify.main([str(store), "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
-    assert report["records"] == 9
+    assert report["records"] == ROWS - 1
     assert [finding["kind"] for finding in report["findings"]] == ["log damage"]
 
 
@@ -56,10 +50,15 @@ def test_salvage(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     arguments = [str(store), str(tmp_path / "copy"), "--queue-segment-entries", "20"]
     assert salvage.main([*arguments, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert (report["records"], report["lost_spans"], report["repeated"], report["entries"]) == (9, 1, 1, 9)
+    assert (report["records"], report["lost_spans"], report["repeated"], report["entries"]) == (
+        ROWS - 1,
+        1,
+        1,
+        ROWS - 1,
+    )
     assert verify.main([str(tmp_path / "copy")]) == 0
     capsys.readouterr()
     assert salvage.main(arguments) == 1
     assert "Nothing is overwritten" in capsys.readouterr().err
     with MessageStore.open(tmp_path / "copy", CONFIG) as opened:
-        assert opened.append(Outgoing(topic="orders", body=b"")).queue_offset == 10
+        assert opened.append(Outgoing(topic="orders", body=b"")).queue_offset == ROWS // 3

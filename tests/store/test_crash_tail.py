@@ -115,7 +115,7 @@ def test_the_end_of_the_log(built: tuple[Path, Appended]) -> None:
     end = int(appended.physical_offsets[-1] + appended.sizes[-1])
     reader = StoreReader.open(store)
     queue = reader.queue(QueueKey("Orders", 1))
-    tail = find_crash_tail(reader.log, {queue: queue.data_end()})
+    tail = find_crash_tail(reader.log, {queue: queue.data_end()}, reader.log.stop)
     assert tail.log_end == end
     assert set(tail.queues) == {QueueKey("Orders", i) for i in (0, 2, 3)}  # it was told of one queue only
     assert tail.trim(queue, queue.data_end()) == 20

@@ -13,12 +13,13 @@ from segmentlog.store.dispatch import Dispatcher, Put
 from segmentlog.store.format.index_file import Geometry
 from segmentlog.store.index_writer import IndexWriter
 from segmentlog.store.queue_writer import QueueWriter
+from support.batches import batch_of
 from support.crash.driver import ROOT
 from support.crash.faults import Failure, Fault, FaultyFileSystem
 from support.crash.memory_fs import MemoryFileSystem
 from support.crash.promises import Truth
 from support.records import one
-from support.written_stores import SMALL, batch_of, message
+from support.written_stores import SMALL, message
 
 
 def memory() -> MemoryFileSystem:

@@ -113,6 +113,7 @@ def test_without_room_for_the_next_file_it_goes_on_when_there_is(call: str) -> N
     put(index, list("abcdefg"))
     with pytest.raises(NoSpaceError):
         put(index, list("abc"), 7)
+    assert disk.size("/making") is None
     index.sync()
     put(index, list("abc"), 7)
     index.sync()

@@ -34,13 +34,14 @@ from segmentlog.store import (
     message_store,
 )
 from segmentlog.store.files.writable_fs import WritableFileSystem
+from support.batches import batch_of
 from support.crash.driver import ROOT
 from support.crash.faults import Failure as DiskFailure
 from support.crash.faults import Fault, FaultyFileSystem, Span
 from support.crash.memory_fs import MemoryFileSystem
 from support.crash.recorder import RecordingFileSystem
 from support.reading import read
-from support.written_stores import SMALL, batch_of, message, open_files, tree
+from support.written_stores import SMALL, message, open_files, tree
 
 NOW = 1_763_700_000_000
 HELLO = Outgoing(topic="Orders", body=b"hello")
@@ -391,6 +392,13 @@ def test_a_directory_with_other_things_is_no_store(tmp_path: Path) -> None:
     with pytest.raises(NotAStoreError, match="this directory holds no store, and other things, like 'letters'"):
         MessageStore.open(tmp_path, SMALL)
     assert tree(tmp_path) == before
+
+
+def test_a_store_is_made_in_a_directory_that_is_there(tmp_path: Path) -> None:
+    with pytest.raises(NotAStoreError, match=f"Make {tmp_path / 'none'} first") as raised:
+        MessageStore.open(tmp_path / "none" / "store", SMALL)
+    assert raised.value.path == str(tmp_path / "none" / "store")
+    assert tree(tmp_path) == {".": "directory"}
 
 
 def test_a_file_is_no_store(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from segmentlog.store.format.properties import Properties
 from segmentlog.store.outgoing import Outgoing, delay_level, encode_message, packed_host
 from segmentlog.store.outgoing_batch import encode_batch
 from segmentlog.store.types import QueueKey
-from support.written_stores import batch_of, message
+from support.batches import batch_of
+from support.written_stores import message
 
 CONFIG = StoreConfig()
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), max_size=5)
@@ -95,9 +96,10 @@ def test_a_checksum_that_is_brought_along_is_left_out() -> None:
     assert encode_batch(batch_of([given]), CONFIG)[0].records.buffer.tobytes().count(b"__CRC32#") == 1
 
 
-def test_what_a_column_leaves_open_has_a_default() -> None:
+@pytest.mark.parametrize("properties", [{}, {"properties": pa.array([[], None], pa.map_(pa.string(), pa.string()))}])
+def test_what_a_column_leaves_open_has_a_default(properties: dict[str, pa.Array]) -> None:
     given = pa.record_batch(
-        {"topic": ["A", "B"], "body": pa.array([b"x", b"y"]), "queueId": pa.array([None, 2], pa.int32())}
+        {"topic": ["A", "B"], "body": pa.array([b"x", b"y"]), "queueId": pa.array([None, 2], pa.int32()), **properties}
     )
     (rows,) = encode_batch(given, CONFIG)
     assert [rows.keys[number] for number in rows.queue_of] == [QueueKey("A", 0), QueueKey("B", 2)]

@@ -24,6 +24,7 @@ from segmentlog.store.format.consume_queue import ENTRY, ENTRY_BYTES, PAD_SIZE
 from segmentlog.store.index import Index
 from support import fixtures, oracle, reading
 from support.store_builder import Appended, Geometry, StoreBuilder, messages
+from support.tampering import overwrite
 
 QUEUE_OFFSET = 20  # where a record states it
 SMALL = Geometry(segment_bytes=4096, queue_segment_entries=30)
@@ -109,13 +110,6 @@ def build(path: Path, *, count: int = 60, queues: int = 1) -> Appended:
         appended = builder.append(messages(count, queues=queues))
     shutil.rmtree(path / "consumequeue")
     return appended
-
-
-def overwrite(store: Path, physical: int, data: bytes) -> None:
-    base = physical // SMALL.segment_bytes * SMALL.segment_bytes
-    with (store / "commitlog" / f"{base:020d}").open("r+b") as file:
-        file.seek(physical - base)
-        file.write(data)
 
 
 def rebuilt_entries(store: Path, queue_id: int = 0) -> np.ndarray:

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
 from segmentlog.store import (
@@ -13,63 +11,38 @@ from segmentlog.store import (
     OnCorrupt,
     Outgoing,
     QueueKey,
-    QueueRange,
     ScanSpec,
-    StoreConfig,
     StoreReader,
     salvage,
     verify,
 )
+from support.reading import whole_queues
+from support.small_store import CONFIG, ROWS, write_small_store
+from support.tampering import put_at, segments
 
-CONFIG = StoreConfig(segment_bytes=1 << 14, queue_segment_entries=20, index_slots=20, index_entries=80)
-ROWS = 300
 COLUMNS = ("topic", "queueId", "queueOffset", "physicalOffset", "msgId", "body", "tags")
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    path = tmp_path / "store"
-    with MessageStore.open(path, CONFIG) as opened:
-        opened.append_batch(
-            pa.RecordBatch.from_pydict(
-                {
-                    "topic": ["orders", "refunds", "orders"] * (ROWS // 3),
-                    "queueId": pa.array(np.arange(ROWS) % 2, pa.int32()),
-                    "body": [f"body {row} {'.' * (row % 60)}".encode() for row in range(ROWS)],
-                    "tags": ["t"] * ROWS,
-                    "keys": [f"k{row}" for row in range(ROWS)],
-                }
-            )
-        )
-    return path
+    return write_small_store(tmp_path / "store")
 
 
 def rows(path: Path, on_corrupt: OnCorrupt = OnCorrupt.FAIL) -> list[dict[str, object]]:
     reader = StoreReader.open(path)
-    ranges = [
-        QueueRange(held.key, held.min_offset, held.max_offset)
-        for topic in reader.topics()
-        for held in reader.queues(topic)
-    ]
     spec = ScanSpec(columns=COLUMNS, on_corrupt=on_corrupt, check_crc=True)
-    plan = reader.plan(ranges, max_bytes=1 << 30, spec=spec)
+    plan = reader.plan(whole_queues(reader), max_bytes=1 << 30, spec=spec)
     return sorted(
         (row for task in plan for batch in reader.scan(task, spec) for row in batch.to_pylist()),
         key=lambda row: row["physicalOffset"],
     )
 
 
-def damaged(store: Path, number: int, position: int, data: bytes) -> None:
-    with sorted((store / "commitlog").iterdir())[number].open("r+b") as file:
-        file.seek(position)
-        file.write(data)
-
-
 @pytest.mark.parametrize("position", [0, 5, 777, 4000, 12000])
 @pytest.mark.parametrize("size", [1, 40, 500])
 def test_what_is_whole_is_copied_with_its_offsets(store: Path, tmp_path: Path, position: int, size: int) -> None:
     whole = rows(store)
-    damaged(store, 1, position, b"\xee" * size)
+    put_at(segments(store)[1], position, b"\xee" * size)
     left = rows(store, OnCorrupt.SKIP)
     (store / ".segmentlog" / "durable").unlink()  # a store of nobody, whose log is looked at from its start
     with pytest.raises(DamagedLogError):
@@ -86,7 +59,7 @@ def test_what_is_whole_is_copied_with_its_offsets(store: Path, tmp_path: Path, p
 
 
 def test_a_broker_or_we_can_go_on_with_the_copy(store: Path, tmp_path: Path) -> None:
-    damaged(store, 1, 3000, bytes(200))
+    put_at(segments(store)[1], 3000, bytes(200))
     salvage(store, tmp_path / "copy", queue_segment_entries=CONFIG.queue_segment_entries)
     before = rows(tmp_path / "copy", OnCorrupt.SKIP)
     with MessageStore.open(tmp_path / "copy", CONFIG) as opened:
@@ -100,7 +73,7 @@ def test_a_broker_or_we_can_go_on_with_the_copy(store: Path, tmp_path: Path) -> 
 
 def test_a_missing_segment(store: Path, tmp_path: Path) -> None:
     whole = rows(store)
-    sorted((store / "commitlog").iterdir())[1].unlink()
+    segments(store)[1].unlink()
     report = salvage(store, tmp_path / "copy", queue_segment_entries=CONFIG.queue_segment_entries)
     lost = range(CONFIG.segment_bytes, 2 * CONFIG.segment_bytes)
     copied = rows(tmp_path / "copy", OnCorrupt.SKIP)
@@ -111,9 +84,9 @@ def test_a_missing_segment(store: Path, tmp_path: Path) -> None:
 
 def test_a_torn_end_is_left_out(store: Path, tmp_path: Path) -> None:
     whole = rows(store)
-    last = max((store / "commitlog").iterdir())
+    last = segments(store)[-1]
     end = int(last.name) + len(last.read_bytes().rstrip(b"\0"))
-    damaged(store, -1, end - int(last.name) - 30, bytes(30))
+    put_at(segments(store)[-1], end - int(last.name) - 30, bytes(30))
     salvage(store, tmp_path / "copy", queue_segment_entries=CONFIG.queue_segment_entries)
     assert rows(tmp_path / "copy") == whole[:-1]
     with MessageStore.open(tmp_path / "copy", CONFIG) as opened:

@@ -3,53 +3,26 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
-from segmentlog.store import Kind, MessageStore, NotAStoreError, Outgoing, StoreConfig, VerifyReport, verify
-
-CONFIG = StoreConfig(segment_bytes=1 << 14, queue_segment_entries=20, index_slots=20, index_entries=80)
-ROWS = 300
+from segmentlog.store import Kind, MessageStore, NotAStoreError, Outgoing, VerifyReport, verify
+from support.small_store import CONFIG, ROWS, write_small_store
+from support.tampering import put_at, segments
+from support.written_stores import tree
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    path = tmp_path / "store"
+    path = write_small_store(tmp_path / "store")
     with MessageStore.open(path, CONFIG) as opened:
-        opened.append_batch(
-            pa.RecordBatch.from_pydict(
-                {
-                    "topic": ["orders", "refunds", "orders"] * (ROWS // 3),
-                    "queueId": pa.array(np.arange(ROWS) % 2, pa.int32()),
-                    "body": [f"body {row}".encode() for row in range(ROWS)],
-                    "tags": ["t"] * ROWS,
-                    "keys": [f"k{row}" for row in range(ROWS)],
-                }
-            )
-        )
         opened.append(Outgoing(topic="orders", queue_id=7, body=b"last", keys="k a b"))
     return path
 
 
-def contents(path: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
-
-
-def changed(file: Path, position: int, data: bytes) -> None:
-    with file.open("r+b") as opened:
-        opened.seek(position)
-        opened.write(data)
-
-
-def segments(store: Path) -> list[Path]:
-    return sorted((store / "commitlog").iterdir())
-
-
 def looked_at(store: Path) -> VerifyReport:
-    before = contents(store)
+    before = tree(store)
     report = verify(store)
-    assert contents(store) == before
+    assert tree(store) == before
     return report
 
 
@@ -71,7 +44,7 @@ def test_a_store_without_queues_and_index_lacks_every_entry(store: Path) -> None
 
 
 def test_damage_of_the_log_is_named_with_its_place(store: Path) -> None:
-    changed(segments(store)[1], 1000, b"\xff" * 40)
+    put_at(segments(store)[1], 1000, b"\xff" * 250)  # more than a record
     report = looked_at(store)
     log = [finding for finding in report.findings if finding.kind is Kind.LOG_DAMAGE]
     assert len(log) == 1
@@ -84,7 +57,7 @@ def test_damage_of_the_log_is_named_with_its_place(store: Path) -> None:
 
 def test_a_flipped_bit_of_a_body_is_seen(store: Path) -> None:
     at = segments(store)[0].read_bytes().index(b"body 17")
-    changed(segments(store)[0], at, b"Body 17")
+    put_at(segments(store)[0], at, b"Body 17")
     assert next(finding.kind for finding in looked_at(store).findings) is Kind.LOG_DAMAGE
 
 
@@ -97,10 +70,10 @@ def test_a_missing_segment_is_damage(store: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "offset", "count"),
     [
-        (lambda file: changed(file, 40, b"\0\0\0\0\0\0\0\1"), 2, 1),  # another physical offset
-        (lambda file: changed(file, 3 * 20 + 8, b"\0\0\0\7"), 3, 1),  # another size
-        (lambda file: changed(file, 5 * 20 + 12, b"\1"), 5, 1),  # another tags code
-        (lambda file: changed(file, 0, bytes(60)), 0, 3),  # never written
+        (lambda file: put_at(file, 40, b"\0\0\0\0\0\0\0\1"), 2, 1),  # another physical offset
+        (lambda file: put_at(file, 3 * 20 + 8, b"\0\0\0\7"), 3, 1),  # another size
+        (lambda file: put_at(file, 5 * 20 + 12, b"\1"), 5, 1),  # another tags code
+        (lambda file: put_at(file, 0, bytes(60)), 0, 3),  # never written
     ],
 )
 def test_an_entry_that_differs_from_the_log(
@@ -116,7 +89,7 @@ def test_an_entry_that_differs_from_the_log(
 
 def test_a_queue_ahead_of_the_log(store: Path) -> None:
     file = max((store / "consumequeue" / "orders" / "7").iterdir())
-    changed(file, 20, file.read_bytes()[:20] * 2)
+    put_at(file, 20, file.read_bytes()[:20] * 2)
     findings = looked_at(store).findings
     assert [(finding.kind, finding.offset, finding.count) for finding in findings] == [(Kind.QUEUE_END, 1, 2)]
 
@@ -124,8 +97,8 @@ def test_a_queue_ahead_of_the_log(store: Path) -> None:
 def test_index_entries_of_no_record(store: Path) -> None:
     file = min((store / "index").iterdir())
     entries = 40 + 4 * CONFIG.index_slots
-    changed(file, entries + 20 * 5 + 4, (123456).to_bytes(8, "big"))
-    changed(file, entries + 20 * 9 + 16, (70).to_bytes(4, "big"))  # the one before it would come later
+    put_at(file, entries + 20 * 5 + 4, (123456).to_bytes(8, "big"))
+    put_at(file, entries + 20 * 9 + 16, (70).to_bytes(4, "big"))  # the one before it would come later
     findings = looked_at(store).findings
     assert [(finding.kind, finding.offset, finding.count) for finding in findings] == [
         (Kind.INDEX_ENTRY, 5, 1),

@@ -77,12 +77,17 @@ def segments(store: Path) -> list[Path]:
     return sorted((store / "commitlog").iterdir())
 
 
+def put_at(file: Path, position: int, data: bytes) -> None:
+    """Write into the middle of a file."""
+    with file.open("r+b") as opened:
+        opened.seek(position)
+        opened.write(data)
+
+
 def overwrite(store: Path, physical_offset: int, data: bytes) -> None:
     """Write into the CommitLog."""
     path = max(p for p in segments(store) if int(p.name) <= physical_offset)
-    with path.open("r+b") as file:
-        file.seek(physical_offset - int(path.name))
-        file.write(data)
+    put_at(path, physical_offset - int(path.name), data)
 
 
 def contents(store: Path, physical_offset: int, size: int) -> bytes:

@@ -18,11 +18,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from segmentlog.store import MessageStore, OnCorrupt, Outgoing, StoreConfig, StoreReader
 from segmentlog.store.files.fs import LocalFileSystem
 
+from .batches import batch_of
 from .reading import Row, described, expected_row, read
 
 Line = dict[str, Any]
@@ -211,31 +210,6 @@ def plain(total: int, *, topic: str = "Plain", queues: int = 3, seed: int = 0, b
     ]
 
 
-def as_batch(messages: Sequence[Outgoing]) -> pa.RecordBatch:
-    """Say the same messages in columns, nulls where a message lacks something."""
-    return pa.record_batch(
-        {
-            "topic": pa.array([m.topic for m in messages], pa.string()),
-            "body": pa.array([m.body for m in messages], pa.binary()),
-            "queueId": pa.array([m.queue_id for m in messages], pa.int32()),
-            "tags": pa.array([m.tags for m in messages], pa.string()),
-            "keys": pa.array([m.keys for m in messages], pa.string()),
-            "uniqKey": pa.array([m.uniq_key for m in messages], pa.string()),
-            "properties": pa.array(
-                [list(m.properties.items()) or None for m in messages], pa.map_(pa.string(), pa.string())
-            ),
-            "flag": pa.array([m.flag for m in messages], pa.int32()),
-            "sysFlag": pa.array([m.sys_flag for m in messages], pa.int32()),
-            "bornTimestamp": pa.array([m.born_timestamp for m in messages], pa.int64()).cast(
-                pa.timestamp("ms", tz="UTC")
-            ),
-            "bornHost": pa.array([m.born_host for m in messages], pa.string()),
-            "reconsumeTimes": pa.array([m.reconsume_times for m in messages], pa.int32()),
-            "preparedTransactionOffset": pa.array([m.prepared_transaction_offset for m in messages], pa.int64()),
-        }
-    )
-
-
 @dataclass(frozen=True)
 class Put:
     """A message, and where a store, ours or RocketMQ's, said that it went."""
@@ -274,7 +248,7 @@ class Journal:
 
     def append_batch(self, store: MessageStore, messages: Sequence[Outgoing]) -> None:
         """Append messages as one batch, a slice of a larger one."""
-        done = store.append_batch(as_batch([*messages[:2], *messages]).slice(len(messages[:2])))
+        done = store.append_batch(batch_of([*messages[:2], *messages]).slice(len(messages[:2])))
         places = (done.physical_offsets.tolist(), done.queue_offsets.tolist(), done.sizes.tolist())
         self.puts += [
             Put(message, *place, done.store_timestamp, self.config.record_crc)

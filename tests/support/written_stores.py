@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 import numpy as np
-import pyarrow as pa
 
 from segmentlog.store import Flush, MessageStore, Outgoing, QueueKey, Services, StoreConfig
 from segmentlog.store.commit_log import CommitLog
 from segmentlog.store.format.message import MAGIC_BLANK, MAGIC_V1
 
+from .batches import batch_of
 from .crash.driver import ROOT
 from .crash.memory_fs import Directory, FileNode, MemoryFileSystem
 from .crash.promises import LOG, Truth, contents, differences
@@ -66,28 +66,6 @@ def message(seed: int, writer: int, serial: int) -> Outgoing:
         born_timestamp=_BORN_MS + serial,
         born_host=rng.choice(["10.0.0.1:4000", "[fd00::1]:4001"]),
         reconsume_times=rng.randrange(16),
-    )
-
-
-def batch_of(messages: Iterable[Outgoing]) -> pa.RecordBatch:
-    """Make the batch that says the same as some messages."""
-    rows = list(messages)
-    return pa.record_batch(
-        {
-            "topic": pa.array([row.topic for row in rows], pa.string()),
-            "body": pa.array([row.body for row in rows], pa.binary()),
-            "queueId": pa.array([row.queue_id for row in rows], pa.int32()),
-            "tags": pa.array([row.tags for row in rows], pa.string()),
-            "keys": pa.array([row.keys for row in rows], pa.string()),
-            "uniqKey": pa.array([row.uniq_key for row in rows], pa.string()),
-            "properties": pa.array([list(row.properties.items()) for row in rows], pa.map_(pa.string(), pa.string())),
-            "flag": pa.array([row.flag for row in rows], pa.int32()),
-            "sysFlag": pa.array([row.sys_flag for row in rows], pa.int32()),
-            "bornTimestamp": pa.array([row.born_timestamp for row in rows], pa.int64()),
-            "bornHost": pa.array([row.born_host for row in rows], pa.string()),
-            "reconsumeTimes": pa.array([row.reconsume_times for row in rows], pa.int32()),
-            "preparedTransactionOffset": pa.array([row.prepared_transaction_offset for row in rows], pa.int64()),
-        }
     )
 
 

@@ -11,15 +11,14 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-
-from segmentlog.store import index_writer, message_store, outgoing, topics
+from segmentlog.store import batch_append, index_writer, message_store, outgoing, topics
 from segmentlog.store.config import Flush, Services, StoreConfig
 from segmentlog.store.errors import NoSpaceError
 from segmentlog.store.files.writable_fs import WritableFileSystem
 from segmentlog.store.message_store import MessageStore
 from segmentlog.store.outgoing import Outgoing
 
+from ..batches import batch_of
 from .recorder import RecordingFileSystem
 
 ROOT = "/disk/store"
@@ -83,7 +82,7 @@ class Time:
 
 
 TIME = Time()
-TIMED = (message_store, index_writer, outgoing, topics)
+TIMED = (batch_append, message_store, index_writer, outgoing, topics)
 """Modules that ask for the time; tests give them `TIME`."""
 
 
@@ -193,7 +192,7 @@ class Driver:
             return
 
         def act() -> None:
-            placed = store.append_batch(_batch(messages))
+            placed = store.append_batch(batch_of(messages))
             rows = zip(placed.physical_offsets, placed.sizes, placed.queue_offsets, strict=True)
             for row, (offset, size, queue_offset) in enumerate(rows):
                 self.issued.append(Issued(first + row, messages[row], int(offset), int(size), int(queue_offset)))
@@ -237,19 +236,3 @@ class Driver:
             "born_timestamp": START_MS,
         }
         return Outgoing(**(values | fields))  # type: ignore[arg-type]
-
-
-def _batch(messages: list[Outgoing]) -> pa.RecordBatch:
-    return pa.record_batch(
-        {
-            "topic": pa.array([m.topic for m in messages], pa.string()),
-            "body": pa.array([m.body for m in messages], pa.binary()),
-            "queueId": pa.array([m.queue_id for m in messages], pa.int32()),
-            "tags": pa.array([m.tags for m in messages], pa.string()),
-            "keys": pa.array([m.keys for m in messages], pa.string()),
-            "uniqKey": pa.array([m.uniq_key for m in messages], pa.string()),
-            "sysFlag": pa.array([m.sys_flag for m in messages], pa.int32()),
-            "bornTimestamp": pa.array([m.born_timestamp for m in messages], pa.int64()),
-            "properties": pa.array([list(m.properties.items()) for m in messages], pa.map_(pa.string(), pa.string())),
-        }
-    )

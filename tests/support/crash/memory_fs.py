@@ -18,7 +18,7 @@ from itertools import count
 
 import numpy as np
 
-from segmentlog.store.errors import NoSpaceError, UnsafeFileError
+from segmentlog.store.errors import NoSpaceError, NotAStoreError, UnsafeFileError
 from segmentlog.store.files.fs import Listed
 from segmentlog.store.files.writable_fs import Data
 from segmentlog.store.format.message import Bytes
@@ -277,7 +277,10 @@ class MemoryFileSystem:
             if isinstance(node, FileNode):
                 raise UnsafeFileError("the store wants a directory here and something else is there", path=path)
             if node is None:
-                parent, name = self._parent(path)
+                try:
+                    parent, name = self._parent(path)
+                except (FileNotFoundError, NotADirectoryError):
+                    raise NotAStoreError("what it should be in is no directory", path=path) from None
                 parent.entries[name] = Directory(next(self._numbers))
 
     def sync_dir(self, path: str) -> None:

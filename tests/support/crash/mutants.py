@@ -27,6 +27,7 @@ class Trial(Enum):
     RECOVERY = "the power is cut while a store is recovered"
     FAULT = "calls of the disk fail"
     DAMAGE = "bytes below the durable point are altered"
+    COMMIT = "the power is cut while batches are committed"
 
 
 class BuggyFileSystem:

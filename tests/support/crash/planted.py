@@ -1,18 +1,22 @@
 """Bugs of the store, planted by replacing a method; `mutants` has those of the disk, and the list of all."""
 
+import sys
 import zlib
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from segmentlog.store import dispatch, message_store, recovery, repair
+from segmentlog.store import batch_append, dispatch, message_store, recovery, repair
+from segmentlog.store.batch_append import BatchAppend
+from segmentlog.store.batch_records import BatchRecords, Visibility
 from segmentlog.store.commit_log import CommitLog
 from segmentlog.store.config import OnDamage
 from segmentlog.store.dispatch import Dispatcher
 from segmentlog.store.durability import Durability
 from segmentlog.store.files.writable_fs import Data, WritableFile, WritableFileSystem
 from segmentlog.store.flusher import Failure, Flusher
+from segmentlog.store.format.ledger import LedgerEntry
 from segmentlog.store.format.message import Problem
 from segmentlog.store.index_writer import IndexWriter
 from segmentlog.store.log_appender import LogAppender, SegmentSupply
@@ -300,19 +304,19 @@ def _body_checksum_alone_is_believed(patch: Patch) -> None:
                 records.problem[row] = Problem.BODY_CRC
 
     patch(CommitLog, "check_crcs", check)
-    patch(recovery, "_ends_in_crc", lambda records: np.ones(len(records), np.bool_))
+    patch(recovery, "ends_in_crc", lambda view, stops: np.ones(stops.size, np.bool_))
 
 
 @_store()
 def _no_checksum_is_looked_at(patch: Patch) -> None:
     patch(CommitLog, "check_crcs", lambda self, segment, records: None)
-    patch(recovery, "_ends_in_crc", lambda records: np.ones(len(records), np.bool_))
+    patch(recovery, "ends_in_crc", lambda view, stops: np.ones(stops.size, np.bool_))
 
 
 @_store(Trial.DAMAGE)
 def _durable_point_is_not_looked_at(patch: Patch) -> None:
     real = recovery.decide
-    patch(message_store, "decide", lambda state, durable, on_damage, path: real(state, None, OnDamage.CUT, path))
+    patch(message_store, "decide", lambda state, durable, on_damage, *rest: real(state, None, OnDamage.CUT, *rest))
 
 
 @_store()
@@ -333,6 +337,82 @@ def _keys_are_not_indexed_in_recovery(patch: Patch) -> None:
 @_store()
 def _later_index_files_are_left(patch: Patch) -> None:
     patch(IndexWriter, "drop_from", lambda self, first: None)
+
+
+# Bugs of batches
+
+
+@_store(Trial.COMMIT)
+def _batches_are_not_undone(patch: Patch) -> None:
+    patch(BatchRecords, "pending", lambda self, mark: False)
+
+
+@_store(Trial.COMMIT)
+def _finished_batches_are_undone(patch: Patch) -> None:
+    patch(BatchRecords, "pending", lambda self, mark: mark.in_flight)
+
+
+@_store(Trial.COMMIT)
+def _ledger_is_written_before_the_rows(patch: Patch) -> None:
+    real = BatchAppend._put
+
+    def early(self: BatchAppend, staged: Any, put_path: PutPath, keep_up: Any) -> Any:
+        assert self._ledger is not None
+        entry = LedgerEntry(len(self._ledger.applications), self._mark.sequence, 0, 0, 1, 1, 0)
+        self._records.write_ledger(self._fs, self._ledger.with_entry("early", entry, ()), self._making)
+        return real(self, staged, put_path, keep_up)
+
+    patch(BatchAppend, "_put", early)
+
+
+@_store(Trial.COMMIT)
+def _rows_are_not_flushed_before_the_ledger(patch: Patch) -> None:
+    patch(Flusher, "wait", lambda self, offset: None)
+
+
+@_store(Trial.COMMIT)
+def _nothing_is_marked(patch: Patch) -> None:
+    patch(BatchRecords, "write_mark", lambda self, fs, mark, making: None)
+
+
+@_store(Trial.COMMIT)
+def _mark_is_taken_away_before_the_rows_are_dispatched(patch: Patch) -> None:
+    real = BatchAppend._put
+
+    def bare(self: BatchAppend, staged: Any, put_path: PutPath, keep_up: Any) -> Any:
+        spans = real(self, staged, put_path, keep_up)
+        self._write_mark(self._mark._replace(in_flight=False, stop=put_path.end))
+        return spans
+
+    patch(BatchAppend, "_put", bare)
+
+
+@_store(Trial.COMMIT)
+def _ledger_is_not_looked_at(patch: Patch) -> None:
+    patch(batch_append, "_held", lambda *arguments: None)
+
+
+@_store(Trial.COMMIT)
+def _ledger_is_not_kept(patch: Patch) -> None:
+    patch(BatchRecords, "write_ledger", lambda self, fs, ledger, making: None)
+
+
+@_store(Trial.COMMIT)
+def _readers_see_what_is_in_flight(patch: Patch) -> None:
+    patch(Visibility, "hidden_from", lambda self: None)
+
+
+@_store(Trial.COMMIT)
+def _log_in_front_of_a_batch_is_not_flushed(patch: Patch) -> None:
+    plain = Flusher.wait
+
+    def wait(self: Flusher, offset: int) -> None:
+        if sys._getframe(1).f_code.co_name != "commit" or self.flushed >= offset or self.__dict__.get("second"):
+            plain(self, offset)
+            return
+        self.__dict__["second"] = True
+
+    patch(Flusher, "wait", wait)
 
 
 class _Opening:

@@ -1,0 +1,301 @@
+"""Batches that are appended as a whole, and once: staged by many tasks, committed by one.
+
+::
+
+    ledger has (app, version)?  ──► it was done before: nothing is appended
+    space for all of it reserved, what is in front of it   synced
+    .segmentlog/batch    in flight, from physical offset P          synced     readers see nothing from P on
+    staged rows ──► put path: number, place, patch, write           synced
+    .segmentlog/ledger   one entry more                             synced     ← the batch exists from here on
+    all of it dispatched to queues and index
+    .segmentlog/batch    no longer in flight                        synced     ← and is visible from here on
+
+    opened after a crash:   in flight, not in the ledger  ──► the log ends at P again, zeros behind it
+                            in flight, in the ledger      ──► dispatched like everything else
+
+Nobody else puts a message meanwhile. What goes wrong in the middle, staged rows that are not what their task wrote
+included, is as final as a crash, and undone like one. RocketMQ has no such thing; a broker that is started on the store
+before we opened it again takes the first rows of an unfinished batch for messages like any other.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .batch_records import BatchRecords
+from .errors import BatchGapError, ConfigError, SegmentLogError
+from .files.writable_fs import WritableFileSystem
+from .flusher import Failure, Flusher
+from .format.batch_mark import BatchMark
+from .format.ledger import Ledger, LedgerEntry, QueueSpan
+from .format.message_encode import EncodedBatch
+from .format.staged_rows import StagedRows
+from .outgoing_batch import EncodedRows
+from .put_path import PutPath
+from .staging import Staged, discard_staged, read_staged, survey_staged
+from .topics import TopicTable
+from .types import QueueKey
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchId:
+    """What makes a batch the same as another.
+
+    Attributes
+    ----------
+    app
+        Who numbers the batches: a streaming query, a ``txnAppId``. None for a batch that nobody will repeat.
+    version
+        Its number; it has been appended if the ledger has this one or a later one. Means nothing without ``app``.
+    contiguous
+        Whether each number follows on the one before: one that is left out was never appended, and is missed.
+    """
+
+    app: str | None = None
+    version: int = 0
+    contiguous: bool = False
+
+    def __str__(self) -> str:
+        return "a batch without an id" if self.app is None else f"batch {self.version} of {self.app}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommittedBatch:
+    """Where a batch went.
+
+    Attributes
+    ----------
+    app, version
+        Which batch, see `BatchId`.
+    rows, bytes
+        How many records, and their bytes.
+    start, stop
+        Physical offsets between which they lie.
+    committed_ms
+        When, ms since the epoch.
+    queues
+        Where the rows of each queue went; only known of the newest batch of an application.
+    repeated
+        Whether it was there before, so that nothing was appended now.
+    """
+
+    app: str | None
+    version: int
+    rows: int
+    bytes: int
+    start: int
+    stop: int
+    committed_ms: int
+    queues: tuple[QueueSpan, ...]
+    repeated: bool = False
+
+    @classmethod
+    def of(
+        cls, app: str | None, entry: LedgerEntry, queues: tuple[QueueSpan, ...], *, repeated: bool = False
+    ) -> "CommittedBatch":
+        """Give what the ledger says of a batch."""
+        return cls(
+            app=app,
+            version=entry.version,
+            rows=entry.rows,
+            bytes=entry.bytes,
+            start=entry.start,
+            stop=entry.stop,
+            committed_ms=entry.committed_ms,
+            queues=queues,
+            repeated=repeated,
+        )
+
+
+class BatchAppend:
+    """Appends batches to one store that is open.
+
+    Parameters
+    ----------
+    fs, path
+        Which store.
+    making
+        Where small files are written before they get their names.
+    was_ours
+        Whether nobody else had the store open since a batch was in flight.
+    """
+
+    def __init__(self, fs: WritableFileSystem, path: str, making: str, *, was_ours: bool) -> None:
+        self._fs = fs
+        self._path = path
+        self._making = making
+        self._records = BatchRecords(fs, path)
+        self._mark = self._records.mark()
+        self._ledger: Ledger | None = None
+        self.undone_from: int | None = None
+        """Physical offset from which an unfinished batch lies in the log, if one does: recovery cuts it off."""
+        if self._records.pending(self._mark):
+            if was_ours:
+                self.undone_from = self._mark.start
+                _log.warning("%s: batch %d was not finished and is undone", path, self._mark.sequence)
+            else:
+                _log.error(
+                    "%s: batch %d, from physical offset %d on, was not finished when a broker took the store over: "
+                    "its first rows are messages now, and come again if the batch is repeated",
+                    path,
+                    self._mark.sequence,
+                    self._mark.start,
+                )
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether readers are kept from what is appended, so that it can be dispatched before it is on the device."""
+        return self._mark.in_flight
+
+    def settle(self, log_end: int) -> None:
+        """Say that recovery did what there was to do: nothing is hidden from readers any more."""
+        if self._mark.in_flight:
+            start = min(self._mark.start, log_end)
+            stop = start if self.undone_from is not None else log_end
+            self._write_mark(BatchMark(self._mark.sequence, start, stop))
+            self.undone_from = None
+
+    def commit(
+        self,
+        batch_id: BatchId,
+        staged: Sequence[Staged],
+        topics: Mapping[str, int],
+        *,
+        put_path: PutPath,
+        flusher: Flusher,
+        failure: Failure,
+        table: TopicTable,
+        keep_up: Callable[[], None],
+        make_visible: Callable[[], None],
+    ) -> CommittedBatch:
+        """Append a batch, unless it was appended before; see `MessageStore.commit_batch`.
+
+        Parameters
+        ----------
+        put_path, flusher, failure, table
+            Those of the store.
+        keep_up
+            Called after each piece that was put.
+        make_visible
+            Dispatches everything.
+        """
+        with put_path.turn:
+            failure.check()
+            if self._mark.in_flight:  # the one before was left without room to dispatch it
+                self._publish(put_path.end, failure, make_visible)
+            ledger = self._ledger = self._ledger or self._records.ledger()
+            held = _held(ledger, batch_id, sum(each.rows for each in staged), self._path)
+            if held is not None:
+                self._discard(staged)
+                return held
+            put_path.reserve(sizes for each in staged for sizes in survey_staged(self._fs, self._path, each))
+            start = put_path.end
+            flusher.wait(start)  # what a crash undoes ends where it began
+            sequence = max(ledger.sequence, self._mark.sequence) + 1
+            with failure.noting():
+                self._write_mark(BatchMark(sequence, start, start, in_flight=True))
+            with failure.final():
+                spans = self._put(staged, put_path, keep_up)
+                flusher.wait(put_path.end)
+                table.note([QueueKey(topic, count - 1) for topic, count in topics.items()])
+                entry = LedgerEntry(
+                    version=batch_id.version,
+                    sequence=sequence,
+                    start=start,
+                    stop=put_path.end,
+                    rows=sum(each.rows for each in staged),
+                    bytes=sum(each.record_bytes for each in staged),
+                    committed_ms=time.time_ns() // 1_000_000,
+                )
+                ledger = ledger.with_entry(batch_id.app, entry, spans)
+                self._records.write_ledger(self._fs, ledger, self._making)
+            self._ledger = ledger
+            self._publish(entry.stop, failure, make_visible)
+            self._discard(staged)
+            return CommittedBatch.of(batch_id.app, entry, spans)
+
+    def _put(self, staged: Sequence[Staged], put_path: PutPath, keep_up: Callable[[], None]) -> tuple[QueueSpan, ...]:
+        """Put all rows, in the order of the tasks; give where those of each queue went."""
+        firsts: dict[QueueKey, int] = {}
+        for each in staged:
+            for rows in read_staged(self._fs, self._path, each):
+                for key in rows.keys:
+                    firsts.setdefault(key, put_path.next_offset(key))
+                put_path.put_batch([_encoded(rows)])
+                keep_up()
+        return tuple(_spans(firsts, put_path))
+
+    def _publish(self, stop: int, failure: Failure, make_visible: Callable[[], None]) -> None:
+        make_visible()
+        with failure.noting():
+            self._write_mark(BatchMark(self._mark.sequence, self._mark.start, stop))
+
+    def _discard(self, staged: Sequence[Staged]) -> None:
+        """Take away what is not needed any more; the batch is there, whatever comes of this."""
+        try:
+            discard_staged(self._path, staged, fs=self._fs)
+        except (SegmentLogError, OSError) as error:
+            _log.warning("%s: staged rows of a batch that is in the store were left behind: %s", self._path, error)
+
+    def _write_mark(self, mark: BatchMark) -> None:
+        self._records.write_mark(self._fs, mark, self._making)
+        self._mark = mark
+
+
+def _held(ledger: Ledger, batch_id: BatchId, rows: int, path: str) -> CommittedBatch | None:
+    """Find a batch that was appended before.
+
+    Raises
+    ------
+    BatchGapError
+        If the one in front of it was not, and should have been.
+    ConfigError
+        If its number is none.
+    """
+    if batch_id.app is None:
+        return None
+    if batch_id.version < 0:
+        raise ConfigError(f"batch number {batch_id.version} is below zero", path=path, fix="Count from 0")
+    known = ledger.applications.get(batch_id.app)
+    if known is None:
+        return None
+    newest = known.newest
+    if batch_id.version > newest.version:
+        if batch_id.contiguous and batch_id.version > newest.version + 1:
+            raise BatchGapError(
+                f"{batch_id} comes after batch {newest.version}: those in between were never appended",
+                path=path,
+                fix="Look where they went (another sink, another copy of this store, a checkpoint of another time); "
+                "to go on without them give the query a txnAppId of its own",
+            )
+        return None
+    entry = known.find(batch_id.version)
+    if entry is None:  # older than what is kept
+        entry = newest._replace(version=batch_id.version, start=newest.stop, rows=0, bytes=0)
+    elif entry.rows != rows:
+        _log.warning(
+            "%s: %s has %d rows now and had %d when it was appended; what was appended stays",
+            path,
+            batch_id,
+            rows,
+            entry.rows,
+        )
+    queues = known.queues if entry is newest else ()
+    return CommittedBatch.of(batch_id.app, entry, queues, repeated=True)
+
+
+def _encoded(rows: StagedRows) -> EncodedRows:
+    positions = np.cumsum(rows.sizes) - rows.sizes
+    return EncodedRows(EncodedBatch(rows.records, positions, rows.sizes), rows.keys, rows.queue_of, rows.counts)
+
+
+def _spans(firsts: Mapping[QueueKey, int], put_path: PutPath) -> Iterator[QueueSpan]:
+    for key, first in sorted(firsts.items()):
+        stop = put_path.next_offset(key)
+        if stop > first:
+            yield QueueSpan(key.topic, key.queue_id, first, stop - 1, stop - first)

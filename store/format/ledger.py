@@ -1,0 +1,153 @@
+"""The ledger: which batches a store holds, whoever asks again.
+
+::
+
+    .segmentlog/ledger
+    segmentlog-ledger 1 <sequence> <CRC-32 of what follows, 8 hex digits>
+    {"app": "5c0e…", "batches": [[41, 17, 0, 1048, 10, …], [42, 18, …]], "queues": [["orders", 0, 0, 9, 10], …]}
+    {"app": null, …}                                     one line an application, in the order of their first batches
+
+An application (a streaming query, a ``txnAppId``) numbers its batches, and each number counts once. The last of its
+batches are kept with where they lie; of the newest, where each queue's rows went. Batches that nobody can repeat have
+no application; of them only the newest is kept. The file is replaced as a whole: that is the moment in which a batch
+exists. Ours; RocketMQ knows nothing like it.
+"""
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+from ..errors import FormatError
+
+_TITLE: Final = b"segmentlog-ledger 1 "
+KEPT: Final = 16
+"""Batches of one application that are kept: the number of the newest is what counts."""
+
+
+class QueueSpan(NamedTuple):
+    """Where the rows of a batch went in one queue.
+
+    Attributes
+    ----------
+    topic, queue_id
+        Which queue.
+    first, last
+        Queue offsets of the first and the last row.
+    rows
+        How many they are.
+    """
+
+    topic: str
+    queue_id: int
+    first: int
+    last: int
+    rows: int
+
+
+class LedgerEntry(NamedTuple):
+    """One batch.
+
+    Attributes
+    ----------
+    version
+        Its number, as its application counts.
+    sequence
+        Its number, as the store counts batches.
+    start, stop
+        Physical offsets between which its records lie.
+    rows, bytes
+        How many records, and their bytes.
+    committed_ms
+        When it was appended, ms since the epoch.
+    """
+
+    version: int
+    sequence: int
+    start: int
+    stop: int
+    rows: int
+    bytes: int
+    committed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """What is known of one application: its last batches, ascending, and the queues of the newest."""
+
+    entries: tuple[LedgerEntry, ...]
+    queues: tuple[QueueSpan, ...]
+
+    @property
+    def newest(self) -> LedgerEntry:
+        """The entry of the newest batch."""
+        return self.entries[-1]
+
+    def find(self, version: int) -> LedgerEntry | None:
+        """The entry of a batch, if it is still kept."""
+        return next((entry for entry in self.entries if entry.version == version), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """All that a ledger says.
+
+    Attributes
+    ----------
+    sequence
+        Number of the last batch that was appended; 0 for none.
+    applications
+        By name; None for batches that nobody can repeat.
+    """
+
+    sequence: int = 0
+    applications: Mapping[str | None, Application] = field(default_factory=dict)
+
+    def with_entry(self, app: str | None, entry: LedgerEntry, queues: tuple[QueueSpan, ...]) -> "Ledger":
+        """Give a ledger that has one batch more."""
+        held = self.applications.get(app) if app is not None else None
+        entries = (*(held.entries if held else ()), entry)[-KEPT:]
+        return replace(
+            self,
+            sequence=entry.sequence,
+            applications={**self.applications, app: Application(entries, queues)},
+        )
+
+
+def encode(ledger: Ledger) -> bytes:
+    """Give the bytes of the file."""
+    body = b"".join(
+        json.dumps({"app": app, "batches": held.entries, "queues": held.queues}, ensure_ascii=False).encode() + b"\n"
+        for app, held in ledger.applications.items()
+    )
+    title = _TITLE + str(ledger.sequence).encode() + b" "
+    return title + b"%08x\n" % zlib.crc32(body, zlib.crc32(title)) + body
+
+
+def decode(data: bytes | None, path: str) -> Ledger:
+    """Read the bytes of the file; an empty ledger where there is none.
+
+    Raises
+    ------
+    FormatError
+        If it is damaged. It is not taken for empty: batches that are there would be appended again.
+    """
+    if data is None:
+        return Ledger()
+    title, _, body = data.partition(b"\n")
+    front, _, crc = title.rpartition(b" ")
+    if front.startswith(_TITLE) and crc == b"%08x" % zlib.crc32(body, zlib.crc32(front + b" ")):
+        applications: dict[str | None, Application] = {}
+        for line in body.splitlines():
+            said = json.loads(line)
+            entries = tuple(LedgerEntry(*each) for each in said["batches"])
+            applications[said["app"]] = Application(entries, tuple(QueueSpan(*each) for each in said["queues"]))
+        return Ledger(int(front.removeprefix(_TITLE)), applications)
+    raise FormatError(
+        f"the ledger of batches is damaged: {len(data)} bytes that are not what was written",
+        path=path,
+        offset=0,
+        fix="Take it from a copy of the store. Without it nobody knows which batches were appended: if none can come "
+        "again, delete it together with the file batch beside it",
+    )

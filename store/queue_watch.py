@@ -1,0 +1,252 @@
+"""QueueWatch: which queues of a store moved, for a read of 40 bytes a queue.
+
+::
+
+    ConsumeQueue file   … [ e(end-1) ][ 00000000 ] …     what was there when the queue was last looked at
+                          [ e(end-1) ][ e(end)   ]       moved: a message was appended
+                          [ another  ][ …        ]       rewritten: truncated, repaired, made anew
+                          no such file                   retention, or the topic was deleted
+
+The time of a file's last change does not tell: a broker writes through a map, and the kernel notes the time only when
+it finds a clean page dirty. So the place where the next entry will be is read, which costs some microseconds and needs
+no descriptor or map in between. New topics and queues are directories, and the time of the directory that holds them
+does tell of those.
+
+What a look finds is only a hint: offsets come from `StoreReader`, which knows what may be seen.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from .config import QueueBounds
+from .consume_queue import ConsumeQueue
+from .files.fs import FileSystem, LocalFileSystem
+from .files.segments import find
+from .format.consume_queue import ENTRY_BYTES
+from .format.naming import is_readable_topic, segment_name
+from .layout import CONSUME_QUEUE, list_queue_ids
+from .store_reader import StoreReader
+from .types import QueueKey
+
+_SETTLED_NS: Final = 2_000_000_000
+"""Names that change within one tick of the file system's clock leave the directory's time as it is: for so long after a
+change a directory is listed again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What one look found.
+
+    Attributes
+    ----------
+    moved
+        Queues whose bounds, or entries, may be others than at the look before; new ones among them.
+    rewritten
+        Those of them whose last known entry is another now, or gone.
+    gone
+        Queues that were there and are not any more.
+    """
+
+    moved: frozenset[QueueKey] = field(default_factory=frozenset)
+    rewritten: frozenset[QueueKey] = field(default_factory=frozenset)
+    gone: frozenset[QueueKey] = field(default_factory=frozenset)
+
+
+class _Piece(NamedTuple):
+    """A part of a queue's file, and what it reads as while nothing is appended."""
+
+    path: str
+    position: int
+    length: int
+    still: bytes | None
+    """None where there is no file yet."""
+    begins_with_last: bool
+    """Whether the last known entry is its front, which nobody should change."""
+
+
+class _Directory:
+    """When the names in a directory last changed, as far as its time tells."""
+
+    def __init__(self, fs: FileSystem, path: str) -> None:
+        self._fs = fs
+        self.path = path
+        self._stamp: tuple[int, int] | None = None
+        self._is_settled = False
+
+    def changed(self) -> bool:
+        """Whether names may have changed since the last call; always at the first."""
+        now = time.time_ns()
+        stamp = self._fs.stamp(self.path)
+        same = self._is_settled and stamp == self._stamp
+        self._stamp = stamp
+        self._is_settled = stamp is None or abs(now - stamp[1]) > _SETTLED_NS
+        return not same
+
+
+class QueueWatch:
+    """Watches queues of one store for whoever reads on and on. Not thread-safe.
+
+    Parameters
+    ----------
+    reader
+        The store; its queues are looked at anew as they move.
+    topic_wanted, queue_wanted
+        Which topics, and which of their queues, are watched.
+    fs
+        The file system, for tests.
+
+    Attributes
+    ----------
+    ends
+        One past the last message of every queue that is watched, by topic and queue id, as of the last look.
+    """
+
+    def __init__(
+        self,
+        reader: StoreReader,
+        topic_wanted: Callable[[str], bool],
+        queue_wanted: Callable[[QueueKey], bool],
+        *,
+        fs: FileSystem | None = None,
+    ) -> None:
+        self._fs = fs or LocalFileSystem()
+        self._reader = reader
+        self._topic_wanted = topic_wanted
+        self._queue_wanted = queue_wanted
+        self._root = _Directory(self._fs, os.path.join(reader.path, CONSUME_QUEUE))
+        self._topics: dict[str, _Directory] = {}
+        self._queue_keys: dict[str, list[QueueKey]] = {}
+        self._keys: set[QueueKey] | None = None
+        self._logs = [_Directory(self._fs, path) for path in reader.log.directories]
+        self._places: dict[QueueKey, tuple[_Piece, ...]] = {}
+        self._log_min: dict[QueueKey, int] = {}
+        self._state: tuple[object, ...] | None = None
+        self.ends: dict[str, dict[int, int]] = {}
+
+    def look(self) -> Sighting:
+        """See what changed since the last look; at the first all queues are new."""
+        reader = self._reader
+        changed = [directory.changed() for directory in self._logs]  # all are asked: each remembers its answer
+        if any(changed):
+            reader.log.refresh()
+        reader.look_again()
+        state = self._state_now()
+        rewritten: set[QueueKey] = set()
+        if state != self._state:
+            # The store changed hands, or its queues are derived and the log grew: nothing known holds any more.
+            reader.refresh()
+            reader.look_again()
+            state = self._state_now()
+            moved = listed = self._listed()
+        else:
+            listed = self._listed()
+            moved = set(listed - self._places.keys())
+            for key, pieces in self._places.items():
+                for piece in pieces:
+                    found = self._read(piece.path, piece.position, piece.length)
+                    if found != piece.still:
+                        moved.add(key)
+                        if piece.begins_with_last and not _same_front(found, piece.still):
+                            rewritten.add(key)
+        self._state = state
+        gone = self._places.keys() - listed
+        for key in gone:
+            self._drop(key)
+        moved = moved - gone
+        for key in moved:
+            self._take(key)
+        return Sighting(frozenset(moved), frozenset(rewritten & moved), frozenset(gone))
+
+    def bounds(self, key: QueueKey) -> QueueBounds:
+        """The offsets that a watched queue holds, as of the last look.
+
+        The first of them is looked for again only when segments of the log were deleted since.
+        """
+        if self._log_min[key] != self._reader.log.min_offset:
+            self._take(key)
+        return self._reader.bounds(key)
+
+    def _state_now(self) -> tuple[object, ...]:
+        """What decides where messages are looked for: is a writer at work, was there a crash.
+
+        And the end of the log, where it has messages that the queues do not name.
+        """
+        reader = self._reader
+        aborted = self._fs.size(os.path.join(reader.path, "abort")) is not None
+        return reader.is_live, aborted, None if reader.goes_by_queues else reader.log.data_stop()
+
+    def _listed(self) -> set[QueueKey]:
+        """The queues that are wanted and there."""
+        if not self._reader.goes_by_queues:
+            found = {topic: [b.key.queue_id for b in self._reader.queues(topic)] for topic in self._reader.topics()}
+            every = {QueueKey(topic, each) for topic, ids in found.items() if self._topic_wanted(topic) for each in ids}
+            return {key for key in every if self._queue_wanted(key)}
+        if self._root.changed():
+            names = [entry.name for entry in self._fs.list_dir(self._root.path) if entry.is_dir]
+            wanted = {name for name in names if is_readable_topic(name) and self._topic_wanted(name)}
+            for name in self._topics.keys() - wanted:
+                del self._topics[name], self._queue_keys[name]
+            for name in wanted - self._topics.keys():
+                self._topics[name] = _Directory(self._fs, os.path.join(self._root.path, name))
+            self._keys = None
+        for name, directory in self._topics.items():
+            if directory.changed():
+                keys = [QueueKey(name, queue_id) for queue_id in list_queue_ids(self._fs, directory.path)]
+                self._queue_keys[name] = [key for key in keys if self._queue_wanted(key)]
+                self._keys = None
+        if self._keys is None:
+            self._keys = {key for keys in self._queue_keys.values() for key in keys}
+        return self._keys
+
+    def _take(self, key: QueueKey) -> None:
+        """Ask the reader for a queue's bounds, then note what stands where its next entry will be."""
+        reader = self._reader
+        reader.forget(key)
+        end = reader.bounds(key).max_offset
+        self.ends.setdefault(key.topic, {})[key.queue_id] = end
+        self._log_min[key] = reader.log.min_offset
+        self._places[key] = tuple(self._pieces(reader.queue(key), end))
+
+    def _drop(self, key: QueueKey) -> None:
+        self._reader.forget(key)
+        del self._places[key], self._log_min[key]
+        of_topic = self.ends[key.topic]
+        del of_topic[key.queue_id]
+        if not of_topic:
+            del self.ends[key.topic]
+
+    def _pieces(self, queue: ConsumeQueue, end: int) -> Iterator[_Piece]:
+        at = end * ENTRY_BYTES
+        last, following = find(queue.segments, at - ENTRY_BYTES), find(queue.segments, at)
+        if last is not None:
+            length = 2 * ENTRY_BYTES if last is following else ENTRY_BYTES
+            position = at - ENTRY_BYTES - last.base
+            found = self._read(last.path, position, length)
+            # What may be there already, and was not to be seen, is what the next look is to notice.
+            still = None if found is None else found[:ENTRY_BYTES].ljust(len(found), b"\0")
+            yield _Piece(last.path, position, length, still, begins_with_last=True)
+        if last is not following or last is None:
+            if following is not None:
+                position = at - following.base
+                found = self._read(following.path, position, ENTRY_BYTES)
+                still = None if found is None else bytes(len(found))
+                yield _Piece(following.path, position, ENTRY_BYTES, still, begins_with_last=False)
+            else:
+                # A queue without files may begin anywhere, a full one goes on where its file ends.
+                name = segment_name(at) if queue.segments else ""
+                yield _Piece(os.path.join(queue.directory, name), 0, ENTRY_BYTES, None, begins_with_last=False)
+
+    def _read(self, path: str, position: int, length: int) -> bytes | None:
+        if path.endswith("/"):
+            return b"".join(entry.name.encode() for entry in self._fs.list_dir(path) if entry.is_file) or None
+        try:
+            return self._fs.read(path, position, length)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+
+def _same_front(found: bytes | None, still: bytes | None) -> bool:
+    return found is not None and still is not None and found[:ENTRY_BYTES] == still[:ENTRY_BYTES]

@@ -1,0 +1,103 @@
+"""Processes that commit batches are killed at random moments, while others read: a batch is whole, and is there once.
+
+::
+
+    test ──► nursery ──► committer: stage, commit, say so, stage, …     kill -9 ──► the next one begins with the batch
+    reader ────────────► of each batch all rows or none, all the time               behind the last one said, or with it
+
+Killed drivers of S11 and S12, below Spark: a hundred of them in the time that Spark needs for one.
+"""
+
+import os
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from segmentlog.store import Flush, MessageStore, QueueRange, ScanSpec, StoreReader, prepare_store
+from support.commit_nursery import CONFIG, ROWS, CommitNursery, stage_and_commit
+from support.crash.campaign import soak
+
+pytestmark = pytest.mark.attack
+
+SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
+KILLS = soak(120, 5_000)
+
+
+def seen(path: str) -> Counter[str]:
+    """How many rows of each batch a reader finds."""
+    reader = StoreReader.open(path)
+    found: Counter[str] = Counter()
+    ranges = [QueueRange(b.key, b.min_offset, b.max_offset) for t in reader.topics() for b in reader.queues(t)]
+    for task in reader.plan(ranges, max_bytes=1 << 24):
+        for batch in reader.scan(task, ScanSpec(columns=("tags",))):
+            found.update(batch["tags"].to_pylist())
+    return found
+
+
+class Reader:
+    """Reads all the time, and notes when a batch is not whole, or is gone."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.looks = 0
+        self.problems: list[object] = []
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        last = 0
+        while not self._done.wait(0.005):
+            try:
+                found = seen(self.path)
+            except Exception as error:  # noqa: BLE001 - for the test to see
+                self.problems.append(error)
+                return
+            self.problems += [f"{tag}: {count} rows" for tag, count in found.items() if count != ROWS]
+            if len(found) < last:
+                self.problems.append(f"{last} batches were there, now {len(found)}")
+            last = len(found)
+            self.looks += 1
+
+
+def test_killed_committers_lose_and_repeat_nothing(tmp_path: Path, report: Callable[[str, object], None]) -> None:
+    rng = random.Random(SEED)
+    path = str(tmp_path / "store")
+    prepare_store(path, CONFIG)
+    said = -1
+    repeated = undone = finished = 0
+    with Reader(path) as reader, CommitNursery(path) as nursery:
+        for number in range(KILLS):
+            # Who was killed knows of no batch behind the last one it said; it may have been told of one less.
+            first = max(said + 1 - rng.choice([0, 0, 1]), 0)
+            flush = rng.choice(list(Flush))
+            delay = rng.uniform(0, rng.choice([0.004, 0.06]))
+            said = max([said, *nursery.kill_one(first, number, flush, rng.choice([0, 1, 1, 2]), delay)])
+            left = seen(path)
+            with MessageStore.open(path, CONFIG) as store:
+                undone += store.recovered.undone_from is not None
+            there = seen(path)
+            finished += len(there) - len(left)  # in the ledger, and not shown yet
+            assert set(there.values()) <= {ROWS}, f"seed {SEED}, kill {number}: {there}"
+            assert said + 1 <= len(left) <= len(there) <= said + 2, f"seed {SEED}, kill {number}: {said} was said"
+            repeated += stage_and_commit(path, len(there) - 1, f"again{number}", flush) if there else 0
+            assert seen(path) == there
+    assert reader.problems == []
+    what = f"{undone} undone, {finished} finished, {repeated} repeated, {reader.looks} looks of a reader"
+    report(f"S11 store, seed {SEED}", f"{KILLS} kills, {said + 1} batches, {what}")
+    assert said >= KILLS // 2
+    assert undone >= KILLS // 50
+    assert repeated >= KILLS // 2
+    assert reader.looks >= 50

@@ -1,0 +1,62 @@
+"""The ledger of batches."""
+
+import pytest
+
+from segmentlog.store import FormatError
+from segmentlog.store.format.ledger import KEPT, Ledger, LedgerEntry, QueueSpan, decode, encode
+
+SPANS = (QueueSpan("orders", 0, 5, 9, 5), QueueSpan("größer", 3, 0, 0, 1))
+
+
+def entry(version: int, sequence: int) -> LedgerEntry:
+    return LedgerEntry(version, sequence, 100 * sequence, 100 * sequence + 99, 6, 99, 1_760_000_000_000 + sequence)
+
+
+def filled() -> Ledger:
+    ledger = Ledger().with_entry("query", entry(0, 1), SPANS).with_entry(None, entry(0, 2), ())
+    return ledger.with_entry("query", entry(1, 3), SPANS[:1]).with_entry('a "b"\n', entry(7, 4), ())
+
+
+def test_it_is_read_as_it_was_written() -> None:
+    ledger = filled()
+    assert decode(encode(ledger), "ledger") == ledger
+    assert decode(encode(Ledger()), "ledger") == Ledger()
+    assert ledger.sequence == 4
+    assert ledger.applications["query"].newest == entry(1, 3)
+    assert ledger.applications["query"].find(0) == entry(0, 1)
+    assert ledger.applications["query"].find(2) is None
+    assert ledger.applications["query"].queues == SPANS[:1]
+
+
+def test_no_file_is_an_empty_ledger() -> None:
+    assert decode(None, "ledger") == Ledger()
+
+
+def test_any_altered_byte_is_refused_and_not_taken_for_empty() -> None:
+    data = encode(filled())
+    for at in range(len(data)):
+        altered = bytearray(data)
+        altered[at] ^= 1
+        with pytest.raises(FormatError, match="ledger of batches is damaged"):
+            decode(bytes(altered), "ledger")
+    for length in range(len(data)):
+        with pytest.raises(FormatError):
+            decode(data[:length], "ledger")
+
+
+def test_it_does_not_grow_with_an_application_s_batches() -> None:
+    ledger = Ledger()
+    sizes = []
+    for number in range(100_000, 100_000 + 3 * KEPT):
+        ledger = ledger.with_entry("query", entry(number, number), SPANS)
+        sizes.append(len(encode(ledger)))
+    assert sizes[-1] == sizes[KEPT]
+    held = ledger.applications["query"]
+    assert [each.version for each in held.entries] == list(range(100_000 + 2 * KEPT, 100_000 + 3 * KEPT))
+
+
+def test_of_batches_without_an_application_the_newest_is_kept() -> None:
+    ledger = Ledger()
+    for number in range(5):
+        ledger = ledger.with_entry(None, entry(0, number + 1), SPANS)
+    assert ledger.applications[None].entries == (entry(0, 5),)

@@ -1,0 +1,161 @@
+"""Real RocketMQ reads what the sink wrote: each row in its queue and place, by key and by time."""
+
+import base64
+import hashlib
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from segmentlog.connector import last_commit
+from segmentlog.connector.source import SegmentLogDataSource
+from segmentlog.store import Boundary, QueueKey, StoreReader
+from support import oracle
+from support.reading import read
+from support.sink_tasks import SMALL, run_task
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
+]
+
+TEXT = StringType()
+SCHEMA = StructType(
+    [
+        StructField("body", BinaryType()),
+        StructField("topic", TEXT),
+        StructField("shardingKey", TEXT),
+        StructField("tags", TEXT),
+        StructField("keys", ArrayType(TEXT)),
+        StructField("headers", MapType(TEXT, TEXT)),
+        StructField("bornTimestamp", TimestampType()),
+        StructField("flag", IntegerType()),
+    ]
+)
+BROKER = {"mappedFileSizeCommitLog": 64 << 10, "mappedFileSizeConsumeQueue": 2000, "maxHashSlotNum": 100}
+BROKER |= {"maxIndexNum": 400}
+BORN = datetime(2026, 1, 31, tzinfo=UTC)
+ROWS, PARTITIONS, BATCHES = 60, 2, 3
+
+
+def rows(batch: int, partition: int) -> list[dict[str, Any]]:
+    """Make the rows of one task of one batch of a stream."""
+    first = (batch * PARTITIONS + partition) * ROWS
+    return [
+        {
+            "body": b"%d-" % number * (number % 50),
+            "topic": f"Topic{number % 2}",
+            "shardingKey": f"键{number % 5}" if number % 7 else None,
+            "tags": f"Tag{number % 3}" if number % 4 else None,
+            "keys": [f"k-{number}", f"shared-{number % 20}"] if number % 6 else None,
+            "headers": [("user", f"größe-{number}")] if number % 5 else None,
+            "bornTimestamp": BORN + timedelta(seconds=number),
+            "flag": number % 9,
+        }
+        for number in range(first, first + ROWS)
+    ]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write a store as three batches of a stream, the last of them twice."""
+    path = tmp_path_factory.mktemp("sink") / "store"
+    kinds = pa.schema(
+        [
+            ("body", pa.binary()),
+            ("topic", pa.string()),
+            ("shardingKey", pa.string()),
+            ("tags", pa.string()),
+            ("keys", pa.list_(pa.string())),
+            ("headers", pa.map_(pa.string(), pa.string())),
+            ("bornTimestamp", pa.timestamp("us", "UTC")),
+            ("flag", pa.int32()),
+        ]
+    )
+    given = SMALL | {"path": str(path), "defaultQueueNums": "4", "compressMsgBodyOverHowmuch": "150"}
+    for batch in (*range(BATCHES), BATCHES - 1):
+        writer = SegmentLogDataSource(given).streamWriter(SCHEMA, False)
+        messages = [
+            run_task(writer, pa.Table.from_pylist(rows(batch, partition), kinds).to_batches(17), partition, "q", batch)
+            for partition in range(PARTITIONS)
+        ]
+        SegmentLogDataSource(given).streamWriter(schema=SCHEMA, overwrite=False).commit(messages, batch)
+    committed = last_commit(path, "q")
+    assert committed is not None
+    assert (committed.version, committed.rows) == (BATCHES - 1, ROWS * PARTITIONS)
+    return path
+
+
+@pytest.fixture(params=["4.9.1", "5.3.3"])
+def version(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def _body(line: oracle.Line) -> bytes | str:
+    """Give the body as consumers see it, or where it is long its hash."""
+    name, digest = ("plain", "plainSha256") if "plain" in line or "plainSha256" in line else ("body", "bodySha256")
+    return base64.b64decode(line[name]) if name in line else str(line[digest])
+
+
+def test_rocketmq_reads_every_row(store: Path, version: str) -> None:
+    lines = oracle.dump(store, BROKER, version)
+    assert not [line for line in lines if "error" in line]
+    found = [line for line in lines if line["type"] == "message"]
+    wanted = [row for batch in range(BATCHES) for partition in range(PARTITIONS) for row in rows(batch, partition)]
+    assert len(found) == len(wanted) == ROWS * PARTITIONS * BATCHES
+    for line, row in zip(sorted(found, key=lambda line: line["phyOffset"]), wanted, strict=True):
+        properties = line["properties"]
+        assert _body(line) in (row["body"], hashlib.sha256(row["body"]).hexdigest())
+        assert ("plain" in line or "plainSha256" in line) == (len(row["body"]) >= 150)
+        assert (line["topic"], line["tags"], line["flag"]) == (row["topic"], row["tags"], row["flag"])
+        assert line["keys"] == (" ".join(row["keys"]) if row["keys"] else None)
+        assert line["bornTimestamp"] == int(row["bornTimestamp"].timestamp() * 1000)
+        assert properties.get("__SHARDINGKEY") == row["shardingKey"]
+        assert [properties.get("user")] == [value for _, value in row["headers"] or [("user", None)]]
+        assert len(properties["UNIQ_KEY"]) == 32
+    queues: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for line in sorted(found, key=lambda line: line["phyOffset"]):
+        queues[line["topic"], line["queueId"]].append(line["queueOffset"])
+    assert all(offsets == list(range(len(offsets))) for offsets in queues.values())
+
+
+def test_and_finds_it_by_key_and_time(store: Path, version: str) -> None:
+    reader = StoreReader.open(store)
+    columns = ("topic", "queueId", "queueOffset", "physicalOffset", "keys", "uniqKey", "storeTimestamp")
+    known = list(read(reader, columns=columns))
+    by_key: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for row in known:
+        for key in [row["uniqKey"], *(row["keys"] or "").split()]:
+            by_key[row["topic"], key].add(row["physicalOffset"])
+    assert len(by_key) > len(known)
+    always = {"maxNum": 64, "begin": 0, "end": 1 << 60}
+    questions: list[oracle.Line] = [
+        {"query": "messageByKey", "topic": topic, "key": key, **always} for topic, key in by_key
+    ]
+    if version == "5.3.3":  # earlier releases answer with a message that is near
+        times = {int(row["storeTimestamp"].timestamp() * 1000) for row in known}
+        questions += [
+            {"query": "offsetByTime", "topic": topic, "queueId": queue, "time": time + more, "boundary": "LOWER"}
+            for topic, queue in sorted({(row["topic"], row["queueId"]) for row in known})
+            for time in times
+            for more in (-1, 0, 1)
+        ]
+    for line in oracle.query(store, BROKER, version, questions):
+        if line["query"] == "messageByKey":
+            assert by_key[line["topic"], line["key"]] <= set(line["answer"]["phyOffsets"]), line
+        else:
+            key = QueueKey(line["topic"], line["queueId"])
+            assert reader.offset_at(key, line["time"], Boundary.LOWER) == line["answer"], line

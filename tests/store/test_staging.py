@@ -1,0 +1,176 @@
+"""Rows that tasks stage beside a store."""
+
+import os
+import pickle
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from segmentlog.store import (
+    ConfigError,
+    FormatError,
+    IllegalMessageError,
+    MessageStore,
+    NoSpaceError,
+    Outgoing,
+    QueueKey,
+    Staged,
+    Staging,
+    StoreConfig,
+    discard_staged,
+    sweep_staging,
+)
+from segmentlog.store.files.writable_fs import LocalWritableFileSystem
+from segmentlog.store.staging import read_staged, staging_directory, survey_staged
+from support.batches import batch_of
+from support.written_stores import SMALL
+
+FS = LocalWritableFileSystem()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    store = tmp_path / "store"
+    MessageStore.open(store, SMALL).close()
+    return str(store)
+
+
+def messages(count: int, body: int = 10) -> list[Outgoing]:
+    return [Outgoing(topic="Orders", body=bytes(body), queue_id=row % 3, uniq_key=f"u{row}") for row in range(count)]
+
+
+def stage(path: str, rows: int = 20, *, job: str = "job", attempt: str = "a", config: StoreConfig = SMALL) -> Staged:
+    with Staging.open(path, job, 0, attempt, config) as staging:
+        staging.add(batch_of(messages(rows // 2)))
+        staging.add(batch_of(messages(rows - rows // 2)))
+        return staging.finish()
+
+
+def files(path: str) -> list[str]:
+    return sorted(os.listdir(staging_directory(path)))
+
+
+def test_it_says_what_it_staged(path: str) -> None:
+    staged = stage(path)
+    assert staged.name == "job.0.a"
+    assert staged.rows == 20
+    assert os.path.getsize(os.path.join(staging_directory(path), staged.name)) == staged.file_bytes
+    sizes = np.concatenate(list(survey_staged(FS, path, staged)))
+    assert sizes.size == 20
+    assert (int(sizes.sum()), int(sizes.max())) == (staged.record_bytes, staged.largest)
+    assert pickle.loads(pickle.dumps(staged)) == staged
+
+
+def test_chunks_are_read_back_as_they_were_encoded(path: str) -> None:
+    staged = stage(path)
+    chunks = list(read_staged(FS, path, staged))
+    assert [chunk.sizes.size for chunk in chunks] == [10, 10]
+    assert chunks[0].keys == [QueueKey("Orders", queue) for queue in range(3)]
+    assert chunks[0].queue_of.tolist() == [row % 3 for row in range(10)]
+    assert all(chunk.counts.all() for chunk in chunks)
+    assert sum(chunk.records.size for chunk in chunks) == staged.record_bytes
+    chunks[0].records[:] = 0  # they belong to whoever reads them
+    assert next(read_staged(FS, path, staged)).records.any()
+
+
+def test_a_task_without_rows_stages_an_empty_file(path: str) -> None:
+    with Staging.open(path, "job", 0, "a", SMALL) as staging:
+        staging.add(batch_of([]))
+        staged = staging.finish()
+    assert (staged.rows, staged.record_bytes, staged.file_bytes) == (0, 0, 0)
+    assert list(survey_staged(FS, path, staged)) == list(read_staged(FS, path, staged)) == []
+
+
+def test_what_fails_leaves_nothing(path: str) -> None:
+    with Staging.open(path, "job", 0, "a", SMALL) as staging:
+        staging.add(batch_of(messages(3)))
+        with pytest.raises(IllegalMessageError, match="MESSAGE_ILLEGAL"):
+            staging.add(batch_of([Outgoing(topic="no such/topic", body=b"")]))
+    assert files(path) == []
+
+
+def test_attempts_do_not_meet(path: str) -> None:
+    stage(path, attempt="one")
+    stage(path, attempt="two")
+    with pytest.raises(FileExistsError):
+        stage(path, attempt="two")
+    assert files(path) == ["job.0.one", "job.0.two"]
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", "a b", "x" * 101, "a.b"])
+def test_names_that_are_none_are_refused(path: str, name: str) -> None:
+    with pytest.raises(ConfigError, match="cannot name staged rows"):
+        Staging.open(path, name, 0, "a", SMALL)
+    with pytest.raises(ConfigError, match="cannot name staged rows"):
+        Staging.open(path, "job", 0, name, SMALL)
+
+
+def _flip(data: bytearray) -> None:
+    data[len(data) // 2] ^= 1
+
+
+ALTERED: dict[str, Callable[[bytearray], object]] = {
+    "a bit": _flip,
+    "cut": lambda data: data.__delitem__(slice(len(data) - 1, None)),
+    "longer": lambda data: data.extend(b"x"),
+    "empty": lambda data: data.clear(),
+    "another header": lambda data: data.__setitem__(slice(0, 4), b"none"),
+    "many rows": lambda data: data.__setitem__(slice(4, 8), b"\x7f\xff\xff\xff"),
+}
+
+
+@pytest.mark.parametrize("how", ALTERED)
+def test_altered_files_are_found(path: str, how: str) -> None:
+    staged = stage(path)
+    file = Path(staging_directory(path)) / staged.name
+    data = bytearray(file.read_bytes())
+    ALTERED[how](data)
+    file.write_bytes(data)
+    with pytest.raises(FormatError, match="staged rows are not what their task wrote") as error:
+        list(read_staged(FS, path, staged) if how == "a bit" else survey_staged(FS, path, staged))
+    assert error.value.path == str(file)
+
+
+def test_a_file_of_another_attempt_is_not_taken_for_it(path: str) -> None:
+    staged, other = stage(path), stage(path, 22, attempt="b")
+    with pytest.raises(FormatError, match="are not what their task wrote"):
+        list(survey_staged(FS, path, replace(staged, name=other.name)))
+    with pytest.raises(FormatError, match="there is no such file"):
+        list(survey_staged(FS, path, replace(staged, name="job.0.c")))
+
+
+def test_staged_files_can_be_discarded(path: str) -> None:
+    staged = [stage(path, attempt="a"), stage(path, attempt="b")]
+    discard_staged(path, staged[:1])
+    assert files(path) == ["job.0.b"]
+    discard_staged(path, staged)  # the other one again: nothing happens
+    assert files(path) == []
+
+
+def test_only_jobs_that_are_idle_for_long_are_swept(path: str) -> None:
+    stage(path, job="old", attempt="a")
+    stage(path, job="alive", attempt="early")
+    stage(path, job="alive", attempt="late")
+    long_ago = time.time() - 100_000
+    for name in ("old.0.a", "alive.0.early"):
+        os.utime(os.path.join(staging_directory(path), name), (long_ago, long_ago))
+    assert sweep_staging(path) == 1
+    assert files(path) == ["alive.0.early", "alive.0.late"]
+    assert sweep_staging(path, idle_s=0) == 2
+    assert sweep_staging(Path(path) / "nowhere") == 0
+
+
+def test_a_full_disk_is_said(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with Staging.open(path, "job", 0, "a", SMALL) as staging:
+        monkeypatch.setattr(os, "pwrite", full)
+        with pytest.raises(NoSpaceError, match="no room"):
+            staging.add(batch_of(messages(1)))
+        monkeypatch.undo()
+    assert files(path) == []

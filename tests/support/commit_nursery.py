@@ -1,0 +1,109 @@
+"""Starts processes that commit batches, fast, and kills them.
+
+::
+
+    test ── first number, how many to hear of, delay ──► nursery ── fork ──► committer: stage, commit, say so, stage, …
+         ◄── the numbers it said ──────────────────────────┴──── kill -9
+
+Run as a program: ``python -m support.commit_nursery PATH``. It has imported everything and has one thread, so that a
+committer is there some milliseconds after it is asked for.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+from segmentlog.store import BatchId, Flush, Outgoing, Staging, StoreConfig, commit_batch
+
+from .batches import batch_of
+
+ROWS = 60
+CONFIG = StoreConfig(segment_bytes=1 << 16, queue_segment_entries=200, index_slots=100, index_entries=400)
+TESTS = Path(__file__).parent.parent
+
+
+def stage_and_commit(path: str, version: int, attempt: str, flush: Flush) -> bool:
+    """Append one batch of two tasks over two queues; whether it was there."""
+    config = replace(CONFIG, flush=flush)
+    staged = []
+    for task in range(2):
+        with Staging.open(path, f"job{version}", task, attempt, config) as staging:
+            rows = [
+                Outgoing(topic="Orders", body=b"%d %d %d" % (version, task, row), queue_id=row % 2, tags=f"v{version}")
+                for row in range(ROWS // 2)
+            ]
+            staging.add(batch_of(rows))
+            staged.append(staging.finish())
+    return commit_batch(path, config, BatchId("q", version, contiguous=True), staged).repeated
+
+
+class CommitNursery:
+    """The nursery, as the test has it; a context manager."""
+
+    def __init__(self, path: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "support.commit_nursery", path],
+            cwd=TESTS,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def kill_one(self, first: int, number: int, flush: Flush, acknowledged: int, delay: float) -> list[int]:
+        """Let a process commit from batch ``first`` on, and kill it; give the numbers that it said.
+
+        Parameters
+        ----------
+        acknowledged, delay
+            It is killed so many seconds after it said so many.
+        """
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([first, number, flush.value, acknowledged, delay]) + "\n")
+        self._process.stdin.flush()
+        return list(json.loads(self._process.stdout.readline()))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def _commit_on(path: str, first: int, number: int, flush: Flush, pipe: int) -> None:
+    for version in range(first, 1 << 30):
+        stage_and_commit(path, version, f"a{number}", flush)
+        os.write(pipe, b"%d\n" % version)
+
+
+def _serve(path: str) -> None:
+    for line in sys.stdin:
+        first, number, flush, acknowledged, delay = json.loads(line)
+        out, into = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                _commit_on(path, first, number, Flush(flush), into)
+            finally:
+                os._exit(1)
+        os.close(into)
+        with os.fdopen(out, "rb") as pipe:
+            heard = [int(pipe.readline() or -1) for _ in range(acknowledged)]
+            time.sleep(delay)
+            os.kill(child, signal.SIGKILL)
+            heard += [int(said) for said in pipe.read().split(b"\n")[:-1]]
+        died = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert died == -signal.SIGKILL, "it ended by itself"
+        sys.stdout.write(json.dumps(heard) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1])

@@ -1,0 +1,237 @@
+"""S3: batches while the power may go; each is there as a whole, or not at all, and once.
+
+::
+
+    Issue     stage in several tasks ──► commit ──► promised
+    judge     reader of the disk as it lies:  of each batch all rows or none                          B
+              MessageStore.open:              the log ends in front of a batch or behind it           B
+              all batches committed again:    what was there is not appended, what was not is         B
+
+A batch is known by the keys of its messages: no two messages have the same.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from segmentlog.store import BatchId, CommittedBatch, CorruptError, MessageStore, Outgoing, Staged, Staging, StoreReader
+from segmentlog.store.commit_log import CommitLog
+from segmentlog.store.config import Flush, ScanSpec, StoreConfig
+from segmentlog.store.files.writable_fs import WritableFileSystem
+from segmentlog.store.format.properties import UNIQ_KEY, Properties
+from segmentlog.store.types import QueueRange
+
+from ..batches import batch_of
+from .campaign import Effort, Front, Prepared, Tally, judge, nothing, prepare, reopen, told
+from .driver import ROOT, Driver
+from .memory_fs import MemoryFileSystem
+from .promises import LOG, BrokenPromiseError
+from .states import Breadth, States, labels
+
+BatchWorkload = Callable[[Driver, "list[IssuedBatch]"], Iterator[None]]
+"""Does its work, notes the batches it commits, and yields between any two calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedBatch:
+    """A batch that was asked to be committed: what each task staged of it."""
+
+    batch_id: BatchId
+    tasks: tuple[tuple[Outgoing, ...], ...]
+
+    @property
+    def keys(self) -> list[str]:
+        """Keys of its messages, in their order."""
+        return [message.uniq_key or "" for task in self.tasks for message in task]
+
+
+def stage(fs: WritableFileSystem, config: StoreConfig, batch: IssuedBatch, attempt: str) -> list[Staged]:
+    """Stage what the tasks of a batch have, each in two pieces."""
+    staged = []
+    for number, task in enumerate(batch.tasks):
+        with Staging.open(ROOT, "job", number, attempt, config, fs=fs) as staging:
+            half = len(task) // 2
+            for messages in (task[:half], task[half:]):
+                if messages:
+                    staging.add(batch_of(list(messages)))
+            staged.append(staging.finish())
+    return staged
+
+
+def commit(store: MessageStore, fs: WritableFileSystem, batch: IssuedBatch, attempt: str) -> CommittedBatch:
+    """Stage a batch and commit it."""
+    return store.commit_batch(batch.batch_id, stage(fs, store.config, batch, attempt), topics={"TopicA": 4})
+
+
+def issue(driver: Driver, batch_id: BatchId, *rows: int) -> IssuedBatch:
+    """Commit a batch of new messages, so many in each task, and promise what it promises."""
+    tasks = tuple(tuple(driver.message() for _ in range(count)) for count in rows)
+    batch = IssuedBatch(batch_id, tasks)
+    repeat(driver, batch)
+    return batch
+
+
+def repeat(driver: Driver, batch: IssuedBatch) -> None:
+    """Commit a batch, be it for the first time or not."""
+    assert driver.store is not None
+    driver.serial += 1
+    committed = commit(driver.store, driver.fs, batch, f"a{driver.serial}")
+    driver.promise(committed.stop)
+
+
+def committed(driver: Driver, batches: list[IssuedBatch]) -> Iterator[None]:
+    """Batches of a query and of jobs, single messages between them, over several segments."""
+    driver.open()
+    yield
+    for number, rows in enumerate([(3, 2), (20, 9), (0, 1), (40, 40, 3), (0,), (7,)]):
+        batches.append(issue(driver, BatchId("query", number, contiguous=True), *rows))
+        yield
+        if number % 2:
+            driver.put(driver.message())
+            yield
+        if number == 2:
+            repeat(driver, batches[-1])
+            yield
+            driver.reopen()
+            yield
+        if number == 3:
+            batches.append(issue(driver, BatchId(), 5, 5))
+            yield
+            driver.tick(60)
+            yield
+    batches.append(issue(driver, BatchId("job", 7), 12))
+    yield
+    driver.close()
+
+
+def unflushed_batches(driver: Driver, batches: list[IssuedBatch]) -> Iterator[None]:
+    """Batches between messages that are acknowledged from the page cache."""
+    driver.config = replace(driver.config, flush=Flush.ASYNC, flush_interval_ms=1 << 40)
+    driver.open()
+    yield
+    for number in range(4):
+        for _ in range(3):
+            driver.put(driver.message(300))
+            yield
+        batches.append(issue(driver, BatchId("query", number), 6, 30))
+        yield
+        driver.tick(500)
+        yield
+    driver.close()
+
+
+WORKLOADS: dict[str, BatchWorkload] = {work.__name__: work for work in (committed, unflushed_batches)}
+
+
+# Judging
+
+
+def rows_seen(disk: MemoryFileSystem) -> list[str]:
+    """Keys of all messages that a reader of a disk sees, as it lies there.
+
+    A queue of which a power cut left a hole is an error, before recovery; a reader does not pass it over.
+    """
+    reader = StoreReader.open(ROOT, fs=disk)
+    spec = ScanSpec(columns=("uniqKey",))
+    seen: list[str] = []
+    for topic in reader.topics():
+        for bounds in reader.queues(topic):
+            wanted = QueueRange(bounds.key, bounds.min_offset, bounds.max_offset)
+            for task in reader.plan([wanted], max_bytes=1 << 20):
+                for found in reader.scan(task, spec):
+                    seen += found["uniqKey"].to_pylist()
+    return seen
+
+
+def keys_in_log(disk: MemoryFileSystem) -> list[str]:
+    """Keys of all records of a log, in their order."""
+    log = CommitLog(disk, [LOG])
+    found = log.walk(0, log.stop)
+    return [key for each in found if len(each.records) for key in Properties(each.records).column(UNIQ_KEY).to_pylist()]
+
+
+def check_whole(keys: list[str], batches: list[IssuedBatch], where: str) -> int:
+    """B: all rows of a batch or none, and each once; give how many batches are there."""
+    counts: dict[str, int] = {}
+    for key in keys:
+        counts[key] = counts.get(key, 0) + 1
+    there = 0
+    for batch in batches:
+        found = [counts.get(key, 0) for key in batch.keys]
+        if found and (min(found) != max(found) or max(found) > 1):
+            raise BrokenPromiseError("B", f"{where}: {batch.batch_id} has {sum(found)} rows of {len(found)}")
+        there += bool(found) and found[0] == 1
+    return there
+
+
+def check_order(disk: MemoryFileSystem, batches: list[IssuedBatch]) -> None:
+    """P: the rows of a batch lie side by side in the order in which the tasks have them."""
+    places = {key: at for at, key in enumerate(keys_in_log(disk))}
+    for batch in batches:
+        found = [places[key] for key in batch.keys if key in places]
+        if found and found != list(range(found[0], found[0] + len(batch.keys))):
+            raise BrokenPromiseError("P", f"the rows of {batch.batch_id} are not in their order")
+
+
+# The power goes
+
+EFFORT = Effort(again=12, written_on=0, read=60)
+
+
+def prepare_with(workload: BatchWorkload, seed: int, front: Front = nothing) -> tuple[Prepared, list[IssuedBatch]]:
+    """Run a workload, and give its batches."""
+    batches: list[IssuedBatch] = []
+
+    def work(driver: Driver) -> Iterator[None]:
+        return workload(driver, batches)
+
+    prepared = prepare(work, seed, front=front)
+    check_order(prepared.disk, batches)
+    assert check_whole(keys_in_log(prepared.disk), batches, "log") == sum(bool(batch.keys) for batch in batches)
+    return prepared, batches
+
+
+def cut_power(
+    prepared: Prepared, batches: list[IssuedBatch], breadth: Breadth, points: Callable[[int], bool] = lambda _: True
+) -> Tally:
+    """Judge every state of a recording."""
+    tally, refused = Tally(calls=len(prepared.recording.ops)), 0
+    for turn, state in enumerate(States(prepared.recording, breadth, points)):
+        promised = max(labels(prepared.recording, state), default=0)
+        with told(prepared, state):
+            disk = state.disk()
+            if turn % 3 == 0 and disk.list_dir("/disk/store/commitlog"):
+                try:
+                    tally.kept += check_whole(rows_seen(disk), batches, "reader") > 0
+                    tally.read += 1
+                except CorruptError:
+                    refused += 1
+            end = judge(prepared, disk, promised, effort=EFFORT, turn=turn, tally=tally)
+            tally.lost += end < prepared.truth.image.size
+            there = check_whole(keys_in_log(disk), batches, "log")
+            if turn % 9 == 0:
+                again(prepared, known(batches), disk, there)
+        tally.states += 1
+        tally.after_promises += promised > 0
+    assert refused < tally.read / 10
+    return tally
+
+
+def known(batches: list[IssuedBatch]) -> list[IssuedBatch]:
+    """Those that can be told apart: of batches without an id nobody knows whether they were there."""
+    return [batch for batch in batches if batch.batch_id.app is not None]
+
+
+def again(prepared: Prepared, batches: list[IssuedBatch], disk: MemoryFileSystem, there: int) -> None:
+    """Commit all of them again: who lost the news of a commit does that."""
+    store = reopen(disk, prepared.config)
+    before = check_whole(keys_in_log(disk), batches, "log")
+    appended = 0
+    for number, batch in enumerate(batches):
+        repeated = commit(store, disk, batch, f"again{number}").repeated
+        appended += bool(batch.keys) and not repeated
+    store.close()
+    whole = check_whole(keys_in_log(disk), batches, "repeated")
+    if whole != sum(bool(batch.keys) for batch in batches) or before + appended != whole or there < before:
+        raise BrokenPromiseError("B", f"{before} batches were there, {appended} were appended, {whole} are there now")
+    if check_whole(rows_seen(disk), batches, "reader") != whole:
+        raise BrokenPromiseError("B", "a reader does not see all batches")

@@ -1,0 +1,85 @@
+"""Asks real RocketMQ about consumer groups: its broker's offset manager, its client's allocation strategies.
+
+Its jars come from Maven's own cache, or once from its repository, and are kept where the other oracle's are.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[1] / "interop" / "groups"
+NEEDED = ("java", "javac", "mvn")
+TIMEOUT_SECONDS = 300
+
+VERSIONS = ("4.9.1", "5.3.3")
+
+
+def available() -> str | None:
+    """Say why the oracle cannot run here; ``None`` if it can."""
+    missing = [program for program in NEEDED if shutil.which(program) is None]
+    return f"the oracle needs {', '.join(missing)}" if missing else None
+
+
+def offsets(document: Path, version: str) -> list[str]:
+    """Give what a broker loads of a ``consumerOffset.json``: ``topic@group queue offset``, sorted."""
+    return _ask(version, "offsets", str(document))
+
+
+def commit(document: Path, version: str, group: str, queue: tuple[str, int], offset: int) -> list[str]:
+    """Let a broker load a document, set an offset and save it; give what it then loads."""
+    return _ask(version, "commit", str(document), group, queue[0], str(queue[1]), str(offset))
+
+
+def allocate(version: str, cases: Sequence[tuple[Sequence[str], Sequence[tuple[str, str, int]]]]) -> list[list[str]]:
+    """Give what each consumer of each case gets by each strategy: ``strategy consumer topic:broker:queue,…``."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "cases"
+        lines = [
+            ",".join(consumers) + "\t" + ",".join(":".join(map(str, queue)) for queue in queues)
+            for consumers, queues in cases
+        ]
+        file.write_text("\n".join(lines), encoding="utf-8")
+        answers = iter(_ask(version, "allocate", str(file)))
+        return [[next(answers) for _ in range(3 * len(consumers))] for consumers, _ in cases]
+
+
+def _ask(version: str, *arguments: str) -> list[str]:
+    with tempfile.TemporaryDirectory() as home:  # where its loggers make their folder
+        options = [f"-Duser.home={home}", "-Dfile.encoding=UTF-8", "-cp", f"{_jars(version)}/*"]
+        done = subprocess.run(
+            ["java", *options, FOLDER / "GroupsOracle.java", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+    if done.returncode:
+        raise AssertionError(f"the oracle of RocketMQ {version} failed ({done.returncode}):\n{done.stderr[-4000:]}")
+    return [line.removeprefix("> ") for line in done.stdout.splitlines() if line.startswith("> ")]
+
+
+def _jars(version: str) -> Path:
+    """Make the folder of a version's jars, whole or not at all."""
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    cache = Path(os.environ.get("SEGMENTLOG_ORACLE_CACHE") or caches / "segmentlog-oracle")
+    jars = cache / f"groups-{version}"
+    if not jars.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as folder:
+            made = Path(folder) / "jars"
+            options = [f"-Drocketmq.version={version}", f"-DoutputDirectory={made}", "-DincludeScope=runtime"]
+            done = subprocess.run(
+                ["mvn", "-q", "-B", "-f", FOLDER / "pom.xml", "dependency:copy-dependencies", *options],
+                capture_output=True,
+                text=True,
+                timeout=TIMEOUT_SECONDS,
+                check=False,
+            )
+            if done.returncode:
+                raise AssertionError(f"no jars of RocketMQ {version}:\n{done.stdout[-4000:]}")
+            if not jars.exists():  # another worker may have been first
+                made.rename(jars)
+    return jars

@@ -1,0 +1,81 @@
+"""Drives the stream reader as Spark does, in this process: offsets travel as JSON, partitions as pickles."""
+
+import json
+import pickle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+
+from segmentlog.connector.source import SegmentLogDataSource
+from segmentlog.connector.stream_offsets import StreamOffset
+
+if TYPE_CHECKING:
+    from segmentlog.connector.stream_reader import SegmentLogStreamReader
+
+Row = tuple[str, int, int]
+"""Topic, queue id, queue offset."""
+
+
+class Stream:
+    """One query over stores: each `batch` is a micro-batch.
+
+    Parameters
+    ----------
+    path
+        The store; None where the options name it.
+    checkpoint
+        The offset, as text, that a query before this one ended with; None for a new query.
+    available_now
+        Whether it is to end with what is there.
+    """
+
+    def __init__(
+        self, path: Path | str | None, checkpoint: str | None = None, *, available_now: bool = False, **options: str
+    ) -> None:
+        source = SegmentLogDataSource(options if path is None else {"path": str(path)} | options)
+        self.reader: SegmentLogStreamReader = source.streamReader(source.schema())
+        if available_now:
+            self.reader.prepareForTriggerAvailableNow()
+        self.offset = checkpoint if checkpoint is not None else json.dumps(self.reader.initialOffset())
+        self.started = self.offset
+        """The offset at which the last batch began."""
+
+    def batch(self, limit: ReadLimit | None = None) -> list[Row] | None:
+        """Run a micro-batch: its rows, in order; None when there is none to run."""
+        found = self.reader.latestOffset(json.loads(self.offset), limit or self.reader.getDefaultReadLimit())
+        end = json.dumps(found)
+        if end == self.offset:
+            return None
+        assert end == StreamOffset.from_json(end).to_json()
+        self.started, self.offset = self.offset, end
+        rows = self.rows(self.started, end)
+        self.reader.commit(json.loads(end))
+        return rows
+
+    def rows(self, start: str, end: str) -> list[Row]:
+        """Read what lies between two offsets."""
+        found: list[Row] = []
+        for partition in self.partitions(start, end):
+            for batch in self.reader.read(pickle.loads(pickle.dumps(partition))):
+                columns = (batch.column(name).to_pylist() for name in ("topic", "queueId", "queueOffset"))
+                found += zip(*columns, strict=True)
+        return found
+
+    def partitions(self, start: str, end: str) -> list[Any]:
+        """Plan what lies between two offsets."""
+        return list(self.reader.partitions(json.loads(start), json.loads(end)))
+
+    def all(self) -> list[Row]:
+        """Run micro-batches until there is nothing left."""
+        rows: list[Row] = []
+        while (found := self.batch()) is not None:
+            rows += found
+        return rows
+
+    def positions(self) -> dict[str, int]:
+        """Where the query stands, by queue."""
+        return {str(key): offset for (_, key), offset in StreamOffset.from_json(self.offset).positions().items()}
+
+
+EVERYTHING = ReadAllAvailable()
