@@ -3,17 +3,22 @@
 ::
 
     spark.read.format("segmentlog").option("subscribe", "orders").load("/data/store")
+    frame.write.format("segmentlog").mode("append").option("topic", "orders").save("/data/store")
 
-works without registration where Spark's Python workers run this interpreter (``PYSPARK_PYTHON``). `register` is for
+work without registration where Spark's Python workers run this interpreter (``PYSPARK_PYTHON``). `register` is for
 where they do not, and turns on Spark's filter pushdown for Python sources. The options are in ``docs/options.md``.
+`last_commit` tells where the rows of a write went, `group_lag` and `LagListener` how far readers are behind.
 
 Importing this module does not import PySpark.
 """
 
 from typing import TYPE_CHECKING, Any
 
+from segmentlog.store import last_commit
+
 from .errors import (
     ConflictingOptionsError,
+    MissingExtraError,
     MissingOptionError,
     NotSupportedError,
     SchemaError,
@@ -21,21 +26,31 @@ from .errors import (
     UnknownOptionError,
     UnknownTopicError,
 )
+from .lag import LagReport, QueueLag, group_lag
+from .lag_metrics import LagMetrics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from .lag_listener import LagListener
     from .source import SegmentLogDataSource
 
 __all__ = [
     "ConflictingOptionsError",
+    "LagListener",
+    "LagMetrics",
+    "LagReport",
+    "MissingExtraError",
     "MissingOptionError",
     "NotSupportedError",
+    "QueueLag",
     "SchemaError",
     "SegmentLogDataSource",
     "StartAfterEndError",
     "UnknownOptionError",
     "UnknownTopicError",
+    "group_lag",
+    "last_commit",
     "register",
 ]
 
@@ -58,4 +73,8 @@ def __getattr__(name: str) -> Any:
         from .source import SegmentLogDataSource  # noqa: PLC0415 - as above
 
         return SegmentLogDataSource
+    if name == "LagListener":
+        from .lag_listener import LagListener  # noqa: PLC0415 - as above
+
+        return LagListener
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

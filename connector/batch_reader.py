@@ -20,14 +20,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from segmentlog.store import OnCorrupt, OnLoss, ScanSpec, StoreReader
+from segmentlog.store import OnCorrupt
 
 from .filters import Pushed, push
 from .options import ReadOptions
-from .partitions import StorePartition
 from .planning import plan_partitions
 from .schema import check_schema, project
-from .worker import keep_memory, settle_worker
+from .task_reader import read_partition, scan_spec
 
 
 class _PushFilters:
@@ -84,33 +83,8 @@ class SegmentLogBatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Plan the read; no partition when there is nothing to read."""
-        return list(plan_partitions(self._options, self._pushed, self._scan_spec()))
+        return list(plan_partitions(self._options, self._pushed, scan_spec(self._options, self._projection)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task's share. Spark makes up a partition without a share when there is none."""
-        if not isinstance(partition, StorePartition):
-            return
-        keep_memory()
-        store = StoreReader.open(
-            partition.path,
-            commit_log_paths=partition.commit_log_paths,
-            broker_name=partition.broker_name,
-            queue_source=partition.queue_source,
-        )
-        for batch in store.scan(partition.task, partition.spec):
-            settle_worker()  # only now: pyarrow loads pandas, if there is one, with its first array
-            yield self._projection.convert(batch)
-
-    def _scan_spec(self) -> ScanSpec:
-        options = self._options
-        return ScanSpec(
-            columns=self._projection.scan_columns,
-            property_columns=self._projection.property_columns,
-            check_crc=options.check_crc,
-            on_corrupt=options.on_corrupt,
-            on_loss=OnLoss.FAIL if options.start_rules.fail_on_data_loss else OnLoss.SKIP,
-            raw_body=options.raw_body,
-            max_body_bytes=options.max_body_bytes,
-            batch_bytes=options.batch_bytes,
-            batch_rows=options.batch_rows,
-        )
+        return read_partition(partition, self._projection)

@@ -10,6 +10,9 @@
     │   └── StartAfterEndError              starting offsets that lie behind the ending ones
     ├── SchemaError                         a column that the source does not have, or has with another type
     ├── UnknownTopicError                   a topic that no store holds            (also UnknownQueueError)
+    ├── CheckpointError                     a checkpoint that is not of this source, or not of this release
+    ├── OtherStoreError                     a checkpoint of another store, or of a topic that was made anew
+    ├── MissingExtraError                   a package of an extra that is not installed     (also ImportError)
     └── NotSupportedError                   a use of the source that it does not offer
 
 Spark shows an error of a Python source inside a traceback; the text of ours begins with ``[SEGMENTLOG_…]`` so that it
@@ -58,10 +61,30 @@ class UnknownTopicError(UnknownQueueError):
     condition = "SEGMENTLOG_UNKNOWN_TOPIC"
 
 
+class CheckpointError(SegmentLogError, ValueError):
+    """A checkpoint that is not of this source, or not of this release."""
+
+    condition = "SEGMENTLOG_BAD_CHECKPOINT"
+
+
+class OtherStoreError(SegmentLogError):
+    """A checkpoint of another store, or of a topic that was made anew since."""
+
+    condition = "SEGMENTLOG_OTHER_STORE"
+
+
 class NotSupportedError(SegmentLogError):
     """A use of the source that it does not offer."""
 
     condition = "SEGMENTLOG_NOT_SUPPORTED"
+
+
+class MissingExtraError(SegmentLogError, ImportError):
+    """A package of an extra that is not installed."""
+
+    condition = "SEGMENTLOG_MISSING_EXTRA"
+
+    __str__ = SegmentLogError.__str__  # ImportError has its own idea
 
 
 def suggest(word: str, known: Iterable[str]) -> str | None:

@@ -11,11 +11,16 @@ from pyspark.sql.types import DataType
 
 from .option_table import OPTIONS, Mode, Option
 from .schema import KAFKA, NATIVE
+from .sink_option_table import SINK_OPTIONS
+from .sink_schema import FIELDS, IGNORED
 
 _HEAD = """\
-# Options of the `segmentlog` source
+# Options of `segmentlog`
 
-<!-- Made by `python -m segmentlog.connector.option_docs docs/options.md`; change connector/option_table.py instead. -->
+<!-- Made by `python -m segmentlog.connector.option_docs docs/options.md`; change connector/option_table.py and
+connector/sink_option_table.py instead. -->
+
+## Options of the source
 
     spark.read.format("segmentlog").option("subscribe", "orders").load("/data/store")
 
@@ -29,21 +34,47 @@ written since.
 
 def render() -> str:
     """Write the whole page."""
-    rows = [_row(option) for option in OPTIONS if option.mode in (Mode.BATCH, Mode.BOTH)]
+    rows = [_row(option) for option in OPTIONS]
     options = ["| Option | Values | Default | Meaning |", "| --- | --- | --- | --- |", *rows]
-    return "\n".join([_HEAD, *options, "", *_columns("Columns", NATIVE, 9), "", *_columns(_KAFKA_HEAD, KAFKA, 7), ""])
+    source = [*options, "", *_columns("Columns", NATIVE, 9), "", *_columns(_KAFKA_HEAD, KAFKA, 7), ""]
+    return "\n".join([_HEAD, *source, *_sink()])
 
 
 _KAFKA_HEAD = "Columns with `schemaMode=kafka`"
+_SINK_HEAD = """\
+## Options of the sink
+
+    frame.write.format("segmentlog").mode("append").option("topic", "orders").save("/data/store")
+    frame.writeStream.format("segmentlog").option("topic", "orders").start("/data/store")
+
+How rows become messages, and what exactly once means: [sink.md](sink.md).
+"""
+
+
+def _sink() -> list[str]:
+    """Write what the sink takes: options, then columns."""
+    options = ["| Option | Values | Default | Meaning |", "| --- | --- | --- | --- |", *map(_row, SINK_OPTIONS)]
+    columns = ["## Columns that the sink writes", "", "| Column | Type | Meaning |", "| --- | --- | --- |"]
+    columns += [
+        f"| {', '.join(f'`{name}`' for name in field.names)} | {field.type_text} | {field.meaning} |"
+        for field in FIELDS
+    ]
+    ignored = ["## Columns that the sink leaves out", "", "| Column | Why |", "| --- | --- |"]
+    ignored += [f"| `{name}` | {why} |" for name, why in IGNORED.items()]
+    return [_SINK_HEAD, *options, "", *columns, "", *ignored, ""]
 
 
 def _row(option: Option) -> str:
     names = ", ".join(f"`{name}`" for name in (option.name, *option.aliases))
     return (
         "| "
-        + " | ".join(cell.replace("|", "\\|") for cell in (names, option.value, _default(option), option.meaning))
+        + " | ".join(cell.replace("|", "\\|") for cell in (names, option.value, _default(option), _meaning(option)))
         + " |"
     )
+
+
+def _meaning(option: Option) -> str:
+    return {Mode.BATCH: "Batch: ", Mode.STREAM: "Stream: ", Mode.BOTH: ""}[option.mode] + option.meaning
 
 
 def _default(option: Option) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from segmentlog.store import BATCH_BYTES, BATCH_ROWS, MAX_BODY_BYTES, Boundary, OnCorrupt, QueueSource
 
 from . import values
+from .errors import suggest
 from .offsets import Fallback, parse_assign, parse_offsets, parse_times
 
 
@@ -28,6 +29,16 @@ class SchemaMode(Enum):
 
     NATIVE = "native"
     KAFKA = "kafka"
+
+
+class MetadataKind(Enum):
+    """Which frame tells of the stores themselves."""
+
+    TOPICS = "topics"
+    QUEUES = "queues"
+    GROUPS = "groups"
+    LAG = "lag"
+    SEGMENTS = "segments"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,6 +65,17 @@ def _tags(name: str, raw: str) -> frozenset[str] | None:
     if not all(tags) or "*" in tags:
         raise values.bad_value(name, raw, "tags as `A || B`, or `*` alone for all")
     return frozenset(tags)
+
+
+def _metadata(name: str, raw: str) -> MetadataKind:
+    """Read which metadata frame is asked for."""
+    kinds = {kind.value: kind for kind in MetadataKind}
+    word = raw.strip().lower()
+    if word not in kinds:
+        near = suggest(word, kinds)
+        hint = f"`{near}`, if that was meant, or " if near is not None else ""
+        raise values.bad_value(name, raw, f"{hint}one of {', '.join(kinds)}")
+    return kinds[word]
 
 
 def _commit_log_paths(name: str, raw: str) -> tuple[str, ...] | dict[str, tuple[str, ...]]:
@@ -141,10 +163,11 @@ OPTIONS = (
     ),
     Option(
         name="startingOffsets",
-        value=f"earliest, group:NAME, {OFFSETS_JSON}",
+        value=f"earliest, latest (streams), group:NAME, {OFFSETS_JSON}",
         parse=parse_offsets,
-        default_text="earliest",
-        meaning="The first message to read of each queue; in JSON, -2 is the earliest and -1 the latest.",
+        default_text="earliest; latest in streams",
+        meaning="The first message to read of each queue; in JSON, -2 is the earliest and -1 the latest. A stream that "
+        "goes on from its checkpoint goes by that alone.",
     ),
     Option(
         name="endingOffsets",
@@ -221,6 +244,46 @@ OPTIONS = (
         "let others in.",
     ),
     Option(
+        name="maxOffsetsPerTrigger",
+        value=COUNT,
+        parse=values.positive,
+        mode=Mode.STREAM,
+        meaning="The most messages of one micro-batch, shared out by what waits in each queue, with at least one for "
+        "each as far as it goes.",
+    ),
+    Option(
+        name="maxBytesPerTrigger",
+        value=SIZE,
+        parse=values.size,
+        mode=Mode.STREAM,
+        meaning="The most stored bytes of one micro-batch, but at least one message; with `maxOffsetsPerTrigger`, "
+        "whichever is reached first.",
+    ),
+    Option(
+        name="minOffsetsPerTrigger",
+        value=COUNT,
+        parse=values.positive,
+        mode=Mode.STREAM,
+        meaning="Wait until so many messages are there, or `maxTriggerDelay` has passed. Not with AvailableNow.",
+    ),
+    Option(
+        name="maxTriggerDelay",
+        value="a time: 15m, 30s, 500ms",
+        parse=values.duration_ms,
+        default=15 * 60_000,
+        default_text="15m",
+        mode=Mode.STREAM,
+        meaning="The longest that `minOffsetsPerTrigger` makes messages wait.",
+    ),
+    Option(
+        name="consumerGroup",
+        value="a name",
+        parse=values.text,
+        mode=Mode.STREAM,
+        meaning="Publish the stream's progress as this consumer group's, for tools that show lag. It is never read "
+        "back: the checkpoint rules.",
+    ),
+    Option(
         name="minPartitions",
         value=COUNT,
         parse=values.positive,
@@ -245,7 +308,8 @@ OPTIONS = (
         value=SWITCH,
         parse=values.boolean,
         default=True,
-        meaning="Whether an offset that a queue does not hold is an error, or a warning and the nearest one.",
+        meaning="Whether an offset that a queue does not hold, or messages that are gone when they are read, are an "
+        "error; else a warning, and reading goes on with what there is.",
     ),
     Option(
         name="tags",
@@ -263,6 +327,14 @@ OPTIONS = (
         mode=Mode.BATCH,
         meaning="Whether filters of the query cut what is read. Only for a DataFrame that one query uses, once: Spark "
         "hands what it planned for one filter to other uses of the same DataFrame or view. Needs `register(spark)`.",
+    ),
+    Option(
+        name="metadata",
+        value="topics, queues, groups, lag, segments",
+        parse=_metadata,
+        mode=Mode.BATCH,
+        meaning="Read what there is of topics, queues, consumer groups, their lag or CommitLog segments, and no "
+        "messages: see [groups-and-lag.md](groups-and-lag.md).",
     ),
     Option(
         name="columns",
@@ -309,7 +381,7 @@ OPTIONS = (
         default=OnCorrupt.FAIL,
         default_text="fail",
         meaning="A record that is damaged fails the query, is left out with a warning, or becomes a row of nulls but "
-        "for topic, queueId and queueOffset.",
+        "for topic, queueId and queueOffset. In a stream with `failOnDataLoss=false` the default is skip.",
     ),
     Option(
         name="rawBody",

@@ -10,27 +10,21 @@ Nothing is opened here; that a path is no store or a topic is not there is for `
 """
 
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
-from urllib.parse import unquote, urlsplit
 
 from segmentlog.store import Boundary, ConfigError, OnCorrupt, QueueKey, QueueSource
 
 from . import values
-from .errors import ConflictingOptionsError, MissingOptionError, UnknownOptionError, listing, suggest
+from .errors import ConflictingOptionsError, MissingOptionError, listing
 from .offsets import EARLIEST, AtOffsets, AtTime, Earliest, Latest, Position, StartRules
-from .option_table import OPTIONS, Option, SchemaMode
+from .option_table import OPTIONS, Mode, SchemaMode
+from .option_texts import by_option, conflict, local_path, value_of
+from .sink_option_table import SINK_OPTIONS
+from .stream_admission import TriggerLimits
 
 logger = logging.getLogger(__name__)
-
-BY_FOLDED_NAME = {name.lower(): option for option in OPTIONS for name in (option.name, *option.aliases)}
-
-SPARKS_OWN = frozenset(
-    ["checkpointlocation", "owner", "provider", "location", "external", "is_managed_location", "comment", "collation"]
-)
-"""What Spark adds to the options, for tables and streams (seen on 4.3)."""
 
 EXCLUSIVE = {
     "which stores to read": ("path", "paths"),
@@ -97,15 +91,20 @@ class ReadOptions:
     max_body_bytes: int
     batch_bytes: int
     batch_rows: int
+    trigger: TriggerLimits
+    consumer_group: str | None
 
 
-def parse_read_options(given: Mapping[str, str]) -> ReadOptions:
-    """Parse the options of a batch read.
+def parse_read_options(given: Mapping[str, str], mode: Mode = Mode.BATCH) -> ReadOptions:
+    """Parse the options of a read.
 
     Parameters
     ----------
     given
         Option texts by name, names in any case; what Spark adds of its own may be among them.
+    mode
+        Whether a batch is read or a stream; `Mode.BOTH` where that is not known, as Spark asks for the schema before it
+        says.
 
     Raises
     ------
@@ -118,8 +117,9 @@ def parse_read_options(given: Mapping[str, str]) -> ReadOptions:
     ConfigError
         If a text is not a value of its option.
     """
-    texts = _by_option(given)
+    texts = by_option(given, OPTIONS, elsewhere={"sink": SINK_OPTIONS})
     _check_conflicts(texts)
+    _check_mode(texts, mode)
     if not texts.keys() & {"path", "paths"}:
         raise MissingOptionError("no store is named: the option `path` is not there", fix=_NO_PATH)
     if not texts.keys() & {"subscribe", "subscribePattern", "assign"}:
@@ -127,7 +127,7 @@ def parse_read_options(given: Mapping[str, str]) -> ReadOptions:
             "no topic is named: none of the options subscribe, subscribePattern and assign is there",
             fix="Add .option('subscribe', 'topic'), or .option('subscribePattern', '.*') for all",
         )
-    return _assemble(texts, {option.name: _value(option, texts.get(option.name)) for option in OPTIONS})
+    return _assemble(texts, {option.name: value_of(option, texts) for option in OPTIONS}, mode)
 
 
 _NO_PATH = (
@@ -138,63 +138,51 @@ _NO_PATH = (
 )
 
 
-def _by_option(given: Mapping[str, str]) -> dict[str, str]:
-    """Give every text its option's own name; refuse, or only report, those of no option."""
-    texts: dict[str, str] = {}
-    spelled: dict[str, str] = {}
-    unknown = []
-    for name, raw in given.items():
-        folded = name.lower()
-        option = BY_FOLDED_NAME.get(folded)
-        if option is None:
-            if folded not in SPARKS_OWN and not folded.startswith("option."):
-                unknown.append(name)
-        elif option.name in texts:
-            raise _conflict(spelled[option.name], name, "they are two names of one option")
-        else:
-            texts[option.name], spelled[option.name] = raw, name
-    if unknown:
-        _report_unknown(unknown, strict=_value(BY_FOLDED_NAME["strictoptions"], texts.get("strictOptions")))
-    return texts
-
-
-def _report_unknown(unknown: list[str], *, strict: bool) -> None:
-    names = [option.name for option in OPTIONS]
-    near = [suggest(name, names) for name in unknown]
-    what = listing(unknown)
-    hints = ", ".join(f"`{meant}` for `{name}`" for name, meant in zip(unknown, near, strict=True) if meant)
-    did_you_mean = f"Did you mean {hints}? " if hints else ""
-    problem = f"unknown option {what}" if len(unknown) == 1 else f"unknown options {what}"
-    if not strict:
-        logger.warning("%s: ignored, because strictOptions is false. %s", problem, did_you_mean)
-        return
-    known = ", ".join(names)
-    raise UnknownOptionError(problem, fix=f"{did_you_mean}The options are {known}; strictOptions=false ignores others")
-
-
-def _value(option: Option, raw: str | None) -> Any:
-    return option.default if raw is None else option.parse(option.name, raw)
-
-
 def _check_conflicts(texts: Mapping[str, str]) -> None:
     for what, group in EXCLUSIVE.items():
         both = [name for name in group if name in texts]
         if len(both) > 1:
-            raise _conflict(both[0], both[1], f"each of them says {what}")
+            raise conflict(both[0], both[1], f"each of them says {what}")
 
 
-def _conflict(one: str, other: str, why: str) -> ConflictingOptionsError:
-    problem = f"options `{one}` and `{other}` exclude each other: {why}"
-    return ConflictingOptionsError(problem, fix="Give one of them")
+def _check_mode(texts: Mapping[str, str], mode: Mode) -> None:
+    """Refuse what would change which messages a stream reads, and does not; say what a batch has no use for."""
+    given = [option for option in OPTIONS if option.name in texts]
+    if mode is Mode.STREAM:
+        for option in given:
+            if option.mode is Mode.BATCH and value_of(option, texts) != option.default:
+                problem = f"option `{option.name}` is for batch reads, this is a stream"
+                raise ConflictingOptionsError(problem, fix=f"Leave it out{_INSTEAD.get(option.name, '')}")
+    elif mode is Mode.BATCH:
+        for option in given:
+            if option.mode is Mode.STREAM:
+                logger.warning("option `%s` has no effect on a batch read, only on streams", option.name)
 
 
-def _assemble(texts: Mapping[str, str], parsed: Mapping[str, Any]) -> ReadOptions:
-    paths = tuple(_local_path(path) for path in parsed["paths"] or (parsed["path"],))
+_TO_AN_END = (
+    ": a stream has no end. To read up to now and stop, use trigger(availableNow=True); to read up to some other end, "
+    "read a batch"
+)
+_INSTEAD = {
+    "endingOffsets": _TO_AN_END,
+    "endingTimestamp": _TO_AN_END,
+    "endingOffsetsByTimestamp": _TO_AN_END,
+    "filterPushdown": ": Spark keeps the filters of a stream to itself, and checks them on every row",
+    "exactTimestamps": ": a stream goes by queue offsets once it has begun. Filter on storeTimestamp",
+}
+
+
+def _assemble(texts: Mapping[str, str], parsed: Mapping[str, Any], mode: Mode) -> ReadOptions:
+    paths = tuple(local_path(path) for path in parsed["paths"] or (parsed["path"],))
     if len(set(paths)) != len(paths):
         raise ConfigError(f"option `paths` names a directory twice: {listing(paths)}", fix="Name every store once")
-    start_option, start = _position(texts, parsed, "starting") or ("startingOffsets", Earliest())
+    default = Latest() if mode is Mode.STREAM else Earliest()
+    start_option, start = _position(texts, parsed, "starting") or ("startingOffsets", default)
     stop_option, stop = _position(texts, parsed, "ending") or ("endingOffsets", Latest())
-    _check_positions(start, stop)
+    if mode is Mode.BATCH:
+        _check_positions(start, stop)
+    # A stream that is to survive losses is not to stop, again and again, at the one record that is damaged.
+    skips = mode is Mode.STREAM and not parsed["failOnDataLoss"] and "corruptRecord" not in texts
     return ReadOptions(
         paths=paths,
         broker_names=_broker_names(parsed["brokerNames"], paths),
@@ -223,23 +211,27 @@ def _assemble(texts: Mapping[str, str], parsed: Mapping[str, Any]) -> ReadOption
         property_columns=parsed["propertyColumns"],
         schema_mode=parsed["schemaMode"],
         check_crc=parsed["checkCrc"],
-        on_corrupt=parsed["corruptRecord"],
+        on_corrupt=OnCorrupt.SKIP if skips else parsed["corruptRecord"],
         raw_body=parsed["rawBody"],
         max_body_bytes=parsed["maxBodyBytes"],
         batch_bytes=parsed["batchBytes"],
         batch_rows=parsed["batchRows"],
+        trigger=_trigger(parsed),
+        consumer_group=parsed["consumerGroup"],
     )
 
 
-def _local_path(path: str) -> str:
-    """Make a path absolute; Spark writes a table's location as ``file:/…``."""
-    scheme = urlsplit(path).scheme
-    if scheme == "file":
-        path = unquote(urlsplit(path).path)
-    elif scheme and ":/" in path:
-        fix = "Give a local directory; a store is read through memory maps, which need a file system that is mounted"
-        raise ConfigError(f"option `path` is `{path}`, which is not a local directory", fix=fix)
-    return os.path.abspath(os.path.expanduser(path))
+def _trigger(parsed: Mapping[str, Any]) -> TriggerLimits:
+    least, most = parsed["minOffsetsPerTrigger"], parsed["maxOffsetsPerTrigger"]
+    if least is not None and most is not None and least > most:
+        problem = f"`minOffsetsPerTrigger` ({least}) is more than `maxOffsetsPerTrigger` ({most})"
+        raise ConflictingOptionsError(problem, fix="Make it at most as many, or leave one of them out")
+    return TriggerLimits(
+        max_records=most,
+        max_bytes=parsed["maxBytesPerTrigger"],
+        min_records=least,
+        max_delay_ms=parsed["maxTriggerDelay"],
+    )
 
 
 def _topics(parsed: Mapping[str, Any]) -> Topics:
@@ -284,7 +276,7 @@ def _exact_timestamps(given: bool | None, boundary: Boundary) -> bool:  # noqa: 
     if boundary is Boundary.UPPER:
         if given:
             why = "upper starts with a message from before the asked time, and exact times leave it out again"
-            raise _conflict("exactTimestamps=true", "timestampBoundary=upper", why)
+            raise conflict("exactTimestamps=true", "timestampBoundary=upper", why)
         return False
     return given is not False
 
@@ -304,7 +296,7 @@ def _commit_logs(given: Any, paths: tuple[str, ...]) -> dict[str, tuple[str, ...
             problem = f"option `commitLogPaths` does not say which of {len(paths)} stores it belongs to"
             raise ConfigError(problem, fix='Give {"/data/store": ["/disk2/commitlog"]}')
         given = {paths[0]: given}
-    found = {_local_path(store): tuple(_local_path(each) for each in roots) for store, roots in given.items()}
+    found = {local_path(store): tuple(local_path(each) for each in roots) for store, roots in given.items()}
     strangers = sorted(found.keys() - set(paths))
     if strangers:
         problem = f"option `commitLogPaths` names {listing(strangers)}, which this query does not read"

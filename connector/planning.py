@@ -48,13 +48,18 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class Side:
     """A store as `offsets` asks it, with what is asked once a queue read only once."""
 
     path: str
     broker_name: str
     offset_at: Callable[[QueueKey, int, Boundary], int]
     group_offsets: Callable[[str], dict[QueueKey, int]]
+
+
+def side_of(store: StoreReader) -> Side:
+    """Make what `offsets` asks of a store."""
+    return Side(store.path, store.broker_name, store.offset_at, cache(store.group_offsets))
 
 
 def open_stores(options: ReadOptions) -> list[StoreReader]:
@@ -121,7 +126,7 @@ def plan_partitions(options: ReadOptions, pushed: Pushed, spec: ScanSpec) -> lis
     if pushed.nothing or (tags is not None and not tags):
         return []
     shares = [(store, window, ranges) for store, found in runs for window, ranges in _by_window(found)]
-    return _plan_shares(shares, tags, options, pushed, spec)
+    return plan_shares(shares, tags, options, pushed, spec)
 
 
 def select_queues(stores: Sequence[StoreReader], options: ReadOptions) -> list[tuple[StoreReader, list[QueueBounds]]]:
@@ -130,18 +135,15 @@ def select_queues(stores: Sequence[StoreReader], options: ReadOptions) -> list[t
     known = sorted(set().union(*topics.values()))
     match options.topics:
         case Subscribe(wanted):
-            _check_topics(wanted, known, stores)
+            check_topics(wanted, known, stores)
             chosen = set(wanted)
         case SubscribePattern(expression):
-            pattern = re.compile(expression)
-            chosen = {topic for topic in known if pattern.fullmatch(topic)}
-            if not options.include_system_topics:
-                chosen = {topic for topic in chosen if not is_system_topic(topic)}
+            chosen = set(filter(topic_filter(options), known))
             if not chosen:
                 # As Kafka's source: a pattern may wait for topics to come. But it is most likely a mistake.
                 logger.warning("subscribePattern `%s` matches no topic of %s", expression, listing(known))
         case Assign(keys):
-            _check_topics(dict.fromkeys(key.topic for key in keys), known, stores)
+            check_topics(dict.fromkeys(key.topic for key in keys), known, stores)
             return _assigned(stores, keys)
     return [
         (store, [bounds for topic in topics[store.path] if topic in chosen for bounds in store.queues(topic)])
@@ -149,7 +151,20 @@ def select_queues(stores: Sequence[StoreReader], options: ReadOptions) -> list[t
     ]
 
 
-def _check_topics(wanted: Iterable[str], known: Sequence[str], stores: Sequence[StoreReader]) -> None:
+def topic_filter(options: ReadOptions) -> Callable[[str], bool]:
+    """Say of a topic's name whether the options ask for it, be it there or not."""
+    match options.topics:
+        case Subscribe(wanted):
+            return frozenset(wanted).__contains__
+        case SubscribePattern(expression):
+            pattern, with_system = re.compile(expression), options.include_system_topics
+            return lambda topic: bool(pattern.fullmatch(topic)) and (with_system or not is_system_topic(topic))
+        case Assign(keys):
+            return frozenset(key.topic for key in keys).__contains__
+
+
+def check_topics(wanted: Iterable[str], known: Sequence[str], stores: Sequence[StoreReader]) -> None:
+    """Refuse a topic that is not known, with the name that was meant."""
     for topic in wanted:
         if topic not in known:
             near = suggest(topic, known)
@@ -178,7 +193,7 @@ def _queues(store: StoreReader, topics: Iterable[str]) -> list[QueueBounds]:
 
 def _resolve(store: StoreReader, queues: Sequence[QueueBounds], options: ReadOptions, pushed: Pushed) -> list[Run]:
     """Find what is to be read of each queue. What the options say is checked before filters leave anything out."""
-    side = _Side(store.path, store.broker_name, store.offset_at, cache(store.group_offsets))
+    side = side_of(store)
     runs = []
     for bounds in queues:
         key = bounds.key
@@ -235,14 +250,24 @@ def _by_window(runs: Sequence[Run]) -> list[tuple[Span, list[QueueRange]]]:
     return list(groups.items())
 
 
-def _plan_shares(
+def plan_shares(
     shares: Sequence[tuple[StoreReader, Span, list[QueueRange]]],
     tags: frozenset[str] | None,
     options: ReadOptions,
     pushed: Pushed,
     spec: ScanSpec,
 ) -> list[StorePartition]:
-    """Cut each share into tasks, and ask each for its part of ``minPartitions``."""
+    """Cut each share into tasks, and ask each for its part of ``minPartitions``.
+
+    Parameters
+    ----------
+    shares
+        What is read of each store: ranges, and the times that their rows must have.
+    tags
+        Which messages by tag; None for all.
+    options, pushed, spec
+        As for `plan_partitions`.
+    """
     total = sum(len(each) for _, _, ranges in shares for each in ranges)
     partitions = []
     for store, window, ranges in shares:

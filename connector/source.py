@@ -1,15 +1,18 @@
 """The data source as Spark sees it: a name, a schema, and factories. No logic."""
 
-from typing import NoReturn
-
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from .batch_reader import SegmentLogBatchReader
-from .errors import NotSupportedError
+from .metadata import MetadataReader, metadata_schema
+from .metadata_options import wants_metadata
+from .option_table import Mode
 from .options import parse_read_options
 from .planning import open_stores
 from .schema import spark_schema
+from .sink_options import parse_write_options
+from .stream_reader import SegmentLogStreamReader
+from .writer import SegmentLogBatchWriter, SegmentLogStreamWriter, refuse_overwrite
 
 NAME = "segmentlog"
 
@@ -27,31 +30,30 @@ class SegmentLogDataSource(DataSource):
 
         Spark does not ask when the user gives a schema.
         """
-        options = parse_read_options(self.options)
+        if wants_metadata(self.options):
+            return metadata_schema(self.options)
+        options = parse_read_options(self.options, Mode.BOTH)  # Spark does not say which it will be
         open_stores(options)  # a wrong path should fail in load(), not in the query after it
         return spark_schema(options)
 
-    def reader(self, schema: StructType) -> SegmentLogBatchReader:
-        """Make the batch reader."""
+    def reader(self, schema: StructType) -> SegmentLogBatchReader | MetadataReader:
+        """Make the batch reader, of messages or of what the stores tell of themselves."""
+        if wants_metadata(self.options):
+            return MetadataReader(self.options, schema)
         return SegmentLogBatchReader(parse_read_options(self.options), schema)
 
-    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: ARG002, N802 - Spark's names
-        """Refuse to read a stream."""
-        raise NotSupportedError(
-            "format `segmentlog` is not a streaming source",
-            fix="Read in batches with spark.read, between startingTimestamp and endingTimestamp or by offsets",
-        )
+    def streamReader(self, schema: StructType) -> SegmentLogStreamReader:  # noqa: N802 - Spark's name
+        """Make the stream reader."""
+        return SegmentLogStreamReader(parse_read_options(self.options, Mode.STREAM), schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002, FBT001 - Spark's names
-        """Refuse to write a batch."""
-        raise _no_sink()
+    def writer(self, schema: StructType, overwrite: bool) -> SegmentLogBatchWriter:  # noqa: FBT001 - Spark's names
+        """Make the batch writer, for a frame of this schema."""
+        if overwrite:
+            raise refuse_overwrite(Mode.BATCH)
+        return SegmentLogBatchWriter(parse_write_options(self.options, Mode.BATCH), schema)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002, FBT001, N802 - as above
-        """Refuse to write a stream."""
-        raise _no_sink()
-
-
-def _no_sink() -> NotSupportedError:
-    return NotSupportedError(
-        "format `segmentlog` cannot be written", fix="It reads: use spark.read.format('segmentlog')"
-    )
+    def streamWriter(self, schema: StructType, overwrite: bool) -> SegmentLogStreamWriter:  # noqa: FBT001, N802 - as above
+        """Make the writer of one batch of a stream, for its tasks and once more for its commit."""
+        if overwrite:
+            raise refuse_overwrite(Mode.STREAM)
+        return SegmentLogStreamWriter(parse_write_options(self.options, Mode.STREAM), schema)

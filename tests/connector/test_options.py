@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segmentlog.connector import option_docs, option_table, options
+from segmentlog.connector import option_docs, option_table, option_texts, options
 from segmentlog.connector.errors import ConflictingOptionsError, MissingOptionError, UnknownOptionError
 from segmentlog.connector.offsets import (
     AtOffsets,
@@ -19,6 +19,7 @@ from segmentlog.connector.offsets import (
     StartRules,
 )
 from segmentlog.connector.options import Assign, ReadOptions, Subscribe, SubscribePattern, parse_read_options
+from segmentlog.connector.stream_admission import TriggerLimits
 from segmentlog.store import Boundary, ConfigError, OnCorrupt, QueueKey, QueueSource, SegmentLogError
 
 LEAST = {"path": "/data/store", "subscribe": "orders"}
@@ -299,17 +300,67 @@ def test_every_option_is_read_by_somebody() -> None:
         "maxBodyBytes": "3",
         "batchBytes": "3",
         "batchRows": "3",
+        "maxOffsetsPerTrigger": "3",
+        "maxBytesPerTrigger": "3",
+        "minOffsetsPerTrigger": "3",
+        "maxTriggerDelay": "3",
+        "consumerGroup": "g",
     }
-    tried_elsewhere = {"paths", "subscribePattern", "assign", "timeZone", "strictOptions"}
+    tried_elsewhere = {"paths", "subscribePattern", "assign", "timeZone", "strictOptions", "metadata"}
     assert other.keys() | tried_elsewhere == {option.name for option in option_table.OPTIONS}
     for name, raw in other.items():
         assert parse(**{name: raw}) != parse(), name
 
 
+def test_a_stream_begins_at_the_end_and_a_batch_at_the_beginning() -> None:
+    stream = option_table.Mode.STREAM
+    assert parse_read_options(LEAST, stream).start == Latest()
+    assert parse_read_options(LEAST | {"startingOffsets": "latest"}, stream).start == Latest()
+    assert parse_read_options(LEAST | {"startingOffsets": "earliest"}, stream).start == Earliest()
+    assert parse_read_options(LEAST | {"startingOffsets": "latest"}, option_table.Mode.BOTH).start == Latest()
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "exactTimestamps", "filterPushdown"])
+def test_what_only_a_batch_has(name: str) -> None:
+    value = {"endingOffsets": "latest", "endingTimestamp": "1"}.get(name, "true")
+    with pytest.raises(ConflictingOptionsError, match=rf"`{name}` is for batch reads, this is a stream\. Leave it out"):
+        parse_read_options(LEAST | {name: value}, option_table.Mode.STREAM)
+
+
+def test_the_default_of_pushdown_may_be_said_in_a_stream() -> None:
+    assert not parse_read_options(LEAST | {"filterPushdown": "false"}, option_table.Mode.STREAM).filter_pushdown
+
+
+def test_what_only_a_stream_has(caplog: pytest.LogCaptureFixture) -> None:
+    limits = {
+        "maxOffsetsPerTrigger": "7",
+        "maxBytesPerTrigger": "1m",
+        "minOffsetsPerTrigger": "5",
+        "maxTriggerDelay": "2m",
+    }
+    found = parse_read_options(LEAST | limits | {"consumerGroup": "g"}, option_table.Mode.STREAM)
+    assert found.trigger == TriggerLimits(max_records=7, max_bytes=1 << 20, min_records=5, max_delay_ms=120_000)
+    assert found.consumer_group == "g"
+    assert not caplog.records
+    parse(maxOffsetsPerTrigger="7")
+    assert "option `maxOffsetsPerTrigger` has no effect on a batch read" in caplog.text
+
+
+def test_a_stream_that_survives_losses_skips_damage_unless_told() -> None:
+    def on_corrupt(mode: option_table.Mode, **given: str) -> OnCorrupt:
+        return parse_read_options(LEAST | given, mode).on_corrupt
+
+    stream = option_table.Mode.STREAM
+    assert on_corrupt(stream) is OnCorrupt.FAIL
+    assert on_corrupt(stream, failOnDataLoss="false") is OnCorrupt.SKIP
+    assert on_corrupt(stream, failOnDataLoss="false", corruptRecord="fail") is OnCorrupt.FAIL
+    assert on_corrupt(option_table.Mode.BATCH, failOnDataLoss="false") is OnCorrupt.FAIL
+
+
 def test_names_are_distinct() -> None:
     names = [name.lower() for option in option_table.OPTIONS for name in (option.name, *option.aliases)]
     assert len(set(names)) == len(names)
-    assert not options.SPARKS_OWN & set(names)
+    assert not option_texts.SPARKS_OWN & set(names)
     assert {name for group in options.EXCLUSIVE.values() for name in group} <= {o.name for o in option_table.OPTIONS}
 
 

@@ -43,10 +43,15 @@ def test_every_block_does_what_it_says(
             builder.append(messages(48, topic=topic, tags=tags, store_time_start=start, step_ms=HOUR))
         builder.append(messages(40, topic="orders", tags=tags, first=48, store_time_start=JANUARY_31 + 48 * HOUR))
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 5
+    writing = [block for block in blocks if '.format("segmentlog")' in block and "write" in block]
+    (opening,) = (block for block in blocks if "MessageStore.open" in block)
+    (streaming,) = (block for block in blocks if 'readStream.format("segmentlog")' in block)
+    writing.remove(streaming)
+    blocks = [block for block in blocks if block not in (*writing, opening, streaming)]
+    assert len(blocks) == 4
     names: dict[str, Any] = {}
     use, window, projection, sql = (
-        lambda block=block: run(block.replace("/data/store", str(store)), names) for block in blocks[:4]
+        lambda block=block: run(block.replace("/data/store", str(store)), names) for block in blocks
     )
 
     use()
@@ -63,10 +68,28 @@ def test_every_block_does_what_it_says(
     spark.catalog.dropTempView("orders")
 
     batch = pa.RecordBatch.from_pydict({"topic": ["orders", "refunds"], "body": [b"1", b"2"]})
-    run(blocks[4].replace("/data/store", str(tmp_path / "written")), {"batch": batch})
+    run(opening.replace("/data/store", str(tmp_path / "written")), {"batch": batch})
     written = spark.read.format("segmentlog").option("subscribePattern", ".*").load(str(tmp_path / "written"))
     assert sorted((row["topic"], row["queueOffset"], row["keys"]) for row in written.collect()) == [
         ("orders", 0, "order-17"),
         ("orders", 1, None),
         ("refunds", 0, None),
     ]
+
+    run(streaming.replace("/data/", f"{tmp_path}/"), names)
+    assert spark.read.parquet(str(tmp_path / "orders")).count() == 88
+
+    # In turn: a frame of the first block, then rows that come in.
+    (tmp_path / "incoming").mkdir()
+    (tmp_path / "incoming" / "one.json").write_text('{"body": "1", "topic": "new", "shardingKey": "a"}\n')
+    assert len(writing) == 2
+    for block in (*writing, writing[0]):
+        run(block.replace("/data/", f"{tmp_path}/"), names)
+        if "query" in names:
+            names["query"].awaitTermination(120)
+    paid = names["orders"].where("tags = 'paid'").count()
+    other = spark.read.format("segmentlog").option("subscribePattern", ".*").load(str(tmp_path / "other-store"))
+    assert {row["topic"]: row["count"] for row in other.groupBy("topic").count().collect()} == {
+        "paid-orders": paid,
+        "new": 1,
+    }

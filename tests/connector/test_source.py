@@ -294,21 +294,6 @@ def test_a_schema_that_does_not_fit(spark: "SparkSession", store: Store, schema:
     assert text in refused(frame.collect)
 
 
-def test_streams_and_writes_are_refused_with_what_there_is(
-    spark: "SparkSession", load: Load, store: Store, tmp_path: Path
-) -> None:
-    stream = spark.readStream.format("segmentlog").option("topic", "TopicA").load(str(store(BASIC)))
-    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
-    assert (
-        "[SEGMENTLOG_NOT_SUPPORTED] format `segmentlog` is not a streaming source. Read in batches with spark.read"
-        in refused(lambda: query.awaitTermination(60))
-    )
-    writer = load(topic="TopicA").write.format("segmentlog").mode("append")
-    assert "[SEGMENTLOG_NOT_SUPPORTED] format `segmentlog` cannot be written. It reads" in refused(
-        lambda: writer.save(str(tmp_path))
-    )
-
-
 def test_register_again_does_no_harm(spark: "SparkSession", load: Load) -> None:
     register(spark)
     assert spark.conf.get(PUSHDOWN) == "true"

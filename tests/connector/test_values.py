@@ -25,6 +25,19 @@ def test_a_size_that_is_none(raw: str) -> None:
         values.size("x", raw)
 
 
+@pytest.mark.parametrize(
+    ("raw", "found"), [("15m", 900_000), (" 2 MIN ", 120_000), ("500ms", 500), ("7", 7), ("1h", 3_600_000)]
+)
+def test_duration(raw: str, found: int) -> None:
+    assert values.duration_ms("x", raw) == found
+
+
+@pytest.mark.parametrize("raw", ["", "m", "-1s", "1.5h", "3 weeks", "1" * 13])
+def test_a_duration_that_is_none(raw: str) -> None:
+    with pytest.raises(ConfigError, match=r"option `x` is `.*`\. Give a time such as 15m"):
+        values.duration_ms("x", raw)
+
+
 @pytest.mark.parametrize(("raw", "found"), [("true", True), (" FALSE ", False), ("True", True)])
 def test_boolean(raw: str, found: bool) -> None:
     assert values.boolean("x", raw) is found

@@ -1,0 +1,206 @@
+"""Streams into a store: each batch once, whatever is stopped, repeated or lost."""
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from segmentlog.connector import last_commit
+from segmentlog.store import QueueKey, StoreReader
+from support.reading import by_queue, read
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+SMALL = {
+    "mappedFileSizeCommitLog": "256k",
+    "mappedFileSizeConsumeQueue": "2000",
+    "maxHashSlotNum": "100",
+    "maxIndexNum": "400",
+}
+
+
+class Flow:
+    """Rows in Parquet files, a stream over them, and the store that it goes to."""
+
+    def __init__(self, spark: "SparkSession", folder: Path) -> None:
+        self.spark = spark
+        self.store = folder / "store"
+        self.checkpoint = folder / "checkpoint"
+        self._input = folder / "input"
+        self._rows = 0
+
+    def add(self, rows: int, files: int = 2) -> None:
+        """Add some files; each is one batch of the stream, or more of them are."""
+        self.spark.range(self._rows, self._rows + rows, 1, files).write.mode("append").parquet(str(self._input))
+        self._rows += rows
+
+    def run(self, columns: str = "concat('row-', id)", **options: str) -> None:
+        """Run the stream until it has all, one file a batch."""
+        self.writer(columns, **options).trigger(availableNow=True).start(str(self.store)).awaitTermination(120)
+
+    def writer(self, columns: str = "concat('row-', id)", **options: str) -> Any:
+        stream = self.spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 1).parquet(str(self._input))
+        frame: DataFrame = stream.selectExpr(f"{columns} as body", "cast(id % 3 as string) shardingKey")
+        given = SMALL | {"topic": "t", "checkpointLocation": str(self.checkpoint)} | options
+        return frame.writeStream.format("segmentlog").outputMode("append").options(**given)
+
+    def forget(self, commits: int) -> None:
+        """Let Spark think that the last batches never ended, as after a crash behind our commit."""
+        done = sorted((int(file.name) for file in self._commits()), reverse=True)
+        for batch in done[:commits]:
+            for file in (self.checkpoint / "commits").glob(f"*{batch}*"):
+                if re.fullmatch(rf"\.?{batch}(\.crc)?", file.name):
+                    file.unlink()
+
+    def _commits(self) -> list[Path]:
+        return [file for file in (self.checkpoint / "commits").iterdir() if file.name.isdecimal()]
+
+    @property
+    def batches(self) -> int:
+        return len(self._commits())
+
+    @property
+    def expected(self) -> Counter[str]:
+        return Counter(f"row-{number}" for number in range(self._rows))
+
+    @property
+    def found(self) -> Counter[str]:
+        return Counter(row["body"].decode() for row in read(StoreReader.open(self.store), columns=("body",)))
+
+    @property
+    def query(self) -> str:
+        text = (self.checkpoint / "metadata").read_text()
+        found = re.search(r'"id":"([^"]+)"', text)
+        assert found is not None
+        return found[1]
+
+
+@pytest.fixture
+def flow(spark: "SparkSession", tmp_path: Path) -> Flow:
+    return Flow(spark, tmp_path)
+
+
+def refused(act: Callable[[], Any]) -> str:
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - collected without Spark
+
+    with pytest.raises(PySparkException) as caught:
+        act()
+    return " ".join(str(caught.value).split())
+
+
+def test_batches_and_restarts(flow: Flow) -> None:
+    for rows in (100, 40, 7):
+        flow.add(rows)
+        flow.run()
+        assert flow.found == flow.expected
+    assert flow.batches == 6
+    flow.run()  # nothing new: no batch
+    committed = last_commit(flow.store, flow.query)
+    assert committed is not None
+    assert committed.version == 5
+    assert list((flow.store / ".segmentlog" / "staging").iterdir()) == []
+    for key, rows in by_queue(read(StoreReader.open(flow.store), columns=("topic", "queueId", "properties"))).items():
+        assert key.topic == "t"
+        assert all(QueueKey("t", ord(row["properties"]["__SHARDINGKEY"]) % 8) == key for row in rows)
+
+
+def test_a_batch_that_spark_repeats_is_there_once(flow: Flow) -> None:
+    flow.add(50)
+    flow.run()
+    before = last_commit(flow.store, flow.query)
+    for _ in range(2):
+        flow.forget(1)
+        flow.run()
+        assert flow.found == flow.expected
+        assert last_commit(flow.store, flow.query) == before
+    flow.add(50)
+    flow.run()
+    assert flow.found == flow.expected
+
+
+def test_also_with_other_rows(flow: Flow) -> None:
+    flow.add(50)
+    flow.run()
+    flow.forget(1)
+    flow.run("concat('changed-', id)")
+    assert flow.found == flow.expected  # what was appended stays
+    flow.add(3, 1)
+    flow.run()
+    assert flow.found == flow.expected
+
+
+def test_a_batch_without_rows_is_a_batch(flow: Flow) -> None:
+    flow.add(10)
+    flow.run("if(id < 0, '', null)", onNullBody="skip")
+    assert StoreReader.open(flow.store).topics() == []
+    committed = last_commit(flow.store, flow.query)
+    assert committed is not None
+    assert (committed.version, committed.rows) == (1, 0)
+
+
+def test_a_task_that_fails_and_a_stream_that_goes_on(flow: Flow) -> None:
+    flow.add(50)
+    flow.run()
+    flow.add(50, 1)
+    text = refused(lambda: flow.run("if(id = 80, null, concat('row-', id))"))
+    assert "[SEGMENTLOG_ILLEGAL_MESSAGE] row 30 of Spark partition 0 has no body" in text
+    assert sum(flow.found.values()) == 50
+    flow.run()
+    assert flow.found == flow.expected
+
+
+def test_a_new_checkpoint_is_another_stream(flow: Flow) -> None:
+    flow.add(10, 1)
+    flow.run()
+    flow.checkpoint = flow.checkpoint.with_name("another")
+    flow.run()
+    assert set(flow.found.values()) == {2}
+
+
+def test_unless_the_application_says_that_it_is_not(flow: Flow) -> None:
+    flow.add(10, 1)
+    flow.run(txnAppId="orders")
+    flow.checkpoint = flow.checkpoint.with_name("another")
+    flow.run(txnAppId="orders")
+    assert flow.found == flow.expected
+    assert last_commit(flow.store, "orders") is not None
+    assert last_commit(flow.store, flow.query) is None
+
+
+def test_two_streams_into_one_store(spark: "SparkSession", flow: Flow, tmp_path: Path) -> None:
+    other = Flow(spark, tmp_path / "other")
+    other.store = flow.store
+    (tmp_path / "other").mkdir()
+    for each in (flow, other):
+        each.add(60, 6)
+    running = [each.writer().trigger(availableNow=True).start(str(flow.store)) for each in (flow, other)]
+    for query in running:
+        query.awaitTermination(120)
+    assert flow.found == Counter(dict.fromkeys(flow.expected, 2))
+    assert [committed.version for each in (flow, other) if (committed := last_commit(flow.store, each.query))] == [5, 5]
+
+
+def test_at_least_once_if_asked(flow: Flow) -> None:
+    flow.add(30)
+    flow.run(exactlyOnce="false")
+    assert flow.found == flow.expected
+    flow.forget(1)
+    flow.run(exactlyOnce="false")
+    assert sum(flow.found.values()) > 30
+    assert set(flow.found) == set(flow.expected)
+
+
+def test_what_a_stream_cannot_be_asked(flow: Flow) -> None:
+    flow.add(3, 1)
+    assert "option `txnVersion` has no meaning in a stream" in refused(lambda: flow.run(txnVersion="3"))
+    counts = flow.spark.readStream.schema("id bigint").parquet(str(flow._input)).groupBy("id").count()
+    writer = counts.selectExpr("cast(id as string) body").writeStream.format("segmentlog").options(**SMALL, topic="t")
+    complete = writer.outputMode("complete").option("checkpointLocation", str(flow.checkpoint.with_name("complete")))
+    text = refused(lambda: complete.start(str(flow.store)).awaitTermination(120))
+    assert "[SEGMENTLOG_NOT_SUPPORTED] output mode `complete` replaces what was written before" in text
