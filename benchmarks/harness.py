@@ -11,97 +11,151 @@ What is compared is measured in one run, on the same rows, in turns. Results are
 the rounds; nothing is thrown away.
 """
 
-import os
+import math
 import statistics
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from workload import Workload
+    from pyspark.sql import DataFrame
 
-SAMPLE_SECONDS = 0.02
-DAEMON = b"pyspark.daemon"
 MIB = 1 << 20
 
 
 class UnavailableError(Exception):
-    """A peer that cannot be measured on this machine, and why."""
+    """Something that cannot be measured on this machine, and why."""
 
 
 class WrongRowsError(Exception):
-    """What was to be timed reads other rows than it should."""
+    """What was to be timed moves other rows than it should."""
+
+
+class Unit(Enum):
+    """What the timings of a case are of."""
+
+    ROWS = "rows"
+    BYTES = "bytes"
+    CALLS = "calls"
+    LATENCY = "latency"
+    """Of one thing each: shown as p50, p95 and p99."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """What an action gives that knows its own time, because not all that it did is to be timed."""
+
+    seconds: float
+
+
+def nothing() -> None:
+    """Do nothing: what a case without a check or preparation does."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
     """One thing to time.
 
-    ``action`` does it once. ``rows`` is how many rows that moves. ``check`` runs once before the first timing and
-    raises if what would be timed is not what it claims to be.
+    Attributes
+    ----------
+    name
+        ``peer: what``; no two cases have the same.
+    peer
+        Who does it.
+    rows
+        How many rows, bytes or calls that moves.
+    action
+        Does it once. It may give a `Timed`.
+    check
+        Runs once before the first timing and raises if what would be timed is not what it claims to be.
+    warm
+        Runs once before the first timing, instead of ``action`` where that would take long.
+    before
+        Runs before each timing, untimed.
+    curve, x
+        Which growth curve this is a point of, and where.
     """
 
     name: str
     peer: str
     rows: int
     action: Callable[[], object]
-    check: Callable[[], object] = lambda: None
+    check: Callable[[], object] = nothing
+    warm: Callable[[], object] | None = None
+    before: Callable[[], object] = nothing
+    unit: Unit = Unit.ROWS
+    curve: str = ""
+    x: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-    """The timings of one case."""
+    """The timings of one case; attributes as those of `Case`."""
 
     name: str
     peer: str
     rows: int
     seconds: tuple[float, ...]
+    unit: Unit = Unit.ROWS
+    curve: str = ""
+    x: float = 0.0
 
     @property
     def median_seconds(self) -> float:
         """The middle one of the timings."""
         return statistics.median(self.seconds)
 
+    @property
+    def rate(self) -> float:
+        """Rows, bytes or calls a second, by the middle one of the timings."""
+        return self.rows / self.median_seconds
+
     def rates(self) -> tuple[float, float, float]:
-        """Rows per second: minimum, median, maximum."""
-        return self.rows / max(self.seconds), self.rows / self.median_seconds, self.rows / min(self.seconds)
+        """Rows, bytes or calls a second: minimum, median, maximum."""
+        return self.rows / max(self.seconds), self.rate, self.rows / min(self.seconds)
 
+    def quantile(self, share: float) -> float:
+        """The least of the timings, s, that at least this share of them does not exceed."""
+        ordered = sorted(self.seconds)
+        return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Target:
-    """One thing that is wanted: ``met`` is None where something needed was not measured."""
-
-    target: str
-    measured: str
-    met: bool | None
+    def to_dict(self) -> dict[str, Any]:
+        """Give what JSON can hold."""
+        return {**asdict(self), "unit": self.unit.value}
 
     @classmethod
-    def not_measured(cls, target: str) -> Self:
-        """Say that something needed was not measured."""
-        return cls(target=target, measured="not measured", met=None)
+    def from_dict(cls, held: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` gave."""
+        return cls(**{**held, "unit": Unit(held["unit"]), "seconds": tuple(held["seconds"])})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bench:
-    """What every peer gets: a session, the rows, a folder of its own making and how often to measure."""
+class Found:
+    """What one section found: timings, and single numbers by name."""
 
-    spark: "SparkSession"
-    workload: "Workload"
-    folder: Path
-    rounds: int
-    tell: Callable[[str], None]
+    results: list[Result] = field(default_factory=list)
+    figures: dict[str, float] = field(default_factory=dict)
 
 
 def counts(frame: "DataFrame", rows: int) -> None:
     """Count the rows of a frame, and fail if they are not as many as they should be."""
-    counted = frame.count()
-    if counted != rows:
-        raise WrongRowsError(f"{counted} rows were read, and there are {rows}")
+    expect_rows(frame.count(), rows)
+
+
+def expect_rows(found: int, rows: int) -> None:
+    """Fail if other rows were moved than there are."""
+    if found != rows:
+        raise WrongRowsError(f"{found} rows were moved, and there are {rows}")
+
+
+def check_names(results: Iterable[Result]) -> None:
+    """Refuse two cases of one name: targets look results up by it."""
+    names = [result.name for result in results]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise ValueError(f"two cases are called {sorted(twice)}")
 
 
 def measure(cases: Sequence[Case], rounds: int, tell: Callable[[str], None]) -> list[Result]:
@@ -109,74 +163,33 @@ def measure(cases: Sequence[Case], rounds: int, tell: Callable[[str], None]) -> 
     for case in cases:
         tell(f"  warm-up: {case.name}")
         case.check()
-        case.action()
+        case.before()
+        (case.warm or case.action)()
     seconds: list[list[float]] = [[] for _ in cases]
     for turn in range(rounds):
         for place in range(len(cases)):
             number = (turn + place) % len(cases)
-            started = time.perf_counter()
-            cases[number].action()
-            seconds[number].append(time.perf_counter() - started)
-            tell(f"  round {turn + 1}/{rounds}: {cases[number].name}: {seconds[number][-1]:.2f} s")
-    return [
-        Result(name=case.name, peer=case.peer, rows=case.rows, seconds=tuple(times))
-        for case, times in zip(cases, seconds, strict=True)
-    ]
+            seconds[number].append(_timed(cases[number]))
+            tell(f"  round {turn + 1}/{rounds}: {cases[number].name}: {seconds[number][-1]:.4g} s")
+    return [result_of(case, times) for case, times in zip(cases, seconds, strict=True)]
 
 
-@contextmanager
-def worker_memory() -> Iterator[list[int]]:
-    """Sample the private memory of Spark's Python workers while the block runs.
-
-    Gives a list that holds the peak afterwards, in bytes, of the largest single worker: its private dirty pages, that
-    is heap and stacks. Mapped segments are clean file pages; the kernel takes them back when it needs them, so they
-    are not counted.
-    """
-    peak = [0]
-    done = threading.Event()
-
-    def sample() -> None:
-        while not done.wait(SAMPLE_SECONDS):
-            peak[0] = max([peak[0], *map(_private_dirty, _workers())])
-
-    thread = threading.Thread(target=sample, daemon=True)
-    thread.start()
-    try:
-        yield peak
-    finally:
-        done.set()
-        thread.join()
+def result_of(case: Case, seconds: Iterable[float]) -> Result:
+    """Put timings to what they are of."""
+    return Result(
+        name=case.name,
+        peer=case.peer,
+        rows=case.rows,
+        seconds=tuple(seconds),
+        unit=case.unit,
+        curve=case.curve,
+        x=case.x,
+    )
 
 
-def _workers() -> list[int]:
-    """List the processes below this one that run Spark's Python daemon or were forked from it."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                # The command may hold blanks and brackets; what follows the last bracket are state and parent.
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except (OSError, ValueError):  # it has ended meanwhile
-                continue
-            children.setdefault(parent, []).append(int(entry.name))
-    found, waiting = [], [os.getpid()]
-    while waiting:
-        below = children.get(waiting.pop(), [])
-        waiting += below
-        found += [pid for pid in below if DAEMON in _command(pid)]
-    return found
-
-
-def _command(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-def _private_dirty(pid: int) -> int:
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Private_Dirty:"))
+def _timed(case: Case) -> float:
+    case.before()
+    started = time.perf_counter()
+    given = case.action()
+    took = time.perf_counter() - started
+    return given.seconds if isinstance(given, Timed) else took

@@ -1,93 +1,127 @@
-"""The results as JSON, as a table in Markdown, and as a plot."""
+"""What runs found, section by section, in one JSON file that further runs add to.
+
+::
+
+    {"machine": {…}, "sections": {"read": {"when", "command", "rows", …, "results": […], "figures": {…}}, …},
+     "failed": {"sink": "…"}, "skipped": {"kafka": "…"}, "targets": [{"target", "measured", "met"}, …]}
+
+A section that is measured again takes the place of what it was; one that fails leaves the others, and what itself was
+before, as they are. Figures of another machine are never mixed in.
+"""
 
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from harness import MIB, Result, Target
-from targets import targets
+from harness import MIB, Found, Result, check_names
+from targets import Measured, Target, targets
 
-COLOURS = {"segmentlog": "#0b6e4f", "transport": "#9aa0a6", "parquet": "#d98e04", "kafka": "#b23a48"}
 PACKAGES = ("pyspark", "pyarrow", "numpy", "isal")
-TELLING_ROWS = 1_000_000
-MET = {True: "yes", False: "**no**", None: "–"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Section:
+    """One section: what it found, when, and how it was asked."""
+
+    when: str
+    command: str
+    rows: int
+    body_bytes: int
+    rounds: int
+    seconds: float
+    results: tuple[Result, ...]
+    figures: Mapping[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give what JSON can hold."""
+        held = {name: getattr(self, name) for name in ("when", "command", "rows", "body_bytes", "rounds", "seconds")}
+        return {**held, "results": [_result(result) for result in self.results], "figures": dict(self.figures)}
+
+    @classmethod
+    def from_dict(cls, held: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` gave."""
+        fields = {name for name in Result.__dataclass_fields__}
+        results = (Result.from_dict({k: v for k, v in each.items() if k in fields}) for each in held["results"])
+        return cls(**{**held, "results": tuple(results)})
 
 
 @dataclass(kw_only=True, slots=True)
 class Report:
-    """All that one run found."""
+    """All that is known of one machine."""
 
-    rows: int
-    body_bytes: int
-    queues: int
-    rounds: int
-    results: list[Result] = field(default_factory=list)
+    machine: dict[str, Any]
+    sections: dict[str, Section] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
-    worker_bytes: int | None = None
+
+    @classmethod
+    def load(cls, path: Path | None) -> Self:
+        """Read an earlier report of this machine; an empty one where there is none, or it is of another machine."""
+        here = machine()
+        if path is None or not path.exists():
+            return cls(machine=here)
+        held = json.loads(path.read_text())
+        if held["machine"] != here:
+            return cls(machine=here)
+        sections = {name: Section.from_dict(each) for name, each in held["sections"].items()}
+        return cls(machine=here, sections=sections, failed=held["failed"], skipped=held["skipped"])
+
+    def add(
+        self, name: str, found: Found, *, command: str, rows: int, body_bytes: int, rounds: int, took: float
+    ) -> None:
+        """Take what a section found in the place of what it was."""
+        others = [result for other, each in self.sections.items() if other != name for result in each.results]
+        check_names([*others, *found.results])
+        self.failed.pop(name, None)
+        self.sections[name] = Section(
+            when=datetime.now(UTC).isoformat(timespec="seconds"),
+            command=command,
+            rows=rows,
+            body_bytes=body_bytes,
+            rounds=rounds,
+            seconds=round(took, 1),
+            results=tuple(found.results),
+            figures=found.figures,
+        )
+
+    def measured(self) -> Measured:
+        """Everything, by name."""
+        results = {result.name: result for result in self.results()}
+        return Measured(results, {k: v for each in self.sections.values() for k, v in each.figures.items()})
+
+    def results(self) -> Iterator[Result]:
+        """Go through the results of all sections."""
+        for section in self.sections.values():
+            yield from section.results
 
     def targets(self) -> list[Target]:
-        """Compare the results with what is wanted."""
-        return targets({result.name: result for result in self.results}, self.worker_bytes)
+        """Compare the results with what is wanted; targets nothing was measured for are left out."""
+        return [target for target in targets(self.measured()) if target.met is not None]
 
     def as_json(self) -> str:
-        """Give everything, with the machine it was measured on."""
+        """Give everything."""
         content = {
-            "when": datetime.now(UTC).isoformat(timespec="seconds"),
-            "machine": machine(),
-            "workload": {"rows": self.rows, "body_bytes": self.body_bytes, "queues": self.queues},
-            "rounds": self.rounds,
-            "results": [_result(result) for result in self.results],
-            "worker_private_bytes": self.worker_bytes,
+            "machine": self.machine,
+            "sections": {name: section.to_dict() for name, section in self.sections.items()},
+            "failed": self.failed,
             "skipped": self.skipped,
             "targets": [asdict(target) for target in self.targets()],
         }
-        return json.dumps(content, indent=2)
+        return json.dumps(content, indent=2) + "\n"
 
-    def as_markdown(self) -> str:
-        """Give the tables for the documentation."""
-        work = f"{self.rows:,} rows of {self.body_bytes:,} bytes and 5 properties in {self.queues} queues"
-        lines = [
-            f"{work}, {self.rounds} rounds. {_machine_text()}.",
-            "",
-            "| case | rows/s, median | min | max | seconds, median |",
-            "| --- | ---: | ---: | ---: | ---: |",
-        ]
-        for result in self.results:
-            low, middle, high = result.rates()
-            lines.append(f"| {result.name} | {middle:,.0f} | {low:,.0f} | {high:,.0f} | {result.median_seconds:.2f} |")
-        if self.rows < TELLING_ROWS:
-            lines += ["", "So few rows show that everything runs; fixed costs drown the rest. Judge no target by them."]
-        lines += ["", "| target | measured | met |", "| --- | ---: | :-: |"]
-        lines += [f"| {target.target} | {target.measured} | {MET[target.met]} |" for target in self.targets()]
-        lines += ["" if self.skipped else None, *(f"- {name}: skipped, {why}" for name, why in self.skipped.items())]
-        return "\n".join(line for line in lines if line is not None) + "\n"
-
-    def plot(self, path: Path) -> None:
-        """Draw the rates of all cases over the whole workload; needs matplotlib."""
-        import matplotlib as mpl  # noqa: PLC0415 - optional, and slow to import
-
-        mpl.use("Agg")
-        from matplotlib import pyplot as plt  # noqa: PLC0415 - after the backend was chosen
-
-        whole = [result for result in reversed(self.results) if result.rows == self.rows]
-        figure, axes = plt.subplots(figsize=(9, 0.35 * len(whole) + 1.2))
-        middles = [result.rates()[1] for result in whole]
-        spread = [
-            [middle - result.rates()[0] for middle, result in zip(middles, whole, strict=True)],
-            [result.rates()[2] - middle for middle, result in zip(middles, whole, strict=True)],
-        ]
-        colours = [COLOURS.get(result.peer, "#444444") for result in whole]
-        axes.barh([result.name for result in whole], middles, xerr=spread, color=colours)
-        axes.set_xscale("log")
-        axes.set_xlabel(f"rows per second ({self.body_bytes:,} byte bodies; bars: median, lines: min to max)")
-        figure.savefig(path, bbox_inches="tight", dpi=120)
-        plt.close(figure)
+    def save(self, path: Path | None) -> None:
+        """Write it, if it is to be written; whoever interrupts that finds the old one."""
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fresh = path.with_suffix(".new")
+            fresh.write_text(self.as_json())
+            fresh.replace(path)
 
 
 def machine() -> dict[str, Any]:
@@ -98,29 +132,20 @@ def machine() -> dict[str, Any]:
         "memory_mib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // MIB,
         "system": f"{platform.system()} {platform.release().partition('-')[0]}",
         "python": platform.python_version(),
-        **{name: version(name) for name in PACKAGES},
+        **{name: _version(name) for name in PACKAGES},
     }
 
 
-def check_names(results: Sequence[Result]) -> None:
-    """Refuse two cases of one name: targets look results up by it."""
-    names = [result.name for result in results]
-    twice = {name for name in names if names.count(name) > 1}
-    if twice:
-        raise ValueError(f"two cases are called {sorted(twice)}")
-
-
-def _result(result: Result) -> Mapping[str, Any]:
+def _result(result: Result) -> dict[str, Any]:
     low, middle, high = result.rates()
-    rates = {"min": round(low), "median": round(middle), "max": round(high)}
-    return {**asdict(result), "rows_per_second": rates}
+    return {**result.to_dict(), "per_second": {"min": round(low, 3), "median": round(middle, 3), "max": round(high, 3)}}
 
 
-def _machine_text() -> str:
-    found = machine()
-    return f"{found['cpus']} CPUs ({found['cpu']}), Python {found['python']}, " + ", ".join(
-        f"{name} {found[name]}" for name in PACKAGES
-    )
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "none"
 
 
 def _cpu() -> str:

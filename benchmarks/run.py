@@ -1,132 +1,159 @@
 """Measures segmentlog beside its peers, on the same rows, in one run.
 
-Run ``make bench`` (2 million rows of 1 KiB, some ten minutes and 8 GiB of disk) or ``make bench-quick`` (that it runs,
-not how fast). ``python benchmarks/run.py --help`` lists what can be chosen.
+Run ``make bench`` (2 million rows of 1 KiB, some 25 minutes and 20 GiB of disk), ``make bench-store`` (what writes a
+store, beside RocketMQ's own code) or ``make bench-quick`` (that all of it runs, not how fast).
+
+    python benchmarks/run.py --only sink,drain --json benchmarks/results/latest.json --rounds 3
+    python benchmarks/run.py --only "" --json benchmarks/results/latest.json --page docs/benchmarks.md
+
+A section that fails is reported, and the others go on. With ``--json`` each section is saved when it is done, in the place
+of what an earlier run found; ``--resume`` measures only sections that the file does not have.
 """
 
 import argparse
+import shlex
 import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-import workload
-from harness import Bench, Case, UnavailableError, measure
-from peers import kafka, parquet, segmentlog_source, transport
-from report import Report, check_names
-from session import session
+from bench import Bench
+from catalogue import GROUPS, PEERS, SECTIONS, chosen
+from harness import Found, UnavailableError
+from report import Report
+from tables import markdown, put_into_page
 
-Prepare = Callable[[Bench], AbstractContextManager[list[Case]]]
-
-READ: dict[str, Prepare] = {
-    "segmentlog": segmentlog_source.cases,
-    "transport": transport.cases,
-    "parquet": parquet.cases,
-    "kafka": kafka.cases,
-}
-"""Sections that are measured in turns with each other."""
-
-ALONE: dict[str, Prepare] = {
-    "queues": segmentlog_source.queue_cases,
-    "planning": segmentlog_source.planning_cases,
-    "window": segmentlog_source.window_cases,
-}
-"""Sections whose cases are measured in turns among themselves."""
-
-MEMORY = "memory"
-SECTIONS = (*READ, *ALONE, MEMORY)
-
-FULL_ROWS, FULL_ROUNDS = 2_000_000, 5
-QUICK_ROWS, QUICK_ROUNDS = 50_000, 1
+FULL_ROWS, FULL_ROUNDS = 2_000_000, 3
+QUICK_ROWS, QUICK_ROUNDS, QUICK_SCALE = 50_000, 1, 0.05
 
 
 def main() -> int:
-    """Run what the command line asks for; 0 if all that was asked for could be measured."""
+    """Run what the command line asks for; 0 if all of that could be measured."""
     args = _arguments()
     # Ended from outside, stop the broker and remove the stores all the same.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    sections = args.only or SECTIONS
-    with _folder(args.work_dir, keep=args.keep) as folder, ExitStack() as peers:
-        report = Report(rows=args.rows, body_bytes=args.body_bytes, queues=args.queues, rounds=args.rounds)
-        jars = []
-        if "kafka" in sections:
-            try:
-                jars = kafka.connector_jars()
-            except UnavailableError as problem:
-                report.skipped["kafka"] = str(problem)
-        _tell(f"writing {args.rows:,} rows")
-        work = workload.write(folder, rows=args.rows, queues=args.queues, body_bytes=args.body_bytes)
-        spark = peers.enter_context(session(folder, jars))
-        bench = Bench(spark=spark, workload=work, folder=folder, rounds=args.rounds, tell=_tell)
-        reads: list[Case] = []
-        for name, prepare in READ.items():
-            if name in sections and name not in report.skipped:
-                try:
-                    reads += peers.enter_context(prepare(bench))
-                except UnavailableError as problem:
-                    report.skipped[name] = str(problem)
-        if reads:
-            _tell("reading all rows")
-            report.results += measure(reads, args.rounds, _tell)
-        for name, prepare in ALONE.items():
-            if name in sections:
-                _tell(name)
-                with prepare(bench) as cases:
-                    report.results += measure(cases, args.rounds, _tell)
-        if MEMORY in sections:
-            _tell(MEMORY)
-            report.worker_bytes = segmentlog_source.memory(bench)
-    check_names(report.results)
+    report = Report.load(args.json)
+    sections = [name for name in args.only if not (args.resume and name in report.sections)]
+    command = f"run.py {shlex.join(sys.argv[1:])}"
+    failed = []
+    with _folder(args.work_dir, keep=args.keep) as folder, _bench(args, folder) as bench:
+        for name in sections:
+            _tell(name)
+            started = time.monotonic()
+            found = _measured(name, bench, report)
+            if found is None:
+                failed.append(name)
+            else:
+                shape = {"rows": args.rows, "body_bytes": args.body_bytes, "rounds": args.rounds}
+                report.add(name, found, command=command, **shape, took=time.monotonic() - started)
+            report.skipped |= bench.skipped
+            report.save(args.json)
     _publish(report, args)
-    return 1 if report.skipped and args.only else 0
+    return 1 if failed else 0
+
+
+def _measured(name: str, bench: Bench, report: Report) -> Found | None:
+    """Run a section; None if it failed, which is noted and ends nothing else."""
+    try:
+        return SECTIONS[name](bench)
+    except UnavailableError as problem:
+        report.failed[name] = str(problem)
+    except Exception as problem:  # noqa: BLE001 - whatever it is, the other sections are worth having
+        report.failed[name] = f"{type(problem).__name__}: {str(problem)[:300]}"
+        traceback.print_exc()
+    _tell(f"  {name} failed: {report.failed[name]}")
+    return None
+
+
+def _bench(args: argparse.Namespace, folder: Path) -> Bench:
+    return Bench(
+        folder,
+        rows=args.rows,
+        body_bytes=args.body_bytes,
+        queues=args.queues,
+        rounds=args.rounds,
+        scale=args.scale,
+        full=args.full,
+        peers=args.peers,
+        rocketmq=args.rocketmq,
+        tell=_tell,
+    )
 
 
 def _publish(report: Report, args: argparse.Namespace) -> None:
-    table = report.as_markdown()
-    sys.stdout.write(table)
+    figures = markdown(report)
+    sys.stdout.write(figures)
     if args.table is not None:
-        args.table.write_text(table)
-    if args.json is not None:
-        args.json.write_text(report.as_json() + "\n")
-    if args.plot is not None:
+        args.table.write_text(figures)
+    plots: list[Path] = []
+    if args.plots is not None:
         try:
-            report.plot(args.plot)
+            from plots import draw  # noqa: PLC0415 - matplotlib is optional
+
+            plots = draw(report, args.plots)
         except ImportError:
-            _tell("no plot: pip install matplotlib, or the extra 'bench'")
+            _tell("no plots: pip install matplotlib, or the extra 'bench'")
+    if args.page is not None:
+        put_into_page(args.page, figures, plots)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="few rows, one round: shows that it runs, not how fast")
-    parser.add_argument("--rows", type=int, help=f"rows in the store ({FULL_ROWS:,}; quick: {QUICK_ROWS:,})")
-    parser.add_argument("--rounds", type=int, help=f"timings of each case ({FULL_ROUNDS}; quick: {QUICK_ROUNDS})")
-    parser.add_argument("--body-bytes", type=int, default=1024, help="bytes of a body (%(default)s)")
-    parser.add_argument("--queues", type=int, default=8, help="queues of the topic (%(default)s)")
-    parser.add_argument("--only", type=_sections, metavar="A,B", help=f"of the sections {', '.join(SECTIONS)}")
-    parser.add_argument("--json", type=Path, help="write all results to this file")
-    parser.add_argument("--table", type=Path, help="write the tables, which are printed anyway, to this file")
-    parser.add_argument("--plot", type=Path, help="draw the rates into this file (.svg, .png)")
-    parser.add_argument("--work-dir", type=Path, help="make the stores below this folder instead of the system's")
-    parser.add_argument("--keep", action="store_true", help="leave the stores there at the end")
+    add = parser.add_argument
+    add("--quick", action="store_true", help="few rows, one round: shows that it runs, not how fast")
+    add("--full", action="store_true", help="also the sizes that need 40 GiB of disk")
+    add("--rows", type=int, help=f"rows in the store ({FULL_ROWS:,}; quick: {QUICK_ROWS:,})")
+    add("--rounds", type=int, help=f"timings of each case ({FULL_ROUNDS}; quick: {QUICK_ROUNDS})")
+    add("--scale", type=float, help=f"times the size of what does not use these rows (1; quick: {QUICK_SCALE})")
+    add("--body-bytes", type=int, default=1024, help="bytes of a body (%(default)s)")
+    add("--queues", type=int, default=8, help="queues of the topic (%(default)s)")
+    add(
+        "--only",
+        type=_sections,
+        default="spark",
+        metavar="A,B",
+        help=f"of the groups {', '.join(GROUPS)} (%(default)s) and sections {', '.join(SECTIONS)}; '' for none",
+    )
+    add("--peers", type=_peers, default=",".join(PEERS), metavar="A,B", help="beside whom (%(default)s; '' for none)")
+    add("--rocketmq", type=lambda text: text.split(","), default="5.3.3", help="its releases (%(default)s)")
+    add("--json", type=Path, help="add what was found to this file")
+    add("--resume", action="store_true", help="leave out sections that the file of --json has")
+    add("--table", type=Path, help="write the tables, which are printed anyway, to this file")
+    add("--plots", type=Path, metavar="FOLDER", help="draw into this folder")
+    add("--page", type=Path, help="put tables and plots into this page, between its marks")
+    add("--work-dir", type=Path, help="make the stores below this folder instead of the system's")
+    add("--keep", action="store_true", help="leave the stores there at the end")
     args = parser.parse_args()
     args.rows = args.rows or (QUICK_ROWS if args.quick else FULL_ROWS)
     args.rounds = args.rounds or (QUICK_ROUNDS if args.quick else FULL_ROUNDS)
+    args.scale = args.scale or (QUICK_SCALE if args.quick else 1.0)
     return args
 
 
 def _sections(text: str) -> tuple[str, ...]:
-    chosen = tuple(text.split(","))
-    unknown = set(chosen) - set(SECTIONS)
+    try:
+        return chosen(text) if text else ()
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from None
+
+
+def _peers(text: str) -> tuple[str, ...]:
+    names = tuple(filter(None, text.split(",")))
+    unknown = set(names) - set(PEERS)
     if unknown:
-        raise argparse.ArgumentTypeError(f"no section is called {sorted(unknown)}; there are {', '.join(SECTIONS)}")
-    return chosen
+        raise argparse.ArgumentTypeError(f"no peer is called {sorted(unknown)}; there are {', '.join(PEERS)}")
+    return names
 
 
 @contextmanager
 def _folder(below: Path | None, *, keep: bool) -> Iterator[Path]:
+    if below is not None:
+        below.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="segmentlog-bench-", dir=below))
     try:
         yield folder

@@ -12,17 +12,19 @@ from segmentlog.connector.environment import prepare_java, prepare_workers
 
 CORES = 2
 DRIVER_MEMORY = "2g"
+HERE = str(Path(__file__).parent)
 
 
 @contextmanager
-def session(folder: Path, jars: Sequence[Path]) -> Iterator[SparkSession]:
+def session(folder: Path, jars: Sequence[Path], cores: int = CORES) -> Iterator[SparkSession]:
     """Start Spark; its scratch files go below ``folder``."""
     prepare_java()
     prepare_workers()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # Workers import the transport peer's source by name.
-    found_before = filter(None, [os.environ.get("PYTHONPATH")])
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *found_before])
+    found_before = list(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+    if HERE not in found_before:
+        os.environ["PYTHONPATH"] = os.pathsep.join([HERE, *found_before])
     conf = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": DRIVER_MEMORY,
@@ -35,11 +37,10 @@ def session(folder: Path, jars: Sequence[Path]) -> Iterator[SparkSession]:
     }
     if jars:
         conf["spark.jars"] = ",".join(map(str, jars))
-    builder = SparkSession.builder.master(f"local[{CORES}]").appName("segmentlog benchmarks")
+    builder = SparkSession.builder.master(f"local[{cores}]").appName("segmentlog benchmarks")
     for name, value in conf.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     register(spark)
     yield spark
-    # Not after an error: interrupted in an answer, the session cannot be talked to, and Spark ends with this process.
     spark.stop()

@@ -19,12 +19,16 @@ before we opened it again takes the first rows of an unfinished batch for messag
 """
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 import numpy as np
 
+from .ahead import Ahead
 from .batch_records import BatchRecords
 from .errors import BatchGapError, ConfigError, SegmentLogError
 from .files.writable_fs import WritableFileSystem
@@ -33,13 +37,16 @@ from .format.batch_mark import BatchMark
 from .format.ledger import Ledger, LedgerEntry, QueueSpan
 from .format.message_encode import EncodedBatch
 from .format.staged_rows import StagedRows
-from .outgoing_batch import EncodedRows
+from .layout import OURS
+from .outgoing_batch import EncodedRows, Lookups
 from .put_path import PutPath
 from .staging import Staged, discard_staged, read_staged, survey_staged
 from .topics import TopicTable
 from .types import QueueKey
 
 _log = logging.getLogger(__name__)
+
+_SYNC_BYTES: Final = 64 << 20  # of a batch that wait to be synced before it ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +126,17 @@ class BatchAppend:
     ----------
     fs, path
         Which store.
-    making
-        Where small files are written before they get their names.
     was_ours
         Whether nobody else had the store open since a batch was in flight.
+    is_threaded
+        Whether the store has threads of its own.
     """
 
-    def __init__(self, fs: WritableFileSystem, path: str, making: str, *, was_ours: bool) -> None:
+    def __init__(self, fs: WritableFileSystem, path: str, *, was_ours: bool, is_threaded: bool) -> None:
         self._fs = fs
         self._path = path
-        self._making = making
+        self._making = os.path.join(path, OURS, "batch.making")  # its own: checkpoints are written meanwhile
+        self._is_threaded = is_threaded
         self._records = BatchRecords(fs, path)
         self._mark = self._records.mark()
         self._ledger: Ledger | None = None
@@ -200,7 +208,7 @@ class BatchAppend:
             with failure.noting():
                 self._write_mark(BatchMark(sequence, start, start, in_flight=True))
             with failure.final():
-                spans = self._put(staged, put_path, keep_up)
+                spans = self._put(staged, put_path, flusher, keep_up)
                 flusher.wait(put_path.end)
                 table.note([QueueKey(topic, count - 1) for topic, count in topics.items()])
                 entry = LedgerEntry(
@@ -219,14 +227,19 @@ class BatchAppend:
             self._discard(staged)
             return CommittedBatch.of(batch_id.app, entry, spans)
 
-    def _put(self, staged: Sequence[Staged], put_path: PutPath, keep_up: Callable[[], None]) -> tuple[QueueSpan, ...]:
+    def _put(
+        self, staged: Sequence[Staged], put_path: PutPath, flusher: Flusher, keep_up: Callable[[], None]
+    ) -> tuple[QueueSpan, ...]:
         """Put all rows, in the order of the tasks; give where those of each queue went."""
         firsts: dict[QueueKey, int] = {}
-        for each in staged:
-            for rows in read_staged(self._fs, self._path, each):
-                for key in rows.keys:
+        chunks = (rows for each in staged for rows in read_staged(self._fs, self._path, each))
+        with Ahead(is_threaded=self._is_threaded) as ahead:
+            for rows in ahead.items(chunks):
+                for key in rows.queues:
                     firsts.setdefault(key, put_path.next_offset(key))
                 put_path.put_batch([_encoded(rows)])
+                if put_path.end - flusher.flushed >= _SYNC_BYTES:
+                    ahead.sync(partial(flusher.wait, put_path.end))
                 keep_up()
         return tuple(_spans(firsts, put_path))
 
@@ -290,8 +303,11 @@ def _held(ledger: Ledger, batch_id: BatchId, rows: int, path: str) -> CommittedB
 
 
 def _encoded(rows: StagedRows) -> EncodedRows:
-    positions = np.cumsum(rows.sizes) - rows.sizes
-    return EncodedRows(EncodedBatch(rows.records, positions, rows.sizes), rows.keys, rows.queue_of, rows.counts)
+    records = EncodedBatch(rows.records, np.cumsum(rows.sizes) - rows.sizes, rows.sizes)
+    lookups = None
+    if rows.hashes is not None and rows.hash_rows is not None:
+        lookups = Lookups(rows.tags_codes, rows.hashes, rows.hash_rows)
+    return EncodedRows(records, rows.queues, rows.queue_of, rows.counts, lookups)
 
 
 def _spans(firsts: Mapping[QueueKey, int], put_path: PutPath) -> Iterator[QueueSpan]:

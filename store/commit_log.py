@@ -156,6 +156,8 @@ class CommitLog:
     def sound(self, offsets: Ints, sizes: Ints) -> Mask:
         """Whether a whole record of the given size begins at each physical offset.
 
+        Where the segment was deleted since it was listed nobody can tell: it may have.
+
         Returns
         -------
         (n,) bool
@@ -165,7 +167,11 @@ class CommitLog:
         for index in np.unique(holder[holder >= 0]):
             segment = self.segments[index]
             rows = np.flatnonzero(holder == index)
-            records = Records(self.view(segment), offsets[rows] - segment.base)
+            try:
+                records = Records(self.view(segment), offsets[rows] - segment.base)
+            except DataLossError:
+                good[rows] = True
+                continue
             good[rows] = (
                 (records.problem == Problem.OK)
                 & (records.field("physical_offset") == offsets[rows])
@@ -174,11 +180,15 @@ class CommitLog:
         return good
 
     def record_at(self, offset: int) -> FoundRecords | None:
-        """The one record that begins at a physical offset, or None if none that is whole does."""
+        """The one record that begins at a physical offset, or None if none that is whole does, or it was deleted."""
         segment = self.find(offset)
         if segment is None:
             return None
-        records = Records(self.view(segment), np.array([offset - segment.base], np.int64))
+        try:
+            view = self.view(segment)
+        except DataLossError:
+            return None
+        records = Records(view, np.array([offset - segment.base], np.int64))
         if records.problem[0] != Problem.OK or int(records.field("physical_offset")[0]) != offset:
             return None
         return FoundRecords(segment, records)

@@ -99,7 +99,11 @@ class ConsumeQueue:
         try:
             data = self._fs.read(segment.path, start * ENTRY_BYTES - segment.base, (stop - start) * ENTRY_BYTES)
         except FileNotFoundError:
-            return np.zeros(0, NATIVE)  # retention; the reader finds the entries missing and says so
+            first = self.segments[0] if self.segments else segment
+            if first.base >= segment.base or self._fs.size(first.path) is None:
+                # Retention: the queue begins later now, and whoever was promised these entries finds that it does.
+                self.segments = [other for other in self.segments if other.base > segment.base]
+            return np.zeros(0, NATIVE)
         return decode(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES])
 
     def first_alive(self, log_min: int, end: int) -> int:
@@ -120,6 +124,10 @@ class ConsumeQueue:
             if within is not None:
                 stop = min(stop, within.stop // ENTRY_BYTES)
             entries = self.entries(start, stop)
+            if within is not None and find(self.segments, start * ENTRY_BYTES) is None:
+                start = low = self.first if self.segments else end  # the file was deleted while it was looked at
+                high = end
+                continue
             deleted = np.flatnonzero(is_pad(entries) | (is_plausible(entries) & (entries["physical_offset"] < log_min)))
             if deleted.size == 0:
                 high = start

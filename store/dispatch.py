@@ -17,12 +17,10 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from .derive import is_queued, queues_of, tags_codes
 from .format.consume_queue import ENTRY, SCHEDULE_TOPIC, Entries
-from .format.hashing import index_hashes, java_hash_array
+from .format.hashing import key_hashes
 from .format.message import SYS_ROLLBACK, SYS_TRANSACTION, Bytes, Ints, Records
 from .format.properties import KEYS, UNIQ_KEY, Properties
 from .format.slices import slices, text
@@ -35,6 +33,32 @@ _FEW_QUEUES: Final = 64  # their entries are written at once
 _WORTH_ROWS: Final = 32  # entries a queue that make a write worth it where there are more queues
 _WRITE_ROWS: Final = 1 << 19  # entries that are kept in memory
 _WAIT_S: Final = 1.0  # and how long
+_NONE: Final = np.zeros(0, np.int64)
+
+
+class Numbered(NamedTuple):
+    """What queues and index are to hold of some records: n that have entries, and k hashes of keys.
+
+    Attributes
+    ----------
+    keys, queue_of
+        The different queues, and (n,) int64, which of them each entry goes to.
+    queue_offset, entries
+        (n,) int64, and (n,) of ``format.consume_queue.ENTRY``.
+    hashes, hash_physical, hash_timestamp
+        (k,) int64: the hash of a key, physical offset and store time in ms of its record.
+    newest
+        Store time in ms of the last record.
+    """
+
+    keys: list[QueueKey]
+    queue_of: Ints
+    queue_offset: Ints
+    entries: Entries
+    hashes: Ints
+    hash_physical: Ints
+    hash_timestamp: Ints
+    newest: int
 
 
 class Put(NamedTuple):
@@ -42,17 +66,20 @@ class Put(NamedTuple):
 
     Attributes
     ----------
-    buffer
-        Their bytes, final; nobody changes them any more.
+    records
+        What is known of them, or their bytes, final; nobody changes them any more.
     positions
-        Where in it they begin.
+        Where in the bytes they begin; None for one.
     stop
         Physical offset where the last of them ends.
+    size
+        How many bytes they are.
     """
 
-    buffer: Bytes | bytearray
+    records: Numbered | Bytes | bytearray
     positions: Ints | None
     stop: int
+    size: int
 
 
 class _Entries(NamedTuple):
@@ -114,7 +141,7 @@ class Dispatcher:
     def add(self, put: Put) -> None:
         """Remember records; in the order of the log, so the put lock is held."""
         self._waiting.append(put)
-        self._added_bytes += len(put.buffer)
+        self._added_bytes += put.size
 
     def run(self, limit: int, *, at_once: bool) -> None:
         """Dispatch all that ends at or below a physical offset. After an error it can be called again.
@@ -124,18 +151,14 @@ class Dispatcher:
         at_once
             Whether all of it is to be visible afterwards, however little it is.
         """
-        while self._waiting and self._waiting[0].stop <= limit:
-            chosen: list[Put] = []
-            size = 0
-            for put in list(self._waiting):
-                if put.stop > limit or size >= _ROUND_BYTES:
-                    break
-                chosen.append(put)
-                size += len(put.buffer)
-            self._gather(_joined(chosen))
+        while chosen := self._next(limit):
+            first = chosen[0].records
+            self._gather(
+                first if isinstance(first, Numbered) else numbered(_joined(chosen), with_keys=self._index is not None)
+            )
             for put in chosen:
                 self._waiting.popleft()
-                self._done_bytes += len(put.buffer)
+                self._done_bytes += put.size
             self._gathered_stop = chosen[-1].stop
             if self._gathered_rows >= _WRITE_ROWS:
                 self._write()
@@ -152,30 +175,31 @@ class Dispatcher:
             or time.monotonic() - self._gathered_since >= _WAIT_S
         )
 
-    def _gather(self, records: Records) -> None:
-        physical = records.field("physical_offset")
-        properties = Properties(records)
-        if self._index is not None:
-            put_keys(self._index, records, physical, properties)  # first: it may fail, and leaves out what it has
-        rows = np.flatnonzero(is_queued(records))
-        if rows.size:
-            keys, queue_of = queues_of(records, rows)
-            entries = np.zeros(rows.size, ENTRY)
-            entries["physical_offset"] = physical[rows]
-            entries["size"] = records.field("total_size")[rows]
-            entries["tags_code"] = tags_codes(records, "", properties)[rows]
-            for number, key in enumerate(keys):
-                if key.topic == SCHEDULE_TOPIC:
-                    later = queue_of == number
-                    entries["tags_code"][later] = tags_codes(records.take(rows[later]), key.topic)
-            numbers = np.array([self._number(key) for key in keys], np.int64)
-            offsets = records.field("queue_offset")[rows]
+    def _next(self, limit: int) -> list[Put]:
+        """What is dispatched in one round: one put that is numbered, or some that are not."""
+        chosen: list[Put] = []
+        size = 0
+        for put in list(self._waiting):
+            is_numbered = isinstance(put.records, Numbered)
+            if put.stop > limit or size >= _ROUND_BYTES or (is_numbered and chosen):
+                break
+            chosen.append(put)
+            size += put.size
+            if is_numbered:
+                break
+        return chosen
+
+    def _gather(self, records: Numbered) -> None:
+        if self._index is not None:  # first: it may fail, and leaves out what it has
+            put_hashes(self._index, records.hashes, records.hash_physical, records.hash_timestamp)
+        if records.queue_of.size:
+            numbers = np.array([self._number(key) for key in records.keys], np.int64)
             if not self._gathered:
                 self._gathered_since = time.monotonic()
-            self._gathered.append(_Entries(numbers[queue_of], offsets, entries))
-            self._gathered_rows += rows.size
-            self._gathered_queues += len(keys)
-        self.newest_timestamp = int(records.field("store_timestamp")[-1])
+            self._gathered.append(_Entries(numbers[records.queue_of], records.queue_offset, records.entries))
+            self._gathered_rows += records.queue_of.size
+            self._gathered_queues += len(records.keys)
+        self.newest_timestamp = records.newest
 
     def _number(self, key: QueueKey) -> int:
         number = self._numbers.get(key)
@@ -207,51 +231,60 @@ class Dispatcher:
         self._gathered_rows = self._gathered_queues = 0
 
 
-def put_keys(index: IndexWriter, records: Records, physical: Ints, properties: Properties | None = None) -> int:
+def numbered(records: Records, *, with_keys: bool) -> Numbered:
+    """Read from records what queues and index are to hold of them."""
+    physical, timestamps = records.field("physical_offset"), records.field("store_timestamp")
+    properties = Properties(records)
+    rows = np.flatnonzero(is_queued(records))
+    keys, queue_of = queues_of(records, rows)
+    entries = np.zeros(rows.size, ENTRY)
+    entries["physical_offset"] = physical[rows]
+    entries["size"] = records.field("total_size")[rows]
+    entries["tags_code"] = tags_codes(records, "", properties)[rows]
+    for number, key in enumerate(keys):
+        if key.topic == SCHEDULE_TOPIC:
+            later = queue_of == number
+            entries["tags_code"][later] = tags_codes(records.take(rows[later]), key.topic)
+    hashes, of = indexed_keys(records, properties) if with_keys else (_NONE, _NONE)
+    offsets = records.field("queue_offset")[rows]
+    return Numbered(keys, queue_of, offsets, entries, hashes, physical[of], timestamps[of], int(timestamps[-1]))
+
+
+def put_keys(index: IndexWriter, records: Records, physical: Ints) -> int:
     """Index the keys of records, those of records that are indexed already left out; give how many that were.
 
     Parameters
     ----------
     physical
         (n,) physical offset of each record.
-    properties
-        Those of the records, where they are parsed already.
     """
-    transaction = records.field("sys_flag") & SYS_TRANSACTION
-    # RocketMQ takes the record at the end offset a second time, too: it cannot know how many keys of it are in.
-    wanted = (transaction != SYS_ROLLBACK) & (physical >= index.end_offset)
-    hashes, rows = key_hashes(records, properties or Properties(records))
-    kept = wanted[rows]
-    rows = rows[kept]
-    if rows.size:
-        index.put(hashes[kept], physical[rows], records.field("store_timestamp")[rows])
-    return int(rows.size)
+    hashes, rows = indexed_keys(records, Properties(records))
+    return put_hashes(index, hashes, physical[rows], records.field("store_timestamp")[rows])
 
 
-def key_hashes(records: Records, properties: Properties) -> tuple[Ints, Ints]:
-    """Hash all keys of records: of each record its UNIQ_KEY, then its KEYS.
+def indexed_keys(records: Records, properties: Properties) -> tuple[Ints, Ints]:
+    """Hash the keys of all records that the index takes, which is all but those rolled back.
 
     Returns
     -------
     (k,) int64, (k,) int64
         What index entries hold, and the row of each, ascending.
     """
-    unique, keys = properties.column(UNIQ_KEY), properties.column(KEYS)
-    unique_rows = np.flatnonzero(unique.is_valid().to_numpy(zero_copy_only=False))
-    pieces = [unique.drop_null()]
-    rows = [unique_rows]
-    if keys.null_count < len(keys):
-        split = pc.split_pattern(keys, " ")
-        flat, parents = pc.list_flatten(split), pc.list_parent_indices(split).to_numpy()
-        filled = pc.greater(pc.binary_length(flat), 0)
-        pieces.append(flat.filter(filled))
-        rows.append(parents[filled.to_numpy(zero_copy_only=False)])
-    row = np.concatenate(rows).astype(np.int64)
-    key = pa.concat_arrays([piece.cast(pa.string()) for piece in pieces])
-    order = np.argsort(row, kind="stable")
-    row, key = row[order], key.take(pa.array(order))
-    topics = text(slices(records.buffer, records.topic_start[row], records.topic_length[row]))
-    return index_hashes(java_hash_array(pc.binary_join_element_wise(topics, key, "#"))), row
+    topics = text(slices(records.buffer, records.topic_start, records.topic_length))
+    hashes, rows = key_hashes(topics, properties.column(UNIQ_KEY), properties.column(KEYS))
+    kept = (records.field("sys_flag") & SYS_TRANSACTION != SYS_ROLLBACK)[rows]
+    return hashes[kept], rows[kept]
+
+
+def put_hashes(index: IndexWriter, hashes: Ints, physical: Ints, store_timestamps: Ints) -> int:
+    """Index (k,) hashes of keys, those of records that are indexed already left out; give how many that were."""
+    # RocketMQ takes the record at the end offset a second time, too: it cannot know how many keys of it are in.
+    wanted = physical >= index.end_offset
+    if not wanted.all():
+        hashes, physical, store_timestamps = hashes[wanted], physical[wanted], store_timestamps[wanted]
+    if hashes.size:
+        index.put(hashes, physical, store_timestamps)
+    return int(hashes.size)
 
 
 def _joined(puts: Iterable[Put]) -> Records:
@@ -261,9 +294,7 @@ def _joined(puts: Iterable[Put]) -> Records:
     at = 0
     for put in puts:
         positions.append((put.positions if put.positions is not None else np.zeros(1, np.int64)) + at)
-        at += len(put.buffer)
-    if len(puts) == 1:
-        buffer = np.frombuffer(puts[0].buffer, np.uint8)
-    else:
-        buffer = np.concatenate([np.frombuffer(put.buffer, np.uint8) for put in puts])
+        at += put.size
+    buffers = [np.frombuffer(put.records, np.uint8) for put in puts if not isinstance(put.records, Numbered)]
+    buffer = buffers[0] if len(buffers) == 1 else np.concatenate(buffers)
     return Records(buffer, np.concatenate(positions))

@@ -97,6 +97,9 @@ def range_blocks(store: StoreView, planned: PlannedRange) -> Iterator[Block]:
         senseless = ~is_plausible(entries)
         if senseless.any():
             entries = heal(store, planned.key, offsets, entries, senseless).entries
+            # What was in a file that retention has deleted is gone, not damaged: the scan will miss it, and say so.
+            there = is_plausible(entries) | (offsets >= (queue.first if queue.segments else planned.stop))
+            entries, offsets = entries[there], offsets[there]
         yield Block(offsets, entries)
 
 

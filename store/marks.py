@@ -15,7 +15,6 @@ from typing import Final
 import numpy as np
 
 from .config import OnCorrupt, OnLoss, ScanSpec
-from .errors import DataLossError
 from .format.consume_queue import is_plausible
 from .format.message import Ints
 from .store_reader import StoreReader
@@ -51,10 +50,7 @@ def mark_of(reader: StoreReader, key: QueueKey, queue_offset: int) -> Mark | Non
     if not is_plausible(entry)[0]:
         return None
     offset = int(entry["physical_offset"][0])
-    try:
-        time = reader.log.store_time_at(offset)
-    except DataLossError:  # retention was faster
-        return None
+    time = reader.log.store_time_at(offset)  # None also where retention was faster
     return None if time is None else Mark(offset, time)
 
 

@@ -18,7 +18,6 @@ message once its ConsumeQueue entry is there. RocketMQ: ``DefaultMessageStore``.
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -35,11 +34,11 @@ from .errors import NotAStoreError, SegmentLogError, StoreClosedError, StoreInUs
 from .file_sizes import check_file_sizes
 from .files.store_lock import StoreLock
 from .files.writable_fs import LocalWritableFileSystem, WritableFileSystem
-from .flusher import Failure, Flusher
+from .flusher import Failure
 from .format.index_file import Geometry
 from .identity import ensure_store_id
 from .index import BATCH_MAX, Index
-from .index_writer import NO_INDEX, IndexWriter
+from .index_writer import IndexWriter
 from .layout import OURS
 from .log_appender import LogAppender, SegmentSupply
 from .outgoing import Outgoing, encode_message
@@ -53,11 +52,11 @@ from .staging import Staged
 from .store_reader import StoreReader
 from .topics import TopicTable
 from .types import QueueKey
+from .upkeep import Upkeep
 
 _log = logging.getLogger(__name__)
 
 _BACKLOG_BYTES: Final = 64 << 20  # records that wait to be dispatched; whoever puts more waits, too
-_PAGE: Final = 4096
 _OWN_NAMES: Final = {OURS, "lock", "abort", "abort.bak", "config", "checkpoint", "index", "lost+found"}
 
 
@@ -81,9 +80,6 @@ class MessageStore:
         self._lock = lock
         self._failure = Failure(path)
         self._closed = False
-        self._dispatching = threading.Lock()
-        self._flushing_queues = threading.Lock()
-        self._starved = False  # dispatch found no room
         ours = os.path.join(path, OURS)
         self._queues = QueueWriter(
             fs, os.path.join(path, "consumequeue"), os.path.join(ours, "queue"), config.queue_segment_entries
@@ -159,7 +155,12 @@ class MessageStore:
         check_file_sizes(fs, path, self.config, durable)
         repair = Repair(fs, path, self.config, durability=self._durability, queues=self._queues, index=self._index)
         state = repair.examine()
-        self._batches = BatchAppend(fs, path, self._durability.making, was_ours=self._durability.was_ours)
+        self._batches = BatchAppend(
+            fs,
+            path,
+            was_ours=self._durability.was_ours,
+            is_threaded=self.config.services is Services.BACKGROUND,
+        )
         undone_from = self._batches.undone_from
         end = decide(state, durable, on_damage, os.path.join(path, "commitlog"), undone_from)
         self._durability.begin(end)
@@ -186,17 +187,28 @@ class MessageStore:
         self._appender = LogAppender(fs, log_directory, self._supply, self.config.segment_bytes, end)
         self._resources.callback(_abandon, self._appender)
         self._put_path = PutPath(self._appender, self._dispatcher, self._failure, self.config, clock=self._clock)
-        self._flusher = Flusher(self._sync_log, end, self._failure)
-        self._topics = TopicTable(fs, os.path.join(path, "config"), self._durability.making)
-        self._flush_queues()
+        self._topics = TopicTable(fs, os.path.join(path, "config"), os.path.join(path, OURS, "topics.making"))
+        self._upkeep = Upkeep(
+            self.config,
+            appender=self._appender,
+            supply=self._supply,
+            dispatcher=self._dispatcher,
+            queues=self._queues,
+            index=self._index,
+            durability=self._durability,
+            topics=self._topics,
+            failure=self._failure,
+            end=end,
+            is_hidden=lambda: self._batches.in_flight,
+        )
+        self._upkeep.flush_queues()
         self._batches.settle(end)
 
     def _start(self) -> None:
         config = self.config
-        self._flushed_at = self._queues_flushed_at = time.monotonic()
         if config.services is Services.BACKGROUND:
             interval = max(1, min(config.flush_interval_ms, config.queue_flush_interval_ms)) / 1000
-            self._services = BackgroundServices(self._dispatch, self._housekeep, interval, self._failure)
+            self._services = BackgroundServices(self._upkeep.dispatch, self._housekeep, interval, self._failure)
 
     # -- the put path
 
@@ -221,7 +233,7 @@ class MessageStore:
         appended = self._put_path.put(encode_message(message, self.config))
         stop = appended.physical_offset + appended.size
         if self.config.flush is Flush.SYNC:
-            self._flusher.wait(stop)
+            self._upkeep.flusher.wait(stop)
         self._after_put()
         return appended
 
@@ -236,7 +248,7 @@ class MessageStore:
         self._check()
         appended = self._put_path.put_batch(encode_batch(batch, self.config, placement), placement)
         if appended.sizes.size and self.config.flush is Flush.SYNC:
-            self._flusher.wait(int(appended.physical_offsets[-1] + appended.sizes[-1]))
+            self._upkeep.flusher.wait(int(appended.physical_offsets[-1] + appended.sizes[-1]))
         self._after_put()
         return appended
 
@@ -274,11 +286,11 @@ class MessageStore:
             staged,
             topics or {},
             put_path=self._put_path,
-            flusher=self._flusher,
+            flusher=self._upkeep.flusher,
             failure=self._failure,
             table=self._topics,
             keep_up=self._after_put,
-            make_visible=lambda: self._dispatch(at_once=True),
+            make_visible=lambda: self._upkeep.dispatch(at_once=True),
         )
 
     def _after_put(self) -> None:
@@ -288,7 +300,7 @@ class MessageStore:
                 self.tick()
         elif self._dispatcher.waiting_bytes > _BACKLOG_BYTES:
             with suppress(SegmentLogError, OSError):
-                self._dispatch()
+                self._upkeep.dispatch()
         elif self._services is not None:
             self._services.wake()
 
@@ -303,85 +315,29 @@ class MessageStore:
             If that failed, now or before.
         """
         self._check()
-        self._flusher.wait(self._appender.end)
+        self._upkeep.flusher.wait(self._appender.end)
 
     def wait_dispatched(self) -> None:
         """Come back when all that was appended can be read; with ``Flush.SYNC`` it is flushed for that."""
         self._check()
         if self.config.flush is Flush.SYNC:
             self.flush()
-        self._dispatch(at_once=True)
+        self._upkeep.dispatch(at_once=True)
 
     def tick(self) -> None:
         """Do what has its time: dispatch, flush, make the next segment. For ``Services.ON_CALL``."""
         self._check()
-        self._dispatch(at_once=True)
+        self._upkeep.dispatch(at_once=True)
         self._housekeep()
 
-    def _sync_log(self) -> int:
-        end = self._appender.sync()
-        self._flushed_at = time.monotonic()
-        self._durability.note_log(end)
-        return end
-
-    def _dispatch(self, *, at_once: bool = False) -> None:
-        with self._dispatching:
-            hidden = self._batches.in_flight  # what readers cannot see yet need not be on the device
-            is_durable = self.config.flush is Flush.SYNC and not hidden
-            limit = self._flusher.flushed if is_durable else self._appender.end
-            self._starved = True
-            with self._failure.noting():
-                self._dispatcher.run(limit, at_once=at_once)
-            self._starved = False
-
     def _housekeep(self) -> None:
-        """Flush what has its time, and make the next segment."""
-        config, now = self.config, time.monotonic()
-        if config.flush is Flush.ASYNC:
-            waiting = self._appender.end - self._flusher.flushed
-            elapsed = (now - self._flushed_at) * 1000
-            due = waiting >= config.flush_least_pages * _PAGE and elapsed >= config.flush_interval_ms
-            if waiting and (due or elapsed >= config.flush_thorough_interval_ms):
-                self._flusher.wait(self._appender.end)
-        behind = self._dispatcher.dispatched - self._durability.point.queues
-        elapsed = (now - self._queues_flushed_at) * 1000
-        due = behind >= config.queue_flush_log_bytes and elapsed >= config.queue_flush_interval_ms
-        if behind and (due or elapsed >= config.queue_flush_thorough_interval_ms):
-            self._flush_queues()
-        elif self._index is not None:
-            with self._dispatching, self._failure.noting():
-                self._index.write_slots()  # so that readers find what is dispatched
-        self._supply.prepare()
+        self._upkeep.keep()
         if self._lock is not None and not self._lock.is_in_place():
             raise StoreInUseError(
                 "the file lock was replaced: another process may have the store open",
                 path=self.path,
                 fix="Never delete the file lock of a store that is open",
             )
-
-    def _flush_queues(self) -> None:
-        """Put queues, index and checkpoint onto the device, and note up to where they go."""
-        with self._flushing_queues:
-            self._failure.check()
-            self._dispatch(at_once=True)
-            with self._dispatching:
-                reached, newest = self._dispatcher.dispatched, self._dispatcher.newest_timestamp
-                self._flusher.wait(reached)
-                if self._index is not None:
-                    with self._failure.noting():
-                        self._index.write_slots()
-                with self._failure.final():
-                    self._queues.sync()
-                    if self._index is not None:
-                        self._index.sync()
-                mark = self._index.mark if self._index is not None else NO_INDEX
-                keys = list(self._dispatcher.ends)  # new ones come meanwhile
-                entries = sum(self._dispatcher.ends.values())
-            full_ms = self._index.full_timestamp if self._index is not None else 0
-            with self._failure.noting():
-                self._topics.note(keys)
-                self._durability.note_queues(reached, entries, mark, newest, full_ms)
-            self._queues_flushed_at = time.monotonic()
 
     # -- reading
 
@@ -393,7 +349,7 @@ class MessageStore:
     @property
     def flushed_offset(self) -> int:
         """Physical offset up to which the log is on the device."""
-        return self._flusher.flushed
+        return self._upkeep.flusher.flushed
 
     def bounds(self, key: QueueKey) -> QueueBounds:
         """The queue offsets of a queue's messages, as a reader sees them now; see `StoreReader.bounds`."""
@@ -407,9 +363,7 @@ class MessageStore:
     def query(self, topic: str, key: str, max_num: int = BATCH_MAX) -> list[int]:
         """Find the records that may carry a key, as physical offsets; see `Index.query`."""
         self._check()
-        with self._dispatching:
-            if self._index is not None:
-                self._index.write_slots()
+        self._upkeep.write_slots()
         geometry = Geometry(self.config.index_slots, self.config.index_entries)
         index = Index(os.path.join(self.path, "index"), geometry, self._fs)
         return index.query(topic, key, max_num)
@@ -432,9 +386,9 @@ class MessageStore:
             if self._services is not None:
                 self._services.stop()
             self._failure.check()
-            self._flusher.wait(self._appender.end)
-            self._dispatch(at_once=True)
-            self._flush_queues()
+            self._upkeep.flusher.wait(self._appender.end)
+            self._upkeep.dispatch(at_once=True)
+            self._upkeep.flush_queues()
             with self._appender.lock:
                 self._appender.close()
             self._fs.sync_dir(os.path.join(self.path, "commitlog"))
@@ -448,8 +402,8 @@ class MessageStore:
         if self._closed:
             raise StoreClosedError("this store was closed", path=self.path, fix="Open it")
         self._failure.check()
-        if self._starved and self._appender.end - self._dispatcher.dispatched > _BACKLOG_BYTES:
-            self._dispatch()  # no room for the queues: the log must not run away from them
+        if self._upkeep.is_starved and self._appender.end - self._dispatcher.dispatched > _BACKLOG_BYTES:
+            self._upkeep.dispatch()  # no room for the queues: the log must not run away from them
 
     def __enter__(self) -> Self:
         return self

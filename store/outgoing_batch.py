@@ -9,6 +9,7 @@ All rows are checked before any is put. RocketMQ: ``DefaultMessageStore.putMessa
 
 import time
 import zlib
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -19,7 +20,16 @@ import pyarrow.compute as pc
 from .config import BatchPlacement, StoreConfig
 from .errors import ConfigError, IllegalMessageError
 from .format.consume_queue import SCHEDULE_TOPIC
-from .format.message import RECORD_CRC_BYTES, SYS_COMMIT, SYS_COMPRESSED, SYS_TRANSACTION, Ints, Mask
+from .format.hashing import java_hash_array, key_hashes
+from .format.message import (
+    RECORD_CRC_BYTES,
+    SYS_COMMIT,
+    SYS_COMPRESSED,
+    SYS_INNER_BATCH,
+    SYS_TRANSACTION,
+    Ints,
+    Mask,
+)
 from .format.message_encode import PROPERTIES_BYTES_MAX, EncodedBatch, RecordColumns, RecordCrc, encode
 from .format.properties import KEYS, TAGS, UNIQ_KEY
 from .format.properties_encode import encode_properties
@@ -42,6 +52,22 @@ from .queue_keys import different_queues
 from .types import QueueKey
 
 
+class Lookups(NamedTuple):
+    """What queues and index hold of rows besides where they are, taken from the columns they come from.
+
+    Attributes
+    ----------
+    tags_codes
+        (n,) int64.
+    hashes, hash_rows
+        (k,) int64: hashes of all keys, and the row of each, ascending.
+    """
+
+    tags_codes: Ints
+    hashes: Ints
+    hash_rows: Ints
+
+
 class EncodedRows(NamedTuple):
     """Records side by side that only lack their places and time.
 
@@ -55,12 +81,15 @@ class EncodedRows(NamedTuple):
         (n,) int64, index into ``keys``.
     counts
         (n,) bool, see `Encoded`.
+    lookups
+        None where the records themselves have to be asked: delayed ones, transactions, keys within a map.
     """
 
     records: EncodedBatch
     keys: list[QueueKey]
     queue_of: Ints
     counts: Mask
+    lookups: Lookups | None = None
 
 
 def encode_batch(
@@ -130,11 +159,32 @@ def encode_batch(
         check_record(int(records.sizes.max()), config)
         if placement is BatchPlacement.ONE_SEGMENT:
             check_record(int(records.sizes.sum()), config)
+    plain = not level.any() and not (sys_flag & (SYS_TRANSACTION | SYS_INNER_BATCH)).any() and not _hold_keys(pairs)
     pieces = []
     for records, (start, stop) in zip(encoded, pairwise(cuts), strict=True):
-        keys, queue_of = different_queues(topic.slice(start, stop - start), queue_id[start:stop])
-        pieces.append(EncodedRows(records, keys, queue_of, counts[start:stop]))
+        topics = topic.slice(start, stop - start)
+        keys, queue_of = different_queues(topics, queue_id[start:stop])
+        lookups = _look_up(topics, named, start, stop, with_keys=config.index) if plain else None
+        pieces.append(EncodedRows(records, keys, queue_of, counts[start:stop], lookups))
     return pieces
+
+
+def _hold_keys(pairs: pa.MapArray | None) -> bool:
+    """Whether a map has tags or keys in it, which then are not in the columns alone."""
+    return pairs is not None and bool(len(pairs.keys)) and pc.any(pc.is_in(pairs.keys, _LOOKED_UP)).as_py() is True
+
+
+def _look_up(
+    topics: pa.StringArray, named: Mapping[str, pa.StringArray], start: int, stop: int, *, with_keys: bool
+) -> Lookups:
+    absent = pa.nulls(stop - start, pa.string())
+    tags, keys, unique = (
+        named.get(name, absent).slice(0 if name not in named else start, stop - start)
+        for name in (TAGS, KEYS, UNIQ_KEY)
+    )
+    codes = java_hash_array(tags) if TAGS in named else np.zeros(stop - start, np.int64)
+    hashes, rows = key_hashes(topics, unique, keys) if with_keys else (np.zeros(0, np.int64), np.zeros(0, np.int64))
+    return Lookups(codes, hashes, rows)
 
 
 def _check_properties(properties: pa.BinaryArray | bytes, crc: RecordCrc) -> Ints | int:
@@ -173,6 +223,7 @@ def _part(columns: RecordColumns, start: int, stop: int) -> RecordColumns:
 
 _PIECE_BYTES: Final = 4 << 20
 _FIXED_BYTES: Final = 128  # of a record beside body and properties, about
+_LOOKED_UP: Final = pa.array([TAGS, KEYS, UNIQ_KEY])
 _PROPERTY_COLUMNS: Final = {TAGS: "tags", KEYS: "keys", UNIQ_KEY: "uniqKey"}
 
 

@@ -18,8 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from .config import BatchPlacement, StoreConfig
-from .dispatch import Dispatcher, Put
+from .dispatch import Dispatcher, Numbered, Put
 from .flusher import Failure
+from .format.consume_queue import ENTRY
 from .format.message import Ints, Mask
 from .format.message_encode import patch
 from .format.message_encode_one import patch_record
@@ -146,7 +147,7 @@ class PutPath:
                 self._appender.write(record, [run])
                 if encoded.counts:
                     self._next[key] = offset + 1
-                self._dispatcher.add(Put(record, None, physical + len(record)))
+                self._dispatcher.add(Put(record, None, physical + len(record), len(record)))
         message_id = (self._host + physical.to_bytes(8, "big")).hex().upper()
         return Appended(message_id, physical, offset, len(record), now)
 
@@ -191,7 +192,12 @@ class PutPath:
         with self._whole():
             self._appender.write(records.buffer.data, runs)
             self._next |= following
-            self._dispatcher.add(Put(records.buffer, records.positions, int(physical[-1] + records.sizes[-1])))
+            stop, size = int(physical[-1] + records.sizes[-1]), records.buffer.size
+            known = known_of(rows, offsets, physical, now)
+            if known is not None:
+                self._dispatcher.add(Put(known, None, stop, size))
+            else:
+                self._dispatcher.add(Put(records.buffer, records.positions, stop, size))
         return physical, offsets, records.sizes
 
     @contextmanager
@@ -215,7 +221,8 @@ class PutPath:
             return firsts[0] + np.arange(queue_of.size), {keys[0]: int(firsts[0]) + queue_of.size}
         offsets = np.zeros(queue_of.size, np.int64)
         counted = np.flatnonzero(counts)
-        rows = counted[np.argsort(queue_of[counted], kind="stable")]
+        small = np.uint16 if len(keys) <= 1 << 16 else np.int64  # numpy sorts numbers of 16 bits by counting them
+        rows = counted[np.argsort(queue_of[counted].astype(small), kind="stable")]
         held = np.bincount(queue_of[counted], minlength=len(keys))
         begins = np.cumsum(held) - held
         offsets[rows] = np.arange(rows.size) - begins[queue_of[rows]] + firsts[queue_of[rows]]
@@ -226,3 +233,16 @@ class PutPath:
         """Give ms since the epoch, never before the record in front."""
         self._newest_ms = max(self._newest_ms, self._clock())
         return self._newest_ms
+
+
+def known_of(rows: EncodedRows, offsets: Ints, physical: Ints, now: int) -> Numbered | None:
+    """Say what queues and index are to hold of rows, where that is known without reading the records."""
+    lookups = rows.lookups
+    if lookups is None:
+        return None
+    entries = np.empty(physical.size, ENTRY)
+    entries["physical_offset"] = physical
+    entries["size"] = rows.records.sizes
+    entries["tags_code"] = lookups.tags_codes
+    times = np.full(lookups.hashes.size, now, np.int64)
+    return Numbered(rows.keys, rows.queue_of, offsets, entries, lookups.hashes, physical[lookups.hash_rows], times, now)

@@ -129,16 +129,15 @@ class QueueWatch:
     def look(self) -> Sighting:
         """See what changed since the last look; at the first all queues are new."""
         reader = self._reader
+        reader.look_again()  # before the segments are listed, as `StoreReader.refresh` does it
         changed = [directory.changed() for directory in self._logs]  # all are asked: each remembers its answer
         if any(changed):
             reader.log.refresh()
-        reader.look_again()
         state = self._state_now()
         rewritten: set[QueueKey] = set()
         if state != self._state:
             # The store changed hands, or its queues are derived and the log grew: nothing known holds any more.
             reader.refresh()
-            reader.look_again()
             state = self._state_now()
             moved = listed = self._listed()
         else:

@@ -30,7 +30,7 @@ from .entries import StoreView, heal
 from .errors import CorruptError, DataLossError
 from .files.segments import SegmentFile
 from .format.consume_queue import LMQ_PREFIX, is_plausible
-from .format.message import Ints, Mask, Problem, Records
+from .format.message import Ints, Mask, Problem, Records, gather
 from .format.message_decode import (
     ENTRY_COLUMNS,
     Decoder,
@@ -45,6 +45,7 @@ from .plan import ScanTask
 _log = logging.getLogger(__name__)
 
 _INFLATED_BATCHES = 4
+_SIZE = np.dtype(">i4")
 
 
 def scan(store: StoreView, task: ScanTask, spec: ScanSpec) -> Iterator[pa.RecordBatch]:
@@ -227,7 +228,7 @@ class _Scan:
         if not len(records):
             return
         if "body" not in self._spec.columns or self._spec.raw_body:
-            yield self._decoded(records, part, name, None)
+            yield from self._decoded(records, part, name, None)
             return
         limit = _INFLATED_BATCHES * self._spec.batch_bytes
         for rows, inflated in inflate_in_pieces(records, self._spec.max_body_bytes, limit):
@@ -238,7 +239,7 @@ class _Scan:
             if keep is not None:
                 piece, piece_part, bodies = piece.take(keep), piece_part.take(keep), inflated.kept(keep)
             if len(piece):
-                yield self._decoded(piece, piece_part, name, bodies)
+                yield from self._decoded(piece, piece_part, name, bodies)
 
     def _after_damage(self, records: Records, part: Chunk) -> Mask | None:
         """Rows that stay when the spec has been asked about damaged and lost ones; None for all of them."""
@@ -292,11 +293,35 @@ class _Scan:
             keep = match if keep is None else keep & match
         return None if keep is None or keep.all() else keep
 
-    def _decoded(self, records: Records, part: Chunk, segment: str, inflated: Inflated | None) -> pa.RecordBatch:
+    def _decoded(
+        self, records: Records, part: Chunk, segment: str, inflated: Inflated | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Decode rows, all of them unless the log was cut meanwhile."""
         decoder = Decoder(records, self._origin(part), segment, inflated)
         columns = [decoder.column(name) for name in self._spec.columns]
         columns += [decoder.property_column(name) for name in self._spec.property_columns]
-        return self._batch(columns, len(records))
+        batch = self._batch(columns, len(records))
+        cut = self._cut(records)
+        if cut is None:
+            yield batch
+            return
+        records.flag_problem(cut, Problem.MAGIC)
+        keep = self._after_damage(records, part)
+        if keep is not None:
+            records, part = records.take(keep), part.take(keep)
+            inflated = inflated.kept(keep) if inflated else None
+        if len(records):
+            yield from self._decoded(records, part, segment, inflated)
+
+    def _cut(self, records: Records) -> Mask | None:
+        """Rows whose record was taken back since it was looked at; None if there are none, as nearly always.
+
+        Recovery and replication overwrite the end of a log with zeros, from the front on, in the very pages that are
+        mapped here: where the size of a record still stands, what was copied before was whole.
+        """
+        now = gather(records.buffer, records.positions, _SIZE)
+        cut: Mask = (now != records.field("total_size")) & (records.problem == Problem.OK)
+        return cut if cut.any() else None
 
     def _batch(self, columns: list[pa.Array], rows: int) -> pa.RecordBatch:
         if not columns:  # whoever only counts

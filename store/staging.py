@@ -122,8 +122,19 @@ class Staging:
         """Stage the rows of a batch; see `MessageStore.append_batch` for its columns and errors."""
         for piece in encode_batch(batch, self._config):
             records = piece.records
-            chunk = StagedRows(records.sizes, piece.queue_of, piece.counts, piece.keys, records.buffer)
-            parts = encode_chunk(chunk)
+            known = piece.lookups
+            parts = encode_chunk(
+                StagedRows(
+                    sizes=records.sizes,
+                    queue_of=piece.queue_of,
+                    tags_codes=known.tags_codes if known else np.zeros(records.sizes.size, np.int64),
+                    counts=piece.counts,
+                    hashes=known.hashes if known else None,
+                    hash_rows=known.hash_rows if known else None,
+                    queues=piece.keys,
+                    records=records.buffer,
+                )
+            )
             for part in parts:
                 self._file.write(self._position, part.data if isinstance(part, np.ndarray) else part)
                 self._position += len(part)
@@ -216,7 +227,8 @@ def read_staged(fs: FileSystem, path: str, staged: Staged) -> Iterator[StagedRow
         header = decode_header(fs.read(file, at, HEADER_BYTES))
         if header is None:
             raise _altered(file, f"no chunk begins at {at}", staged)
-        rest = np.frombuffer(fs.read(file, at + HEADER_BYTES, header.rest_bytes), np.uint8).copy()
+        rest = np.empty(min(header.rest_bytes, staged.file_bytes - at), np.uint8)
+        rest = rest[: fs.read_into(file, at + HEADER_BYTES, rest)]
         try:
             yield decode_chunk(header, rest)
         except FormatError as error:

@@ -108,21 +108,28 @@ class StoreReader:
                 require_directory(names[name], os.path.join(root, name))
         directories = [os.path.abspath(os.fspath(p)) for p in commit_log_paths]
         check_is_store(fs, root, names, directories)
+        visibility = Visibility(fs, root)  # before the segments are listed, see `refresh`
         log = CommitLog(fs, directories or [os.path.join(root, COMMIT_LOG)])
-        return cls(fs, root, log, broker_name=broker_name or os.path.basename(root), queue_source=queue_source)
+        reader = cls(fs, root, log, broker_name=broker_name or os.path.basename(root), queue_source=queue_source)
+        reader._visibility = visibility
+        return reader
 
     def refresh(self) -> None:
         """Forget what is known of segments and queues, so that what was added since is seen."""
+        # What may be seen comes first: a queue ends where the segments do that are known, and so would a batch that
+        # was committed since they were listed, in its middle.
+        self.look_again()
         self.log.refresh()
         self._queues.clear()
         self._bounds.clear()
-        for name in ("is_live", "_visibility", "_derived", "_crash_tail", "_listed", "_queue_ids"):
+        for name in ("_derived", "_crash_tail", "_listed", "_queue_ids"):
             self.__dict__.pop(name, None)
 
     def look_again(self) -> None:
         """Begin anew with what may be seen, and whether the store is live; queues stay as they are known.
 
-        What is asked from now on shows batches that were committed by now, and none that comes later.
+        What is asked from now on shows batches that were committed by now, and none that comes later; if segments were
+        added, list them after this.
         """
         for name in ("is_live", "_visibility"):
             self.__dict__.pop(name, None)

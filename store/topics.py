@@ -10,6 +10,7 @@ its clients' routes. What is in the document and not understood stays. RocketMQ:
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Iterable
 from typing import Final
@@ -44,10 +45,15 @@ class TopicTable:
         self._fs = fs
         self._path = os.path.join(directory, _NAME)
         self._making = making
+        self._lock = threading.Lock()
         self._seen: dict[str, int] = {}  # queues of each topic that the document is known to have
 
     def note(self, keys: Iterable[QueueKey]) -> None:
-        """Write down topics and queues that the document does not have."""
+        """Write down topics and queues that the document does not have. Any thread may."""
+        with self._lock:
+            self._note(keys)
+
+    def _note(self, keys: Iterable[QueueKey]) -> None:
         queues: dict[str, int] = {}
         for key in keys:
             queues[key.topic] = max(queues.get(key.topic, 0), key.queue_id + 1)

@@ -63,35 +63,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """Give the one Spark session of the run: two cores, Spark's own defaults where a user would have them too."""
-    from segmentlog.connector.environment import prepare_java  # noqa: PLC0415 - tests of the store need no connector
+    from support.spark_session import local_session  # noqa: PLC0415 - `support` is made above
 
-    prepare_java()
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    # Spark asks for the machine's own name, which many containers cannot resolve.
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - most tests need no Spark, and its import takes a second
-
-    from segmentlog.connector import register  # noqa: PLC0415 - imports pyspark
-
-    scratch = tmp_path_factory.mktemp("spark")
-    conf = {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.memory": "2g",
-        "spark.local.dir": str(scratch / "local"),
-        "spark.log.level": "ERROR",
-        # A worker that dies of a signal says where: the reader works on bytes that it did not write.
-        "spark.python.worker.faulthandler.enabled": "true",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    builder = SparkSession.builder.master("local[2]").appName("segmentlog tests")
-    for name, value in conf.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    register(session)
+    session = local_session(tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()

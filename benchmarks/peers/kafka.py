@@ -1,42 +1,31 @@
-"""Spark's Kafka source, against a real broker on loopback: the peer that users know.
+"""Spark's Kafka source and sink, against a real broker on loopback: the peer that users know.
 
 ::
 
-    Maven ── jars ──► one KRaft broker ◄── Spark's Kafka sink writes the rows, each queue a partition of the same number
-                                       ──► Spark's Kafka source reads them: as it comes, tuned, without headers, count
+    Spark's Kafka sink ──► the broker, each queue a partition of the same number ──► Spark's Kafka source
 
-The jars are fetched once into a cache directory. The broker is stopped however the run ends: by the context manager,
-and by the kernel if this process dies first.
+Topics are made and deleted, and single rows produced, by the client that Spark has on its class path.
 """
 
-import ctypes
-import os
-import shutil
-import signal
-import socket
-import subprocess
-import time
-import uuid
-from base64 import urlsafe_b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
-from harness import Bench, Case, UnavailableError, counts
+from harness import Case, counts
+
+from .kafka_broker import broker
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from bench import Bench
+    from pyspark.sql import DataFrame, SparkSession
+    from workload import Workload
 
-HERE = Path(__file__).parent / "kafka_jars"
 TOPIC = "bench"
-MAVEN_SECONDS = 600
-START_SECONDS = 60
-STOP_SECONDS = 30
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
+PARTITIONS = 8
 
-TUNED = {
+TUNED_SOURCE = {
     "kafka.max.partition.fetch.bytes": 16 << 20,
     "kafka.fetch.max.bytes": 64 << 20,
     "kafka.max.poll.records": 20_000,
@@ -44,181 +33,143 @@ TUNED = {
     # A consumer asks for more than there is before it closes, and then waits: by default half a second a partition.
     "kafka.fetch.max.wait.ms": 20,
 }
+TUNED_SINK = {
+    "kafka.batch.size": 1 << 19,
+    "kafka.linger.ms": 20,
+    "kafka.buffer.memory": 128 << 20,
+    "kafka.max.request.size": 8 << 20,
+    "kafka.send.buffer.bytes": 1 << 20,
+}
 V1_SOURCES = "spark.sql.sources.useV1SourceList"
+COLUMNS = ("CAST(keys AS binary) AS key", "body AS value")
+HEADERS = "transform(map_entries(properties), p -> struct(p.key AS key, CAST(p.value AS binary) AS value)) AS headers"
+SERIALIZER = "org.apache.kafka.common.serialization.ByteArraySerializer"
 
 
-def connector_jars() -> list[Path]:
-    """Fetch the jars that Spark needs on its class path; they must be known before the session starts."""
-    return _jars("connector")
+class Kafka:
+    """A running broker. Use `running`.
+
+    Parameters
+    ----------
+    server
+        ``host:port``.
+    spark
+        Gives the session of now.
+    tell
+        Says what is going on.
+    """
+
+    def __init__(self, server: str, spark: Callable[[], "SparkSession"], tell: Callable[[str], None]) -> None:
+        self.server = server
+        self._spark = spark
+        self._tell = tell
+        self._loaded = ""
+        self._fresh: dict[str, int] = {}
+        self._v1_sources = spark().conf.get(V1_SOURCES) or ""
+
+    @classmethod
+    @contextmanager
+    def running(cls, folder: Path, spark: Callable[[], "SparkSession"], tell: Callable[[str], None]) -> Iterator[Self]:
+        """Start a broker, and stop it in the end."""
+        with broker(folder, PARTITIONS) as server:
+            yield cls(server, spark, tell)
+
+    def topic(self, work: "Workload") -> str:
+        """Give the topic that holds all rows in their order, properties as headers; loaded when first asked for."""
+        if not self._loaded:
+            self._tell("  kafka: loading the rows")
+            self.make(TOPIC, work.queues)
+            frame = self._spark().read.parquet(str(work.parquet))
+            self.write(frame.selectExpr("queueId AS partition", *COLUMNS, HEADERS), TOPIC, TUNED_SINK, headers=True)
+            self._loaded = TOPIC
+        return self._loaded
+
+    def read(self, topic: str, *, headers: bool = False, tuned: bool = False, **options: object) -> "DataFrame":
+        """Read a topic from its beginning."""
+        # Spark keeps the newer of its two scans switched off for batch queries of Kafka.
+        newer = ",".join(name for name in self._v1_sources.split(",") if name != "kafka")
+        self._spark().conf.set(V1_SOURCES, newer if tuned else self._v1_sources)
+        source = self._spark().read.format("kafka").options(**self._source(topic, tuned=tuned))
+        return source.options(includeHeaders=headers, **options).load()
+
+    def stream(self, topic: str, *, tuned: bool = False, **options: object) -> "DataFrame":
+        """Read a topic from its beginning, as a stream."""
+        source = self._spark().readStream.format("kafka").options(**self._source(topic, tuned=tuned))
+        return source.options(**options).load()
+
+    def write(self, frame: "DataFrame", topic: str, options: dict[str, int], *, headers: bool = False) -> None:
+        """Append a frame of Kafka's columns to a topic."""
+        self._spark().conf.set(V1_SOURCES, self._v1_sources)
+        sink = frame.write.format("kafka").mode("append").options(**{"kafka.bootstrap.servers": self.server, "topic": topic})
+        sink.options(includeHeaders=headers, **options).save()
+
+    def make(self, topic: str, partitions: int) -> None:
+        """Make a topic."""
+        java = self._jvm.java.util
+        new = self._jvm.org.apache.kafka.clients.admin.NewTopic
+        wanted = new(topic, java.Optional.of(partitions), java.Optional.empty())
+        self._admin.createTopics(java.Collections.singleton(wanted)).all().get()
+
+    def fresh(self, name: str, partitions: int) -> str:
+        """Delete the topic that the last call made for a name, and make an empty one; give what it is called."""
+        last = self._fresh.get(name)
+        if last is not None:
+            self._admin.deleteTopics(self._jvm.java.util.Collections.singleton(f"{name}-{last}")).all().get()
+        self._fresh[name] = (last or 0) + 1
+        self.make(self.newest(name), partitions)
+        return self.newest(name)
+
+    def newest(self, name: str) -> str:
+        """Give the topic that `fresh` made last for a name."""
+        return f"{name}-{self._fresh[name]}"
+
+    def send(self, topic: str, value: bytes) -> None:
+        """Produce one row, and wait until the broker has it."""
+        record = self._jvm.org.apache.kafka.clients.producer.ProducerRecord(topic, value)
+        self._producer.send(record).get()
+
+    def _source(self, topic: str, *, tuned: bool) -> dict[str, object]:
+        options = {"kafka.bootstrap.servers": self.server, "subscribe": topic, "startingOffsets": "earliest"}
+        return {**options, **(TUNED_SOURCE if tuned else {})}
+
+    @property
+    def _jvm(self) -> Any:
+        return self._spark()._jvm  # noqa: SLF001 - Spark has no other door to the client in its JVM
+
+    @cached_property
+    def _admin(self) -> Any:
+        return self._jvm.org.apache.kafka.clients.admin.AdminClient.create(self._properties())
+
+    @cached_property
+    def _producer(self) -> Any:
+        return self._jvm.org.apache.kafka.clients.producer.KafkaProducer(self._properties())
+
+    def _properties(self) -> Any:
+        properties = self._jvm.java.util.Properties()
+        serializers = {f"{which}.serializer": SERIALIZER for which in ("key", "value")}
+        for name, value in {"bootstrap.servers": self.server, **serializers}.items():
+            properties.setProperty(name, value)
+        return properties
 
 
-@contextmanager
-def cases(bench: Bench) -> Iterator[list[Case]]:
-    """Start a broker, load the rows, and give the cases that read them."""
-    spark, work = bench.spark, bench.workload
-    default = spark.conf.get(V1_SOURCES)
-    others = ",".join(name for name in default.split(",") if name != "kafka")
-    with _broker(bench.folder / "kafka", work.queues) as server:
-        bench.tell("  kafka: loading the rows")
-        _load(bench, server)
+def cases(bench: "Bench") -> list[Case]:
+    """Give the reads of all rows."""
+    kafka, rows = bench.kafka, bench.workload.rows
+    topic = kafka.topic(bench.workload)
 
-        def read(*, headers: bool, tuned: bool) -> "DataFrame":
-            options = {"kafka.bootstrap.servers": server, "subscribe": TOPIC, "startingOffsets": "earliest"}
-            if tuned:
-                options |= TUNED
-            # Spark keeps the newer of its two scans switched off for batch queries of Kafka.
-            spark.conf.set(V1_SOURCES, others if tuned else default)
-            return spark.read.format("kafka").options(includeHeaders=headers, **options).load()
+    def save(*, headers: bool, tuned: bool) -> None:
+        kafka.read(topic, headers=headers, tuned=tuned).write.format("noop").mode("overwrite").save()
 
-        def save(*, headers: bool, tuned: bool) -> None:
-            read(headers=headers, tuned=tuned).write.format("noop").mode("overwrite").save()
+    def count(*, tuned: bool) -> None:
+        counts(kafka.read(topic, tuned=tuned), rows)
 
-        def count(*, tuned: bool) -> None:
-            counts(read(headers=False, tuned=tuned), work.rows)
-
-        yield [
-            Case(name=f"kafka: {name}", peer="kafka", rows=work.rows, action=action)
-            for name, action in {
-                "all columns, headers": partial(save, headers=True, tuned=False),
-                "all columns, headers, tuned": partial(save, headers=True, tuned=True),
-                "all columns": partial(save, headers=False, tuned=False),
-                "count": partial(count, tuned=False),
-                "count, tuned": partial(count, tuned=True),
-            }.items()
-        ]
-
-
-def _load(bench: Bench, server: str) -> None:
-    """Write the rows with Spark's Kafka sink, in their order, properties as headers."""
-    rows = bench.spark.read.parquet(str(bench.workload.parquet)).selectExpr(
-        f"'{TOPIC}' AS topic",
-        "queueId AS partition",
-        "CAST(keys AS binary) AS key",
-        "body AS value",
-        "transform(map_entries(properties), p -> struct(p.key AS key, CAST(p.value AS binary) AS value)) AS headers",
-    )
-    options = {"kafka.bootstrap.servers": server, "kafka.batch.size": 1 << 18, "kafka.linger.ms": 20}
-    rows.write.format("kafka").options(includeHeaders=True, **options).save()
-
-
-@contextmanager
-def _broker(folder: Path, partitions: int) -> Iterator[str]:
-    """Run one broker in KRaft mode; give its address."""
-    jars = _jars("broker")
-    folder.mkdir()
-    port, controller_port = _free_ports(2)
-    server = f"127.0.0.1:{port}"
-    properties = folder / "server.properties"
-    settings = {
-        "process.roles": "broker,controller",
-        "node.id": 1,
-        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-        "listeners": f"PLAINTEXT://{server},CONTROLLER://127.0.0.1:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://{server}",
-        "controller.listener.names": "CONTROLLER",
-        "log.dirs": folder / "log",
-        "num.partitions": partitions,  # of topics that a producer makes by writing to them
-        "offsets.topic.replication.factor": 1,
-        "group.initial.rebalance.delay.ms": 0,
-        "log.retention.hours": -1,  # the rows are from 2023
-        "log.message.timestamp.type": "LogAppendTime",
-    }
-    properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    java = [_java(), "-Xms1g", "-Xmx1g", "-cp", os.pathsep.join(map(str, jars))]
-    cluster = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-    log = folder / "broker.log"
-    with log.open("wb") as output:
-        formatted = subprocess.run(
-            [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)],
-            stdout=output,
-            stderr=output,
-            check=False,
-            timeout=START_SECONDS,
-        )
-        if formatted.returncode:
-            raise _did_not_start(log)
-        process = subprocess.Popen(
-            [*java, "kafka.Kafka", str(properties)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-            preexec_fn=_die_with_parent,  # noqa: PLW1509 - one system call, no lock is taken
-        )
-        try:
-            _await(process, port, log)
-            yield server
-        finally:
-            _stop(process)
-
-
-def _await(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    give_up = time.monotonic() + START_SECONDS
-    while time.monotonic() < give_up and process.poll() is None:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    raise _did_not_start(log)
-
-
-def _did_not_start(log: Path) -> UnavailableError:
-    return UnavailableError(f"the Kafka broker did not start: {log.read_text(errors='replace')[-1000:]}")
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-def _die_with_parent() -> None:
-    """In the broker's process, before it runs: ask the kernel to end it when the runner has ended."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [held.getsockname()[1] for held in sockets]
-    for held in sockets:
-        held.close()
-    return ports
-
-
-def _java() -> str:
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if java is None:
-        raise UnavailableError("Kafka needs Java, and there is none")
-    return java
-
-
-def _jars(which: str) -> list[Path]:
-    """Give the jars of ``kafka_jars/{which}.xml``, fetched by Maven when they are not in the cache."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "segmentlog-bench" / which
-    wanted = (HERE / f"{which}.xml").read_bytes()
-    fetched = cache / "fetched.xml"  # written last: what is there is whole, and of these versions
-    if not fetched.exists() or fetched.read_bytes() != wanted:
-        maven = shutil.which("mvn")
-        if maven is None:
-            raise UnavailableError("Kafka's jars are fetched with Maven, and there is no mvn on the PATH")
-        shutil.rmtree(cache, ignore_errors=True)
-        cache.mkdir(parents=True)
-        goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={cache}"]
-        try:
-            done = subprocess.run(
-                [maven, "-q", "-B", "-f", str(HERE / f"{which}.xml"), *goal],
-                capture_output=True,
-                text=True,
-                timeout=MAVEN_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise UnavailableError(f"Maven did not fetch Kafka's jars within {MAVEN_SECONDS} s") from None
-        if done.returncode:
-            raise UnavailableError(f"Maven could not fetch Kafka's jars: {(done.stdout + done.stderr)[-1000:]}")
-        fetched.write_bytes(wanted)
-    return sorted(cache.glob("*.jar"))
+    return [
+        Case(name=f"kafka: {name}", peer="kafka", rows=rows, action=action)
+        for name, action in {
+            "all columns, headers": partial(save, headers=True, tuned=False),
+            "all columns, headers, tuned": partial(save, headers=True, tuned=True),
+            "all columns": partial(save, headers=False, tuned=False),
+            "count": partial(count, tuned=False),
+            "count, tuned": partial(count, tuned=True),
+        }.items()
+    ]

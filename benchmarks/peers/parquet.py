@@ -1,20 +1,21 @@
 """Spark's own Parquet source, over the same rows, uncompressed: what a format that Spark decodes in Java reaches."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
-from harness import Bench, Case, counts
+from harness import Case, counts
 
-from peers.transport import SCHEMAS
+from .transport import SCHEMAS
+
+if TYPE_CHECKING:
+    from bench import Bench
 
 
-@contextmanager
-def cases(bench: Bench) -> Iterator[list[Case]]:
+def cases(bench: "Bench") -> list[Case]:
     """Give one case for each schema that the transport ceiling is measured with."""
     frame = bench.spark.read.parquet(str(bench.workload.parquet))
     rows = bench.workload.rows
-    yield [
+    return [
         Case(
             name=f"parquet: {name}",
             peer="parquet",

@@ -1,16 +1,34 @@
-"""The data source of the transport ceiling. Workers import it, so it needs Spark and Arrow only."""
+"""The data source of the ceilings: it hands over a prebuilt batch, and drops what it is given.
 
-from collections.abc import Iterator
+Workers import it, so it needs Spark and Arrow only.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
+
+ROW = "rows"
 
 
 class PrebuiltSource(DataSource):
-    """Options: ``batch`` (an Arrow file), ``rows`` in all, ``tasks``."""
+    """Options: ``batch`` (an Arrow file), ``tasks``, ``rows`` in all; for a stream also ``counter``.
+
+    ``counter`` is a file whose size is how many rows there are, so that others can append some.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -20,12 +38,30 @@ class PrebuiltSource(DataSource):
     def reader(self, schema: StructType) -> "PrebuiltReader":
         """Make the reader; the schema is the caller's."""
         del schema
-        return PrebuiltReader(self.options["batch"], int(self.options["rows"]), int(self.options["tasks"]))
+        return PrebuiltReader(self.options["batch"], int(self.options[ROW]), int(self.options["tasks"]))
+
+    def streamReader(self, schema: StructType) -> "PrebuiltStreamReader":  # noqa: N802 - Spark's name
+        """Make the stream's reader."""
+        del schema
+        given = self.options
+        return PrebuiltStreamReader(given["batch"], int(given.get(ROW, 0)), int(given["tasks"]), given.get("counter"))
+
+    def writer(self, schema: StructType, overwrite: bool) -> "DroppingWriter":  # noqa: FBT001 - Spark's signature
+        """Make the writer."""
+        del schema, overwrite
+        return DroppingWriter()
 
 
 @dataclass(frozen=True)
 class RowCount(InputPartition):
     """One task: how many rows to hand over."""
+
+    rows: int
+
+
+@dataclass(frozen=True)
+class Dropped(WriterCommitMessage):
+    """How many rows a task was given."""
 
     rows: int
 
@@ -36,15 +72,64 @@ class PrebuiltReader(DataSourceReader):
     def __init__(self, path: str, rows: int, tasks: int) -> None:
         self.path, self.rows, self.tasks = path, rows, tasks
 
-    def partitions(self) -> list[InputPartition]:
+    def partitions(self) -> Sequence[InputPartition]:
         """Share the rows among the tasks."""
-        return [RowCount(self.rows // self.tasks + (task < self.rows % self.tasks)) for task in range(self.tasks)]
+        return shared(self.rows, self.tasks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Hand the batch over, the last time cut to size."""
-        assert isinstance(partition, RowCount)
-        batch = pa.ipc.open_file(pa.BufferReader(Path(self.path).read_bytes())).get_batch(0)
-        left = partition.rows
-        while left > 0:
-            yield batch.slice(0, left) if left < len(batch) else batch
-            left -= len(batch)
+        return handed_over(self.path, partition)
+
+
+class PrebuiltStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The same as a stream; an offset is how many rows were before."""
+
+    def __init__(self, path: str, rows: int, tasks: int, counter: str | None) -> None:
+        self.path, self.rows, self.tasks, self.counter = path, rows, tasks, counter
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Begin with the first row."""
+        return {ROW: 0}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Nothing is added while a drain runs."""
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Give all there is."""
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Say how many rows there are."""
+        del start, limit
+        return {ROW: self.rows if self.counter is None else os.stat(self.counter).st_size}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Share the rows among the tasks."""
+        return shared(end[ROW] - start[ROW], self.tasks)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Hand the batch over, the last time cut to size."""
+        return handed_over(self.path, partition)
+
+
+class DroppingWriter(DataSourceArrowWriter):
+    """Takes batches, and does nothing with them."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Count the rows."""
+        return Dropped(sum(len(batch) for batch in iterator))
+
+
+def shared(rows: int, tasks: int) -> list[InputPartition]:
+    """Share rows among tasks that each have some."""
+    return [RowCount(rows // tasks + (task < rows % tasks)) for task in range(min(tasks, rows))]
+
+
+def handed_over(path: str, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Hand a batch over until a task's rows are there, the last time cut to size."""
+    assert isinstance(partition, RowCount)
+    batch = pa.ipc.open_file(pa.BufferReader(Path(path).read_bytes())).get_batch(0)
+    left = partition.rows
+    while left > 0:
+        yield batch.slice(0, left) if left < len(batch) else batch
+        left -= len(batch)

@@ -4,15 +4,18 @@ No Python source can be faster on this machine with this Spark, whatever it read
 of the segmentlog source's schema and target size, in as many tasks.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from harness import Bench, Case, counts
+from harness import Case, counts
 from workload import as_columns, batches
 
-from peers.prebuilt import PrebuiltSource
+from .prebuilt import PrebuiltSource
+
+if TYPE_CHECKING:
+    from bench import Bench
 
 BATCH_BYTES = 8 << 20
 TASK_BYTES = 128 << 20
@@ -42,34 +45,39 @@ def ddl(columns: dict[str, str]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in columns.items())
 
 
-@contextmanager
-def cases(bench: Bench) -> Iterator[list[Case]]:
-    """Prepare one batch for each schema and give the cases that hand it over."""
+def prebuilt_options(bench: "Bench", schema: str) -> dict[str, object]:
+    """Register the source, prepare its batch of one of the schemas, and give the source's options."""
     bench.spark.dataSource.register(PrebuiltSource)
-    work = bench.workload
-    tasks = max(1, -(-work.store_bytes // TASK_BYTES))
-    first, sample = next(batches(rows=work.rows, queues=work.queues, body_bytes=work.body_bytes))
-    whole = as_columns(sample, first, work.queues)
+    path = bench.folder / f"transport-{list(SCHEMAS).index(schema)}.arrow"
+    if not path.exists():
+        _write_batch(bench, list(SCHEMAS[schema]), path)
+    tasks = max(1, -(-bench.workload.store_bytes // TASK_BYTES))
+    return {"batch": str(path), "rows": bench.workload.rows, "tasks": tasks}
+
+
+def cases(bench: "Bench") -> list[Case]:
+    """Prepare one batch for each schema and give the cases that hand it over."""
+    rows = bench.workload.rows
     found = []
     for name, columns in SCHEMAS.items():
-        chosen = whole.select(list(columns))
-        batch = chosen.slice(0, max(1, BATCH_BYTES * len(chosen) // chosen.nbytes))
-        path = bench.folder / f"transport-{len(found)}.arrow"
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
-            writer.write_batch(batch)
-        frame = (
-            bench.spark.read.format(PrebuiltSource.name())
-            .schema(ddl(columns))
-            .options(batch=str(path), rows=work.rows, tasks=tasks)
-            .load()
-        )
+        options = prebuilt_options(bench, name)
+        frame = bench.spark.read.format(PrebuiltSource.name()).schema(ddl(columns)).options(**options).load()
         found.append(
             Case(
                 name=f"transport: {name}",
                 peer="transport",
-                rows=work.rows,
+                rows=rows,
                 action=partial(frame.write.format("noop").mode("overwrite").save),
-                check=partial(counts, frame, work.rows),
+                check=partial(counts, frame, rows),
             )
         )
-    yield found
+    return found
+
+
+def _write_batch(bench: "Bench", columns: list[str], path: Path) -> None:
+    work = bench.workload
+    first, sample = next(batches(rows=work.rows, queues=work.queues, body_bytes=work.body_bytes))
+    chosen = as_columns(sample, first, work.queues).select(columns)
+    batch = chosen.slice(0, max(1, BATCH_BYTES * len(chosen) // chosen.nbytes))
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+        writer.write_batch(batch)

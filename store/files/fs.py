@@ -49,6 +49,9 @@ class FileSystem(Protocol):
     def read(self, path: str, offset: int, count: int) -> bytes:
         """At most ``count`` bytes from ``offset``, fewer only at the end of the file."""
 
+    def read_into(self, path: str, offset: int, buffer: Bytes) -> int:
+        """Fill a buffer from ``offset``; give how many bytes that were, fewer only at the end of the file."""
+
     def map(self, path: str) -> Bytes:
         """All bytes of a file, mapped read-only; the array owns the map, dropping it unmaps."""
 
@@ -91,6 +94,17 @@ class LocalFileSystem:
         fd, _ = _open(path)
         try:
             return _pread(fd, offset, count)
+        finally:
+            os.close(fd)
+
+    def read_into(self, path: str, offset: int, buffer: Bytes) -> int:
+        """Fill a buffer from ``offset``; give how many bytes that were, fewer only at the end of the file."""
+        fd, _ = _open(path)
+        try:
+            filled = 0
+            while filled < buffer.size and (count := os.preadv(fd, [buffer.data[filled:]], offset + filled)):
+                filled += count
+            return filled
         finally:
             os.close(fd)
 

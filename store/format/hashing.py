@@ -17,12 +17,14 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..errors import FormatError
 from .message import Ints, gather
 
 Units: TypeAlias = npt.NDArray[np.uint32]
 
+_FALSE: Final = pa.scalar(value=False)
 _BITS: Final = 0xFFFFFFFF
 _MIN: Final = -(1 << 31)
 _INVERSE_OF_31: Final = pow(31, -1, 1 << 32)
@@ -173,6 +175,40 @@ def index_hashes(hashes: Ints) -> Ints:
         In ``[0, 2**31)``.
     """
     return np.where(hashes == _MIN, 0, np.abs(hashes))
+
+
+def key_hashes(topics: pa.StringArray, unique: pa.StringArray, keys: pa.StringArray) -> tuple[Ints, Ints]:
+    """Hash all keys of messages: of each its unique key, then its other keys, as index files hold them.
+
+    Parameters
+    ----------
+    topics
+        (n,) without nulls.
+    unique, keys
+        (n,) null or empty where there is none; ``keys`` are separated by blanks.
+
+    Returns
+    -------
+    (k,) int64, (k,) int64
+        In ``[0, 2**31)``, and the row of each, ascending.
+    """
+    has_unique = pc.coalesce(pc.greater(pc.binary_length(unique), 0), _FALSE)
+    rows = [np.flatnonzero(has_unique.to_numpy(zero_copy_only=False))]
+    pieces = [unique if rows[0].size == len(unique) else unique.filter(has_unique)]
+    if keys.null_count < len(keys):
+        split = pc.split_pattern(keys, " ")
+        flat, parents = pc.list_flatten(split), pc.list_parent_indices(split).to_numpy()
+        filled = pc.greater(pc.binary_length(flat), 0)
+        pieces.append(flat.filter(filled))
+        rows.append(parents[filled.to_numpy(zero_copy_only=False)])
+    row = np.concatenate(rows).astype(np.int64)
+    key = pa.concat_arrays([piece.cast(pa.string()) for piece in pieces])
+    if len(rows) > 1:
+        order = np.argsort(row, kind="stable")
+        row, key = row[order], key.take(pa.array(order))
+    if row.size != len(topics) or len(rows) > 1:
+        topics = topics.take(pa.array(row))
+    return index_hashes(java_hash_array(pc.binary_join_element_wise(topics, key, "#"))), row
 
 
 def index_key_hash(topic: str, key: str) -> int:

@@ -56,7 +56,8 @@ def encode_properties(
         parts.append(joined.cast(pa.binary()))
     if not parts:
         raise ConfigError("no column was given to make properties of", fix="Give a map or at least one named column")
-    return pc.fill_null(pc.binary_join_element_wise(*parts, b"", null_handling="skip"), b"")
+    # Not null_handling="skip": Arrow (26.0) leaves out rows whose parts are all null, and gives a shorter array.
+    return pc.binary_join_element_wise(*parts, b"", null_handling="replace", null_replacement="")
 
 
 def _encode_map(properties: pa.MapArray) -> pa.BinaryArray:

@@ -4,14 +4,17 @@
 
     staged file   [chunk][chunk] … [chunk]
 
-    chunk  +--------+--------+--------+--------+-----------+  +-----------+-----------+-----------+--------+---------+
-           | magic  | rows n | queues | bytes  | CRC-32 of |  | sizes     | queue     | counts    | queues | records |
-           | uint32 | int32  | int32  | int64  | the rest  |  | int32 × n | int32 × n | uint8 × n | JSON   |         |
-           +--------+--------+--------+--------+-----------+  +-----------+-----------+-----------+--------+---------+
-            0        4        8        12       20       24
+    chunk  +--------+--------+--------+--------+---------+-----------+
+           | magic  | rows n | keys k | queues | records | CRC-32 of |   28 bytes; k is -1 where the records have to be
+           | uint32 | int32  | int32  | int32  | int64   | the rest  |   asked for their tags and keys
+           +--------+--------+--------+--------+---------+-----------+
+           | sizes, queue, tags code: int32 × n each               |
+           | hash of a key, row of it: int32 × k each              |
+           | counts: uint8 × n | queues: JSON | records            |
+           +---------------------------------------------------------+
 
 ``queues`` is a list of topics and queue ids, of which ``queue`` numbers one for each record. Records lie side by side
-and lack their place, store time and checksum. All numbers are big-endian but those of the columns, which are read where
+and lack their place, store time and checksum. Numbers of the header are big-endian, those of columns are read where
 they lie. Our own; RocketMQ knows nothing like it.
 """
 
@@ -26,10 +29,11 @@ from ..errors import FormatError
 from ..types import QueueKey
 from .message import Bytes, Ints, Mask
 
-HEADER: Final = struct.Struct(">IiiqI")
+HEADER: Final = struct.Struct(">IiiiqI")
 HEADER_BYTES: Final = HEADER.size
 _MAGIC: Final = 0x5E610957
-_ROW_BYTES: Final = 9
+_ROW_BYTES: Final = 13
+_KEY_BYTES: Final = 8
 
 
 class ChunkHeader(NamedTuple):
@@ -37,8 +41,8 @@ class ChunkHeader(NamedTuple):
 
     Attributes
     ----------
-    rows
-        How many records.
+    rows, keys
+        How many records, and hashes of keys; -1 where those are not there.
     queue_bytes, record_bytes
         Bytes of the list of queues, and of the records.
     crc
@@ -46,6 +50,7 @@ class ChunkHeader(NamedTuple):
     """
 
     rows: int
+    keys: int
     queue_bytes: int
     record_bytes: int
     crc: int
@@ -53,19 +58,21 @@ class ChunkHeader(NamedTuple):
     @property
     def rest_bytes(self) -> int:
         """Bytes of the chunk behind its header."""
-        return self.rows * _ROW_BYTES + self.queue_bytes + self.record_bytes
+        return self.rows * _ROW_BYTES + max(self.keys, 0) * _KEY_BYTES + self.queue_bytes + self.record_bytes
 
 
 class StagedRows(NamedTuple):
-    """One chunk: (n,) columns and the bytes of its records.
+    """One chunk: columns of n rows and k keys, and the bytes of its records.
 
     Attributes
     ----------
-    sizes, queue_of
-        (n,) int64: bytes of each record, and which of ``keys`` it goes to.
+    sizes, queue_of, tags_codes
+        (n,) int64: bytes of each record, which of ``queues`` it goes to, and its tags code.
     counts
         (n,) bool, whether it gets a number in its queue.
-    keys
+    hashes, hash_rows
+        (k,) int64: hashes of keys, and the row of each; None where the records have to be asked, for tags, too.
+    queues
         The different queues.
     records
         uint8; a view of what was decoded.
@@ -73,34 +80,38 @@ class StagedRows(NamedTuple):
 
     sizes: Ints
     queue_of: Ints
+    tags_codes: Ints
     counts: Mask
-    keys: list[QueueKey]
+    hashes: Ints | None
+    hash_rows: Ints | None
+    queues: list[QueueKey]
     records: Bytes
 
 
 def encode_chunk(rows: StagedRows) -> tuple[bytes, bytes, Bytes]:
     """Give a chunk as three pieces that follow each other: header, columns, records as they are."""
-    queues = json.dumps([list(key) for key in rows.keys], ensure_ascii=False).encode()
+    queues = json.dumps([list(key) for key in rows.queues], ensure_ascii=False).encode()
+    keys = (rows.hashes, rows.hash_rows) if rows.hashes is not None and rows.hash_rows is not None else ()
     columns = b"".join(
         (
-            rows.sizes.astype("<i4").tobytes(),
-            rows.queue_of.astype("<i4").tobytes(),
+            *(each.astype("<i4").tobytes() for each in (rows.sizes, rows.queue_of, rows.tags_codes, *keys)),
             rows.counts.astype(np.uint8).tobytes(),
             queues,
         )
     )
     crc = isal_zlib.crc32(rows.records.data, isal_zlib.crc32(columns))
-    return HEADER.pack(_MAGIC, rows.sizes.size, len(queues), rows.records.size, crc), columns, rows.records
+    count = keys[0].size if keys else -1
+    return HEADER.pack(_MAGIC, rows.sizes.size, count, len(queues), rows.records.size, crc), columns, rows.records
 
 
 def decode_header(data: bytes) -> ChunkHeader | None:
     """Read the header of a chunk; None if it is none."""
     if len(data) < HEADER_BYTES:
         return None
-    magic, rows, queue_bytes, record_bytes, crc = HEADER.unpack_from(data)
-    if magic != _MAGIC or rows <= 0 or queue_bytes < 0 or record_bytes < 0:
+    magic, rows, keys, queue_bytes, record_bytes, crc = HEADER.unpack_from(data)
+    if magic != _MAGIC or rows <= 0 or keys < -1 or queue_bytes < 0 or record_bytes < 0:
         return None
-    return ChunkHeader(rows, queue_bytes, record_bytes, crc)
+    return ChunkHeader(rows, keys, queue_bytes, record_bytes, crc)
 
 
 def decode_sizes(header: ChunkHeader, data: bytes) -> Ints:
@@ -133,12 +144,26 @@ def decode_chunk(header: ChunkHeader, rest: Bytes) -> StagedRows:
     """
     if rest.size != header.rest_bytes or isal_zlib.crc32(rest.data) != header.crc:
         raise FormatError("staged rows are not what their task wrote")
-    n, at = header.rows, header.rows * _ROW_BYTES
-    sizes = decode_sizes(header, rest[: 4 * n].tobytes())
-    queue_of = rest[4 * n : 8 * n].view("<i4").astype(np.int64)
-    counts = rest[8 * n : at] != 0
-    keys = [QueueKey(topic, queue) for topic, queue in json.loads(rest[at : at + header.queue_bytes].tobytes())]
-    records = rest[at + header.queue_bytes :]
-    if queue_of.min() < 0 or queue_of.max() >= len(keys):
-        raise FormatError("staged rows name queues that they do not have")
-    return StagedRows(sizes, queue_of, counts, keys, records)
+    n, k = header.rows, max(header.keys, 0)
+    columns, at = [], 0
+    for count in (n, n, n, k, k):
+        columns.append(rest[at : at + 4 * count].view("<i4").astype(np.int64))
+        at += 4 * count
+    sizes, queue_of, tags_codes, hashes, hash_rows = columns
+    decode_sizes(header, rest[: 4 * n].tobytes())
+    counts = rest[at : at + n] != 0
+    at += n
+    queues = [QueueKey(topic, queue) for topic, queue in json.loads(rest[at : at + header.queue_bytes].tobytes())]
+    if queue_of.min() < 0 or queue_of.max() >= len(queues) or (k and (hash_rows.min() < 0 or hash_rows.max() >= n)):
+        raise FormatError("staged rows name queues or rows that they do not have")
+    known = header.keys >= 0
+    return StagedRows(
+        sizes,
+        queue_of,
+        tags_codes,
+        counts,
+        hashes if known else None,
+        hash_rows if known else None,
+        queues,
+        rest[at + header.queue_bytes :],
+    )

@@ -34,6 +34,14 @@ def test_null_and_empty_values_are_left_out() -> None:
     assert encode_properties(properties=maps).to_pylist() == [b"", b"c\x011\x02e\x012\x02"]
 
 
+def test_rows_without_any_property_keep_their_place() -> None:
+    for values in ([None], [None, None], [None, "a", None], ["", None]):
+        column = pa.array(values, pa.string())
+        expected = [b"TAGS\x01a\x02" if value else b"" for value in values]
+        assert encode_properties({"TAGS": column}).to_pylist() == expected
+        assert encode_properties({"KEYS": pa.nulls(len(column), pa.string()), "TAGS": column}).to_pylist() == expected
+
+
 def test_slices_and_null_maps_that_own_pairs() -> None:
     maps = pa.array([[("x", "0")], [("a", "1")], [("b", "2")], [("c", "3")], [("y", "9")]], MAP)
     holes = pa.MapArray.from_arrays(

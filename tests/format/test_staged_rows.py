@@ -14,11 +14,14 @@ from segmentlog.store.format.staged_rows import (
 )
 
 ROWS = StagedRows(
-    np.array([3, 5, 1], np.int64),
-    np.array([1, 0, 1], np.int64),
-    np.array([True, False, True]),
-    [QueueKey("orders", 4), QueueKey("größer", 0)],
-    np.frombuffer(b"abcdefghi", np.uint8),
+    sizes=np.array([3, 5, 1], np.int64),
+    queue_of=np.array([1, 0, 1], np.int64),
+    tags_codes=np.array([-7, 0, 1 << 30], np.int64),
+    counts=np.array([True, False, True]),
+    hashes=np.array([17, 0], np.int64),
+    hash_rows=np.array([0, 2], np.int64),
+    queues=[QueueKey("orders", 4), QueueKey("größer", 0)],
+    records=np.frombuffer(b"abcdefghi", np.uint8),
 )
 
 
@@ -35,9 +38,13 @@ def decoded(data: bytes) -> StagedRows:
 
 def test_a_chunk_is_read_as_it_was_written() -> None:
     found = decoded(encoded())
-    for name in ("sizes", "queue_of", "counts", "records"):
+    for name in ("sizes", "queue_of", "tags_codes", "counts", "hashes", "hash_rows", "records"):
         assert np.array_equal(getattr(found, name), getattr(ROWS, name))
-    assert found.keys == ROWS.keys
+    assert found.queues == ROWS.queues
+    without = decoded(encoded(ROWS._replace(hashes=None, hash_rows=None)))
+    assert without.hashes is None
+    assert without.hash_rows is None
+    assert np.array_equal(without.records, ROWS.records)
 
 
 def test_sizes_are_read_without_the_rest() -> None:
@@ -65,6 +72,8 @@ def test_any_altered_byte_is_refused() -> None:
 def test_queues_that_are_not_there_are_refused() -> None:
     with pytest.raises(FormatError, match="name queues"):
         decoded(encoded(ROWS._replace(queue_of=np.array([0, 2, 1], np.int64))))
+    with pytest.raises(FormatError, match="name queues"):
+        decoded(encoded(ROWS._replace(hash_rows=np.array([0, 3], np.int64))))
 
 
 def test_sizes_that_are_not_those_of_the_records_are_refused() -> None:

@@ -35,6 +35,7 @@ from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.batch_mark import BatchMark
 from segmentlog.store.put_path import PutPath
 from segmentlog.store.staging import staging_directory
+from segmentlog.store.upkeep import Upkeep
 from support.batches import batch_of
 from support.reading import read
 from support.written_stores import SMALL
@@ -211,7 +212,7 @@ def test_readers_see_all_of_it_or_nothing(
         worker = threading.Thread(target=store.commit_batch, args=(BatchId("q", 0), staged))
         worker.start()
         assert pause.reached.wait(30)
-        store._dispatch(at_once=True)  # its entries are in the queues by now
+        store._upkeep.dispatch(at_once=True)  # its entries are in the queues by now
         assert len(list((path / "consumequeue" / "Orders" / "1").iterdir())) == 1
         during = StoreReader.open(path, queue_source=source)
         assert during.bounds(QueueKey("Orders", 0)) == before
@@ -269,6 +270,31 @@ def test_closing_waits_for_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         store.commit_batch(BatchId(), [])
 
 
+def test_queues_are_flushed_meanwhile(path: Path) -> None:
+    with MessageStore.open(path, SMALL) as store:
+        done = threading.Event()
+        failures: list[BaseException] = []
+
+        def flush() -> None:
+            try:
+                while not done.is_set():
+                    store._upkeep.flush_queues()
+            except BaseException as error:  # noqa: BLE001 - for the test to see
+                failures.append(error)
+
+        flusher = threading.Thread(target=flush)
+        flusher.start()
+        for version in range(25):
+            staged = stage(path, 3, job=f"job{version}")
+            store.commit_batch(BatchId("q", version), staged, topics={f"T{version}": 2})
+        done.set()
+        flusher.join(30)
+    assert failures == []
+    assert len(bodies(path)) == 75
+    table = json.loads((path / "config" / "topics.json").read_text())["topicConfigTable"]
+    assert len(table) == 26
+
+
 # What goes wrong
 
 
@@ -323,7 +349,7 @@ def test_what_cannot_be_made_visible_is_when_it_is_asked_for_again(
         raise NoSpaceError("there is no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(MessageStore, "_dispatch", full)
+        patch.setattr(Upkeep, "dispatch", full)
         with pytest.raises(NoSpaceError):
             store.commit_batch(BatchId("q", 0), staged)
     assert mark(path).in_flight

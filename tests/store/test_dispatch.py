@@ -40,7 +40,7 @@ def puts(count: int, first: int = 0) -> list[Put]:
     for number in range(first, first + count):
         record = one(at=at, offset=number)
         at += len(record)
-        made.append(Put(record, None, at))
+        made.append(Put(record, None, at, len(record)))
     return made
 
 
@@ -50,7 +50,7 @@ def test_only_what_lies_below_the_limit_is_dispatched() -> None:
     waiting = puts(5)
     for put in waiting:
         working.add(put)
-    size = len(waiting[0].buffer)
+    size = waiting[0].size
     assert working.waiting_bytes == 5 * size
     for limit, dispatched in ((size - 1, 0), (size, 1), (4 * size - 1, 3), (100 * size, 5)):
         working.run(limit, at_once=True)

@@ -515,7 +515,7 @@ def test_new_topics_may_come_while_the_others_are_written_down(path: Path, monke
             note([first, *each])
 
         monkeypatch.setattr(store._topics, "note", slowly)
-        store._flush_queues()
+        store._upkeep.flush_queues()
         monkeypatch.undo()
         store.append(HELLO)
     assert {"T0", "T1", "T2", "Another", "Orders"} <= json.loads((path / "config" / "topics.json").read_text())[

@@ -69,7 +69,7 @@ def test_chunks_are_read_back_as_they_were_encoded(path: str) -> None:
     staged = stage(path)
     chunks = list(read_staged(FS, path, staged))
     assert [chunk.sizes.size for chunk in chunks] == [10, 10]
-    assert chunks[0].keys == [QueueKey("Orders", queue) for queue in range(3)]
+    assert chunks[0].queues == [QueueKey("Orders", queue) for queue in range(3)]
     assert chunks[0].queue_of.tolist() == [row % 3 for row in range(10)]
     assert all(chunk.counts.all() for chunk in chunks)
     assert sum(chunk.records.size for chunk in chunks) == staged.record_bytes

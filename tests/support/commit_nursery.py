@@ -28,19 +28,19 @@ CONFIG = StoreConfig(segment_bytes=1 << 16, queue_segment_entries=200, index_slo
 TESTS = Path(__file__).parent.parent
 
 
-def stage_and_commit(path: str, version: int, attempt: str, flush: Flush) -> bool:
-    """Append one batch of two tasks over two queues; whether it was there."""
+def stage_and_commit(path: str, version: int, attempt: str, flush: Flush, app: str = "q") -> bool:
+    """Append one batch of two tasks over two queues, with a tag of its own; whether it was there."""
     config = replace(CONFIG, flush=flush)
     staged = []
     for task in range(2):
-        with Staging.open(path, f"job{version}", task, attempt, config) as staging:
+        with Staging.open(path, f"{app}-job{version}", task, attempt, config) as staging:
             rows = [
-                Outgoing(topic="Orders", body=b"%d %d %d" % (version, task, row), queue_id=row % 2, tags=f"v{version}")
+                Outgoing(topic="Orders", body=b"%d %d" % (task, row), queue_id=row % 2, tags=f"{app} {version}")
                 for row in range(ROWS // 2)
             ]
             staging.add(batch_of(rows))
             staged.append(staging.finish())
-    return commit_batch(path, config, BatchId("q", version, contiguous=True), staged).repeated
+    return commit_batch(path, config, BatchId(app, version, contiguous=True), staged).repeated
 
 
 class CommitNursery:

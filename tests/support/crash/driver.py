@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from segmentlog.store import batch_append, index_writer, message_store, outgoing, topics
+from segmentlog.store import batch_append, index_writer, outgoing, topics, upkeep
 from segmentlog.store.config import Flush, Services, StoreConfig
 from segmentlog.store.errors import NoSpaceError
 from segmentlog.store.files.writable_fs import WritableFileSystem
@@ -82,7 +82,7 @@ class Time:
 
 
 TIME = Time()
-TIMED = (batch_append, message_store, index_writer, outgoing, topics)
+TIMED = (batch_append, index_writer, outgoing, topics, upkeep)
 """Modules that ask for the time; tests give them `TIME`."""
 
 

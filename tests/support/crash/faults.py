@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 FILE_CALLS = ("write", "allocate", "extend", "sync")
 DIRECTORY_CALLS = ("create", "open", "rename", "unlink", "make_dir", "sync_dir")
-READ_CALLS = ("list_dir", "size", "read", "map", "data_end")
+READ_CALLS = ("list_dir", "size", "read", "read_into", "map", "data_end")
 CALLS = (*FILE_CALLS, *DIRECTORY_CALLS, *READ_CALLS)
 
 
@@ -130,6 +130,9 @@ class FaultyFileSystem:
 
     def read(self, path: str, offset: int, count: int) -> bytes:
         return self._call("read", path, offset, count)
+
+    def read_into(self, path: str, offset: int, buffer: Bytes) -> int:
+        return self._call("read_into", path, offset, buffer)
 
     def map(self, path: str) -> Bytes:
         return self._call("map", path)

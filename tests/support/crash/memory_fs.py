@@ -214,6 +214,11 @@ class MemoryFileSystem:
         with self.lock:
             return self._plain(path).content[offset : offset + max(count, 0)].tobytes()
 
+    def read_into(self, path: str, offset: int, buffer: Bytes) -> int:
+        data = np.frombuffer(self.read(path, offset, buffer.size), np.uint8)
+        buffer[: data.size] = data
+        return data.size
+
     def map(self, path: str) -> Bytes:
         with self.lock:
             node = self._plain(path)

@@ -20,10 +20,10 @@ from segmentlog.store.format.ledger import LedgerEntry
 from segmentlog.store.format.message import Problem
 from segmentlog.store.index_writer import IndexWriter
 from segmentlog.store.log_appender import LogAppender, SegmentSupply
-from segmentlog.store.message_store import MessageStore
 from segmentlog.store.put_path import PutPath
 from segmentlog.store.queue_writer import QueueWriter
 from segmentlog.store.repair import Repair
+from segmentlog.store.upkeep import Upkeep
 
 from .mutants import BuggyFileSystem, Patch, Trial
 from .mutants import enter_store_bug as _store
@@ -107,11 +107,11 @@ def _names_of_new_segments_are_forgotten(patch: Patch) -> None:
 
 @_store()
 def _durable_point_before_the_sync(patch: Patch) -> None:
-    def sync_log(self: MessageStore) -> int:
+    def sync_log(self: Upkeep) -> int:
         self._durability.note_log(self._appender.end)
         return self._appender.sync()
 
-    patch(MessageStore, "_sync_log", sync_log)
+    patch(Upkeep, "_sync_log", sync_log)
 
 
 @_store()
@@ -132,15 +132,15 @@ def _queues_point_too_far(patch: Patch) -> None:
 
 @_store()
 def _queues_point_before_the_sync(patch: Patch) -> None:
-    def flush(self: MessageStore) -> None:
+    def flush(self: Upkeep) -> None:
         dispatcher, index = self._dispatcher, self._index
         assert index is not None
         entries = sum(dispatcher.ends.values())
         self._durability.note_queues(dispatcher.dispatched, entries, index.mark, dispatcher.newest_timestamp, 0)
         original(self)
 
-    original = MessageStore._flush_queues
-    patch(MessageStore, "_flush_queues", flush)
+    original = Upkeep.flush_queues
+    patch(Upkeep, "flush_queues", flush)
 
 
 @_store()
@@ -356,11 +356,11 @@ def _finished_batches_are_undone(patch: Patch) -> None:
 def _ledger_is_written_before_the_rows(patch: Patch) -> None:
     real = BatchAppend._put
 
-    def early(self: BatchAppend, staged: Any, put_path: PutPath, keep_up: Any) -> Any:
+    def early(self: BatchAppend, staged: Any, put_path: PutPath, *rest: Any) -> Any:
         assert self._ledger is not None
         entry = LedgerEntry(len(self._ledger.applications), self._mark.sequence, 0, 0, 1, 1, 0)
         self._records.write_ledger(self._fs, self._ledger.with_entry("early", entry, ()), self._making)
-        return real(self, staged, put_path, keep_up)
+        return real(self, staged, put_path, *rest)
 
     patch(BatchAppend, "_put", early)
 
@@ -379,8 +379,8 @@ def _nothing_is_marked(patch: Patch) -> None:
 def _mark_is_taken_away_before_the_rows_are_dispatched(patch: Patch) -> None:
     real = BatchAppend._put
 
-    def bare(self: BatchAppend, staged: Any, put_path: PutPath, keep_up: Any) -> Any:
-        spans = real(self, staged, put_path, keep_up)
+    def bare(self: BatchAppend, staged: Any, put_path: PutPath, *rest: Any) -> Any:
+        spans = real(self, staged, put_path, *rest)
         self._write_mark(self._mark._replace(in_flight=False, stop=put_path.end))
         return spans
 

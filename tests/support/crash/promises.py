@@ -20,10 +20,10 @@ import numpy as np
 from segmentlog.store.commit_log import CommitLog
 from segmentlog.store.config import StoreConfig
 from segmentlog.store.derive import derive_segments
-from segmentlog.store.dispatch import key_hashes
+from segmentlog.store.dispatch import indexed_keys
 from segmentlog.store.format.consume_queue import ENTRY_BYTES, NATIVE, encode
 from segmentlog.store.format.index_file import HEADER, Geometry, chain, decode_header
-from segmentlog.store.format.message import SYS_COMMIT, SYS_ROLLBACK, SYS_TRANSACTION, Bytes, Ints
+from segmentlog.store.format.message import SYS_COMMIT, SYS_TRANSACTION, Bytes, Ints
 from segmentlog.store.format.properties import KEYS, TAGS, UNIQ_KEY, Properties
 from segmentlog.store.message_store import MessageStore
 from segmentlog.store.types import QueueKey
@@ -100,10 +100,9 @@ class Truth:
                 made["physical_offset"], made["size"] = derived.physical_offset, derived.size
                 made["tags_code"] = derived.tags_code
                 entries.setdefault(key, []).append(made)
-            of_record, row = key_hashes(records, Properties(records))
-            indexed = (records.field("sys_flag") & SYS_TRANSACTION != SYS_ROLLBACK)[row]
-            hashes.append(of_record[indexed])
-            offsets.append(physical[row[indexed]])
+            of_record, row = indexed_keys(records, Properties(records))
+            hashes.append(of_record)
+            offsets.append(physical[row])
         keys: dict[int, Ints] = {}
         if hashes:
             all_hashes, all_offsets = np.concatenate(hashes), np.concatenate(offsets)

@@ -128,6 +128,9 @@ class RecordingFileSystem:
     def read(self, path: str, offset: int, count: int) -> bytes:
         return self.disk.read(path, offset, count)
 
+    def read_into(self, path: str, offset: int, buffer: Bytes) -> int:
+        return self.disk.read_into(path, offset, buffer)
+
     def map(self, path: str) -> Bytes:
         return self.disk.map(path)
 

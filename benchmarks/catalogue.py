@@ -1,0 +1,62 @@
+"""All sections, in the order in which they run, and which of them a run has unless told otherwise."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from sections import growth, latency, limits, reading, sinking, storing, streaming
+
+if TYPE_CHECKING:
+    from bench import Bench
+    from harness import Found
+
+Section = Callable[["Bench"], "Found"]
+
+SPARK: Mapping[str, Section] = {
+    "limits": limits.limits,
+    "read": reading.reads,
+    "memory": reading.memory,
+    "queues": reading.queues,
+    "planning": reading.planning,
+    "window": reading.window,
+    "keys": reading.look_ups,
+    "sink": sinking.sinks,
+    "commit": sinking.commits,
+    "drain": streaming.drains,
+    "micro-batch": streaming.plans,
+    "latency": latency.latencies,
+    "grow-store": growth.store_sizes,
+    "grow-queues": growth.queue_numbers,
+    "grow-body": growth.body_sizes,
+    "grow-cores": growth.cores,  # last: it leaves another session
+}
+"""What ``make bench`` measures."""
+
+STORE: Mapping[str, Section] = {
+    "store-puts": storing.section(storing.Storing.puts),
+    "store-sync": storing.section(storing.Storing.sync_batches),
+    "store-singles": storing.section(storing.Storing.singles),
+    "store-drains": storing.section(storing.Storing.drains),
+    "store-queues": storing.section(storing.Storing.queues),
+    "store-logs": storing.section(storing.Storing.logs),
+    "store-recovery": storing.section(storing.Storing.recoveries),
+}
+"""What ``make bench-store`` measures, beside RocketMQ's own code."""
+
+SECTIONS: Mapping[str, Section] = {**STORE, **SPARK}
+GROUPS: Mapping[str, tuple[str, ...]] = {"spark": tuple(SPARK), "store": tuple(STORE), "all": tuple(SECTIONS)}
+PEERS = ("transport", "parquet", "kafka", "rocketmq")
+
+
+def chosen(text: str) -> tuple[str, ...]:
+    """Give the sections that a list of names and groups means, in the order in which they run.
+
+    Raises
+    ------
+    ValueError
+        If there is no such section or group.
+    """
+    names = [name for part in text.split(",") for name in GROUPS.get(part, (part,))]
+    unknown = sorted(set(names) - set(SECTIONS))
+    if unknown:
+        raise ValueError(f"no section is called {unknown}; there are {', '.join((*GROUPS, *SECTIONS))}")
+    return tuple(name for name in SECTIONS if name in names)

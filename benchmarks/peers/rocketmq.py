@@ -1,0 +1,70 @@
+"""RocketMQ's own storage code, run by the tests' oracle; its benchmarks time themselves, without the start of a JVM."""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harness import Timed, UnavailableError
+
+ORACLE = Path(__file__).parents[2] / "tests" / "interop" / "oracle" / "run"
+PROGRAMS = ("java", "mvn", "flock")
+
+
+class RocketMQ:
+    """One release.
+
+    Parameters
+    ----------
+    version
+        Which.
+    """
+
+    def __init__(self, version: str) -> None:
+        missing = [program for program in PROGRAMS if shutil.which(program) is None]
+        if missing:
+            raise UnavailableError(f"RocketMQ needs {', '.join(missing)}")
+        self.name = f"RocketMQ {version}"
+        self._environment = {**os.environ, "ROCKETMQ_VERSION": version}
+
+    def put(self, store: Path, count: int, *arguments: object, dispatched: bool = True) -> Timed:
+        """Append ``count`` messages until the last is acknowledged, and dispatched."""
+        report = self._run("bench-put", "--store", store, "--count", count, *arguments)
+        return Timed(count / float(report["messagesPerSecondWithDispatch" if dispatched else "messagesPerSecond"]))
+
+    def get(self, store: Path, count: int) -> Timed:
+        """Read and decode ``count`` messages in one thread; the second of two passes."""
+        report = self._run("bench-get", "--store", store, "--threads", 1, "--mode", "decode", "--passes", 2)
+        return Timed(count / float(report["messagesPerSecond"]))
+
+    def look_up(self, store: Path, topic: str, keys: Sequence[str]) -> Timed:
+        """Ask for all keys; the time of one question, and with it of the start, is taken off."""
+        one, all_keys = (self._asked(store, topic, asked) for asked in (keys[:1], keys))
+        return Timed(max(all_keys - one, 1e-9) * len(keys) / max(1, len(keys) - 1))
+
+    def _asked(self, store: Path, topic: str, keys: Sequence[str]) -> float:
+        questions = store.with_suffix(".json")
+        asked = [{"query": "messageByKey", "topic": topic, "key": key, "maxNum": 32} for key in keys]
+        questions.write_text(json.dumps({"queries": asked}))
+        started = time.perf_counter()
+        answers = self._lines("query", "--store", store, "--queries", questions)
+        took = time.perf_counter() - started
+        found = [line for line in answers if json.loads(line).get("answer", {}).get("phyOffsets")]
+        if len(found) != len(keys):
+            raise UnavailableError(f"RocketMQ found {len(found)} of {len(keys)} keys")
+        return took
+
+    def _run(self, *arguments: object) -> dict[str, Any]:
+        report: dict[str, Any] = json.loads(self._lines(*arguments)[-1])
+        return report
+
+    def _lines(self, *arguments: object) -> list[str]:
+        command = [str(ORACLE), *map(str, arguments)]
+        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise UnavailableError(f"RocketMQ failed: {done.stderr[-500:]}")
+        return done.stdout.splitlines()

@@ -1,0 +1,143 @@
+"""How long a row takes from its append to ``foreachBatch``, and until the batch function holds it; warm queries.
+
+::
+
+    append ─────────► Spark calls the function ─────► its rows are collected
+    0                 "to foreachBatch"               "to its rows"
+
+One row at a time, appended when the query has been idle for a while that differs from row to row, so that no source
+profits from where its polling stands. The sources take turns in blocks, each with a query of its own.
+"""
+
+import queue
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from harness import Case, Found, Result, UnavailableError, Unit, result_of
+from peers.prebuilt import PrebuiltSource
+from peers.segmentlog_source import spread, stream
+from peers.transport import COLUMNS, ddl, prebuilt_options
+from workload import TOPIC
+
+from sections.streaming import checkpoint
+from segmentlog.store import Flush, MessageStore, Outgoing, StoreConfig
+
+if TYPE_CHECKING:
+    from bench import Bench
+    from pyspark.sql import DataFrame
+
+BODY = b"x" * 1024
+WARM_ROWS, ROWS = 5, 30
+PAUSE_SECONDS = (0.05, 0.15)
+WAIT_SECONDS = 60
+TO_FUNCTION, TO_ROWS = "latency to foreachBatch", "latency to its rows"
+
+Append = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """When the batch function was called, when it held the rows, and how many they were."""
+
+    called: float
+    held: float
+    rows: int
+
+
+def latencies(bench: "Bench") -> Found:
+    """Measure single rows with each source."""
+    sources = {"segmentlog": _ours}
+    sources |= {peer: make for peer, make in {"transport": _prebuilt, "kafka": _kafka}.items() if peer in bench.peers}
+    seconds: dict[str, list[float]] = {}
+    rows = bench.scaled(ROWS, 5)
+    for turn in range(bench.rounds):
+        for peer, make in sources.items():
+            try:
+                with make(bench) as (frame, append):
+                    for called, held in _block(bench, frame, append, rows):
+                        seconds.setdefault(f"{peer}: {TO_FUNCTION}", []).append(called)
+                        seconds.setdefault(f"{peer}: {TO_ROWS}", []).append(held)
+            except UnavailableError as problem:
+                bench.skipped[peer] = str(problem)
+                continue
+            last = sorted(seconds[f"{peer}: {TO_FUNCTION}"][-rows:])
+            bench.tell(f"  round {turn + 1}/{bench.rounds}: {peer}: {last[len(last) // 2] * 1000:.0f} ms")
+    return Found(results=[_result(name, took) for name, took in seconds.items()])
+
+
+def _result(name: str, seconds: list[float]) -> Result:
+    peer = name.partition(":")[0]
+    return result_of(Case(name=name, peer=peer, rows=1, action=list, unit=Unit.LATENCY), seconds)
+
+
+def _block(bench: "Bench", frame: "DataFrame", append: Append, rows: int) -> Iterator[tuple[float, float]]:
+    """Run one query; for each row, seconds until the function was called and until it held the row."""
+    arrived: queue.Queue[Arrival] = queue.Queue()
+
+    def receive(batch: "DataFrame", number: int) -> None:
+        del number
+        called = time.perf_counter()
+        found = len(batch.collect())
+        arrived.put(Arrival(called, time.perf_counter(), found))
+
+    writer = frame.writeStream.foreachBatch(receive).option("checkpointLocation", checkpoint(bench))
+    query = writer.start()
+    try:
+        # What is appended before the query has found where it begins would belong to its past.
+        _until(lambda: bool(query.lastProgress) or query.status["message"].startswith("Waiting"))
+        pauses = random.Random(11)
+        for number in range(WARM_ROWS + rows):
+            time.sleep(pauses.uniform(*PAUSE_SECONDS))
+            started = time.perf_counter()
+            append()
+            arrival = arrived.get(timeout=WAIT_SECONDS)
+            while not arrival.rows:
+                arrival = arrived.get(timeout=WAIT_SECONDS)
+            if number >= WARM_ROWS:
+                yield arrival.called - started, arrival.held - started
+            done = query.lastProgress
+            _until(lambda: query.lastProgress != done or query.status["message"].startswith("Waiting"))  # noqa: B023
+    finally:
+        query.stop()
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + WAIT_SECONDS
+    while not is_so():
+        if time.monotonic() > give_up:
+            raise TimeoutError(f"the query was not ready within {WAIT_SECONDS} s")
+        time.sleep(0.01)
+
+
+@contextmanager
+def _ours(bench: "Bench") -> Iterator[tuple["DataFrame", Append]]:
+    store = spread(bench.place("latency"), 1, 1)
+    with MessageStore.open(store, StoreConfig(flush=Flush.ASYNC)) as writer:
+        frame = stream(bench, store, COLUMNS, startingOffsets="latest")
+        yield frame, partial(writer.append, Outgoing(topic=TOPIC, body=BODY))
+
+
+@contextmanager
+def _prebuilt(bench: "Bench") -> Iterator[tuple["DataFrame", Append]]:
+    counter = bench.folder / "counter"
+    counter.write_bytes(b"")
+    options = {**prebuilt_options(bench, "all columns"), "tasks": 1, "counter": str(counter)}
+    frame = bench.spark.readStream.format(PrebuiltSource.name()).schema(ddl(COLUMNS)).options(**options).load()
+
+    def append() -> None:
+        with counter.open("ab", buffering=0) as file:
+            file.write(b"+")
+
+    yield frame, append
+
+
+@contextmanager
+def _kafka(bench: "Bench") -> Iterator[tuple["DataFrame", Append]]:
+    broker = bench.kafka
+    topic = broker.fresh("latency", 1)
+    yield broker.stream(topic, startingOffsets="latest"), partial(broker.send, topic, BODY)

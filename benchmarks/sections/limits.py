@@ -1,0 +1,96 @@
+"""What the machine gives: a copy in memory, a read from the page cache, checksums, writes and syncs.
+
+Of PySpark's own limit, its transport, see the cases of the peer ``transport``.
+"""
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from harness import Case, Found, Unit
+from isal import isal_zlib
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench import Bench
+
+PIECE = 64 << 20
+MANY = 1 << 30
+FILE_BYTES = 256 << 20
+BODY = 1024
+SYNCS, SYNC_BYTES = 100, 4096
+BATCH_BYTES = 1 << 20
+
+
+def limits(bench: "Bench") -> Found:
+    """Measure all of them, in turns."""
+    total = bench.scaled(MANY, PIECE) // PIECE * PIECE
+    source = np.random.default_rng(1).integers(0, 256, PIECE, np.uint8)
+    target = np.empty_like(source)
+    bodies = [memoryview(source)[at : at + BODY] for at in range(0, PIECE, BODY)]
+    file, written = bench.folder / "limit", bench.folder / "limit-written"
+    file.write_bytes(source.tobytes() * (FILE_BYTES // PIECE))
+
+    def copy() -> None:
+        for _ in range(total // PIECE):
+            np.copyto(target, source)
+
+    def page_cache() -> None:
+        with open(file, "rb", buffering=0) as opened:
+            for at in range(0, total, PIECE):
+                assert os.preadv(opened.fileno(), [target], at % FILE_BYTES) == PIECE
+
+    def checksum() -> None:
+        for _ in range(total // PIECE):
+            isal_zlib.crc32(source)
+
+    def checksums() -> None:
+        for body in bodies:
+            isal_zlib.crc32(body)
+
+    def write(*, synced: bool) -> None:
+        with open(written, "wb", buffering=0) as opened:
+            opened.writelines(source for _ in range(FILE_BYTES // PIECE))
+            if synced:
+                os.fsync(opened.fileno())
+
+    actions: dict[str, tuple[int, Unit, Callable[[], None]]] = {
+        "memory copy": (total, Unit.BYTES, copy),
+        "page cache read": (total, Unit.BYTES, page_cache),
+        "CRC-32, long": (total, Unit.BYTES, checksum),
+        "CRC-32, bodies of 1 KiB": (len(bodies), Unit.CALLS, checksums),
+        "write to the page cache": (FILE_BYTES, Unit.BYTES, partial(write, synced=False)),
+        "write, synced at the end": (FILE_BYTES, Unit.BYTES, partial(write, synced=True)),
+        "sync after 4 KiB": (SYNCS, Unit.CALLS, partial(_syncs, written, SYNC_BYTES)),
+        "sync after 1 MiB": (SYNCS, Unit.CALLS, partial(_syncs, written, BATCH_BYTES)),
+    }
+    cases = [
+        Case(
+            name=f"limit: {name}",
+            peer="limit",
+            rows=count,
+            action=action,
+            before=partial(_remove, written),
+            unit=unit,
+        )
+        for name, (count, unit, action) in actions.items()
+    ]
+    return Found(results=bench.measure(cases))
+
+
+def _syncs(path: Path, size: int) -> None:
+    """Write and sync, as the log of a store that is synced does: into a file whose space was set aside."""
+    data = os.urandom(size)
+    with open(path, "wb", buffering=0) as opened:
+        os.posix_fallocate(opened.fileno(), 0, SYNCS * size)
+        for number in range(SYNCS):
+            os.pwrite(opened.fileno(), data, number * size)
+            os.fdatasync(opened.fileno())
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    os.sync()

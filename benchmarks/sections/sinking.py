@@ -1,0 +1,166 @@
+"""Writes: the same frame, read from Parquet, into each sink; then what the steps of ours cost.
+
+The frame has what a Kafka row has: queue, key and a body; a second one has properties, too. The ceiling is a Python
+writer that drops what it is given.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench import settle
+from harness import Case, Found, Result, Timed, result_of
+from peers.kafka import COLUMNS as KAFKA_COLUMNS
+from peers.kafka import HEADERS, TUNED_SINK
+from peers.prebuilt import PrebuiltSource
+from targets import COMMIT_BYTES, RECORD_BYTES
+from workload import TOPIC
+
+from sections.streaming import Drain
+
+if TYPE_CHECKING:
+    from bench import Bench
+    from pyspark.sql import DataFrame
+
+PROBE = Path(__file__).parents[1] / "commit_probe.py"
+PLAIN = ("queueId", "keys", "body")
+WARM_SHARE = 20
+
+
+def sinks(bench: "Bench") -> Found:
+    """Write all rows with each sink."""
+    frame = bench.spark.read.parquet(str(bench.workload.parquet))
+    cases = [_ours(bench, frame, ""), _ours(bench, frame, ", properties"), _our_stream(bench)]
+    cases += bench.from_peer("transport", partial(_ceiling, frame))
+    cases += bench.from_peer("parquet", partial(_parquet, frame))
+    cases += bench.from_peer("kafka", partial(_kafka, frame))
+    results = bench.measure(cases)
+    bench.place("sink")
+    return Found(results=results)
+
+
+def commits(bench: "Bench") -> Found:
+    """Measure what the steps of a write cost outside Spark, with one thread, and the memory of the commit."""
+    rows = bench.scaled(1_000_000, 50_000)
+    seconds: dict[str, list[float]] = {}
+    peak = record_bytes = 0.0
+    for turn in range(bench.rounds):
+        for mode in ("", ", nothing synced"):
+            report = _probe(bench, rows, mode)
+            steps = report["seconds"]
+            seconds.setdefault(f"commit{mode}", []).append(steps.pop("commit"))
+            for step, took in steps.items():
+                seconds.setdefault(step, []).append(took)
+            peak, record_bytes = max(peak, report["peak_bytes"]), report["record_bytes"]
+            bench.tell(f"  round {turn + 1}/{bench.rounds}: commit{mode}: {seconds[f'commit{mode}'][-1]:.2f} s")
+    names = {"encode": "segmentlog: encode, one thread", "stage": "segmentlog: encode and stage, one thread"}
+    results: list[Result] = []
+    for step, took in seconds.items():
+        name = names.get(step, f"segmentlog: {step}")
+        results.append(result_of(Case(name=name, peer="segmentlog", rows=rows, action=Timed), took))
+    return Found(results=results, figures={COMMIT_BYTES: peak, RECORD_BYTES: record_bytes / rows})
+
+
+def _probe(bench: "Bench", rows: int, mode: str) -> dict[str, Any]:
+    shape = ["--body-bytes", str(bench.body_bytes), "--queues", str(bench.queues)]
+    command = [sys.executable, str(PROBE), str(bench.folder / "commit"), "--rows", str(rows), *shape]
+    done = subprocess.run([*command, *(["--unsynced"] if mode else [])], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"the commit failed: {done.stderr[-2000:]}")
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def _case(
+    bench: "Bench", name: str, write: Callable[["DataFrame"], None], frame: "DataFrame", clear: Callable[[], object]
+) -> Case:
+    """Write a frame, each time to an empty place; warmed up with few of its rows."""
+
+    def before() -> None:
+        clear()
+        settle()
+
+    return Case(
+        name=name,
+        peer=name.partition(":")[0],
+        rows=bench.workload.rows,
+        action=partial(write, frame),
+        warm=lambda: write(frame.limit(max(1, bench.workload.rows // WARM_SHARE))),
+        before=before,
+    )
+
+
+def _ours(bench: "Bench", frame: "DataFrame", kind: str) -> Case:
+    store = bench.folder / "sink" / "store"
+    columns = (*PLAIN, "properties") if kind else PLAIN
+
+    def write(rows: "DataFrame") -> None:
+        rows.write.format("segmentlog").mode("append").option("topic", TOPIC).save(str(store))
+
+    return _case(bench, f"segmentlog: sink{kind}", write, frame.select(*columns), partial(_clear, store))
+
+
+def _our_stream(bench: "Bench") -> Case:
+    store, work = bench.folder / "sink" / "store", bench.workload
+    schema = bench.spark.read.parquet(str(work.parquet)).schema
+    frame = bench.spark.readStream.schema(schema).parquet(str(work.parquet)).select(*PLAIN)
+    drain = Drain(bench, frame, work.rows)
+
+    def write() -> None:
+        drain.run(frame.writeStream.format("segmentlog").option("topic", TOPIC).option("path", str(store)))
+
+    def before() -> None:
+        _clear(store)
+        settle()
+
+    name = "segmentlog: sink, stream"
+    return Case(name=name, peer="segmentlog", rows=work.rows, action=write, warm=lambda: None, before=before)
+
+
+def _ceiling(frame: "DataFrame", bench: "Bench") -> list[Case]:
+    bench.spark.dataSource.register(PrebuiltSource)
+
+    def write(rows: "DataFrame") -> None:
+        rows.write.format(PrebuiltSource.name()).mode("append").save()
+
+    return [
+        _case(bench, f"transport: sink{kind}", write, frame.select(*columns), lambda: None)
+        for kind, columns in (("", PLAIN), (", properties", (*PLAIN, "properties")))
+    ]
+
+
+def _parquet(frame: "DataFrame", bench: "Bench") -> list[Case]:
+    target = bench.folder / "sink" / "parquet"
+
+    def write(rows: "DataFrame") -> None:
+        rows.write.mode("overwrite").option("compression", "none").parquet(str(target))
+
+    return [_case(bench, "parquet: sink", write, frame.select(*PLAIN), partial(_clear, target))]
+
+
+def _kafka(frame: "DataFrame", bench: "Bench") -> list[Case]:
+    broker = bench.kafka
+    kinds: dict[str, tuple[dict[str, int], tuple[str, ...]]] = {
+        "sink": ({}, ()),
+        "sink, tuned": (TUNED_SINK, ()),
+        "sink, tuned, headers": (TUNED_SINK, (HEADERS,)),
+    }
+    found = []
+    for name, (options, more) in kinds.items():
+
+        def write(rows: "DataFrame", options: dict[str, int] = options, more: tuple[str, ...] = more) -> None:
+            broker.write(rows, broker.newest("sunk"), options, headers=bool(more))
+
+        rows = frame.selectExpr("queueId AS partition", *KAFKA_COLUMNS, *more)
+        found.append(_case(bench, f"kafka: {name}", write, rows, partial(broker.fresh, "sunk", bench.queues)))
+    return found
+
+
+def _clear(place: Path) -> None:
+    shutil.rmtree(place, ignore_errors=True)
+    place.parent.mkdir(exist_ok=True)

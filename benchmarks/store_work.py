@@ -1,0 +1,132 @@
+"""What is done with a store without Spark: appends and scans whose rate is taken; each gives messages a second."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from segmentlog.store import (
+    NATIVE_SCHEMA,
+    Flush,
+    MessageStore,
+    Outgoing,
+    QueueRange,
+    ScanSpec,
+    StoreConfig,
+    StoreReader,
+)
+
+TOPIC = "BenchTopic"
+BATCH_ROWS = 8192
+DRAIN_COLUMNS = tuple(name for name in NATIVE_SCHEMA.names if name not in {"properties", "brokerName", "segment"})
+TASK_BYTES = 128 << 20
+
+
+def made(size: int, count: int, rows: int, queues: int) -> list[pa.RecordBatch]:
+    """Batches that give ``count`` messages, a few different ones in turns: the same body, a unique key each."""
+    body = np.random.default_rng(7).integers(0, 256, size, dtype=np.uint8).tobytes()
+    different = []
+    for number in range(min(8, max(1, count // rows))):
+        first = number * rows
+        columns = {
+            "topic": pa.array([TOPIC] * rows),
+            "queueId": pa.array(np.arange(first, first + rows) % queues, pa.int32()),
+            "body": pa.array([body] * rows, pa.binary()),
+            "uniqKey": pa.array([f"7F0000012A9F18B4AAC2M0{1_000_000_000 + first + row}" for row in range(rows)]),
+        }
+        different.append(pa.RecordBatch.from_pydict(columns))
+    return [different[number % len(different)] for number in range(max(1, count // rows))]
+
+
+def batches(path: Path, *, size: int, count: int, rows: int, flush: Flush, queues: int = 2) -> float:
+    """Append batches from two threads, or from one if each is synced; dispatch included."""
+    work = made(size, count, rows, queues)
+    with MessageStore.open(path, StoreConfig(flush=flush)) as store:
+        store.append_batch(work[0])  # what is made at the first use, the first segment above all
+        store.wait_dispatched()
+        started = time.perf_counter()
+        if flush is Flush.SYNC:
+            for batch in work:
+                store.append_batch(batch)
+        else:
+            in_threads(2, lambda thread: [store.append_batch(batch) for batch in work[thread::2]])
+        store.wait_dispatched()
+        return len(work) * rows / (time.perf_counter() - started)
+
+
+def one_by_one(path: Path, *, count: int, threads: int, flush: Flush) -> float:
+    """Append single messages, until the last is acknowledged."""
+    body = np.random.default_rng(7).integers(0, 256, 1024, dtype=np.uint8).tobytes()
+    with MessageStore.open(path, StoreConfig(flush=flush)) as store:
+        store.append(Outgoing(topic=TOPIC, body=body))
+
+        def work(thread: int) -> None:
+            for number in range(count // threads):
+                key = f"7F0000012A9F18B4AAC2M{thread % 10}{1_000_000_000 + number}"
+                store.append(Outgoing(topic=TOPIC, queue_id=thread, body=body, uniq_key=key))
+
+        started = time.perf_counter()
+        in_threads(threads, work)
+        return count // threads * threads / (time.perf_counter() - started)
+
+
+def drain(path: Path, columns: tuple[str, ...], *, topic: str = TOPIC, passes: int = 2) -> float:
+    """Read all of a topic in this thread, with one reader in several passes as RocketMQ does; the rate of the last."""
+    pa.set_cpu_count(1)
+    reader = StoreReader.open(path)
+    spec = ScanSpec(columns=columns)
+    rate = 0.0
+    for _ in range(passes):
+        started = time.perf_counter()
+        ranges = [QueueRange(held.key, held.min_offset, held.max_offset) for held in reader.queues(topic)]
+        plan = reader.plan(ranges, max_bytes=TASK_BYTES, spec=spec)
+        rows = sum(len(batch) for task in plan for batch in reader.scan(task, spec))
+        rate = rows / (time.perf_counter() - started)
+    return rate
+
+
+def opened(path: Path) -> float:
+    """Open and close a store; seconds until it is open."""
+    started = time.perf_counter()
+    store = MessageStore.open(path, StoreConfig(flush=Flush.ASYNC))
+    took = time.perf_counter() - started
+    store.close()
+    return took
+
+
+def sparse_log(path: Path, gigabytes: int) -> None:
+    """Make a store whose log ends behind so many GiB of holes."""
+    from segmentlog.store.format import durable_point  # noqa: PLC0415 - only here the store is not used by its door
+    from segmentlog.store.format.durable_point import DurablePoint  # noqa: PLC0415
+
+    log, ours = path / "commitlog", path / ".segmentlog"
+    log.mkdir(parents=True)
+    ours.mkdir()
+    for number in range(gigabytes):
+        with open(log / f"{number << 30:020d}", "wb") as file:
+            file.truncate(1 << 30)
+    end = gigabytes << 30
+    point = durable_point.encode(DurablePoint(log=end, queues=end, clean=True))
+    (ours / "durable").write_bytes(point.ljust(durable_point.FILE_BYTES, b"\0"))
+
+
+def in_threads(count: int, work: Callable[[int], object]) -> None:
+    """Call with 0, 1, … at the same time; raises what one of them raised."""
+    failed: list[BaseException] = []
+
+    def run(thread: int) -> None:
+        try:
+            work(thread)
+        except BaseException as error:  # noqa: BLE001 - raised below
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=(thread,)) for thread in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]

@@ -1,0 +1,122 @@
+"""A report as tables in Markdown, and the part of ``docs/benchmarks.md`` that is made of them."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from harness import Result, Unit
+from report import PACKAGES, Report, Section
+
+TELLING_ROWS = 1_000_000
+MET = {True: "yes", False: "**no**", None: "–"}
+BEGIN, END = "<!-- figures: made by benchmarks/run.py --page, do not edit -->", "<!-- end of figures -->"
+PER_SECOND = {Unit.ROWS: "rows", Unit.BYTES: "MB", Unit.CALLS: "calls"}
+STEPS = {
+    "transport to the tasks, dropped there (Spark, all cores)": "transport: sink",
+    "encode (one thread)": "segmentlog: encode, one thread",
+    "encode and stage (one thread)": "segmentlog: encode and stage, one thread",
+    "commit, nothing synced (one thread)": "segmentlog: commit, nothing synced",
+    "commit, with its syncs": "segmentlog: commit",
+    "the whole write (Spark, all cores)": "segmentlog: sink",
+}
+
+
+def markdown(report: Report) -> str:
+    """Give all tables."""
+    lines = [_machine_text(report), ""]
+    if any(section.rows < TELLING_ROWS for section in report.sections.values()):
+        lines += ["Few rows show that everything runs; fixed costs drown the rest. Judge no target by them.", ""]
+    lines += _targets(report)
+    for name, section in report.sections.items():
+        lines += _section(name, section)
+    lines += _steps({result.name: result for result in report.results()})
+    lines += _curves(list(report.results()))
+    lines += [f"- `{name}` failed: {why}" for name, why in report.failed.items()]
+    lines += [f"- {name}: left out, {why}" for name, why in report.skipped.items()]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def put_into_page(page: Path, figures: str, plots: Iterable[Path]) -> None:
+    """Put tables and plots in the place of those that a page has between its two marks.
+
+    Raises
+    ------
+    ValueError
+        If the page has no such place.
+    """
+    text = page.read_text()
+    head, begin, rest = text.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{page} has no line {BEGIN!r} with {END!r} after it")
+    shown = "\n".join(f"![{plot.stem}]({plot.relative_to(page.parent)})" for plot in plots)
+    page.write_text(f"{head}{BEGIN}\n\n{figures}\n{shown}{chr(10) * 2 if shown else ''}{END}{tail}")
+
+
+def _machine_text(report: Report) -> str:
+    found = report.machine
+    packages = ", ".join(f"{name} {found[name]}" for name in PACKAGES)
+    cpus = f"{found['cpus']} CPUs ({found['cpu']}), {found['memory_mib'] >> 10} GiB of memory"
+    return f"{cpus}, {found['system']}, Python {found['python']}, {packages}."
+
+
+def _targets(report: Report) -> list[str]:
+    rows = [f"| {target.target} | {target.measured} | {MET[target.met]} |" for target in report.targets()]
+    return ["| target | measured | met |", "| --- | ---: | :-: |", *rows, ""] if rows else []
+
+
+def _section(name: str, section: Section) -> list[str]:
+    asked = f"{section.when[:10]}, {section.rows:,} rows of {section.body_bytes:,} bytes, {section.rounds} rounds"
+    lines = [f"### `{name}`", "", f"{asked}: `{section.command}`", ""]
+    rated = [result for result in section.results if result.unit is not Unit.LATENCY]
+    if rated:
+        lines += [
+            "| case | median a second | min | max | | seconds, median |",
+            "| --- | ---: | ---: | ---: | --- | ---: |",
+        ]
+        lines += [_rated(result) for result in rated]
+        lines += [""]
+    waits = [result for result in section.results if result.unit is Unit.LATENCY]
+    if waits:
+        lines += ["| case | p50, ms | p95 | p99 | of |", "| --- | ---: | ---: | ---: | ---: |"]
+        lines += [_waited(result) for result in waits]
+        lines += [""]
+    return lines + [f"- {name}: {value:,.0f}" for name, value in section.figures.items()] + [""] * bool(section.figures)
+
+
+def _rated(result: Result) -> str:
+    scale = 1e6 if result.unit is Unit.BYTES else 1
+    low, middle, high = (_number(rate / scale) for rate in result.rates())
+    return f"| {result.name} | {middle} | {low} | {high} | {PER_SECOND[result.unit]} | {result.median_seconds:.3g} |"
+
+
+def _waited(result: Result) -> str:
+    waits = " | ".join(f"{result.quantile(share) * 1000:.0f}" for share in (0.5, 0.95, 0.99))
+    return f"| {result.name} | {waits} | {len(result.seconds)} |"
+
+
+def _steps(results: Mapping[str, Result]) -> list[str]:
+    """Say where the time of a write goes."""
+    found = {step: results[name] for step, name in STEPS.items() if name in results}
+    if not any(name.startswith("segmentlog: commit") for name in results):
+        return []
+    rows = [f"| {step} | {result.median_seconds / result.rows * 1e6:.2f} |" for step, result in found.items()]
+    return ["### Where the time of a write goes", "", "| step | µs a row |", "| --- | ---: |", *rows, ""]
+
+
+def _curves(results: list[Result]) -> list[str]:
+    names = dict.fromkeys(result.curve for result in results if result.curve)
+    if not names:
+        return []
+    lines = ["### Growth", "", "| µs a message | |", "| --- | --- |"]
+    for name in names:
+        points = [
+            f"{result.x:,g}: {result.median_seconds / result.rows * 1e6:.2f}"
+            for result in results
+            if result.curve == name
+        ]
+        lines.append(f"| {name} | {' · '.join(points)} |")
+    return [*lines, ""]
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

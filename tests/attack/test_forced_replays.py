@@ -1,0 +1,109 @@
+"""A checkpoint that knows less than the sink: batches come again, as they were or changed, and are there once.
+
+::
+
+    checkpoint   offsets/7  commits/6       ◄── commits/7 is deleted: Spark repeats batch 7
+    sink         batch 7 is in the ledger   ──► nothing is appended, whatever rows the repetition has
+
+S12: what the checkpoint of a driver looks like that died between the sink's commit and Spark's, made by hand, so that
+what is repeated can be changed meanwhile: other rows, fewer, more, none, in other partitions.
+"""
+
+import os
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from segmentlog.connector import last_commit
+from support.crash.campaign import soak
+from support.pipes import Feed, Pipe, contents, refused
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.attack, pytest.mark.spark]
+
+SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
+REPLAYS = soak(20, 1_000)
+BATCH = 40
+
+# What becomes of rows below an offset, which the sink has already; those above are new and stay as they are.
+CHANGES: dict[str, Callable[["DataFrame", int], "DataFrame"]] = {
+    "as they were": lambda frame, _: frame,
+    "altered": lambda frame, old: frame.selectExpr(
+        "topic", "queueId", "queueOffset", f"if(queueOffset < {old}, cast(concat('!', body) as binary), body) as body"
+    ),
+    "random": lambda frame, old: frame.selectExpr(
+        "topic", "queueId", "queueOffset", f"if(queueOffset < {old}, cast(uuid() as binary), body) as body"
+    ),
+    "fewer": lambda frame, old: frame.where(f"queueOffset >= {old} or queueOffset % 3 = 0"),
+    "more": lambda frame, old: frame.selectExpr(
+        "topic", "queueId", "queueOffset", "body", f"explode(sequence(1, if(queueOffset < {old}, 3, 1)))"
+    ),
+    "none": lambda frame, old: frame.where(f"queueOffset >= {old}"),
+    "one partition": lambda frame, _: frame.coalesce(1),
+    "many small partitions": lambda frame, _: frame,
+    "shuffled": lambda frame, _: frame.repartition(3),
+}
+OPTIONS = {"many small partitions": {"maxRecordsPerPartition": "5"}}
+UNORDERED = {"shuffled"}  # and so nothing new is read with them
+
+
+def test_batches_that_come_again(spark: "SparkSession", tmp_path: Path, report: Callable[[str, object], None]) -> None:
+    rng = random.Random(SEED)
+    pipe = Pipe(tmp_path)
+    counted: Counter[str] = Counter()
+    with Feed(pipe.source) as feed:
+        feed.put(4 * BATCH)
+        pipe.drain(spark, maxOffsetsPerTrigger=str(BATCH))
+        for number in range(REPLAYS):
+            change = [*CHANGES][number % len(CHANGES)]
+            what = f"seed {SEED}, replay {number}, {change}"
+            old, before, ended = feed.shortest, last_commit(pipe.sink, pipe.checkpoint.query), pipe.checkpoint.ended
+            new = 0
+            if change not in UNORDERED and rng.random() < 0.5:
+                # The last batch alone: those that are planned anew are others once there is more to read.
+                again = 1
+                pipe.checkpoint.forget_commits(1)
+                new = BATCH
+                feed.put(new)
+            else:
+                again = rng.choice([1, 2, 3])
+                pipe.checkpoint.forget_batches(again)
+            assert pipe.checkpoint.ended == ended - again, what
+            assert pipe.committed == ended, what
+            options = {"maxOffsetsPerTrigger": str(BATCH)} | OPTIONS.get(change, {})
+            batches = pipe.drain(spark, change=lambda frame, c=change, o=old: CHANGES[c](frame, o), **options)
+            rows = {batch["batchId"]: batch["numInputRows"] for batch in batches}
+            came_again = [batch for batch in range(ended - again + 1, ended + 1) if rows.get(batch)]
+            assert len(came_again) == again, f"{what}: {rows}"
+            counted.update({change: 1, "batches": again, "planned anew": again - 1})
+            assert pipe.check() == feed.total, what
+            assert pipe.checkpoint.ended == pipe.committed == ended + new // BATCH, what
+            if not new:
+                assert last_commit(pipe.sink, pipe.checkpoint.query) == before, what
+    assert [*(pipe.sink / ".segmentlog" / "staging").iterdir()] == []
+    rows_of = ", ".join(f"{counted[change]} {change}" for change in CHANGES)
+    report(
+        f"S12, seed {SEED}",
+        f"{REPLAYS} replays of {counted['batches']} batches, {counted['planned anew']} planned anew; rows: {rows_of}",
+    )
+    assert min(counted[change] for change in CHANGES) >= REPLAYS // len(CHANGES)
+    assert counted["planned anew"] >= REPLAYS // 10
+
+
+def test_a_checkpoint_without_its_query_id(spark: "SparkSession", tmp_path: Path) -> None:
+    pipe = Pipe(tmp_path)
+    with Feed(pipe.source) as feed:
+        feed.put(40)
+        pipe.drain(spark)
+        feed.put(40)
+    before = contents(pipe.sink)
+    (pipe.checkpoint.folder / "metadata").unlink()
+    # Else it would be another query, whose batches 0 and 1 the ledger does not have.
+    assert "MISSING_METADATA_FILE" in refused(lambda: pipe.drain(spark))
+    assert contents(pipe.sink) == before

@@ -1,0 +1,175 @@
+"""S14: one writes, four read, a stream runs, retention deletes, all at once; every row is right, or its loss is said.
+
+::
+
+    writer ──► store ◄── retention, every 50 ms: the first segments, and what lies below
+                 ▲ ▲
+      4 readers ─┘ └─ Spark stream                each row tells by its place what it should be (`support.telling`)
+
+And a store whose end is overwritten with zeros in place, over and over, as recovery does it: no reader dies of it.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.crash.campaign import soak
+from support.soak_worker import BATCHED, QUEUES, STAGED, STAGED_ROWS, Report, SoakProcess, write_once
+from support.telling import COLUMNS, check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.attack
+
+SECONDS = int(os.environ.get("SEGMENTLOG_SOAK_SECONDS", "0")) or soak(40, 3600)
+CUT_SECONDS = soak(10, 600)
+ROWS_PER_SECOND = 8000
+ROWS_READ_MIN = 25_000 * SECONDS  # a million in forty seconds
+READERS = 4
+STARTS_SECONDS_MAX = 120
+KEEP = 6
+MEMORY_KIB_MAX = 512 << 10
+GROWTH_KIB_MAX = 192 << 10
+MAPS_MAX = 17
+
+
+@contextmanager
+def running(*roles: tuple[str, dict[str, object]]) -> Iterator[list[SoakProcess]]:
+    """Start processes; none of them is left behind."""
+    started: list[SoakProcess] = []
+    try:
+        for role, options in roles:
+            started.append(SoakProcess(role, **options))
+        yield started
+    finally:
+        for process in started:
+            process.kill()
+
+
+def ended(processes: list[SoakProcess]) -> list[Report]:
+    """Let processes end in turn; what they counted."""
+    return [process.end() for process in processes]
+
+
+def let_run(processes: list[SoakProcess], follower: "Follower") -> None:
+    """Wait until the time is over, from when the stream had its first batch, or until something ends too early."""
+    most = time.monotonic() + SECONDS + STARTS_SECONDS_MAX
+    until = None
+    while time.monotonic() < (until or most) and follower.query.isActive:
+        for process in processes:
+            if not process.runs:
+                process.end()  # says why
+                raise AssertionError(f"the {process.role} ended by itself")
+        if until is None and follower.batches:
+            until = time.monotonic() + SECONDS
+        time.sleep(0.2)
+
+
+def look_at_readers(counted: list[Report]) -> None:
+    """No reader grew, or holds on to what is gone."""
+    for each in counted:
+        assert each["memory"] < MEMORY_KIB_MAX, each
+        assert each["memory"] < each["settled"]["memory"] + GROWTH_KIB_MAX, each
+        assert each["maps"] <= MAPS_MAX, each
+        assert each["descriptors"] <= each["settled"]["descriptors"] + MAPS_MAX, each
+
+
+class Follower:
+    """A streaming query whose rows are checked as they come."""
+
+    def __init__(self, spark: "SparkSession", path: Path, checkpoint: Path) -> None:
+        self.rows = self.batches = self.missed = 0
+        self._next: dict[tuple[str, int], int] = {}
+        frame = spark.readStream.format("segmentlog").options(subscribePattern=".*", startingOffsets="earliest")
+        frame = frame.option("failOnDataLoss", "false").option("checkCrc", "true").load(str(path))
+        sink = frame.select(*COLUMNS).writeStream.foreachBatch(self._take)
+        self.query = sink.option("checkpointLocation", str(checkpoint)).start()
+
+    def _take(self, frame: "DataFrame", _: int) -> None:
+        table = frame.toArrow()
+        check(table)
+        self.batches += 1
+        self.rows += table.num_rows
+        columns = (table.column(name).to_pylist() for name in COLUMNS[:3])
+        for topic, queue_id, offset in zip(*columns, strict=True):
+            after = self._next.get((topic, queue_id), 0)
+            assert offset >= after, f"{topic}/{queue_id}: {offset} again, or too late: {after} was next"
+            self.missed += offset - after
+            self._next[topic, queue_id] = offset + 1
+
+    def end(self) -> Report:
+        """Stop; what was counted, by the query itself too."""
+        if not self.query.isActive:
+            self.query.awaitTermination(1)  # raises what ended it
+        progress = self.query.lastProgress
+        self.query.stop()
+        assert progress is not None
+        (source,) = progress["sources"]
+        end = source["endOffset"]
+        end = end if isinstance(end, dict) else json.loads(end)
+        (store,) = end["stores"].values()
+        lost = sum(topic.get("lost", 0) for topic in store["topics"].values())
+        return {"rows": self.rows, "batches": self.batches, "missed": self.missed, "counted as lost": lost}
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(SECONDS + 300)
+def test_one_writes_four_read_a_stream_runs_and_retention_deletes(
+    spark: "SparkSession", tmp_path: Path, report: "Callable[[str, object], None]"
+) -> None:
+    store = tmp_path / "store"
+    at = {"path": str(store)}
+    with running(("writer", at | {"rows_per_second": ROWS_PER_SECOND})) as (writer,):
+        readers = [("reader", at | {"seed": seed}) for seed in range(READERS)]
+        with running(*readers, ("retention", at | {"keep": KEEP, "every_ms": 50})) as others:
+            follower = Follower(spark, store, tmp_path / "checkpoint")
+            try:
+                let_run([writer, *others], follower)
+                streamed = follower.end()
+            finally:
+                follower.query.stop()
+            *read, deleted = ended(others)
+        written = writer.end()
+    report("soak: written", written)
+    report("soak: deleted", deleted)
+    for each in read:
+        report("soak: read", each)
+    report("soak: streamed", streamed)
+    look_at_readers(read)
+    rows = streamed["rows"] + sum(each["rows"] for each in read)
+    assert rows >= ROWS_READ_MIN
+    assert deleted["segments"] > SECONDS
+    assert deleted["queue files"] > SECONDS / 4
+    assert sum(sum(each["errors"].values()) + each["skipped"] for each in read), "nothing was ever lost to a reader"
+    assert streamed["rows"] > SECONDS * 100
+    assert streamed["counted as lost"] <= streamed["missed"]
+    assert written["batches"] * STAGED_ROWS * QUEUES == written["written"][STAGED]
+
+
+@pytest.mark.timeout(CUT_SECONDS + 300)
+def test_a_store_whose_end_is_overwritten_in_place(tmp_path: Path, report: "Callable[[str, object], None]") -> None:
+    store = tmp_path / "store"
+    write_once(store, 12_000)
+    at = {"path": str(store)}
+    readers = [("reader", at | {"seed": seed, "may_be_damaged": True}) for seed in range(READERS)]
+    with running(("cutter", at | {"seed": 1, "seconds": CUT_SECONDS}), *readers) as processes:
+        time.sleep(CUT_SECONDS)
+        cuts, *read = ended(processes)
+    report("soak: cut", cuts)
+    for each in read:
+        report("soak: read while it was cut", each)
+    look_at_readers(read)
+    assert cuts["messages"] > 20_000
+    assert cuts["cuts"] > CUT_SECONDS * 2
+    assert sum(each["rows"] for each in read) > CUT_SECONDS * 5_000
+    assert sum(sum(each["errors"].values()) for each in read), "no reader ever noticed"
+    assert BATCHED in os.listdir(store / "consumequeue")

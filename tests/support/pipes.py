@@ -1,0 +1,211 @@
+"""A stream from one store into another, and whether all of it came through, once and in order.
+
+::
+
+    Feed ──► source store ──► spark.readStream ──► writeStream ──► sink store
+       numbers its messages    adds where each was                  `Pipe.arrived`: queue by queue, the same messages
+"""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+
+from segmentlog.connector import last_commit
+from segmentlog.store import MessageStore, Outgoing, QueueKey, StoreConfig, StoreReader
+
+from .checkpoints import Checkpoint
+from .reading import by_queue, read
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+CONFIG = StoreConfig(segment_bytes=256 << 10, queue_segment_entries=200, index=False)
+QUEUES = (("Orders", 3), ("Payments", 1))
+SINK = {
+    "mappedFileSizeCommitLog": "256k",
+    "mappedFileSizeConsumeQueue": "4000",
+    "maxHashSlotNum": "100",
+    "maxIndexNum": "400",
+}
+Contents = dict[QueueKey, list[bytes]]
+Change = Callable[["DataFrame"], "DataFrame"]
+
+
+def _as_they_are(frame: "DataFrame") -> "DataFrame":
+    return frame
+
+
+class Pipe:
+    """A source store, a sink store, and the checkpoint of the stream between them.
+
+    Parameters
+    ----------
+    folder
+        Where all three are, or will be.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.source = folder / "source"
+        self.sink = folder / "sink"
+        self.checkpoint = Checkpoint(folder / "checkpoint")
+
+    def start(self, spark: "SparkSession", **options: str) -> Any:
+        """Start the stream, for as long as nobody stops it; options are the source's."""
+        return self._writer(spark, options, _as_they_are, "segmentlog", {}).start(str(self.sink))
+
+    def drain(
+        self,
+        spark: "SparkSession",
+        *,
+        change: Change = _as_they_are,
+        sink_format: str = "segmentlog",
+        sink_options: Mapping[str, str] | None = None,
+        **options: str,
+    ) -> list[Mapping[str, Any]]:
+        """Run the stream until all that is there was read; what Spark says of its batches.
+
+        Parameters
+        ----------
+        change
+            Makes another frame of the one with the columns ``topic``, ``queueId``, ``queueOffset``, ``body``.
+        """
+        writer = self._writer(spark, options, change, sink_format, sink_options or {})
+        running = writer.trigger(availableNow=True).start(str(self.sink))
+        assert running.awaitTermination(120)
+        return list(running.recentProgress)
+
+    def _writer(
+        self,
+        spark: "SparkSession",
+        options: Mapping[str, str],
+        change: Change,
+        sink_format: str,
+        sink_options: Mapping[str, str],
+    ) -> Any:
+        given = {"subscribePattern": ".*", "startingOffsets": "earliest"} | dict(options)
+        frame = change(spark.readStream.format("segmentlog").options(**given).load(str(self.source)))
+        place = "map('at', concat(topic, '/', queueId, '/', queueOffset)) as properties"
+        given = SINK | {"checkpointLocation": str(self.checkpoint.folder)} | dict(sink_options)
+        writer = frame.selectExpr("topic", "queueId", "body", place).writeStream.format(sink_format)
+        return writer.outputMode("append").options(**given)
+
+    @property
+    def committed(self) -> int:
+        """The last batch that the sink's ledger has; -1 without one."""
+        query = self.checkpoint.query
+        found = last_commit(self.sink, query) if query is not None and self.sink.exists() else None
+        return -1 if found is None else found.version
+
+    def check(self) -> int:
+        """See that the sink has all that the source has, once and in order of each queue; give how many rows."""
+        sent, came = contents(self.source), contents(self.sink)
+        for key, bodies in sent.items():
+            assert bodies == [b"%s/%d/%d" % (key.topic.encode(), key.queue_id, n) for n in range(len(bodies))]
+        problems = differences(sent, came)
+        assert problems == []
+        return sum(map(len, came.values()))
+
+
+def contents(path: Path) -> Contents:
+    """Read the bodies of a whole store, queue by queue; each message says itself where it was in its source."""
+    found = by_queue(
+        read(StoreReader.open(path), columns=("topic", "queueId", "body", "properties"), max_bytes=1 << 22)
+    )
+    bodies = {}
+    for key, rows in found.items():
+        bodies[key] = [row["body"] for row in rows]
+        assert all(row["properties"].get("at", row["body"].decode()).encode() == row["body"] for row in rows)
+    return bodies
+
+
+def differences(sent: Contents, came: Contents) -> list[str]:
+    """Say of each queue what is missing, there too often, altered, or in another order."""
+    problems = []
+    for key in sorted(sent.keys() | came.keys()):
+        wanted, found = sent.get(key, []), came.get(key, [])
+        missing, more = Counter(wanted) - Counter(found), Counter(found) - Counter(wanted)
+        if missing or more:
+            few = [sorted(each)[:3] for each in (missing, more)]
+            problems.append(f"{key}: {missing.total()} missing {few[0]}, {more.total()} too many {few[1]}")
+        elif wanted != found:
+            problems.append(f"{key}: all of them, in another order")
+    return problems
+
+
+def refused(act: Callable[[], Any]) -> str:
+    """Do what Spark is to refuse; give what it says, on one line."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - tests without Spark use this module, too
+
+    with pytest.raises(PySparkException) as caught:
+        act()
+    return " ".join(str(caught.value).split())
+
+
+class Feed:
+    """Appends to a source store, at once or all the time; a context manager that has the store open.
+
+    Parameters
+    ----------
+    path
+        The store.
+    rows, pause_s
+        While it is `running`: how many messages at a time, and how long it waits between.
+    """
+
+    def __init__(self, path: Path, rows: int = 8, pause_s: float = 0.02) -> None:
+        self._path, self._rows, self._pause_s = path, rows, pause_s
+        self._queues = [(topic, queue) for topic, queues in QUEUES for queue in range(queues)]
+        self._turn = 0
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._store = MessageStore.open(self._path, CONFIG)
+        reader = self._store.reader()
+        bounds = [each for topic in reader.topics() for each in reader.queues(topic)]
+        self._next = dict.fromkeys(self._queues, 0) | {tuple(each.key): each.max_offset for each in bounds}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._done.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._store.close()
+
+    def run(self) -> Self:
+        """Go on appending until it is closed."""
+        self._thread.start()
+        return self
+
+    @property
+    def total(self) -> int:
+        """How many messages there are."""
+        return sum(self._next.values())
+
+    @property
+    def shortest(self) -> int:
+        """How many messages each queue has, at least."""
+        return min(self._next.values())
+
+    def put(self, rows: int) -> None:
+        """Append some messages, to all queues in turn."""
+        for _ in range(rows):
+            topic, queue = self._queues[self._turn % len(self._queues)]
+            number = self._next[topic, queue]
+            self._next[topic, queue] += 1
+            self._turn += 1
+            self._store.append(
+                Outgoing(topic=topic, body=b"%s/%d/%d" % (topic.encode(), queue, number), queue_id=queue)
+            )
+        self._store.wait_dispatched()
+
+    def _run(self) -> None:
+        while not self._done.is_set():
+            self.put(self._rows)
+            time.sleep(self._pause_s)

@@ -1,0 +1,171 @@
+"""Spark drivers in processes of their own: so that they can be killed, and so that their tasks are tried again.
+
+::
+
+    test ── one command a line ──► driver ── its JVM ── its Python workers        all of one session of processes
+         ◄── one answer a line ────┘                                              `SparkDriver.kill` kills all of it
+
+Run as a program: ``python -m support.spark_driver SCRATCH MASTER PIPE``; the answers go to that descriptor, since Spark
+writes to the others.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any, Self
+
+from .pipes import SINK, Pipe
+from .spark_session import local_session
+
+TESTS = Path(__file__).parent.parent
+
+
+class SparkDriver:
+    """A driver, as the test has it; a context manager that leaves no process behind.
+
+    Parameters
+    ----------
+    scratch
+        A directory for what Spark writes, and for ``driver.log``.
+    master
+        Cores, and how often a task is tried.
+    """
+
+    def __init__(self, scratch: Path, master: str = "local[2]") -> None:
+        scratch.mkdir(parents=True, exist_ok=True)
+        self._log = scratch / "driver.log"
+        answers, into = os.pipe()
+        search = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "support.spark_driver", str(scratch), master, str(into)],
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(search)},
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                text=True,
+                pass_fds=[into],
+                start_new_session=True,
+            )
+        os.close(into)
+        self._answers: IO[str] = os.fdopen(answers)
+
+    def tell(self, **command: Any) -> None:
+        """Give a command, and do not wait; the next `ask` is told of this one first."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+
+    def ask(self, **command: Any) -> dict[str, Any]:
+        """Give a command, and wait until it is done."""
+        self.tell(**command)
+        return self.answer()
+
+    def answer(self) -> dict[str, Any]:
+        """Wait for the answer to a command."""
+        line = self._answers.readline()
+        assert line, f"the driver is gone: {self._log.read_text(errors='replace')[-2_000:]}"
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def processes(self) -> list[int]:
+        """List the processes of its session that live."""
+        found = []
+        for entry in os.listdir("/proc"):
+            try:
+                state, _, _, session = Path(f"/proc/{entry}/stat").read_text().rpartition(") ")[2].split()[:4]
+            except (OSError, ValueError):
+                continue  # no process, or it has just ended
+            if session == str(self._process.pid) and state not in "ZX":
+                found.append(int(entry))
+        return found
+
+    def kill(self) -> int:
+        """Kill all of its processes at once, the Python workers included; give how many there were."""
+        killed: set[int] = set()
+        while living := self.processes():
+            for process in living:
+                try:
+                    os.kill(process, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+                killed.add(process)
+            time.sleep(0.002)
+        self._process.wait()
+        return len(killed)
+
+    def kill_driver(self) -> int:
+        """Kill the driver's Python and its JVM; workers find out by themselves. Give how many these are."""
+        living = self.processes()
+        drivers = [process for process in living if process == self._process.pid or _name(process) == "java"]
+        for process in drivers:
+            os.kill(process, signal.SIGKILL)
+        self._process.wait()
+        return len(living) - len(drivers)
+
+    def wait_gone(self, seconds: float) -> None:
+        """Wait until no process of it is left."""
+        until = time.monotonic() + seconds
+        while (living := self.processes()) and time.monotonic() < until:
+            time.sleep(0.02)
+        assert living == [], f"these outlived their driver: {[(each, _name(each)) for each in living]}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._answers.close()
+
+
+def _name(process: int) -> str:
+    try:
+        return Path(f"/proc/{process}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _batch(spark: Any, path: str, first: int, rows: int, options: Mapping[str, str]) -> None:
+    frame = spark.range(first, first + rows, 1, 2).selectExpr("concat('row-', id) as body", "'Rows' as topic")
+    frame.write.format("faulty").mode("append").options(**(SINK | dict(options))).save(path)
+
+
+def _stream(spark: Any, folder: str, options: Mapping[str, str]) -> None:
+    Pipe(Path(folder)).drain(spark, sink_format="faulty", sink_options=options, maxRecordsPerPartition="30")
+
+
+def _endless(spark: Any, folder: str, options: Mapping[str, str]) -> None:
+    Pipe(Path(folder)).start(spark, **options)
+
+
+def _drained(spark: Any, folder: str, options: Mapping[str, str]) -> None:
+    Pipe(Path(folder)).drain(spark, **options)
+
+
+def _serve(scratch: Path, master: str, answers: IO[str]) -> None:
+    from .faulty_sink import FaultySink  # noqa: PLC0415 - it imports pyspark, and the class above needs none
+
+    spark = local_session(scratch, master, spark__sql__execution__arrow__maxRecordsPerBatch="10")
+    spark.dataSource.register(FaultySink)
+    commands = {"batch": _batch, "stream": _stream, "endless": _endless, "drained": _drained}
+    for line in sys.stdin:
+        command = json.loads(line)
+        error = None
+        try:
+            commands[command.pop("do")](spark, **command)
+        except Exception as caught:  # noqa: BLE001 - for the test to judge
+            error = " ".join(str(caught).split())
+        answers.write(json.dumps({"error": error}) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    with os.fdopen(int(sys.argv[3]), "w") as pipe:
+        _serve(Path(sys.argv[1]), sys.argv[2], pipe)

@@ -1,0 +1,53 @@
+"""The Spark sessions of the tests: two cores, Spark's own defaults where a user would have them too."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def local_session(scratch: Path, master: str = "local[2]", **conf: str) -> "SparkSession":
+    """Start a session, or give the one that this process has.
+
+    Parameters
+    ----------
+    scratch
+        A directory for what Spark writes.
+    master
+        Cores, and how often a task is tried.
+    conf
+        More settings, with ``__`` for the dots in their names.
+    """
+    from segmentlog.connector.environment import prepare_java  # noqa: PLC0415 - tests of the store need no connector
+
+    prepare_java()
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # Spark asks for the machine's own name, which many containers cannot resolve.
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - most tests need no Spark, and its import takes a second
+
+    from segmentlog.connector import register  # noqa: PLC0415 - imports pyspark
+
+    settings = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "2g",
+        "spark.local.dir": str(scratch / "local"),
+        "spark.log.level": "ERROR",
+        # A worker that dies of a signal says where: the reader works on bytes that it did not write.
+        "spark.python.worker.faulthandler.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    } | {name.replace("__", "."): value for name, value in conf.items()}
+    builder = SparkSession.builder.master(master).appName("segmentlog tests")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    register(session)
+    return session
