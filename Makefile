@@ -22,8 +22,9 @@ SPARK := exports="$$($(BIN)/python -m segmentlog.connector.doctor --export)"; ev
 
 PURE := not spark and not interop and not attack
 PYTEST := $(BIN)/python -m pytest
+RESULTS := benchmarks/results/latest.json
 
-.PHONY: help setup demo test check lint format types layers pure doctor bench bench-quick bench-store soak clean
+.PHONY: help setup demo test check lint format types layers pure doctor bench bench-quick bench-store bench-page bench-check soak clean
 
 help: ## list the commands
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-12s %s\n' "$$name" "$$what"; done
@@ -35,7 +36,7 @@ setup: ## make .venv fit the clone: Python 3.11 or newer is all it needs
 demo: setup ## read a store that a RocketMQ broker wrote, and print it as tables
 	@$(SPARK) $(BIN)/python -m segmentlog.jobs.demo
 
-test: setup lint types layers ## everything that has to hold: lint, types, layers, all tests, notebooks
+test: setup lint types layers bench-check ## everything that has to hold: lint, types, layers, all tests, notebooks
 	@$(SPARK) $(PYTEST) -n 2 --dist loadfile
 	@$(SPARK) $(PYTEST) --nbmake --nbmake-timeout=300 notebooks
 
@@ -61,16 +62,24 @@ pure: setup ## the tests that start no JVM
 doctor: setup ## what this machine has and lacks
 	@$(SPARK) $(BIN)/python -m segmentlog.connector.doctor --start
 
-bench: setup ## measure against peers, side by side (long)
-	@$(SPARK) $(BIN)/python benchmarks/run.py
+bench: setup ## measure against peers, side by side, into benchmarks/results (25 minutes)
+	@$(SPARK) $(BIN)/python benchmarks/run.py --json $(RESULTS)
 
-bench-store: setup ## measure what writes a store beside RocketMQ's own code (some fifteen minutes)
-	$(BIN)/python benchmarks/message_store.py
+bench-store: setup ## the same for what writes a store beside RocketMQ's own code (some ten minutes)
+	@$(SPARK) $(BIN)/python benchmarks/run.py --only store --json $(RESULTS)
+
+bench-page: setup ## put what was measured into docs/benchmarks.md, with plots
+	@$(BIN)/python -c 'import matplotlib' 2>/dev/null || $(BIN)/python -m pip install --quiet 'matplotlib>=3.9'
+	@$(BIN)/python benchmarks/run.py --only '' --json $(RESULTS) --plots docs/benchmarks --page docs/benchmarks.md >/dev/null
+
+bench-check: setup ## warn if reading or writing has become slower than benchmarks/baseline.json says
+	@$(BIN)/python benchmarks/regression.py
 
 soak: setup ## crash states, kills and faults at their large numbers (hours)
-	SEGMENTLOG_SOAK=1 $(PYTEST) tests/crash tests/attack
+	@$(SPARK) SEGMENTLOG_SOAK=1 $(PYTEST) tests/crash tests/attack tests/interop/test_live_stream.py \
+		tests/connector/test_stream_planning.py
 
-bench-quick: setup ## the same on small data: shows that it runs, not how fast
+bench-quick: setup ## the same on small data, in three minutes: shows that it runs, not how fast
 	@$(SPARK) $(BIN)/python benchmarks/run.py --quick
 
 clean: ## remove what the commands made

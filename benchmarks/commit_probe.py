@@ -18,14 +18,17 @@ import shutil
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import workload
 from memory import peak_memory, this_process
 
 from segmentlog.store import BatchId, Flush, Staged, Staging, StoreConfig, commit_batch, prepare_store
 from segmentlog.store.files import writable_fs
 from segmentlog.store.outgoing_batch import encode_batch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 COLUMNS = ("topic", "queueId", "body", "keys")
 TASKS = 2

@@ -34,7 +34,7 @@ def peak_memory(processes: Callable[[], Iterable[int]]) -> Iterator[list[int]]:
 
 
 def this_process() -> list[int]:
-    """This one."""
+    """Give this process alone."""
     return [os.getpid()]
 
 

@@ -8,6 +8,8 @@ from report import Report
 COLOURS = {"segmentlog": "#0b6e4f", "transport": "#9aa0a6", "parquet": "#d98e04", "kafka": "#b23a48"}
 OTHER = "#444444"
 RATED = ("read", "sink", "drain")
+WIDE = 20
+"""An axis that spans more times than this is logarithmic; bars on a shorter one begin at 0."""
 
 
 def draw(report: Report, folder: Path) -> list[Path]:
@@ -44,7 +46,8 @@ def _rates(results: list[Result], path: Path) -> Path:
     ]
     colours = [COLOURS.get(result.peer, OTHER) for result in ordered]
     axes.barh([result.name for result in ordered], middles, xerr=spread, color=colours, error_kw={"lw": 1})
-    axes.set_xscale("log")
+    if middles[-1] > WIDE * middles[0]:
+        axes.set_xscale("log")
     axes.set_xlabel("rows a second (bars: median, lines: min to max)")
     return _saved(figure, path)
 
@@ -69,6 +72,7 @@ def _latencies(results: list[Result], path: Path) -> Path:
 
 def _growth(results: list[Result], path: Path) -> Path:
     from matplotlib import pyplot as plt  # noqa: PLC0415 - as above
+    from matplotlib import ticker  # noqa: PLC0415 - as above
 
     names = list(dict.fromkeys(result.curve for result in results))
     kinds = list(dict.fromkeys(name.partition(", by ")[2] for name in names))
@@ -83,7 +87,16 @@ def _growth(results: list[Result], path: Path) -> Path:
             points = sorted((each.x, each.median_seconds / each.rows * 1e6) for each in results if each.curve == name)
             axes.plot(*zip(*points, strict=True), marker="o", label=name.partition(", by ")[0])
         axes.set_xscale("log")
-        axes.set_yscale("log")
+        axes.set_xticks(sorted({each.x for each in results if each.curve.endswith(f", by {kind}")}))
+        axes.xaxis.set_minor_formatter(ticker.NullFormatter())
+        axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+        axes.xaxis.set_major_formatter("{x:,g}")
+        low, high = axes.get_ylim()
+        if high > WIDE * max(low, 1e-9):
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter("{x:,g}")
+        else:
+            axes.set_ylim(bottom=0)
         axes.set_title(f"by {kind}", fontsize=9)
         axes.set_ylabel("µs a message")
         axes.legend(fontsize=7)

@@ -12,7 +12,7 @@ before, as they are. Figures of another machine are never mixed in.
 import json
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -46,7 +46,7 @@ class Section:
     @classmethod
     def from_dict(cls, held: Mapping[str, Any]) -> Self:
         """Read what `to_dict` gave."""
-        fields = {name for name in Result.__dataclass_fields__}
+        fields = set(Result.__dataclass_fields__)
         results = (Result.from_dict({k: v for k, v in each.items() if k in fields}) for each in held["results"])
         return cls(**{**held, "results": tuple(results)})
 
@@ -89,6 +89,10 @@ class Report:
             results=tuple(found.results),
             figures=found.figures,
         )
+
+    def order(self, names: Iterable[str]) -> None:
+        """Put the sections into the order in which they are told."""
+        self.sections = {name: self.sections[name] for name in names if name in self.sections}
 
     def measured(self) -> Measured:
         """Everything, by name."""

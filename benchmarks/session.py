@@ -28,6 +28,9 @@ def session(folder: Path, jars: Sequence[Path], cores: int = CORES) -> Iterator[
     conf = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": DRIVER_MEMORY,
+        # Each write has a Kafka producer of its own, which holds its buffers: let go of it soon, not in ten minutes.
+        "spark.kafka.producer.cache.timeout": "5s",
+        "spark.kafka.producer.cache.evictorRunInterval": "1s",
         "spark.local.dir": str(folder / "spark"),
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",

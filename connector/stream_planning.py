@@ -61,6 +61,9 @@ class StreamPlanner:
         self._target: dict[str, dict[QueueKey, int]] | None = None
         self._turn: tuple[str, QueueKey] | None = None
         self._last_batch: float | None = None
+        self._exhausted: StreamOffset | None = None
+        """Where the query stood when there was nothing to read, as of the last look."""
+        self._newest: StreamOffset | None = None
 
     def initial(self) -> StreamOffset:
         """Find where a new query begins; errors as `planning.plan_partitions`."""
@@ -112,6 +115,9 @@ class StreamPlanner:
             If the stores are not what ``start`` says they were.
         """
         self._look()
+        if start is self._exhausted:
+            return start
+        self._exhausted = None
         before = self._aligned(start)
         self._check_subscribed(before)
         steps = [
@@ -122,22 +128,28 @@ class StreamPlanner:
         waiting = [step for step in steps if step.begin < step.end]
         jumps = any(step.jumps for step in steps)
         limits = limits or _UNLIMITED
-        if not jumps and (not waiting or self._waits(sum(step.end - step.begin for step in waiting), limits)):
+        if not jumps and not waiting:
+            self._exhausted = start
+            return start
+        if not jumps and self._waits(sum(step.end - step.begin for step in waiting), limits):
             return start
         ends = self._admit(waiting, limits)
         self._last_batch = self._clock()
         return self._advanced(before, steps, ends)
 
     def newest(self) -> StreamOffset:
-        """Give the ends of all queues as they were last seen."""
-        return StreamOffset(
-            {
-                name: StoreOffset(
-                    id=store.id, topics={topic: TopicOffset(queues=ends) for topic, ends in store.watch.ends.items()}
-                )
-                for name, store in self._stores.items()
-            }
-        )
+        """Give the ends of all queues as they were last seen: the same object until something changes."""
+        if self._newest is None:
+            self._newest = StreamOffset(
+                {
+                    name: StoreOffset(
+                        id=store.id,
+                        topics={topic: TopicOffset(queues=dict(ends)) for topic, ends in store.watch.ends.items()},
+                    )
+                    for name, store in self._stores.items()
+                }
+            )
+        return self._newest
 
     def partitions(self, start: StreamOffset, end: StreamOffset) -> list[StorePartition]:
         """Cut a batch into tasks.
@@ -171,9 +183,11 @@ class StreamPlanner:
         }
 
     def _look(self) -> None:
-        for store in self._stores.values():
-            store.look()
+        """See what changed."""
+        changed = [store.look() for store in self._stores.values()]
         self._has_looked = True
+        if any(changed):
+            self._exhausted = self._newest = None
 
     def _aligned(self, offset: StreamOffset) -> dict[str, StoreOffset]:
         """Give each store its part of an offset."""

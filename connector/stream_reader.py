@@ -63,6 +63,7 @@ class SegmentLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._projection = project(schema, options)
         self._planner: StreamPlanner | None = None
         self._parsed: list[tuple[Offset, StreamOffset]] = []
+        self._newest: tuple[StreamOffset, Offset] | None = None
         self._initial: Offset | None = None
         self._finished: Offset | None = None
         self._published: Offset | None = None
@@ -106,7 +107,12 @@ class SegmentLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's name
         """Give the ends of all queues, as Spark shows them beside those of the batch."""
-        return None if self._planner is None else self._planner.newest().to_dict()
+        if self._planner is None:
+            return None
+        newest = self._planner.newest()
+        if self._newest is None or self._newest[0] is not newest:
+            self._newest = newest, newest.to_dict()
+        return self._newest[1]
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Cut a batch into tasks."""

@@ -98,11 +98,12 @@ class WatchedStore:
         self.lost: dict[str, int] = {}
         """Messages that were found lost by topic, and are in no offset yet."""
 
-    def look(self) -> None:
-        """See what changed."""
+    def look(self) -> bool:
+        """See what changed; whether anything did."""
         sighting = self.watch.look()
         if sighting.rewritten and self._doubtful is not None:
             self._doubtful |= {key.topic for key in sighting.rewritten}
+        return bool(sighting.moved or sighting.gone)
 
     def bounds(self, key: QueueKey) -> QueueBounds:
         """The offsets that a queue holds, be it watched or not."""

@@ -29,7 +29,7 @@ from .staging import Staged, sweep_staging
 _log = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.02
-_POLL_MAX_S: Final = 0.5
+_POLL_MAX_S: Final = 0.05  # who waits longer must not come last for ever
 _BROKER_FIX: Final = "Stop it, write to another directory, or to a store that is replicated from it"
 
 

@@ -94,13 +94,30 @@ def range_blocks(store: StoreView, planned: PlannedRange) -> Iterator[Block]:
         real = ~is_pad(entries)
         if not real.all():
             entries, offsets = entries[real], offsets[real]
+        first = queue.first if queue.segments else planned.stop
+        if start < first and offsets.size:
+            entries, offsets = _without_deleted(store, planned.key, offsets, entries, first)
         senseless = ~is_plausible(entries)
         if senseless.any():
             entries = heal(store, planned.key, offsets, entries, senseless).entries
-            # What was in a file that retention has deleted is gone, not damaged: the scan will miss it, and say so.
-            there = is_plausible(entries) | (offsets >= (queue.first if queue.segments else planned.stop))
-            entries, offsets = entries[there], offsets[there]
         yield Block(offsets, entries)
+
+
+def _without_deleted(
+    store: StoreView, key: QueueKey, offsets: Ints, entries: Entries, first: int
+) -> tuple[Entries, Ints]:
+    """Leave out entries below ``first``, whose file retention deleted, unless the log still has just that message.
+
+    They are gone, not damaged: the scan misses them, and says so. Records of other offsets never stand for them,
+    however many there are.
+    """
+    deleted = int(np.searchsorted(offsets, first))
+    span = _span(store, key, Block(offsets, entries), slice(0, deleted), anchored=True) if deleted else (0, 0)
+    derived = derive_queue(store.log, key, *span)
+    _, at, stated = np.intersect1d(offsets[:deleted], derived.queue_offset, assume_unique=True, return_indices=True)
+    kept = np.concatenate([at, np.arange(deleted, offsets.size)])
+    found = _as_entries(derived)[stated]
+    return np.concatenate([found, entries[deleted:]]), offsets[kept]
 
 
 def heal(store: StoreView, key: QueueKey, offsets: Ints, entries: Entries, doubtful: Mask) -> Healed:

@@ -13,24 +13,43 @@ no descriptor or map in between. New topics and queues are directories, and the 
 does tell of those.
 
 What a look finds is only a hint: offsets come from `StoreReader`, which knows what may be seen.
+
+Whoever watches thousands of queues looks at the end of the log first::
+
+    CommitLog   …[record][last record][00000000 …       still zero, and long enough for all to be in the queues:
+                          ▲ the same   ▲ the end        nothing moved, and no queue is read
+
+For some seconds only: then all queues are read again, whatever the log says.
 """
 
+import math
 import os
+import struct
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from .commit_log import CommitLog
 from .config import QueueBounds
 from .consume_queue import ConsumeQueue
 from .files.fs import FileSystem, LocalFileSystem
 from .files.segments import find
 from .format.consume_queue import ENTRY_BYTES
+from .format.message import BLANK_BYTES, HEADER, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
 from .format.naming import is_readable_topic, segment_name
-from .layout import CONSUME_QUEUE, list_queue_ids
+from .layout import CONSUME_QUEUE, OURS, list_queue_ids
 from .store_reader import StoreReader
 from .types import QueueKey
 
+_MANY_QUEUES: Final = 64
+"""From so many on it is worth while to ask the log first."""
+_DISPATCHED_S: Final = 3.0
+"""So long after a message was put its owner has put it into its queue: ours may wait for a second, and sync before."""
+_BELIEVED_S: Final = 5.0
+"""So long it is believed that nothing moved. An owner that takes longer to dispatch is seen so much later."""
+_HOPS_MAX: Final = 64
+_FRONT: Final = struct.Struct(">ii")
 _SETTLED_NS: Final = 2_000_000_000
 """Names that change within one tick of the file system's clock leave the directory's time as it is: for so long after a
 change a directory is listed again."""
@@ -86,6 +105,85 @@ class _Directory:
         return not same
 
 
+class _LogEnd:
+    """Where a log ends, followed from record to record, and since when. It keeps nothing open.
+
+    Parameters
+    ----------
+    fs, log
+        Which log.
+
+    Attributes
+    ----------
+    since
+        When the end was first found where it is, in seconds; None while it is not known where that is.
+    """
+
+    def __init__(self, fs: FileSystem, log: CommitLog) -> None:
+        self._fs = fs
+        self._log = log
+        self._last = -1
+        self._header: bytes | None = None
+        self._end = -1
+        self.since: float | None = None
+
+    def follow(self, named: int, now: float) -> None:
+        """Go on to the end from a record that a queue names, or from the last one that was found, if it is later.
+
+        After some records it gives up for this time; the next call goes on there.
+        """
+        if self._read(self._last, HEADER.itemsize) != self._header:
+            self._last = -1  # the log was cut
+        before, self.since = self.since, None
+        at = max(named, self._last)
+        for hop in range(_HOPS_MAX):
+            size = self._front(at)
+            if size == 0 and hop:
+                self.since = now if before is None or at != self._end else before
+                self._end = at
+                break
+            if not size:
+                break
+            if size > 0:
+                self._last = at
+            at += abs(size)
+        self._header = self._read(self._last, HEADER.itemsize)
+
+    def stands(self) -> bool:
+        """Whether the last record is still the same, and nothing follows it; one read of each."""
+        return (
+            self.since is not None
+            and self._front(self._end) == 0
+            and self._read(self._last, HEADER.itemsize) == self._header
+        )
+
+    def _front(self, at: int) -> int | None:
+        """Give the size of the record at an offset; below 0 the rest of its segment; 0 at the end; None for neither."""
+        segment = self._log.find(at)
+        if segment is None:
+            return 0 if at == self._log.stop else None
+        if segment.stop - at < BLANK_BYTES:
+            return at - segment.stop
+        front = self._read(at, BLANK_BYTES)
+        if front is None or len(front) < BLANK_BYTES:
+            return None
+        size, magic = _FRONT.unpack(front)
+        if magic == MAGIC_BLANK:
+            return at - segment.stop
+        if magic in {MAGIC_V1, MAGIC_V2} and size >= MIN_RECORD_BYTES:
+            return int(size)
+        return None if any(front) else 0
+
+    def _read(self, at: int, count: int) -> bytes | None:
+        segment = self._log.find(at) if at >= 0 else None
+        if segment is None:
+            return None
+        try:
+            return self._fs.read(segment.path, at - segment.base, count)
+        except FileNotFoundError:
+            return None
+
+
 class QueueWatch:
     """Watches queues of one store for whoever reads on and on. Not thread-safe.
 
@@ -95,8 +193,8 @@ class QueueWatch:
         The store; its queues are looked at anew as they move.
     topic_wanted, queue_wanted
         Which topics, and which of their queues, are watched.
-    fs
-        The file system, for tests.
+    fs, clock
+        The file system, and seconds that never fall; for tests.
 
     Attributes
     ----------
@@ -111,18 +209,26 @@ class QueueWatch:
         queue_wanted: Callable[[QueueKey], bool],
         *,
         fs: FileSystem | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._fs = fs or LocalFileSystem()
+        self._clock = clock
         self._reader = reader
         self._topic_wanted = topic_wanted
         self._queue_wanted = queue_wanted
         self._root = _Directory(self._fs, os.path.join(reader.path, CONSUME_QUEUE))
+        self._root_changed = True
         self._topics: dict[str, _Directory] = {}
         self._queue_keys: dict[str, list[QueueKey]] = {}
         self._keys: set[QueueKey] | None = None
         self._logs = [_Directory(self._fs, path) for path in reader.log.directories]
         self._places: dict[QueueKey, tuple[_Piece, ...]] = {}
         self._log_min: dict[QueueKey, int] = {}
+        self._named: dict[QueueKey, int] = {}
+        """Where the last message of each queue lies in the log."""
+        self._log_end = _LogEnd(self._fs, reader.log)
+        self._mark: tuple[int, int] | None = None
+        self._looked = -math.inf
         self._state: tuple[object, ...] | None = None
         self.ends: dict[str, dict[int, int]] = {}
 
@@ -133,30 +239,34 @@ class QueueWatch:
         changed = [directory.changed() for directory in self._logs]  # all are asked: each remembers its answer
         if any(changed):
             reader.log.refresh()
+        self._root_changed |= self._root.changed()
         state = self._state_now()
+        mark = self._fs.stamp(os.path.join(reader.path, OURS, "batch"))
+        now = self._clock()
+        same = state == self._state
+        if same and mark == self._mark and not any(changed) and not self._root_changed and self._is_quiet(now):
+            return Sighting()
+        self._looked, self._mark = now, mark
         rewritten: set[QueueKey] = set()
-        if state != self._state:
+        if same:
+            listed = self._listed()
+            moved, rewritten = self._changed_places()
+            moved |= listed - self._places.keys()
+        else:
             # The store changed hands, or its queues are derived and the log grew: nothing known holds any more.
             reader.refresh()
             state = self._state_now()
-            moved = listed = self._listed()
-        else:
             listed = self._listed()
-            moved = set(listed - self._places.keys())
-            for key, pieces in self._places.items():
-                for piece in pieces:
-                    found = self._read(piece.path, piece.position, piece.length)
-                    if found != piece.still:
-                        moved.add(key)
-                        if piece.begins_with_last and not _same_front(found, piece.still):
-                            rewritten.add(key)
+            moved = set(listed)
         self._state = state
         gone = self._places.keys() - listed
         for key in gone:
             self._drop(key)
-        moved = moved - gone
+        moved -= gone
         for key in moved:
             self._take(key)
+        if len(self._places) >= _MANY_QUEUES and reader.goes_by_queues:
+            self._log_end.follow(max(self._named.values()), self._clock())
         return Sighting(frozenset(moved), frozenset(rewritten & moved), frozenset(gone))
 
     def bounds(self, key: QueueKey) -> QueueBounds:
@@ -167,6 +277,30 @@ class QueueWatch:
         if self._log_min[key] != self._reader.log.min_offset:
             self._take(key)
         return self._reader.bounds(key)
+
+    def _is_quiet(self, now: float) -> bool:
+        """Whether nothing can have moved, going by the end of the log, as all queues were read when it was there."""
+        since = self._log_end.since
+        return (
+            len(self._places) >= _MANY_QUEUES
+            and since is not None
+            and self._looked - since >= _DISPATCHED_S
+            and now - self._looked < _BELIEVED_S
+            and self._log_end.stands()
+        )
+
+    def _changed_places(self) -> tuple[set[QueueKey], set[QueueKey]]:
+        """The queues whose files read differently now; and those of them whose last known entry is another."""
+        moved: set[QueueKey] = set()
+        rewritten: set[QueueKey] = set()
+        for key, pieces in self._places.items():
+            for piece in pieces:
+                found = self._read(piece.path, piece.position, piece.length)
+                if found != piece.still:
+                    moved.add(key)
+                    if piece.begins_with_last and not _same_front(found, piece.still):
+                        rewritten.add(key)
+        return moved, rewritten
 
     def _state_now(self) -> tuple[object, ...]:
         """What decides where messages are looked for: is a writer at work, was there a crash.
@@ -183,7 +317,8 @@ class QueueWatch:
             found = {topic: [b.key.queue_id for b in self._reader.queues(topic)] for topic in self._reader.topics()}
             every = {QueueKey(topic, each) for topic, ids in found.items() if self._topic_wanted(topic) for each in ids}
             return {key for key in every if self._queue_wanted(key)}
-        if self._root.changed():
+        if self._root_changed:
+            self._root_changed = False
             names = [entry.name for entry in self._fs.list_dir(self._root.path) if entry.is_dir]
             wanted = {name for name in names if is_readable_topic(name) and self._topic_wanted(name)}
             for name in self._topics.keys() - wanted:
@@ -207,11 +342,13 @@ class QueueWatch:
         end = reader.bounds(key).max_offset
         self.ends.setdefault(key.topic, {})[key.queue_id] = end
         self._log_min[key] = reader.log.min_offset
-        self._places[key] = tuple(self._pieces(reader.queue(key), end))
+        self._places[key] = pieces = tuple(self._pieces(reader.queue(key), end))
+        last = pieces[0].still if pieces[0].begins_with_last else None
+        self._named[key] = -1 if last is None else int.from_bytes(last[:8], "big", signed=True)
 
     def _drop(self, key: QueueKey) -> None:
         self._reader.forget(key)
-        del self._places[key], self._log_min[key]
+        del self._places[key], self._log_min[key], self._named[key]
         of_topic = self.ends[key.topic]
         del of_topic[key.queue_id]
         if not of_topic:

@@ -319,9 +319,14 @@ class _Scan:
         Recovery and replication overwrite the end of a log with zeros, from the front on, in the very pages that are
         mapped here: where the size of a record still stands, what was copied before was whole.
         """
-        now = gather(records.buffer, records.positions, _SIZE)
-        cut: Mask = (now != records.field("total_size")) & (records.problem == Problem.OK)
-        return cut if cut.any() else None
+        rows = np.flatnonzero(records.problem == Problem.OK)
+        now = gather(records.buffer, records.positions[rows], _SIZE)
+        changed = rows[now != records.field("total_size")[rows]]
+        if not changed.size:
+            return None
+        cut = np.zeros(len(records), np.bool_)
+        cut[changed] = True
+        return cut
 
     def _batch(self, columns: list[pa.Array], rows: int) -> pa.RecordBatch:
         if not columns:  # whoever only counts

@@ -100,7 +100,9 @@ class Kafka:
     def write(self, frame: "DataFrame", topic: str, options: dict[str, int], *, headers: bool = False) -> None:
         """Append a frame of Kafka's columns to a topic."""
         self._spark().conf.set(V1_SOURCES, self._v1_sources)
-        sink = frame.write.format("kafka").mode("append").options(**{"kafka.bootstrap.servers": self.server, "topic": topic})
+        # Spark keeps a producer for each set of options. As in a job of a user, each write has one of its own.
+        client = {"kafka.bootstrap.servers": self.server, "kafka.client.id": topic, "topic": topic}
+        sink = frame.write.format("kafka").mode("append").options(**client)
         sink.options(includeHeaders=headers, **options).save()
 
     def make(self, topic: str, partitions: int) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import workload
 from bench import settle
 from harness import Case, Found, Timed, UnavailableError, Unit
@@ -36,7 +37,10 @@ FULL_SIZES_GIB = (10.0,)
 QUEUES = (1, 100, 10_000)
 BODIES = (100, 1024, 4096, 65_536)
 BODY_BYTES_MAX = 400 << 20
+BATCH_BYTES = 16 << 20
 CORES = (1, 2)
+SINK_FILES = 2
+"""Of the rows' Parquet files, which are written by cores: a quarter."""
 APPENDED = 8 * BATCH_ROWS
 LOOK_UPS = 500
 SCANNED = (*DRAIN_COLUMNS, "properties")
@@ -46,6 +50,7 @@ def store_sizes(bench: "Bench") -> Found:
     """Scan a store of each size, append to it, and look keys up in it; on the largest but one cold, too."""
     cases: list[Case] = []
     folder = bench.place("sizes")
+    folder.mkdir()
     for size in (*SIZES_GIB, *(FULL_SIZES_GIB if bench.full else ())):
         rows = bench.scaled(int(size * GIB / (bench.body_bytes * STORED_PER_BODY)), BATCH_ROWS)
         store = folder / f"{size:g}"
@@ -82,7 +87,7 @@ def body_sizes(bench: "Bench") -> Found:
     """Append bodies of each size, and scan them."""
     sizes = {}
     for size in BODIES:
-        count = max(BATCH_ROWS, min(bench.scaled(400_000), bench.scaled(BODY_BYTES_MAX) // size))
+        count = min(bench.scaled(400_000, BATCH_ROWS), bench.scaled(BODY_BYTES_MAX) // size)
         sizes[f"{size} B"] = (float(size), size, count, 2)
     return _grown(bench, sizes, "bytes of body")
 
@@ -94,7 +99,9 @@ def cores(bench: "Bench") -> Found:
     for number in CORES:
         bench.restart_spark(number)
         frame = read(bench, work.store, COLUMNS)
-        rows = bench.spark.read.parquet(str(work.parquet)).select(*PLAIN)
+        some = sorted(work.parquet.iterdir())[:SINK_FILES]
+        rows = bench.spark.read.parquet(*map(str, some)).select(*PLAIN)
+        count = sum(pq.read_metadata(file).num_rows for file in some)
         target = bench.folder / "sink" / "store"
         target.parent.mkdir(exist_ok=True)
 
@@ -108,7 +115,7 @@ def cores(bench: "Bench") -> Found:
         cases = [
             _point(f"read, {what}", "read in Spark, by cores", work.rows, save, x=number),
             _point(
-                f"sink, {what}", "sink in Spark, by cores", work.rows, partial(write.save, str(target)), clear, x=number
+                f"sink, {what}", "sink in Spark, by cores", count, partial(write.save, str(target)), clear, x=number
             ),
         ]
         found += bench.measure(cases)
@@ -141,10 +148,11 @@ def _point(
 def _grown(bench: "Bench", sizes: dict[str, tuple[float, int, int, int]], by: str) -> Found:
     """Append to an empty store, then scan what the last round appended; sizes: x, body, messages, queues."""
     folder = bench.place("grown")
+    folder.mkdir()
     appends, scans = [], []
     for number, (what, (x, body, count, queues)) in enumerate(sizes.items()):
         store = folder / str(number)
-        per_batch = 65_536 if queues > 1000 else min(BATCH_ROWS, count)
+        per_batch = 65_536 if queues > 1000 else min(BATCH_ROWS, BATCH_BYTES // body)
         count = max(per_batch, count // per_batch * per_batch)  # noqa: PLW2901 - in whole batches
 
         def append(

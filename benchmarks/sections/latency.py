@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from harness import Case, Found, Result, UnavailableError, Unit, result_of
+from harness import Case, Found, Result, UnavailableError, Unit, nothing, result_of
 from peers.prebuilt import PrebuiltSource
 from peers.segmentlog_source import spread, stream
 from peers.transport import COLUMNS, ddl, prebuilt_options
 from workload import TOPIC
 
-from sections.streaming import checkpoint
+from sections.streaming import checkpoint, until, until_idle
 from segmentlog.store import Flush, MessageStore, Outgoing, StoreConfig
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def latencies(bench: "Bench") -> Found:
 
 def _result(name: str, seconds: list[float]) -> Result:
     peer = name.partition(":")[0]
-    return result_of(Case(name=name, peer=peer, rows=1, action=list, unit=Unit.LATENCY), seconds)
+    return result_of(Case(name=name, peer=peer, rows=1, action=nothing, unit=Unit.LATENCY), seconds)
 
 
 def _block(bench: "Bench", frame: "DataFrame", append: Append, rows: int) -> Iterator[tuple[float, float]]:
@@ -89,7 +89,7 @@ def _block(bench: "Bench", frame: "DataFrame", append: Append, rows: int) -> Ite
     query = writer.start()
     try:
         # What is appended before the query has found where it begins would belong to its past.
-        _until(lambda: bool(query.lastProgress) or query.status["message"].startswith("Waiting"))
+        until(lambda: bool(query.lastProgress) or query.status["message"].startswith("Waiting"))
         pauses = random.Random(11)
         for number in range(WARM_ROWS + rows):
             time.sleep(pauses.uniform(*PAUSE_SECONDS))
@@ -101,17 +101,10 @@ def _block(bench: "Bench", frame: "DataFrame", append: Append, rows: int) -> Ite
             if number >= WARM_ROWS:
                 yield arrival.called - started, arrival.held - started
             done = query.lastProgress
-            _until(lambda: query.lastProgress != done or query.status["message"].startswith("Waiting"))  # noqa: B023
+            until(lambda: query.lastProgress != done or query.status["message"].startswith("Waiting"))  # noqa: B023
+        until_idle(query)
     finally:
         query.stop()
-
-
-def _until(is_so: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + WAIT_SECONDS
-    while not is_so():
-        if time.monotonic() > give_up:
-            raise TimeoutError(f"the query was not ready within {WAIT_SECONDS} s")
-        time.sleep(0.01)
 
 
 @contextmanager

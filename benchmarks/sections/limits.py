@@ -15,6 +15,7 @@ from isal import isal_zlib
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import numpy.typing as npt
     from bench import Bench
 
 PIECE = 64 << 20
@@ -27,58 +28,51 @@ BATCH_BYTES = 1 << 20
 
 def limits(bench: "Bench") -> Found:
     """Measure all of them, in turns."""
-    total = bench.scaled(MANY, PIECE) // PIECE * PIECE
+    file, written = bench.folder / "limit", bench.folder / "limit-written"
     source = np.random.default_rng(1).integers(0, 256, PIECE, np.uint8)
     target = np.empty_like(source)
-    bodies = [memoryview(source)[at : at + BODY] for at in range(0, PIECE, BODY)]
-    file, written = bench.folder / "limit", bench.folder / "limit-written"
     file.write_bytes(source.tobytes() * (FILE_BYTES // PIECE))
-
-    def copy() -> None:
-        for _ in range(total // PIECE):
-            np.copyto(target, source)
-
-    def page_cache() -> None:
-        with open(file, "rb", buffering=0) as opened:
-            for at in range(0, total, PIECE):
-                assert os.preadv(opened.fileno(), [target], at % FILE_BYTES) == PIECE
-
-    def checksum() -> None:
-        for _ in range(total // PIECE):
-            isal_zlib.crc32(source)
-
-    def checksums() -> None:
-        for body in bodies:
-            isal_zlib.crc32(body)
-
-    def write(*, synced: bool) -> None:
-        with open(written, "wb", buffering=0) as opened:
-            opened.writelines(source for _ in range(FILE_BYTES // PIECE))
-            if synced:
-                os.fsync(opened.fileno())
-
-    actions: dict[str, tuple[int, Unit, Callable[[], None]]] = {
-        "memory copy": (total, Unit.BYTES, copy),
-        "page cache read": (total, Unit.BYTES, page_cache),
-        "CRC-32, long": (total, Unit.BYTES, checksum),
-        "CRC-32, bodies of 1 KiB": (len(bodies), Unit.CALLS, checksums),
-        "write to the page cache": (FILE_BYTES, Unit.BYTES, partial(write, synced=False)),
-        "write, synced at the end": (FILE_BYTES, Unit.BYTES, partial(write, synced=True)),
+    bodies = [memoryview(source)[at : at + BODY] for at in range(0, PIECE, BODY)]
+    pieces = bench.scaled(MANY, PIECE) // PIECE
+    actions: dict[str, tuple[int, Unit, Callable[[], object]]] = {
+        "memory copy": (pieces * PIECE, Unit.BYTES, partial(_times, pieces, partial(np.copyto, target, source))),
+        "page cache read": (pieces * PIECE, Unit.BYTES, partial(_read, file, target, pieces)),
+        "CRC-32, long": (pieces * PIECE, Unit.BYTES, partial(_times, pieces, partial(isal_zlib.crc32, source))),
+        "CRC-32, bodies of 1 KiB": (len(bodies), Unit.CALLS, partial(_checksums, bodies)),
+        "write to the page cache": (FILE_BYTES, Unit.BYTES, partial(_write, written, source, synced=False)),
+        "write, synced at the end": (FILE_BYTES, Unit.BYTES, partial(_write, written, source, synced=True)),
         "sync after 4 KiB": (SYNCS, Unit.CALLS, partial(_syncs, written, SYNC_BYTES)),
         "sync after 1 MiB": (SYNCS, Unit.CALLS, partial(_syncs, written, BATCH_BYTES)),
     }
+    before = partial(_remove, written)
     cases = [
-        Case(
-            name=f"limit: {name}",
-            peer="limit",
-            rows=count,
-            action=action,
-            before=partial(_remove, written),
-            unit=unit,
-        )
+        Case(name=f"limit: {name}", peer="limit", rows=count, action=action, before=before, unit=unit)
         for name, (count, unit, action) in actions.items()
     ]
     return Found(results=bench.measure(cases))
+
+
+def _times(count: int, action: "Callable[[], object]") -> None:
+    for _ in range(count):
+        action()
+
+
+def _read(path: Path, target: "npt.NDArray[np.uint8]", pieces: int) -> None:
+    with open(path, "rb", buffering=0) as opened:
+        for piece in range(pieces):
+            assert os.preadv(opened.fileno(), [target], piece * PIECE % FILE_BYTES) == PIECE
+
+
+def _checksums(bodies: list[memoryview]) -> None:
+    for body in bodies:
+        isal_zlib.crc32(body)
+
+
+def _write(path: Path, source: "npt.NDArray[np.uint8]", *, synced: bool) -> None:
+    with open(path, "wb", buffering=0) as opened:
+        opened.writelines(source for _ in range(FILE_BYTES // PIECE))
+        if synced:
+            os.fsync(opened.fileno())
 
 
 def _syncs(path: Path, size: int) -> None:

@@ -9,19 +9,21 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench import settle
-from harness import Case, Found, Result, Timed, result_of
+from harness import Case, Found, Result, counts, nothing, result_of
 from peers.kafka import COLUMNS as KAFKA_COLUMNS
 from peers.kafka import HEADERS, TUNED_SINK
 from peers.prebuilt import PrebuiltSource
+from peers.segmentlog_source import COUNTED, read
 from targets import COMMIT_BYTES, RECORD_BYTES
 from workload import TOPIC
 
-from sections.streaming import Drain
+from sections.streaming import Drain, single_parquet
 
 if TYPE_CHECKING:
     from bench import Bench
@@ -62,7 +64,7 @@ def commits(bench: "Bench") -> Found:
     results: list[Result] = []
     for step, took in seconds.items():
         name = names.get(step, f"segmentlog: {step}")
-        results.append(result_of(Case(name=name, peer="segmentlog", rows=rows, action=Timed), took))
+        results.append(result_of(Case(name=name, peer="segmentlog", rows=rows, action=nothing), took))
     return Found(results=results, figures={COMMIT_BYTES: peak, RECORD_BYTES: record_bytes / rows})
 
 
@@ -76,21 +78,34 @@ def _probe(bench: "Bench", rows: int, mode: str) -> dict[str, Any]:
     return report
 
 
-def _case(
-    bench: "Bench", name: str, write: Callable[["DataFrame"], None], frame: "DataFrame", clear: Callable[[], object]
-) -> Case:
-    """Write a frame, each time to an empty place; warmed up with few of its rows."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sink:
+    """Where a frame is written: how, how the place is emptied before, and how what is there is read to be counted."""
+
+    write: Callable[["DataFrame"], None]
+    clear: Callable[[], object] = nothing
+    read: Callable[[], "DataFrame"] | None = None
+
+
+def _case(bench: "Bench", name: str, sink: Sink, frame: "DataFrame") -> Case:
+    """Write a frame, each time to an empty place; warmed up with few of its rows, which are counted there."""
+    few = max(1, bench.workload.rows // WARM_SHARE)
 
     def before() -> None:
-        clear()
+        sink.clear()
         settle()
+
+    def warm() -> None:
+        sink.write(frame.limit(few))
+        if sink.read is not None:
+            counts(sink.read(), few)
 
     return Case(
         name=name,
         peer=name.partition(":")[0],
         rows=bench.workload.rows,
-        action=partial(write, frame),
-        warm=lambda: write(frame.limit(max(1, bench.workload.rows // WARM_SHARE))),
+        action=partial(sink.write, frame),
+        warm=warm,
         before=before,
     )
 
@@ -102,24 +117,31 @@ def _ours(bench: "Bench", frame: "DataFrame", kind: str) -> Case:
     def write(rows: "DataFrame") -> None:
         rows.write.format("segmentlog").mode("append").option("topic", TOPIC).save(str(store))
 
-    return _case(bench, f"segmentlog: sink{kind}", write, frame.select(*columns), partial(_clear, store))
+    sink = Sink(write=write, clear=partial(_clear, store), read=partial(read, bench, store, COUNTED))
+    return _case(bench, f"segmentlog: sink{kind}", sink, frame.select(*columns))
 
 
 def _our_stream(bench: "Bench") -> Case:
     store, work = bench.folder / "sink" / "store", bench.workload
-    schema = bench.spark.read.parquet(str(work.parquet)).schema
-    frame = bench.spark.readStream.schema(schema).parquet(str(work.parquet)).select(*PLAIN)
-    drain = Drain(bench, frame, work.rows)
+    source = bench.spark.readStream.schema(bench.spark.read.parquet(str(work.parquet)).schema)
 
-    def write() -> None:
-        drain.run(frame.writeStream.format("segmentlog").option("topic", TOPIC).option("path", str(store)))
+    def write(folder: str, rows: int) -> None:
+        frame = source.parquet(folder).select(*PLAIN)
+        writer = frame.writeStream.format("segmentlog").option("topic", TOPIC).option("path", str(store))
+        Drain(bench, frame, rows).run(writer)
 
     def before() -> None:
         _clear(store)
         settle()
 
-    name = "segmentlog: sink, stream"
-    return Case(name=name, peer="segmentlog", rows=work.rows, action=write, warm=lambda: None, before=before)
+    return Case(
+        name="segmentlog: sink, stream",
+        peer="segmentlog",
+        rows=work.rows,
+        action=partial(write, str(work.parquet), work.rows),
+        warm=partial(write, single_parquet(bench), 1),
+        before=before,
+    )
 
 
 def _ceiling(frame: "DataFrame", bench: "Bench") -> list[Case]:
@@ -129,7 +151,7 @@ def _ceiling(frame: "DataFrame", bench: "Bench") -> list[Case]:
         rows.write.format(PrebuiltSource.name()).mode("append").save()
 
     return [
-        _case(bench, f"transport: sink{kind}", write, frame.select(*columns), lambda: None)
+        _case(bench, f"transport: sink{kind}", Sink(write=write), frame.select(*columns))
         for kind, columns in (("", PLAIN), (", properties", (*PLAIN, "properties")))
     ]
 
@@ -140,7 +162,8 @@ def _parquet(frame: "DataFrame", bench: "Bench") -> list[Case]:
     def write(rows: "DataFrame") -> None:
         rows.write.mode("overwrite").option("compression", "none").parquet(str(target))
 
-    return [_case(bench, "parquet: sink", write, frame.select(*PLAIN), partial(_clear, target))]
+    sink = Sink(write=write, clear=partial(_clear, target), read=lambda: bench.spark.read.parquet(str(target)))
+    return [_case(bench, "parquet: sink", sink, frame.select(*PLAIN))]
 
 
 def _kafka(frame: "DataFrame", bench: "Bench") -> list[Case]:
@@ -156,8 +179,13 @@ def _kafka(frame: "DataFrame", bench: "Bench") -> list[Case]:
         def write(rows: "DataFrame", options: dict[str, int] = options, more: tuple[str, ...] = more) -> None:
             broker.write(rows, broker.newest("sunk"), options, headers=bool(more))
 
+        sink = Sink(
+            write=write,
+            clear=partial(broker.fresh, "sunk", bench.queues),
+            read=lambda: broker.read(broker.newest("sunk")),
+        )
         rows = frame.selectExpr("queueId AS partition", *KAFKA_COLUMNS, *more)
-        found.append(_case(bench, f"kafka: {name}", write, rows, partial(broker.fresh, "sunk", bench.queues)))
+        found.append(_case(bench, f"kafka: {name}", sink, rows))
     return found
 
 

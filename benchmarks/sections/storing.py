@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 SYNC_ROWS = 1024
 THREADS = 64
-LOOK_UPS = 2_000
+LOOK_UPS = 1_000
 LOG_BYTES_PER_MESSAGE = 1_200
 OURS = "segmentlog"
 
@@ -63,6 +63,7 @@ class Storing:
         what: str,
         count: int,
         sides: Mapping[str, Side],
+        *,
         unit: Unit = Unit.ROWS,
         curve: str = "",
         xs: Mapping[str, float] = MappingProxyType({}),
@@ -174,7 +175,7 @@ class Storing:
             return peer.look_up(path, TOPIC, keys)
 
         sides = {OURS: ours, **{peer.name: partial(theirs, peer) for peer in self.peers}}
-        return self.compare("look-ups by key", LOOK_UPS, sides, Unit.CALLS)
+        return self.compare("look-ups by key", LOOK_UPS, sides, unit=Unit.CALLS)
 
     def queues(self) -> list[Result]:
         """Append to more and more queues."""
@@ -184,8 +185,7 @@ class Storing:
         for who, queues in numbers.items():
             append = partial(batches, size=1024, count=count, rows=65_536, flush=Flush.ASYNC, queues=queues)
             sides[who] = lambda path, append=append: Timed(count / append(path))
-        xs = {who: float(queues) for who, queues in numbers.items()}
-        return self.compare("append async", count, sides, curve="append, by queues", xs=xs)
+        return self.compare("append async", count, sides)
 
     def logs(self) -> list[Result]:
         """Append to a longer and longer log; what lies in front is sparse."""
@@ -224,8 +224,8 @@ class Storing:
 
         lost = f"{count * LOG_BYTES_PER_MESSAGE / 1e9:.1f} GB"
         return [
-            *self.compare(f"open after a crash, {lost} not checkpointed", 1, {OURS: crashed}, Unit.CALLS),
-            *self.compare("open with 10,000 queues", 1, {OURS: many}, Unit.CALLS),
+            *self.compare(f"open after a crash, {lost} not checkpointed", 1, {OURS: crashed}, unit=Unit.CALLS),
+            *self.compare("open with 10,000 queues", 1, {OURS: many}, unit=Unit.CALLS),
         ]
 
 

@@ -20,12 +20,13 @@ import pytest
 
 from segmentlog.connector import last_commit
 from support.crash.campaign import soak
-from support.pipes import Feed, Pipe, contents, refused
+from support.pipes import Feed, Pipe, contents
+from support.spark_session import refused
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.attack, pytest.mark.spark]
+pytestmark = [pytest.mark.attack, pytest.mark.spark, pytest.mark.timeout(soak(600, 36_000))]
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
 REPLAYS = soak(20, 1_000)

@@ -12,8 +12,11 @@ S11 between processes. What is checked is what came out at the end, queue by que
 import os
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +24,7 @@ from support.crash.campaign import soak
 from support.pipes import Feed, Pipe
 from support.spark_driver import SparkDriver
 
-pytestmark = [pytest.mark.attack, pytest.mark.spark]
+pytestmark = [pytest.mark.attack, pytest.mark.spark, pytest.mark.timeout(soak(600, 36_000))]
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
 KILLS = soak(6, 300)
@@ -39,41 +42,47 @@ def wait_for(driver: SparkDriver, pipe: Pipe, moment: str, rng: random.Random) -
         if moment == "committed" and pipe.committed >= committed + batches:
             return
         assert time.monotonic() < until, "the driver does not get on"
-        assert driver.processes(), "the driver is gone by itself"
-        time.sleep(0.001)
+        assert driver.is_alive, "the driver is gone by itself"
+        time.sleep(0.002)
 
 
 def test_killed_drivers(tmp_path: Path, report: Callable[[str, object], None]) -> None:
     rng = random.Random(SEED)
     pipe = Pipe(tmp_path / "pipe")
-    unfinished = ahead = killed = orphans = 0
-    with Feed(pipe.source) as feed:
-        feed.put(400)
-        feed.run()
-        following = SparkDriver(tmp_path / "driver0")
-        for number in range(KILLS):
-            with following as driver:
-                assert driver.ask(do="endless", folder=str(tmp_path / "pipe"), options={"maxOffsetsPerTrigger": "60"}) == {"error": None}
-                following = SparkDriver(tmp_path / f"driver{number + 1}")  # starts while this one runs
+    given: dict[str, Any] = {"folder": str(tmp_path / "pipe"), "options": {"maxOffsetsPerTrigger": "60"}}
+    counted: Counter[str] = Counter()
+    orphaned: list[SparkDriver] = []
+    with ExitStack() as drivers:
+        with Feed(pipe.source) as feed:
+            feed.put(400)
+            feed.run()
+            following = drivers.enter_context(SparkDriver(tmp_path / "driver0"))
+            for number in range(KILLS):
+                driver = following
+                assert driver.ask(do="endless", **given) == {"error": None}
+                # It starts while this one runs, and so its query begins at once.
+                following = drivers.enter_context(SparkDriver(tmp_path / f"driver{number + 1}"))
                 wait_for(driver, pipe, "committed" if number % 3 == 0 else "planned", rng)
                 if number % 2:
-                    orphans += driver.kill_driver()
+                    # A commit that it has begun may go on beside its successor.
+                    counted["orphans"] += driver.kill_driver()
+                    orphaned.append(driver)
                 else:
-                    killed += driver.kill()
-                unfinished += pipe.checkpoint.planned > pipe.checkpoint.ended
-                ahead += pipe.committed > pipe.checkpoint.ended
-                # Its successor begins at once: a commit that the killed one has begun may still be under way.
-                if number % 4 == 3:
-                    driver.wait_gone(60)
-    with following as driver:
-        assert driver.ask(do="drained", folder=str(tmp_path / "pipe"), options={"maxOffsetsPerTrigger": "5000"}) == {"error": None}
-        assert pipe.check() == feed.total
+                    counted["killed"] += driver.kill()
+                ended = pipe.checkpoint.ended
+                counted["unfinished"] += pipe.checkpoint.planned > ended
+                counted["ahead"] += pipe.committed > ended
+        assert following.ask(do="drained", **given | {"options": {"maxOffsetsPerTrigger": "5000"}}) == {"error": None}
+        assert pipe.check() == feed.total, f"seed {SEED}"
+        for driver in orphaned:
+            driver.wait_gone(60)
     report(
         f"S11 drivers, seed {SEED}",
-        f"{KILLS} kills, {unfinished} within a batch, {ahead} of them behind the sink's commit, {killed} processes killed "
-        f"at once, {orphans} outlived their driver; {pipe.committed + 1} batches, {feed.total} rows",
+        f"{KILLS} kills, {counted['unfinished']} within a batch, {counted['ahead']} of them behind the sink's commit; "
+        f"{counted['killed']} processes were killed at once, {counted['orphans']} found out by themselves; "
+        f"{pipe.committed + 1} batches, {feed.total} rows",
     )
-    assert unfinished >= KILLS // 3
-    assert ahead >= 1
-    assert killed >= 2 * (KILLS // 2)
-    assert orphans >= 1
+    assert counted["unfinished"] >= KILLS // 3
+    assert counted["ahead"] >= KILLS // 6
+    assert counted["killed"] >= 3 * (KILLS // 2)  # Python, a JVM and a worker, at least
+    assert counted["orphans"] >= KILLS // 2

@@ -60,18 +60,18 @@ def ended(processes: list[SoakProcess]) -> list[Report]:
     return [process.end() for process in processes]
 
 
-def let_run(processes: list[SoakProcess], follower: "Follower") -> None:
-    """Wait until the time is over, from when the stream had its first batch, or until something ends too early."""
-    most = time.monotonic() + SECONDS + STARTS_SECONDS_MAX
-    until = None
-    while time.monotonic() < (until or most) and follower.query.isActive:
+def let_run(processes: list[SoakProcess], follower: "Follower", done: "Callable[[], bool]", seconds_max: float) -> None:
+    """Wait until something is done; raises what ended too early."""
+    most = time.monotonic() + seconds_max
+    while not done():
         for process in processes:
             if not process.runs:
                 process.end()  # says why
                 raise AssertionError(f"the {process.role} ended by itself")
-        if until is None and follower.batches:
-            until = time.monotonic() + SECONDS
-        time.sleep(0.2)
+        if not follower.query.isActive:
+            follower.query.awaitTermination(1)  # raises what ended it
+        assert time.monotonic() < most
+        time.sleep(0.1)
 
 
 def look_at_readers(counted: list[Report]) -> None:
@@ -108,8 +108,6 @@ class Follower:
 
     def end(self) -> Report:
         """Stop; what was counted, by the query itself too."""
-        if not self.query.isActive:
-            self.query.awaitTermination(1)  # raises what ended it
         progress = self.query.lastProgress
         self.query.stop()
         assert progress is not None
@@ -128,17 +126,20 @@ def test_one_writes_four_read_a_stream_runs_and_retention_deletes(
 ) -> None:
     store = tmp_path / "store"
     at = {"path": str(store)}
-    with running(("writer", at | {"rows_per_second": ROWS_PER_SECOND})) as (writer,):
-        readers = [("reader", at | {"seed": seed}) for seed in range(READERS)]
-        with running(*readers, ("retention", at | {"keep": KEEP, "every_ms": 50})) as others:
-            follower = Follower(spark, store, tmp_path / "checkpoint")
-            try:
-                let_run([writer, *others], follower)
-                streamed = follower.end()
-            finally:
-                follower.query.stop()
-            *read, deleted = ended(others)
-        written = writer.end()
+    behind = ("retention", at | {"keep": KEEP, "every_ms": 50})
+    with running(("writer", at | {"rows_per_second": ROWS_PER_SECOND}), behind) as (writer, retention):
+        follower = Follower(spark, store, tmp_path / "checkpoint")
+        try:
+            let_run([writer, retention], follower, lambda: follower.batches > 0, STARTS_SECONDS_MAX)
+            many = {"rows_min": ROWS_READ_MIN // READERS}
+            with running(*(("reader", at | many | {"seed": seed}) for seed in range(READERS))) as readers:
+                over = time.monotonic() + SECONDS
+                let_run([writer, retention, *readers], follower, lambda: time.monotonic() > over, SECONDS + 60)
+                read = ended(readers)
+            streamed = follower.end()
+        finally:
+            follower.query.stop()
+        deleted, written = ended([retention, writer])
     report("soak: written", written)
     report("soak: deleted", deleted)
     for each in read:
@@ -151,6 +152,7 @@ def test_one_writes_four_read_a_stream_runs_and_retention_deletes(
     assert deleted["queue files"] > SECONDS / 4
     assert sum(sum(each["errors"].values()) + each["skipped"] for each in read), "nothing was ever lost to a reader"
     assert streamed["rows"] > SECONDS * 100
+    assert deleted["index files"]
     assert streamed["counted as lost"] <= streamed["missed"]
     assert written["batches"] * STAGED_ROWS * QUEUES == written["written"][STAGED]
 

@@ -4,7 +4,7 @@
 
     attempt 0   before ── rows ── while ── rows ── after ──►  ✗     raises, exits, is killed, with all Python workers
     attempt 1   ───────────────────────────────────────────►  message ──► commit ──► committed
-    a zombie                                                  staged files altered ▲     ▲ killed      stages now, too late
+    a zombie                                                  staged files altered ▲     ▲ killed     stages now: late
 
 S13. A driver of its own tries each task three times. Tasks that never end well, staged files that are not what their
 task wrote and commits that are killed fail the write; it is then done again, as a user would.
@@ -28,7 +28,7 @@ from support.pipes import Feed, Pipe
 from support.reading import read
 from support.spark_driver import SparkDriver
 
-pytestmark = [pytest.mark.attack, pytest.mark.spark]
+pytestmark = [pytest.mark.attack, pytest.mark.spark, pytest.mark.timeout(soak(600, 36_000))]
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
 ROUNDS = soak(1, 25)
@@ -44,17 +44,22 @@ class Fault(NamedTuple):
     says: str | None = None
 
 
-ATTEMPTS = [Fault(moment, kind) for moment in ("before", "while", "after") for kind in ("raise", "exit", "kill", "daemon")]
+ATTEMPTS = [
+    Fault(moment, kind) for moment in ("before", "while", "after") for kind in ("raise", "exit", "kill", "daemon")
+]
 TWICE = [Fault("after", "raise", 2), Fault("after", "kill", 2)]
 ZOMBIES = [Fault("before", "zombie"), Fault("after", "zombie")]
-HOPELESS = [Fault("after", "raise", 6, "planted: after"), Fault("while", "kill", 6, "Python worker exited unexpectedly")]
+HOPELESS = [
+    Fault("after", "raise", 6, "planted: after"),
+    Fault("while", "kill", 6, "Python worker exited unexpectedly"),
+]
 ALTERED = [
     Fault("commit", kind, 1, "staged rows are not what their task wrote")
     for kind in ("flip", "cut", "longer", "gone", "swap")
 ]
 KILLED = [Fault(moment, "kill", 1, "") for moment in ("commit", "committed")]
 IN_BATCHES = [*ATTEMPTS, *TWICE, *ZOMBIES, *HOPELESS, *ALTERED, *KILLED]
-# A stream takes some seconds to start, and its tasks are the same: one of each kind, and whatever goes wrong in commits.
+# A stream takes some seconds to start, and its tasks are the same: some of each kind, and what goes wrong in commits.
 IN_STREAMS = [
     *(Fault("before", "raise"), Fault("while", "exit"), Fault("after", "kill"), Fault("after", "daemon")),
     *(TWICE[1], ZOMBIES[1], HOPELESS[1], ALTERED[0], ALTERED[3], *KILLED),
@@ -73,7 +78,9 @@ class Batches:
     def write(self, driver: SparkDriver) -> str | None:
         """Write the next batch, or write it again; what the write said when it failed."""
         version = {"txnAppId": "jobs", "txnVersion": str(self.version), "faults": str(self.faults.folder)}
-        error = driver.ask(do="batch", path=str(self.path), first=self.version * ROWS, rows=ROWS, options=version)["error"]
+        error = driver.ask(do="batch", path=str(self.path), first=self.version * ROWS, rows=ROWS, options=version)[
+            "error"
+        ]
         return None if error is None else str(error)
 
     def next(self) -> None:
@@ -191,10 +198,8 @@ def test_what_goes_wrong_in_tasks_and_commits(tmp_path: Path, report: Callable[[
             writes: Batches | Streams
             for fault, writes in plan:
                 what = f"seed {SEED}, round {number}, {fault} in {type(writes).__name__}"
-                b = time.monotonic()
                 counted[f"{fault.moment} {fault.kind}"] += attack(driver, writes, fault, what)
                 done += 1
-                print(round(time.monotonic() - b, 2), what, flush=True)
         rows = batches.check(batches.version) + streams.check(streams.done)
     kinds = ", ".join(f"{times} {kind}" for kind, times in sorted(counted.items()))
     report(f"S13, seed {SEED}", f"{counted.total()} faults in {done} writes, {rows} rows: {kinds}")

@@ -1,8 +1,6 @@
 """Streams into a store: each batch once, whatever is stopped, repeated or lost."""
 
-import re
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +8,9 @@ import pytest
 
 from segmentlog.connector import last_commit
 from segmentlog.store import QueueKey, StoreReader
+from support.checkpoints import Checkpoint
 from support.reading import by_queue, read
+from support.spark_session import refused
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,18 +52,11 @@ class Flow:
 
     def forget(self, commits: int) -> None:
         """Let Spark think that the last batches never ended, as after a crash behind our commit."""
-        done = sorted((int(file.name) for file in self._commits()), reverse=True)
-        for batch in done[:commits]:
-            for file in (self.checkpoint / "commits").glob(f"*{batch}*"):
-                if re.fullmatch(rf"\.?{batch}(\.crc)?", file.name):
-                    file.unlink()
-
-    def _commits(self) -> list[Path]:
-        return [file for file in (self.checkpoint / "commits").iterdir() if file.name.isdecimal()]
+        Checkpoint(self.checkpoint).forget_commits(commits)
 
     @property
     def batches(self) -> int:
-        return len(self._commits())
+        return Checkpoint(self.checkpoint).ended + 1
 
     @property
     def expected(self) -> Counter[str]:
@@ -75,23 +68,14 @@ class Flow:
 
     @property
     def query(self) -> str:
-        text = (self.checkpoint / "metadata").read_text()
-        found = re.search(r'"id":"([^"]+)"', text)
-        assert found is not None
-        return found[1]
+        query = Checkpoint(self.checkpoint).query
+        assert query is not None
+        return query
 
 
 @pytest.fixture
 def flow(spark: "SparkSession", tmp_path: Path) -> Flow:
     return Flow(spark, tmp_path)
-
-
-def refused(act: Callable[[], Any]) -> str:
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - collected without Spark
-
-    with pytest.raises(PySparkException) as caught:
-        act()
-    return " ".join(str(caught.value).split())
 
 
 def test_batches_and_restarts(flow: Flow) -> None:

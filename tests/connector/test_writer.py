@@ -158,6 +158,34 @@ def test_a_batch_that_is_left_out_is_missed(tmp_path: Path) -> None:
     assert bodies(path) == ["a", "c"]
 
 
+def test_a_killed_driver_whose_commit_comes_late(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    late = task(stream_writer(path), ["0"], 0, "query", 0)
+    for batch in range(3):
+        one = stream_writer(path)
+        kept = task(one, [f"{batch}"], 0, "query", batch)
+        if batch == 2:
+            stream_writer(path).commit([late], 0)  # its rows were staged, and its batch is long there
+        one.commit([kept], batch)
+    assert bodies(path) == ["0", "1", "2"]
+    assert staged(path) == []
+
+
+def test_a_killed_driver_whose_abort_comes_late(tmp_path: Path) -> None:
+    """It takes away what its successor has staged for the same batch: that costs an attempt, and no row."""
+    path = tmp_path / "store"
+    late = task(stream_writer(path), ["a"], 0, "query", 0)
+    one = stream_writer(path)
+    kept = task(one, ["a"], 0, "query", 0)
+    stream_writer(path).abort([late], 0)
+    with pytest.raises(FormatError, match="there is no such file"):
+        one.commit([kept], 0)
+    assert bodies(path) == []
+    again = stream_writer(path)
+    again.commit([task(again, ["a"], 0, "query", 0)], 0)
+    assert bodies(path) == ["a"]
+
+
 def test_queries_and_applications_do_not_mix(tmp_path: Path) -> None:
     path = tmp_path / "store"
     for query, app in (("q1", {}), ("q2", {}), ("q3", {"txnAppId": "a"}), ("q4", {"txnAppId": "a"})):

@@ -491,6 +491,7 @@ def test_each_kind_of_call_can_fail() -> None:
             "extend": (1,),
             "rename": ("/disk/f", "/disk/g"),
             "read": ("/disk/f", 0, 1),
+            "read_into": ("/disk/f", 0, np.zeros(1, np.uint8)),
             "create": ("/disk/h",),
             "make_dir": ("/disk/e",),
             "sync_dir": ("/disk/d",),

@@ -66,6 +66,22 @@ def test_entries_of_a_missing_file_are_zeros(store: Path, lost: int) -> None:
     assert found.first == (10 if lost == 0 else 0)
 
 
+@pytest.mark.parametrize("deleted", [1, 2])
+def test_files_that_retention_takes_while_the_queue_is_looked_at(store: Path, deleted: int) -> None:
+    opened = queue(store)
+    for file in files(store).files[:deleted]:
+        file.unlink()
+    assert opened.first_alive(0, COUNT) == deleted * PER_FILE
+    assert opened.first == deleted * PER_FILE
+
+
+def test_a_queue_that_is_deleted_while_it_is_looked_at(store: Path) -> None:
+    opened = queue(store)
+    for file in files(store).files:
+        file.unlink()
+    assert opened.first_alive(0, COUNT) == COUNT
+
+
 def test_part_of_an_entry_is_none(store: Path) -> None:
     with files(store).files[3].open("r+b") as file:
         file.truncate(50)

@@ -3,7 +3,7 @@
 ::
 
     Feed ──► source store ──► spark.readStream ──► writeStream ──► sink store
-       numbers its messages    adds where each was                  `Pipe.arrived`: queue by queue, the same messages
+       numbers its messages    adds where each was                  `Pipe.check`: queue by queue, the same messages
 """
 
 import threading
@@ -13,18 +13,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import pytest
-
 from segmentlog.connector import last_commit
-from segmentlog.store import MessageStore, Outgoing, QueueKey, StoreConfig, StoreReader
+from segmentlog.store import Flush, MessageStore, Outgoing, QueueKey, StoreConfig, StoreReader
 
+from .batches import batch_of
 from .checkpoints import Checkpoint
 from .reading import by_queue, read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-CONFIG = StoreConfig(segment_bytes=256 << 10, queue_segment_entries=200, index=False)
+CONFIG = StoreConfig(flush=Flush.ASYNC, segment_bytes=256 << 10, queue_segment_entries=200, index=False)
 QUEUES = (("Orders", 3), ("Payments", 1))
 SINK = {
     "mappedFileSizeCommitLog": "256k",
@@ -138,15 +137,6 @@ def differences(sent: Contents, came: Contents) -> list[str]:
     return problems
 
 
-def refused(act: Callable[[], Any]) -> str:
-    """Do what Spark is to refuse; give what it says, on one line."""
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - tests without Spark use this module, too
-
-    with pytest.raises(PySparkException) as caught:
-        act()
-    return " ".join(str(caught.value).split())
-
-
 class Feed:
     """Appends to a source store, at once or all the time; a context manager that has the store open.
 
@@ -158,7 +148,7 @@ class Feed:
         While it is `running`: how many messages at a time, and how long it waits between.
     """
 
-    def __init__(self, path: Path, rows: int = 8, pause_s: float = 0.02) -> None:
+    def __init__(self, path: Path, rows: int = 12, pause_s: float = 0.05) -> None:
         self._path, self._rows, self._pause_s = path, rows, pause_s
         self._queues = [(topic, queue) for topic, queues in QUEUES for queue in range(queues)]
         self._turn = 0
@@ -195,14 +185,14 @@ class Feed:
 
     def put(self, rows: int) -> None:
         """Append some messages, to all queues in turn."""
+        made = []
         for _ in range(rows):
             topic, queue = self._queues[self._turn % len(self._queues)]
             number = self._next[topic, queue]
             self._next[topic, queue] += 1
             self._turn += 1
-            self._store.append(
-                Outgoing(topic=topic, body=b"%s/%d/%d" % (topic.encode(), queue, number), queue_id=queue)
-            )
+            made.append(Outgoing(topic=topic, body=b"%s/%d/%d" % (topic.encode(), queue, number), queue_id=queue))
+        self._store.append_batch(batch_of(made))
         self._store.wait_dispatched()
 
     def _run(self) -> None:

@@ -23,11 +23,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -51,8 +50,11 @@ from segmentlog.store import (
 from .retention import Retention
 from .telling import COLUMNS, batch_of, check
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 TESTS = Path(__file__).parent.parent
-ENDS_SECONDS_MAX = 60
+ENDS_SECONDS_MAX = 240
 
 CONFIG = StoreConfig(
     segment_bytes=512 << 10,
@@ -135,8 +137,8 @@ class SoakProcess:
 def main(role: str, options: Report) -> None:
     """Do one thing until told to end."""
     faulthandler.enable()
-    work: Callable[..., Report] = {"writer": write, "reader": read, "retention": retain, "cutter": cut}[role]
-    counted = work(**options)
+    roles: dict[str, Callable[..., Report]] = {"writer": write, "reader": read, "retention": retain, "cutter": cut}
+    counted = roles[role](**options)
     sys.stdout.write(json.dumps(counted | resources()) + "\n")
 
 
@@ -326,14 +328,14 @@ def _in_order(batch: pa.RecordBatch, reached: dict[QueueKey, int]) -> None:
         reached[QueueKey(topic, queue_id)] = offsets[-1]
 
 
-def read(path: str, seed: int, *, may_be_damaged: bool = False) -> Report:
-    """Read until told to end."""
-    os.nice(10)  # several that never pause, beside one that is waited for
+def read(path: str, seed: int, rows_min: int = 0, *, may_be_damaged: bool = False) -> Report:
+    """Read until told to end, and at least so many rows."""
+    os.nice(5)  # several that never pause, beside one that is waited for
     reading = Reading(path, seed, may_be_damaged=may_be_damaged)
     ready()
     settled: Report = {}
     begun = time.monotonic()
-    while goes_on():
+    while goes_on() or reading.rows < rows_min:
         reading.round()
         if not settled and time.monotonic() - begun > 5:
             settled = resources()
@@ -374,7 +376,10 @@ def cut(path: str, seed: int, seconds: float) -> Report:
             gone = [entries.pop() for _ in range(len(entries) - int(left * count))]
             if not gone:
                 continue
-            steps = [(log, gone[-1][0], gone[0][0] + CUT_RECORD_BYTES), *((f, at, at + _ENTRY_BYTES) for _, f, at in gone)]
+            steps = [
+                (log, gone[-1][0], gone[0][0] + CUT_RECORD_BYTES),
+                *((f, at, at + _ENTRY_BYTES) for _, f, at in gone),
+            ]
             if rng.random() < 0.5:
                 steps.reverse()
             for file, first, last in steps:

@@ -73,6 +73,11 @@ class SparkDriver:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether its Python lives."""
+        return self._process.poll() is None
+
     def processes(self) -> list[int]:
         """List the processes of its session that live."""
         found = []
@@ -152,7 +157,12 @@ def _drained(spark: Any, folder: str, options: Mapping[str, str]) -> None:
 def _serve(scratch: Path, master: str, answers: IO[str]) -> None:
     from .faulty_sink import FaultySink  # noqa: PLC0415 - it imports pyspark, and the class above needs none
 
-    spark = local_session(scratch, master, spark__sql__execution__arrow__maxRecordsPerBatch="10")
+    spark = local_session(
+        scratch,
+        master,
+        spark__sql__execution__arrow__maxRecordsPerBatch="10",
+        spark__driver__extraJavaOptions="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # it does not live long
+    )
     spark.dataSource.register(FaultySink)
     commands = {"batch": _batch, "stream": _stream, "endless": _endless, "drained": _drained}
     for line in sys.stdin:

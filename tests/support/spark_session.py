@@ -1,9 +1,12 @@
-"""The Spark sessions of the tests: two cores, Spark's own defaults where a user would have them too."""
+"""The Spark sessions of the tests, with Spark's own defaults where a user would have them too, and what they refuse."""
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,3 +54,12 @@ def local_session(scratch: Path, master: str = "local[2]", **conf: str) -> "Spar
     session = builder.getOrCreate()
     register(session)
     return session
+
+
+def refused(act: Callable[[], Any]) -> str:
+    """Do what Spark is to refuse; give what it says, on one line."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
+
+    with pytest.raises(PySparkException) as caught:
+        act()
+    return " ".join(str(caught.value).split())

@@ -5,6 +5,7 @@ import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from segmentlog.connector.source import SegmentLogDataSource
@@ -43,24 +44,28 @@ class Stream:
 
     def batch(self, limit: ReadLimit | None = None) -> list[Row] | None:
         """Run a micro-batch: its rows, in order; None when there is none to run."""
+        batches = self.batches(limit)
+        return None if batches is None else _rows(batches)
+
+    def batches(self, limit: ReadLimit | None = None) -> list[pa.RecordBatch] | None:
+        """Run a micro-batch: what its tasks give, in order; None when there is none to run."""
         found = self.reader.latestOffset(json.loads(self.offset), limit or self.reader.getDefaultReadLimit())
         end = json.dumps(found)
         if end == self.offset:
             return None
         assert end == StreamOffset.from_json(end).to_json()
         self.started, self.offset = self.offset, end
-        rows = self.rows(self.started, end)
+        read = self._read(self.started, end)
         self.reader.commit(json.loads(end))
-        return rows
+        return read
 
     def rows(self, start: str, end: str) -> list[Row]:
         """Read what lies between two offsets."""
-        found: list[Row] = []
-        for partition in self.partitions(start, end):
-            for batch in self.reader.read(pickle.loads(pickle.dumps(partition))):
-                columns = (batch.column(name).to_pylist() for name in ("topic", "queueId", "queueOffset"))
-                found += zip(*columns, strict=True)
-        return found
+        return _rows(self._read(start, end))
+
+    def _read(self, start: str, end: str) -> list[pa.RecordBatch]:
+        partitions = self.partitions(start, end)
+        return [batch for each in partitions for batch in self.reader.read(pickle.loads(pickle.dumps(each)))]
 
     def partitions(self, start: str, end: str) -> list[Any]:
         """Plan what lies between two offsets."""
@@ -76,6 +81,14 @@ class Stream:
     def positions(self) -> dict[str, int]:
         """Where the query stands, by queue."""
         return {str(key): offset for (_, key), offset in StreamOffset.from_json(self.offset).positions().items()}
+
+
+def _rows(batches: list[pa.RecordBatch]) -> list[Row]:
+    found: list[Row] = []
+    for batch in batches:
+        columns = (batch.column(name).to_pylist() for name in ("topic", "queueId", "queueOffset"))
+        found += zip(*columns, strict=True)
+    return found
 
 
 EVERYTHING = ReadAllAvailable()

@@ -61,7 +61,8 @@ def batch_of(parts: Sequence[tuple[QueueKey, int, int]]) -> pa.RecordBatch:
         pa.binary(), offset.size, [None, pa.py_buffer(ends), pa.py_buffer(np.repeat(word, times))]
     )
     topics = pa.array([key.topic for key, _, _ in parts]).take(pa.array(np.repeat(np.arange(sizes.size), sizes)))
-    return pa.record_batch({"topic": topics, "queueId": pa.array(queue_id, pa.int32()), "body": body})
+    keys = pa.array(["key"] * offset.size)
+    return pa.record_batch({"topic": topics, "queueId": pa.array(queue_id, pa.int32()), "body": body, "keys": keys})
 
 
 def check(batch: pa.RecordBatch | pa.Table) -> None:

@@ -2,7 +2,8 @@
 
 ::
 
-    test ──► committer: (stage, commit) × n, and a pause of up to 50 ms ──► "repeated" or "appended", one line a batch
+    test ── go, to all at once ──► committer: stage, commit, pause of up to 50 ms, stage, …
+         ◄── "repeated" or "appended", one line a batch ────┘
 
 Run as a program: ``python -m support.turns PATH APP BATCHES SEED``.
 """
@@ -27,17 +28,28 @@ def commit_together(path: str, apps: Sequence[str], batches: int, seed: int) -> 
         subprocess.Popen(
             [sys.executable, "-m", "support.turns", path, app, str(batches), str(seed + number)],
             cwd=TESTS,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
         for number, app in enumerate(apps)
     ]
+    for process in running:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in running:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
     said = [process.communicate()[0].split() for process in running]
     assert [process.returncode for process in running] == [0] * len(running)
     return [[word == "repeated" for word in words] for words in said]
 
 
 def _commit(path: str, app: str, batches: int, seed: int) -> None:
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
     rng = random.Random(seed)
     for version in range(batches):
         repeated = stage_and_commit(path, version, f"a{seed}", Flush.SYNC, app=app)

@@ -1,7 +1,7 @@
 """An attempt of a task that everybody thinks dead: it stages its rows when the batch was committed.
 
-Run as a program: ``python -m support.zombie STORE JOB PARTITION FAULTS``. It begins once there is ``late`` in the folder
-of the faults, and makes ``late.done`` there.
+Run as a program: ``python -m support.zombie STORE JOB PARTITION FAULTS``. It begins once there is ``late`` in the
+folder of the faults, and makes ``late.done`` there.
 """
 
 import sys

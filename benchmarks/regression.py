@@ -1,0 +1,144 @@
+"""Whether reading and writing have become slower, by figures that hardly depend on how busy the machine is.
+
+::
+
+    rows decoded, or encoded, in a second of CPU
+    ────────────────────────────────────────────  =  rows for each GiB that memory copies in the same time
+    GiB copied in a second of CPU
+
+All of it happens in this process, in turns; of each the least time of several counts. ``baseline.json`` holds the
+figures of an earlier state of the code. What is 25 % below is warned of; nothing fails, for a number is no proof.
+
+    python benchmarks/regression.py            compare
+    python benchmarks/regression.py --write    make what is measured now the baseline
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import workload
+from test_support import store_builder
+
+from segmentlog.store import NATIVE_SCHEMA, QueueRange, ScanSpec, StoreConfig, StoreReader
+from segmentlog.store.outgoing_batch import encode_batch
+
+BASELINE = Path(__file__).parent / "baseline.json"
+TOLERANCE = 0.25
+ROUNDS = 9
+TRIES = 3
+"""How often all is measured before a warning: a busy neighbour passes, slower code does not."""
+ROWS, BODY_BYTES, QUEUES = 32_768, 1024, 4
+COPY_BYTES, COPIES = 8 << 20, 16
+GIB = 1 << 30
+PLAIN = tuple(name for name in NATIVE_SCHEMA.names if name not in {"properties", "brokerName", "segment"})
+WRITTEN = ("topic", "queueId", "body", "tags", "keys", "uniqKey", "properties")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, print, warn; always 0."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="make what is measured now the baseline")
+    parser.add_argument("--baseline", type=Path, default=BASELINE, help="compare with this file")
+    args = parser.parse_args(arguments)
+    found = measure()
+    if args.write:
+        args.baseline.write_text(json.dumps(found, indent=2) + "\n")
+        return 0
+    baseline: dict[str, float] = json.loads(args.baseline.read_text())
+    for _ in range(TRIES - 1):
+        if not compare(baseline, found):
+            break
+        found = {name: max(value, found[name]) for name, value in measure().items()}
+    for name, value in found.items():
+        before = baseline.get(name)
+        sys.stdout.write(f"{name}: {value:,.0f}" + (f", was {before:,.0f}\n" if before else "\n"))
+    for warning in compare(baseline, found):
+        sys.stdout.write(f"warning: {warning}\n")
+    return 0
+
+
+def compare(baseline: Mapping[str, float], found: Mapping[str, float], tolerance: float = TOLERANCE) -> list[str]:
+    """Say what is worse than it was, or cannot be compared.
+
+    Parameters
+    ----------
+    baseline, found
+        Figures by name, more being better.
+    tolerance
+        How much less is as good as equal.
+    """
+    warnings = []
+    for name in sorted({*baseline, *found}):
+        if name not in found:
+            warnings.append(f"{name}: it is in the baseline and was not measured")
+        elif name not in baseline:
+            warnings.append(f"{name}: it is not in the baseline; run benchmarks/regression.py --write")
+        elif found[name] < (1 - tolerance) * baseline[name]:
+            less = 1 - found[name] / baseline[name]
+            warnings.append(f"{name}: {found[name]:,.0f} is {less:.0%} less than the {baseline[name]:,.0f} it was")
+    return warnings
+
+
+def measure() -> dict[str, float]:
+    """Measure all figures: rows for each GiB that memory copies in the same time."""
+    source = np.random.default_rng(1).integers(0, 256, COPY_BYTES, np.uint8)
+    target = np.empty_like(source)
+    _, made = next(workload.batches(rows=ROWS, queues=QUEUES, body_bytes=BODY_BYTES))
+    outgoing, config = made.select(WRITTEN), StoreConfig()
+
+    def copy() -> None:
+        for _ in range(COPIES):
+            np.copyto(target, source)
+
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder) / "store"
+        with store_builder().StoreBuilder(store) as builder:
+            builder.append(made)
+        reader = StoreReader.open(store)
+        actions: dict[str, Callable[[], object]] = {
+            "copy": copy,
+            "rows decoded": lambda: scan(reader, PLAIN),
+            "rows decoded, with properties": lambda: scan(reader, (*PLAIN, "properties")),
+            "rows encoded": lambda: encode_batch(outgoing, config),
+        }
+        least = {name: min(times) for name, times in _timed(actions).items()}
+    copied = COPIES * COPY_BYTES / GIB / least.pop("copy")
+    return {f"{name} for each GiB copied": round(ROWS / seconds / copied) for name, seconds in least.items()}
+
+
+def scan(reader: StoreReader, columns: tuple[str, ...]) -> None:
+    """Read all rows."""
+    spec = ScanSpec(columns=columns)
+    ranges = [QueueRange(held.key, held.min_offset, held.max_offset) for held in reader.queues(workload.TOPIC)]
+    rows = sum(
+        len(batch) for task in reader.plan(ranges, max_bytes=GIB, spec=spec) for batch in reader.scan(task, spec)
+    )
+    assert rows == ROWS
+
+
+def _timed(actions: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
+    """Seconds of CPU of this process that each needs, in turns; the first time of each does not count."""
+    seconds: dict[str, list[float]] = {name: [] for name in actions}
+    threads = pa.cpu_count()
+    pa.set_cpu_count(1)
+    try:
+        for turn in range(ROUNDS + 1):
+            for name, action in actions.items():
+                started = time.process_time()
+                action()
+                if turn:
+                    seconds[name].append(time.process_time() - started)
+    finally:
+        pa.set_cpu_count(threads)
+    return seconds
+
+
+if __name__ == "__main__":
+    sys.exit(main())

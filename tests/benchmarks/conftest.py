@@ -1,0 +1,29 @@
+"""The modules of ``benchmarks/`` import each other by name, as scripts beside each other do."""
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
+    """Import a module of the benchmarks."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return importlib.import_module
+
+
+@pytest.fixture
+def result(load: Callable[[str], ModuleType]) -> Callable[..., object]:
+    """Make a result: its name, how many rows a second, and whatever else is to be another than usual."""
+    harness = load("harness")
+
+    def make(name: str, rate: float = 1.0, **fields: object) -> object:
+        held = {"peer": name.partition(":")[0], "rows": 1000, "seconds": (1000 / rate,)}
+        return harness.Result(name=name, **(held | fields))
+
+    return make

@@ -1,0 +1,72 @@
+import json
+
+import pytest
+
+
+def test_cases_take_turns_and_each_round_begins_with_another(load):
+    harness, done = load("harness"), []
+    cases = [harness.Case(name=name, peer="x", rows=1, action=lambda name=name: done.append(name)) for name in "ABC"]
+
+    results = harness.measure(cases, 2, lambda text: None)
+
+    assert "".join(done) == "ABC" + "ABC" + "BCA"
+    assert [(each.name, len(each.seconds)) for each in results] == [("A", 2), ("B", 2), ("C", 2)]
+
+
+def test_a_case_is_checked_once_and_prepared_before_each_timing(load):
+    harness, done = load("harness"), []
+    case = harness.Case(
+        name="A",
+        peer="x",
+        rows=1,
+        action=lambda: done.append("action"),
+        check=lambda: done.append("check"),
+        warm=lambda: done.append("warm"),
+        before=lambda: done.append("before"),
+    )
+
+    harness.measure([case], 2, lambda text: None)
+
+    assert done == ["check", "before", "warm", "before", "action", "before", "action"]
+
+
+def test_an_action_may_know_its_own_time(load):
+    harness = load("harness")
+    case = harness.Case(name="A", peer="x", rows=10, action=lambda: harness.Timed(2.5))
+
+    (result,) = harness.measure([case], 3, lambda text: None)
+
+    assert result.seconds == (2.5, 2.5, 2.5)
+    assert result.rates() == (4.0, 4.0, 4.0)
+
+
+def test_a_case_that_is_not_what_it_claims_to_be_is_not_timed(load):
+    harness, done = load("harness"), []
+    case = harness.Case(
+        name="A", peer="x", rows=3, action=lambda: done.append(1), check=lambda: harness.expect_rows(2, 3)
+    )
+
+    with pytest.raises(harness.WrongRowsError, match="2 rows were moved, and there are 3"):
+        harness.measure([case], 1, lambda text: None)
+
+    assert not done
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.5, 50), (0.95, 95), (0.99, 99), (1.0, 100), (0.001, 1)])
+def test_a_quantile_is_one_of_the_timings(result, share, expected):
+    assert result("A", seconds=tuple(range(100, 0, -1))).quantile(share) == expected
+
+
+def test_a_result_survives_json(load, result):
+    harness = load("harness")
+    made = result("A", unit=harness.Unit.LATENCY, curve="scan, by queues", x=3.5, seconds=(0.1, 0.2))
+
+    assert harness.Result.from_dict(json.loads(json.dumps(made.to_dict()))) == made
+
+
+def test_two_cases_of_one_name_are_refused(load, result):
+    harness = load("harness")
+    harness.check_names([result("A"), result("B")])
+
+    with pytest.raises(ValueError, match="two cases are called \\['A'\\]"):
+        harness.check_names([result("A"), result("B"), result("A")])

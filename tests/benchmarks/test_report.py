@@ -1,0 +1,116 @@
+import json
+
+import pytest
+
+SHAPE = {"command": "run.py", "rows": 10, "body_bytes": 1024, "rounds": 1, "took": 1.0}
+
+
+@pytest.fixture
+def module(load):
+    return load("report")
+
+
+def found(load, *results, **figures):
+    return load("harness").Found(results=list(results), figures=figures)
+
+
+def test_what_was_saved_is_added_to(load, module, result, tmp_path):
+    path = tmp_path / "results" / "latest.json"
+    first = module.Report.load(path)
+    first.add("read", found(load, result("segmentlog: read", 5)), **SHAPE)
+    first.save(path)
+
+    second = module.Report.load(path)
+    second.add("sink", found(load, result("segmentlog: sink", 7), bytes=3.0), **SHAPE)
+    second.save(path)
+
+    measured = module.Report.load(path).measured()
+    assert {name: each.rate for name, each in measured.results.items()} == {
+        "segmentlog: read": 5,
+        "segmentlog: sink": 7,
+    }
+    assert measured.figures == {"bytes": 3.0}
+
+
+def test_a_section_takes_the_place_of_what_it_was_and_is_failed_no_more(load, module, result, tmp_path):
+    report = module.Report.load(tmp_path / "none.json")
+    report.add("read", found(load, result("a", 5), result("b", 6)), **SHAPE)
+    report.failed["read"] = "it broke later"
+
+    report.add("read", found(load, result("a", 8)), **SHAPE)
+
+    assert [(each.name, each.rate) for each in report.results()] == [("a", 8)]
+    assert not report.failed
+
+
+def test_a_case_of_another_section_is_not_hidden_by_its_name(load, module, result, tmp_path):
+    report = module.Report.load(tmp_path / "none.json")
+    report.add("read", found(load, result("a")), **SHAPE)
+
+    with pytest.raises(ValueError, match="two cases are called"):
+        report.add("sink", found(load, result("a")), **SHAPE)
+
+
+def test_figures_of_another_machine_are_left_out(load, module, result, tmp_path):
+    path = tmp_path / "latest.json"
+    report = module.Report.load(path)
+    report.add("read", found(load, result("a")), **SHAPE)
+    report.save(path)
+    held = json.loads(path.read_text())
+    held["machine"]["cpus"] += 1
+    path.write_text(json.dumps(held))
+
+    assert not module.Report.load(path).sections
+
+
+def test_only_targets_that_something_was_measured_for_are_told(load, module, result, tmp_path):
+    report = module.Report.load(tmp_path / "none.json")
+    report.add("sink", found(load, result("segmentlog: sink", 80), result("transport: sink", 100)), **SHAPE)
+
+    (target,) = json.loads(report.as_json())["targets"]
+    assert target == {"target": "sink: at least 75% of the ceiling", "measured": "80%", "met": True}
+
+
+def test_the_tables_say_what_was_measured_how_and_what_failed(load, module, result, tmp_path):
+    harness, tables = load("harness"), load("tables")
+    report = module.Report.load(tmp_path / "none.json")
+    waits = result("segmentlog: latency", unit=harness.Unit.LATENCY, seconds=(0.1, 0.2, 0.3))
+    grown = [
+        result(f"segmentlog: scan, {x}", x=x, curve="scan, by queues", rate=rate) for x, rate in ((1, 1e6), (9, 5e5))
+    ]
+    report.add(
+        "drain", found(load, result("segmentlog: drain", 85), result("transport: drain", 100), waits, *grown), **SHAPE
+    )
+    report.failed["sink"] = "no space"
+    report.skipped["kafka"] = "no Maven"
+
+    text = tables.markdown(report)
+
+    assert "| drain with AvailableNow: at least 85% of the ceiling | 85% | yes |" in text
+    assert "| segmentlog: drain | 85 | 85 | 85 | rows | 11.8 |" in text
+    assert "| segmentlog: latency | 200 | 300 | 300 | 3 |" in text
+    assert "| scan, by queues | 1: 1.00 · 9: 2.00 |" in text
+    assert "- `sink` failed: no space" in text
+    assert "- kafka: left out, no Maven" in text
+    assert "`run.py`" in text
+
+
+def test_a_page_keeps_all_but_its_figures(load, tmp_path):
+    tables = load("tables")
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{tables.BEGIN}\nold\n{tables.END}\nafter\n")
+
+    for _ in range(2):
+        tables.put_into_page(page, "new\n", [tmp_path / "plots" / "read.svg"])
+
+    assert page.read_text() == f"before\n{tables.BEGIN}\n\nnew\n\n![read](plots/read.svg)\n\n{tables.END}\nafter\n"
+
+
+def test_a_page_without_a_place_for_figures_is_left_alone(load, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("only words\n")
+
+    with pytest.raises(ValueError, match="has no line"):
+        load("tables").put_into_page(page, "new\n", [])
+
+    assert page.read_text() == "only words\n"

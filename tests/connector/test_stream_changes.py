@@ -1,0 +1,178 @@
+"""A query that is started again with something changed: each line of the table in ``docs/streaming.md``."""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from segmentlog.connector.errors import CheckpointError, ConflictingOptionsError, OtherStoreError
+from segmentlog.store import DataLossError, MessageStore, Outgoing, SegmentLogError, StoreConfig
+from support.streams import Row, Stream
+
+CONFIG = StoreConfig(segment_bytes=1 << 20, queue_segment_entries=100, index=False)
+FIRST = {"subscribe": "T", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "8"}
+
+
+def put(path: Path, total: int, topic: str = "T", queues: int = 2, body: bytes = b"body") -> None:
+    """Append messages to queues in turn, every third with a tag."""
+    path.parent.mkdir(exist_ok=True)
+    with MessageStore.open(path, CONFIG) as store:
+        for number in range(total):
+            tags = "third" if number % 3 == 0 else None
+            store.append(Outgoing(topic=topic, body=body, queue_id=number % queues, tags=tags))
+
+
+def rows(topic: str, *queues: range) -> set[Row]:
+    """Name the rows of some offsets of the queues of a topic, the first of which is 0."""
+    return {(topic, queue, offset) for queue, offsets in enumerate(queues) for offset in offsets}
+
+
+REST = rows("T", range(4, 6), range(4, 6))
+"""What is left of T behind the first batch, 4 messages of either queue."""
+U = rows("U", range(2), range(2))
+
+
+def nothing(_: Path) -> None:
+    """Leave the stores as they are."""
+
+
+def more_queues(folder: Path) -> None:
+    put(folder / "a" / "store", 4, queues=4)
+
+
+def moved(folder: Path) -> None:
+    shutil.move(folder / "a", folder / "moved")
+
+
+def gone(folder: Path) -> None:
+    shutil.rmtree(folder / "a")
+
+
+def other_store(folder: Path) -> None:
+    shutil.rmtree(folder / "a" / "store")
+    put(folder / "a" / "store", 30)
+
+
+def smaller_store(folder: Path) -> None:
+    """An earlier copy of the store, which is the same one."""
+    name = (folder / "a" / "store" / ".segmentlog" / "id").read_bytes()
+    shutil.rmtree(folder / "a" / "store")
+    put(folder / "a" / "store", 3)
+    (folder / "a" / "store" / ".segmentlog" / "id").write_bytes(name)
+
+
+def topic_made_anew(folder: Path) -> None:
+    """Another store in which U came first: T has as many messages, at other places."""
+    shutil.rmtree(folder / "a" / "store")
+    put(folder / "a" / "store", 4, topic="U")
+    put(folder / "a" / "store", 12)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """What is changed, and what the query then reads, or which error it ends with."""
+
+    given: dict[str, str] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
+    act: Callable[[Path], None] = nothing
+    before: str = "a"
+    after: str = "a"
+    wants: set[Row] | type[SegmentLogError] = field(default_factory=lambda: REST)
+
+
+CHANGES = {
+    "startingOffsets latest": Change(given={"startingOffsets": "latest"}),
+    "startingOffsets JSON": Change(given={"startingOffsets": '{"T": {"0": 1, "1": 1}}'}),
+    "startingTimestamp": Change(given={"startingTimestamp": "1000"}, without=("startingOffsets",)),
+    "no start at all": Change(without=("startingOffsets",)),
+    "a smaller limit": Change(given={"maxOffsetsPerTrigger": "1"}),
+    "no limit": Change(without=("maxOffsetsPerTrigger",)),
+    "a limit in bytes": Change(given={"maxBytesPerTrigger": "300"}, without=("maxOffsetsPerTrigger",)),
+    "a minimum": Change(given={"minOffsetsPerTrigger": "3"}),
+    "smaller partitions": Change(given={"maxRecordsPerPartition": "1"}),
+    "tags": Change(given={"tags": "third"}, wants={("T", 1, 4)}),
+    "columns": Change(given={"columns": "topic,queueId,queueOffset"}),
+    "checkCrc": Change(given={"checkCrc": "true"}),
+    "queues derived from the log": Change(given={"queueSource": "commitlog"}),
+    "failOnDataLoss": Change(given={"failOnDataLoss": "false"}),
+    "a consumer group": Change(given={"consumerGroup": "g"}),
+    "one topic more": Change(given={"subscribe": "T,U"}, wants=REST | U),
+    "another topic": Change(given={"subscribe": "U"}, wants=U),
+    "a pattern": Change(given={"subscribePattern": ".*"}, without=("subscribe",), wants=REST | U),
+    "one queue": Change(given={"assign": '{"T": [0]}'}, without=("subscribe",), wants=rows("T", range(4, 6))),
+    "more queues": Change(act=more_queues, wants=rows("T", range(4, 7), range(4, 7), range(1), range(1))),
+    "moved": Change(act=moved, after="moved"),
+    "moved, with more queues": Change(
+        act=lambda folder: (more_queues(folder), moved(folder))[1],
+        after="moved",
+        wants=rows("T", range(4, 7), range(4, 7), range(1), range(1)),
+    ),
+    "one store more": Change(before="a,b", after="a,b,c"),
+    "the other order": Change(before="a,b", after="b,a"),
+    "a store less": Change(before="a,b", after="a,c", wants=OtherStoreError),
+    "other names": Change(given={"brokerNames": "x,y"}, before="a,b", after="a,b", wants=OtherStoreError),
+    "moved, with names": Change(given={"brokerNames": "a,b"}, act=moved, before="a,b", after="moved,b"),
+    "another store": Change(act=other_store, wants=OtherStoreError),
+    "a topic made anew": Change(act=topic_made_anew, wants=OtherStoreError),
+    "a store that lost its end": Change(act=smaller_store, wants=DataLossError),
+    "no store": Change(act=gone, wants=SegmentLogError),
+    "an end": Change(given={"endingOffsets": "latest"}, wants=ConflictingOptionsError),
+    "filter pushdown": Change(given={"filterPushdown": "true"}, wants=ConflictingOptionsError),
+}
+
+
+def opened(folder: Path, stores: str, checkpoint: str | None, **options: str) -> Stream:
+    """Start a query over stores by the names of their folders."""
+    paths = [str(folder / name / "store") for name in stores.split(",")]
+    if len(paths) > 1:
+        return Stream(None, checkpoint, available_now=True, paths=json.dumps(paths), **options)
+    return Stream(paths[0], checkpoint, available_now=True, **options)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_started_again(tmp_path: Path, name: str) -> None:
+    change = CHANGES[name]
+    several = "," in change.before
+    for store in ("a", "b", "c"):
+        put(tmp_path / store / "store", 12)
+        put(tmp_path / store / "store", 4, topic="U")
+    stream = opened(tmp_path, change.before, None, **FIRST)
+    first = stream.batch()
+    assert first is not None
+    assert len(first) == 8
+    change.act(tmp_path)
+    options = {key: value for key, value in FIRST.items() if key not in change.without} | change.given
+    if isinstance(change.wants, type):
+        with pytest.raises(change.wants):
+            opened(tmp_path, change.after, stream.offset, **options).all()
+        return
+    again = opened(tmp_path, change.after, stream.offset, **options)
+    found = Counter(again.all())
+    if several:  # the messages of each store have the same names
+        stores = len(change.after.split(","))
+        assert found + Counter(first) == Counter(dict.fromkeys(rows("T", range(6), range(6)), stores))
+    else:
+        assert found == Counter(change.wants)
+    assert again.batch() is None
+
+
+def test_a_checkpoint_of_another_source(tmp_path: Path) -> None:
+    put(tmp_path / "a" / "store", 4)
+    with pytest.raises(CheckpointError):
+        opened(tmp_path, "a", '{"T": {"0": 4, "1": 4}}', **FIRST).all()
+
+
+def test_a_store_that_is_missing_can_be_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for store in ("a", "b", "c"):
+        put(tmp_path / store / "store", 12)
+    stream = opened(tmp_path, "a,b,c", None, **FIRST | {"maxOffsetsPerTrigger": "12"})
+    stream.batch()
+    with pytest.raises(OtherStoreError):
+        opened(tmp_path, "b,c", stream.offset, **FIRST).all()
+    left = opened(tmp_path, "b,c", stream.offset, **FIRST, failOnDataLoss="false")
+    assert Counter(left.all()) == Counter(2 * sorted(rows("T", range(2, 6), range(2, 6))))
+    assert "`a`" in caplog.text

@@ -1,0 +1,172 @@
+"""A stream beside a real broker's store that is written at full speed: every message once, in order in each queue.
+
+::
+
+    RocketMQ's DefaultMessageStore ──► store ◄── the stream's planner and tasks, here or within Spark
+      four threads, a queue each                 message n of queue q has the key …Mq(1,000,000,000 + n)
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from support import oracle
+from support.crash.campaign import soak
+from support.streams import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
+    pytest.mark.timeout(900),
+]
+
+TOPIC = "BenchTopic"
+QUEUES = 4
+SECONDS = soak(8, 120)
+FIRST_NUMBER = 1_000_000_000
+NUMBER_DIGITS = 10
+COLUMNS = ("queueId", "queueOffset", "uniqKey")
+# Small files, so that many end under the reader's eyes.
+CONFIG = {"mappedFileSizeCommitLog": soak(16 << 20, 256 << 20), "mappedFileSizeConsumeQueue": 20 * soak(5000, 100_000)}
+
+Report = Callable[[str, object], None]
+
+
+class Received:
+    """Takes in what a stream delivers, in the order in which it does."""
+
+    def __init__(self) -> None:
+        self.next = [0] * QUEUES
+        self.batches = 0
+        self._begun: float | None = None
+        self._last = 0.0
+
+    @property
+    def rows(self) -> int:
+        """How many messages came."""
+        return sum(self.next)
+
+    @property
+    def rate(self) -> int:
+        """Messages a second, from the first micro-batch on."""
+        return round(self.rows / (self._last - (self._begun or 0.0)))
+
+    def take(self, batch: pa.RecordBatch | pa.Table) -> None:
+        """Look whether the messages are the next ones of their queues."""
+        self._begun = self._begun or time.monotonic()
+        queue_id, offset = (np.asarray(batch.column(name)) for name in COLUMNS[:2])
+        number = pc.utf8_slice_codeunits(batch.column("uniqKey"), -NUMBER_DIGITS).cast(pa.int64())
+        assert (np.asarray(number) == FIRST_NUMBER + offset).all()
+        for each in np.unique(queue_id).tolist():
+            found = offset[queue_id == each]
+            assert (found == np.arange(self.next[each], self.next[each] + found.size)).all(), f"queue {each}"
+            self.next[each] += found.size
+        self._last = time.monotonic()
+
+
+def begun(folder: Path, version: str) -> Path:
+    """Make a store in which there is something, but nothing to subscribe to; this builds the version, too."""
+    oracle.write(folder / "store", CONFIG, version, [{"topic": "Before", "queueId": 0, "body": "first"}])
+    return folder / "store"
+
+
+@contextmanager
+def writing(store: Path, version: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """Let RocketMQ write for a while, as fast as it can."""
+    config = store.parent / "config.json"
+    config.write_text(json.dumps(CONFIG))
+    command = [str(oracle.RUN), "bench-put", "--store", str(store), "--config", str(config), "--warmup", "0"]
+    command += ["--size", "200", "--count", "1000000000", "--seconds", str(SECONDS), "--threads", str(QUEUES)]
+    environment = {**os.environ, "ROCKETMQ_VERSION": version}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as writer:
+        try:
+            yield writer
+        finally:
+            if writer.poll() is None:
+                writer.kill()
+
+
+def written(writer: "subprocess.Popen[bytes]") -> dict[str, Any]:
+    """Say what RocketMQ says that it has written."""
+    out, errors = writer.communicate()
+    assert writer.returncode == 0, errors[-4000:]
+    counted: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return counted
+
+
+def look_at(received: Received, counted: dict[str, Any], during: int, report: Report, who: str) -> None:
+    """All came, and most of it while it was written."""
+    rate = counted["messagesPerSecond"]
+    report(
+        f"live stream, RocketMQ {counted['rocketmq']}, {who}",
+        f"{counted['count']} messages, written at {rate}/s, read at {received.rate}/s in {received.batches} "
+        f"micro-batches, {during} of them while it was written",
+    )
+    assert received.rows == counted["count"]
+    assert counted["count"] > SECONDS * 5_000
+    assert during > 3, "nothing was read while it was written"
+
+
+@pytest.mark.parametrize("version", ["4.9.1", "5.3.3"])
+def test_the_stream_reader_beside_a_live_broker(tmp_path: Path, version: str, report: Report) -> None:
+    received = Received()
+    store = begun(tmp_path, version)
+    stream = Stream(store, subscribePattern=TOPIC, startingOffsets="earliest", checkCrc="true")
+
+    def batch() -> bool:
+        found = stream.batches()
+        for each in found or ():
+            received.take(each)
+        received.batches += found is not None
+        return found is not None
+
+    with writing(store, version) as writer:
+        while writer.poll() is None:
+            if not batch():
+                time.sleep(0.01)
+        during = received.batches
+        counted = written(writer)
+    while batch():
+        pass
+    shutil.rmtree(store)  # some gigabytes in the long run
+    look_at(received, counted, during, report, "the reader alone")
+
+
+@pytest.mark.spark
+def test_a_query_beside_a_live_broker(spark: "SparkSession", tmp_path: Path, report: Report) -> None:
+    received = Received()
+
+    def take(frame: "DataFrame", _: int) -> None:
+        received.take(frame.toArrow())
+        received.batches += 1
+
+    store = begun(tmp_path, "5.3.3")
+    frame = spark.readStream.format("segmentlog").options(subscribePattern=TOPIC, startingOffsets="earliest")
+    sink = frame.load(str(store)).select(*COLUMNS).writeStream.foreachBatch(take)
+    query = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        query.processAllAvailable()  # all is set up
+        with writing(store, "5.3.3") as writer:
+            while writer.poll() is None and query.isActive:
+                time.sleep(0.05)
+            during = received.batches
+            counted = written(writer)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    shutil.rmtree(store)
+    look_at(received, counted, during, report, "a query of Spark")

@@ -1,0 +1,163 @@
+"""What a reader makes of a store that changes between two of its steps: retention, a batch, a log that is cut."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from segmentlog.store import (
+    BatchId,
+    CorruptRecordError,
+    DataLossError,
+    MessageStore,
+    OnCorrupt,
+    OnLoss,
+    QueueKey,
+    QueueRange,
+    QueueWatch,
+    ScanSpec,
+    ScanTask,
+    Staging,
+    StoreReader,
+)
+from segmentlog.store.files.fs import Listed, LocalFileSystem
+from segmentlog.store.format.message_decode import Decoder
+from support import telling, writing
+from support.retention import Retention
+
+KEYS = [QueueKey("T", queue_id) for queue_id in range(3)]
+SPEC = ScanSpec(columns=telling.COLUMNS)
+CONFIG = replace(writing.SMALL, segment_bytes=32 << 10, queue_segment_entries=100)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Give a store of 400 messages in each of three queues, in several segments and files."""
+    with MessageStore.open(tmp_path / "store", CONFIG) as store:
+        for first in range(0, 400, 50):
+            store.append_batch(telling.batch_of([(key, first, 50) for key in KEYS]))
+    return tmp_path / "store"
+
+
+def plan(reader: StoreReader) -> list[ScanTask]:
+    ranges = [QueueRange(b.key, b.min_offset, b.max_offset) for b in reader.queues("T")]
+    return reader.plan(ranges, max_bytes=1 << 30)
+
+
+def offsets(reader: StoreReader, tasks: list[ScanTask], spec: ScanSpec) -> list[int]:
+    found: list[int] = []
+    for task in tasks:
+        for batch in reader.scan(task, spec):
+            telling.check(batch)
+            found += batch.column("queueOffset").to_pylist()
+    return found
+
+
+@pytest.mark.parametrize("opened", ["before", "after"])
+def test_retention_takes_queue_files_of_a_plan(path: Path, opened: str) -> None:
+    reader = StoreReader.open(path)
+    tasks = plan(reader)
+    assert Retention(path, keep=2).tick() > 2
+    left = StoreReader.open(path)
+    first = min(bounds.min_offset for bounds in left.queues("T"))
+    assert first >= CONFIG.queue_segment_entries
+    reader = reader if opened == "before" else left
+    with pytest.raises(DataLossError):
+        offsets(reader, tasks, SPEC)
+    found = offsets(reader, tasks, replace(SPEC, on_loss=OnLoss.SKIP))
+    assert min(found) >= first
+    assert len(found) == sum(map(len, left.queues("T")))
+
+
+@pytest.mark.parametrize("opened", ["before", "after"])
+def test_no_other_messages_come_for_those_that_retention_took(path: Path, tmp_path: Path, opened: str) -> None:
+    """Not even as many of the same queue as are left."""
+    shutil.copytree(path, tmp_path / "copy")
+    Retention(tmp_path / "copy", keep=2).tick()
+    bounds = StoreReader.open(tmp_path / "copy").bounds(KEYS[0])
+    assert len(bounds) <= CONFIG.queue_segment_entries <= bounds.min_offset
+    reader = StoreReader.open(path)
+    tasks = reader.plan([QueueRange(KEYS[0], 0, len(bounds))], max_bytes=1 << 30)
+    Retention(path, keep=2).tick()
+    reader = reader if opened == "before" else StoreReader.open(path)
+    assert offsets(reader, tasks, replace(SPEC, on_loss=OnLoss.SKIP)) == []
+
+
+class Between(LocalFileSystem):
+    """Does something once, right after the CommitLog was listed."""
+
+    then: Callable[[], None] | None = None
+
+    def list_dir(self, path: str) -> list[Listed]:
+        found = super().list_dir(path)
+        if path.endswith("commitlog") and self.then is not None:
+            then, self.then = self.then, None
+            then()
+        return found
+
+
+@pytest.mark.parametrize("how", ["open", "refresh", "watch"])
+def test_a_batch_that_comes_after_the_segments_were_listed(path: Path, how: str) -> None:
+    """It begins in a segment that is known and ends in others: all of it is seen, or nothing."""
+    with MessageStore.open(path, CONFIG) as store:
+
+        def commit() -> None:
+            with Staging.open(path, "job", 0, "a", CONFIG) as staging:
+                staging.add(telling.batch_of([(key, 400, 200) for key in KEYS]))
+                staged = staging.finish()
+            store.commit_batch(BatchId("q", 0), [staged])
+
+        fs = Between()
+        if how == "open":
+            fs.then = commit
+            ends = [bounds.max_offset for bounds in StoreReader.open(path, fs=fs).queues("T")]
+        elif how == "refresh":
+            reader = StoreReader.open(path, fs=fs)
+            fs.then = commit
+            reader.refresh()
+            ends = [bounds.max_offset for bounds in reader.queues("T")]
+        else:
+            watch = QueueWatch(StoreReader.open(path, fs=fs), lambda _: True, lambda _: True, fs=fs)
+            watch.look()
+            fs.then = commit
+            watch.look()
+            ends = list(watch.ends["T"].values())
+        assert fs.then is None
+        assert ends in ([400] * 3, [600] * 3)
+        assert [bounds.max_offset for bounds in StoreReader.open(path).queues("T")] == [600] * 3
+
+
+@pytest.mark.parametrize("on_corrupt", OnCorrupt)
+def test_a_log_that_is_cut_while_it_is_read(path: Path, monkeypatch: pytest.MonkeyPatch, on_corrupt: OnCorrupt) -> None:
+    """Records were whole when they were looked at, and zeros when their bytes were copied."""
+    reader = StoreReader.open(path)
+    tasks = plan(reader)
+    segment = reader.log.segments[1]
+    start = segment.size // 2
+    with open(segment.path, "rb") as opened:
+        before = opened.read()
+    column = Decoder.column
+
+    def cut_then_column(decoder: Decoder, name: str) -> object:
+        if decoder.segment in segment.path and name == "body":
+            with open(segment.path, "r+b") as opened:
+                opened.seek(start)
+                opened.write(bytes(segment.size - start))
+        return column(decoder, name)
+
+    monkeypatch.setattr(Decoder, "column", cut_then_column)
+    spec = replace(SPEC, columns=(*SPEC.columns, "storeTimestamp"), on_corrupt=on_corrupt)
+    if on_corrupt is OnCorrupt.FAIL:
+        with pytest.raises(CorruptRecordError):
+            offsets(reader, tasks, spec)
+        return
+    bodies = np.concatenate(
+        [batch.column("body").is_valid().to_numpy(False) for task in tasks for batch in reader.scan(task, spec)]
+    )
+    lost = before.count(b"\xda\xa3\x20\xa7", start)
+    assert lost > 10
+    assert int(bodies.sum()) == pytest.approx(1200 - lost, abs=1)  # one may lie across the cut
+    assert bodies.size == (1200 if on_corrupt is OnCorrupt.NULL else int(bodies.sum()))
