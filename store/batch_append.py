@@ -40,7 +40,7 @@ from .format.staged_rows import StagedRows
 from .layout import OURS
 from .outgoing_batch import EncodedRows, Lookups
 from .put_path import PutPath
-from .staging import Staged, discard_staged, read_staged, survey_staged
+from .staging import Staged, discard_staged, survey_staged, take_staged
 from .topics import TopicTable
 from .types import QueueKey
 
@@ -232,7 +232,7 @@ class BatchAppend:
     ) -> tuple[QueueSpan, ...]:
         """Put all rows, in the order of the tasks; give where those of each queue went."""
         firsts: dict[QueueKey, int] = {}
-        chunks = (rows for each in staged for rows in read_staged(self._fs, self._path, each))
+        chunks = (rows for each in staged for rows in take_staged(self._fs, self._path, each))
         with Ahead(is_threaded=self._is_threaded) as ahead:
             for rows in ahead.items(chunks):
                 for key in rows.queues:

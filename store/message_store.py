@@ -264,7 +264,7 @@ class MessageStore:
         batch_id
             What makes it the same batch as one that was appended before.
         staged
-            What `Staging.finish` gave in each task; the files are gone afterwards.
+            What `Staging.finish` gave in each task; the files are gone afterwards, as soon as the first row was put.
         topics
             How many queues topics are to have at least that brokers tell their clients about.
 

@@ -8,7 +8,7 @@
         7f3a….1.c377…           partition 1, an attempt that failed, or came late: nobody names it
 
     task     Staging.open ──► add(batch): check, encode, write ──► finish ──► Staged: name, rows, size, CRC
-    driver   commit(…, [Staged, …])      reads what is named, and nothing that is not what its task said
+    driver   commit(…, [Staged, …])      takes what is named, and nothing that is not what its task said
 
 Staged bytes are not synced: a batch that is not in the ledger after a crash is staged anew. Files that no commit took
 are swept once nothing of their job was written for long.
@@ -213,8 +213,11 @@ def survey_staged(fs: FileSystem, path: str, staged: Staged) -> Iterator[Ints]:
         raise _altered(file, f"its chunks have {rows} rows, {record_bytes} bytes and CRC {crc:08x}", staged)
 
 
-def read_staged(fs: FileSystem, path: str, staged: Staged) -> Iterator[StagedRows]:
+def take_staged(fs: WritableFileSystem, path: str, staged: Staged) -> Iterator[StagedRows]:
     """Give the chunks of a staged file, one at a time; their bytes belong to the caller, who may write to them.
+
+    What was given is gone from the file: its pages are what the next bytes of the log are written into. Otherwise all
+    of a batch would be in memory twice, be written to the device twice, and cost new pages twice.
 
     Raises
     ------
@@ -230,10 +233,12 @@ def read_staged(fs: FileSystem, path: str, staged: Staged) -> Iterator[StagedRow
         rest = np.empty(min(header.rest_bytes, staged.file_bytes - at), np.uint8)
         rest = rest[: fs.read_into(file, at + HEADER_BYTES, rest)]
         try:
-            yield decode_chunk(header, rest)
+            rows = decode_chunk(header, rest)
         except FormatError as error:
             raise _altered(file, f"{error.problem}, in the chunk at {at}", staged) from None
+        fs.release(file, at, at + HEADER_BYTES + header.rest_bytes)
         at += HEADER_BYTES + header.rest_bytes
+        yield rows
 
 
 def discard_staged(

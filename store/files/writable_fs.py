@@ -26,6 +26,7 @@ from .fs import FileSystem, LocalFileSystem
 Data: TypeAlias = bytes | bytearray | memoryview
 
 _libc = ctypes.CDLL(None, use_errno=True)  # os.sync would sync all file systems, and tell of no error
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of fallocate, as in linux/falloc.h
 _NO_SPACE: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SPACE_FIX: Final = "Nothing was lost: make room on this file system and try again"
 _CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -68,6 +69,9 @@ class WritableFileSystem(FileSystem, Protocol):
     def unlink(self, path: str) -> None:
         """Take a file's name away; whoever has it mapped reads on. Nothing happens if there is none."""
 
+    def release(self, path: str, start: int, stop: int) -> None:
+        """Give back the space of a part of a file, in memory and on the device; what is there then is not known."""
+
     def make_dir(self, path: str) -> None:
         """Make a directory in one that is there, else NotAStoreError; nothing happens if there is one of the name."""
 
@@ -101,6 +105,14 @@ class LocalWritableFileSystem(LocalFileSystem):
                 os.unlink(path)
             except FileNotFoundError:
                 return
+
+    def release(self, path: str, start: int, stop: int) -> None:
+        """Give back the space of a part of a file; a file system that cannot do that keeps it."""
+        fd = os.open(path, _OPEN)
+        try:
+            _libc.fallocate(fd, _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_int64(start), ctypes.c_int64(stop - start))
+        finally:
+            os.close(fd)
 
     def make_dir(self, path: str) -> None:
         """Make a directory in one that is there."""

@@ -493,6 +493,7 @@ def test_each_kind_of_call_can_fail() -> None:
             "read": ("/disk/f", 0, 1),
             "read_into": ("/disk/f", 0, np.zeros(1, np.uint8)),
             "create": ("/disk/h",),
+            "release": ("/disk/f", 0, 1),
             "make_dir": ("/disk/e",),
             "sync_dir": ("/disk/d",),
             "list_dir": ("/disk",),

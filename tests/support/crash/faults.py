@@ -28,7 +28,7 @@ from segmentlog.store.format.message import Bytes
 T = TypeVar("T")
 
 FILE_CALLS = ("write", "allocate", "extend", "sync")
-DIRECTORY_CALLS = ("create", "open", "rename", "unlink", "make_dir", "sync_dir")
+DIRECTORY_CALLS = ("create", "open", "rename", "unlink", "release", "make_dir", "sync_dir")
 READ_CALLS = ("list_dir", "size", "read", "read_into", "map", "data_end")
 CALLS = (*FILE_CALLS, *DIRECTORY_CALLS, *READ_CALLS)
 
@@ -154,6 +154,9 @@ class FaultyFileSystem:
 
     def unlink(self, path: str) -> None:
         self._call("unlink", path)
+
+    def release(self, path: str, start: int, stop: int) -> None:
+        self._call("release", path, start, stop)
 
     def make_dir(self, path: str) -> None:
         self._call("make_dir", path)

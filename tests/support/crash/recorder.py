@@ -182,6 +182,9 @@ class RecordingFileSystem:
                 directory, name = self._place(path)
                 self._note(Op(kind=Kind.UNLINK, path=path, number=node.number, directory=directory, name=name))
 
+    def release(self, path: str, start: int, stop: int) -> None:
+        self.disk.release(path, start, stop)
+
     def make_dir(self, path: str) -> None:
         with self._lock:
             there = self.disk.node(path) is not None
