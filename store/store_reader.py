@@ -330,7 +330,8 @@ class StoreReader:
             for topic, ids in self._listed.items()
             for key in (QueueKey(topic, queue_id) for queue_id in ids)
         }
-        stop = self._visible_stop(self.log.stop)
+        # The end of the bytes, then the mark, and the walk no further: somebody may open the store meanwhile.
+        stop = self._visible_stop(self.log.data_stop())
         return find_crash_tail(self.log, {self.queue(key): end for key, end in ends.items()}, stop)
 
     @cached_property

@@ -2,9 +2,11 @@
 
 import json
 import logging
+import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -28,8 +30,11 @@ from segmentlog.store import (
     StoreConfig,
     StoreFailedError,
     StoreReader,
+    store_reader,
 )
 from segmentlog.store.batch_records import BatchRecords
+from segmentlog.store.commit_log import CommitLog
+from segmentlog.store.crash_tail import find_crash_tail
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.batch_mark import BatchMark
@@ -231,6 +236,35 @@ def test_readers_see_all_of_it_or_nothing(
         during.refresh()
         assert len(during.bounds(QueueKey("Orders", 1))) == 6
         assert during.message_at(hidden.start) is not None
+
+
+def test_a_store_that_is_opened_while_its_crash_is_looked_at(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MessageStore.open(path, SMALL) as store:
+        commit(store, 0, 4)
+        crashed = Path(shutil.copytree(path, tmp_path / "crashed"))
+    staged = stage(crashed, 6, 6)
+    pause = Pause(monkeypatch)
+    workers: list[threading.Thread] = []
+
+    def commit_meanwhile() -> None:
+        with MessageStore.open(crashed, SMALL) as opened:
+            opened.commit_batch(BatchId("q", 1), staged)
+
+    def find(log: CommitLog, *arguments: Any) -> Any:
+        workers.append(threading.Thread(target=commit_meanwhile))
+        workers[0].start()
+        assert pause.reached.wait(30)
+        return find_crash_tail(log, *arguments)
+
+    monkeypatch.setattr(store_reader, "find_crash_tail", find)
+    reader = StoreReader.open(crashed)
+    seen = [len(reader.bounds(QueueKey("Orders", queue))) for queue in range(2)]
+    pause.go_on.set()
+    workers[0].join(30)
+    seen += [len(StoreReader.open(crashed).bounds(QueueKey("Orders", queue))) for queue in range(2)]
+    assert seen == [2, 2, 8, 8]
 
 
 def test_nobody_else_puts_meanwhile(path: Path, store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
