@@ -179,7 +179,8 @@ class Dispatcher:
         """What is dispatched in one round: one put that is numbered, or some that are not."""
         chosen: list[Put] = []
         size = 0
-        for put in list(self._waiting):
+        while len(chosen) < len(self._waiting):  # by number: others add meanwhile
+            put = self._waiting[len(chosen)]
             is_numbered = isinstance(put.records, Numbered)
             if put.stop > limit or size >= _ROUND_BYTES or (is_numbered and chosen):
                 break

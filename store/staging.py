@@ -32,7 +32,15 @@ from .errors import ConfigError, FormatError
 from .files.fs import FileSystem
 from .files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from .format.message import Ints
-from .format.staged_rows import HEADER_BYTES, StagedRows, decode_chunk, decode_header, decode_sizes, encode_chunk
+from .format.staged_rows import (
+    HEADER_BYTES,
+    ChunkHeader,
+    StagedRows,
+    decode_chunk,
+    decode_header,
+    decode_sizes,
+    encode_chunk,
+)
 from .layout import OURS
 from .outgoing_batch import encode_batch
 
@@ -197,18 +205,14 @@ def survey_staged(fs: FileSystem, path: str, staged: Staged) -> Iterator[Ints]:
     if size != staged.file_bytes:
         raise _altered(file, "there is no such file" if size is None else f"it has {size} bytes", staged)
     at = rows = record_bytes = crc = 0
-    while at < staged.file_bytes:
-        data = fs.read(file, at, HEADER_BYTES)
-        header = decode_header(data)
-        if header is None:
-            raise _altered(file, f"no chunk begins at {at}", staged)
+    for start, data, header in _chunks(fs, file, staged):
         try:
-            yield decode_sizes(header, fs.read(file, at + HEADER_BYTES, 4 * header.rows))
+            yield decode_sizes(header, fs.read(file, start, 4 * header.rows))
         except FormatError as error:
-            raise _altered(file, f"{error.problem}, in the chunk at {at}", staged) from None
+            raise _altered_chunk(file, error, start, staged) from None
         crc = zlib.crc32(data, crc)
         rows, record_bytes = rows + header.rows, record_bytes + header.record_bytes
-        at += HEADER_BYTES + header.rest_bytes
+        at = start + header.rest_bytes
     if (at, rows, record_bytes, crc) != (staged.file_bytes, staged.rows, staged.record_bytes, staged.crc):
         raise _altered(file, f"its chunks have {rows} rows, {record_bytes} bytes and CRC {crc:08x}", staged)
 
@@ -225,20 +229,28 @@ def take_staged(fs: WritableFileSystem, path: str, staged: Staged) -> Iterator[S
         If one is not what its task wrote.
     """
     file = os.path.join(staging_directory(path), staged.name)
-    at = 0
-    while at < staged.file_bytes:
-        header = decode_header(fs.read(file, at, HEADER_BYTES))
-        if header is None:
-            raise _altered(file, f"no chunk begins at {at}", staged)
-        rest = np.empty(min(header.rest_bytes, staged.file_bytes - at), np.uint8)
-        rest = rest[: fs.read_into(file, at + HEADER_BYTES, rest)]
+    for start, _, header in _chunks(fs, file, staged):
+        rest = np.empty(min(header.rest_bytes, staged.file_bytes - start), np.uint8)
+        rest = rest[: fs.read_into(file, start, rest)]
         try:
             rows = decode_chunk(header, rest)
         except FormatError as error:
-            raise _altered(file, f"{error.problem}, in the chunk at {at}", staged) from None
-        fs.release(file, at, at + HEADER_BYTES + header.rest_bytes)
-        at += HEADER_BYTES + header.rest_bytes
+            raise _altered_chunk(file, error, start, staged) from None
+        fs.release(file, start - HEADER_BYTES, start + header.rest_bytes)
         yield rows
+
+
+def _chunks(fs: FileSystem, file: str, staged: Staged) -> Iterator[tuple[int, bytes, ChunkHeader]]:
+    """Go over the chunks of a staged file: where each begins behind its header, and the header, as bytes and read."""
+    at = 0
+    while at < staged.file_bytes:
+        data = fs.read(file, at, HEADER_BYTES)
+        header = decode_header(data)
+        if header is None:
+            raise _altered(file, f"no chunk begins at {at}", staged)
+        start = at + HEADER_BYTES
+        yield start, data, header
+        at = start + header.rest_bytes
 
 
 def discard_staged(
@@ -256,26 +268,18 @@ def discard_job(path: str | os.PathLike[str], job: str) -> int:
 
     For a job that has ended. A task of it that still writes does so into a file without a name.
     """
-    root = staging_directory(os.path.abspath(path))
     taken = 0
-    with suppress(FileNotFoundError), os.scandir(root) as found:
-        for entry in found:
-            if entry.name.partition(".")[0] == job:
-                with suppress(FileNotFoundError):
-                    os.unlink(entry.path)
-                    taken += 1
+    for entry in _files_by_job(path).get(job, ()):
+        with suppress(FileNotFoundError):
+            os.unlink(entry.path)
+            taken += 1
     return taken
 
 
 def sweep_staging(path: str | os.PathLike[str], *, idle_s: float = SWEEP_IDLE_S) -> int:
     """Take away what was staged by jobs that wrote nothing for a while; give how many files that were."""
-    root = staging_directory(os.path.abspath(path))
-    jobs: dict[str, list[os.DirEntry[str]]] = {}
-    with suppress(FileNotFoundError), os.scandir(root) as found:
-        for entry in found:
-            jobs.setdefault(entry.name.partition(".")[0], []).append(entry)
     swept = 0
-    for files in jobs.values():
+    for files in _files_by_job(path).values():
         with suppress(FileNotFoundError):  # taken away meanwhile: its job lives
             if time.time() - max(entry.stat(follow_symlinks=False).st_mtime for entry in files) >= idle_s:
                 for entry in files:
@@ -284,6 +288,19 @@ def sweep_staging(path: str | os.PathLike[str], *, idle_s: float = SWEEP_IDLE_S)
     if swept:
         _log.info("%s: swept %d staged files that no commit took", path, swept)
     return swept
+
+
+def _files_by_job(path: str | os.PathLike[str]) -> dict[str, list[os.DirEntry[str]]]:
+    """All that is staged for a store, by the job that its name says."""
+    jobs: dict[str, list[os.DirEntry[str]]] = {}
+    with suppress(FileNotFoundError), os.scandir(staging_directory(os.path.abspath(path))) as found:
+        for entry in found:
+            jobs.setdefault(entry.name.partition(".")[0], []).append(entry)
+    return jobs
+
+
+def _altered_chunk(file: str, error: FormatError, start: int, staged: Staged) -> FormatError:
+    return _altered(file, f"{error.problem}, in the chunk at {start - HEADER_BYTES}", staged)
 
 
 def _altered(file: str, found: str, staged: Staged) -> FormatError:

@@ -145,12 +145,12 @@ def decode_chunk(header: ChunkHeader, rest: Bytes) -> StagedRows:
     if rest.size != header.rest_bytes or isal_zlib.crc32(rest.data) != header.crc:
         raise FormatError("staged rows are not what their task wrote")
     n, k = header.rows, max(header.keys, 0)
-    columns, at = [], 0
-    for count in (n, n, n, k, k):
+    sizes = decode_sizes(header, rest[: 4 * n].tobytes())
+    columns, at = [], 4 * n
+    for count in (n, n, k, k):
         columns.append(rest[at : at + 4 * count].view("<i4").astype(np.int64))
         at += 4 * count
-    sizes, queue_of, tags_codes, hashes, hash_rows = columns
-    decode_sizes(header, rest[: 4 * n].tobytes())
+    queue_of, tags_codes, hashes, hash_rows = columns
     counts = rest[at : at + n] != 0
     at += n
     queues = [QueueKey(topic, queue) for topic, queue in json.loads(rest[at : at + header.queue_bytes].tobytes())]
