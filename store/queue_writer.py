@@ -59,7 +59,7 @@ class QueueWriter:
         self._known: set[str] = set()  # files that are there
         self._directories: set[str] = set()
         self.last_physical = -1
-        """Physical offset of the last record that a queue was found to have when it was truncated; -1 if none."""
+        """Physical offset of the last record that a queue was found to have by `end_below`; -1 if none."""
 
     def queues(self) -> Iterable[QueueKey]:
         """The queues that have a directory."""
@@ -111,27 +111,30 @@ class QueueWriter:
                     return first // ENTRY_BYTES + int(rows[0])
         return None
 
-    def truncate(self, key: QueueKey, log_end: int, log: CommitLog) -> int:
-        """Take away what stands at the end of a queue and names no record of the log that ends by ``log_end``.
-
-        Gives one past the last entry that stays. What is taken away becomes zeros; files without an entry are unlinked.
-        """
+    def end_below(self, key: QueueKey, log_end: int, log: CommitLog) -> int:
+        """One past the last entry of a queue that names a record of the log that ends by ``log_end``; 0 without one."""
         for segment in reversed(list_segments(self._fs, [self._path(key)])):
-            first = segment.base // ENTRY_BYTES
-            data = self._fs.data_end(segment.path)
-            count = (data + ENTRY_BYTES - 1) // ENTRY_BYTES
+            count = (self._fs.data_end(segment.path) + ENTRY_BYTES - 1) // ENTRY_BYTES
             stays = self._staying(segment.path, count, log_end, log)
             if stays:
+                return segment.base // ENTRY_BYTES + stays
+        return 0
+
+    def truncate(self, key: QueueKey, stop: int) -> None:
+        """End a queue at a queue offset: zeros behind it, and files without an entry are unlinked."""
+        for segment in reversed(list_segments(self._fs, [self._path(key)])):
+            stays = (stop * ENTRY_BYTES - segment.base) // ENTRY_BYTES
+            if stays > 0:
+                data = self._fs.data_end(segment.path)
                 if data > stays * ENTRY_BYTES:
                     self._zero(segment.path, stays * ENTRY_BYTES, data)
-                if stays < count or segment.size < self._per_file * ENTRY_BYTES:
+                if segment.size < self._per_file * ENTRY_BYTES:
                     self._open(segment.path).extend(self._per_file * ENTRY_BYTES)
                     self._unsynced.add(segment.path)
-                return first + stays
+                return
             self._forget(segment.path)
             self._fs.unlink(segment.path)
             self._names_unsynced.add(self._path(key))
-        return 0
 
     def _staying(self, path: str, count: int, log_end: int, log: CommitLog) -> int:
         """How many entries at the front of a file stay; pads alone are no entries.

@@ -3,7 +3,8 @@
 ::
 
     cut        log behind the end: later segments unlinked, zeros in its own; all of it synced
-    dispatch   queues   ours: back to the durable point, then anew from the log; a broker's: compared with the log
+    dispatch   queues   ours: from the durable point on written anew, in place: a reader loses sight of nothing; a
+                        broker's: compared with the log. Behind the last entry zeros
                index    ours: back to the durable point's mark, then anew; a broker's: its full files, then anew
 
 Before, the durable point was lowered to the end and ``abort`` is there; afterwards it is raised. A crash anywhere in
@@ -128,8 +129,8 @@ class Repair:
         """
         durable = self._durable
         kept = end if durable is None else max(min(durable.queues, end), self._log.min_offset)
-        ends = {key: self._queues.truncate(key, kept, self._log) for key in self._queues.queues()}
-        ends = {key: stop for key, stop in ends.items() if stop}
+        keys = list(self._queues.queues())
+        ends = {key: stop for key in keys if (stop := self._queues.end_below(key, kept, self._log))}
         # Of queues that somebody deleted, or a file of them, nothing else tells.
         adopted = durable is None or (durable.queues <= end and sum(ends.values()) != durable.entries)
         resume = self._log.min_offset if adopted else kept
@@ -142,13 +143,18 @@ class Repair:
             if adopted:
                 self._begin_where_they_do(placement, behind)
             for key, placed in placement.place(found, behind):
-                corrected += self._queues.correct(key, placed.start, placed.entries)
+                if adopted:
+                    corrected += self._queues.correct(key, placed.start, placed.entries)
+                else:  # what looks well may be in the page cache only, and clean there: no sync would write it
+                    self._queues.append(key, placed.start, placed.entries)
             if self._index is not None:
                 put_keys(self._index, found.records, found.segment.base + found.records.positions)
+        for key in keys:
+            self._queues.truncate(key, max(ends.get(key, 0), placement.ends.get(key, 0)))
         self._queues.sync()
         if self._index is not None:
             self._index.sync()
-        return ends | placement.ends, corrected if adopted else 0
+        return ends | placement.ends, corrected
 
     def _begin_where_they_do(self, placement: Placement, queues: Mapping[QueueKey, DerivedQueue]) -> None:
         """Let queues that were taken over begin where their first record stands in them, if it does.

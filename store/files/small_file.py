@@ -55,4 +55,12 @@ def replace_file(fs: WritableFileSystem, path: str, content: bytes, making: str)
 def read_whole(fs: FileSystem, path: str) -> bytes | None:
     """All bytes of a small file; None if there is none."""
     size = fs.size(path)
-    return None if size is None else fs.read(path, 0, size)
+    while size is not None:
+        try:
+            content = fs.read(path, 0, size + 1)
+        except FileNotFoundError:
+            return None
+        if len(content) <= size:  # else it was replaced by a larger one since its size was asked
+            return content
+        size = fs.size(path)
+    return None

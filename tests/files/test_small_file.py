@@ -74,3 +74,32 @@ def test_a_small_file_is_read_whole(tmp_path: Path) -> None:
     for content in (b"", b"content"):
         (tmp_path / "file").write_bytes(content)
         assert read_whole(fs, str(tmp_path / "file")) == content
+
+
+@pytest.mark.parametrize("content", [b"longer than before", b"less", b""])
+def test_a_small_file_that_is_replaced_while_it_is_read(tmp_path: Path, content: bytes) -> None:
+    path, making = str(tmp_path / "file"), str(tmp_path / "making")
+
+    class Replaced(LocalWritableFileSystem):
+        replaced = False
+
+        def size(self, path: str) -> int | None:
+            size = super().size(path)
+            if not self.replaced:
+                self.replaced = True
+                replace_file(self, path, content, making)
+            return size
+
+    (tmp_path / "file").write_bytes(b"what was")
+    assert read_whole(Replaced(), path) == content
+
+
+def test_a_small_file_that_goes_while_it_is_read(tmp_path: Path) -> None:
+    class Gone(LocalWritableFileSystem):
+        def size(self, path: str) -> int | None:
+            size = super().size(path)
+            os.unlink(path)
+            return size
+
+    (tmp_path / "file").write_bytes(b"what was")
+    assert read_whole(Gone(), str(tmp_path / "file")) is None

@@ -1,6 +1,7 @@
 """What a reader makes of a store that changes between two of its steps: retention, a batch, a log that is cut."""
 
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,12 +21,16 @@ from segmentlog.store import (
     QueueWatch,
     ScanSpec,
     ScanTask,
+    Services,
     Staging,
     StoreReader,
 )
 from segmentlog.store.files.fs import Listed, LocalFileSystem
+from segmentlog.store.files.store_lock import StoreLock
+from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.message_decode import Decoder
 from support import telling, writing
+from support.crash.faults import READ_CALLS, FaultyFileSystem
 from support.retention import Retention
 
 KEYS = [QueueKey("T", queue_id) for queue_id in range(3)]
@@ -128,6 +133,38 @@ def test_a_batch_that_comes_after_the_segments_were_listed(path: Path, how: str)
         assert fs.then is None
         assert ends in ([400] * 3, [600] * 3)
         assert [bounds.max_offset for bounds in StoreReader.open(path).queues("T")] == [600] * 3
+
+
+class Looking(FaultyFileSystem):
+    """Looks at a store before each call that changes it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(LocalWritableFileSystem())
+        self.path = path
+        self.looks: Counter[tuple[int, ...]] = Counter()
+
+    def failing(self, call: str, path: str) -> None:
+        if call not in READ_CALLS and not path.endswith(".making"):
+            reader = StoreReader.open(self.path)
+            assert reader.is_live
+            self.looks[tuple(bounds.max_offset for bounds in reader.queues("T"))] += 1
+
+
+def test_recovery_takes_nothing_out_of_sight(path: Path, tmp_path: Path) -> None:
+    """A batch that was seen when its writer was killed, and whose entries were not synced: they are written anew."""
+    copy = tmp_path / "copy"
+    with MessageStore.open(path, replace(CONFIG, services=Services.ON_CALL)) as store:
+        for number in range(3):
+            with Staging.open(path, "job", 0, "a", CONFIG) as staging:
+                staging.add(telling.batch_of([(key, 400 + 70 * number, 70) for key in KEYS]))
+                staged = staging.finish()
+            store.commit_batch(BatchId("q", number), [staged])
+        shutil.copytree(path, copy)  # as a killed process leaves it
+    fs = Looking(copy)
+    with StoreLock(str(copy / "lock")):
+        MessageStore.open(copy, CONFIG, fs=fs).close()
+    assert fs.looks.total() > 50
+    assert set(fs.looks) == {(610, 610, 610)}
 
 
 @pytest.mark.parametrize("on_corrupt", OnCorrupt)
