@@ -16,7 +16,7 @@ from segmentlog.store import OnLoss, ScanSpec, StoreReader
 from .options import ReadOptions
 from .partitions import StorePartition
 from .schema import Projection
-from .worker import keep_memory, settle_worker
+from .worker import answer_at_once, keep_memory, settle_worker
 
 
 def scan_spec(options: ReadOptions, projection: Projection) -> ScanSpec:
@@ -39,6 +39,7 @@ def read_partition(partition: InputPartition, projection: Projection) -> Iterato
     if not isinstance(partition, StorePartition):
         return
     keep_memory()
+    answer_at_once()
     store = StoreReader.open(
         partition.path,
         commit_log_paths=partition.commit_log_paths,

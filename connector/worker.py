@@ -1,8 +1,10 @@
 """What a task does once for the Python worker that it runs in."""
 
+import contextlib
 import ctypes
 import gc
 import os
+import socket
 from functools import cache
 from typing import Final
 
@@ -42,3 +44,29 @@ def keep_memory() -> None:
     if mallopt is not None and mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES_MIN) == 1:
         mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES_MAX)
         pa.set_memory_pool(pa.system_memory_pool())
+
+
+def answer_at_once() -> None:
+    """Let Spark hand this worker its next task without a pause of 40 ms, in a worker of Spark's.
+
+    Spark's JVM sends a task in two small pieces, and the second only when the first was acknowledged (Nagle's rule). A
+    kernel that has seen the worker answer acknowledges late, hoping to do so with the answer, which waits for the
+    second piece. So before each task the kernel is told to acknowledge at once; it forgets that when the worker
+    answers. The moment is the garbage collection that PySpark does when a task is done, and all of it sent.
+    """
+    if TaskContext.get() is None or not hasattr(socket, "TCP_QUICKACK"):
+        return
+    if _acknowledge_at_once not in gc.callbacks:
+        gc.callbacks.append(_acknowledge_at_once)
+
+
+def _acknowledge_at_once(phase: str, info: dict[str, int]) -> None:
+    if phase != "stop" or info["generation"] < 2:
+        return
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # a file, or another kind of socket
+            connection = socket.socket(fileno=int(name))
+            try:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+            finally:
+                connection.detach()

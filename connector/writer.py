@@ -43,7 +43,7 @@ from .option_table import Mode
 from .sink_options import WriteOptions
 from .sink_planning import SinkPlan, plan_write
 from .sink_rows import Origin, SinkRows
-from .worker import keep_memory, settle_worker
+from .worker import answer_at_once, keep_memory, settle_worker
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +99,7 @@ class _Writer:
             If the rows cannot be put where they belong.
         """
         keep_memory()
+        answer_at_once()
         task, plan = TaskContext.get(), self._plan
         assert task is not None
         partition, query, batch = task.partitionId(), task.getLocalProperty(QUERY_ID), task.getLocalProperty(BATCH_ID)

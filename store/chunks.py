@@ -20,7 +20,7 @@ import numpy as np
 from .config import OnCorrupt, OnLoss, Predicate, ScanSpec
 from .entries import Block, StoreView, range_blocks
 from .errors import DataLossError
-from .format.consume_queue import EXTENSION_ADDRESS_MAX, SCHEDULE_TOPIC, Entries
+from .format.consume_queue import EXTENSION_ADDRESS_MAX, SCHEDULE_TOPIC, Entries, joined, some
 from .format.hashing import java_hash
 from .format.message import Ints, Mask, Problem
 from .format.message_decode import QUEUE_COLUMNS
@@ -43,7 +43,7 @@ class Chunk(NamedTuple):
 
     def take(self, rows: Ints | Mask | slice) -> "Chunk":
         """Some of the rows."""
-        return Chunk(self.range_index[rows], self.queue_offset[rows], self.entries[rows])
+        return Chunk(self.range_index[rows], self.queue_offset[rows], some(self.entries, rows))
 
 
 def reads_entries_only(spec: ScanSpec) -> bool:
@@ -105,7 +105,7 @@ class Chunks:
         for index, planned in enumerate(self._ranges):
             for block in self._checked_blocks(planned):
                 wanted = self._prefilter(planned, block.entries)
-                offsets, entries = block.queue_offset[wanted], block.entries[wanted]
+                offsets, entries = block.queue_offset[wanted], some(block.entries, wanted)
                 held.append(Chunk(np.full(offsets.size, index), offsets, entries))
                 rows += offsets.size
                 if rows >= _RUN_ROWS:
@@ -204,4 +204,5 @@ def report_loss(store: StoreView, spec: ScanSpec, what: str) -> None:
 def _concatenate(parts: list[Chunk]) -> Chunk:
     if len(parts) == 1:
         return parts[0]
-    return Chunk(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    range_index, queue_offset, entries = zip(*parts, strict=True)
+    return Chunk(np.concatenate(range_index), np.concatenate(queue_offset), joined(entries))

@@ -13,14 +13,14 @@ zero an address in the ConsumeQueue extension. An entry of zeros was never writt
 - 1) fills up the front of a queue that began in its middle. RocketMQ: ``ConsumeQueue``, ``ConsumeQueueExt``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import FormatError
-from .message import MIN_RECORD_BYTES, Mask
+from .message import MIN_RECORD_BYTES, Ints, Mask
 from .naming import segment_name
 
 ENTRY: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
@@ -29,6 +29,8 @@ assert ENTRY.itemsize == ENTRY_BYTES  # numpy pads nothing unless asked to; the 
 
 NATIVE: Final = np.dtype([("physical_offset", "i8"), ("size", "i8"), ("tags_code", "i8")])
 """The same columns as the machine likes them; sizes in int64, so that sums of them are."""
+
+_PLAIN: Final = np.dtype(f"V{NATIVE.itemsize}")
 
 PAD_SIZE: Final = (1 << 31) - 1
 EXTENSION_ADDRESS_MAX: Final = -(1 << 31) - 1  # tags codes at or below are addresses in consumequeue_ext/
@@ -66,6 +68,20 @@ def decode(buffer: bytes | memoryview) -> Entries:
 def encode(entries: Entries) -> bytes:
     """Turn columns named as `ENTRY`'s into the bytes of a ConsumeQueue."""
     return entries.astype(ENTRY).tobytes()
+
+
+def some(entries: Entries, rows: Ints | Mask | slice) -> Entries:
+    """Give some entries: numpy copies rows of several fields field by field, and rows of plain bytes at once."""
+    if isinstance(rows, slice):
+        return entries[rows]
+    plain = entries.view(_PLAIN)
+    chosen = plain.compress(rows) if rows.dtype == np.bool_ else plain.take(rows)
+    return chosen.view(NATIVE)
+
+
+def joined(parts: Sequence[Entries]) -> Entries:
+    """Put runs of entries one behind the other; see `some`."""
+    return np.concatenate([part.view(_PLAIN) for part in parts]).view(NATIVE)
 
 
 class Piece(NamedTuple):

@@ -226,7 +226,7 @@ class Records:
         """
         same: Mask = (self.topic_length[rows] == len(name)) & (self.problem[rows] == Problem.OK)
         if self._topics is not None and self._topics.shape[1] == len(name):
-            same &= (self._topics[rows] == np.frombuffer(name, np.uint8)).all(axis=1)
+            same &= np.ascontiguousarray(self._topics[rows]).view(f"V{len(name)}").ravel() == np.void(name)
         elif name:
             candidates = np.flatnonzero(same)
             found = gather(self.buffer, self.topic_start[rows][candidates], np.dtype(f"V{len(name)}"))

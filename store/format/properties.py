@@ -61,7 +61,7 @@ class Properties:
         self._split(copied.offsets)
 
     def _split(self, offsets: npt.NDArray[np.int32]) -> None:
-        """Find the pairs: where each name starts and stops, where its value stops, and whose it is."""
+        """Find the pairs: where each name starts and stops, where its value stops, whose it is, how many of each."""
         marks = np.flatnonzero(self._data - np.uint8(NAME_END) <= PAIR_END - NAME_END)  # 0 wraps around to 255
         if not self._split_alike(marks, offsets):
             self._split_each(marks, offsets)
@@ -82,7 +82,7 @@ class Properties:
         if (name_stop <= start).any() or (stop <= name_stop + 1).any():
             return False
         self._start, self._name_stop, self._stop = start.ravel(), name_stop.ravel(), stop.ravel()
-        self._row = np.repeat(np.arange(self._count), pairs)
+        self._each = pairs
         return True
 
     def _split_each(self, marks: Ints, offsets: npt.NDArray[np.int32]) -> None:
@@ -96,6 +96,13 @@ class Properties:
         name_stop = np.append(name_ends, self._data.size)[first]
         good = (stop - start >= 3) & (name_stop > start) & (name_stop < stop - 1)
         self._start, self._name_stop, self._stop, self._row = start[good], name_stop[good], stop[good], row[good]
+        counts = np.bincount(self._row, minlength=self._count)
+        self._each = int(counts[0]) if counts.size and (counts == counts[0]).all() else 0
+
+    @cached_property
+    def _row(self) -> Ints:
+        """Which record each pair is of."""
+        return np.repeat(np.arange(self._count), self._each)
 
     def column(self, name: str) -> pa.StringArray:
         """One property of every record.
@@ -146,26 +153,26 @@ class Properties:
 
     @cached_property
     def _common_names(self) -> list[bytes] | None:
-        """The names, if all records have the same in the same order, each once: what one producer writes mostly has.
-
-        Names of more than eight bytes are told apart by more than `_heads` knows, so they are compared in full.
-        """
-        each = self._row.size // self._count if self._count else 0
-        if each == 0 or self._row.size != each * self._count:
+        """The names, if all records have the same in the same order, each once: what one producer writes mostly has."""
+        each = self._each
+        if not each:
             return None
-        rows = np.arange(self._count)
-        if (self._row[::each] != rows).any() or (self._row[each - 1 :: each] != rows).any():
-            return None
-        length = (self._name_stop - self._start).reshape(self._count, each)
-        heads = self._heads.reshape(self._count, each)
-        if (length != length[0]).any() or (heads != heads[0]).any():
-            return None
-        for pair in np.flatnonzero(length[0] > _HEAD_BYTES).tolist():
-            long = gather(self._data, self._start[pair::each], np.dtype(f"V{int(length[0, pair])}"))
-            if (long != long[0]).any():
+        for pair in range(each):
+            if not self._is_one_name(self._start[pair::each], self._name_stop[pair::each]):
                 return None
         names = [self._data[a:b].tobytes() for a, b in zip(self._start[:each], self._name_stop[:each], strict=True)]
         return names if len(set(names)) == each else None
+
+    def _is_one_name(self, start: Ints, stop: Ints) -> bool:
+        """Whether the same name stands at (n,) places, n > 0; names of up to eight bytes are compared as numbers."""
+        length = int(stop[0] - start[0])
+        if (stop - start != length).any():
+            return False
+        if length > _HEAD_BYTES or int(start.max()) > self._data.size - _HEAD_BYTES:
+            names = gather(self._data, start, np.dtype(f"V{length}"))
+            return bool((names == names[0]).all())
+        heads = gather(self._data, start, _UINT64).astype(np.uint64) >> np.uint64(8 * (_HEAD_BYTES - length))
+        return bool((heads == heads[0]).all())
 
     def last(self, name: str) -> tuple[Ints, pa.BinaryArray]:
         """Rows whose last pair has this name, and the values of these pairs."""

@@ -1,6 +1,8 @@
 """What a task does once for its worker."""
 
 import gc
+import socket
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
@@ -12,6 +14,46 @@ from segmentlog.connector import worker
 def _fresh() -> None:
     worker.settle_worker.cache_clear()
     worker.keep_memory.cache_clear()
+
+
+@pytest.fixture
+def connection() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Give the ends of a TCP connection; the first has answered, and acknowledges late from now on."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as here:
+        there, _ = server.accept()
+        with there:
+            for _ in range(4):
+                there.sendall(b"asked")
+                here.recv(5)
+                here.sendall(b"answered")
+                there.recv(8)
+            here.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
+            yield here, there
+
+
+def acknowledges_at_once(connection: socket.socket) -> bool:
+    return bool(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK))
+
+
+def test_a_task_that_is_done_acknowledges_the_next_at_once(
+    connection: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = connection
+    monkeypatch.setattr(worker.gc, "callbacks", [])
+    worker.answer_at_once()
+    assert worker.gc.callbacks == []  # not a worker of Spark's
+    monkeypatch.setattr(worker.TaskContext, "get", object)
+    worker.answer_at_once()
+    worker.answer_at_once()
+    (collected,) = worker.gc.callbacks
+    assert not acknowledges_at_once(here)
+    for phase, generation in (("start", 2), ("stop", 0), ("stop", 1)):
+        collected(phase, {"generation": generation})
+    assert not acknowledges_at_once(here)
+    collected("stop", {"generation": 2})
+    assert acknowledges_at_once(here)
+    here.sendall(b"open as ever")
+    assert there.recv(20) == b"open as ever"
 
 
 def test_only_spark_s_workers_are_settled() -> None:
