@@ -178,7 +178,8 @@ class Projection:
         if name in self.property_columns or self.mode is SchemaMode.NATIVE:
             return batch.column(name)
         if name == "timestampType":
-            return pa.array(np.full(batch.num_rows, _KAFKA_CREATE_TIME, dtype=np.int32))
+            types = np.full(batch.num_rows, _KAFKA_CREATE_TIME, np.int32)
+            return pa.Array.from_buffers(pa.int32(), types.size, [None, pa.py_buffer(types)])
         column = batch.column(_KAFKA_SOURCE[name])
         return _KAFKA_CONVERSIONS[name](column) if name in _KAFKA_CONVERSIONS else column
 

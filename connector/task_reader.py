@@ -47,5 +47,5 @@ def read_partition(partition: InputPartition, projection: Projection) -> Iterato
         queue_source=partition.queue_source,
     )
     for batch in store.scan(partition.task, partition.spec):
-        settle_worker()  # only now: pyarrow loads pandas, if there is one, with its first array
+        settle_worker()  # only now: what a batch needs has been imported
         yield projection.convert(batch)

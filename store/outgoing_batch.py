@@ -33,6 +33,7 @@ from .format.message import (
 from .format.message_encode import PROPERTIES_BYTES_MAX, EncodedBatch, RecordColumns, RecordCrc, encode
 from .format.properties import KEYS, TAGS, UNIQ_KEY
 from .format.properties_encode import encode_properties
+from .format.slices import repeated
 from .outgoing import (
     DEFLATE_LEVEL,
     DELAY,
@@ -223,7 +224,7 @@ def _part(columns: RecordColumns, start: int, stop: int) -> RecordColumns:
 
 _PIECE_BYTES: Final = 4 << 20
 _FIXED_BYTES: Final = 128  # of a record beside body and properties, about
-_LOOKED_UP: Final = pa.array([TAGS, KEYS, UNIQ_KEY])
+_LOOKED_UP: Final = repeated([TAGS, KEYS, UNIQ_KEY], 1)
 _PROPERTY_COLUMNS: Final = {TAGS: "tags", KEYS: "keys", UNIQ_KEY: "uniqKey"}
 
 

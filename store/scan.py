@@ -29,6 +29,7 @@ from .config import OnCorrupt, ScanSpec
 from .entries import StoreView, heal
 from .errors import CorruptError, DataLossError
 from .files.segments import SegmentFile
+from .format.arrow_buffers import booleans, numbers
 from .format.consume_queue import LMQ_PREFIX, is_plausible
 from .format.message import Ints, Mask, Problem, Records, gather
 from .format.message_decode import (
@@ -119,7 +120,7 @@ class _Scan:
         columns = {name: origin.column(name) for name in self._spec.columns}
         if not sensible.all():
             for name in ENTRY_COLUMNS & columns.keys():
-                columns[name] = pc.if_else(pa.array(sensible), columns[name], pa.scalar(None, columns[name].type))
+                columns[name] = pc.if_else(booleans(sensible), columns[name], pa.scalar(None, columns[name].type))
         yield self._batch(list(columns.values()), len(origin))
 
     # Chunks to batches
@@ -337,7 +338,7 @@ class _Scan:
         codes = self._topic_codes[chunk.range_index]
         topics: pa.Array | str = self._topics[codes[0]]
         if (codes != codes[0]).any():
-            topics = pa.array(self._topics, pa.string()).take(pa.array(codes))
+            topics = pa.array(self._topics, pa.string()).take(numbers(codes))
         return Origin(
             topics=topics,
             queue_id=self._queue_ids[chunk.range_index],

@@ -1,15 +1,23 @@
-"""The two buffers of an Arrow binary or string array, for kernels that work on bytes and positions.
+"""Arrow arrays and the buffers they are made of, for kernels that work on bytes and positions.
 
 ::
 
     offsets   int32 × (n + 1)     0    5    5   12        value i is data[offsets[i]:offsets[i + 1]]
     data      bytes               "order" "" "payment"    a sliced array starts at its own ``offset`` in ``offsets``
+    values    of one width                          numpy's own memory
+    validity  one bit a value                       none where all are valid
+
+Arrays are made of buffers, and not by ``pyarrow.array`` or ``pyarrow.scalar``: the first call of either loads pandas,
+if there is one, in each of Spark's workers and at each start of a stream. That takes longer than all of our own modules.
 """
 
+from typing import Final
+
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from .message import Ints
+from .message import Ints, Mask
 
 
 def value_bounds(values: pa.BinaryArray | pa.StringArray) -> tuple[Ints, Ints]:
@@ -37,3 +45,35 @@ def binary_array(offsets: Ints, data: pa.Buffer) -> pa.BinaryArray:
     """
     narrow = np.ascontiguousarray(offsets, np.int32)
     return pa.BinaryArray.from_buffers(pa.binary(), len(narrow) - 1, [None, pa.py_buffer(narrow), data])
+
+
+def bitmap(valid: Mask | None) -> pa.Buffer | None:
+    """Pack (n,) bool into the bits of a validity buffer; None, which says the same, where all are True."""
+    if valid is None or valid.all():
+        return None
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def numbers(values: npt.NDArray[np.generic], kind: pa.DataType | None = None, *, valid: Mask | None = None) -> pa.Array:
+    """View (n,) values as an Arrow array.
+
+    Parameters
+    ----------
+    values
+        Kept alive by the result, and not to be changed any more.
+    kind
+        Of the same width, such as a timestamp over int64; what they are in numpy by default.
+    valid
+        (n,) bool, False for nulls.
+    """
+    values = np.ascontiguousarray(values)
+    buffers = [bitmap(valid), pa.py_buffer(values)]
+    return pa.Array.from_buffers(kind or pa.from_numpy_dtype(values.dtype), values.size, buffers)
+
+
+def booleans(values: Mask) -> pa.BooleanArray:
+    """Copy (n,) bool into an Arrow array."""
+    return pa.Array.from_buffers(pa.bool_(), values.size, [None, pa.py_buffer(np.packbits(values, bitorder="little"))])
+
+
+FALSE: Final[pa.BooleanScalar] = booleans(np.zeros(1, np.bool_))[0]

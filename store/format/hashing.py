@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import FormatError
+from .arrow_buffers import FALSE, numbers
 from .message import Ints, gather
 
 Units: TypeAlias = npt.NDArray[np.uint32]
 
-_FALSE: Final = pa.scalar(value=False)
 _BITS: Final = 0xFFFFFFFF
 _MIN: Final = -(1 << 31)
 _INVERSE_OF_31: Final = pow(31, -1, 1 << 32)
@@ -192,7 +192,7 @@ def key_hashes(topics: pa.StringArray, unique: pa.StringArray, keys: pa.StringAr
     (k,) int64, (k,) int64
         In ``[0, 2**31)``, and the row of each, ascending.
     """
-    has_unique = pc.coalesce(pc.greater(pc.binary_length(unique), 0), _FALSE)
+    has_unique = pc.coalesce(pc.greater(pc.binary_length(unique), 0), FALSE)
     rows = [np.flatnonzero(has_unique.to_numpy(zero_copy_only=False))]
     pieces = [unique if rows[0].size == len(unique) else unique.filter(has_unique)]
     if keys.null_count < len(keys):
@@ -205,9 +205,9 @@ def key_hashes(topics: pa.StringArray, unique: pa.StringArray, keys: pa.StringAr
     key = pa.concat_arrays([piece.cast(pa.string()) for piece in pieces])
     if len(rows) > 1:
         order = np.argsort(row, kind="stable")
-        row, key = row[order], key.take(pa.array(order))
+        row, key = row[order], key.take(numbers(order))
     if row.size != len(topics) or len(rows) > 1:
-        topics = topics.take(pa.array(row))
+        topics = topics.take(numbers(row))
     return index_hashes(java_hash_array(pc.binary_join_element_wise(topics, key, "#"))), row
 
 

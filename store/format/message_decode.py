@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .arrow_buffers import booleans, numbers
 from .compression import inflate
 from .message import SYS_COMPRESSED, Ints, Mask, Problem, Records
 from .message_id import encode_offset_ids
@@ -104,7 +105,7 @@ class Origin:
                 return repeated([self.broker_name], len(self))
             case _:
                 values: Ints = getattr(self, _QUEUE_FIELDS[name])
-                return pa.array(values.astype(NATIVE_SCHEMA.field(name).type.to_pandas_dtype()))
+                return numbers(values.astype(np.int32 if NATIVE_SCHEMA.field(name).type.bit_width == 32 else np.int64))
 
 
 _QUEUE_FIELDS: Final = {
@@ -214,18 +215,18 @@ class Decoder:
         damaged = self.records.problem != Problem.OK
         if not damaged.any() or pa.types.is_map(column.type):  # a damaged row has no properties to begin with
             return column
-        return pc.if_else(pa.array(~damaged), column, pa.scalar(None, column.type))
+        return pc.if_else(booleans(~damaged), column, pa.scalar(None, column.type))
 
     def integer(self, name: str, dtype: type[np.generic]) -> pa.Array:
         """One field of the header."""
-        return pa.array(self.records.field(name).astype(dtype))
+        return numbers(self.records.field(name).astype(dtype))
 
     def time(self, name: str) -> pa.TimestampArray:
         """One field of the header as a time; null where damage made it one that 64 bits of microseconds cannot hold."""
         millis = self.records.field(name)
         beyond = (millis > _MILLIS_MAX) | (millis < -_MILLIS_MAX)
         micros = np.where(beyond, 0, millis) * 1000
-        return pa.array(micros, mask=beyond if beyond.any() else None).cast(TIMESTAMP)
+        return numbers(micros, TIMESTAMP, valid=~beyond)
 
     def body(self) -> pa.BinaryArray:
         """Bodies as stored, or what they inflated to."""
@@ -236,7 +237,7 @@ class Decoder:
         both = pa.concat_arrays([stored, pa.array(self.inflated.bodies, pa.binary())])
         source = np.arange(len(stored))
         source[self.inflated.rows] = len(stored) + np.arange(self.inflated.rows.size)
-        return both.take(pa.array(source))
+        return both.take(numbers(source))
 
     def hosts(self, which: str) -> pa.StringArray:
         """The ``born`` or ``store`` host with its port."""

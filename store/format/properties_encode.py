@@ -15,10 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import ConfigError
-from .arrow_buffers import binary_array, value_bounds
+from .arrow_buffers import FALSE, binary_array, value_bounds
 from .properties import RECORD_CRC
-
-_FALSE = pa.scalar(value=False)
 
 
 def encode_properties(
@@ -69,7 +67,7 @@ def _encode_map(properties: pa.MapArray) -> pa.BinaryArray:
     offsets = offsets - first
     # A checksum that is brought along was another record's: RocketMQ takes it away, too.
     given = pc.and_(pc.greater(pc.binary_length(values), 0), pc.not_equal(names, RECORD_CRC))
-    kept = pc.coalesce(given, _FALSE).to_numpy(zero_copy_only=False)
+    kept = pc.coalesce(given, FALSE).to_numpy(zero_copy_only=False)
     if properties.null_count:  # a null map may still own pairs
         kept = kept & np.repeat(properties.is_valid().to_numpy(zero_copy_only=False), np.diff(offsets))
     if not kept.all():

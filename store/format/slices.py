@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import FormatError
+from .arrow_buffers import bitmap, numbers
 from .message import Bytes, Ints, Mask
 
 _OFFSET_MAX = (1 << 31) - 1
@@ -79,7 +80,7 @@ def slices(buffer: Bytes, starts: Ints, lengths: Ints) -> Slices:
     over = pa.Array.from_buffers(
         pa.binary(), 2 * count + 1, [None, pa.py_buffer(interleaved), pa.py_buffer(buffer)], null_count=0
     )
-    taken = over.take(pa.array(np.arange(1, 2 * count + 1, 2, dtype=np.int32)))
+    taken = over.take(numbers(np.arange(1, 2 * count + 1, 2, dtype=np.int32)))
     _, taken_offsets, data = taken.buffers()
     offsets = np.frombuffer(taken_offsets, np.int32, count + 1)
     return Slices(np.frombuffer(data, np.uint8, total) if data is not None else np.empty(0, np.uint8), offsets)
@@ -88,7 +89,7 @@ def slices(buffer: Bytes, starts: Ints, lengths: Ints) -> Slices:
 def binary(cut: Slices, valid: Mask | None = None) -> pa.BinaryArray:
     """View slices as a binary column; rows that are not ``valid`` are null and must have length 0."""
     return pa.Array.from_buffers(
-        pa.binary(), cut.offsets.size - 1, [_bitmap(valid), pa.py_buffer(cut.offsets), pa.py_buffer(cut.data)]
+        pa.binary(), cut.offsets.size - 1, [bitmap(valid), pa.py_buffer(cut.offsets), pa.py_buffer(cut.data)]
     )
 
 
@@ -106,7 +107,7 @@ def text(cut: Slices, *, valid: Mask | None = None, ascii_only: bool = False) ->
     """
     count = cut.offsets.size - 1
     column = pa.Array.from_buffers(
-        pa.string(), count, [_bitmap(valid), pa.py_buffer(cut.offsets), pa.py_buffer(cut.data)]
+        pa.string(), count, [bitmap(valid), pa.py_buffer(cut.offsets), pa.py_buffer(cut.data)]
     )
     if ascii_only or cut.data.size == 0 or int(cut.data.max()) < 0x80:
         return column
@@ -131,9 +132,3 @@ def repeated(texts: Sequence[str], times: int) -> pa.StringArray:
     return pa.Array.from_buffers(
         pa.string(), offsets.size - 1, [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)], null_count=0
     )
-
-
-def _bitmap(valid: Mask | None) -> pa.Buffer | None:
-    if valid is None or valid.all():
-        return None
-    return pa.py_buffer(np.packbits(valid, bitorder="little"))

@@ -1,13 +1,31 @@
 """What a task does once for its worker."""
 
 import gc
+import importlib.util
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from segmentlog.connector import worker
+from segmentlog.store import MessageStore, Outgoing
+
+READ = """
+import sys
+import segmentlog.connector.stream_reader, segmentlog.connector.task_reader, segmentlog.connector.writer
+from segmentlog.store import QueueKey, QueueRange, ScanSpec, StoreReader
+from segmentlog.store.format.message_decode import NATIVE_SCHEMA
+reader = StoreReader.open(sys.argv[1])
+(task,) = reader.plan([QueueRange(QueueKey("T", 0), 0, 2)], max_bytes=1 << 20)
+columns = [name for name in NATIVE_SCHEMA.names if not name.endswith("Host")]
+(batch,) = reader.scan(task, ScanSpec(columns=tuple(columns), property_columns=("color",)))
+assert batch.num_rows == 2
+print("pandas" in sys.modules)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -103,3 +121,13 @@ def test_a_libc_without_mallopt_keeps_arrow_s_allocator(chosen: list[str], monke
     monkeypatch.setattr(worker.ctypes, "CDLL", lambda _: object())
     worker.keep_memory()
     assert chosen == []
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pandas") is None, reason="there is no pandas to load")
+def test_a_worker_that_reads_does_not_load_pandas(tmp_path: Path) -> None:
+    """pyarrow does, half a second long, when it makes an array of what may be a pandas one."""
+    with MessageStore.open(tmp_path / "store") as store:
+        for body in (b"first", b"second"):
+            store.append(Outgoing(topic="T", body=body, tags="a", keys="k", properties={"color": "red"}))
+    done = subprocess.run([sys.executable, "-c", READ, str(tmp_path / "store")], capture_output=True, check=True)
+    assert done.stdout == b"False\n"

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from segmentlog.store.format.arrow_buffers import binary_array, value_bounds
+from segmentlog.store.format.arrow_buffers import FALSE, binary_array, bitmap, booleans, numbers, value_bounds
 
 
 def bounds(values: pa.Array) -> list[tuple[int, int]]:
@@ -29,3 +29,35 @@ def test_an_array_over_bytes_copies_none_of_them() -> None:
     assert values.to_pylist() == [b"", b"payment"]
     data[5] = ord("P")
     assert values[1].as_py() == b"Payment"
+
+
+def test_numbers_are_the_same_memory() -> None:
+    values = np.array([3, -1, 7], np.int32)
+    array = numbers(values)
+    array.validate(full=True)
+    assert array.equals(pa.array([3, -1, 7], pa.int32()))
+    assert array.buffers()[1].address == values.ctypes.data
+    assert numbers(values[::2]).to_pylist() == [3, 7]
+    assert numbers(np.zeros(0, np.int64)).equals(pa.array([], pa.int64()))
+
+
+def test_numbers_of_another_kind_and_nulls() -> None:
+    kind = pa.timestamp("us", tz="UTC")
+    array = numbers(np.arange(9), kind, valid=np.arange(9) % 2 == 0)
+    array.validate(full=True)
+    assert array.equals(pa.array([None if n % 2 else n for n in range(9)], kind))
+    assert numbers(np.arange(3), valid=np.ones(3, np.bool_)).null_count == 0
+
+
+@pytest.mark.parametrize("count", [0, 1, 8, 13])
+def test_booleans(count: int) -> None:
+    values = np.arange(count) % 3 == 0
+    array = booleans(values)
+    array.validate(full=True)
+    assert array.to_pylist() == values.tolist()
+
+
+def test_what_is_always_there() -> None:
+    assert FALSE.as_py() is False
+    assert bitmap(None) is None
+    assert bitmap(np.ones(3, np.bool_)) is None
