@@ -8,7 +8,7 @@
     validity  one bit a value                       none where all are valid
 
 Arrays are made of buffers, and not by ``pyarrow.array`` or ``pyarrow.scalar``: the first call of either loads pandas,
-if there is one, in each of Spark's workers and at each start of a stream. That takes longer than all of our own modules.
+if there is one, in each of Spark's workers and at each start of a stream. It takes longer than all of ours.
 """
 
 from typing import Final
