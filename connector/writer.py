@@ -34,7 +34,7 @@ from segmentlog.store import (
     Staged,
     Staging,
     commit_batch,
-    discard_job,
+    discard_jobs,
     open_in_turn,
 )
 
@@ -139,7 +139,7 @@ class _Writer:
         committed = commit_batch(
             options.path, options.config, batch_id, staged, topics=topics, wait_s=options.lock_timeout_s
         )
-        self._sweep({self._job_of(each.query, each.batch) for each in messages})
+        self._sweep({self._batch_of(each.query, each.batch) for each in messages})
         if committed.repeated:
             logger.warning(
                 "%s: %s is there already, nothing was appended; it has %d rows, from %d to %d",
@@ -153,17 +153,21 @@ class _Writer:
 
     def discard(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Take away what tasks staged, those that failed included, as far as anything says whose they are."""
-        self._sweep({self._job, *(self._job_of(each.query, each.batch) for each in _all_staged(messages))})
+        self._sweep({self._job, *(each.staged.job for each in _all_staged(messages) if each.staged is not None)})
+
+    def _batch_of(self, query: str | None, batch: int | str | None) -> str:
+        """How the names of all jobs begin that try a batch: a stream's may be tried by several drivers."""
+        return self._job if query is None else f"{query}-{batch}-"
 
     def _job_of(self, query: str | None, batch: int | str | None) -> str:
-        """Under which name tasks stage: a stream's batch has one, however often it is tried."""
-        return self._job if query is None else f"{query}-{batch}"
+        """Under which name tasks stage: one that is their driver's, so that it takes nothing from a successor."""
+        return self._job if query is None else self._batch_of(query, batch) + self._job
 
     def _sweep(self, jobs: set[str]) -> None:
         path = self._plan.options.path
         try:
             for job in jobs:
-                discard_job(path, job)
+                discard_jobs(path, job)
         except OSError as error:  # what was appended is appended, and what failed has said so
             logger.warning("%s: staged rows were left behind: %s", path, error)
 

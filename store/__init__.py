@@ -81,7 +81,7 @@ from .queue_watch import QueueWatch, Sighting
 from .rebuild import QUEUE_SEGMENT_ENTRIES, RebuiltQueues, rebuild_index, rebuild_queues
 from .recovery import Recovery
 from .salvaging import SalvageReport, salvage
-from .staging import Staged, Staging, discard_job, discard_staged, sweep_staging
+from .staging import Staged, Staging, discard_jobs, discard_staged, sweep_staging
 from .store_reader import StoreReader
 from .topics import topic_queues
 from .types import Boundary, Mark, PhysicalOffset, QueueKey, QueueOffset, QueueRange
@@ -173,7 +173,7 @@ __all__ = [
     "commit_batch",
     "commit_offsets",
     "delete_group",
-    "discard_job",
+    "discard_jobs",
     "discard_staged",
     "ensure_store_id",
     "is_system_topic",

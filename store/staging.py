@@ -60,8 +60,6 @@ class Staged:
         ``job.partition.attempt``.
     rows, record_bytes, file_bytes
         How many rows, the bytes of their records, and of the file.
-    largest
-        Bytes of the largest record.
     crc
         Over the headers of all chunks, which have those of their contents.
     """
@@ -70,8 +68,12 @@ class Staged:
     rows: int
     record_bytes: int
     file_bytes: int
-    largest: int
     crc: int
+
+    @property
+    def job(self) -> str:
+        """Of which job it is a part."""
+        return self.name.partition(".")[0]
 
 
 class Staging:
@@ -82,7 +84,7 @@ class Staging:
         self._path = os.path.join(staging_directory(path), name)
         self._name = name
         self._config = config
-        self._rows = self._record_bytes = self._position = self._largest = self._crc = 0
+        self._rows = self._record_bytes = self._position = self._crc = 0
         self._finished = False
         self._file = fs.create(self._path)
 
@@ -149,7 +151,6 @@ class Staging:
             self._crc = zlib.crc32(parts[0], self._crc)
             self._rows += records.sizes.size
             self._record_bytes += records.buffer.size
-            self._largest = max(self._largest, int(records.sizes.max()))
 
     def finish(self) -> Staged:
         """Say what was staged, for the commit. Nothing can be added afterwards."""
@@ -160,7 +161,6 @@ class Staging:
             rows=self._rows,
             record_bytes=self._record_bytes,
             file_bytes=self._position,
-            largest=self._largest,
             crc=self._crc,
         )
 
@@ -263,16 +263,17 @@ def discard_staged(
         fs.unlink(os.path.join(root, each.name))
 
 
-def discard_job(path: str | os.PathLike[str], job: str) -> int:
-    """Take away all that was staged for a job, whoever did it; give how many files that were.
+def discard_jobs(path: str | os.PathLike[str], prefix: str) -> int:
+    """Take away all that was staged for jobs whose name begins with a text; give how many files that were.
 
-    For a job that has ended. A task of it that still writes does so into a file without a name.
+    For jobs that have ended. A task of one that still writes does so into a file without a name.
     """
     taken = 0
-    for entry in _files_by_job(path).get(job, ()):
-        with suppress(FileNotFoundError):
-            os.unlink(entry.path)
-            taken += 1
+    for job, files in _files_by_job(path).items():
+        for entry in files if job.startswith(prefix) else ():
+            with suppress(FileNotFoundError):
+                os.unlink(entry.path)
+                taken += 1
     return taken
 
 
