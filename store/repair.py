@@ -149,12 +149,13 @@ class Repair:
                     self._queues.append(key, placed.start, placed.entries)
             if self._index is not None:
                 put_keys(self._index, found.records, found.segment.base + found.records.positions)
+        placed_ends = placement.ends
         for key in keys:
-            self._queues.truncate(key, max(ends.get(key, 0), placement.ends.get(key, 0)))
+            self._queues.truncate(key, max(ends.get(key, 0), placed_ends.get(key, 0)))
         self._queues.sync()
         if self._index is not None:
             self._index.sync()
-        return ends | placement.ends, corrected
+        return ends | placed_ends, corrected
 
     def _begin_where_they_do(self, placement: Placement, queues: Mapping[QueueKey, DerivedQueue]) -> None:
         """Let queues that were taken over begin where their first record stands in them, if it does.
