@@ -178,6 +178,7 @@ class Projection:
         if name in self.property_columns or self.mode is SchemaMode.NATIVE:
             return batch.column(name)
         if name == "timestampType":
+            # Not by pa.array, which loads pandas in each worker.
             types = np.full(batch.num_rows, _KAFKA_CREATE_TIME, np.int32)
             return pa.Array.from_buffers(pa.int32(), types.size, [None, pa.py_buffer(types)])
         column = batch.column(_KAFKA_SOURCE[name])

@@ -40,8 +40,11 @@ def _version(name: str, raw: str) -> int:
 
 
 def _seconds(name: str, raw: str) -> float:
-    """Read a time in seconds; see `values.duration_ms`."""
-    return values.duration_ms(name, raw, plain="s") / 1000
+    """Read a duration: plain seconds, or with ms, s, m or h."""
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)\s*(ms|s|m|h|)", raw.strip().lower(), re.ASCII)
+    if match is None:
+        raise values.bad_value(name, raw, "a duration such as 30s, 5m or 0s")
+    return float(match[1]) * {"ms": 0.001, "s": 1, "": 1, "m": 60, "h": 3600}[match[2]]
 
 
 def _host(name: str, raw: str) -> str:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 _UNITS |= {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "t": 1 << 40, "tb": 1 << 40, "tib": 1 << 40}
-_TIME_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_TIME_UNITS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SIZE = re.compile(r"(\d+)\s*([a-z]*)", re.ASCII)
 _EPOCH = re.compile(r"[+-]?\d+", re.ASCII)
 _ZONE_OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})", re.ASCII)
@@ -67,13 +67,12 @@ def size(name: str, raw: str) -> int:
     return found
 
 
-def duration_ms(name: str, raw: str, plain: str = "ms") -> int:
-    """Read a time in ms: with ms, s, m, min, h or d, as Spark's own times; ``plain`` is the unit of one without."""
+def duration_ms(name: str, raw: str) -> int:
+    """Read a time in ms: plain, or with ms, s, m, min, h or d, as Spark's own times."""
     match = _SIZE.fullmatch(raw.strip().lower())
-    unit = _TIME_UNITS.get(match[2] or plain) if match is not None else None
-    if match is None or unit is None or len(match[1]) > 12:
+    if match is None or match[2] not in _TIME_UNITS or len(match[1]) > 12:
         raise bad_value(name, raw, "a time such as 15m, 30s or 500ms")
-    return int(match[1]) * unit
+    return int(match[1]) * _TIME_UNITS[match[2]]
 
 
 def names(name: str, raw: str) -> tuple[str, ...]:

@@ -225,7 +225,7 @@ class Records:
         (number of rows,) bool
         """
         same: Mask = (self.topic_length[rows] == len(name)) & (self.problem[rows] == Problem.OK)
-        if self._topics is not None and self._topics.shape[1] == len(name):
+        if self._topics is not None and self._topics.shape[1] == len(name) > 0:
             same &= np.ascontiguousarray(self._topics[rows]).view(f"V{len(name)}").ravel() == np.void(name)
         elif name:
             candidates = np.flatnonzero(same)

@@ -105,7 +105,7 @@ class Origin:
                 return repeated([self.broker_name], len(self))
             case _:
                 values: Ints = getattr(self, _QUEUE_FIELDS[name])
-                return numbers(values.astype(np.int32 if NATIVE_SCHEMA.field(name).type.bit_width == 32 else np.int64))
+                return numbers(values.astype(NATIVE_SCHEMA.field(name).type.to_pandas_dtype()))
 
 
 _QUEUE_FIELDS: Final = {

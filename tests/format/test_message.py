@@ -149,6 +149,14 @@ def test_has_topic(name: bytes, *, long: bool) -> None:
     assert not records.has_topic(name, slice(None)).any()
 
 
+def test_has_topic_of_a_record_that_says_it_has_none() -> None:
+    raw = one(topic="A").replace(b"\x01A", b"\x00A")
+    records = Records(segment(raw), np.array([0]))
+    assert records.topic_length.tolist() == [0]
+    assert not records.has_topic(b"A", slice(None)).any()
+    assert records.has_topic(b"", slice(None)).tolist() == (records.problem == Problem.OK).tolist()
+
+
 def test_each_problem_has_its_words() -> None:
     assert len({problem.text for problem in Problem}) == len(Problem)
     assert len(LAYOUTS) == 8
