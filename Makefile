@@ -37,7 +37,7 @@ demo: setup ## read a store that a RocketMQ broker wrote, and print it as tables
 	@$(SPARK) $(BIN)/python -m segmentlog.jobs.demo
 
 test: setup lint types layers bench-check ## everything that has to hold: lint, types, layers, all tests, notebooks
-	@$(SPARK) $(PYTEST) -n 2 --dist loadfile
+	@$(SPARK) $(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder
 	@$(SPARK) $(PYTEST) --nbmake --nbmake-timeout=300 notebooks
 
 check: setup lint types layers pure ## the same without a JVM: what to run before each commit

@@ -91,7 +91,7 @@ class TaskLimits:
     min_tasks
         Ranges are cut finer until there are at least so many tasks, where there are as many messages.
     parallelism
-        How many tasks run at once: small reads are spread over so many, large ones are not affected.
+        How many tasks run at once: reads are cut into so many, or a multiple, unless that makes tasks too small.
     entries_only
         Whether tasks read the ConsumeQueue and nothing else: a message then weighs the 20 bytes of its entry.
     """
@@ -130,7 +130,7 @@ def plan_tasks(ranges: Sequence[PlannedRange], limits: TaskLimits, extents: Exte
     ]
     total = sum(m.bytes for m in measured)
     pack_min = _PACK_ENTRIES_MIN if limits.entries_only else _PACK_BYTES_MIN
-    target = min(limits.max_bytes, max(pack_min, -(-total // max(limits.parallelism, 1))))
+    target = min(limits.max_bytes, max(pack_min, _even_share(total, limits)))
     wanted = min(limits.min_tasks, sum(r.rows for r in ranges))
     while True:
         tasks = _windows(measured, target, limits.max_records) if windows else None
@@ -139,6 +139,17 @@ def plan_tasks(ranges: Sequence[PlannedRange], limits: TaskLimits, extents: Exte
         if len(tasks) >= wanted or target <= 1:
             return tasks
         target = max(1, min(target // 2, -(-total // wanted)))
+
+
+def _even_share(total: int, limits: TaskLimits) -> int:
+    """How large tasks may be that keep all cores busy to the end: as many for each of them, all about as large.
+
+    A little is added, since ranges end where messages do: what does not fit would make a small task of its own.
+    """
+    cores = max(limits.parallelism, 1)
+    slack = total // _BINS_A_WINDOW
+    tasks = cores * max(1, -(-(total + slack) // (limits.max_bytes * cores)))
+    return -(-(total + slack) // tasks) + 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)

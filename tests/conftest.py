@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,6 +19,10 @@ HERE = Path(__file__).parent
 # Spark hands timestamps to Python in the zone of the process. Tests state instants in UTC, on every machine.
 os.environ["TZ"] = "UTC"
 time.tzset()
+
+# Hypothesis would fail a test that takes 200 ms once: that is the machine's doing, and no test of ours asserts a time.
+settings.register_profile("segmentlog", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("segmentlog")
 
 
 def _load_support() -> None:

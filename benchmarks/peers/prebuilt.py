@@ -3,12 +3,11 @@
 Workers import it, so it needs Spark and Arrow only.
 """
 
-import gc
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -22,7 +21,24 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 ROW = "rows"
+
+
+def register_prebuilt(spark: "SparkSession") -> None:
+    """Make the source known to a session, in Python workers of its own.
+
+    The segmentlog source changes what it finds in a worker: garbage collection, acknowledgements, the allocator. The
+    ceiling is the transport as PySpark comes. Spark keeps workers apart by their environment.
+    """
+    environment = spark.sparkContext.environment
+    environment["SEGMENTLOG_BENCHMARK_WORKERS"] = PrebuiltSource.name()
+    try:
+        spark.dataSource.register(PrebuiltSource)
+    finally:
+        del environment["SEGMENTLOG_BENCHMARK_WORKERS"]
 
 
 class PrebuiltSource(DataSource):
@@ -128,7 +144,6 @@ def shared(rows: int, tasks: int) -> list[InputPartition]:
 
 def handed_over(path: str, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Hand a batch over until a task's rows are there, the last time cut to size."""
-    gc.callbacks.clear()  # the transport as PySpark comes: the segmentlog source, in the same workers, speeds it up
     assert isinstance(partition, RowCount)
     batch = pa.ipc.open_file(pa.BufferReader(Path(path).read_bytes())).get_batch(0)
     left = partition.rows

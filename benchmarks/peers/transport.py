@@ -12,7 +12,7 @@ import pyarrow as pa
 from harness import Case, counts
 from workload import as_columns, batches
 
-from .prebuilt import PrebuiltSource
+from .prebuilt import PrebuiltSource, register_prebuilt
 
 if TYPE_CHECKING:
     from bench import Bench
@@ -47,7 +47,7 @@ def ddl(columns: dict[str, str]) -> str:
 
 def prebuilt_options(bench: "Bench", schema: str) -> dict[str, object]:
     """Register the source, prepare its batch of one of the schemas, and give the source's options."""
-    bench.spark.dataSource.register(PrebuiltSource)
+    register_prebuilt(bench.spark)
     path = bench.folder / f"transport-{list(SCHEMAS).index(schema)}.arrow"
     if not path.exists():
         _write_batch(bench, list(SCHEMAS[schema]), path)

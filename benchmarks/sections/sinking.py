@@ -18,7 +18,7 @@ from bench import settle
 from harness import Case, Found, Result, counts, nothing, result_of
 from peers.kafka import COLUMNS as KAFKA_COLUMNS
 from peers.kafka import HEADERS, TUNED_SINK
-from peers.prebuilt import PrebuiltSource
+from peers.prebuilt import PrebuiltSource, register_prebuilt
 from peers.segmentlog_source import COUNTED, read
 from targets import COMMIT_BYTES, RECORD_BYTES
 from workload import TOPIC
@@ -145,7 +145,7 @@ def _our_stream(bench: "Bench") -> Case:
 
 
 def _ceiling(frame: "DataFrame", bench: "Bench") -> list[Case]:
-    bench.spark.dataSource.register(PrebuiltSource)
+    register_prebuilt(bench.spark)
 
     def write(rows: "DataFrame") -> None:
         rows.write.format(PrebuiltSource.name()).mode("append").save()

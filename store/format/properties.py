@@ -62,32 +62,31 @@ class Properties:
 
     def _split(self, offsets: npt.NDArray[np.int32]) -> None:
         """Find the pairs: where each name starts and stops, where its value stops, whose it is, how many of each."""
-        marks = np.flatnonzero(self._data - np.uint8(NAME_END) <= PAIR_END - NAME_END)  # 0 wraps around to 255
-        if not self._split_alike(marks, offsets):
-            self._split_each(marks, offsets)
+        # Two searches: together the marks are too many for numpy's quick one, and it would not be known which is which.
+        cuts = np.flatnonzero(self._data == PAIR_END)
+        name_ends = np.flatnonzero(self._data == NAME_END)
+        if not self._split_alike(cuts, name_ends, offsets):
+            self._split_each(cuts, name_ends, offsets)
 
-    def _split_alike(self, marks: Ints, offsets: npt.NDArray[np.int32]) -> bool:
+    def _split_alike(self, cuts: Ints, name_ends: Ints, offsets: npt.NDArray[np.int32]) -> bool:
         """Split rows that all have the same number of well-formed pairs, as most have; False if they have not."""
-        each = marks.size // self._count if self._count else 0
-        if each < 2 or marks.size != each * self._count:
-            return False
-        grid = marks.reshape(self._count, each)
-        pattern = np.where(np.arange(each) % 2, NAME_END, PAIR_END).astype(np.uint8)
-        if (grid[:, 0] != offsets[:-1]).any() or (self._data[marks].reshape(grid.shape) != pattern).any():
-            return False
-        pairs = each // 2
-        start, name_stop = grid[:, : 2 * pairs : 2] + 1, grid[:, 1::2]
+        count = self._count
+        pairs = name_ends.size // count if count else 0
         # The last separator is there or not, as the broker's release has it.
-        stop = grid[:, 2::2] if each % 2 else np.column_stack([grid[:, 2::2], offsets[1:]])
-        if (name_stop <= start).any() or (stop <= name_stop + 1).any():
+        ended = cuts.size == (pairs + 1) * count
+        if pairs == 0 or name_ends.size != pairs * count or not (ended or cuts.size == pairs * count):
             return False
-        self._start, self._name_stop, self._stop = start.ravel(), name_stop.ravel(), stop.ravel()
+        grid = cuts.reshape(count, -1)
+        start, name_stop = grid[:, :pairs] + 1, name_ends.reshape(count, pairs)
+        stop = grid[:, 1:] if ended else np.column_stack([grid[:, 1:], offsets[1:]])
+        # As many names as pairs, each within its own: no row has one more, and another one less.
+        if (grid[:, 0] != offsets[:-1]).any() or (name_stop <= start).any() or (stop <= name_stop + 1).any():
+            return False
+        self._start, self._name_stop, self._stop = start.ravel(), name_ends, stop.ravel()
         self._each = pairs
         return True
 
-    def _split_each(self, marks: Ints, offsets: npt.NDArray[np.int32]) -> None:
-        is_cut = self._data[marks] == PAIR_END
-        cuts, name_ends = marks[is_cut], marks[~is_cut]
+    def _split_each(self, cuts: Ints, name_ends: Ints, offsets: npt.NDArray[np.int32]) -> None:
         start = cuts + 1
         stop = np.append(cuts[1:], self._data.size)
         row_at = np.searchsorted(cuts, offsets[:-1])  # exact: each row begins with a separator

@@ -13,7 +13,8 @@ in the middle of an array, and a bad one reads foreign memory: every slice is ch
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,9 @@ from ..errors import FormatError
 from .arrow_buffers import bitmap, numbers
 from .message import Bytes, Ints, Mask
 
-_OFFSET_MAX = (1 << 31) - 1
+_OFFSET_MAX: Final = (1 << 31) - 1
+_OFFSET_BYTES: Final = 4
+_KEPT_BYTES_MAX: Final = 1 << 20
 
 
 class Slices(NamedTuple):
@@ -121,7 +124,23 @@ def text(cut: Slices, *, valid: Mask | None = None, ascii_only: bool = False) ->
 
 
 def repeated(texts: Sequence[str], times: int) -> pa.StringArray:
-    """A few texts again and again, ``times`` times all of them, without a Python object a row."""
+    """A few texts again and again, ``times`` times all of them, without a Python object a row.
+
+    Batches of a scan say the same, so what was made last is kept, a few MiB of it, and handed out again.
+
+    Raises
+    ------
+    FormatError
+        If they hold 2 GiB or more.
+    """
+    wanted = tuple(texts)
+    capacity = 1 << max(times - 1, 0).bit_length()
+    if capacity * (sum(map(len, wanted)) + _OFFSET_BYTES * len(wanted)) <= _KEPT_BYTES_MAX:
+        return _kept(wanted, capacity).slice(0, times * len(wanted))
+    return _repeated(wanted, times)
+
+
+def _repeated(texts: tuple[str, ...], times: int) -> pa.StringArray:
     encoded = [text.encode() for text in texts]
     stops = np.cumsum([len(each) for each in encoded])
     offsets = np.zeros(len(encoded) * times + 1, np.int64)
@@ -132,3 +151,6 @@ def repeated(texts: Sequence[str], times: int) -> pa.StringArray:
     return pa.Array.from_buffers(
         pa.string(), offsets.size - 1, [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)], null_count=0
     )
+
+
+_kept = lru_cache(maxsize=8)(_repeated)

@@ -137,6 +137,20 @@ def test_short_ranges_share_a_task() -> None:
     assert [len(task.ranges) for task in tasks] == [100]
 
 
+@pytest.mark.parametrize("queues", [1, 4])
+@pytest.mark.parametrize(("cores", "expected"), [(1, 3), (2, 4), (3, 3), (4, 4), (8, 8)])
+def test_no_core_waits_for_a_last_task(queues: int, cores: int, expected: int) -> None:
+    log = Log.of([[1 << 17] * (2400 // queues)] * queues)
+    tasks = check(log, TaskLimits(max_bytes=128 << 20, parallelism=cores))
+    assert len(tasks) == expected
+    assert min(task.bytes for task in tasks) > 0.8 * max(task.bytes for task in tasks)
+
+
+def test_many_cores_do_not_make_small_tasks() -> None:
+    tasks = check(Log.of([[1 << 17] * 2400]), TaskLimits(max_bytes=128 << 20, parallelism=64))
+    assert [task.bytes for task in tasks[:-1]] == [32 << 20] * 9
+
+
 @pytest.mark.parametrize("wanted", [1, 2, 7, 10, 1000])
 def test_as_many_tasks_as_wanted(wanted: int) -> None:
     tasks = check(Log.of([[100] * 10]), TaskLimits(max_bytes=1 << 20, min_tasks=wanted))
