@@ -9,12 +9,11 @@ work without registration where Spark's Python workers run this interpreter (``P
 where they do not, and turns on Spark's filter pushdown for Python sources. The options are in ``docs/options.md``.
 `last_commit` tells where the rows of a write went, `group_lag` and `LagListener` how far readers are behind.
 
-Importing this module does not import PySpark.
+Importing this module does not import PySpark. What not every process of Spark's needs is loaded when it is asked for.
 """
 
-from typing import TYPE_CHECKING, Any
-
-from segmentlog.store import last_commit
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from .errors import (
     ConflictingOptionsError,
@@ -26,13 +25,15 @@ from .errors import (
     UnknownOptionError,
     UnknownTopicError,
 )
-from .lag import LagReport, QueueLag, group_lag
-from .lag_metrics import LagMetrics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from segmentlog.store import last_commit
+
+    from .lag import LagReport, QueueLag, group_lag
     from .lag_listener import LagListener
+    from .lag_metrics import LagMetrics
     from .source import SegmentLogDataSource
 
 __all__ = [
@@ -68,13 +69,19 @@ def register(spark: "SparkSession") -> None:
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 
 
+_HOME_OF: Final = {
+    "LagListener": ".lag_listener",
+    "LagMetrics": ".lag_metrics",
+    "LagReport": ".lag",
+    "QueueLag": ".lag",
+    "SegmentLogDataSource": ".source",
+    "group_lag": ".lag",
+    "last_commit": "segmentlog.store",
+}
+
+
 def __getattr__(name: str) -> Any:
-    if name == "SegmentLogDataSource":
-        from .source import SegmentLogDataSource  # noqa: PLC0415 - as above
-
-        return SegmentLogDataSource
-    if name == "LagListener":
-        from .lag_listener import LagListener  # noqa: PLC0415 - as above
-
-        return LagListener
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOME_OF[name], __name__), name)
+    return value

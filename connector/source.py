@@ -1,18 +1,25 @@
-"""The data source as Spark sees it: a name, a schema, and factories. No logic."""
+"""The data source as Spark sees it: a name, a schema, and factories. No logic.
+
+Spark makes a data source in several short-lived Python processes for each query, and each wants one thing of it. So
+what a part needs is loaded where it is made, and nothing of the other parts.
+"""
+
+# ruff: noqa: PLC0415
+
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from .batch_reader import SegmentLogBatchReader
-from .metadata import MetadataReader, metadata_schema
 from .metadata_options import wants_metadata
 from .option_table import Mode
 from .options import parse_read_options
-from .planning import open_stores
-from .schema import spark_schema
-from .sink_options import parse_write_options
-from .stream_reader import SegmentLogStreamReader
-from .writer import SegmentLogBatchWriter, SegmentLogStreamWriter, refuse_overwrite
+
+if TYPE_CHECKING:
+    from .batch_reader import SegmentLogBatchReader
+    from .metadata import MetadataReader
+    from .stream_reader import SegmentLogStreamReader
+    from .writer import SegmentLogBatchWriter, SegmentLogStreamWriter
 
 NAME = "segmentlog"
 
@@ -31,29 +38,46 @@ class SegmentLogDataSource(DataSource):
         Spark does not ask when the user gives a schema.
         """
         if wants_metadata(self.options):
+            from .metadata import metadata_schema
+
             return metadata_schema(self.options)
+        from .planning import open_stores
+        from .schema import spark_schema
+
         options = parse_read_options(self.options, Mode.BOTH)  # Spark does not say which it will be
         open_stores(options)  # a wrong path should fail in load(), not in the query after it
         return spark_schema(options)
 
-    def reader(self, schema: StructType) -> SegmentLogBatchReader | MetadataReader:
+    def reader(self, schema: StructType) -> "SegmentLogBatchReader | MetadataReader":
         """Make the batch reader, of messages or of what the stores tell of themselves."""
         if wants_metadata(self.options):
+            from .metadata import MetadataReader
+
             return MetadataReader(self.options, schema)
+        from .batch_reader import SegmentLogBatchReader
+
         return SegmentLogBatchReader(parse_read_options(self.options), schema)
 
-    def streamReader(self, schema: StructType) -> SegmentLogStreamReader:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: StructType) -> "SegmentLogStreamReader":  # noqa: N802 - Spark's name
         """Make the stream reader."""
+        from .stream_reader import SegmentLogStreamReader
+
         return SegmentLogStreamReader(parse_read_options(self.options, Mode.STREAM), schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> SegmentLogBatchWriter:  # noqa: FBT001 - Spark's names
+    def writer(self, schema: StructType, overwrite: bool) -> "SegmentLogBatchWriter":  # noqa: FBT001 - Spark's names
         """Make the batch writer, for a frame of this schema."""
+        from .sink_options import parse_write_options
+        from .writer import SegmentLogBatchWriter, refuse_overwrite
+
         if overwrite:
             raise refuse_overwrite(Mode.BATCH)
         return SegmentLogBatchWriter(parse_write_options(self.options, Mode.BATCH), schema)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> SegmentLogStreamWriter:  # noqa: FBT001, N802 - as above
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "SegmentLogStreamWriter":  # noqa: FBT001, N802 - as above
         """Make the writer of one batch of a stream, for its tasks and once more for its commit."""
+        from .sink_options import parse_write_options
+        from .writer import SegmentLogStreamWriter, refuse_overwrite
+
         if overwrite:
             raise refuse_overwrite(Mode.STREAM)
         return SegmentLogStreamWriter(parse_write_options(self.options, Mode.STREAM), schema)

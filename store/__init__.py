@@ -5,10 +5,9 @@ task of the plan into Arrow batches. To write, `MessageStore.open` a directory a
 the error tree under `SegmentLogError`.
 """
 
-from .allocation import allocate_averagely, allocate_by_circle, allocate_consistent_hash
-from .backlog import Backlog, backlogs, store_times, stored_bytes
-from .batch_append import BatchId, CommittedBatch
-from .batch_sink import commit_batch, last_commit, open_in_turn, prepare_store, refuse_broker, stored_config
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
 from .config import (
     BATCH_BYTES,
     BATCH_ROWS,
@@ -24,22 +23,6 @@ from .config import (
     ScanSpec,
     Services,
     StoreConfig,
-)
-from .consumer_groups import (
-    GroupChange,
-    GroupProgress,
-    MessageModel,
-    Move,
-    ToEarliest,
-    ToLatest,
-    ToOffset,
-    ToTime,
-    clone_group,
-    commit_offsets,
-    delete_group,
-    list_groups,
-    publish_progress,
-    reset_group,
 )
 from .errors import (
     BatchGapError,
@@ -63,29 +46,51 @@ from .errors import (
     UnsafeFileError,
     UnsupportedStoreError,
 )
-from .format.broker_config import ClientQueue
-from .format.hashing import java_hash_array
-from .format.ledger import QueueSpan
 from .format.message_decode import NATIVE_SCHEMA, QUEUE_COLUMNS
 from .format.naming import is_system_topic
-from .group_progress import client_progress
-from .group_writer import Recorded
-from .identity import ensure_store_id, store_id
-from .marks import mark_of, record_sizes
-from .message import Message
-from .message_store import MessageStore
-from .outgoing import Outgoing
 from .plan import PlannedRange, ScanTask, TaskLimits
-from .put_path import Appended, AppendedBatch
-from .queue_watch import QueueWatch, Sighting
-from .rebuild import QUEUE_SEGMENT_ENTRIES, RebuiltQueues, rebuild_index, rebuild_queues
-from .recovery import Recovery
-from .salvaging import SalvageReport, salvage
-from .staging import Staged, Staging, discard_jobs, discard_staged, sweep_staging
 from .store_reader import StoreReader
-from .topics import topic_queues
 from .types import Boundary, Mark, PhysicalOffset, QueueKey, QueueOffset, QueueRange
-from .verification import Finding, Kind, VerifyReport, verify
+
+if TYPE_CHECKING:
+    from .allocation import allocate_averagely, allocate_by_circle, allocate_consistent_hash
+    from .backlog import Backlog, backlogs, store_times, stored_bytes
+    from .batch_append import BatchId, CommittedBatch
+    from .batch_sink import commit_batch, last_commit, open_in_turn, prepare_store, refuse_broker, stored_config
+    from .consumer_groups import (
+        GroupChange,
+        GroupProgress,
+        MessageModel,
+        Move,
+        ToEarliest,
+        ToLatest,
+        ToOffset,
+        ToTime,
+        clone_group,
+        commit_offsets,
+        delete_group,
+        list_groups,
+        publish_progress,
+        reset_group,
+    )
+    from .format.broker_config import ClientQueue
+    from .format.hashing import java_hash_array
+    from .format.ledger import QueueSpan
+    from .group_progress import client_progress
+    from .group_writer import Recorded
+    from .identity import ensure_store_id, store_id
+    from .marks import mark_of, record_sizes
+    from .message import Message
+    from .message_store import MessageStore
+    from .outgoing import Outgoing
+    from .put_path import Appended, AppendedBatch
+    from .queue_watch import QueueWatch, Sighting
+    from .rebuild import QUEUE_SEGMENT_ENTRIES, RebuiltQueues, rebuild_index, rebuild_queues
+    from .recovery import Recovery
+    from .salvaging import SalvageReport, salvage
+    from .staging import Staged, Staging, discard_jobs, discard_staged, sweep_staging
+    from .topics import topic_queues
+    from .verification import Finding, Kind, VerifyReport, verify
 
 __all__ = [
     "BATCH_BYTES",
@@ -198,3 +203,54 @@ __all__ = [
     "topic_queues",
     "verify",
 ]
+
+_HOMES: Final = {
+    "allocation": ("allocate_averagely", "allocate_by_circle", "allocate_consistent_hash"),
+    "backlog": ("Backlog", "backlogs", "store_times", "stored_bytes"),
+    "batch_append": ("BatchId", "CommittedBatch"),
+    "batch_sink": ("commit_batch", "last_commit", "open_in_turn", "prepare_store", "refuse_broker", "stored_config"),
+    "consumer_groups": (
+        "GroupChange",
+        "GroupProgress",
+        "MessageModel",
+        "Move",
+        "ToEarliest",
+        "ToLatest",
+        "ToOffset",
+        "ToTime",
+        "clone_group",
+        "commit_offsets",
+        "delete_group",
+        "list_groups",
+        "publish_progress",
+        "reset_group",
+    ),
+    "format.broker_config": ("ClientQueue",),
+    "format.hashing": ("java_hash_array",),
+    "format.ledger": ("QueueSpan",),
+    "group_progress": ("client_progress",),
+    "group_writer": ("Recorded",),
+    "identity": ("ensure_store_id", "store_id"),
+    "marks": ("mark_of", "record_sizes"),
+    "message": ("Message",),
+    "message_store": ("MessageStore",),
+    "outgoing": ("Outgoing",),
+    "put_path": ("Appended", "AppendedBatch"),
+    "queue_watch": ("QueueWatch", "Sighting"),
+    "rebuild": ("QUEUE_SEGMENT_ENTRIES", "RebuiltQueues", "rebuild_index", "rebuild_queues"),
+    "recovery": ("Recovery",),
+    "salvaging": ("SalvageReport", "salvage"),
+    "staging": ("Staged", "Staging", "discard_jobs", "discard_staged", "sweep_staging"),
+    "topics": ("topic_queues",),
+    "verification": ("Finding", "Kind", "VerifyReport", "verify"),
+}
+"""Where the names live that not every process needs: a task that reads should not pay for loading what writes."""
+
+_HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
+    return value
