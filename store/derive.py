@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from .commit_log import CommitLog, FoundRecords
 from .format.consume_queue import SCHEDULE_TOPIC
@@ -112,6 +111,8 @@ def tags_codes(records: Records, topic: str, properties: Properties | None = Non
     properties = properties or Properties(records)
     codes = java_hash_array(properties.column(TAGS).fill_null(""))
     if topic == SCHEDULE_TOPIC:
+        import pyarrow.compute as pc  # noqa: PLC0415 - few read schedule topics, and loading it takes long
+
         delay = properties.column("DELAY")
         number = pc.if_else(pc.match_substring_regex(delay, r"^-?[0-9]{1,9}$"), delay, "0")
         level = pc.cast(number, pa.int32()).fill_null(0).to_numpy()

@@ -21,7 +21,6 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from .chunks import Chunk, Chunks, reads_entries_only, report_loss, within
 from .commit_log import MAPS_MAX
@@ -119,6 +118,8 @@ class _Scan:
         origin = self._origin(chunk)
         columns = {name: origin.column(name) for name in self._spec.columns}
         if not sensible.all():
+            import pyarrow.compute as pc  # noqa: PLC0415 - only damage needs it, and loading it takes long
+
             for name in ENTRY_COLUMNS & columns.keys():
                 columns[name] = pc.if_else(booleans(sensible), columns[name], pa.scalar(None, columns[name].type))
         yield self._batch(list(columns.values()), len(origin))
@@ -290,6 +291,8 @@ class _Scan:
                 keep &= time < predicate.store_time_stop
         if self._tag_values is not None:
             tags = Properties(records).column(TAGS)
+            import pyarrow.compute as pc  # noqa: PLC0415 - not all scans need it, and loading it takes long
+
             match = pc.is_in(tags, self._tag_values, skip_nulls=True).to_numpy(zero_copy_only=False)
             keep = match if keep is None else keep & match
         return None if keep is None or keep.all() else keep

@@ -15,7 +15,6 @@ from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from isal import isal_zlib
 
 from .message import BLANK_BYTES, CRC_MASK, RECORD_CRC_BYTES, Bytes, Ints, Mask, Problem, Records, gather, is_blank
@@ -169,6 +168,8 @@ def _crc_likeness(buffer: Bytes, stops: Ints) -> Ints:
 
 def _reversed_decimals(texts: pa.BinaryArray) -> Ints:
     """Ten digits, least significant first, as a number; -1 where a text is anything else."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - few scans check CRCs, and loading it takes long
+
     values = np.full(len(texts), -1, np.int64)
     right = pc.binary_length(texts).to_numpy() == 10
     if right.any():

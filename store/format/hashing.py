@@ -17,7 +17,6 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..errors import FormatError
 from .arrow_buffers import FALSE, numbers
@@ -192,6 +191,8 @@ def key_hashes(topics: pa.StringArray, unique: pa.StringArray, keys: pa.StringAr
     (k,) int64, (k,) int64
         In ``[0, 2**31)``, and the row of each, ascending.
     """
+    import pyarrow.compute as pc  # noqa: PLC0415 - only who writes an index needs it, and loading it takes long
+
     has_unique = pc.coalesce(pc.greater(pc.binary_length(unique), 0), FALSE)
     rows = [np.flatnonzero(has_unique.to_numpy(zero_copy_only=False))]
     pieces = [unique if rows[0].size == len(unique) else unique.filter(has_unique)]

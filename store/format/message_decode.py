@@ -20,7 +20,6 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from .arrow_buffers import booleans, numbers
 from .compression import inflate
@@ -201,6 +200,12 @@ class Decoder:
         """Parsed when first wanted, then shared by all columns that come from it."""
         return Properties(self.records)
 
+    @cached_property
+    def _whole(self) -> pa.BooleanArray | None:
+        """Which rows are not damaged; None for all of them."""
+        whole = self.records.problem == Problem.OK
+        return None if whole.all() else booleans(whole)
+
     def column(self, name: str) -> pa.Array:
         """Compute one column of `NATIVE_SCHEMA`."""
         if name in QUEUE_COLUMNS:
@@ -212,10 +217,11 @@ class Decoder:
         return self.properties.column(name)
 
     def _null_where_damaged(self, column: pa.Array) -> pa.Array:
-        damaged = self.records.problem != Problem.OK
-        if not damaged.any() or pa.types.is_map(column.type):  # a damaged row has no properties to begin with
+        if self._whole is None or pa.types.is_map(column.type):  # a damaged row has no properties to begin with
             return column
-        return pc.if_else(booleans(~damaged), column, pa.scalar(None, column.type))
+        import pyarrow.compute as pc  # noqa: PLC0415 - only damage needs it, and loading it takes long
+
+        return pc.if_else(self._whole, column, pa.scalar(None, column.type))
 
     def integer(self, name: str, dtype: type[np.generic]) -> pa.Array:
         """One field of the header."""

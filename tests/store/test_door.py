@@ -8,7 +8,7 @@ import pytest
 import segmentlog.connector
 import segmentlog.store
 
-LOADED = "import sys, {module}; print(*[name for name in sys.modules if name.startswith('segmentlog.')])"
+LOADED = "import sys, {module}; print(*sys.modules)"
 WRITE = {
     "segmentlog.store.batch_append",
     "segmentlog.store.consumer_groups",
@@ -45,4 +45,4 @@ def test_who_reads_does_not_load_what_writes(module: str) -> None:
 def test_each_process_of_a_query_loads_its_own_part() -> None:
     parts = {"segmentlog.connector.batch_reader", "segmentlog.connector.stream_reader", "segmentlog.connector.writer"}
     assert not loaded("segmentlog.connector.source") & (WRITE | parts)
-    assert "segmentlog.store.message_store" not in loaded("segmentlog.connector.stream_reader")
+    assert not loaded("segmentlog.connector.stream_reader") & {"segmentlog.store.message_store", "pyarrow.compute"}
