@@ -23,17 +23,18 @@ from typing import Final
 import numpy as np
 
 from .format.consume_queue import ENTRY_BYTES
-from .format.message import Ints
+from .format.message import MIN_RECORD_BYTES, Ints
 from .types import QueueKey
 
 EXACT_ROWS_MAX: Final = 1 << 24
-_BLOCK_ROWS: Final = 1 << 20
+_BLOCK_ROWS: Final = 1 << 16  # small enough that the next block finds the memory of the one before
 _SAMPLES: Final = 64
 _SAMPLE_ROWS: Final = 64
 _PACK_BYTES_MIN: Final = 32 << 20  # a task costs as much as reading about this
 _PACK_ENTRIES_MIN: Final = 4 << 20
 _BINS_A_WINDOW: Final = 64
 _BINS_MAX: Final = 1 << 22
+_SLOT_ROWS: Final = 64  # messages that are measured together, and cut apart only where tasks are small
 _ROWS_A_PIECE_MIN: Final = 64  # fewer messages of a queue in a window do not pay for opening its ConsumeQueue
 
 
@@ -122,17 +123,16 @@ def plan_tasks(ranges: Sequence[PlannedRange], limits: TaskLimits, extents: Exte
     ranges = [r for r in ranges if r.rows]
     exact = sum(r.stop - r.start for r in ranges) <= EXACT_ROWS_MAX
     windows = exact and not limits.entries_only
-    measured = [
-        _Measured(r, r.rows * ENTRY_BYTES, mean=ENTRY_BYTES)
-        if limits.entries_only and r.walk is None
-        else (_measure(r, extents) if exact else _sample(r, extents))
-        for r in ranges
-    ]
+    slot = _SLOT_ROWS if _is_fine(_SLOT_ROWS, _SLOT_ROWS * MIN_RECORD_BYTES, limits.max_bytes, limits) else 1
+    measured = _measure_all(ranges, limits, extents, exact=exact, slot=slot)
     total = sum(m.bytes for m in measured)
     pack_min = _PACK_ENTRIES_MIN if limits.entries_only else _PACK_BYTES_MIN
     target = min(limits.max_bytes, max(pack_min, _even_share(total, limits)))
     wanted = min(limits.min_tasks, sum(r.rows for r in ranges))
     while True:
+        if slot > 1 and not _is_fine(slot, max((m.slot_bytes_max for m in measured), default=0), target, limits):
+            slot = 1
+            measured = _measure_all(ranges, limits, extents, exact=exact, slot=slot)
         tasks = _windows(measured, target, limits.max_records) if windows else None
         if tasks is None:
             tasks = list(_pack(_cut_all(measured, target, limits.max_records), target, limits.max_records))
@@ -152,51 +152,83 @@ def _even_share(total: int, limits: TaskLimits) -> int:
     return -(-(total + slack) // tasks) + 1
 
 
+def _is_fine(slot: int, slot_bytes: int, target: int, limits: TaskLimits) -> bool:
+    """Whether tasks are so much larger than slots that cutting between slots cuts well enough."""
+    rows = limits.max_records
+    return slot_bytes * _BINS_A_WINDOW <= target and (rows is None or slot * _BINS_A_WINDOW <= rows)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Measured:
-    """A range, and how many bytes it has: up to the end of each queue offset, or on average.
+    """A range in slots of some messages each, and how many bytes it has: up to the end of each slot, or on average.
 
     Attributes
     ----------
     planned, bytes
         The range, and the bytes of all its records.
+    slot
+        Queue offsets in each slot; the last has fewer.
     physical, ends, present
-        (n,) int64 by queue offset: where records begin, never falling; bytes and messages up to and with each. None if
-        only sampled.
+        (n,) int64 by slot: where its last record begins, never falling; bytes and messages up to its end. None if only
+        sampled.
     mean
         Bytes of a record, if only sampled.
     """
 
     planned: PlannedRange
     bytes: int
+    slot: int = 1
     physical: Ints | None = None
     ends: Ints | None = None
     present: Ints | None = None
     mean: float = 1.0
 
+    @property
+    def slots(self) -> int:
+        """How many slots there are."""
+        return -(-(self.planned.stop - self.planned.start) // self.slot)
+
+    @property
+    def slot_bytes_max(self) -> int:
+        """Bytes of the largest slot."""
+        return 0 if self.ends is None else int(np.diff(self.ends, prepend=0).max())
+
     def piece(self, at: int, stop: int) -> tuple[PlannedRange, int]:
-        """Queue offsets ``[at, stop)``, counted from the first of the range, and their bytes."""
+        """Slots ``[at, stop)`` as a range, and their bytes."""
         planned = self.planned
+        first, last = planned.start + at * self.slot, min(planned.start + stop * self.slot, planned.stop)
         if self.ends is None or self.present is None:
-            rows, size = stop - at, int(self.mean * (stop - at))
+            rows, size = last - first, int(self.mean * (last - first))
         else:
             rows = int(self.present[stop - 1]) - (int(self.present[at - 1]) if at else 0)
             size = int(self.ends[stop - 1]) - (int(self.ends[at - 1]) if at else 0)
-        return PlannedRange(planned.key, planned.start + at, planned.start + stop, rows, planned.walk), size
+        return PlannedRange(planned.key, first, last, rows, planned.walk), size
 
 
-def _measure(planned: PlannedRange, extents: Extents) -> _Measured:
-    length = planned.stop - planned.start
-    blocks = [
-        extents(planned, at, min(at + _BLOCK_ROWS, planned.stop))
-        for at in range(planned.start, planned.stop, _BLOCK_ROWS)
+def _measure_all(
+    ranges: Sequence[PlannedRange], limits: TaskLimits, extents: Extents, *, exact: bool, slot: int
+) -> list[_Measured]:
+    return [
+        _Measured(r, r.rows * ENTRY_BYTES, mean=ENTRY_BYTES)
+        if limits.entries_only and r.walk is None
+        else (_measure(r, extents, slot) if exact else _sample(r, extents))
+        for r in ranges
     ]
-    physical, sizes = (np.concatenate(column) for column in zip(*blocks, strict=True))
-    ends = np.cumsum(sizes)
+
+
+def _measure(planned: PlannedRange, extents: Extents, slot: int) -> _Measured:
     # A damaged entry counts as a message of unknown size: whoever reads it finds out. A derived range knows its gaps.
-    known = np.ones(length, np.bool_) if planned.rows == length else sizes > 0
-    present = np.cumsum(known, dtype=np.int64)
-    return _Measured(planned, int(ends[-1]), np.maximum.accumulate(np.where(sizes > 0, physical, 0)), ends, present)
+    gapless = planned.rows == planned.stop - planned.start
+    blocks = []
+    for at in range(planned.start, planned.stop, _BLOCK_ROWS):
+        physical, sizes = extents(planned, at, min(at + _BLOCK_ROWS, planned.stop))
+        firsts = np.arange(0, sizes.size, slot)
+        rows = np.diff(firsts, append=sizes.size) if gapless else np.add.reduceat(sizes > 0, firsts, dtype=np.int64)
+        reached = np.maximum.reduceat(np.where(sizes > 0, physical, 0), firsts)
+        blocks.append((reached, np.add.reduceat(sizes, firsts), rows))
+    reached, sizes, rows = (np.concatenate(column) for column in zip(*blocks, strict=True))
+    ends = np.cumsum(sizes)
+    return _Measured(planned, int(ends[-1]), slot, np.maximum.accumulate(reached), ends, np.cumsum(rows))
 
 
 def _sample(planned: PlannedRange, extents: Extents) -> _Measured:
@@ -225,9 +257,10 @@ def _windows(measured: Sequence[_Measured], max_bytes: int, max_records: int | N
     for m in measured:
         assert m.physical is not None
         assert m.ends is not None
+        assert m.present is not None
         place = (m.physical - low) // width
         bin_bytes += np.bincount(place, np.diff(m.ends, prepend=0), bins).astype(np.int64)
-        bin_rows += np.bincount(place, minlength=bins)
+        bin_rows += np.bincount(place, np.diff(m.present, prepend=0), bins).astype(np.int64)
     if int(bin_bytes.max()) > max_bytes or (max_records is not None and int(bin_rows.max()) > max_records):
         return None
     edges = _window_edges(np.cumsum(bin_bytes), np.cumsum(bin_rows), max_bytes, max_records)
@@ -270,18 +303,17 @@ def _window_edges(ends: Ints, counts: Ints, max_bytes: int, max_records: int | N
 def _cut_all(
     measured: Iterable[_Measured], max_bytes: int, max_records: int | None
 ) -> Iterator[tuple[PlannedRange, int]]:
-    """Pieces of each range, one after the other, each as long as the limits allow, at least one message."""
+    """Pieces of each range, one after the other, each as long as the limits allow, at least one slot."""
     for m in measured:
-        length = m.planned.stop - m.planned.start
         at, before = 0, 0
-        while at < length:
+        while at < m.slots:
             if m.ends is None:
                 stop = at + int(max_bytes / m.mean)
             else:
                 stop = int(np.searchsorted(m.ends, before + max_bytes, side="right"))
             if max_records is not None:
-                stop = min(stop, at + max_records)
-            stop = min(max(stop, at + 1), length)
+                stop = min(stop, at + max(1, max_records // m.slot))
+            stop = min(max(stop, at + 1), m.slots)
             piece, size = m.piece(at, stop)
             if piece.rows:
                 yield piece, size

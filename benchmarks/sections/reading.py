@@ -76,7 +76,8 @@ def planning(bench: "Bench") -> Found:
         topic = broker.fresh("planned", SMALL_QUEUES)
         rows = bench.spark.range(SMALL_QUEUES * ROWS_PER_SMALL_QUEUE)
         frame = rows.select((f.col("id") % SMALL_QUEUES).cast("int").alias("partition"), f.lit("x").alias("value"))
-        broker.write(frame, topic, {})
+        # A broker on a busy disk makes the files of so many partitions for longer than a producer waits by default.
+        broker.write(frame, topic, {"kafka.delivery.timeout.ms": 900_000})
 
         def plan_topic() -> None:
             expect_rows(broker.read(topic).rdd.getNumPartitions(), SMALL_QUEUES)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segmentlog.store import plan
@@ -103,6 +103,30 @@ def test_limits_are_kept_by_windows(
     check(log, TaskLimits(max_bytes=max_bytes, max_records=max_records))
 
 
+@given(
+    st.integers(1, 4),
+    st.integers(4_000, 30_000),
+    st.integers(380_000, 3_000_000),
+    st.none() | st.integers(3_000, 9_000),
+    st.sampled_from([100, 200, 10_000]),
+)
+@settings(max_examples=60)
+def test_limits_are_kept_where_messages_are_measured_together(
+    queues: int, count: int, max_bytes: int, max_records: int | None, largest: int
+) -> None:
+    rng = np.random.default_rng(count)
+    sizes = [np.where(rng.random(count) < 0.01, largest, rng.integers(91, 150, count)).tolist() for _ in range(queues)]
+    tasks = check(Log.of(sizes), TaskLimits(max_bytes=max_bytes, max_records=max_records, parallelism=2))
+    if max_records is None:
+        assert len(tasks) <= 1.1 * sum(task.bytes for task in tasks) / max_bytes + queues + 1
+
+
+def test_small_messages_are_measured_once() -> None:
+    log = Log.of([[100] * 10_000] * 2)
+    check(log, TaskLimits(max_bytes=1 << 20))
+    assert log.asked == 20_000
+
+
 def test_queues_that_lie_together_are_read_together() -> None:
     log = Log.of([[100] * 2000] * 4)
     tasks = check(log, TaskLimits(max_bytes=100_000))
@@ -158,10 +182,11 @@ def test_as_many_tasks_as_wanted(wanted: int) -> None:
     assert max(task.rows for task in tasks) - min(task.rows for task in tasks) <= 10 // min(wanted, 10)
 
 
-def test_nothing_to_do() -> None:
-    assert plan_tasks([], TaskLimits(max_bytes=100), Log.of([]).extents) == []
+@pytest.mark.parametrize("max_bytes", [100, 128 << 20])
+def test_nothing_to_do(max_bytes: int) -> None:
+    assert plan_tasks([], TaskLimits(max_bytes=max_bytes), Log.of([]).extents) == []
     empty = PlannedRange(QueueKey("T", 0), 5, 5, 0)
-    assert plan_tasks([empty], TaskLimits(max_bytes=100, min_tasks=4), Log.of([]).extents) == []
+    assert plan_tasks([empty], TaskLimits(max_bytes=max_bytes, min_tasks=4), Log.of([]).extents) == []
 
 
 def test_gaps_in_a_derived_queue_are_no_messages() -> None:
