@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from harness import Case, counts
+from page_cache import bring_in
 
 from .kafka_broker import broker
 
@@ -57,10 +58,15 @@ class Kafka:
         Gives the session of now.
     tell
         Says what is going on.
+    log
+        Where the broker keeps its topics.
     """
 
-    def __init__(self, server: str, spark: Callable[[], "SparkSession"], tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, server: str, spark: Callable[[], "SparkSession"], tell: Callable[[str], None], log: Path
+    ) -> None:
         self.server = server
+        self.log = log
         self._spark = spark
         self._tell = tell
         self._loaded = ""
@@ -72,7 +78,7 @@ class Kafka:
     def running(cls, folder: Path, spark: Callable[[], "SparkSession"], tell: Callable[[str], None]) -> Iterator[Self]:
         """Start a broker, and stop it in the end."""
         with broker(folder, PARTITIONS) as server:
-            yield cls(server, spark, tell)
+            yield cls(server, spark, tell, folder / "log")
 
     def topic(self, work: "Workload") -> str:
         """Give the topic that holds all rows in their order, properties as headers; loaded when first asked for."""
@@ -166,7 +172,7 @@ def cases(bench: "Bench") -> list[Case]:
         counts(kafka.read(topic, tuned=tuned), rows)
 
     return [
-        Case(name=f"kafka: {name}", peer="kafka", rows=rows, action=action)
+        Case(name=f"kafka: {name}", peer="kafka", rows=rows, action=action, before=partial(bring_in, kafka.log))
         for name, action in {
             "all columns, headers": partial(save, headers=True, tuned=False),
             "all columns, headers, tuned": partial(save, headers=True, tuned=True),

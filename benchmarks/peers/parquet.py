@@ -4,6 +4,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from harness import Case, counts
+from page_cache import bring_in
 
 from .transport import SCHEMAS
 
@@ -22,6 +23,7 @@ def cases(bench: "Bench") -> list[Case]:
             rows=rows,
             action=partial(frame.select(*columns).write.format("noop").mode("overwrite").save),
             check=partial(counts, frame, rows),
+            before=partial(bring_in, bench.workload.parquet),
         )
         for name, columns in SCHEMAS.items()
     ]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness import Case, counts
+from page_cache import bring_in
 from test_support import store_builder
 from workload import TOPIC
 
@@ -53,6 +54,7 @@ def cases(bench: "Bench") -> list[Case]:
                 rows=work.rows,
                 action=partial(frame.write.format("noop").mode("overwrite").save),
                 check=partial(counts, frame, work.rows),
+                before=partial(bring_in, work.store),
             )
         )
     counted = partial(counts, read(bench, work.store, COUNTED), work.rows)

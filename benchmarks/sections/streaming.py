@@ -10,13 +10,15 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from harness import Case, Found, Timed, expect_rows
+from harness import Case, Found, Timed, expect_rows, nothing
+from page_cache import bring_in
 from peers.prebuilt import PrebuiltSource
 from peers.segmentlog_source import spread, stream
 from peers.transport import COLUMNS, ddl, prebuilt_options
@@ -133,7 +135,7 @@ def _ours(bench: "Bench") -> list[Case]:
     work = bench.workload
     single = spread(bench.folder / "single", 1, 1)
     return [
-        _case("segmentlog", "drain", bench, stream(bench, work.store, COLUMNS), work.rows),
+        _case("segmentlog", "drain", bench, stream(bench, work.store, COLUMNS), work.rows, files=work.store),
         _case("segmentlog", "drain of one row", bench, stream(bench, single, COLUMNS), 1),
     ]
 
@@ -153,7 +155,9 @@ def _parquet(bench: "Bench") -> list[Case]:
     schema = bench.spark.read.parquet(str(work.parquet)).schema
     source = bench.spark.readStream.schema(schema)
     return [
-        _case("parquet", "drain", bench, source.parquet(str(work.parquet)).select(*COLUMNS), work.rows),
+        _case(
+            "parquet", "drain", bench, source.parquet(str(work.parquet)).select(*COLUMNS), work.rows, files=work.parquet
+        ),
         _case("parquet", "drain of one row", bench, source.parquet(single_parquet(bench)).select(*COLUMNS), 1),
     ]
 
@@ -164,14 +168,16 @@ def _kafka(bench: "Bench") -> list[Case]:
     single = broker.fresh("single", 1)
     broker.send(single, b"one")
     return [
-        _case("kafka", "drain", bench, broker.stream(topic), work.rows),
-        _case("kafka", "drain, tuned", bench, broker.stream(topic, tuned=True), work.rows),
+        _case("kafka", "drain", bench, broker.stream(topic), work.rows, files=broker.log),
+        _case("kafka", "drain, tuned", bench, broker.stream(topic, tuned=True), work.rows, files=broker.log),
         _case("kafka", "drain of one row", bench, broker.stream(single), 1),
     ]
 
 
-def _case(peer: str, what: str, bench: "Bench", frame: "DataFrame", rows: int) -> Case:
-    return Case(name=f"{peer}: {what}", peer=peer, rows=rows, action=Drain(bench, frame, rows).run)
+def _case(peer: str, what: str, bench: "Bench", frame: "DataFrame", rows: int, *, files: Path | None = None) -> Case:
+    """Drain a frame; ``files`` are those it reads, if they are many."""
+    before = partial(bring_in, files) if files else nothing
+    return Case(name=f"{peer}: {what}", peer=peer, rows=rows, action=Drain(bench, frame, rows).run, before=before)
 
 
 @contextmanager
