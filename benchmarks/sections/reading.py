@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from harness import Case, Found, Timed, UnavailableError, Unit, counts, expect_rows
+from harness import Case, Found, Timed, Unit, counts, expect_rows
 from memory import peak_memory, spark_workers
 from peers import kafka, parquet, segmentlog_source, transport
 from peers.segmentlog_source import read, spread
@@ -72,6 +72,7 @@ def planning(bench: "Bench") -> Found:
         assert len(StoreReader.open(store).queues(TOPIC)) == MANY_QUEUES
 
     def theirs(bench: "Bench") -> list[Case]:
+        name = f"kafka: plan {SMALL_QUEUES} partitions"
         broker = bench.kafka
         topic = broker.fresh("planned", SMALL_QUEUES)
         rows = bench.spark.range(SMALL_QUEUES * ROWS_PER_SMALL_QUEUE)
@@ -79,13 +80,13 @@ def planning(bench: "Bench") -> Found:
         try:
             broker.write(frame, topic, {})
         except Exception as error:  # seen now and then: the producer waits for batches that it never sends
-            problem = f"Kafka did not take a row for each of {SMALL_QUEUES:,} partitions: {str(error)[:200]}"
-            raise UnavailableError(problem) from error
+            bench.skipped[name] = f"Kafka did not take a row for each partition: {str(error)[:200]}"
+            bench.tell(f"  {name} is left out: {bench.skipped[name]}")
+            return []
 
         def plan_topic() -> None:
             expect_rows(broker.read(topic).rdd.getNumPartitions(), SMALL_QUEUES)
 
-        name = f"kafka: plan {SMALL_QUEUES} partitions"
         return [Case(name=name, peer="kafka", rows=SMALL_QUEUES, action=plan_topic)]
 
     cases = [
