@@ -13,6 +13,8 @@ from memory import peak_memory, spark_workers
 from peers import kafka, parquet, segmentlog_source, transport
 from peers.segmentlog_source import read, spread
 from peers.transport import SCHEMAS
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 from targets import WORKER_BYTES
 from workload import TOPIC
@@ -79,7 +81,7 @@ def planning(bench: "Bench") -> Found:
         frame = rows.select((f.col("id") % SMALL_QUEUES).cast("int").alias("partition"), f.lit("x").alias("value"))
         try:
             broker.write(frame, topic, {})
-        except Exception as error:  # seen now and then: the producer waits for batches that it never sends
+        except (Py4JError, PySparkException) as error:  # seen now and then: the producer waits for batches that it never sends
             bench.skipped[name] = f"Kafka did not take a row for each partition: {str(error)[:200]}"
             bench.tell(f"  {name} is left out: {bench.skipped[name]}")
             return []
