@@ -81,7 +81,8 @@ def planning(bench: "Bench") -> Found:
         frame = rows.select((f.col("id") % SMALL_QUEUES).cast("int").alias("partition"), f.lit("x").alias("value"))
         try:
             broker.write(frame, topic, {})
-        except (Py4JError, PySparkException) as error:  # seen now and then: the producer waits for batches that it never sends
+        except (Py4JError, PySparkException) as error:
+            # Seen now and then: the producer waits for batches that it never sends.
             bench.skipped[name] = f"Kafka did not take a row for each partition: {str(error)[:200]}"
             bench.tell(f"  {name} is left out: {bench.skipped[name]}")
             return []
