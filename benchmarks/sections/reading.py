@@ -83,7 +83,7 @@ def planning(bench: "Bench") -> Found:
             broker.write(frame, topic, {})
         except (Py4JError, PySparkException) as error:
             # Seen now and then: the producer waits for batches that it never sends.
-            bench.skipped[name] = f"Kafka did not take a row for each partition: {str(error)[:200]}"
+            bench.skipped[name] = f"Kafka did not take a row for each partition ({type(error).__name__})"
             bench.tell(f"  {name} is left out: {bench.skipped[name]}")
             return []
 
