@@ -129,8 +129,9 @@ def plan_tasks(ranges: Sequence[PlannedRange], limits: TaskLimits, extents: Exte
     pack_min = _PACK_ENTRIES_MIN if limits.entries_only else _PACK_BYTES_MIN
     target = min(limits.max_bytes, max(pack_min, _even_share(total, limits)))
     wanted = min(limits.min_tasks, sum(r.rows for r in ranges))
+    slot_bytes = max((m.slot_bytes_max for m in measured), default=0)
     while True:
-        if slot > 1 and not _is_fine(slot, max((m.slot_bytes_max for m in measured), default=0), target, limits):
+        if slot > 1 and not _is_fine(slot, slot_bytes, target, limits):
             slot = 1
             measured = _measure_all(ranges, limits, extents, exact=exact, slot=slot)
         tasks = _windows(measured, target, limits.max_records) if windows else None

@@ -290,9 +290,9 @@ class _Scan:
             if predicate.store_time_stop is not None:
                 keep &= time < predicate.store_time_stop
         if self._tag_values is not None:
-            tags = Properties(records).column(TAGS)
             import pyarrow.compute as pc  # noqa: PLC0415 - not all scans need it, and loading it takes long
 
+            tags = Properties(records).column(TAGS)
             match = pc.is_in(tags, self._tag_values, skip_nulls=True).to_numpy(zero_copy_only=False)
             keep = match if keep is None else keep & match
         return None if keep is None or keep.all() else keep
