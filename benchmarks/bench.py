@@ -17,7 +17,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import workload
-from harness import Case, Result, UnavailableError, measure
+from free_memory import FreeMemory
+from harness import Case, Result, UnavailableError, measure, nothing
 from peers.kafka import Kafka
 from peers.kafka_broker import connector_jars
 from session import CORES, session
@@ -47,6 +48,8 @@ class Bench:
         Who is measured beside segmentlog.
     rocketmq
         Releases of RocketMQ to compare with.
+    fills_memory
+        Whether free memory is filled before each timing, see `FreeMemory`.
     tell
         Says what is going on.
     """
@@ -63,6 +66,7 @@ class Bench:
         full: bool,
         peers: Sequence[str],
         rocketmq: Sequence[str],
+        fills_memory: bool,
         tell: Callable[[str], None],
     ) -> None:
         self.folder = folder
@@ -74,6 +78,9 @@ class Bench:
         self.full = full
         self.peers = peers
         self.rocketmq = rocketmq
+        self.memory = FreeMemory(folder / "memory") if fills_memory else None
+        self.fill_memory: Callable[[], object] = self.memory.fill if self.memory else nothing
+        """Runs before each timing."""
         self.tell = tell
         self.skipped: dict[str, str] = {}
         self._stack = ExitStack()
@@ -92,7 +99,7 @@ class Bench:
 
     def measure(self, cases: Sequence[Case]) -> list[Result]:
         """Time cases in turns."""
-        return measure(cases, self.rounds, self.tell)
+        return measure(cases, self.rounds, self.tell, self.fill_memory)
 
     def from_peer(self, peer: str, make: Callable[["Bench"], list[Case]]) -> list[Case]:
         """Give the cases of a peer, or none if it is not asked for or cannot be measured here."""

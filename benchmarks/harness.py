@@ -158,8 +158,10 @@ def check_names(results: Iterable[Result]) -> None:
         raise ValueError(f"two cases are called {sorted(twice)}")
 
 
-def measure(cases: Sequence[Case], rounds: int, tell: Callable[[str], None]) -> list[Result]:
-    """Check and warm up every case, then time all of them in turns."""
+def measure(
+    cases: Sequence[Case], rounds: int, tell: Callable[[str], None], ready: Callable[[], object] = nothing
+) -> list[Result]:
+    """Check and warm up every case, then time all of them in turns; ``ready`` runs before each timing, untimed."""
     for case in cases:
         tell(f"  warm-up: {case.name}")
         case.check()
@@ -169,7 +171,7 @@ def measure(cases: Sequence[Case], rounds: int, tell: Callable[[str], None]) -> 
     for turn in range(rounds):
         for place in range(len(cases)):
             number = (turn + place) % len(cases)
-            seconds[number].append(_timed(cases[number]))
+            seconds[number].append(_timed(cases[number], ready))
             tell(f"  round {turn + 1}/{rounds}: {cases[number].name}: {seconds[number][-1]:.4g} s")
     return [result_of(case, times) for case, times in zip(cases, seconds, strict=True)]
 
@@ -187,8 +189,9 @@ def result_of(case: Case, seconds: Iterable[float]) -> Result:
     )
 
 
-def _timed(case: Case) -> float:
+def _timed(case: Case, ready: Callable[[], object]) -> float:
     case.before()
+    ready()
     started = time.perf_counter()
     given = case.action()
     took = time.perf_counter() - started

@@ -96,6 +96,7 @@ def _bench(args: argparse.Namespace, folder: Path) -> Bench:
         full=args.full,
         peers=args.peers,
         rocketmq=args.rocketmq,
+        fills_memory=not (args.quick or args.leave_memory),
         tell=_tell,
     )
 
@@ -136,6 +137,7 @@ def _arguments() -> argparse.Namespace:
     )
     add("--peers", type=_peers, default=",".join(PEERS), metavar="A,B", help="beside whom (%(default)s; '' for none)")
     add("--rocketmq", type=lambda text: text.split(","), default="5.3.3", help="its releases (%(default)s)")
+    add("--leave-memory", action="store_true", help="do not fill free memory with the page cache before timings")
     add("--json", type=Path, help="add what was found to this file")
     add("--resume", action="store_true", help="leave out sections that the file of --json has")
     add("--table", type=Path, help="write the tables, which are printed anyway, to this file")

@@ -181,8 +181,9 @@ class PutPath:
             inside = slice(*np.searchsorted(records.positions, [run.start, run.stop]).tolist())
             physical[inside] = records.positions[inside] + (run.base + run.position - run.start)
         offsets, following = self._number(rows.keys, rows.queue_of, rows.counts)
+        buffer = records.join()
         patch(
-            records.buffer,
+            buffer,
             records.positions,
             queue_offsets=offsets,
             physical_offsets=physical,
@@ -190,14 +191,14 @@ class PutPath:
             record_crc=self._crc,
         )
         with self._whole():
-            self._appender.write(records.buffer.data, runs)
+            self._appender.write(buffer.data, runs)
             self._next |= following
-            stop, size = int(physical[-1] + records.sizes[-1]), records.buffer.size
+            stop, size = int(physical[-1] + records.sizes[-1]), buffer.size
             known = known_of(rows, offsets, physical, now)
             if known is not None:
                 self._dispatcher.add(Put(known, None, stop, size))
             else:
-                self._dispatcher.add(Put(records.buffer, records.positions, stop, size))
+                self._dispatcher.add(Put(buffer, records.positions, stop, size))
         return physical, offsets, records.sizes
 
     @contextmanager

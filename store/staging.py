@@ -133,6 +133,7 @@ class Staging:
         for piece in encode_batch(batch, self._config):
             records = piece.records
             known = piece.lookups
+            joined = records.join()
             parts = encode_chunk(
                 StagedRows(
                     sizes=records.sizes,
@@ -142,7 +143,7 @@ class Staging:
                     hashes=known.hashes if known else None,
                     hash_rows=known.hash_rows if known else None,
                     queues=piece.keys,
-                    records=records.buffer,
+                    records=joined,
                 )
             )
             for part in parts:
@@ -150,7 +151,7 @@ class Staging:
                 self._position += len(part)
             self._crc = zlib.crc32(parts[0], self._crc)
             self._rows += records.sizes.size
-            self._record_bytes += records.buffer.size
+            self._record_bytes += joined.size
 
     def finish(self) -> Staged:
         """Say what was staged, for the commit. Nothing can be added afterwards."""

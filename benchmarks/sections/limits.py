@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from harness import Case, Found, Unit
+from free_memory import FreeMemory
+from harness import Case, Found, Unit, measure
 from isal import isal_zlib
 
 if TYPE_CHECKING:
@@ -49,7 +50,25 @@ def limits(bench: "Bench") -> Found:
         Case(name=f"limit: {name}", peer="limit", rows=count, action=action, before=before, unit=unit)
         for name, (count, unit, action) in actions.items()
     ]
-    return Found(results=bench.measure(cases))
+    results = bench.measure(cases)
+    if bench.memory is not None:
+        results += measure([_into_free_memory(bench.memory, written, source)], bench.rounds, bench.tell)
+    return Found(results=results)
+
+
+def _into_free_memory(memory: FreeMemory, path: Path, source: "npt.NDArray[np.uint8]") -> Case:
+    def before() -> None:
+        _remove(path)
+        memory.empty()
+
+    return Case(
+        name="limit: write to the page cache, memory that was free",
+        peer="limit",
+        rows=FILE_BYTES,
+        action=partial(_write, path, source, synced=False),
+        before=before,
+        unit=Unit.BYTES,
+    )
 
 
 def _times(count: int, action: "Callable[[], object]") -> None:

@@ -53,6 +53,7 @@ def commits(bench: "Bench") -> Found:
     peak = record_bytes = 0.0
     for turn in range(bench.rounds):
         for mode in ("", ", nothing synced"):
+            bench.fill_memory()
             report = _probe(bench, rows, mode)
             steps = report["seconds"]
             seconds.setdefault(f"commit{mode}", []).append(steps.pop("commit"))

@@ -12,7 +12,7 @@ until ``patch`` writes it through strided windows, in place::
 The property string comes from ``properties_encode``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
@@ -94,21 +94,22 @@ class RecordColumns:
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
-    """The records of a batch, one after the other.
+    """The records of a batch, one after the other, as parts that have yet to be joined.
 
     Attributes
     ----------
-    buffer
-        (bytes,) uint8, writable, owned by this object: what goes into the CommitLog.
     positions
-        (n,) int64, where each record starts in ``buffer``.
+        (n,) int64, where each record starts among the bytes.
     sizes
         (n,) int64, bytes of each record.
+    join
+        Gives (bytes,) uint8, writable and the caller's: what goes into the CommitLog. To be called once, right before
+        the bytes are used: until then a batch needs little memory, and then it is still in the cache.
     """
 
-    buffer: Bytes
     positions: Ints
     sizes: Ints
+    join: Callable[[], Bytes]
 
 
 def pack_host(address: bytes, port: int) -> bytes:
@@ -144,7 +145,7 @@ def encode(columns: RecordColumns, *, record_crc: RecordCrc = RecordCrc.ABSENT) 
     rows = len(columns.body)
     if rows == 0:
         nothing = np.zeros(0, np.int64)
-        return EncodedBatch(np.zeros(0, np.uint8), nothing, nothing)
+        return EncodedBatch(nothing, nothing, lambda: np.zeros(0, np.uint8))
     _check_columns(columns, rows)
     body = pc.fill_null(columns.body, b"")
     topic, topic_bytes, magic = _topics(columns.topic, rows)
@@ -179,12 +180,18 @@ def encode(columns: RecordColumns, *, record_crc: RecordCrc = RecordCrc.ABSENT) 
         "prepared_transaction_offset": columns.prepared_transaction_offset,
         "body_length": body_bytes,
     }
-    joined = pc.binary_join_element_wise(_headers(fields, born, store, header_bytes), *parts, b"", memory_pool=_KEEPING)
-    assert joined.buffers()[2].is_mutable  # the join's own allocation: nobody else has it
-    buffer = np.frombuffer(joined.buffers()[2], np.uint8, int(sizes.sum()))
+    headers = _headers(fields, born, store, header_bytes)
     positions = np.cumsum(sizes) - sizes
-    scatter(buffer, positions + header_bytes + body_bytes + topic_bytes - 2, property_bytes.astype(">i2"))
-    return EncodedBatch(buffer, positions, sizes)
+    lengths_at = positions + header_bytes + body_bytes + topic_bytes - 2
+
+    def join() -> Bytes:
+        joined = pc.binary_join_element_wise(headers, *parts, b"", memory_pool=_KEEPING)
+        assert joined.buffers()[2].is_mutable  # the join's own allocation: nobody else has it
+        buffer = np.frombuffer(joined.buffers()[2], np.uint8, int(positions[-1] + sizes[-1]))
+        scatter(buffer, lengths_at, property_bytes.astype(">i2"))
+        return buffer
+
+    return EncodedBatch(positions, sizes, join)
 
 
 def patch(

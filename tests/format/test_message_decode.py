@@ -31,15 +31,16 @@ def records(bodies: Sequence[bytes], crc: RecordCrc = RecordCrc.ABSENT, **fields
     )
     encoded = encode(columns, record_crc=crc)
     count = len(bodies)
+    buffer = encoded.join()
     patch(
-        encoded.buffer,
+        buffer,
         encoded.positions,
         queue_offsets=np.arange(count),
         physical_offsets=encoded.positions,
         store_timestamps=np.arange(count) + 1_700_000_000_000,
         record_crc=crc,
     )
-    return Records(encoded.buffer, encoded.positions)
+    return Records(buffer, encoded.positions)
 
 
 def origin(found: Records, topics: Any = "T") -> Origin:

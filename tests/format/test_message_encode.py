@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segmentlog.store.errors import ConfigError, FormatError
-from segmentlog.store.format.message import MAGIC_V1, MAGIC_V2, Problem, Records
+from segmentlog.store.format.message import MAGIC_V1, MAGIC_V2, Bytes, Problem, Records
 from segmentlog.store.format.message_encode import (
     CRC_PROPERTY,
     EncodedBatch,
@@ -36,8 +36,9 @@ def simple(*bodies: bytes, **fields: Any) -> RecordColumns:
     return RecordColumns(**{"body": binary(*bodies), "topic": "T", "queue_id": 0, **fields})
 
 
-def raw_records(encoded: EncodedBatch) -> list[bytes]:
-    return [bytes(encoded.buffer[at : at + size]) for at, size in zip(encoded.positions, encoded.sizes, strict=True)]
+def raw_records(encoded: EncodedBatch, buffer: Bytes | None = None) -> list[bytes]:
+    buffer = encoded.join() if buffer is None else buffer
+    return [bytes(buffer[at : at + size]) for at, size in zip(encoded.positions, encoded.sizes, strict=True)]
 
 
 def stored_records(name: str, folder: Path) -> tuple[list[bytes], list[dict[str, Any]]]:
@@ -67,9 +68,10 @@ def test_one_record_is_the_worked_example() -> None:
             store_host=pack_host(b"\x7f\x00\x00\x01", 10911),
         )
     )
-    patch(encoded.buffer, encoded.positions, queue_offsets=0, physical_offsets=0, store_timestamps=0x1A1FBBDF347)
+    buffer = encoded.join()
+    patch(buffer, encoded.positions, queue_offsets=0, physical_offsets=0, store_timestamps=0x1A1FBBDF347)
     assert (
-        bytes(encoded.buffer)
+        bytes(buffer)
         == bytes.fromhex(
             "00000081 daa320a7 516fa58a 00000000 00000000 0000000000000000 0000000000000000 00000000"
             "0000018bcfe56800 0a010203000011d7 000001a1fbbdf347 7f00000100002a9f 00000000 0000000000000000"
@@ -128,15 +130,16 @@ def test_records_of_real_brokers_are_encoded_to_the_same_bytes(name: str, tmp_pa
         ),
         record_crc=record_crc,
     )
+    buffer = encoded.join()
     patch(
-        encoded.buffer,
+        buffer,
         encoded.positions,
         queue_offsets=column("queueOffset"),
         physical_offsets=column("phyOffset"),
         store_timestamps=column("storeTimestamp"),
         record_crc=record_crc,
     )
-    assert raw_records(encoded) == raws
+    assert raw_records(encoded, buffer) == raws
     assert len(raws) > 50
 
 
@@ -146,7 +149,8 @@ def test_hosts_decide_the_address_bits() -> None:
             b"a", b"b", b"c", b"d", born_host=binary(V4, V6, V4, V6), store_host=binary(V4, V4, V6, V6), sys_flag=0x31
         )
     )
-    records = Records(encoded.buffer, encoded.positions)
+    buffer = encoded.join()
+    records = Records(buffer, encoded.positions)
     assert records.field("sys_flag").tolist() == [0x01, 0x11, 0x21, 0x31]
     assert encoded.sizes.tolist() == [93, 105, 105, 117]
     assert {
@@ -161,20 +165,21 @@ def test_hosts_decide_the_address_bits() -> None:
 
 def test_patch_writes_the_three_fields_and_nothing_else() -> None:
     encoded = encode(simple(b"one", b"two", born_host=binary(V4, V6)))
-    before = encoded.buffer.copy()
+    buffer = encoded.join()
+    before = buffer.copy()
     patch(
-        encoded.buffer,
+        buffer,
         encoded.positions,
         queue_offsets=np.array([7, 8]),
         physical_offsets=np.array([100, -1]),
         store_timestamps=99,
     )
-    records = Records(encoded.buffer, encoded.positions)
+    records = Records(buffer, encoded.positions)
     assert records.field("queue_offset").tolist() == [7, 8]
     assert records.field("physical_offset").tolist() == [100, -1]
     assert records.field("store_timestamp").tolist() == [99, 99]
-    patch(encoded.buffer, encoded.positions, queue_offsets=0, physical_offsets=0, store_timestamps=0)
-    assert (encoded.buffer == before).all()
+    patch(buffer, encoded.positions, queue_offsets=0, physical_offsets=0, store_timestamps=0)
+    assert (buffer == before).all()
 
 
 @given(
@@ -200,19 +205,20 @@ def test_every_record_is_whole(rows: list[tuple[bytes, str, bytes, bytes]], reco
         store_host=binary(*hosts),
     )
     encoded = encode(columns, record_crc=record_crc)
+    buffer = encoded.join()
     patch(
-        encoded.buffer,
+        buffer,
         encoded.positions,
         queue_offsets=1,
         physical_offsets=encoded.positions,
         store_timestamps=1,
         record_crc=record_crc,
     )
-    records = Records(encoded.buffer, encoded.positions)
+    records = Records(buffer, encoded.positions)
     assert (records.problem == Problem.OK).all()
     assert records.field("total_size").tolist() == encoded.sizes.tolist()
-    assert int(encoded.sizes.sum()) == encoded.buffer.size
-    for row, raw in enumerate(raw_records(encoded)):
+    assert int(encoded.sizes.sum()) == buffer.size
+    for row, raw in enumerate(raw_records(encoded, buffer)):
         start, size = int(records.properties_start[row] - encoded.positions[row]), int(records.properties_length[row])
         body_start = int(records.body_start[row] - encoded.positions[row])
         assert raw[body_start : body_start + len(bodies[row])] == bodies[row]
@@ -232,11 +238,12 @@ def test_every_record_is_whole(rows: list[tuple[bytes, str, bytes, bytes]], reco
 def test_the_topic_decides_the_version(topic: str, magic: int) -> None:
     for topics in (topic, pa.array(["short", topic])):
         encoded = encode(simple(b"a", b"b", topic=topics))
-        records = Records(encoded.buffer, encoded.positions)
+        buffer = encoded.join()
+        records = Records(buffer, encoded.positions)
         assert (records.problem == Problem.OK).all()
         assert records.field("magic")[1] == magic
         start, size = int(records.topic_start[1]), int(records.topic_length[1])
-        assert bytes(encoded.buffer[start : start + size]).decode() == topic
+        assert bytes(buffer[start : start + size]).decode() == topic
 
 
 @pytest.mark.parametrize("topic", ["", "t" * 256, "é" * 64, "😀" * 32])
@@ -283,7 +290,8 @@ def test_nulls_and_slices_are_read_as_they_look() -> None:
         simple(topic=pa.array(["x", "A", "B", "A", "y"])[1:4], body=bodies, properties=properties),
         record_crc=RecordCrc.PROPERTY,
     )
-    records = Records(encoded.buffer, encoded.positions)
+    buffer = encoded.join()
+    records = Records(buffer, encoded.positions)
     assert records.body_length.tolist() == [0, 0, 4]
     assert records.field("body_crc").tolist() == [0, 0, zlib.crc32(b"body") & 0x7FFFFFFF]
     assert [raw.split(b"__CRC32#")[0][-4:-1] for raw in raw_records(encoded)[::2]] == [b"a\x01b", b"c\x01d"]
@@ -292,24 +300,27 @@ def test_nulls_and_slices_are_read_as_they_look() -> None:
 
 def test_no_rows_make_no_bytes() -> None:
     encoded = encode(simple())
-    assert (encoded.buffer.size, encoded.positions.size, encoded.sizes.size) == (0, 0, 0)
-    patch(encoded.buffer, encoded.positions, queue_offsets=0, physical_offsets=0, store_timestamps=0)
+    buffer = encoded.join()
+    assert (buffer.size, encoded.positions.size, encoded.sizes.size) == (0, 0, 0)
+    patch(buffer, encoded.positions, queue_offsets=0, physical_offsets=0, store_timestamps=0)
 
 
 @pytest.mark.parametrize("position", [-1, 6, 1 << 40])
 def test_patch_stays_inside_the_buffer(position: int) -> None:
     encoded = encode(simple(b"a"))
+    buffer = encoded.join()
     with pytest.raises(FormatError, match="outside a buffer of 93 bytes"):
-        patch(encoded.buffer, np.array([position]), queue_offsets=0, physical_offsets=0, store_timestamps=0)
+        patch(buffer, np.array([position]), queue_offsets=0, physical_offsets=0, store_timestamps=0)
 
 
 @pytest.mark.parametrize("size", [-1, 0, 19, 93, (1 << 31) - 1])
 def test_patch_does_not_trust_a_record_size(size: int) -> None:
     encoded = encode(simple(b""), record_crc=RecordCrc.PROPERTY)
-    encoded.buffer[:4] = np.frombuffer(np.array([size + (size == 93) * 20], ">i4").tobytes(), np.uint8)
+    buffer = encoded.join()
+    buffer[:4] = np.frombuffer(np.array([size + (size == 93) * 20], ">i4").tobytes(), np.uint8)
     with pytest.raises(FormatError, match="outside a buffer of 112 bytes"):
         patch(
-            encoded.buffer,
+            buffer,
             encoded.positions,
             queue_offsets=0,
             physical_offsets=0,

@@ -54,17 +54,18 @@ def test_both_encoders_agree(
     }
     record = encode_record(body=body, record_crc=crc, **fields)
     batch = encode(RecordColumns(body=pa.array([body], pa.binary()), **fields), record_crc=crc)
-    assert bytes(record) == batch.buffer.tobytes()
+    buffer = batch.join()
+    assert bytes(record) == buffer.tobytes()
     patch_record(record, queue_offset=place[0], physical_offset=place[1], store_timestamp=place[2], record_crc=crc)
     patch(
-        batch.buffer,
+        buffer,
         batch.positions,
         queue_offsets=np.array([place[0]]),
         physical_offsets=np.array([place[1]]),
         store_timestamps=place[2],
         record_crc=crc,
     )
-    assert bytes(record) == batch.buffer.tobytes()
+    assert bytes(record) == buffer.tobytes()
 
 
 def one(**changes: object) -> bytearray:

@@ -19,7 +19,7 @@ def parsed(*texts: bytes) -> Properties:
         properties=pa.array(texts, pa.binary()),
     )
     encoded = encode(columns)
-    return Properties(Records(encoded.buffer, encoded.positions))
+    return Properties(Records(encoded.join(), encoded.positions))
 
 
 def by_rocketmq(text: bytes) -> dict[str, str] | None:

@@ -45,10 +45,11 @@ def test_columns_and_records_say_the_same(rows: list[dict[str, object]], left_ou
     batch = pa.RecordBatch.from_pylist(rows, SCHEMA).drop_columns(sorted(left_out))
     (piece,) = encode_batch(batch, StoreConfig())
     records = piece.records
+    buffer = records.join()
     count = records.sizes.size
     offsets, physical = np.arange(count) + 7, records.positions + 4096
     patch(
-        records.buffer,
+        buffer,
         records.positions,
         queue_offsets=offsets,
         physical_offsets=physical,
@@ -57,7 +58,7 @@ def test_columns_and_records_say_the_same(rows: list[dict[str, object]], left_ou
     )
     known = known_of(piece, offsets, physical, 1_763_700_000_000)
     assert known is not None
-    read = numbered(Records(records.buffer, records.positions), with_keys=True)
+    read = numbered(Records(buffer, records.positions), with_keys=True)
     assert known.keys == read.keys
     for name in ("queue_of", "queue_offset", "entries", "hashes", "hash_physical", "hash_timestamp"):
         assert np.array_equal(getattr(known, name), getattr(read, name)), name

@@ -79,7 +79,7 @@ def test_a_batch_says_what_its_messages_say(messages: list[Outgoing], over: int 
     singly = [encode_message(each, config) for each in messages]
     assert [rows.keys[number] for number in rows.queue_of] == [each.key for each in singly]
     assert rows.counts.tolist() == [each.counts for each in singly]
-    assert shown(rows.records.buffer, rows.records.positions) == [shown(each.record, [0])[0] for each in singly]
+    assert shown(rows.records.join(), rows.records.positions) == [shown(each.record, [0])[0] for each in singly]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_delay_levels_are_plain_numbers(text: str, level: int) -> None:
 def test_a_checksum_that_is_brought_along_is_left_out() -> None:
     given = replace(message(1, 1, 1), properties={"__CRC32#": "123", "a": "b"})
     assert encode_message(given, CONFIG).record.count(b"__CRC32#") == 1
-    assert encode_batch(batch_of([given]), CONFIG)[0].records.buffer.tobytes().count(b"__CRC32#") == 1
+    assert encode_batch(batch_of([given]), CONFIG)[0].records.join().tobytes().count(b"__CRC32#") == 1
 
 
 @pytest.mark.parametrize("properties", [{}, {"properties": pa.array([[], None], pa.map_(pa.string(), pa.string()))}])
@@ -103,7 +103,7 @@ def test_what_a_column_leaves_open_has_a_default(properties: dict[str, pa.Array]
     )
     (rows,) = encode_batch(given, CONFIG)
     assert [rows.keys[number] for number in rows.queue_of] == [QueueKey("A", 0), QueueKey("B", 2)]
-    first = shown(rows.records.buffer, rows.records.positions)[0]
+    first = shown(rows.records.join(), rows.records.positions)[0]
     assert (first["flag"], first["sys_flag"], first["properties"]) == (0, 0, {})
     assert first["born_timestamp"] > 1_700_000_000_000
 
@@ -115,7 +115,7 @@ def test_times_may_be_of_any_unit(kind: str, unit: float) -> None:
         {"topic": ["A"], "body": pa.array([b""]), "bornTimestamp": pa.array([count], pa.timestamp(kind, "UTC"))}
     )
     (rows,) = encode_batch(given, CONFIG)
-    assert shown(rows.records.buffer, rows.records.positions)[0]["born_timestamp"] == 1_763_700_000_000
+    assert shown(rows.records.join(), rows.records.positions)[0]["born_timestamp"] == 1_763_700_000_000
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())])

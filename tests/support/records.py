@@ -26,14 +26,15 @@ def one(
         store_host=store,
     )
     encoded = encode(columns)
+    buffer = encoded.join()
     patch(
-        encoded.buffer,
+        buffer,
         encoded.positions,
         queue_offsets=np.array([offset]),
         physical_offsets=np.array([at]),
         store_timestamps=np.array([1_700_000_000_000 + at]),
     )
-    return encoded.buffer.tobytes()
+    return buffer.tobytes()
 
 
 def segment(*parts: bytes, rest: int = 64) -> Bytes:

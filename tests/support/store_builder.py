@@ -128,17 +128,18 @@ class StoreBuilder:
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         store_timestamps = columns["storeTimestamp"].to_numpy()
         encoded = encode(self._records(columns), record_crc=self._record_crc)
+        buffer = encoded.join()
         physical = self._place(encoded.sizes)
         queue_offsets = self._queue_offsets(columns)
         patch(
-            encoded.buffer,
+            buffer,
             encoded.positions,
             queue_offsets=np.maximum(queue_offsets, 0),
             physical_offsets=physical,
             store_timestamps=store_timestamps,
             record_crc=self._record_crc,
         )
-        self._write_log(encoded.buffer, encoded.positions, encoded.sizes, physical)
+        self._write_log(buffer, encoded.positions, encoded.sizes, physical)
         if self._queues is Queues.WRITTEN:
             self._write_queues(columns, physical, encoded.sizes, queue_offsets)
         self._last_timestamp = int(store_timestamps[-1])
