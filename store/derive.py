@@ -198,7 +198,7 @@ def queues_of(records: Records, rows: Ints) -> tuple[list[QueueKey], Ints]:
         The different queues, and which of them each row belongs to.
     """
     topics = text(slices(records.buffer, records.topic_start[rows], records.topic_length[rows]))
-    return different_queues(topics, records.field("queue_id")[rows])
+    return different_queues(topics.dictionary_encode(), records.field("queue_id")[rows])
 
 
 def group_queues(records: Records, rows: Ints) -> Iterator[tuple[QueueKey, Ints]]:

@@ -272,7 +272,7 @@ def indexed_keys(records: Records, properties: Properties) -> tuple[Ints, Ints]:
         What index entries hold, and the row of each, ascending.
     """
     topics = text(slices(records.buffer, records.topic_start, records.topic_length))
-    hashes, rows = key_hashes(topics, properties.column(UNIQ_KEY), properties.column(KEYS))
+    hashes, rows = key_hashes(topics.dictionary_encode(), properties.column(UNIQ_KEY), properties.column(KEYS))
     kept = (records.field("sys_flag") & SYS_TRANSACTION != SYS_ROLLBACK)[rows]
     return hashes[kept], rows[kept]
 

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from .config import BatchPlacement, StoreConfig
 from .errors import ConfigError, IllegalMessageError
+from .format.arrow_buffers import value_bounds
 from .format.consume_queue import SCHEDULE_TOPIC
 from .format.hashing import java_hash_array, key_hashes
 from .format.message import (
@@ -114,7 +115,8 @@ def encode_batch(
     """
     columns = _Columns(batch)
     topic, body = columns.get("topic"), columns.get("body")
-    _check_rows(topic, body, config)
+    topics = topic.dictionary_encode()
+    _check_rows(topics, body, config)
     queue_id = columns.integers("queueId")
     if (queue_id < 0).any():
         row = int((queue_id < 0).argmax())
@@ -134,24 +136,24 @@ def encode_batch(
             named[DELAY] = pc.if_else(pa.array(asked > level), str(DELAY_LEVELS), pa.scalar(None, pa.string()))
         named[REAL_TOPIC] = pc.if_else(later, topic, pa.scalar(None, pa.string()))
         named[REAL_QUEUE] = pc.if_else(later, pa.array(queue_id).cast(pa.string()), pa.scalar(None, pa.string()))
-        topic = pc.if_else(later, SCHEDULE_TOPIC, topic)
+        topics = pc.if_else(later, SCHEDULE_TOPIC, topic).dictionary_encode()
         queue_id = np.where(level > 0, level - 1, queue_id)
     if config.compress_over_bytes is not None:
         body, sys_flag = _deflated_rows(body, sys_flag, config.compress_over_bytes)
     fields: dict[str, Any] = {
-        "flag": columns.integers("flag"),
+        "flag": columns.integers_or("flag", 0),
         "sys_flag": sys_flag,
-        "born_timestamp": columns.integers("bornTimestamp", time.time_ns() // 1_000_000),
+        "born_timestamp": columns.integers_or("bornTimestamp", time.time_ns() // 1_000_000),
         "born_host": columns.hosts("bornHost"),
         "store_host": packed_host(config.store_host),
-        "reconsume_times": columns.integers("reconsumeTimes"),
-        "prepared_transaction_offset": columns.integers("preparedTransactionOffset"),
+        "reconsume_times": columns.integers_or("reconsumeTimes", 0),
+        "prepared_transaction_offset": columns.integers_or("preparedTransactionOffset", 0),
     }
     crc = record_crc(config)
     try:
         properties = encode_properties(named, pairs) if named or pairs is not None else b""
-        given = RecordColumns(body=body, topic=topic, queue_id=queue_id, properties=properties, **fields)
-        sizes = _check_properties(properties, crc) + pc.binary_length(body).to_numpy(zero_copy_only=False)
+        given = RecordColumns(body=body, topic=topics, queue_id=queue_id, properties=properties, **fields)
+        sizes = _check_properties(properties, crc) + _lengths(body)
         cuts = _cuts(sizes, placement)
         encoded = [encode(_part(given, start, stop), record_crc=crc) for start, stop in pairwise(cuts)]
     except ConfigError as error:
@@ -163,9 +165,9 @@ def encode_batch(
     plain = not level.any() and not (sys_flag & (SYS_TRANSACTION | SYS_INNER_BATCH)).any() and not _hold_keys(pairs)
     pieces = []
     for records, (start, stop) in zip(encoded, pairwise(cuts), strict=True):
-        topics = topic.slice(start, stop - start)
-        keys, queue_of = different_queues(topics, queue_id[start:stop])
-        lookups = _look_up(topics, named, start, stop, with_keys=config.index) if plain else None
+        part = topics.slice(start, stop - start)
+        keys, queue_of = different_queues(part, queue_id[start:stop])
+        lookups = _look_up(part, named, start, stop, with_keys=config.index) if plain else None
         pieces.append(EncodedRows(records, keys, queue_of, counts[start:stop], lookups))
     return pieces
 
@@ -176,7 +178,7 @@ def _hold_keys(pairs: pa.MapArray | None) -> bool:
 
 
 def _look_up(
-    topics: pa.StringArray, named: Mapping[str, pa.StringArray], start: int, stop: int, *, with_keys: bool
+    topics: pa.DictionaryArray, named: Mapping[str, pa.StringArray], start: int, stop: int, *, with_keys: bool
 ) -> Lookups:
     absent = pa.nulls(stop - start, pa.string())
     tags, keys, unique = (
@@ -192,8 +194,7 @@ def _check_properties(properties: pa.BinaryArray | bytes, crc: RecordCrc) -> Int
     """Bytes of the properties of each row, which have been looked at."""
     if isinstance(properties, bytes):
         return 0
-    lengths: Ints = pc.binary_length(properties).to_numpy(zero_copy_only=False).astype(np.int64)
-    lengths += RECORD_CRC_BYTES if crc is RecordCrc.PROPERTY else 0
+    lengths = _lengths(properties) + (RECORD_CRC_BYTES if crc is RecordCrc.PROPERTY else 0)
     if lengths.size and int(lengths.max()) > PROPERTIES_BYTES_MAX:
         row = int(lengths.argmax())
         raise IllegalMessageError(
@@ -275,12 +276,19 @@ class _Columns:
                 raise ConfigError(f"column {name!r} is of type {kind}: {error}", fix=f"Give it as {wanted}") from None
         return values
 
-    def integers(self, name: str, otherwise: int = 0) -> Ints:
-        """(n,) int64; ``otherwise`` where the column is missing or null."""
+    def integers(self, name: str) -> Ints:
+        """(n,) int64; 0 where the column is missing or null."""
+        values = self.integers_or(name, 0)
+        return values if isinstance(values, np.ndarray) else np.full(self.rows, values, np.int64)
+
+    def integers_or(self, name: str, otherwise: int) -> Ints | int:
+        """(n,) int64 with ``otherwise`` for nulls, or only that where the column is missing."""
         if name not in self.names:
-            return np.full(self.rows, otherwise, np.int64)
+            return otherwise
         values = self.get(name)
-        return np.asarray(pc.fill_null(values, otherwise).to_numpy(zero_copy_only=False), np.int64)
+        if values.null_count:
+            values = pc.fill_null(values, otherwise)
+        return np.asarray(values.to_numpy(zero_copy_only=False), np.int64)
 
     def hosts(self, name: str) -> pa.BinaryArray | bytes:
         if name not in self.names:
@@ -303,22 +311,27 @@ def _may_cast(kind: pa.DataType, wanted: pa.DataType) -> bool:
     return bool(stringlike)
 
 
-def _check_rows(topic: pa.StringArray, body: pa.BinaryArray, config: StoreConfig) -> None:
-    if topic.null_count:
-        row = int(pc.index(pc.is_null(topic), value=True).as_py())
+def _lengths(values: pa.BinaryArray) -> Ints:
+    start, stop = value_bounds(values)
+    return stop - start
+
+
+def _check_rows(topics: pa.DictionaryArray, body: pa.BinaryArray, config: StoreConfig) -> None:
+    if topics.null_count:
+        row = int(pc.index(pc.is_null(topics), value=True).as_py())
         raise IllegalMessageError(f"{MESSAGE_ILLEGAL}: row {row} has no topic", fix="Give every row a topic")
     if body.null_count:
         row = int(pc.index(pc.is_null(body), value=True).as_py())
         raise IllegalMessageError(
             f"{MESSAGE_ILLEGAL}: row {row} has no body", fix="Give every row a body, be it an empty one"
         )
-    for name in pc.unique(topic).to_pylist():
+    for name in topics.dictionary.to_pylist():
         check_topic(name)
     if len(body):
-        sizes = pc.binary_length(body)
-        largest = pc.max(sizes).as_py()
-        if largest > config.max_body_bytes:
-            check_body(largest, config, f"row {pc.index(sizes, largest).as_py()}")
+        sizes = _lengths(body)
+        row = int(sizes.argmax())
+        if sizes[row] > config.max_body_bytes:
+            check_body(int(sizes[row]), config, f"row {row}")
 
 
 def _delay_levels(pairs: pa.MapArray | None, rows: int) -> Ints:

@@ -7,6 +7,7 @@
 """
 
 from functools import lru_cache
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,18 +16,22 @@ from .format.message import Ints
 from .types import QueueKey
 
 
+_COUNTED_PER_ROW: Final = 16
+"""Queues that there could be, for each row, up to which counting them all is cheaper than sorting the rows."""
+
+
 @lru_cache(maxsize=1 << 16)
 def queue_key(topic: str, queue_id: int) -> QueueKey:
     """Give the key of a queue, the same object as before where that is remembered: cheaper than another one."""
     return QueueKey(topic, queue_id)
 
 
-def different_queues(topic: pa.StringArray, queue_id: Ints) -> tuple[list[QueueKey], Ints]:
+def different_queues(topics: pa.DictionaryArray, queue_id: Ints) -> tuple[list[QueueKey], Ints]:
     """Tell apart the queues of some rows.
 
     Parameters
     ----------
-    topic, queue_id
+    topics, queue_id
         (n,) of each row; ids of 32 bits, those of damaged records below zero, too.
 
     Returns
@@ -34,15 +39,20 @@ def different_queues(topic: pa.StringArray, queue_id: Ints) -> tuple[list[QueueK
     list, (n,) int64
         The different queues, and which of them each row belongs to.
     """
-    if not len(topic):
+    if not len(topics):
         return [], np.zeros(0, np.int64)
-    topics = topic.dictionary_encode()
-    code = topics.indices.to_numpy().astype(np.int64) << 32 | (queue_id & 0xFFFFFFFF)
-    if (code == code[0]).all():
-        different, firsts, queue_of = code[:1], np.zeros(1, np.int64), np.zeros(code.size, np.int64)
+    names: list[str] = topics.dictionary.to_pylist()
+    topic = topics.indices.to_numpy().astype(np.int64)
+    width = int(queue_id.max()) + 1
+    if int(queue_id.min()) >= 0 and len(names) * width <= _COUNTED_PER_ROW * len(topics):
+        code = topic * width + queue_id
+        different = np.flatnonzero(np.bincount(code))
+        places = np.empty(len(names) * width, np.int64)
+        places[different] = np.arange(different.size)
+        queue_of, of_topic, ids = places[code], different // width, different % width
     else:
+        code = topic << 32 | (queue_id & 0xFFFFFFFF)
         different, firsts, queue_of = np.unique(code, return_index=True, return_inverse=True)
-    names = topics.dictionary.to_pylist()
-    ids = queue_id[firsts].tolist()
-    keys = [queue_key(names[each >> 32], queue) for each, queue in zip(different.tolist(), ids, strict=True)]
-    return keys, queue_of.astype(np.int64)
+        of_topic, ids = different >> 32, queue_id[firsts]
+    keys = [queue_key(names[each], queue) for each, queue in zip(of_topic.tolist(), ids.tolist(), strict=True)]
+    return keys, queue_of.astype(np.int64, copy=False)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import FormatError
-from .arrow_buffers import FALSE, numbers
+from .arrow_buffers import numbers, value_bounds
 from .message import Ints, gather
 
 Units: TypeAlias = npt.NDArray[np.uint32]
@@ -66,6 +66,11 @@ def java_hash_array(texts: pa.StringArray) -> Ints:
     FormatError
         If the column holds bytes that are not UTF-8.
     """
+    return _hashed(texts)[0]
+
+
+def _hashed(texts: pa.StringArray) -> tuple[Ints, Ints]:
+    """Hash every string of a column, and say how many UTF-16 units it has; see `java_hash_array`."""
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid as error:
@@ -77,7 +82,7 @@ def java_hash_array(texts: pa.StringArray) -> Ints:
     wide = pa.types.is_large_string(texts.type)
     _, offset_bytes, data_bytes = texts.buffers()
     if len(texts) == 0 or data_bytes is None:
-        return np.zeros(len(texts), np.int64)
+        return np.zeros(len(texts), np.int64), np.zeros(len(texts), np.int64)
     offsets = np.frombuffer(offset_bytes, np.int64 if wide else np.int32)[texts.offset : texts.offset + len(texts) + 1]
     data = np.frombuffer(data_bytes, np.uint8)
     hashes = np.empty(len(texts), np.int64)
@@ -87,7 +92,8 @@ def java_hash_array(texts: pa.StringArray) -> Ints:
         for length in kinds.tolist():
             rows = np.flatnonzero(lengths == length)
             hashes[rows] = _alike(data, offsets[rows].astype(np.int64), length)
-        return hashes
+        return hashes, lengths.astype(np.int64)
+    counts = np.empty(len(texts), np.int64)
     first = 0
     while first < len(texts):
         # At least one row: a single row of any length is hashed whole.
@@ -96,8 +102,9 @@ def java_hash_array(texts: pa.StringArray) -> Ints:
         part = offsets[first : stop + 1].astype(np.int64)
         units, bounds = _utf16(data[part[0] : part[-1]], part - part[0])
         hashes[first:stop] = _cut(units, bounds)
+        counts[first:stop] = np.diff(bounds)
         first = stop
-    return hashes
+    return hashes, counts
 
 
 def _alike(data: npt.NDArray[np.uint8], starts: Ints, length: int) -> Ints:
@@ -176,13 +183,13 @@ def index_hashes(hashes: Ints) -> Ints:
     return np.where(hashes == _MIN, 0, np.abs(hashes))
 
 
-def key_hashes(topics: pa.StringArray, unique: pa.StringArray, keys: pa.StringArray) -> tuple[Ints, Ints]:
+def key_hashes(topics: pa.DictionaryArray, unique: pa.StringArray, keys: pa.StringArray) -> tuple[Ints, Ints]:
     """Hash all keys of messages: of each its unique key, then its other keys, as index files hold them.
 
     Parameters
     ----------
     topics
-        (n,) without nulls.
+        (n,) strings without nulls.
     unique, keys
         (n,) null or empty where there is none; ``keys`` are separated by blanks.
 
@@ -191,25 +198,36 @@ def key_hashes(topics: pa.StringArray, unique: pa.StringArray, keys: pa.StringAr
     (k,) int64, (k,) int64
         In ``[0, 2**31)``, and the row of each, ascending.
     """
-    import pyarrow.compute as pc  # noqa: PLC0415 - only who writes an index needs it, and loading it takes long
-
-    has_unique = pc.coalesce(pc.greater(pc.binary_length(unique), 0), FALSE)
-    rows = [np.flatnonzero(has_unique.to_numpy(zero_copy_only=False))]
-    pieces = [unique if rows[0].size == len(unique) else unique.filter(has_unique)]
+    rows, key = _filled(unique)
     if keys.null_count < len(keys):
-        split = pc.split_pattern(keys, " ")
-        flat, parents = pc.list_flatten(split), pc.list_parent_indices(split).to_numpy()
-        filled = pc.greater(pc.binary_length(flat), 0)
-        pieces.append(flat.filter(filled))
-        rows.append(parents[filled.to_numpy(zero_copy_only=False)])
-    row = np.concatenate(rows).astype(np.int64)
-    key = pa.concat_arrays([piece.cast(pa.string()) for piece in pieces])
-    if len(rows) > 1:
-        order = np.argsort(row, kind="stable")
-        row, key = row[order], key.take(numbers(order))
-    if row.size != len(topics) or len(rows) > 1:
-        topics = topics.take(numbers(row))
-    return index_hashes(java_hash_array(pc.binary_join_element_wise(topics, key, "#"))), row
+        rows, key = _with_pieces(rows, key, keys)
+    # The hash of "topic#key" follows from those of both: the topic's moves up by the units of the key.
+    hashes, units = _hashed(key)
+    prefixes = np.array([java_hash(f"{topic}#") & _BITS for topic in topics.dictionary.to_pylist()], np.uint32)
+    moved = prefixes[topics.indices.to_numpy()[rows]] * _powers(31, int(units.max(initial=0)) + 1)[units]
+    whole = (moved + hashes.astype(np.uint32)).view(np.int32)
+    return index_hashes(whole.astype(np.int64)), rows
+
+
+def _filled(texts: pa.StringArray) -> tuple[Ints, pa.StringArray]:
+    """Rows whose text is neither null nor empty, and these texts."""
+    start, stop = value_bounds(texts)
+    filled = stop > start
+    if texts.null_count:
+        filled &= texts.is_valid().to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(filled)
+    return rows, texts if rows.size == len(texts) else texts.take(numbers(rows))
+
+
+def _with_pieces(rows: Ints, unique: pa.StringArray, keys: pa.StringArray) -> tuple[Ints, pa.StringArray]:
+    """Put behind the unique key of each row the pieces of its keys."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - few scans and streams come here, and loading it takes long
+
+    split = pc.split_pattern(keys, " ")
+    filled, pieces = _filled(pc.list_flatten(split))
+    row = np.concatenate([rows, pc.list_parent_indices(split).to_numpy()[filled]])
+    order = np.argsort(row, kind="stable")
+    return row[order], pa.concat_arrays([unique, pieces.cast(unique.type)]).take(numbers(order))
 
 
 def index_key_hash(topic: str, key: str) -> int:

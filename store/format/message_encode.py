@@ -80,7 +80,7 @@ class RecordColumns:
     """
 
     body: pa.BinaryArray
-    topic: pa.StringArray | str
+    topic: pa.StringArray | pa.DictionaryArray | str
     queue_id: Integers
     properties: pa.BinaryArray | bytes = b""
     flag: Integers = 0
@@ -147,7 +147,7 @@ def encode(columns: RecordColumns, *, record_crc: RecordCrc = RecordCrc.ABSENT) 
         nothing = np.zeros(0, np.int64)
         return EncodedBatch(nothing, nothing, lambda: np.zeros(0, np.uint8))
     _check_columns(columns, rows)
-    body = pc.fill_null(columns.body, b"")
+    body = _binary(columns.body)
     topic, topic_bytes, magic = _topics(columns.topic, rows)
     properties = _binary(columns.properties)
     property_bytes = _lengths(properties, rows)
@@ -325,18 +325,23 @@ def _host_bits(sys_flag: Integers, born: _Hosts, store: _Hosts) -> Ints:
     return np.asarray(cleared | bits, np.int64)
 
 
-def _topics(topic: pa.StringArray | str, rows: int) -> tuple[pa.BinaryArray | pa.BinaryScalar, Ints, Ints]:
+def _topics(
+    topic: pa.StringArray | pa.DictionaryArray | str, rows: int
+) -> tuple[pa.BinaryArray | pa.BinaryScalar, Ints, Ints]:
     """Encode topics with their length in front and two bytes behind, room for the properties' length.
 
     The work is done once per *different* topic. Returns the blocks, their sizes and the records' magics.
     """
-    if isinstance(topic, str):
-        block, magic = topic_block(topic)
+    names = [topic]
+    if not isinstance(topic, str):
+        if topic.null_count:
+            raise ConfigError("a message has no topic", fix="Give every row a topic")
+        encoded = topic if isinstance(topic, pa.DictionaryArray) else topic.dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+    blocks = [topic_block(name) for name in names]
+    if len(blocks) == 1:
+        ((block, magic),) = blocks
         return pa.scalar(block, pa.binary()), np.full(rows, len(block)), np.full(rows, magic)
-    if topic.null_count:
-        raise ConfigError("a message has no topic", fix="Give every row a topic")
-    encoded = topic.dictionary_encode()
-    blocks = [topic_block(name) for name in encoded.dictionary.to_pylist()]
     which = encoded.indices.to_numpy()
     taken = pa.array([block for block, _ in blocks], pa.binary()).take(encoded.indices)
     sizes = np.array([len(block) for block, _ in blocks])
@@ -363,11 +368,13 @@ def _crc_suffix(properties: pa.BinaryArray | pa.BinaryScalar, lengths: Ints) -> 
     if isinstance(properties, pa.BinaryScalar):
         text = properties.as_py()
         return separated if text and not text.endswith(b"\x02") else pa.scalar(CRC_PROPERTY, pa.binary())
-    open_ended = np.zeros(len(lengths), bool)
     held = lengths > 0
-    if held.any():
-        data = np.frombuffer(properties.buffers()[2], np.uint8)
-        open_ended[held] = data[value_bounds(properties)[1][held] - 1] != 2
+    if not held.any():
+        return pa.scalar(CRC_PROPERTY, pa.binary())
+    data = np.frombuffer(properties.buffers()[2], np.uint8)
+    open_ended = held & (data[value_bounds(properties)[1] - 1] != 2)
+    if not open_ended.any():
+        return pa.scalar(CRC_PROPERTY, pa.binary())
     return pc.if_else(pa.array(open_ended), separated, pa.scalar(CRC_PROPERTY, pa.binary()))
 
 
@@ -392,7 +399,9 @@ def _check_columns(columns: RecordColumns, rows: int) -> None:
 
 
 def _binary(values: pa.BinaryArray | bytes) -> pa.BinaryArray | pa.BinaryScalar:
-    return pa.scalar(values, pa.binary()) if isinstance(values, bytes) else pc.fill_null(values, b"")
+    if isinstance(values, bytes):
+        return pa.scalar(values, pa.binary())
+    return pc.fill_null(values, b"") if values.null_count else values
 
 
 def _lengths(values: pa.BinaryArray | pa.BinaryScalar, rows: int) -> Ints:

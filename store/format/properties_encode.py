@@ -43,15 +43,19 @@ def encode_properties(
     ConfigError
         If a name is empty or holds U+0001 or U+0002, a value holds U+0002, or there is no column at all.
     """
-    parts = []
+    parts: list[pa.BinaryArray | bytes] = []
     if properties is not None:
         parts.append(_encode_map(properties))
     for name, values in (columns or {}).items():
-        _check_names(pa.array([name]))
+        _check_name(name)
         _check_values(values)
-        present = pc.if_else(pc.equal(pc.binary_length(values), 0), pa.scalar(None, values.type), values)
-        joined = pc.binary_join_element_wise(f"{name}\x01", present, "\x02", "")
-        parts.append(joined.cast(pa.binary()))
+        prefix, raw = f"{name}\x01".encode(), values.cast(pa.binary())
+        start, stop = value_bounds(raw)
+        if raw.null_count or not (stop > start).all():
+            present = pc.if_else(pc.equal(pc.binary_length(raw), 0), pa.scalar(None, raw.type), raw)
+            parts.append(pc.binary_join_element_wise(prefix, present, b"\x02", b""))
+        else:
+            parts += [prefix, raw, b"\x02"]
     if not parts:
         raise ConfigError("no column was given to make properties of", fix="Give a map or at least one named column")
     # Not null_handling="skip": Arrow (26.0) leaves out rows whose parts are all null, and gives a shorter array.
@@ -85,15 +89,23 @@ def _encode_map(properties: pa.MapArray) -> pa.BinaryArray:
 def _check_names(names: pa.StringArray) -> None:
     wrong = pc.or_(pc.match_substring_regex(names, "[\x01\x02]"), pc.equal(pc.binary_length(names), 0))
     if pc.any(wrong).as_py():
+        _check_name(names.filter(wrong)[0].as_py())
+
+
+def _check_name(name: str) -> None:
+    if not name or "\x01" in name or "\x02" in name:
         raise ConfigError(
-            f"a property is named {names.filter(wrong)[0].as_py()!r}, which a property string cannot hold",
+            f"a property is named {name!r}, which a property string cannot hold",
             fix="Use a name that is not empty, without U+0001 and U+0002",
         )
 
 
 def _check_values(values: pa.StringArray) -> None:
+    start, stop = value_bounds(values)
+    if not len(values) or not (np.frombuffer(values.buffers()[2] or b"", np.uint8)[start[0] : stop[-1]] == 2).any():
+        return
     wrong = pc.match_substring(values, "\x02")
-    if pc.any(wrong).as_py():
+    if pc.any(wrong).as_py():  # else it lies beneath a null
         raise ConfigError(
             f"a property has the value {values.filter(wrong)[0].as_py()[:40]!r}, which a property string cannot hold",
             fix="Take U+0002 out of it, or put it into the body",

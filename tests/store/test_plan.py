@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from segmentlog.store import plan
@@ -110,6 +110,7 @@ def test_limits_are_kept_by_windows(
     st.none() | st.integers(3_000, 9_000),
     st.sampled_from([100, 200, 10_000]),
 )
+@example(1, 4097, 508_096, 4097, 100)  # one message behind the last whole slot
 @settings(max_examples=60)
 def test_limits_are_kept_where_messages_are_measured_together(
     queues: int, count: int, max_bytes: int, max_records: int | None, largest: int
