@@ -144,10 +144,9 @@ class LogAppender:
         end
             Where the log will end when they are put, if not where it ends now.
         """
-        base, position = self._base, self.end - self._base
-        if end is not None and end != self.end:
-            position = end % self._bytes
-            base = end - position
+        end = self.end if end is None else end
+        position = end % self._bytes
+        base = end - position
         if placement is BatchPlacement.ONE_SEGMENT and stops.size:
             run = self.place_one(int(stops[-1]))
             base, position = run.base, run.position
