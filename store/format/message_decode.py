@@ -247,9 +247,12 @@ class Decoder:
 
     def hosts(self, which: str) -> pa.StringArray:
         """The ``born`` or ``store`` host with its port."""
-        texts = np.empty(len(self.records), object)
-        for rows, addresses, ports in self.records.hosts(which):
-            texts[rows] = _host_texts(addresses, ports)
+        parts = list(self.records.hosts(which))
+        if len(parts) == 1 and isinstance(parts[0][0], slice):
+            return _host_texts(*parts[0][1:])
+        texts = np.full(len(self.records), None, object)
+        for rows, addresses, ports in parts:
+            texts[rows] = _host_texts(addresses, ports).to_numpy(zero_copy_only=False)
         return pa.array(texts, pa.string())
 
     def message_ids(self) -> pa.StringArray:
@@ -285,18 +288,21 @@ _KERNELS: Final[dict[str, Callable[[Decoder], pa.Array]]] = {
 assert set(_KERNELS) | QUEUE_COLUMNS == set(NATIVE_SCHEMA.names)
 
 
-def _host_texts(addresses: npt.NDArray[np.uint8], ports: Ints) -> npt.NDArray[np.object_]:
+def _host_texts(addresses: npt.NDArray[np.uint8], ports: Ints) -> pa.StringArray:
     """``10.0.0.1:40001`` or ``[fe80::1]:40001``; each distinct host is formatted once."""
     width = addresses.shape[1]
+    form = "{}:{}" if width == 4 else "[{}]:{}"
+
+    def shown(row: int) -> str:
+        return form.format(ipaddress.ip_address(addresses[row].tobytes()), ports[row])
+
+    if ports.size and (ports == ports[0]).all() and (addresses == addresses[0]).all():
+        return repeated([shown(0)], ports.size)
     keyed = np.zeros((ports.size, width + 8), np.uint8)
     keyed[:, :width] = addresses
     keyed[:, width:] = ports.astype(">i8").view(np.uint8).reshape(-1, 8)
-    distinct, first, inverse = np.unique(keyed.view(f"V{width + 8}").ravel(), return_index=True, return_inverse=True)
-    form = "{}:{}" if width == 4 else "[{}]:{}"
-    texts = np.empty(distinct.size, object)
-    for index, row in enumerate(first):
-        texts[index] = form.format(ipaddress.ip_address(addresses[row].tobytes()), ports[row])
-    return texts[inverse]
+    _, first, inverse = np.unique(keyed.view(f"V{width + 8}").ravel(), return_index=True, return_inverse=True)
+    return pa.array([shown(row) for row in first.tolist()], pa.string()).take(numbers(inverse))
 
 
 def select(columns: Sequence[str], property_columns: Sequence[str]) -> pa.Schema:
