@@ -15,7 +15,6 @@ import pyarrow as pa
 from .format.message import Ints
 from .types import QueueKey
 
-
 _COUNTED_PER_ROW: Final = 16
 """Queues that there could be, for each row, up to which counting them all is cheaper than sorting the rows."""
 
