@@ -147,6 +147,6 @@ class Flusher:
             if self._waiting:
                 following = self._waiting.pop(0)
                 following.leads = True
-                woken.append(following)
+                woken.insert(0, following)  # it syncs while the others make themselves ready
         for waiter in woken:
             waiter.lock.release()

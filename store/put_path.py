@@ -2,7 +2,8 @@
 
 ::
 
-    encoded ──► put lock: place ──► reserve ──► number, stamp, patch (CRC) ──► write ──► to be dispatched
+    encoded ──► put lock: place ──► reserve ──► number, join, patch (time, CRC) ──► write ──► to be dispatched
+                          │         │                   └ of a batch some megabytes at a time: they stay in the cache
                           │         └ space for all of it, or nothing is done
                           └ physical offsets, rolls included
 

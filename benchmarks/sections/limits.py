@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 PIECE = 64 << 20
 MANY = 1 << 30
 FILE_BYTES = 256 << 20
+WRITTEN_BYTES = 1 << 30  # enough to see what a page costs that nobody had before
 BODY = 1024
 SYNCS, SYNC_BYTES = 100, 4096
 BATCH_BYTES = 1 << 20
@@ -40,8 +41,8 @@ def limits(bench: "Bench") -> Found:
         "page cache read": (pieces * PIECE, Unit.BYTES, partial(_read, file, target, pieces)),
         "CRC-32, long": (pieces * PIECE, Unit.BYTES, partial(_times, pieces, partial(isal_zlib.crc32, source))),
         "CRC-32, bodies of 1 KiB": (len(bodies), Unit.CALLS, partial(_checksums, bodies)),
-        "write to the page cache": (FILE_BYTES, Unit.BYTES, partial(_write, written, source, synced=False)),
-        "write, synced at the end": (FILE_BYTES, Unit.BYTES, partial(_write, written, source, synced=True)),
+        "write to the page cache": (WRITTEN_BYTES, Unit.BYTES, partial(_write, written, source, synced=False)),
+        "write, synced at the end": (WRITTEN_BYTES, Unit.BYTES, partial(_write, written, source, synced=True)),
         "sync after 4 KiB": (SYNCS, Unit.CALLS, partial(_syncs, written, SYNC_BYTES)),
         "sync after 1 MiB": (SYNCS, Unit.CALLS, partial(_syncs, written, BATCH_BYTES)),
     }
@@ -64,7 +65,7 @@ def _into_free_memory(memory: FreeMemory, path: Path, source: "npt.NDArray[np.ui
     return Case(
         name="limit: write to the page cache, memory that was free",
         peer="limit",
-        rows=FILE_BYTES,
+        rows=WRITTEN_BYTES,
         action=partial(_write, path, source, synced=False),
         before=before,
         unit=Unit.BYTES,
@@ -89,7 +90,7 @@ def _checksums(bodies: list[memoryview]) -> None:
 
 def _write(path: Path, source: "npt.NDArray[np.uint8]", *, synced: bool) -> None:
     with open(path, "wb", buffering=0) as opened:
-        opened.writelines(source for _ in range(FILE_BYTES // PIECE))
+        opened.writelines(source for _ in range(WRITTEN_BYTES // PIECE))
         if synced:
             os.fsync(opened.fileno())
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from segmentlog.store.errors import FormatError
 from segmentlog.store.format import hashing
-from segmentlog.store.format.hashing import index_hashes, index_key_hash, java_hash, java_hash_array
+from segmentlog.store.format.hashing import index_hashes, index_key_hash, java_hash, java_hash_array, key_hashes
 
 # Java's own answers.
 VECTORS = {
@@ -96,3 +96,31 @@ def test_one_index_hash_equals_the_column_of_them(topic: str, key: str) -> None:
 def test_the_key_with_the_least_hash_has_index_hash_zero() -> None:
     assert java_hash("T#jllgvmc") == -(2**31)  # found by search
     assert index_key_hash("T", "jllgvmc") == 0
+
+
+WORDS = st.none() | st.text(st.characters(exclude_categories=["Cs"], exclude_characters=" "), max_size=12)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["T", "Orders", "тема", "a\U0001f600"]), WORDS, st.none() | st.lists(WORDS))))
+def test_keys_of_messages_are_hashed_with_their_topics(
+    rows: list[tuple[str, str | None, list[str | None] | None]],
+) -> None:
+    joined = [None if words is None else " ".join(word or "" for word in words) for _, _, words in rows]
+    topics = pa.array([topic for topic, _, _ in rows], pa.string()).dictionary_encode()
+    unique = pa.array([each for _, each, _ in rows], pa.string())
+    expected = [
+        (index_key_hash(topic, key), row)
+        for row, (topic, first, _) in enumerate(rows)
+        for key in [first, *(joined[row] or "").split(" ")]
+        if key
+    ]
+
+    hashes, of = key_hashes(topics, unique, pa.array(joined, pa.string()))
+
+    assert list(zip(hashes.tolist(), of.tolist(), strict=True)) == expected
+
+
+def test_keys_of_a_slice_are_its_own() -> None:
+    topics = pa.array(["A", "B", "A", "C"]).dictionary_encode()[1:3]
+    hashes, of = key_hashes(topics, pa.array(["x", "y", None, "z"])[1:3], pa.nulls(2, pa.string()))
+    assert (hashes.tolist(), of.tolist()) == ([index_key_hash("B", "y")], [0])
