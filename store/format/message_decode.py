@@ -302,7 +302,7 @@ def _host_texts(addresses: npt.NDArray[np.uint8], ports: Ints) -> pa.StringArray
     keyed[:, :width] = addresses
     keyed[:, width:] = ports.astype(">i8").view(np.uint8).reshape(-1, 8)
     _, first, inverse = np.unique(keyed.view(f"V{width + 8}").ravel(), return_index=True, return_inverse=True)
-    return pa.array([shown(row) for row in first.tolist()], pa.string()).take(numbers(inverse))
+    return repeated([shown(row) for row in first.tolist()], 1).take(numbers(inverse))
 
 
 def select(columns: Sequence[str], property_columns: Sequence[str]) -> pa.Schema:

@@ -126,7 +126,7 @@ def text(cut: Slices, *, valid: Mask | None = None, ascii_only: bool = False) ->
 def repeated(texts: Sequence[str], times: int) -> pa.StringArray:
     """A few texts again and again, ``times`` times all of them, without a Python object a row.
 
-    Batches of a scan say the same, so what was made last is kept, a few MiB of it, and handed out again.
+    Batches of a scan say the same, so what was repeated last is kept, a few MiB of it, and handed out again.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def repeated(texts: Sequence[str], times: int) -> pa.StringArray:
     """
     wanted = tuple(texts)
     capacity = 1 << max(times - 1, 0).bit_length()
-    if capacity * (sum(map(len, wanted)) + _OFFSET_BYTES * len(wanted)) <= _KEPT_BYTES_MAX:
+    if times > 1 and capacity * (sum(map(len, wanted)) + _OFFSET_BYTES * len(wanted)) <= _KEPT_BYTES_MAX:
         return _kept(wanted, capacity).slice(0, times * len(wanted))
     return _repeated(wanted, times)
 

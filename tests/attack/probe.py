@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+import pyarrow as pa
+
 from segmentlog.store import (
     NATIVE_SCHEMA,
     OnCorrupt,
@@ -23,6 +25,8 @@ from segmentlog.store import (
 
 CPU_SECONDS = 2
 WALL_SECONDS = 30  # for what sleeps, such as opening a FIFO; long, as the machine may be busy
+
+pa.array([])  # loads pandas, if there is one, and that the machine's time zones: no store made us open them
 
 opened: list[tuple[str, bool]] = []
 listening = False
