@@ -134,6 +134,8 @@ def repeated(texts: Sequence[str], times: int) -> pa.StringArray:
         If they hold 2 GiB or more.
     """
     wanted = tuple(texts)
+    if not wanted:
+        return pa.nulls(0, pa.string())
     capacity = 1 << max(times - 1, 0).bit_length()
     if times > 1 and capacity * (sum(map(len, wanted)) + _OFFSET_BYTES * len(wanted)) <= _KEPT_BYTES_MAX:
         return _kept(wanted, capacity).slice(0, times * len(wanted))

@@ -87,6 +87,11 @@ def test_repeated(texts: list[str], times: int) -> None:
     assert column.to_pylist() == texts * times
 
 
+def test_no_texts_are_no_rows() -> None:
+    assert repeated([], 3).to_pylist() == []
+    assert repeated([], 1).type == pa.string()
+
+
 def test_repeated_too_often() -> None:
     with pytest.raises(FormatError, match="do not fit"):
         repeated(["x" * 1024], 1 << 21)
