@@ -10,6 +10,7 @@ All rows are checked before any is put. RocketMQ: ``DefaultMessageStore.putMessa
 import time
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -155,7 +156,11 @@ def encode_batch(
         given = RecordColumns(body=body, topic=topics, queue_id=queue_id, properties=properties, **fields)
         sizes = _check_properties(properties, crc) + _lengths(body)
         cuts = _cuts(sizes, placement)
-        encoded = [encode(_part(given, start, stop), record_crc=crc) for start, stop in pairwise(cuts)]
+        named_topics = [_topics_of(topics, start, stop) for start, stop in pairwise(cuts)]
+        encoded = [
+            encode(replace(_part(given, start, stop), topic=part), record_crc=crc)
+            for part, (start, stop) in zip(named_topics, pairwise(cuts), strict=True)
+        ]
     except ConfigError as error:
         raise IllegalMessageError(f"{MESSAGE_ILLEGAL}: {error.problem}", fix=error.fix) from None
     for records in encoded:
@@ -164,8 +169,7 @@ def encode_batch(
             check_record(int(records.sizes.sum()), config)
     plain = not level.any() and not (sys_flag & (SYS_TRANSACTION | SYS_INNER_BATCH)).any() and not _hold_keys(pairs)
     pieces = []
-    for records, (start, stop) in zip(encoded, pairwise(cuts), strict=True):
-        part = topics.slice(start, stop - start)
+    for records, part, (start, stop) in zip(encoded, named_topics, pairwise(cuts), strict=True):
         keys, queue_of = different_queues(part, queue_id[start:stop])
         lookups = _look_up(part, named, start, stop, with_keys=config.index) if plain else None
         pieces.append(EncodedRows(records, keys, queue_of, counts[start:stop], lookups))
@@ -213,6 +217,12 @@ def _cuts(sizes: Ints, placement: BatchPlacement) -> list[int]:
     return [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), sizes.size]
 
 
+def _topics_of(topics: pa.DictionaryArray, start: int, stop: int) -> pa.DictionaryArray:
+    """Topics of a piece: where a batch has many, without those that only other pieces have."""
+    part = topics.slice(start, stop - start)
+    return part if len(topics.dictionary) <= _FEW_TOPICS else part.dictionary_decode().dictionary_encode()
+
+
 def _part(columns: RecordColumns, start: int, stop: int) -> RecordColumns:
     arrays = {name: getattr(columns, name) for name in columns.__slots__}
     return RecordColumns(
@@ -224,6 +234,7 @@ def _part(columns: RecordColumns, start: int, stop: int) -> RecordColumns:
 
 
 _PIECE_BYTES: Final = 4 << 20
+_FEW_TOPICS: Final = 64
 _FIXED_BYTES: Final = 128  # of a record beside body and properties, about
 _LOOKED_UP: Final = repeated([TAGS, KEYS, UNIQ_KEY], 1)
 _PROPERTY_COLUMNS: Final = {TAGS: "tags", KEYS: "keys", UNIQ_KEY: "uniqKey"}

@@ -12,6 +12,7 @@ modulo 2³², and with ``P[i] = Σ u[j]·31⁻ʲ, j < i`` a row of units ``[star
 of few lengths, what keys and tags are, go ten times faster character by character, all of one length at once.
 """
 
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -203,10 +204,15 @@ def key_hashes(topics: pa.DictionaryArray, unique: pa.StringArray, keys: pa.Stri
         rows, key = _with_pieces(rows, key, keys)
     # The hash of "topic#key" follows from those of both: the topic's moves up by the units of the key.
     hashes, units = _hashed(key)
-    prefixes = np.array([java_hash(f"{topic}#") & _BITS for topic in topics.dictionary.to_pylist()], np.uint32)
+    prefixes = np.array([_prefix_hash(topic) for topic in topics.dictionary.to_pylist()], np.uint32)
     moved = prefixes[topics.indices.to_numpy()[rows]] * _powers(31, int(units.max(initial=0)) + 1)[units]
     whole = (moved + hashes.astype(np.uint32)).view(np.int32)
     return index_hashes(whole.astype(np.int64)), rows
+
+
+@lru_cache(maxsize=1 << 16)
+def _prefix_hash(topic: str) -> int:
+    return java_hash(f"{topic}#") & _BITS
 
 
 def _filled(texts: pa.StringArray) -> tuple[Ints, pa.StringArray]:

@@ -15,6 +15,7 @@ The property string comes from ``properties_encode``.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -348,6 +349,7 @@ def _topics(
     return taken, sizes[which], np.array([magic for _, magic in blocks])[which]
 
 
+@lru_cache(maxsize=1 << 16)
 def topic_block(topic: str) -> tuple[bytes, int]:
     """Encode a topic with its length in front and two bytes behind, room for the properties' length; and the magic."""
     data, chars = topic.encode(), len(topic.encode("utf-16-le")) // 2

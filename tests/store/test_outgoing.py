@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from segmentlog.store.config import StoreConfig
 from segmentlog.store.errors import ConfigError
+from segmentlog.store.format.hashing import index_key_hash
 from segmentlog.store.format.message import Records
 from segmentlog.store.format.properties import Properties
 from segmentlog.store.outgoing import Outgoing, delay_level, encode_message, packed_host
@@ -80,6 +81,22 @@ def test_a_batch_says_what_its_messages_say(messages: list[Outgoing], over: int 
     assert [rows.keys[number] for number in rows.queue_of] == [each.key for each in singly]
     assert rows.counts.tolist() == [each.counts for each in singly]
     assert shown(rows.records.join(), rows.records.positions) == [shown(each.record, [0])[0] for each in singly]
+
+
+def test_a_piece_of_a_batch_of_many_topics_knows_its_own() -> None:
+    topics = [f"T{row}" for row in range(300)]
+    batch = pa.record_batch(
+        {"topic": topics, "body": [b"x" * 30_000] * 300, "uniqKey": [f"k{row}" for row in range(300)]}
+    )
+    pieces = encode_batch(batch, CONFIG)
+    assert len(pieces) > 1
+    assert [key for rows in pieces for key in rows.keys] == [QueueKey(topic, 0) for topic in topics]
+    hashes = [each for rows in pieces if rows.lookups is not None for each in rows.lookups.hashes.tolist()]
+    assert hashes == [index_key_hash(f"T{row}", f"k{row}") for row in range(300)]
+    for rows in pieces:
+        records = Records(rows.records.join(), rows.records.positions)
+        for number, key in zip(rows.queue_of.tolist(), [rows.keys[each] for each in rows.queue_of], strict=True):
+            assert records.has_topic(key.topic.encode(), np.array([number])).all()
 
 
 @pytest.mark.parametrize(
