@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 import workload
 from free_memory import FreeMemory
-from harness import Case, Result, UnavailableError, measure, nothing
+from harness import Case, Result, UnavailableError, measure
 from peers.kafka import Kafka
 from peers.kafka_broker import connector_jars
 from session import CORES, session
@@ -79,8 +79,6 @@ class Bench:
         self.peers = peers
         self.rocketmq = rocketmq
         self.memory = FreeMemory(folder / "memory") if fills_memory else None
-        self.fill_memory: Callable[[], object] = self.memory.fill if self.memory else nothing
-        """Runs before each timing."""
         self.tell = tell
         self.skipped: dict[str, str] = {}
         self._stack = ExitStack()
@@ -96,6 +94,11 @@ class Bench:
         path = self.folder / name
         shutil.rmtree(path, ignore_errors=True)
         return path
+
+    def fill_memory(self) -> None:
+        """Make memory what it is for each timing, see `FreeMemory`."""
+        if self.memory is not None:
+            self.memory.fill()
 
     def measure(self, cases: Sequence[Case]) -> list[Result]:
         """Time cases in turns."""

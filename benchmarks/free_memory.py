@@ -8,6 +8,9 @@
 A virtual machine may give memory that is free back to its host, and then pays for each page that is touched first: on
 the machine of our figures ten times what a page costs that is taken from the page cache. Whoever writes most pays most,
 whatever the code does. The limits have both.
+
+Pages are brought in one by one, without reading ahead: a page that comes back from a block of many is free memory again
+to such a machine, and at the host before it is used.
 """
 
 import os
@@ -44,7 +47,7 @@ class FreeMemory:
         with open(self._path, "ab", buffering=0) as file:
             file.truncate(size)
         with open(self._path, "rb", buffering=0) as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # single pages
             read = 0
             # On from where the last time ended: what is gone from memory is what was read first.
             while read < 2 * size and meminfo("MemFree") > LEFT_BYTES:

@@ -10,7 +10,6 @@ All rows are checked before any is put. RocketMQ: ``DefaultMessageStore.putMessa
 import time
 import zlib
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +19,7 @@ import pyarrow.compute as pc
 
 from .config import BatchPlacement, StoreConfig
 from .errors import ConfigError, IllegalMessageError
-from .format.arrow_buffers import value_bounds
+from .format.arrow_buffers import value_lengths
 from .format.consume_queue import SCHEDULE_TOPIC
 from .format.hashing import java_hash_array, key_hashes
 from .format.message import (
@@ -154,13 +153,9 @@ def encode_batch(
     try:
         properties = encode_properties(named, pairs) if named or pairs is not None else b""
         given = RecordColumns(body=body, topic=topics, queue_id=queue_id, properties=properties, **fields)
-        sizes = _check_properties(properties, crc) + _lengths(body)
-        cuts = _cuts(sizes, placement)
-        named_topics = [_topics_of(topics, start, stop) for start, stop in pairwise(cuts)]
-        encoded = [
-            encode(replace(_part(given, start, stop), topic=part), record_crc=crc)
-            for part, (start, stop) in zip(named_topics, pairwise(cuts), strict=True)
-        ]
+        cuts = _cuts(_check_properties(properties, crc) + value_lengths(body), placement)
+        parts = [_part(given, start, stop) for start, stop in pairwise(cuts)]
+        encoded = [encode(part, record_crc=crc) for part in parts]
     except ConfigError as error:
         raise IllegalMessageError(f"{MESSAGE_ILLEGAL}: {error.problem}", fix=error.fix) from None
     for records in encoded:
@@ -169,9 +164,10 @@ def encode_batch(
             check_record(int(records.sizes.sum()), config)
     plain = not level.any() and not (sys_flag & (SYS_TRANSACTION | SYS_INNER_BATCH)).any() and not _hold_keys(pairs)
     pieces = []
-    for records, part, (start, stop) in zip(encoded, named_topics, pairwise(cuts), strict=True):
-        keys, queue_of = different_queues(part, queue_id[start:stop])
-        lookups = _look_up(part, named, start, stop, with_keys=config.index) if plain else None
+    for records, part, (start, stop) in zip(encoded, parts, pairwise(cuts), strict=True):
+        keys, queue_of = different_queues(part.topic, queue_id[start:stop])
+        looked_up = {name: values[start:stop] for name, values in named.items()}
+        lookups = _look_up(part.topic, looked_up, with_keys=config.index) if plain else None
         pieces.append(EncodedRows(records, keys, queue_of, counts[start:stop], lookups))
     return pieces
 
@@ -181,16 +177,12 @@ def _hold_keys(pairs: pa.MapArray | None) -> bool:
     return pairs is not None and bool(len(pairs.keys)) and pc.any(pc.is_in(pairs.keys, _LOOKED_UP)).as_py() is True
 
 
-def _look_up(
-    topics: pa.DictionaryArray, named: Mapping[str, pa.StringArray], start: int, stop: int, *, with_keys: bool
-) -> Lookups:
-    absent = pa.nulls(stop - start, pa.string())
-    tags, keys, unique = (
-        named.get(name, absent).slice(0 if name not in named else start, stop - start)
-        for name in (TAGS, KEYS, UNIQ_KEY)
-    )
-    codes = java_hash_array(tags) if TAGS in named else np.zeros(stop - start, np.int64)
-    hashes, rows = key_hashes(topics, unique, keys) if with_keys else (np.zeros(0, np.int64), np.zeros(0, np.int64))
+def _look_up(topics: pa.DictionaryArray, named: Mapping[str, pa.StringArray], *, with_keys: bool) -> Lookups:
+    absent = pa.nulls(len(topics), pa.string())
+    codes = java_hash_array(named.get(TAGS, absent))
+    hashes = rows = np.zeros(0, np.int64)
+    if with_keys:
+        hashes, rows = key_hashes(topics, named.get(UNIQ_KEY, absent), named.get(KEYS, absent))
     return Lookups(codes, hashes, rows)
 
 
@@ -198,7 +190,7 @@ def _check_properties(properties: pa.BinaryArray | bytes, crc: RecordCrc) -> Int
     """Bytes of the properties of each row, which have been looked at."""
     if isinstance(properties, bytes):
         return 0
-    lengths = _lengths(properties) + (RECORD_CRC_BYTES if crc is RecordCrc.PROPERTY else 0)
+    lengths = value_lengths(properties) + (RECORD_CRC_BYTES if crc is RecordCrc.PROPERTY else 0)
     if lengths.size and int(lengths.max()) > PROPERTIES_BYTES_MAX:
         row = int(lengths.argmax())
         raise IllegalMessageError(
@@ -217,20 +209,13 @@ def _cuts(sizes: Ints, placement: BatchPlacement) -> list[int]:
     return [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), sizes.size]
 
 
-def _topics_of(topics: pa.DictionaryArray, start: int, stop: int) -> pa.DictionaryArray:
-    """Topics of a piece: where a batch has many, without those that only other pieces have."""
-    part = topics.slice(start, stop - start)
-    return part if len(topics.dictionary) <= _FEW_TOPICS else part.dictionary_decode().dictionary_encode()
-
-
 def _part(columns: RecordColumns, start: int, stop: int) -> RecordColumns:
-    arrays = {name: getattr(columns, name) for name in columns.__slots__}
-    return RecordColumns(
-        **{
-            name: value[start:stop] if isinstance(value, pa.Array | np.ndarray) else value
-            for name, value in arrays.items()
-        }
-    )
+    """Some of the rows; where there are many topics, without those that only other rows have."""
+    part = {name: getattr(columns, name) for name in columns.__slots__}
+    part = {name: each[start:stop] if isinstance(each, pa.Array | np.ndarray) else each for name, each in part.items()}
+    if len(part["topic"].dictionary) > _FEW_TOPICS:
+        part["topic"] = part["topic"].dictionary_decode().dictionary_encode()
+    return RecordColumns(**part)
 
 
 _PIECE_BYTES: Final = 4 << 20
@@ -322,11 +307,6 @@ def _may_cast(kind: pa.DataType, wanted: pa.DataType) -> bool:
     return bool(stringlike)
 
 
-def _lengths(values: pa.BinaryArray) -> Ints:
-    start, stop = value_bounds(values)
-    return stop - start
-
-
 def _check_rows(topics: pa.DictionaryArray, body: pa.BinaryArray, config: StoreConfig) -> None:
     if topics.null_count:
         row = int(pc.index(pc.is_null(topics), value=True).as_py())
@@ -339,7 +319,7 @@ def _check_rows(topics: pa.DictionaryArray, body: pa.BinaryArray, config: StoreC
     for name in topics.dictionary.to_pylist():
         check_topic(name)
     if len(body):
-        sizes = _lengths(body)
+        sizes = value_lengths(body)
         row = int(sizes.argmax())
         if sizes[row] > config.max_body_bytes:
             check_body(int(sizes[row]), config, f"row {row}")

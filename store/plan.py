@@ -312,6 +312,7 @@ def _cut_all(
                 stop = at + int(max_bytes / m.mean)
             else:
                 stop = int(np.searchsorted(m.ends, before + max_bytes, side="right"))
+            # A rest of less than a slot stays with what comes before it.
             if max_records is not None and at * m.slot + max_records < m.planned.stop - m.planned.start:
                 stop = min(stop, at + max(1, max_records // m.slot))
             stop = min(max(stop, at + 1), m.slots)

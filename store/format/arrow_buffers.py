@@ -35,6 +35,12 @@ def value_bounds(values: pa.BinaryArray | pa.StringArray) -> tuple[Ints, Ints]:
     return wide[:-1], wide[1:]
 
 
+def value_lengths(values: pa.BinaryArray | pa.StringArray) -> Ints:
+    """Give the bytes of each value; see `value_bounds`."""
+    start, stop = value_bounds(values)
+    return stop - start
+
+
 def binary_array(offsets: Ints, data: pa.Buffer) -> pa.BinaryArray:
     """Make a binary array of ``data``, which it keeps alive, without copying it.
 

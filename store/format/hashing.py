@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import FormatError
-from .arrow_buffers import numbers, value_bounds
+from .arrow_buffers import numbers, value_lengths
 from .message import Ints, gather
 
 Units: TypeAlias = npt.NDArray[np.uint32]
@@ -217,8 +217,7 @@ def _prefix_hash(topic: str) -> int:
 
 def _filled(texts: pa.StringArray) -> tuple[Ints, pa.StringArray]:
     """Rows whose text is neither null nor empty, and these texts."""
-    start, stop = value_bounds(texts)
-    filled = stop > start
+    filled = value_lengths(texts) > 0
     if texts.null_count:
         filled &= texts.is_valid().to_numpy(zero_copy_only=False)
     rows = np.flatnonzero(filled)

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from isal import isal_zlib
 
 from ..errors import ConfigError, FormatError
-from .arrow_buffers import binary_array, value_bounds
+from .arrow_buffers import binary_array, value_bounds, value_lengths
 from .message import (
     CRC_MASK,
     HEADER,
@@ -161,14 +161,14 @@ def encode(columns: RecordColumns, *, record_crc: RecordCrc = RecordCrc.ABSENT) 
         row = int(property_bytes.argmax())
         problem = f"the properties of row {row} take {int(property_bytes[row])} bytes of {PROPERTIES_BYTES_MAX} at most"
         raise ConfigError(problem, fix="Shorten them or move them into the body")
-    body_bytes = _lengths(body, rows)
+    start, stop = value_bounds(body)
+    body_bytes = stop - start
     born, store = _Hosts.of(columns.born_host, rows), _Hosts.of(columns.store_host, rows)
     header_bytes = HEADER.itemsize + (born.width - 4) + (store.width - 4)
     sizes = header_bytes + body_bytes + topic_bytes + property_bytes
     if int(sizes.sum()) > BATCH_BYTES_MAX:
         raise ConfigError(f"a batch of {rows} records takes {int(sizes.sum())} bytes", fix="Split it below 2 GiB")
 
-    start, stop = value_bounds(body)
     fields: dict[str, Integers] = {
         "total_size": sizes,
         "magic": magic,
@@ -409,8 +409,7 @@ def _binary(values: pa.BinaryArray | bytes) -> pa.BinaryArray | pa.BinaryScalar:
 def _lengths(values: pa.BinaryArray | pa.BinaryScalar, rows: int) -> Ints:
     if isinstance(values, pa.BinaryScalar):
         return np.full(rows, len(values.as_py()))
-    start, stop = value_bounds(values)
-    return stop - start
+    return value_lengths(values)
 
 
 def _at(name: str) -> int:

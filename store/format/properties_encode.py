@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import ConfigError
-from .arrow_buffers import FALSE, binary_array, value_bounds
+from .arrow_buffers import FALSE, binary_array, value_bounds, value_lengths
 from .properties import RECORD_CRC
 
 
@@ -50,8 +50,7 @@ def encode_properties(
         _check_name(name)
         _check_values(values)
         prefix, raw = f"{name}\x01".encode(), values.cast(pa.binary())
-        start, stop = value_bounds(raw)
-        if raw.null_count or not (stop > start).all():
+        if raw.null_count or not value_lengths(raw).all():
             present = pc.if_else(pc.equal(pc.binary_length(raw), 0), pa.scalar(None, raw.type), raw)
             parts.append(pc.binary_join_element_wise(prefix, present, b"\x02", b""))
         else:

@@ -95,8 +95,8 @@ def test_a_piece_of_a_batch_of_many_topics_knows_its_own() -> None:
     assert hashes == [index_key_hash(f"T{row}", f"k{row}") for row in range(300)]
     for rows in pieces:
         records = Records(rows.records.join(), rows.records.positions)
-        for number, key in zip(rows.queue_of.tolist(), [rows.keys[each] for each in rows.queue_of], strict=True):
-            assert records.has_topic(key.topic.encode(), np.array([number])).all()
+        for row, number in enumerate(rows.queue_of.tolist()):
+            assert records.has_topic(rows.keys[number].topic.encode(), np.array([row])).all()
 
 
 @pytest.mark.parametrize(
