@@ -18,8 +18,9 @@ import numpy as np
 from .errors import CorruptRecordError, DataLossError
 from .files.fs import FileSystem
 from .files.segments import SegmentFile, find, list_segments
-from .format.checksums import check_crcs
+from .format.checksums import check_crcs, surely_hold
 from .format.message import MIN_RECORD_BYTES, Bytes, Ints, Mask, Problem, Records
+from .format.message_decode_one import Record, read_record
 from .format.properties import Properties
 from .format.walk import walk
 
@@ -27,6 +28,22 @@ MAPS_MAX: Final = 16
 
 
 _FRONT_BYTES = (4 << 20) + (1 << 17)  # a blank as long as the longest usual record, and records before it
+
+
+class FoundRecord(NamedTuple):
+    """A whole record that was looked up.
+
+    Attributes
+    ----------
+    segment
+        Which segment it lies in.
+    position
+        Where it begins in that segment.
+    """
+
+    segment: SegmentFile
+    position: int
+    record: Record
 
 
 class FoundRecords(NamedTuple):
@@ -179,7 +196,7 @@ class CommitLog:
             )
         return good
 
-    def record_at(self, offset: int) -> FoundRecords | None:
+    def record_at(self, offset: int) -> FoundRecord | None:
         """The one record that begins at a physical offset, or None if none that is whole does, or it was deleted."""
         segment = self.find(offset)
         if segment is None:
@@ -188,15 +205,16 @@ class CommitLog:
             view = self.view(segment)
         except DataLossError:
             return None
-        records = Records(view, np.array([offset - segment.base], np.int64))
-        if records.problem[0] != Problem.OK or int(records.field("physical_offset")[0]) != offset:
+        position = offset - segment.base
+        record = read_record(view.data, position)
+        if record is None or record.physical_offset != offset:
             return None
-        return FoundRecords(segment, records)
+        return FoundRecord(segment, position, record)
 
     def store_time_at(self, offset: int) -> int | None:
         """Store timestamp in ms of the record at a physical offset, or None if there is none."""
         found = self.record_at(offset)
-        return None if found is None else int(found.records.field("store_timestamp")[0])
+        return None if found is None else found.record.store_timestamp
 
     def walk(self, start: int, stop: int) -> Iterator[FoundRecords]:
         """Whole records that begin in ``[start, stop)``, one segment at a time, damaged ones left out.
@@ -260,6 +278,15 @@ class CommitLog:
                 return np.empty(0, np.uint8)
 
         check_crcs(records, Properties(records), front)
+
+    def check_crc(self, found: FoundRecord) -> Problem:
+        """Say whether the CRCs of one record deny it, as `check_crcs` does."""
+        view = self.view(found.segment)
+        if surely_hold(view, found.position, found.record):
+            return Problem.OK
+        records = Records(view, np.array([found.position], np.int64))
+        self.check_crcs(found.segment, records)
+        return Problem(int(records.problem[0]))
 
     def corrupt(self, problem: Problem, offset: int, place: str) -> CorruptRecordError:
         """The error for a damaged record at a physical offset, which is at ``place`` in its queue."""

@@ -91,7 +91,7 @@ def find_crash_tail(log: CommitLog, ends: Mapping[ConsumeQueue, int], stop: int)
         if whole.size:
             last = log.record_at(found.segment.base + int(whole[-1]))
             assert last is not None
-            log_end = found.segment.base + int(whole[-1]) + int(last.records.field("total_size")[0])
+            log_end = found.segment.base + int(whole[-1]) + last.record.total_size
     extra: dict[QueueKey, DerivedQueue] = {}
     true_ends: dict[QueueKey, int] = {}
     known = {queue.key: end for queue, end in ends.items()}

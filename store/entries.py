@@ -214,7 +214,7 @@ class _Lag:
     def _at(self, slot: int) -> int | None:
         entry = self._queue.entries(slot, slot + 1)
         found = self._log.record_at(int(entry["physical_offset"][0])) if is_plausible(entry)[0] else None
-        return None if found is None else int(found.records.field("queue_offset")[0]) - slot
+        return None if found is None else found.record.queue_offset - slot
 
     def _readable(self, slot: int) -> tuple[int, int] | None:
         """The last entry up to a slot whose record can be read, and its lag; damage in between says nothing."""
@@ -274,7 +274,7 @@ def _neighbour(
         if not anchored:
             return entry
         found = store.log.record_at(int(entry["physical_offset"][0]))
-        if found is not None and int(found.records.field("queue_offset")[0]) == offset:
+        if found is not None and found.record.queue_offset == offset:
             return entry
     return None
 

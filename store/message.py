@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
-
-from .commit_log import CommitLog, FoundRecords
+from .commit_log import CommitLog, FoundRecord
 from .config import MAX_BODY_BYTES
 from .errors import CorruptRecordError
-from .format.message import Problem
-from .format.message_decode import Decoder, Origin, inflate_in_pieces
+from .format.compression import inflate
+from .format.message import SYS_COMPRESSED, Problem
+from .format.message_decode import host_text
+from .format.message_decode_one import parse_properties
+from .format.message_id import encode_offset_id
 from .format.properties import KEYS, TAGS, UNIQ_KEY
-from .format.slices import slices, text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +41,7 @@ class Message:
     message_id: str
 
 
-def read_message(log: CommitLog, found: FoundRecords) -> Message:
+def read_message(log: CommitLog, found: FoundRecord) -> Message:
     """Make an object of one record that is whole.
 
     Raises
@@ -50,63 +50,44 @@ def read_message(log: CommitLog, found: FoundRecords) -> Message:
         If its body is not what its CRC says, is compressed and damaged, or inflates to more than `MAX_BODY_BYTES`, or
         if one of its times is none that a calendar has.
     """
-    records, segment = found.records, found.segment
-    physical = segment.base + records.positions
-
-    def number(field: str) -> int:
-        return int(records.field(field)[0])
-
-    topic = text(slices(records.buffer, records.topic_start, records.topic_length))[0].as_py()
-    log.check_crcs(segment, records)
-    _, inflated = next(inflate_in_pieces(records, MAX_BODY_BYTES, MAX_BODY_BYTES))
-    if records.problem[0] != Problem.OK:
-        raise CorruptRecordError(Problem(int(records.problem[0])).text, path=segment.path, offset=int(physical[0]))
+    record, path = found.record, found.segment.path
+    problem, body = log.check_crc(found), bytes(record.body)
+    if problem is Problem.OK and body and record.sys_flag & SYS_COMPRESSED:
+        inflated = inflate(body, record.sys_flag, MAX_BODY_BYTES)
+        problem, body = (Problem.INFLATE, b"") if inflated is None else (Problem.OK, inflated)
+    if problem is not Problem.OK:
+        raise CorruptRecordError(problem.text, path=path, offset=record.physical_offset)
     for name in ("born_timestamp", "store_timestamp"):
-        millis = number(name)
+        millis = getattr(record, name)
         if not _FIRST_MILLIS <= millis < _STOP_MILLIS:
             raise CorruptRecordError(
                 f"its {name} of {millis} ms since 1970 is in no year from 1 to 9999",
-                path=segment.path,
-                offset=int(physical[0]),
+                path=path,
+                offset=record.physical_offset,
                 fix="A scan can read this message, with the time as Arrow has it",
             )
-    origin = Origin(
-        topics=topic,
-        queue_id=records.field("queue_id"),
-        queue_offset=records.field("queue_offset"),
-        physical_offset=physical,
-        size=records.field("total_size"),
-        tags_code=np.zeros(1, np.int64),
-        broker_name="",
-    )
-    decoder = Decoder(records, origin, segment.path.rpartition("/")[2], inflated)
-
-    def value(column: str) -> Any:
-        return decoder.column(column)[0].as_py()
-
-    # A column is made for many rows: what one row has without one is taken without.
-    properties = dict(value("properties") or ())
+    properties = parse_properties(bytes(record.properties))
     return Message(
-        topic=topic,
-        queue_id=number("queue_id"),
-        queue_offset=number("queue_offset"),
-        physical_offset=int(physical[0]),
-        store_size=number("total_size"),
-        body=value("body"),
+        topic=bytes(record.topic).decode("utf-8", "replace"),
+        queue_id=record.queue_id,
+        queue_offset=record.queue_offset,
+        physical_offset=record.physical_offset,
+        store_size=record.total_size,
+        body=body,
         tags=properties.get(TAGS),
         keys=properties.get(KEYS),
         uniq_key=properties.get(UNIQ_KEY),
         properties=properties,
-        born_timestamp=_EPOCH + timedelta(milliseconds=number("born_timestamp")),
-        store_timestamp=_EPOCH + timedelta(milliseconds=number("store_timestamp")),
-        born_host=value("bornHost"),
-        store_host=value("storeHost"),
-        flag=number("flag"),
-        sys_flag=number("sys_flag"),
-        body_crc=number("body_crc"),
-        reconsume_times=number("reconsume_times"),
-        prepared_transaction_offset=number("prepared_transaction_offset"),
-        message_id=value("msgId"),
+        born_timestamp=_EPOCH + timedelta(milliseconds=record.born_timestamp),
+        store_timestamp=_EPOCH + timedelta(milliseconds=record.store_timestamp),
+        born_host=host_text(record.born_host),
+        store_host=host_text(record.store_host),
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        body_crc=record.body_crc,
+        reconsume_times=record.reconsume_times,
+        prepared_transaction_offset=record.prepared_transaction_offset,
+        message_id=encode_offset_id(record.store_host, record.physical_offset),
     )
 
 

@@ -25,6 +25,7 @@ from .format.consume_queue import ENTRY
 from .format.message import Ints, Mask
 from .format.message_encode import patch
 from .format.message_encode_one import patch_record
+from .format.message_id import encode_offset_id
 from .log_appender import LogAppender
 from .outgoing import Encoded, packed_host, record_crc
 from .outgoing_batch import EncodedRows
@@ -149,7 +150,7 @@ class PutPath:
                 if encoded.counts:
                     self._next[key] = offset + 1
                 self._dispatcher.add(Put(record, None, physical + len(record), len(record)))
-        message_id = (self._host + physical.to_bytes(8, "big")).hex().upper()
+        message_id = encode_offset_id(self._host, physical)
         return Appended(message_id, physical, offset, len(record), now)
 
     def put_batch(

@@ -136,7 +136,7 @@ class _Verification:
         positions = np.concatenate([np.empty(0, np.int64), *self._positions])
         self._index(positions)
         last = log.record_at(int(positions[-1])) if positions.size else None
-        size = int(last.records.field("total_size")[0]) if last is not None else 0
+        size = last.record.total_size if last is not None else 0
         return VerifyReport(
             log_start=log.min_offset,
             log_end=int(positions[-1]) + size if positions.size else log.min_offset,

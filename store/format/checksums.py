@@ -18,6 +18,7 @@ import pyarrow as pa
 from isal import isal_zlib
 
 from .message import BLANK_BYTES, CRC_MASK, RECORD_CRC_BYTES, Bytes, Ints, Mask, Problem, Records, gather, is_blank
+from .message_decode_one import Record
 from .properties import RECORD_CRC, Properties
 
 Front: TypeAlias = Callable[[], Bytes]
@@ -60,6 +61,21 @@ def check_crcs(records: Records, properties: Properties, front: Front | None = N
         records.flag_problem(wrong, Problem.RECORD_CRC)
 
 
+def surely_hold(buffer: Bytes, position: int, record: Record) -> bool:
+    """Whether the checksums of the record at a position hold; False also where only `check_crcs` can tell."""
+    if isal_zlib.crc32(record.body) & CRC_MASK != record.body_crc:
+        return False
+    properties, stop = bytes(record.properties), position + record.total_size
+    sealed = _SEAL.fullmatch(properties[-RECORD_CRC_BYTES - 1 :])
+    if sealed is not None:
+        covered = buffer.data[position : stop - RECORD_CRC_BYTES]
+        return int(sealed[1][::-1]) == isal_zlib.crc32(covered) & CRC_MASK
+    if _CRC_NAME in properties or position == 0:
+        return False
+    ends = np.array([position, stop])
+    return not ends_in_crc(buffer, ends)[0] and not _looks_lost(_crc_likeness(buffer, ends))[1]
+
+
 def _lost_crcs(records: Records, without: Mask, front: Front | None) -> Mask:
     """Records that have no ``__CRC32#`` and must have had it: damage must not pass as absence.
 
@@ -82,7 +98,7 @@ def _lost_crcs(records: Records, without: Mask, front: Front | None) -> Mask:
     for first in np.flatnonzero(start == 0).tolist():  # nothing is in front of it: what lies behind has to do
         near = buffer[stop[first] : stop[first] + _SEARCH_BYTES].tobytes()
         evident[first] = _CRC_NAME in near or (front is not None and _CRC_NAME in front().tobytes())
-    lost[rows[likeness * 2 >= _CRC_FIXED.size]] = True
+    lost[rows[_looks_lost(likeness)]] = True
     rows, stop = rows[evident], stop[evident]
     if rows.size == 0:
         return lost
@@ -141,6 +157,7 @@ _TEXT: Final = re.compile(f"(?:{_NAME}\x01{_VALUE}\x02)*(?:{_NAME}\x01{_VALUE})?
 
 
 _CRC_NAME: Final = b"__CRC32#\x01"
+_SEAL: Final = re.compile(b"\x02?" + _CRC_NAME + rb"(\d{10})\x02")
 _MAGIC_PREFIX: Final = b"\xda\xa3\x20"
 _SEARCH_BYTES: Final = 1 << 16
 _RESTART_MS: Final = 10
@@ -164,6 +181,11 @@ def _crc_likeness(buffer: Bytes, stops: Ints) -> Ints:
         tail_bytes = np.frombuffer(tails.tobytes(), np.uint8).reshape(-1, RECORD_CRC_BYTES)
         like[inside] = (tail_bytes[:, _CRC_AT] == _CRC_FIXED).sum(axis=1)
     return like
+
+
+def _looks_lost(likeness: Ints) -> Mask:
+    """Whether so many of the fixed bytes are there that there was a checksum."""
+    return likeness * 2 >= _CRC_FIXED.size
 
 
 def _reversed_decimals(texts: pa.BinaryArray) -> Ints:

@@ -14,7 +14,7 @@ RocketMQ: ``MessageDecoder.decode``.
 import ipaddress
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -247,23 +247,23 @@ class Decoder:
 
     def hosts(self, which: str) -> pa.StringArray:
         """The ``born`` or ``store`` host with its port."""
-        parts = list(self.records.hosts(which))
-        if len(parts) == 1 and isinstance(parts[0][0], slice):
-            return _host_texts(*parts[0][1:])
-        texts = np.full(len(self.records), None, object)
-        for rows, addresses, ports in parts:
-            texts[rows] = _host_texts(addresses, ports).to_numpy(zero_copy_only=False)
-        return pa.array(texts, pa.string())
+        return self._by_family(which, lambda _, address, port: _host_texts(address, port))
 
     def message_ids(self) -> pa.StringArray:
         """Offset message ids: where the store host and the physical offset make one."""
-        parts = list(self.records.hosts("store"))
+        offsets = self.origin.physical_offset
+        return self._by_family("store", lambda rows, address, port: encode_offset_ids(address, port, offsets[rows]))
+
+    def _by_family(
+        self, which: str, show: Callable[[Ints | slice, npt.NDArray[np.uint8], Ints], pa.StringArray]
+    ) -> pa.StringArray:
+        """Texts made of hosts, mostly all of one family at once; null for damaged records."""
+        parts = list(self.records.hosts(which))
         if len(parts) == 1 and isinstance(parts[0][0], slice):
-            return encode_offset_ids(parts[0][1], parts[0][2], self.origin.physical_offset)
+            return show(*parts[0])
         texts = np.full(len(self.records), None, object)
         for rows, addresses, ports in parts:
-            ids = encode_offset_ids(addresses, ports, self.origin.physical_offset[rows])
-            texts[rows] = ids.to_numpy(zero_copy_only=False)
+            texts[rows] = show(rows, addresses, ports).to_numpy(zero_copy_only=False)
         return pa.array(texts, pa.string())
 
 
@@ -288,21 +288,20 @@ _KERNELS: Final[dict[str, Callable[[Decoder], pa.Array]]] = {
 assert set(_KERNELS) | QUEUE_COLUMNS == set(NATIVE_SCHEMA.names)
 
 
+@lru_cache(maxsize=1 << 12)
+def host_text(packed: bytes) -> str:
+    """``10.0.0.1:40001`` or ``[fe80::1]:40001``, of an address and port as a record holds them."""
+    address, port = ipaddress.ip_address(packed[:-4]), int.from_bytes(packed[-4:], "big", signed=True)
+    return f"{address}:{port}" if address.version == 4 else f"[{address}]:{port}"
+
+
 def _host_texts(addresses: npt.NDArray[np.uint8], ports: Ints) -> pa.StringArray:
-    """``10.0.0.1:40001`` or ``[fe80::1]:40001``; each distinct host is formatted once."""
-    width = addresses.shape[1]
-    form = "{}:{}" if width == 4 else "[{}]:{}"
-
-    def shown(row: int) -> str:
-        return form.format(ipaddress.ip_address(addresses[row].tobytes()), ports[row])
-
-    if ports.size and (ports == ports[0]).all() and (addresses == addresses[0]).all():
-        return repeated([shown(0)], ports.size)
-    keyed = np.zeros((ports.size, width + 8), np.uint8)
-    keyed[:, :width] = addresses
-    keyed[:, width:] = ports.astype(">i8").view(np.uint8).reshape(-1, 8)
-    _, first, inverse = np.unique(keyed.view(f"V{width + 8}").ravel(), return_index=True, return_inverse=True)
-    return repeated([shown(row) for row in first.tolist()], 1).take(numbers(inverse))
+    """See `host_text`; each distinct host is formatted once."""
+    packed = np.concatenate([addresses, ports.astype(">i4")[:, np.newaxis].view(np.uint8)], axis=1)
+    if len(packed) and (packed == packed[0]).all():
+        return repeated([host_text(packed[0].tobytes())], len(packed))
+    _, first, inverse = np.unique(packed.view(f"V{packed.shape[1]}").ravel(), return_index=True, return_inverse=True)
+    return repeated([host_text(each.tobytes()) for each in packed[first]], 1).take(numbers(inverse))
 
 
 def select(columns: Sequence[str], property_columns: Sequence[str]) -> pa.Schema:

@@ -9,7 +9,6 @@ RocketMQ: ``MessageExtEncoder``, ``DefaultAppendMessageCallback``.
 """
 
 import struct
-from functools import cache
 from typing import Final
 
 from isal import isal_zlib
@@ -22,6 +21,7 @@ from .message import (
     SYS_BORN_HOST_V6,
     SYS_STORE_HOST_V6,
 )
+from .message_decode_one import HOST_V4_BYTES, header_of
 from .message_encode import CRC_PROPERTY, PROPERTIES_BYTES_MAX, RecordCrc, topic_block
 
 _PLACE: Final = struct.Struct(">qq")  # queue offset, physical offset
@@ -29,12 +29,6 @@ _PLACE_AT: Final = 20
 _TIME: Final = struct.Struct(">q")
 _STORE_TIME_AT: Final = 56
 _SYS_FLAG_AT: Final = 36
-_HOST_V4_BYTES: Final = 8
-
-
-@cache
-def _header(born_bytes: int, store_bytes: int) -> struct.Struct:
-    return struct.Struct(f">5iqqiq{born_bytes}sq{store_bytes}siqi")
 
 
 def encode_record(
@@ -69,9 +63,9 @@ def encode_record(
             fix="Shorten them or move them into the body",
         )
     sys_flag &= ~(SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6)
-    sys_flag |= SYS_BORN_HOST_V6 * (len(born_host) > _HOST_V4_BYTES)
-    sys_flag |= SYS_STORE_HOST_V6 * (len(store_host) > _HOST_V4_BYTES)
-    header = _header(len(born_host), len(store_host))
+    sys_flag |= SYS_BORN_HOST_V6 * (len(born_host) > HOST_V4_BYTES)
+    sys_flag |= SYS_STORE_HOST_V6 * (len(store_host) > HOST_V4_BYTES)
+    header = header_of(len(born_host), len(store_host))
     try:
         head = header.pack(
             header.size + len(body) + len(block) + len(properties),

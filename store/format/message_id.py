@@ -110,6 +110,11 @@ def encode_offset_ids(
     return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(text))
 
 
+def encode_offset_id(host: bytes, physical_offset: int) -> str:
+    """Write one offset id; ``host`` is packed as in a record."""
+    return (host + physical_offset.to_bytes(8, "big")).hex().upper()
+
+
 def decode_offset_id(text: str) -> OffsetId:
     """Read an offset id.
 

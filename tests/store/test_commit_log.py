@@ -117,7 +117,7 @@ def test_one_record(built: tuple[Path, Appended]) -> None:
     place = int(appended.physical_offsets[11])
     found = log(store).record_at(place)
     assert found is not None
-    assert found.records.field("queue_offset").tolist() == [int(appended.queue_offsets[11])]
+    assert found.record.queue_offset == int(appended.queue_offsets[11])
     assert log(store).store_time_at(place) == 1_700_000_000_011
     for other in (place + 1, 0, 1 << 60, -1):
         assert log(store).record_at(other) is None
