@@ -45,6 +45,10 @@ class Chunk(NamedTuple):
         """Some of the rows."""
         return Chunk(self.range_index[rows], self.queue_offset[rows], some(self.entries, rows))
 
+    def part(self, first: int, last: int) -> "Chunk":
+        """Rows ``[first, last)``; itself where that is all of them."""
+        return self if last - first == self.queue_offset.size else self.take(slice(first, last))
+
 
 def reads_entries_only(spec: ScanSpec) -> bool:
     """Whether a scan never opens the CommitLog, as nothing of the records themselves is wanted."""

@@ -128,10 +128,9 @@ class _Scan:
 
     def _record_batches(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         # No more segments at once than stay mapped anyway: small rows of many queues may come from hundreds.
-        holder = self._store.log.locate(chunk.entries["physical_offset"])
-        starts = np.flatnonzero(np.diff(holder, prepend=-2))[::MAPS_MAX]
-        for first, last in pairwise([*starts.tolist(), holder.size]):
-            yield from self._located_batches(chunk.take(slice(first, last)))
+        edges = self._edges(chunk)
+        for first, last in pairwise([*edges[:-1:MAPS_MAX], edges[-1]]):
+            yield from self._located_batches(chunk.part(first, last))
 
     def _located_batches(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         located, problems = self._locate(chunk)
@@ -140,27 +139,29 @@ class _Scan:
             located, problems = self._locate(chunk, confirmed)
         start = 0
         for (segment, records), bad in zip(located, problems, strict=True):
-            rows = slice(start, start + bad.size)
+            yield from self._segment_batches(segment, records, chunk.part(start, start + bad.size))
             start += bad.size
-            yield from self._segment_batches(segment, records, chunk.take(rows))
 
     def _locate(
         self, chunk: Chunk, confirmed: Mask | None = None
     ) -> tuple[list[tuple[SegmentFile | None, Records]], list[Mask]]:
         """Records of each run of rows in one segment, and which of them are not what their entry says."""
-        offsets = chunk.entries["physical_offset"]
-        holder = self._store.log.locate(offsets)
-        edges = np.flatnonzero(np.diff(holder, prepend=-2, append=-2))
         located: list[tuple[SegmentFile | None, Records]] = []
         problems: list[Mask] = []
-        for first, last in pairwise(edges.tolist()):
-            rows = slice(first, last)
-            part = chunk.take(rows)
-            segment = self._store.log.segments[holder[first]] if holder[first] >= 0 else None
-            records = self._records(segment, part, None if confirmed is None else confirmed[rows])
+        for first, last in pairwise(self._edges(chunk)):
+            part = chunk.part(first, last)
+            segment = self._store.log.find(int(part.entries["physical_offset"][0]))
+            records = self._records(segment, part, None if confirmed is None else confirmed[first:last])
             located.append((segment, records))
             problems.append((records.problem != Problem.OK) & (records.problem != Problem.GONE))
         return located, problems
+
+    def _edges(self, chunk: Chunk) -> list[int]:
+        """Where runs of rows in one segment begin, and one past the last row."""
+        holder = self._store.log.locate(chunk.entries["physical_offset"])
+        if (holder == holder[0]).all():
+            return [0, holder.size]
+        return [0, *(np.flatnonzero(holder[1:] != holder[:-1]) + 1).tolist(), holder.size]
 
     def _records(self, segment: SegmentFile | None, part: Chunk, confirmed: Mask | None) -> Records:
         physical = part.entries["physical_offset"]
@@ -323,14 +324,10 @@ class _Scan:
         Recovery and replication overwrite the end of a log with zeros, from the front on, in the very pages that are
         mapped here: where the size of a record still stands, what was copied before was whole.
         """
-        rows = np.flatnonzero(records.problem == Problem.OK)
-        now = gather(records.buffer, records.positions[rows], _SIZE)
-        changed = rows[now != records.field("total_size")[rows]]
-        if not changed.size:
-            return None
+        rows: Ints | slice = np.flatnonzero(records.problem == Problem.OK) if records.problem.any() else slice(None)
         cut = np.zeros(len(records), np.bool_)
-        cut[changed] = True
-        return cut
+        cut[rows] = gather(records.buffer, records.positions[rows], _SIZE) != records.field("total_size")[rows]
+        return cut if cut.any() else None
 
     def _batch(self, columns: list[pa.Array], rows: int) -> pa.RecordBatch:
         if not columns:  # whoever only counts

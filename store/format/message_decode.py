@@ -298,7 +298,8 @@ def host_text(packed: bytes) -> str:
 def _host_texts(addresses: npt.NDArray[np.uint8], ports: Ints) -> pa.StringArray:
     """See `host_text`; each distinct host is formatted once."""
     packed = np.concatenate([addresses, ports.astype(">i4")[:, np.newaxis].view(np.uint8)], axis=1)
-    if len(packed) and (packed == packed[0]).all():
+    words = packed.view(np.uint32)
+    if len(words) and (words == words[0]).all():
         return repeated([host_text(packed[0].tobytes())], len(packed))
     _, first, inverse = np.unique(packed.view(f"V{packed.shape[1]}").ravel(), return_index=True, return_inverse=True)
     return repeated([host_text(each.tobytes()) for each in packed[first]], 1).take(numbers(inverse))

@@ -105,7 +105,7 @@ def encode_offset_ids(
         )
     raw = np.empty(count, np.dtype([("address", np.uint8, (width,)), ("port", ">i4"), ("physical_offset", ">i8")]))
     raw["address"], raw["port"], raw["physical_offset"] = addresses, ports, physical_offsets
-    text = _HEX[raw.view(np.uint8)]
+    text = _HEX.take(raw.view(np.uint8))
     offsets = np.arange(0, (count + 1) * size, size, dtype=np.int32)
     return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(text))
 

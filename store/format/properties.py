@@ -111,7 +111,9 @@ class Properties:
         (n,) string array, null where a record has no such property
         """
         wanted = name.encode()
-        if self._common_names is not None and wanted in self._common_names:
+        if self._common_names is not None:
+            if wanted not in self._common_names:
+                return pa.nulls(self._count, pa.string())
             every = slice(self._common_names.index(wanted), None, len(self._common_names))
             start = self._name_stop[every] + 1
             return text(slices(self._data, start, self._stop[every] - start), ascii_only=self._ascii)
