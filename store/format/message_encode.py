@@ -163,7 +163,7 @@ def encode(columns: RecordColumns, *, record_crc: RecordCrc = RecordCrc.ABSENT) 
         raise ConfigError(problem, fix="Shorten them or move them into the body")
     start, stop = value_bounds(body)
     body_bytes = stop - start
-    born, store = _Hosts.of(columns.born_host, rows), _Hosts.of(columns.store_host, rows)
+    born, store = _Hosts.of(columns.born_host), _Hosts.of(columns.store_host)
     header_bytes = HEADER.itemsize + (born.width - 4) + (store.width - 4)
     sizes = header_bytes + body_bytes + topic_bytes + property_bytes
     if int(sizes.sum()) > BATCH_BYTES_MAX:
@@ -181,7 +181,7 @@ def encode(columns: RecordColumns, *, record_crc: RecordCrc = RecordCrc.ABSENT) 
         "prepared_transaction_offset": columns.prepared_transaction_offset,
         "body_length": body_bytes,
     }
-    headers = _headers(fields, born, store, header_bytes)
+    headers = _headers(fields, born, store, rows)
     positions = np.cumsum(sizes) - sizes
     lengths_at = positions + header_bytes + body_bytes + topic_bytes - 2
 
@@ -273,57 +273,69 @@ def scatter(buffer: Bytes, positions: Ints, values: npt.NDArray[np.generic]) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Hosts:
-    """A host column: ``width`` is 4 or 16 per row (bytes of address), ``packed`` as the caller gave it."""
+    """A host column: ``width`` is 4 or 16 (bytes of address), one for all rows or of each, ``packed`` as given."""
 
-    width: Ints
+    width: Ints | int
     packed: pa.BinaryArray | pa.BinaryScalar
 
     @classmethod
-    def of(cls, hosts: pa.BinaryArray | bytes, rows: int) -> "_Hosts":
+    def of(cls, hosts: pa.BinaryArray | bytes) -> "_Hosts":
         packed = _binary(hosts)
-        width = _lengths(packed, rows) - 4
-        wrong = (width != 4) & (width != 16)
+        widths = np.array([len(hosts)]) - 4 if isinstance(hosts, bytes) else value_lengths(packed) - 4
+        wrong = (widths != 4) & (widths != 16)
         if wrong.any():
             row = int(wrong.argmax())
             raise ConfigError(
-                f"the host of row {row} has {int(width[row]) + 4} bytes",
+                f"the host of row {row} has {int(widths[row]) + 4} bytes",
                 fix="Give 4 (IPv4) or 16 (IPv6) bytes of address and 4 of port",
             )
-        return cls(width, packed)
+        return cls(int(widths[0]) if (widths == widths[0]).all() else widths, packed)
 
-    def put(self, header: npt.NDArray[np.void], which: str, chosen: Ints) -> None:
+    def put(self, header: npt.NDArray[np.void], which: str, chosen: Ints | slice) -> None:
         """Write the hosts of the chosen rows, all of one width, into ``{which}_host`` and ``{which}_port``."""
         if isinstance(self.packed, pa.BinaryScalar):
             matrix = np.frombuffer(self.packed.as_py(), np.uint8)[np.newaxis, :]
         else:
-            taken = self.packed.take(pa.array(chosen))
-            matrix = np.frombuffer(taken.buffers()[2], np.uint8, value_bounds(taken)[1][-1]).reshape(len(chosen), -1)
+            taken = self.packed if isinstance(chosen, slice) else self.packed.take(pa.array(chosen))
+            start, stop = value_bounds(taken)
+            matrix = np.frombuffer(taken.buffers()[2], np.uint8)[start[0] : stop[-1]].reshape(len(header), -1)
         header[f"{which}_host"] = matrix[:, :-4]
         header[f"{which}_port"] = np.ascontiguousarray(matrix[:, -4:]).view(">i4")[:, 0]
 
 
-def _headers(fields: Mapping[str, Integers], born: _Hosts, store: _Hosts, header_bytes: Ints) -> pa.BinaryArray:
+def _headers(fields: Mapping[str, Integers], born: _Hosts, store: _Hosts, rows: int) -> pa.BinaryArray:
     """Lay out the headers of all rows, of up to four shapes, as one binary array."""
-    stop = np.cumsum(header_bytes)
+    if isinstance(born.width, int) and isinstance(store.width, int):
+        alike = _headers_alike(fields, born, store, slice(None), Layout(1, born.width == 16, store.width == 16), rows)
+        return binary_array(np.arange(rows + 1) * alike.itemsize, pa.py_buffer(alike.view(np.uint8)))
+    width = HEADER.itemsize - 8 + born.width + store.width
+    stop = np.cumsum(width)
     data = np.zeros(int(stop[-1]), np.uint8)
     for born_width in (4, 16):
         for store_width in (4, 16):
             chosen = np.flatnonzero((born.width == born_width) & (store.width == store_width))
-            if not len(chosen):
-                continue
-            header = np.zeros(len(chosen), Layout(1, born_width == 16, store_width == 16).header)
-            for name, values in fields.items():
-                header[name] = values[chosen] if isinstance(values, np.ndarray) else values
-            born.put(header, "born", chosen)
-            store.put(header, "store", chosen)
-            scatter(data, (stop - header_bytes)[chosen], header)
+            if len(chosen):
+                layout = Layout(1, born_width == 16, store_width == 16)
+                header = _headers_alike(fields, born, store, chosen, layout, len(chosen))
+                scatter(data, (stop - width)[chosen], header)
     return binary_array(np.concatenate([[0], stop]), pa.py_buffer(data))
 
 
-def _host_bits(sys_flag: Integers, born: _Hosts, store: _Hosts) -> Ints:
-    bits = np.where(born.width == 16, SYS_BORN_HOST_V6, 0) | np.where(store.width == 16, SYS_STORE_HOST_V6, 0)
-    cleared = np.asarray(sys_flag, np.int64) & ~(SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6)
-    return np.asarray(cleared | bits, np.int64)
+def _headers_alike(  # noqa: PLR0917 - what headers are made of
+    fields: Mapping[str, Integers], born: _Hosts, store: _Hosts, chosen: Ints | slice, layout: Layout, count: int
+) -> npt.NDArray[np.void]:
+    """Headers of the chosen rows, all of one shape."""
+    header = np.zeros(count, layout.header)
+    for name, values in fields.items():
+        header[name] = values[chosen] if isinstance(values, np.ndarray) else values
+    born.put(header, "born", chosen)
+    store.put(header, "store", chosen)
+    return header
+
+
+def _host_bits(sys_flag: Integers, born: _Hosts, store: _Hosts) -> Integers:
+    bits = (born.width == 16) * SYS_BORN_HOST_V6 | (store.width == 16) * SYS_STORE_HOST_V6
+    return sys_flag & ~(SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6) | bits
 
 
 def _topics(
@@ -374,7 +386,7 @@ def _crc_suffix(properties: pa.BinaryArray | pa.BinaryScalar, lengths: Ints) -> 
     if not held.any():
         return pa.scalar(CRC_PROPERTY, pa.binary())
     data = np.frombuffer(properties.buffers()[2], np.uint8)
-    open_ended = held & (data[value_bounds(properties)[1] - 1] != 2)
+    open_ended = held & (data.take(value_bounds(properties)[1] - 1) != 2)
     if not open_ended.any():
         return pa.scalar(CRC_PROPERTY, pa.binary())
     return pc.if_else(pa.array(open_ended), separated, pa.scalar(CRC_PROPERTY, pa.binary()))

@@ -162,3 +162,13 @@ def test_what_is_no_host_is_refused(host: str) -> None:
     with pytest.raises(ConfigError) as raised:
         packed_host(host)
     assert raised.value.fix
+
+
+@pytest.mark.parametrize(
+    "topics", [["A"], ["AB"] * 5, ["AB", "AB", "AC"], ["AB", "ABC"], ["ABAB", "ABAB", "AB"], ["x", "AB", "AB", "y"]]
+)
+def test_rows_have_the_topics_that_they_were_given(topics: list[str]) -> None:
+    for first in range(len(topics)):
+        given = pa.record_batch({"topic": topics, "body": [b""] * len(topics)})[first:]
+        (rows,) = encode_batch(given, CONFIG)
+        assert [rows.keys[number].topic for number in rows.queue_of.tolist()] == topics[first:]
