@@ -39,6 +39,8 @@ class FoundRecord(NamedTuple):
         Which segment it lies in.
     position
         Where it begins in that segment.
+    record
+        Its fields and parts.
     """
 
     segment: SegmentFile

@@ -174,14 +174,13 @@ def encode_batch(
 
 def _encode_dictionary(texts: pa.StringArray) -> pa.DictionaryArray:
     """Tell texts apart; most batches have one topic, and to see that takes a tenth of hashing every row."""
-    lengths = value_lengths(texts)
-    if not len(texts) or texts.null_count or not lengths[0] or (lengths != lengths[0]).any():
-        return texts.dictionary_encode()
-    start, size = int(value_bounds(texts[:1])[0][0]), int(lengths[0])
-    data = np.frombuffer(texts.buffers()[2], np.uint8)[start : start + len(texts) * size]
-    if (data[size:] != data[:-size]).any():
-        return texts.dictionary_encode()
-    return pa.DictionaryArray.from_arrays(numbers(np.zeros(len(texts), np.int32)), texts[:1])
+    start, stop = value_bounds(texts)
+    lengths = stop - start
+    if len(texts) and not texts.null_count and lengths[0] and (lengths == lengths[0]).all():
+        data = np.frombuffer(texts.buffers()[2], np.uint8)[start[0] : stop[-1]]
+        if (data[lengths[0] :] == data[: -lengths[0]]).all():
+            return pa.DictionaryArray.from_arrays(numbers(np.zeros(len(texts), np.int32)), texts[:1])
+    return texts.dictionary_encode()
 
 
 def _hold_keys(pairs: pa.MapArray | None) -> bool:

@@ -72,8 +72,9 @@ def surely_hold(buffer: Bytes, position: int, record: Record) -> bool:
         return int(sealed[1][::-1]) == isal_zlib.crc32(covered) & CRC_MASK
     if _CRC_NAME in properties or position == 0:
         return False
-    ends = np.array([position, stop])
-    return not ends_in_crc(buffer, ends)[0] and not _looks_lost(_crc_likeness(buffer, ends))[1]
+    if ends_in_crc(buffer, np.array([position]))[0]:
+        return False
+    return not _looks_lost(_crc_likeness(buffer, np.array([stop])))[0]
 
 
 def _lost_crcs(records: Records, without: Mask, front: Front | None) -> Mask:

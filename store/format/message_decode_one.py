@@ -18,9 +18,10 @@ HOST_V4_BYTES: Final = 8
 HOST_V6_BYTES: Final = 20
 """Of an address and its port."""
 
+SYS_FLAG_AT: Final = 36
+
 _MAGIC: Final = struct.Struct(">i")
 _MAGIC_AT: Final = 4
-_SYS_FLAG_AT: Final = 36
 
 
 @cache
@@ -95,7 +96,7 @@ def _header_at(buffer: memoryview, position: int) -> struct.Struct | None:
     (magic,) = _MAGIC.unpack_from(buffer, position + _MAGIC_AT)
     if magic not in {MAGIC_V1, MAGIC_V2}:
         return None
-    flags = buffer[position + _SYS_FLAG_AT + 3]
+    flags = buffer[position + SYS_FLAG_AT + 3]
     header = header_of(
         HOST_V6_BYTES if flags & SYS_BORN_HOST_V6 else HOST_V4_BYTES,
         HOST_V6_BYTES if flags & SYS_STORE_HOST_V6 else HOST_V4_BYTES,

@@ -281,7 +281,7 @@ class _Hosts:
     @classmethod
     def of(cls, hosts: pa.BinaryArray | bytes) -> "_Hosts":
         packed = _binary(hosts)
-        widths = np.array([len(hosts)]) - 4 if isinstance(hosts, bytes) else value_lengths(packed) - 4
+        widths = _lengths(packed, 1) - 4
         wrong = (widths != 4) & (widths != 16)
         if wrong.any():
             row = int(wrong.argmax())
@@ -305,9 +305,18 @@ class _Hosts:
 
 def _headers(fields: Mapping[str, Integers], born: _Hosts, store: _Hosts, rows: int) -> pa.BinaryArray:
     """Lay out the headers of all rows, of up to four shapes, as one binary array."""
+
+    def alike(chosen: Ints | slice, count: int, born_width: int, store_width: int) -> npt.NDArray[np.void]:
+        header = np.zeros(count, Layout(1, born_width == 16, store_width == 16).header)
+        for name, values in fields.items():
+            header[name] = values[chosen] if isinstance(values, np.ndarray) else values
+        born.put(header, "born", chosen)
+        store.put(header, "store", chosen)
+        return header
+
     if isinstance(born.width, int) and isinstance(store.width, int):
-        alike = _headers_alike(fields, born, store, slice(None), Layout(1, born.width == 16, store.width == 16), rows)
-        return binary_array(np.arange(rows + 1) * alike.itemsize, pa.py_buffer(alike.view(np.uint8)))
+        header = alike(slice(None), rows, born.width, store.width)
+        return binary_array(np.arange(rows + 1) * header.itemsize, pa.py_buffer(header.view(np.uint8)))
     width = HEADER.itemsize - 8 + born.width + store.width
     stop = np.cumsum(width)
     data = np.zeros(int(stop[-1]), np.uint8)
@@ -315,22 +324,8 @@ def _headers(fields: Mapping[str, Integers], born: _Hosts, store: _Hosts, rows: 
         for store_width in (4, 16):
             chosen = np.flatnonzero((born.width == born_width) & (store.width == store_width))
             if len(chosen):
-                layout = Layout(1, born_width == 16, store_width == 16)
-                header = _headers_alike(fields, born, store, chosen, layout, len(chosen))
-                scatter(data, (stop - width)[chosen], header)
+                scatter(data, (stop - width)[chosen], alike(chosen, len(chosen), born_width, store_width))
     return binary_array(np.concatenate([[0], stop]), pa.py_buffer(data))
-
-
-def _headers_alike(  # noqa: PLR0917 - what headers are made of
-    fields: Mapping[str, Integers], born: _Hosts, store: _Hosts, chosen: Ints | slice, layout: Layout, count: int
-) -> npt.NDArray[np.void]:
-    """Headers of the chosen rows, all of one shape."""
-    header = np.zeros(count, layout.header)
-    for name, values in fields.items():
-        header[name] = values[chosen] if isinstance(values, np.ndarray) else values
-    born.put(header, "born", chosen)
-    store.put(header, "store", chosen)
-    return header
 
 
 def _host_bits(sys_flag: Integers, born: _Hosts, store: _Hosts) -> Integers:

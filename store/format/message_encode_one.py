@@ -21,14 +21,13 @@ from .message import (
     SYS_BORN_HOST_V6,
     SYS_STORE_HOST_V6,
 )
-from .message_decode_one import HOST_V4_BYTES, header_of
+from .message_decode_one import HOST_V4_BYTES, SYS_FLAG_AT, header_of
 from .message_encode import CRC_PROPERTY, PROPERTIES_BYTES_MAX, RecordCrc, topic_block
 
 _PLACE: Final = struct.Struct(">qq")  # queue offset, physical offset
 _PLACE_AT: Final = 20
 _TIME: Final = struct.Struct(">q")
 _STORE_TIME_AT: Final = 56
-_SYS_FLAG_AT: Final = 36
 
 
 def encode_record(
@@ -96,7 +95,7 @@ def patch_record(
 ) -> None:
     """Write into an encoded record, in place, what is known only when it is put; see `message_encode.patch`."""
     _PLACE.pack_into(record, _PLACE_AT, queue_offset, physical_offset)
-    shift = IPV6_EXTRA_BYTES if record[_SYS_FLAG_AT + 3] & SYS_BORN_HOST_V6 else 0
+    shift = IPV6_EXTRA_BYTES if record[SYS_FLAG_AT + 3] & SYS_BORN_HOST_V6 else 0
     _TIME.pack_into(record, _STORE_TIME_AT + shift, store_timestamp)
     if record_crc is RecordCrc.PROPERTY:
         crc = isal_zlib.crc32(memoryview(record)[:-RECORD_CRC_BYTES]) & CRC_MASK
