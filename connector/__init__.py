@@ -5,9 +5,10 @@
     spark.read.format("segmentlog").option("subscribe", "orders").load("/data/store")
     frame.write.format("segmentlog").mode("append").option("topic", "orders").save("/data/store")
 
-work without registration where Spark's Python workers run this interpreter (``PYSPARK_PYTHON``). `register` is for
-where they do not, and turns on Spark's filter pushdown for Python sources. The options are in ``docs/options.md``.
-`last_commit` tells where the rows of a write went, `group_lag` and `LagListener` how far readers are behind.
+work without registration where Spark's Python workers run an interpreter that has this package (``PYSPARK_PYTHON``).
+`register` is for where they do not, and turns on Spark's filter pushdown for Python sources. The options are in
+``docs/options.md``. `last_commit` tells where the rows of a write went, `group_lag` and `LagListener` how far readers
+are behind.
 
 Importing this module does not import PySpark. What not every process of Spark's needs is loaded when it is asked for.
 """
@@ -61,11 +62,14 @@ def register(spark: "SparkSession") -> None:
 
     The source takes filters only where the option ``filterPushdown`` says that a DataFrame is used once, because of how
     Spark shares a plan among uses; see `batch_reader`. The options (``startingTimestamp``, ``tags``, ``assign``, …) cut
-    what is read in any case. Calling it again does no harm.
+    what is read in any case. A local session reads and writes it in the Python that calls this, unless
+    ``PYSPARK_PYTHON`` or ``spark.pyspark.python`` name another. Calling it again does no harm.
     """
+    from .environment import workers_like_driver  # noqa: PLC0415 - only here
     from .source import SegmentLogDataSource  # noqa: PLC0415 - importing this package must not import PySpark
 
-    spark.dataSource.register(SegmentLogDataSource)
+    with workers_like_driver(spark.sparkContext):
+        spark.dataSource.register(SegmentLogDataSource)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 
 

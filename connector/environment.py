@@ -30,9 +30,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
 JAVA_MAJOR_MIN = 17
 """What Spark 4 asks for."""
@@ -175,6 +180,22 @@ def prepare_workers() -> str:
     environment is used without being activated.
     """
     return os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+@contextmanager
+def workers_like_driver(context: "SparkContext") -> Iterator[None]:
+    """Let workers of what is registered inside run in this interpreter, where nobody said which and Spark is local.
+
+    What else the session does keeps its own. A cluster has an interpreter of its own, and needs `segmentlog` there.
+    """
+    spark_own = context.pythonExec
+    chosen = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
+    if not chosen and re.match(r"local(\[|$)", context.master):
+        context.pythonExec = sys.executable
+    try:
+        yield
+    finally:
+        context.pythonExec = spark_own
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[JavaRuntime | RejectedJava]:

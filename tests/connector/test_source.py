@@ -1,6 +1,7 @@
 """The source in Spark: what a user types, and what a user reads when it is wrong."""
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -316,3 +317,39 @@ def test_without_registration(spark: "SparkSession", store: Store) -> None:
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False, timeout=300
     )
     assert "rows 69\n" in done.stdout, done.stderr[-3000:]
+
+
+def test_registered_it_runs_in_the_python_that_registered_it(store: Store, tmp_path: Path) -> None:
+    other = tmp_path / "bin" / "python3"  # what Spark would take: a system's Python, without our packages
+    other.parent.mkdir()
+    other.write_text("#!/bin/sh\nexit 3\n")
+    other.chmod(0o755)
+    code = f"""
+        from pyspark.sql import SparkSession
+        from segmentlog.connector import register
+        from segmentlog.connector.environment import prepare_java
+
+        prepare_java()
+        conf = {{"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.log.level": "OFF"}}
+        spark = SparkSession.builder.master("local[1]").config(map=conf).getOrCreate()
+        register(spark)
+        assert spark.sparkContext.pythonExec == "python3"
+        messages = spark.readStream.format("segmentlog").options(topic="TopicA", startingOffsets="earliest")
+        messages = messages.load({str(store(BASIC))!r})
+        sink = messages.select("body").writeStream.format("segmentlog").option("topic", "copied")
+        sink = sink.option("checkpointLocation", {str(tmp_path / "checkpoint")!r}).trigger(availableNow=True)
+        sink.start({str(tmp_path / "copy")!r}).awaitTermination()
+        frame = spark.read.format("segmentlog").option("topic", "copied").load({str(tmp_path / "copy")!r})
+        print("rows", frame.where("queueOffset >= 0").count())
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
+    environment["PATH"] = f"{other.parent}:{environment['PATH']}"
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env=environment,
+    )
+    assert "rows 248\n" in done.stdout, done.stderr[-3000:]
