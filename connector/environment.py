@@ -190,7 +190,7 @@ def workers_like_driver(context: "SparkContext") -> Iterator[None]:
     """
     spark_own = context.pythonExec
     chosen = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
-    if not chosen and re.match(r"local(\[|$)", context.master):
+    if not chosen and re.match(r"local(\[|$)", context.master or ""):
         context.pythonExec = sys.executable
     try:
         yield
