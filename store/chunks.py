@@ -5,7 +5,7 @@
     range 0   e0 e1 e2 …  ──► tags hash, physical offset: rows that cannot match go
     range 1   e0 e1 …     ──►                                         │
                                          run: rows of many ranges in the order of the log
-                                              ├──► chunk (batch_bytes of records)
+                                              ├──► chunk (a batch, or some of few rows each)
                                               └──► chunk …
 
 After a range it has seen exactly the messages that the plan promised, or it says what is missing.
@@ -30,6 +30,8 @@ _log = logging.getLogger(__name__)
 
 _PROPERTY_BYTES_MAX = 1 << 15
 _RUN_ROWS = 1 << 20
+_ROWS_AT_ONCE = 1 << 13
+_BATCHES_AT_ONCE = 4  # so that properties as long as they can be do not pile up
 _PLACE_BITS = 46  # of a physical offset, for sorting: a log of 64 TiB, in up to 2^17 ranges
 _PLACE_MASK = (1 << _PLACE_BITS) - 1
 
@@ -63,8 +65,29 @@ def reads_entries_only(spec: ScanSpec) -> bool:
     )
 
 
+def batches_of(entries: Entries, spec: ScanSpec) -> Iterator[slice]:
+    """Cut rows into batches of about ``spec.batch_bytes``, and at most ``spec.batch_rows``; a row may be larger."""
+    ends = np.cumsum(_weights(entries, spec))
+    at, before = 0, 0
+    while at < ends.size:
+        stop = int(np.searchsorted(ends, before + spec.batch_bytes, side="right"))
+        stop = min(max(stop, at + 1), at + spec.batch_rows)
+        yield slice(at, stop)
+        at, before = stop, int(ends[stop - 1])
+
+
+def _weights(entries: Entries, spec: ScanSpec) -> Ints:
+    """About how many bytes of a batch each row will take."""
+    size: Ints = np.clip(entries["size"], 64, spec.batch_bytes)
+    if "body" in spec.columns:
+        return size
+    if reads_entries_only(spec):
+        return np.full(size.size, 64)
+    return np.minimum(size, _PROPERTY_BYTES_MAX)
+
+
 class Chunks:
-    """The rows of a task that can match by their entries, about a batch of them at a time.
+    """The rows of a task that can match by their entries, a batch of them at a time, or some small ones.
 
     Parameters
     ----------
@@ -84,19 +107,22 @@ class Chunks:
         changes = [index == 0 or r.key != task.ranges[index - 1].key for index, r in enumerate(task.ranges)]
         self._groups = np.cumsum(changes)
         self._queue_only = reads_entries_only(spec)
+        # A chunk costs something however few its rows are; but what reads bodies twice wants to find them in the cache.
+        self._batches_at_once = 1 if spec.check_crc or self._queue_only else _BATCHES_AT_ONCE
         tags = spec.predicate.tags
         self._tag_hashes = None if tags is None else np.array([java_hash(tag) for tag in tags], np.int64)
 
     def __iter__(self) -> Iterator[Chunk]:
-        """Rows of about a batch each."""
+        """Rows of a batch each, or of some batches where these have few rows."""
         for run in self._runs():
-            ends = np.cumsum(self._weights(run.entries))
-            at, before = 0, 0
-            while at < ends.size:
-                stop = int(np.searchsorted(ends, before + self._spec.batch_bytes, side="right"))
-                stop = min(max(stop, at + 1), at + self._spec.batch_rows)  # a message may be larger than a batch
-                yield run.take(slice(at, stop))
-                at, before = stop, int(ends[stop - 1])
+            at, count = 0, 0
+            for rows in batches_of(run.entries, self._spec):
+                if count and (count == self._batches_at_once or rows.stop - at > _ROWS_AT_ONCE):
+                    yield run.take(slice(at, rows.start))
+                    at, count = rows.start, 0
+                count += 1
+            if count:
+                yield run.take(slice(at, None))
 
     def _runs(self) -> Iterator[Chunk]:
         """Rows of all ranges that can match by their entries, many at once.
@@ -156,15 +182,6 @@ class Chunks:
         if inside is not None:
             keep = inside if keep is None else keep & inside
         return slice(None) if keep is None else keep
-
-    def _weights(self, entries: Entries) -> Ints:
-        """About how many bytes of a batch each row will take."""
-        size: Ints = np.clip(entries["size"], 64, self._spec.batch_bytes)
-        if "body" in self._spec.columns:
-            return size
-        if self._queue_only:
-            return np.full(size.size, 64)
-        return np.minimum(size, _PROPERTY_BYTES_MAX)
 
     def _by_place(self, run: Chunk) -> Chunk:
         """Order rows by physical offset, if they are of several ranges and the log is to be read.

@@ -2,14 +2,14 @@
 
 ::
 
-    ConsumeQueue ──► Chunks (chunks.py): entries that can match, a batch of them at a time
+    ConsumeQueue ──► Chunks (chunks.py): entries that can match, some thousand of them at a time
                        nothing of the record  │
                        wanted: batch at once ◄┤
                                               ▼
     CommitLog map ──► Records ──► does each state this offset, size, queue and queue offset?
                                               │   no: ask the log itself (heal), else it is damaged
                                               ▼
-                                  CRC, store time, exact tags ──► Decoder ──► RecordBatch
+                                  CRC, store time, exact tags ──► Decoder ──► RecordBatches
 
 After a range the scan has seen exactly the messages that the plan promised, or it says what is missing.
 RocketMQ: ``DefaultMessageStore.getMessage``.
@@ -22,7 +22,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from .chunks import Chunk, Chunks, reads_entries_only, report_loss, within
+from .chunks import Chunk, Chunks, batches_of, reads_entries_only, report_loss, within
 from .commit_log import MAPS_MAX
 from .config import OnCorrupt, ScanSpec
 from .entries import StoreView, heal
@@ -303,31 +303,47 @@ class _Scan:
     ) -> Iterator[pa.RecordBatch]:
         """Decode rows, all of them unless the log was cut meanwhile."""
         decoder = Decoder(records, self._origin(part), segment, inflated)
-        columns = [decoder.column(name) for name in self._spec.columns]
-        columns += [decoder.property_column(name) for name in self._spec.property_columns]
-        batch = self._batch(columns, len(records))
-        cut = self._cut(records)
-        if cut is None:
+        for rows in batches_of(part.entries, self._spec):
+            columns = [decoder.column(name, rows) for name in self._spec.columns]
+            columns += [decoder.property_column(name, rows) for name in self._spec.property_columns]
+            batch = self._batch(columns, rows.stop - rows.start)
+            if self._cut(records, rows) is not None:
+                yield from self._after_cut(records, part, segment, inflated, rows.start)
+                return
             yield batch
-            return
-        records.flag_problem(cut, Problem.MAGIC)
+
+    def _after_cut(
+        self, records: Records, part: Chunk, segment: str, inflated: Inflated | None, start: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Decode rows from one on, of which some were taken back after they had been looked at."""
+        rest = slice(start, len(records))
+        cut = self._cut(records, slice(0, len(records)))
+        if cut is not None:
+            records.flag_problem(cut, Problem.MAGIC)
+        records, part = records.take(rest), part.take(rest)
         keep = self._after_damage(records, part)
+        stays = np.arange(rest.stop) >= start
         if keep is not None:
             records, part = records.take(keep), part.take(keep)
-            inflated = inflated.kept(keep) if inflated else None
+            stays[start:] = keep
         if len(records):
-            yield from self._decoded(records, part, segment, inflated)
+            yield from self._decoded(records, part, segment, inflated.kept(stays) if inflated else None)
 
-    def _cut(self, records: Records) -> Mask | None:
-        """Rows whose record was taken back since it was looked at; None if there are none, as nearly always.
+    def _cut(self, records: Records, rows: slice) -> Mask | None:
+        """Rows, of all, whose record was taken back since it was looked at; None if there are none, as nearly always.
 
         Recovery and replication overwrite the end of a log with zeros, from the front on, in the very pages that are
         mapped here: where the size of a record still stands, what was copied before was whole.
         """
-        rows: Ints | slice = np.flatnonzero(records.problem == Problem.OK) if records.problem.any() else slice(None)
+        looked: Ints | slice = rows
+        if records.problem[rows].any():
+            looked = rows.start + np.flatnonzero(records.problem[rows] == Problem.OK)
+        gone = gather(records.buffer, records.positions[looked], _SIZE) != records.field("total_size")[looked]
+        if not gone.any():
+            return None
         cut = np.zeros(len(records), np.bool_)
-        cut[rows] = gather(records.buffer, records.positions[rows], _SIZE) != records.field("total_size")[rows]
-        return cut if cut.any() else None
+        cut[looked] = gone
+        return cut
 
     def _batch(self, columns: list[pa.Array], rows: int) -> pa.RecordBatch:
         if not columns:  # whoever only counts

@@ -241,7 +241,9 @@ class Records:
     def take(self, rows: Ints | Mask | slice) -> "Records":
         """Some of the records, with the problems noted so far."""
         taken = Records(self.buffer, self.positions[rows])
-        taken.problem = self.problem[rows].copy()
+        noted = self.problem[rows]
+        # The bytes may have changed since: what is no record any more is none, whatever was found then.
+        taken.problem = np.where(noted == Problem.OK, taken.problem, noted)
         damaged = taken.problem != Problem.OK
         if damaged.any():
             taken._forget(damaged)

@@ -194,6 +194,8 @@ class Decoder:
         self.origin = origin
         self.segment = segment
         self.inflated = inflated
+        self._columns: dict[str, pa.Array] = {}
+        self._property_columns: dict[str, pa.StringArray] = {}
 
     @cached_property
     def properties(self) -> Properties:
@@ -206,22 +208,36 @@ class Decoder:
         whole = self.records.problem == Problem.OK
         return None if whole.all() else booleans(whole)
 
-    def column(self, name: str) -> pa.Array:
-        """Compute one column of `NATIVE_SCHEMA`."""
+    def column(self, name: str, rows: slice | None = None) -> pa.Array:
+        """Give one column of `NATIVE_SCHEMA`, whole or some rows of it.
+
+        All but ``body`` are computed for all rows when first asked for: that costs something however few rows there
+        are. Bodies are copied as they are asked for, so that the cache still has them when they are used.
+        """
+        rows = rows or slice(0, len(self.records))
+        if name == "body":
+            return self._null_where_damaged(self._bodies(rows), rows)
+        if name not in self._columns:
+            self._columns[name] = self._computed(name)
+        return _part(self._columns[name], rows)
+
+    def property_column(self, name: str, rows: slice | None = None) -> pa.StringArray:
+        """Give one property as a column of its own, whole or some rows of it."""
+        if name not in self._property_columns:
+            self._property_columns[name] = self.properties.column(name)
+        return _part(self._property_columns[name], rows or slice(0, len(self.records)))
+
+    def _computed(self, name: str) -> pa.Array:
         if name in QUEUE_COLUMNS:
             return self.origin.column(name)
         return self._null_where_damaged(_KERNELS[name](self))
 
-    def property_column(self, name: str) -> pa.StringArray:
-        """Compute one property as a column of its own."""
-        return self.properties.column(name)
-
-    def _null_where_damaged(self, column: pa.Array) -> pa.Array:
+    def _null_where_damaged(self, column: pa.Array, rows: slice = slice(None)) -> pa.Array:
         if self._whole is None or pa.types.is_map(column.type):  # a damaged row has no properties to begin with
             return column
         import pyarrow.compute as pc  # noqa: PLC0415 - only damage needs it, and loading it takes long
 
-        return pc.if_else(self._whole, column, pa.scalar(None, column.type))
+        return pc.if_else(self._whole[rows], column, pa.scalar(None, column.type))
 
     def integer(self, name: str, dtype: type[np.generic]) -> pa.Array:
         """One field of the header."""
@@ -234,15 +250,18 @@ class Decoder:
         micros = np.where(beyond, 0, millis) * 1000
         return numbers(micros, TIMESTAMP, valid=~beyond)
 
-    def body(self) -> pa.BinaryArray:
+    def _bodies(self, rows: slice) -> pa.BinaryArray:
         """Bodies as stored, or what they inflated to."""
         records = self.records
-        stored = binary(slices(records.buffer, records.body_start, records.body_length))
-        if self.inflated is None or self.inflated.rows.size == 0:
+        stored = binary(slices(records.buffer, records.body_start[rows], records.body_length[rows]))
+        if self.inflated is None:
             return stored
-        both = pa.concat_arrays([stored, pa.array(self.inflated.bodies, pa.binary())])
+        first, last = np.searchsorted(self.inflated.rows, [rows.start, rows.stop]).tolist()
+        if first == last:
+            return stored
+        both = pa.concat_arrays([stored, pa.array(self.inflated.bodies[first:last], pa.binary())])
         source = np.arange(len(stored))
-        source[self.inflated.rows] = len(stored) + np.arange(self.inflated.rows.size)
+        source[self.inflated.rows[first:last] - rows.start] = len(stored) + np.arange(last - first)
         return both.take(numbers(source))
 
     def hosts(self, which: str) -> pa.StringArray:
@@ -268,10 +287,9 @@ class Decoder:
 
 
 _KERNELS: Final[dict[str, Callable[[Decoder], pa.Array]]] = {
-    "body": Decoder.body,
-    "tags": lambda d: d.properties.column(TAGS),
-    "keys": lambda d: d.properties.column(KEYS),
-    "uniqKey": lambda d: d.properties.column(UNIQ_KEY),
+    "tags": lambda d: d.property_column(TAGS),
+    "keys": lambda d: d.property_column(KEYS),
+    "uniqKey": lambda d: d.property_column(UNIQ_KEY),
     "bornTimestamp": lambda d: d.time("born_timestamp"),
     "storeTimestamp": lambda d: d.time("store_timestamp"),
     "properties": lambda d: d.properties.maps(),
@@ -285,7 +303,11 @@ _KERNELS: Final[dict[str, Callable[[Decoder], pa.Array]]] = {
     "storeHost": lambda d: d.hosts("store"),
     "segment": lambda d: repeated([d.segment], len(d.records)),
 }
-assert set(_KERNELS) | QUEUE_COLUMNS == set(NATIVE_SCHEMA.names)
+assert {"body", *_KERNELS} | QUEUE_COLUMNS == set(NATIVE_SCHEMA.names)
+
+
+def _part(column: pa.Array, rows: slice) -> pa.Array:
+    return column.slice(rows.start, rows.stop - rows.start)
 
 
 @lru_cache(maxsize=1 << 12)

@@ -86,6 +86,45 @@ def test_batches_are_no_larger_than_asked(store: Path, batch: dict[str, int]) ->
     assert max(sizes) <= batch.get("batch_rows", max(1, batch.get("batch_bytes", 0) // 160))
 
 
+@pytest.mark.parametrize("batch_rows", [1, 4, 7])
+def test_what_comes_does_not_depend_on_the_size_of_batches(tmp_path: Path, batch_rows: int) -> None:
+    bodies = [zlib.compress(bytes([n]) * 300) if n % 3 else bytes([n]) for n in range(40)]
+    batch = messages(40, queues=1).drop_columns(["body"]).append_column("body", pa.array(bodies, pa.binary()))
+    batch = batch.append_column("sysFlag", pa.array([int(n % 3 > 0) for n in range(40)], pa.int32()))
+    with StoreBuilder(tmp_path / "s") as builder:
+        appended = builder.append(batch)
+    magic(tmp_path / "s", int(appended.physical_offsets[9]))
+    overwrite(tmp_path / "s", int(appended.physical_offsets[10]) + 100, b"\0\0\0")  # no longer inflates
+    asked: dict[str, Any] = {"on_corrupt": OnCorrupt.NULL, "property_columns": ("KEYS", "absent"), "check_crc": False}
+    whole = rows(tmp_path / "s", **asked)
+    assert [row["body"] for row in whole[11:]] == [bytes([n]) * (300 if n % 3 else 1) for n in range(11, 40)]
+    assert [row["body"] for row in whole[9:11]] == [None, None]
+    assert rows(tmp_path / "s", batch_rows=batch_rows, **asked) == whole
+
+
+@pytest.mark.parametrize("policy", OnCorrupt)
+def test_rows_that_are_taken_back_between_batches_are_not_read(tmp_path: Path, policy: OnCorrupt) -> None:
+    bodies = [zlib.compress(bytes([n]) * 50) for n in range(40)]
+    batch = messages(40, queues=1).drop_columns(["body"]).append_column("body", pa.array(bodies, pa.binary()))
+    with StoreBuilder(tmp_path / "s") as builder:
+        appended = builder.append(batch.append_column("sysFlag", pa.array([1] * 40, pa.int32())))
+    reader = StoreReader.open(tmp_path / "s")
+    (task,) = reader.plan(reading.whole_queues(reader), max_bytes=1 << 20)
+    batches = reader.scan(task, ScanSpec(columns=("queueOffset", "body", "keys"), batch_rows=10, on_corrupt=policy))
+    found = next(batches).to_pylist()
+    first = int(appended.physical_offsets[15])
+    overwrite(tmp_path / "s", first, bytes(int(appended.physical_offsets[39]) - first))  # as recovery does
+    if policy is OnCorrupt.FAIL:
+        with pytest.raises(CorruptRecordError, match="Orders/0 offset 15"):
+            list(batches)
+        return
+    found += [row for batch in batches for row in batch.to_pylist()]
+    kept = [*range(15), 39]
+    assert [row["queueOffset"] for row in found] == (list(range(40)) if policy is OnCorrupt.NULL else kept)
+    assert [row["body"] for row in found if row["body"] is not None] == [bytes([n]) * 50 for n in kept]
+    assert [row["keys"] for row in found if row["keys"] is not None] == [f"key-{n}" for n in kept]
+
+
 def test_columns_come_in_the_order_asked(store: Path) -> None:
     reader = StoreReader.open(store)
     (task,) = reader.plan(reading.whole_queues(reader), max_bytes=1 << 20)
