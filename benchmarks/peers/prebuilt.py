@@ -1,14 +1,16 @@
-"""The data source of the ceilings: it hands over a prebuilt batch, and drops what it is given.
+"""The data source of the ceilings: it hands over a prebuilt batch, and drops what it is given, or only keeps the bytes.
 
 Workers import it, so it needs Spark and Arrow only.
 """
 
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
@@ -44,6 +46,7 @@ def register_prebuilt(spark: "SparkSession") -> None:
 class PrebuiltSource(DataSource):
     """Options: ``batch`` (an Arrow file), ``tasks``, ``rows`` in all; for a stream also ``counter``.
 
+    A write drops its rows; with ``folder``, a directory, it leaves the bytes of their bodies there, synced.
     ``counter`` is a file whose size is how many rows there are, so that others can append some.
     """
 
@@ -63,10 +66,10 @@ class PrebuiltSource(DataSource):
         given = self.options
         return PrebuiltStreamReader(given["batch"], int(given.get(ROW, 0)), int(given["tasks"]), given.get("counter"))
 
-    def writer(self, schema: StructType, overwrite: bool) -> "DroppingWriter":  # noqa: FBT001 - Spark's signature
-        """Make the writer."""
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001 - Spark's signature
+        """Make the writer: one that drops its rows, or with ``folder`` one that leaves their bodies there."""
         del schema, overwrite
-        return DroppingWriter()
+        return SyncingWriter(self.options["folder"]) if "folder" in self.options else DroppingWriter()
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,30 @@ class DroppingWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Count the rows."""
         return Dropped(sum(len(batch) for batch in iterator))
+
+
+class SyncingWriter(DataSourceArrowWriter):
+    """Writes each body once, as it comes, and syncs once a task: the least that a sink does whose rows are durable."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Copy the memory of each batch's bodies into one file."""
+        descriptor, _ = tempfile.mkstemp(dir=self.folder)
+        rows = 0
+        try:
+            for batch in iterator:
+                bodies = batch.column("body")
+                offsets = np.frombuffer(bodies.buffers()[1], np.int32)[bodies.offset :]
+                left = memoryview(bodies.buffers()[2])[offsets[0] : offsets[len(bodies)]]
+                while left:
+                    left = left[os.write(descriptor, left) :]
+                rows += len(batch)
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+        return Dropped(rows)
 
 
 def shared(rows: int, tasks: int) -> list[InputPartition]:
