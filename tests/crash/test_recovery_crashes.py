@@ -13,7 +13,7 @@ from support.crash.workloads import WORKLOADS, even, going_on
 
 pytestmark = pytest.mark.attack
 
-FIRST = soak(3, 120)
+FIRST = soak(2, 120)
 """Crashed stores by workload."""
 BREADTH = Breadth(exhaustive_bits=soak(1, 6), random_subsets=soak(2, 16), per_point=soak(1, 60), seed=2)
 EFFORT = Effort(again=9, written_on=40, read=40)

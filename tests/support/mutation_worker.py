@@ -118,7 +118,7 @@ class Question:
             on_corrupt=list(OnCorrupt)[int(rng.integers(3))],
             shape=_SHAPES[int(rng.integers(len(_SHAPES)))],
             check_crc=bool(rng.random() < 0.85),
-            pieces=int(rng.choice([1, 1, 1, 4])),
+            pieces=int(rng.choice([1, 1, 1, 1, 1, 4])),
         )
 
     @property
