@@ -26,7 +26,7 @@ from segmentlog.store import (
     StoreReader,
 )
 from segmentlog.store.format.message import Records
-from segmentlog.store.format.message_encode import RecordCrc
+from segmentlog.store.format.record_crc import RecordCrc
 from segmentlog.store.format.walk import walk
 from support import reading
 from support.attack_stores import build, messages

@@ -178,12 +178,12 @@ def test_a_log_that_is_cut_while_it_is_read(path: Path, monkeypatch: pytest.Monk
         before = opened.read()
     column = Decoder.column
 
-    def cut_then_column(decoder: Decoder, name: str) -> object:
+    def cut_then_column(decoder: Decoder, name: str, rows: slice) -> object:
         if decoder.segment in segment.path and name == "body":
             with open(segment.path, "r+b") as opened:
                 opened.seek(start)
                 opened.write(bytes(segment.size - start))
-        return column(decoder, name)
+        return column(decoder, name, rows)
 
     monkeypatch.setattr(Decoder, "column", cut_then_column)
     spec = replace(SPEC, columns=(*SPEC.columns, "storeTimestamp"), on_corrupt=on_corrupt)

@@ -5,8 +5,9 @@
     test ── a line of JSON ──► nursery ── fork ──► writer ── acknowledgements ──┐      pipe
          ◄── JSON, then bytes ────┴──── kill -9 after a while, or strace does ◄─┘
 
-Run as a program: ``python -m support.writer_nursery``. It has imported everything and has one thread, so a writer is
-there some milliseconds after it is asked for. Each is killed when its time has come, or by ``strace`` at a call.
+Run as a program: ``python -m support.writer_nursery``. It has imported everything, what only a first append loads, too,
+and has one thread, so a writer is there some milliseconds after it is asked for. Each is killed when its time has come,
+or by ``strace`` at a call.
 """
 
 import json
@@ -16,6 +17,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -137,6 +139,12 @@ class Nursery:
 
 def main() -> None:
     """Do one errand after the other."""
+    with tempfile.TemporaryDirectory() as folder:
+        errand = Errand(store=os.path.join(folder, "store"), seed=0, writer=0, thorough=True)
+        reading_end, writing_end = os.pipe()
+        _thorough(errand, Pipe(writing_end), [])
+        os.close(reading_end)
+        os.close(writing_end)
     for line in sys.stdin.buffer:
         head, said = _do(Errand(**json.loads(line)))
         sys.stdout.buffer.write(json.dumps(head | {"said": len(said)}).encode() + b"\n" + said)
