@@ -303,7 +303,7 @@ def _held(ledger: Ledger, batch_id: BatchId, rows: int, path: str) -> CommittedB
 
 
 def _encoded(rows: StagedRows) -> EncodedRows:
-    records = EncodedBatch(np.cumsum(rows.sizes) - rows.sizes, rows.sizes, lambda: rows.records)
+    records = EncodedBatch(np.cumsum(rows.sizes) - rows.sizes, rows.sizes, lambda: rows.records, rows.crcs)
     lookups = None
     if rows.hashes is not None and rows.hash_rows is not None:
         lookups = Lookups(rows.tags_codes, rows.hashes, rows.hash_rows)

@@ -109,7 +109,7 @@ def tags_codes(records: Records, topic: str, properties: Properties | None = Non
     other delays wrote other times.
     """
     properties = properties or Properties(records)
-    codes = java_hash_array(properties.column(TAGS).fill_null(""))
+    codes = java_hash_array(properties.column(TAGS))
     if topic == SCHEDULE_TOPIC:
         import pyarrow.compute as pc  # noqa: PLC0415 - few read schedule topics, and loading it takes long
 

@@ -27,10 +27,11 @@ from .format.message import (
     SYS_COMPRESSED,
     SYS_TRANSACTION,
 )
-from .format.message_encode import PROPERTIES_BYTES_MAX, RecordCrc, pack_host
+from .format.message_encode import PROPERTIES_BYTES_MAX, pack_host
 from .format.message_encode_one import encode_record
 from .format.naming import topic_problem
 from .format.properties import KEYS, RECORD_CRC, TAGS, UNIQ_KEY
+from .format.record_crc import RecordCrc
 from .types import QueueKey
 
 DELAY_LEVELS: Final = 18

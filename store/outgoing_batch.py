@@ -31,9 +31,10 @@ from .format.message import (
     Ints,
     Mask,
 )
-from .format.message_encode import PROPERTIES_BYTES_MAX, EncodedBatch, RecordColumns, RecordCrc, encode
+from .format.message_encode import PROPERTIES_BYTES_MAX, EncodedBatch, RecordColumns, encode
 from .format.properties import KEYS, TAGS, UNIQ_KEY
 from .format.properties_encode import encode_properties
+from .format.record_crc import RecordCrc
 from .format.slices import repeated
 from .outgoing import (
     DEFLATE_LEVEL,

@@ -191,6 +191,7 @@ class PutPath:
             physical_offsets=physical,
             store_timestamps=now,
             record_crc=self._crc,
+            crcs=records.crcs,
         )
         with self._whole():
             self._appender.write(buffer.data, runs)

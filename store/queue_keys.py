@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from .format.arrow_buffers import integers
 from .format.message import Ints
 from .types import QueueKey
 
@@ -41,7 +42,7 @@ def different_queues(topics: pa.DictionaryArray, queue_id: Ints) -> tuple[list[Q
     if not len(topics):
         return [], np.zeros(0, np.int64)
     names: list[str] = topics.dictionary.to_pylist()
-    topic = topics.indices.to_numpy().astype(np.int64)
+    topic = integers(topics.indices).astype(np.int64)
     width = int(queue_id.max()) + 1
     if int(queue_id.min()) >= 0 and len(names) * width <= _COUNTED_PER_ROW * len(topics):
         code = topic * width + queue_id

@@ -38,9 +38,10 @@ from .format.message import (
     Records,
     blank_record,
 )
-from .format.message_encode import RecordCrc, pack_host
+from .format.message_encode import pack_host
 from .format.message_encode_one import encode_record, patch_record
 from .format.naming import segment_name
+from .format.record_crc import RecordCrc
 from .format.walk import walk
 from .layout import OURS
 from .placement import FILLER_TOPIC

@@ -31,7 +31,8 @@ from .config import StoreConfig
 from .errors import ConfigError, FormatError
 from .files.fs import FileSystem
 from .files.writable_fs import LocalWritableFileSystem, WritableFileSystem
-from .format.message import Ints
+from .format.message import Bytes, Ints
+from .format.record_crc import RecordCrc, record_crcs
 from .format.staged_rows import (
     HEADER_BYTES,
     ChunkHeader,
@@ -42,6 +43,7 @@ from .format.staged_rows import (
     encode_chunk,
 )
 from .layout import OURS
+from .outgoing import record_crc
 from .outgoing_batch import encode_batch
 
 _log = logging.getLogger(__name__)
@@ -139,6 +141,7 @@ class Staging:
                     sizes=records.sizes,
                     queue_of=piece.queue_of,
                     tags_codes=known.tags_codes if known else np.zeros(records.sizes.size, np.int64),
+                    crcs=self._crcs(joined, records.positions),
                     counts=piece.counts,
                     hashes=known.hashes if known else None,
                     hash_rows=known.hash_rows if known else None,
@@ -152,6 +155,11 @@ class Staging:
             self._crc = zlib.crc32(parts[0], self._crc)
             self._rows += records.sizes.size
             self._record_bytes += joined.size
+
+    def _crcs(self, joined: Bytes, positions: Ints) -> Ints:
+        if record_crc(self._config) is RecordCrc.ABSENT:
+            return np.zeros(positions.size, np.int64)
+        return record_crcs(joined, positions)
 
     def finish(self) -> Staged:
         """Say what was staged, for the commit. Nothing can be added afterwards."""

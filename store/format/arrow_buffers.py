@@ -77,9 +77,27 @@ def numbers(values: npt.NDArray[np.generic], kind: pa.DataType | None = None, *,
     return pa.Array.from_buffers(kind or pa.from_numpy_dtype(values.dtype), values.size, buffers)
 
 
+def integers(values: pa.Array) -> npt.NDArray[np.integer]:
+    """View n integers without nulls as numpy, which ``to_numpy`` would do as well, and load pandas."""
+    kind = np.dtype(str(values.type))
+    if not len(values):
+        return np.empty(0, kind)
+    return np.frombuffer(values.buffers()[1], kind)[values.offset : values.offset + len(values)]
+
+
+def present(values: pa.Array) -> Mask:
+    """Say of n values which are not null."""
+    bits = values.buffers()[0]
+    if bits is None:
+        return np.ones(len(values), np.bool_)
+    stop = values.offset + len(values)
+    return np.unpackbits(np.frombuffer(bits, np.uint8), count=stop, bitorder="little")[values.offset :].view(np.bool_)
+
+
 def booleans(values: Mask) -> pa.BooleanArray:
     """Copy (n,) bool into an Arrow array."""
     return pa.Array.from_buffers(pa.bool_(), values.size, [None, pa.py_buffer(np.packbits(values, bitorder="little"))])
 
 
 FALSE: Final[pa.BooleanScalar] = booleans(np.zeros(1, np.bool_))[0]
+NO_TEXT: Final[pa.StringScalar] = pa.StringArray.from_buffers(1, pa.py_buffer(bytes(8)), pa.py_buffer(b""))[0]

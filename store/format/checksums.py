@@ -17,9 +17,11 @@ import numpy as np
 import pyarrow as pa
 from isal import isal_zlib
 
+from .arrow_buffers import booleans, value_lengths
 from .message import BLANK_BYTES, CRC_MASK, RECORD_CRC_BYTES, Bytes, Ints, Mask, Problem, Records, gather, is_blank
 from .message_decode_one import Record
 from .properties import RECORD_CRC, Properties
+from .record_crc import crc32_ranges
 
 Front: TypeAlias = Callable[[], Bytes]
 
@@ -42,9 +44,7 @@ def check_crcs(records: Records, properties: Properties, front: Front | None = N
     that states 0 for a body that is not empty is checked like any other.
     """
     memory = records.buffer.data
-    bodies = zip(records.body_start.tolist(), (records.body_start + records.body_length).tolist(), strict=True)
-    crc32 = isal_zlib.crc32
-    actual = np.fromiter((crc32(memory[a:b]) for a, b in bodies), np.int64, len(records)) & CRC_MASK
+    actual = crc32_ranges(memory, records.body_start, records.body_start + records.body_length)
     records.flag_problem(actual != records.field("body_crc"), Problem.BODY_CRC)
     rows, stated = properties.last(RECORD_CRC)
     if rows.size < len(records):
@@ -54,8 +54,7 @@ def check_crcs(records: Records, properties: Properties, front: Front | None = N
     if rows.size:
         starts = records.positions[rows]
         covered = starts + records.field("total_size")[rows] - RECORD_CRC_BYTES
-        spans = zip(starts.tolist(), covered.tolist(), strict=True)
-        whole = np.fromiter((crc32(memory[a : max(a, b)]) for a, b in spans), np.int64, rows.size) & CRC_MASK
+        whole = crc32_ranges(memory, starts, np.maximum(starts, covered))
         wrong: Mask = np.zeros(len(records), np.bool_)
         wrong[rows] = whole != _reversed_decimals(stated)
         records.flag_problem(wrong, Problem.RECORD_CRC)
@@ -191,12 +190,10 @@ def _looks_lost(likeness: Ints) -> Mask:
 
 def _reversed_decimals(texts: pa.BinaryArray) -> Ints:
     """Ten digits, least significant first, as a number; -1 where a text is anything else."""
-    import pyarrow.compute as pc  # noqa: PLC0415 - few scans check CRCs, and loading it takes long
-
     values = np.full(len(texts), -1, np.int64)
-    right = pc.binary_length(texts).to_numpy() == 10
+    right = value_lengths(texts) == 10
     if right.any():
-        data = np.frombuffer(b"".join(texts.filter(pa.array(right)).to_pylist()), np.uint8).reshape(-1, 10)
+        data = np.frombuffer(b"".join(texts.filter(booleans(right)).to_pylist()), np.uint8).reshape(-1, 10)
         digits = data.astype(np.int64) - ord("0")
         numbers = digits @ (10 ** np.arange(10, dtype=np.int64))
         numbers[((digits < 0) | (digits > 9)).any(axis=1)] = -1

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import FormatError
-from .arrow_buffers import numbers, value_lengths
+from .arrow_buffers import NO_TEXT, integers, numbers, present, value_lengths
 from .message import Ints, gather
 
 Units: TypeAlias = npt.NDArray[np.uint32]
@@ -79,7 +79,8 @@ def _hashed(texts: pa.StringArray) -> tuple[Ints, Ints]:
             f"a column of text cannot be hashed: {error}", fix="Decode the bytes as UTF-8 first"
         ) from None
     if texts.null_count:
-        texts = texts.fill_null("")  # beneath a null there may lie bytes that nobody validated
+        # Beneath a null there may lie bytes that nobody validated.
+        texts = texts.fill_null(NO_TEXT if texts.type == NO_TEXT.type else "")
     wide = pa.types.is_large_string(texts.type)
     _, offset_bytes, data_bytes = texts.buffers()
     if len(texts) == 0 or data_bytes is None:
@@ -205,7 +206,7 @@ def key_hashes(topics: pa.DictionaryArray, unique: pa.StringArray, keys: pa.Stri
     # The hash of "topic#key" follows from those of both: the topic's moves up by the units of the key.
     hashes, units = _hashed(key)
     prefixes = np.array([_prefix_hash(topic) for topic in topics.dictionary.to_pylist()], np.uint32)
-    moved = prefixes[topics.indices.to_numpy()[rows]] * _powers(31, int(units.max(initial=0)) + 1)[units]
+    moved = prefixes[integers(topics.indices)[rows]] * _powers(31, int(units.max(initial=0)) + 1)[units]
     whole = (moved + hashes.astype(np.uint32)).view(np.int32)
     return index_hashes(whole.astype(np.int64)), rows
 
@@ -219,7 +220,7 @@ def _filled(texts: pa.StringArray) -> tuple[Ints, pa.StringArray]:
     """Rows whose text is neither null nor empty, and these texts."""
     filled = value_lengths(texts) > 0
     if texts.null_count:
-        filled &= texts.is_valid().to_numpy(zero_copy_only=False)
+        filled &= present(texts)
     rows = np.flatnonzero(filled)
     return rows, texts if rows.size == len(texts) else texts.take(numbers(rows))
 
@@ -230,7 +231,7 @@ def _with_pieces(rows: Ints, unique: pa.StringArray, keys: pa.StringArray) -> tu
 
     split = pc.split_pattern(keys, " ")
     filled, pieces = _filled(pc.list_flatten(split))
-    row = np.concatenate([rows, pc.list_parent_indices(split).to_numpy()[filled]])
+    row = np.concatenate([rows, integers(pc.list_parent_indices(split))[filled]])
     order = np.argsort(row, kind="stable")
     return row[order], pa.concat_arrays([unique, pieces.cast(unique.type)]).take(numbers(order))
 

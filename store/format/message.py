@@ -171,6 +171,23 @@ def gather(buffer: Bytes, positions: Ints, dtype: np.dtype[Item]) -> npt.NDArray
     return windows[positions].view(dtype)
 
 
+def scatter(buffer: Bytes, positions: Ints, values: npt.NDArray[np.generic]) -> None:
+    """Write one item to each position of a buffer: the inverse of `gather`.
+
+    Parameters
+    ----------
+    buffer
+        (size,) writable uint8.
+    positions
+        (n,) int64, each with ``0 <= position`` and ``position + itemsize <= size``: the caller has checked.
+    values
+        (n,) contiguous array, written byte by byte as it lies in memory.
+    """
+    width = values.dtype.itemsize
+    windows: npt.NDArray[np.void] = np.ndarray((buffer.size - width + 1,), f"V{width}", buffer.data, strides=(1,))
+    windows[positions] = values.view(f"V{width}")
+
+
 class Records:
     """Records at given positions of one buffer, with where their parts lie and what is wrong with them.
 

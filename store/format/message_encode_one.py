@@ -22,7 +22,8 @@ from .message import (
     SYS_STORE_HOST_V6,
 )
 from .message_decode_one import HOST_V4_BYTES, SYS_FLAG_AT, header_of
-from .message_encode import CRC_PROPERTY, PROPERTIES_BYTES_MAX, RecordCrc, topic_block
+from .message_encode import PROPERTIES_BYTES_MAX, topic_block
+from .record_crc import CRC_PROPERTY, RecordCrc
 
 _PLACE: Final = struct.Struct(">qq")  # queue offset, physical offset
 _PLACE_AT: Final = 20

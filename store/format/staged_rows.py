@@ -8,14 +8,14 @@
            | magic  | rows n | keys k | queues | records | CRC-32 of |   28 bytes; k is -1 where the records have to be
            | uint32 | int32  | int32  | int32  | int64   | the rest  |   asked for their tags and keys
            +--------+--------+--------+--------+---------+-----------+
-           | sizes, queue, tags code: int32 × n each               |
+           | sizes, queue, tags code, CRC: int32 × n each          |
            | hash of a key, row of it: int32 × k each              |
            | counts: uint8 × n | queues: JSON | records            |
            +---------------------------------------------------------+
 
-``queues`` is a list of topics and queue ids, of which ``queue`` numbers one for each record. Records lie side by side
-and lack their place, store time and checksum. Numbers of the header are big-endian, those of columns are read where
-they lie. Our own; RocketMQ knows nothing like it.
+``queues`` is a list of topics and queue ids, of which ``queue`` numbers one for each record. Records lie side by side,
+with zeros for their places and store times; ``CRC`` is what each sums up to like that. Numbers of the header are
+big-endian, those of columns are read where they lie. Our own; RocketMQ knows nothing like it.
 """
 
 import json
@@ -31,8 +31,8 @@ from .message import Bytes, Ints, Mask
 
 HEADER: Final = struct.Struct(">IiiiqI")
 HEADER_BYTES: Final = HEADER.size
-_MAGIC: Final = 0x5E610957
-_ROW_BYTES: Final = 13
+_MAGIC: Final = 0x5E610958
+_ROW_BYTES: Final = 17
 _KEY_BYTES: Final = 8
 
 
@@ -68,6 +68,9 @@ class StagedRows(NamedTuple):
     ----------
     sizes, queue_of, tags_codes
         (n,) int64: bytes of each record, which of ``queues`` it goes to, and its tags code.
+    crcs
+        (n,) int64, the checksum of each record as it is here, see `record_crc.record_crcs`; of no meaning where records
+        have none.
     counts
         (n,) bool, whether it gets a number in its queue.
     hashes, hash_rows
@@ -81,6 +84,7 @@ class StagedRows(NamedTuple):
     sizes: Ints
     queue_of: Ints
     tags_codes: Ints
+    crcs: Ints
     counts: Mask
     hashes: Ints | None
     hash_rows: Ints | None
@@ -94,7 +98,7 @@ def encode_chunk(rows: StagedRows) -> tuple[bytes, bytes, Bytes]:
     keys = (rows.hashes, rows.hash_rows) if rows.hashes is not None and rows.hash_rows is not None else ()
     columns = b"".join(
         (
-            *(each.astype("<i4").tobytes() for each in (rows.sizes, rows.queue_of, rows.tags_codes, *keys)),
+            *(each.astype("<i4").tobytes() for each in (rows.sizes, rows.queue_of, rows.tags_codes, rows.crcs, *keys)),
             rows.counts.astype(np.uint8).tobytes(),
             queues,
         )
@@ -147,10 +151,10 @@ def decode_chunk(header: ChunkHeader, rest: Bytes) -> StagedRows:
     n, k = header.rows, max(header.keys, 0)
     sizes = decode_sizes(header, rest[: 4 * n].tobytes())
     columns, at = [], 4 * n
-    for count in (n, n, k, k):
+    for count in (n, n, n, k, k):
         columns.append(rest[at : at + 4 * count].view("<i4").astype(np.int64))
         at += 4 * count
-    queue_of, tags_codes, hashes, hash_rows = columns
+    queue_of, tags_codes, crcs, hashes, hash_rows = columns
     counts = rest[at : at + n] != 0
     at += n
     queues = [QueueKey(topic, queue) for topic, queue in json.loads(rest[at : at + header.queue_bytes].tobytes())]
@@ -161,6 +165,7 @@ def decode_chunk(header: ChunkHeader, rest: Bytes) -> StagedRows:
         sizes,
         queue_of,
         tags_codes,
+        crcs,
         counts,
         hashes if known else None,
         hash_rows if known else None,

@@ -27,6 +27,19 @@ assert batch.num_rows == 2
 print("pandas" in sys.modules)
 """
 
+APPEND = """
+import sys
+from segmentlog.store import MessageStore, Outgoing
+for _ in range(2):
+    with MessageStore.open(sys.argv[1]) as store:
+        store.append(Outgoing(topic="T", body=b"body", tags="a", keys="k l", properties={"color": "red"}))
+        store.append(Outgoing(topic="T", body=b"body"))
+        store.wait_dispatched()
+    with open(sys.argv[1] + "/abort", "w"):  # as after a crash
+        pass
+print("pandas" in sys.modules)
+"""
+
 
 @pytest.fixture(autouse=True)
 def _fresh() -> None:
@@ -130,4 +143,10 @@ def test_a_worker_that_reads_does_not_load_pandas(tmp_path: Path) -> None:
         for body in (b"first", b"second"):
             store.append(Outgoing(topic="T", body=body, tags="a", keys="k", properties={"color": "red"}))
     done = subprocess.run([sys.executable, "-c", READ, str(tmp_path / "store")], capture_output=True, check=True)
+    assert done.stdout == b"False\n"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pandas") is None, reason="there is no pandas to load")
+def test_who_appends_one_message_does_not_load_pandas(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", APPEND, str(tmp_path / "store")], capture_output=True, check=True)
     assert done.stdout == b"False\n"

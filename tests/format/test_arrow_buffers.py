@@ -4,7 +4,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from segmentlog.store.format.arrow_buffers import FALSE, binary_array, bitmap, booleans, numbers, value_bounds
+from segmentlog.store.format.arrow_buffers import (
+    FALSE,
+    NO_TEXT,
+    binary_array,
+    bitmap,
+    booleans,
+    integers,
+    numbers,
+    present,
+    value_bounds,
+)
 
 
 def bounds(values: pa.Array) -> list[tuple[int, int]]:
@@ -57,7 +67,26 @@ def test_booleans(count: int) -> None:
     assert array.to_pylist() == values.tolist()
 
 
+@pytest.mark.parametrize("kind", [pa.int32(), pa.int64(), pa.uint8()])
+def test_integers_are_the_same_memory(kind: pa.DataType) -> None:
+    whole = pa.array([3, 1, 4, 1, 5], kind)
+    viewed = integers(whole[1:4])
+    assert viewed.tolist() == [1, 4, 1]
+    assert viewed.dtype == kind.to_pandas_dtype()
+    assert viewed.ctypes.data == whole.buffers()[1].address + kind.bit_width // 8
+    assert integers(whole[:0]).dtype == viewed.dtype
+
+
+def test_what_is_present() -> None:
+    values = pa.array([*([1, None, 3] * 5), None])
+    for first in range(len(values)):
+        assert present(values[first:]).tolist() == values[first:].is_valid().to_pylist()
+    assert present(pa.array([1, 2])).tolist() == [True, True]
+    assert present(values[:0]).tolist() == []
+
+
 def test_what_is_always_there() -> None:
     assert FALSE.as_py() is False
+    assert NO_TEXT.as_py() == ""
     assert bitmap(None) is None
     assert bitmap(np.ones(3, np.bool_)) is None

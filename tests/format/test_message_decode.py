@@ -19,8 +19,9 @@ from segmentlog.store.format.message_decode import (
     inflate_in_pieces,
     select,
 )
-from segmentlog.store.format.message_encode import RecordColumns, RecordCrc, encode, pack_host, patch
+from segmentlog.store.format.message_encode import RecordColumns, encode, pack_host, patch
 from segmentlog.store.format.properties import Properties
+from segmentlog.store.format.record_crc import RecordCrc
 
 V4, V6 = pack_host(b"\x0a\0\0\x01", 40001), pack_host(b"\xfe\x80" + bytes(13) + b"\x01", 65535)
 

@@ -13,16 +13,8 @@ from hypothesis import strategies as st
 
 from segmentlog.store.errors import ConfigError, FormatError
 from segmentlog.store.format.message import MAGIC_V1, MAGIC_V2, Bytes, Problem, Records
-from segmentlog.store.format.message_encode import (
-    CRC_PROPERTY,
-    EncodedBatch,
-    RecordColumns,
-    RecordCrc,
-    crc32_ranges,
-    encode,
-    pack_host,
-    patch,
-)
+from segmentlog.store.format.message_encode import EncodedBatch, RecordColumns, encode, pack_host, patch
+from segmentlog.store.format.record_crc import CRC_PROPERTY, RecordCrc
 from support import fixtures
 
 V4, V6 = pack_host(b"\x0a\x01\x02\x03", 4567), pack_host(bytes(range(16)), 65535)
@@ -327,11 +319,3 @@ def test_patch_does_not_trust_a_record_size(size: int) -> None:
             store_timestamps=0,
             record_crc=RecordCrc.PROPERTY,
         )
-
-
-def test_checksums_of_ranges() -> None:
-    data = b"order payment refund"
-    start, stop = np.array([0, 6, 6]), np.array([5, 13, 6])
-    expected = [zlib.crc32(data[a:b]) & 0x7FFFFFFF for a, b in zip(start, stop, strict=True)]
-    assert crc32_ranges(memoryview(data), start, stop).tolist() == expected
-    assert expected[2] == 0

@@ -17,6 +17,7 @@ ROWS = StagedRows(
     sizes=np.array([3, 5, 1], np.int64),
     queue_of=np.array([1, 0, 1], np.int64),
     tags_codes=np.array([-7, 0, 1 << 30], np.int64),
+    crcs=np.array([0, 0x7FFFFFFF, 9], np.int64),
     counts=np.array([True, False, True]),
     hashes=np.array([17, 0], np.int64),
     hash_rows=np.array([0, 2], np.int64),
@@ -38,7 +39,7 @@ def decoded(data: bytes) -> StagedRows:
 
 def test_a_chunk_is_read_as_it_was_written() -> None:
     found = decoded(encoded())
-    for name in ("sizes", "queue_of", "tags_codes", "counts", "hashes", "hash_rows", "records"):
+    for name in ("sizes", "queue_of", "tags_codes", "crcs", "counts", "hashes", "hash_rows", "records"):
         assert np.array_equal(getattr(found, name), getattr(ROWS, name))
     assert found.queues == ROWS.queues
     without = decoded(encoded(ROWS._replace(hashes=None, hash_rows=None)))

@@ -29,7 +29,8 @@ from segmentlog.store import (
 )
 from segmentlog.store.format import message_decode
 from segmentlog.store.format.hashing import java_hash
-from segmentlog.store.format.message_encode import RecordCrc, pack_host
+from segmentlog.store.format.message_encode import pack_host
+from segmentlog.store.format.record_crc import RecordCrc
 from support import reading
 from support.store_builder import Appended, Geometry, StoreBuilder, messages
 from support.tampering import QueueFiles, WatchedFiles, overwrite, segments

@@ -29,8 +29,9 @@ import pyarrow.compute as pc
 
 from segmentlog.store.format.consume_queue import ENTRY, ENTRY_BYTES
 from segmentlog.store.format.message import MAGIC_BLANK
-from segmentlog.store.format.message_encode import RecordColumns, RecordCrc, encode, pack_host, patch
+from segmentlog.store.format.message_encode import RecordColumns, encode, pack_host, patch
 from segmentlog.store.format.properties_encode import encode_properties
+from segmentlog.store.format.record_crc import RecordCrc
 
 Ints = npt.NDArray[np.int64]
 

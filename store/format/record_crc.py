@@ -1,0 +1,195 @@
+"""The checksum of a whole record: its last property, over all bytes before it.
+
+::
+
+    HEADER | body | topic | properties | [0x02] __CRC32# 0x01 ddd…d 0x02      digits least significant first
+    └──────────── covered ─────────────────────┘
+
+    staged       places and time are still zero   ──► CRC c          in the task that encoded it, over all of it
+    put          places and time are written      ──► CRC c ^ d      d from these numbers and where they lie alone
+
+A CRC is linear: bytes that change a record change its CRC by the CRC of what was added, moved on by as many zeros as
+there are bytes behind. So who puts a record that was summed up before reads nothing of it, and damage done to it
+meanwhile stays damage. RocketMQ: ``CommitLog.checkMessageAndReturnSize``, ``UtilAll.crc32``.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from isal import isal_zlib
+
+from ..errors import FormatError
+from .message import CRC_MASK, RECORD_CRC_BYTES, Bytes, Ints, gather, scatter
+
+Words: TypeAlias = npt.NDArray[np.uint32]
+
+CRC_PROPERTY: Final = b"__CRC32#\x01" + b"0" * 10 + b"\x02"
+"""The last property of a record with a checksum of its own, no checksum yet."""
+assert len(CRC_PROPERTY) == RECORD_CRC_BYTES
+
+_DIGITS: Final = 10
+_NUMBER_BYTES: Final = 8
+_SIZE: Final = np.dtype(">i4")
+_POLYNOMIAL: Final = 0xEDB88320  # of zlib, bits reversed
+
+
+class RecordCrc(Enum):
+    """Whether records end in the property ``__CRC32#``, which covers the whole record."""
+
+    ABSENT = "absent"
+    PROPERTY = "property"
+
+
+def crc32_ranges(buffer: pa.Buffer | memoryview, start: Ints, stop: Ints) -> Ints:
+    """Compute the CRC-32 of many ranges of a buffer, sign bit cleared as RocketMQ stores it.
+
+    The loop over ranges stays inside C: ``map`` feeds slices of one memoryview to isal. For 1 KiB ranges that is
+    some 140 ns each, against 570 with zlib.
+    """
+    if buffer is None or not len(start):  # Arrow has no data buffer where all values are empty
+        return np.zeros(len(start), np.int64)
+    ranges = map(memoryview(buffer).__getitem__, map(slice, start.tolist(), stop.tolist()))
+    return np.fromiter(map(isal_zlib.crc32, ranges), np.int64, len(start)) & CRC_MASK
+
+
+def record_crcs(data: Bytes, positions: Ints) -> Ints:
+    """Compute the checksums of encoded records, as their bytes are now.
+
+    Raises
+    ------
+    FormatError
+        If one is not inside ``data``.
+    """
+    return crc32_ranges(data.data, positions, positions + _covered(data, positions))
+
+
+def write_crcs(data: Bytes, positions: Ints, crcs: Ints) -> None:
+    """Write checksums into encoded records, in place; raises what `record_crcs` does."""
+    digits = np.empty((_DIGITS, positions.size), np.uint8)
+    rest = crcs.astype(np.uint32)
+    for digit in digits:  # dividing by one number at a time, which numpy turns into multiplications
+        higher = rest // np.uint32(10)
+        np.subtract(rest, higher * np.uint32(10), out=digit, casting="unsafe")
+        rest = higher
+    text = np.ascontiguousarray(digits.T) + np.uint8(ord("0"))
+    scatter(data, positions + _covered(data, positions) + CRC_PROPERTY.index(b"0"), text.view(f"V{_DIGITS}")[:, 0])
+
+
+def moved_crcs(data: Bytes, positions: Ints, crcs: Ints, numbers: Mapping[int, Ints | int]) -> Ints:
+    """Give the checksums that records have once zeros in them are numbers.
+
+    Parameters
+    ----------
+    data, positions
+        The records, of which only the sizes are read.
+    crcs
+        (n,) int64, their checksums with the zeros.
+    numbers
+        What 8 bytes become, big-endian: (n,) int64 or one for all, by where they begin in a record. They do not
+        overlap.
+
+    Raises
+    ------
+    FormatError
+        If a record is not inside ``data``.
+    """
+    end = max(numbers) + _NUMBER_BYTES
+    covered = _covered(data, positions)
+    if int(covered.min()) < end:
+        raise FormatError(f"a record to patch has less than {end} bytes")
+    change = np.zeros(positions.size, np.uint32)
+    for at, values in numbers.items():
+        change ^= _number_crcs(values, end - at - _NUMBER_BYTES)
+    return crcs ^ (_behind_zeros(change, covered - end).astype(np.int64) & CRC_MASK)
+
+
+def _covered(data: Bytes, positions: Ints) -> Ints:
+    """How many bytes of each record its checksum covers."""
+    sizes = gather(data, positions, _SIZE).astype(np.int64)
+    if int(sizes.min()) < RECORD_CRC_BYTES or int((positions + sizes).max()) > data.size:
+        raise FormatError(f"records to patch lie outside a buffer of {data.size} bytes")
+    return sizes - RECORD_CRC_BYTES
+
+
+# Remainders: the CRC register, begun with zero. What the zeros of a text in front are is the same with every text.
+
+
+def _number_crcs(values: Ints | int, zeros: int) -> Words | np.uint32:
+    """Remainders of numbers of 8 bytes with as many zeros behind each."""
+    lowest, highest = (values, values) if isinstance(values, int) else (int(values.min()), int(values.max()))
+    found: Words | np.uint32 = np.uint32(0)
+    for byte in range(_NUMBER_BYTES):  # the last one first
+        table, shift = _byte_crcs(zeros + byte), 8 * byte
+        alike = lowest >> shift == highest >> shift
+        found = found ^ table[lowest >> shift & 0xFF if alike else values >> shift & 0xFF]
+    return found
+
+
+def _behind_zeros(remainders: Words, zeros: Ints) -> Words:
+    """What remainders become when each is followed by its own number of zeros."""
+    least, most = int(zeros.min()), int(zeros.max())
+    if least == most:
+        return _times(_zeros(most), remainders)
+    for place in range(-(-most.bit_length() // 8)):
+        tables, digit = _ladder(place), zeros >> 8 * place & 0xFF
+        moved = np.zeros_like(remainders)
+        for byte in range(4):
+            moved ^= tables[(digit << 10) + (byte << 8) + (remainders >> np.uint32(8 * byte) & np.uint32(0xFF))]
+        remainders = moved
+    return remainders
+
+
+def _times(tables: Words, remainders: Words) -> Words:
+    """Apply a linear map, given as the images of all values of each of the four bytes."""
+    images = np.zeros_like(remainders)
+    for byte in range(4):
+        images ^= tables[byte][remainders >> np.uint32(8 * byte) & np.uint32(0xFF)]
+    return images
+
+
+def _map_of(images: Words) -> Words:
+    """Lay linear maps out for `_times`: (…, 32) images of single bits to (…, 4, 256) of bytes."""
+    of_bytes = images.reshape(*images.shape[:-1], 4, 8)
+    tables = np.zeros((*of_bytes.shape[:-1], 256), np.uint32)
+    for bit in range(8):
+        tables[..., 1 << bit : 2 << bit] = tables[..., : 1 << bit] ^ of_bytes[..., bit : bit + 1]
+    return tables
+
+
+_BITS: Final = np.uint32(1) << np.arange(32, dtype=np.uint32)
+
+
+@lru_cache(maxsize=1 << 10)
+def _zeros(count: int) -> Words:
+    """What zeros behind make of a remainder, for `_times`."""
+    if count == 0:
+        return _map_of(_BITS)
+    if count == 1:
+        images = _BITS.copy()
+        for _ in range(8):
+            images = images >> np.uint32(1) ^ np.where(images & np.uint32(1), np.uint32(_POLYNOMIAL), np.uint32(0))
+        return _map_of(images)
+    half = _zeros(count // 2)
+    images = _times(half, _times(half, _BITS))
+    return _map_of(_times(_zeros(1), images) if count % 2 else images)
+
+
+@lru_cache(maxsize=1 << 8)
+def _byte_crcs(zeros: int) -> Words:
+    """(256,) remainders of one byte with zeros behind it: of its eight bits as a register, moved on by itself."""
+    return _times(_zeros(zeros + 1), np.arange(256, dtype=np.uint32))
+
+
+@lru_cache(maxsize=4)
+def _ladder(place: int) -> Words:
+    """Maps of `_zeros` for 0 to 255 times ``256 ** place`` zeros, side by side: 1 MiB."""
+    images = np.empty((256, 32), np.uint32)
+    images[0] = _BITS
+    for bit in range(8):
+        images[1 << bit : 2 << bit] = _times(_zeros(1 << 8 * place + bit), images[: 1 << bit])
+    return _map_of(images).ravel()
