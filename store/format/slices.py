@@ -64,11 +64,12 @@ def slices(buffer: Bytes, starts: Ints, lengths: Ints) -> Slices:
     if count == 0:
         return Slices(np.empty(0, np.uint8), offsets)
     stops = starts + lengths
-    if int(starts.min()) < 0 or int(lengths.min()) < 0 or int(stops.max()) > min(buffer.size, _OFFSET_MAX):
-        worst = int(np.flatnonzero((starts < 0) | (lengths < 0) | (stops > buffer.size))[0])
-        raise FormatError(
-            f"slice [{starts[worst]}, {stops[worst]}) leaves a buffer of {buffer.size} bytes", offset=int(starts[worst])
-        )
+    ends = stops.view(np.uint64)  # a sum that is no int64 any more is right as this
+    most = min(buffer.size, _OFFSET_MAX)
+    if int(starts.min()) < 0 or int(lengths.min()) < 0 or int(ends.max()) > most:
+        worst = int(np.flatnonzero((starts < 0) | (lengths < 0) | (ends > most))[0])
+        start, stop = int(starts[worst]), int(starts[worst]) + int(lengths[worst])
+        raise FormatError(f"slice [{start}, {stop}) leaves a buffer of {buffer.size} bytes", offset=start)
     total = int(lengths.sum())
     if total > _OFFSET_MAX:
         raise FormatError(f"{count} slices hold {total} bytes, a column at most {_OFFSET_MAX}")

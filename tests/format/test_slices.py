@@ -49,6 +49,16 @@ def test_a_slice_that_leaves_the_buffer(start: int, length: int) -> None:
         slices(np.zeros(6, np.uint8), ints(0, start, 2), ints(1, length, 2))
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_slice_whose_end_is_no_64_bit_number(count: int) -> None:
+    far = np.full(count, 1 << 62)
+    with pytest.raises(FormatError, match=rf"\[{1 << 62}, {1 << 63}\) leaves a buffer of 8 bytes"):
+        slices(np.zeros(8, np.uint8), far, far)
+    most = np.full(count, (1 << 63) - 1)
+    with pytest.raises(FormatError, match="leaves a buffer"):
+        slices(np.zeros(8, np.uint8), most, most)
+
+
 def test_more_than_a_column_can_hold() -> None:
     buffer = np.zeros(1 << 20, np.uint8)
     with pytest.raises(FormatError, match="slices hold"):
