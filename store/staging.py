@@ -32,7 +32,7 @@ from .errors import ConfigError, FormatError
 from .files.fs import FileSystem
 from .files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from .format.message import Bytes, Ints
-from .format.record_crc import RecordCrc, record_crcs
+from .format.record_crc import RecordCrc, covered_bytes, record_crcs
 from .format.staged_rows import (
     HEADER_BYTES,
     ChunkHeader,
@@ -159,7 +159,7 @@ class Staging:
     def _crcs(self, joined: Bytes, positions: Ints) -> Ints:
         if record_crc(self._config) is RecordCrc.ABSENT:
             return np.zeros(positions.size, np.int64)
-        return record_crcs(joined, positions)
+        return record_crcs(joined, positions, covered_bytes(joined, positions))
 
     def finish(self) -> Staged:
         """Say what was staged, for the commit. Nothing can be added afterwards."""

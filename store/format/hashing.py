@@ -79,8 +79,7 @@ def _hashed(texts: pa.StringArray) -> tuple[Ints, Ints]:
             f"a column of text cannot be hashed: {error}", fix="Decode the bytes as UTF-8 first"
         ) from None
     if texts.null_count:
-        # Beneath a null there may lie bytes that nobody validated.
-        texts = texts.fill_null(NO_TEXT if texts.type == NO_TEXT.type else "")
+        texts = texts.fill_null(NO_TEXT)  # beneath a null there may lie bytes that nobody validated
     wide = pa.types.is_large_string(texts.type)
     _, offset_bytes, data_bytes = texts.buffers()
     if len(texts) == 0 or data_bytes is None:

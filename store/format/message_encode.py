@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import ConfigError, FormatError
-from .arrow_buffers import binary_array, value_bounds, value_lengths
+from .arrow_buffers import binary_array, integers, value_bounds, value_lengths
 from .message import (
     HEADER,
     IPV6_EXTRA_BYTES,
@@ -37,7 +37,15 @@ from .message import (
     gather,
     scatter,
 )
-from .record_crc import CRC_PROPERTY, RecordCrc, crc32_ranges, moved_crcs, record_crcs, write_crcs
+from .record_crc import (
+    CRC_PROPERTY,
+    RecordCrc,
+    covered_bytes,
+    crc32_ranges,
+    moved_crcs,
+    record_crcs,
+    write_crcs,
+)
 
 Integers: TypeAlias = int | npt.NDArray[np.integer]
 """One value for all records, or an (n,) array."""
@@ -221,21 +229,22 @@ def patch(
     data = np.frombuffer(buffer, np.uint8)
     if int(positions.min()) < 0 or int(positions.max()) + HEADER.itemsize > len(data):
         raise FormatError(f"records to patch lie outside a buffer of {len(data)} bytes")
-    final = None if crcs is None else crcs.copy()
+    covered = covered_bytes(data, positions) if record_crc is RecordCrc.PROPERTY else None
+    final = None if covered is None or crcs is None else crcs.copy()
     for rows, extra in _by_born_host(data, positions):
         numbers = {
             _at("queue_offset"): _some(queue_offsets, rows),
             _at("physical_offset"): _some(physical_offsets, rows),
             _at("store_timestamp") + extra: _some(store_timestamps, rows),
         }
-        if final is not None and record_crc is RecordCrc.PROPERTY:
-            final[rows] = moved_crcs(data, positions[rows], final[rows], numbers)
+        if final is not None and covered is not None:
+            final[rows] = moved_crcs(final[rows], covered[rows], numbers)
         for at, values in numbers.items():
             column = np.empty(len(positions[rows]), ">i8")
             column[:] = values
             scatter(data, positions[rows] + at, column)
-    if record_crc is RecordCrc.PROPERTY:
-        write_crcs(data, positions, record_crcs(data, positions) if final is None else final)
+    if covered is not None:
+        write_crcs(data, positions, covered, record_crcs(data, positions, covered) if final is None else final)
 
 
 def _by_born_host(data: Bytes, positions: Ints) -> Iterator[tuple[Ints | slice, int]]:
@@ -331,7 +340,7 @@ def _topics(
     if len(blocks) == 1:
         ((block, magic),) = blocks
         return pa.scalar(block, pa.binary()), np.full(rows, len(block)), np.full(rows, magic)
-    which = encoded.indices.to_numpy()
+    which = integers(encoded.indices)
     taken = pa.array([block for block, _ in blocks], pa.binary()).take(encoded.indices)
     sizes = np.array([len(block) for block, _ in blocks])
     return taken, sizes[which], np.array([magic for _, magic in blocks])[which]

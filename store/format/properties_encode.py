@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import ConfigError
-from .arrow_buffers import FALSE, binary_array, value_bounds, value_lengths
+from .arrow_buffers import FALSE, binary_array, integers, present, value_bounds, value_lengths
 from .properties import RECORD_CRC
 
 
@@ -62,7 +62,7 @@ def encode_properties(
 
 
 def _encode_map(properties: pa.MapArray) -> pa.BinaryArray:
-    offsets = properties.offsets.to_numpy().astype(np.int64)
+    offsets = integers(properties.offsets).astype(np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
     names, values = properties.keys[first:last], properties.items[first:last]
     _check_names(names)
@@ -72,7 +72,7 @@ def _encode_map(properties: pa.MapArray) -> pa.BinaryArray:
     given = pc.and_(pc.greater(pc.binary_length(values), 0), pc.not_equal(names, RECORD_CRC))
     kept = pc.coalesce(given, FALSE).to_numpy(zero_copy_only=False)
     if properties.null_count:  # a null map may still own pairs
-        kept = kept & np.repeat(properties.is_valid().to_numpy(zero_copy_only=False), np.diff(offsets))
+        kept = kept & np.repeat(present(properties), np.diff(offsets))
     if not kept.all():
         names, values = names.filter(pa.array(kept)), values.filter(pa.array(kept))
         offsets = np.concatenate([[0], np.cumsum(kept)])[offsets]

@@ -57,19 +57,27 @@ def crc32_ranges(buffer: pa.Buffer | memoryview, start: Ints, stop: Ints) -> Int
     return np.fromiter(map(isal_zlib.crc32, ranges), np.int64, len(start)) & CRC_MASK
 
 
-def record_crcs(data: Bytes, positions: Ints) -> Ints:
-    """Compute the checksums of encoded records, as their bytes are now.
+def covered_bytes(data: Bytes, positions: Ints) -> Ints:
+    """Give how many bytes of each encoded record its checksum covers, by the sizes that they state.
 
     Raises
     ------
     FormatError
-        If one is not inside ``data``.
+        If a record is not inside ``data``.
     """
-    return crc32_ranges(data.data, positions, positions + _covered(data, positions))
+    sizes = gather(data, positions, _SIZE).astype(np.int64)
+    if int(sizes.min()) < RECORD_CRC_BYTES or int((positions + sizes).max()) > data.size:
+        raise FormatError(f"records to patch lie outside a buffer of {data.size} bytes")
+    return sizes - RECORD_CRC_BYTES
 
 
-def write_crcs(data: Bytes, positions: Ints, crcs: Ints) -> None:
-    """Write checksums into encoded records, in place; raises what `record_crcs` does."""
+def record_crcs(data: Bytes, positions: Ints, covered: Ints) -> Ints:
+    """Compute the checksums of encoded records, as their bytes are now; ``covered`` is of `covered_bytes`."""
+    return crc32_ranges(data.data, positions, positions + covered)
+
+
+def write_crcs(data: Bytes, positions: Ints, covered: Ints, crcs: Ints) -> None:
+    """Write checksums into encoded records, in place; ``covered`` is of `covered_bytes`."""
     digits = np.empty((_DIGITS, positions.size), np.uint8)
     rest = crcs.astype(np.uint32)
     for digit in digits:  # dividing by one number at a time, which numpy turns into multiplications
@@ -77,18 +85,16 @@ def write_crcs(data: Bytes, positions: Ints, crcs: Ints) -> None:
         np.subtract(rest, higher * np.uint32(10), out=digit, casting="unsafe")
         rest = higher
     text = np.ascontiguousarray(digits.T) + np.uint8(ord("0"))
-    scatter(data, positions + _covered(data, positions) + CRC_PROPERTY.index(b"0"), text.view(f"V{_DIGITS}")[:, 0])
+    scatter(data, positions + covered + CRC_PROPERTY.index(b"0"), text.view(f"V{_DIGITS}")[:, 0])
 
 
-def moved_crcs(data: Bytes, positions: Ints, crcs: Ints, numbers: Mapping[int, Ints | int]) -> Ints:
+def moved_crcs(crcs: Ints, covered: Ints, numbers: Mapping[int, Ints | int]) -> Ints:
     """Give the checksums that records have once zeros in them are numbers.
 
     Parameters
     ----------
-    data, positions
-        The records, of which only the sizes are read.
-    crcs
-        (n,) int64, their checksums with the zeros.
+    crcs, covered
+        (n,) int64, their checksums with the zeros, and how many bytes these cover.
     numbers
         What 8 bytes become, big-endian: (n,) int64 or one for all, by where they begin in a record. They do not
         overlap.
@@ -96,24 +102,15 @@ def moved_crcs(data: Bytes, positions: Ints, crcs: Ints, numbers: Mapping[int, I
     Raises
     ------
     FormatError
-        If a record is not inside ``data``.
+        If a record ends before its numbers do.
     """
     end = max(numbers) + _NUMBER_BYTES
-    covered = _covered(data, positions)
     if int(covered.min()) < end:
         raise FormatError(f"a record to patch has less than {end} bytes")
-    change = np.zeros(positions.size, np.uint32)
+    change = np.zeros(crcs.size, np.uint32)
     for at, values in numbers.items():
         change ^= _number_crcs(values, end - at - _NUMBER_BYTES)
     return crcs ^ (_behind_zeros(change, covered - end).astype(np.int64) & CRC_MASK)
-
-
-def _covered(data: Bytes, positions: Ints) -> Ints:
-    """How many bytes of each record its checksum covers."""
-    sizes = gather(data, positions, _SIZE).astype(np.int64)
-    if int(sizes.min()) < RECORD_CRC_BYTES or int((positions + sizes).max()) > data.size:
-        raise FormatError(f"records to patch lie outside a buffer of {data.size} bytes")
-    return sizes - RECORD_CRC_BYTES
 
 
 # Remainders: the CRC register, begun with zero. What the zeros of a text in front are is the same with every text.

@@ -301,6 +301,14 @@ def test_register_again_does_no_harm(spark: "SparkSession", load: Load) -> None:
     assert load(topic="TopicA").count() == 248
 
 
+def said_by(code: str, environment: dict[str, str] | None = None) -> str:
+    """Run a program of its own, and give what it prints."""
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
 def test_without_registration(spark: "SparkSession", store: Store) -> None:
     # Another session of another process, which has only heard of the format through the installed module.
     code = f"""
@@ -313,10 +321,7 @@ def test_without_registration(spark: "SparkSession", store: Store) -> None:
         frame = spark.read.format("segmentlog").option("topic", "TopicA").load({str(store(BASIC))!r})
         print("rows", frame.where("queueId = 1").count())
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False, timeout=300
-    )
-    assert "rows 69\n" in done.stdout, done.stderr[-3000:]
+    assert "rows 69\n" in said_by(code)
 
 
 def test_registered_it_runs_in_the_python_that_registered_it(store: Store, tmp_path: Path) -> None:
@@ -344,12 +349,4 @@ def test_registered_it_runs_in_the_python_that_registered_it(store: Store, tmp_p
     """
     environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
     environment["PATH"] = f"{other.parent}:{environment['PATH']}"
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        env=environment,
-    )
-    assert "rows 248\n" in done.stdout, done.stderr[-3000:]
+    assert "rows 248\n" in said_by(code, environment)

@@ -136,17 +136,22 @@ def test_a_libc_without_mallopt_keeps_arrow_s_allocator(chosen: list[str], monke
     assert chosen == []
 
 
-@pytest.mark.skipif(importlib.util.find_spec("pandas") is None, reason="there is no pandas to load")
+needs_pandas = pytest.mark.skipif(importlib.util.find_spec("pandas") is None, reason="there is no pandas to load")
+
+
+def loads_pandas(program: str, store: Path) -> bytes:
+    return subprocess.run([sys.executable, "-c", program, str(store)], capture_output=True, check=True).stdout
+
+
+@needs_pandas
 def test_a_worker_that_reads_does_not_load_pandas(tmp_path: Path) -> None:
     """pyarrow does, half a second long, when it makes an array of what may be a pandas one."""
     with MessageStore.open(tmp_path / "store") as store:
         for body in (b"first", b"second"):
             store.append(Outgoing(topic="T", body=body, tags="a", keys="k", properties={"color": "red"}))
-    done = subprocess.run([sys.executable, "-c", READ, str(tmp_path / "store")], capture_output=True, check=True)
-    assert done.stdout == b"False\n"
+    assert loads_pandas(READ, tmp_path / "store") == b"False\n"
 
 
-@pytest.mark.skipif(importlib.util.find_spec("pandas") is None, reason="there is no pandas to load")
+@needs_pandas
 def test_who_appends_one_message_does_not_load_pandas(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", APPEND, str(tmp_path / "store")], capture_output=True, check=True)
-    assert done.stdout == b"False\n"
+    assert loads_pandas(APPEND, tmp_path / "store") == b"False\n"

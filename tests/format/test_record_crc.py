@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from segmentlog.store import FormatError
 from segmentlog.store.format.message import Bytes, Ints, scatter
 from segmentlog.store.format.message_encode import RecordColumns, encode, pack_host, patch
-from segmentlog.store.format.record_crc import RecordCrc, crc32_ranges, moved_crcs, record_crcs, write_crcs
+from segmentlog.store.format.record_crc import (
+    RecordCrc,
+    covered_bytes,
+    crc32_ranges,
+    moved_crcs,
+    record_crcs,
+    write_crcs,
+)
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 PLACES = (20, 28, 56)
@@ -27,16 +34,19 @@ def records(sizes: Ints, seed: int = 1) -> tuple[Bytes, Ints]:
     return data, positions
 
 
+def summed_up(data: Bytes, positions: Ints) -> Ints:
+    return record_crcs(data, positions, covered_bytes(data, positions))
+
+
 def check_moved(sizes: Ints, numbers: dict[int, Ints | int]) -> None:
     data, positions = records(sizes)
-    before = record_crcs(data, positions)
-    moved = moved_crcs(data, positions, before, numbers)
+    moved = moved_crcs(summed_up(data, positions), covered_bytes(data, positions), numbers)
     for place, values in numbers.items():
         column = np.empty(sizes.size, ">i8")
         column[:] = values
         scatter(data, positions + place, column)
     stops = positions + sizes - 20
-    assert moved.tolist() == record_crcs(data, positions).tolist()
+    assert moved.tolist() == summed_up(data, positions).tolist()
     expected = [zlib.crc32(data[a:b].tobytes()) for a, b in zip(positions, stops, strict=True)]
     assert moved.tolist() == [crc & 0x7FFFFFFF for crc in expected]
 
@@ -69,12 +79,12 @@ def test_the_same_patch_with_and_without_reading() -> None:
     )
     encoded = encode(columns, record_crc=RecordCrc.PROPERTY)
     read, moved = encoded.join(), encoded.join().copy()
-    known = record_crcs(moved, encoded.positions)
+    known = summed_up(moved, encoded.positions)
     numbers = {"queue_offsets": np.arange(40) + 200, "physical_offsets": np.arange(40) << 33, "store_timestamps": 7}
     for buffer, crcs in ((read, None), (moved, known)):
         patch(buffer, encoded.positions, record_crc=RecordCrc.PROPERTY, crcs=crcs, **numbers)
     assert np.array_equal(read, moved)
-    known_again = record_crcs(read, encoded.positions)
+    known_again = summed_up(read, encoded.positions)
     assert (known_again != known).all()
     plain = encode(columns)
     buffer = plain.join()
@@ -85,7 +95,7 @@ def test_the_same_patch_with_and_without_reading() -> None:
 def test_damage_from_before_the_patch_is_not_summed_up_anew() -> None:
     encoded = encode(RecordColumns(body=pa.array([b"body"]), topic="T", queue_id=1), record_crc=RecordCrc.PROPERTY)
     buffer = encoded.join()
-    known = record_crcs(buffer, encoded.positions)
+    known = summed_up(buffer, encoded.positions)
     buffer[89] ^= 1
     patch(
         buffer,
@@ -105,7 +115,7 @@ def test_damage_from_before_the_patch_is_not_summed_up_anew() -> None:
 def test_digits_are_written_the_least_significant_first() -> None:
     data, positions = records(np.full(4, 100))
     crcs = [0, 1, 1234567890, 0x7FFFFFFF]
-    write_crcs(data, positions, np.array(crcs))
+    write_crcs(data, positions, covered_bytes(data, positions), np.array(crcs))
     assert [data[at + 89 : at + 99].tobytes()[::-1].decode() for at in positions] == [f"{crc:010d}" for crc in crcs]
     untouched, _ = records(np.full(4, 100))
     changed = np.flatnonzero(data != untouched) % 100
@@ -118,14 +128,14 @@ def test_a_record_that_is_not_inside_is_refused(size: int) -> None:
     data, positions = records(np.array([100]))
     scatter(data, positions, np.array([size], ">i4"))
     with pytest.raises(FormatError, match="outside a buffer of 100 bytes"):
-        record_crcs(data, positions)
+        covered_bytes(data, positions)
 
 
 def test_a_record_that_ends_before_its_numbers_is_refused() -> None:
     data, positions = records(np.array([84]))
     scatter(data, positions, np.array([83], ">i4"))
     with pytest.raises(FormatError, match="less than 64 bytes"):
-        moved_crcs(data, positions, np.array([1]), {56: 1})
+        moved_crcs(np.array([1]), covered_bytes(data, positions), {56: 1})
 
 
 def test_checksums_of_ranges() -> None:

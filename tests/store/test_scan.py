@@ -67,6 +67,13 @@ def numbers(found: list[Row]) -> list[int]:
     return sorted(int(row["keys"].removeprefix("key-")) for row in found)
 
 
+def with_bodies(bodies: list[bytes], sys_flags: list[int]) -> pa.RecordBatch:
+    """Messages of one queue with these bodies as they are stored, compressed where their flag says so."""
+    batch = messages(len(bodies), queues=1).drop_columns(["body"])
+    batch = batch.append_column("body", pa.array(bodies, pa.binary()))
+    return batch.append_column("sysFlag", pa.array(sys_flags, pa.int32()))
+
+
 # What comes
 
 
@@ -90,10 +97,8 @@ def test_batches_are_no_larger_than_asked(store: Path, batch: dict[str, int]) ->
 @pytest.mark.parametrize("batch_rows", [1, 4, 7])
 def test_what_comes_does_not_depend_on_the_size_of_batches(tmp_path: Path, batch_rows: int) -> None:
     bodies = [zlib.compress(bytes([n]) * 300) if n % 3 else bytes([n]) for n in range(40)]
-    batch = messages(40, queues=1).drop_columns(["body"]).append_column("body", pa.array(bodies, pa.binary()))
-    batch = batch.append_column("sysFlag", pa.array([int(n % 3 > 0) for n in range(40)], pa.int32()))
     with StoreBuilder(tmp_path / "s") as builder:
-        appended = builder.append(batch)
+        appended = builder.append(with_bodies(bodies, [int(n % 3 > 0) for n in range(40)]))
     magic(tmp_path / "s", int(appended.physical_offsets[9]))
     overwrite(tmp_path / "s", int(appended.physical_offsets[10]) + 100, b"\0\0\0")  # no longer inflates
     asked: dict[str, Any] = {"on_corrupt": OnCorrupt.NULL, "property_columns": ("KEYS", "absent"), "check_crc": False}
@@ -106,9 +111,8 @@ def test_what_comes_does_not_depend_on_the_size_of_batches(tmp_path: Path, batch
 @pytest.mark.parametrize("policy", OnCorrupt)
 def test_rows_that_are_taken_back_between_batches_are_not_read(tmp_path: Path, policy: OnCorrupt) -> None:
     bodies = [zlib.compress(bytes([n]) * 50) for n in range(40)]
-    batch = messages(40, queues=1).drop_columns(["body"]).append_column("body", pa.array(bodies, pa.binary()))
     with StoreBuilder(tmp_path / "s") as builder:
-        appended = builder.append(batch.append_column("sysFlag", pa.array([1] * 40, pa.int32())))
+        appended = builder.append(with_bodies(bodies, [1] * 40))
     reader = StoreReader.open(tmp_path / "s")
     (task,) = reader.plan(reading.whole_queues(reader), max_bytes=1 << 20)
     batches = reader.scan(task, ScanSpec(columns=("queueOffset", "body", "keys"), batch_rows=10, on_corrupt=policy))
@@ -300,10 +304,8 @@ def test_record_crcs_are_checked(tmp_path: Path) -> None:
 
 def test_compressed_bodies(tmp_path: Path) -> None:
     plain = b"text " * 200
-    batch = messages(6, queues=1).drop_columns(["body"])
     stored = [zlib.compress(plain), plain, b"damaged", zlib.compress(bytes(5000)), zlib.compress(plain), b"x"]
-    batch = batch.append_column("body", pa.array(stored, pa.binary()))
-    build(tmp_path / "s", batch.append_column("sysFlag", pa.array([1, 0, 1, 1, 1, 0], pa.int32())))
+    build(tmp_path / "s", with_bodies(stored, [1, 0, 1, 1, 1, 0]))
     found = rows(tmp_path / "s", on_corrupt=OnCorrupt.NULL, max_body_bytes=2000)
     assert [row["body"] for row in found] == [plain, plain, None, None, plain, b"x"]
     assert [row["queueOffset"] for row in found] == list(range(6))
