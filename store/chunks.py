@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .config import OnCorrupt, OnLoss, Predicate, ScanSpec
-from .entries import Block, StoreView, range_blocks
+from .entries import Block, StoreView, Walks, range_blocks
 from .errors import DataLossError
 from .format.consume_queue import EXTENSION_ADDRESS_MAX, SCHEDULE_TOPIC, Entries, joined, some
 from .format.hashing import java_hash
@@ -102,6 +102,7 @@ class Chunks:
     def __init__(self, store: StoreView, task: ScanTask, spec: ScanSpec) -> None:
         self._store = store
         self._ranges = task.ranges
+        self._walks = Walks(store.log, task.ranges)
         self._spec = spec
         # Ranges of one queue follow each other: the same number for them.
         changes = [index == 0 or r.key != task.ranges[index - 1].key for index, r in enumerate(task.ranges)]
@@ -147,7 +148,7 @@ class Chunks:
     def _checked_blocks(self, planned: PlannedRange) -> Iterator[Block]:
         """Blocks of a range, and after the last one the question whether that was all."""
         rows = 0
-        for block in range_blocks(self._store, planned):
+        for block in range_blocks(self._store, planned, self._walks):
             rows += block.queue_offset.size
             if planned.walk is not None and rows < planned.stop - planned.start:
                 self._check_gaps(planned, planned.walk, block)

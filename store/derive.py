@@ -11,7 +11,8 @@ RocketMQ: ``ReputMessageService`` and ``ConsumeQueue.putMessagePositionInfo``, i
 
 import logging
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 import numpy as np
@@ -52,12 +53,17 @@ class DerivedQueue(NamedTuple):
 
 def derive_queue(log: CommitLog, key: QueueKey, start: int, stop: int) -> DerivedQueue:
     """Entries of one queue from the records that begin in ``[start, stop)`` of the log."""
-    return next(iter(_collect(log, start, stop, key).values()), _EMPTY)
+    return derive_some(log, {key}, start, stop).get(key, NO_ENTRIES)
+
+
+def derive_some(log: CommitLog, wanted: AbstractSet[QueueKey], start: int, stop: int) -> dict[QueueKey, DerivedQueue]:
+    """Entries of some queues from the records that begin in ``[start, stop)``, those that have any there."""
+    return _collect(log, start, stop, lambda found: _with_tags_codes(found, _groups_of(found.records, wanted)))
 
 
 def derive_queues(log: CommitLog, start: int, stop: int) -> dict[QueueKey, DerivedQueue]:
     """Entries of all queues from the records that begin in ``[start, stop)`` of the log."""
-    return _collect(log, start, stop, None)
+    return _collect(log, start, stop, _without_tags_codes)
 
 
 def derive_segments(
@@ -77,21 +83,13 @@ def derive_segments(
         tags codes. Queue offsets are as the records state them: they need not rise.
     """
     for found in _without_stale(log.walk(start, stop)):
-        records = found.records
-        blocks = range(0, len(records), _TAGS_ROWS)
-        codes = [tags_codes(Records(records.buffer, records.positions[at : at + _TAGS_ROWS]), "") for at in blocks]
-        code = np.concatenate([np.empty(0, np.int64), *codes])
-        queues: dict[QueueKey, DerivedQueue] = {}
-        for key, entries in _group(found, None):
-            if not _is_named(key.topic):
-                _log.warning("%d records are left out: no topic can be named %r", entries.size.size, key.topic)
-                continue
-            positions = entries.physical_offset - found.segment.base
-            of_queue = code[np.searchsorted(records.positions, positions)]
-            if key.topic == SCHEDULE_TOPIC:
-                of_queue = tags_codes(Records(records.buffer, positions), key.topic)
-            queues[key] = entries._replace(tags_code=of_queue)
-        yield found, queues
+        groups: list[tuple[QueueKey, Ints]] = []
+        for key, rows in _groups(found.records):
+            if _is_named(key.topic):
+                groups.append((key, rows))
+            else:
+                _warn_unnamed(key.topic, rows.size)
+        yield found, dict(_with_tags_codes(found, groups))
 
 
 def tags_codes(records: Records, topic: str, properties: Properties | None = None) -> Ints:
@@ -127,17 +125,20 @@ _DELAYS_MS = (
     * 1000
 )
 _TAGS_ROWS = 1 << 18
-_EMPTY = DerivedQueue(*(np.empty(0, np.int64) for _ in DerivedQueue._fields))
+NO_ENTRIES = DerivedQueue(*(np.empty(0, np.int64) for _ in DerivedQueue._fields))
+
+_Groups = Iterable[tuple[QueueKey, DerivedQueue]]
 
 
-def _collect(log: CommitLog, start: int, stop: int, key: QueueKey | None) -> dict[QueueKey, DerivedQueue]:
+def _collect(
+    log: CommitLog, start: int, stop: int, group: Callable[[FoundRecords], _Groups]
+) -> dict[QueueKey, DerivedQueue]:
     pieces: dict[QueueKey, list[DerivedQueue]] = {}
     for found in _without_stale(log.walk(start, stop)):
-        for queue, entries in _group(found, key):
+        for queue, entries in group(found):
             pieces.setdefault(queue, []).append(entries)
     for queue in [queue for queue in pieces if not _is_named(queue.topic)]:
-        count = sum(part.size.size for part in pieces.pop(queue))
-        _log.warning("%d records are left out: no topic can be named %r", count, queue.topic)
+        _warn_unnamed(queue.topic, sum(part.size.size for part in pieces.pop(queue)))
     queues = {
         queue: rising(DerivedQueue(*(np.concatenate(column) for column in zip(*parts, strict=True))))
         for queue, parts in pieces.items()
@@ -148,6 +149,10 @@ def _collect(log: CommitLog, start: int, stop: int, key: QueueKey | None) -> dic
 def _is_named(topic: str) -> bool:
     # Names become directories, and the replacement character stands for bytes that were no text.
     return is_readable_topic(topic) and "\N{REPLACEMENT CHARACTER}" not in topic
+
+
+def _warn_unnamed(topic: str, count: int) -> None:
+    _log.warning("%d records are left out: no topic can be named %r", count, topic)
 
 
 def _without_stale(walked: Iterator[FoundRecords]) -> Iterator[FoundRecords]:
@@ -201,36 +206,52 @@ def queues_of(records: Records, rows: Ints) -> tuple[list[QueueKey], Ints]:
     return different_queues(topics.dictionary_encode(), records.field("queue_id")[rows])
 
 
-def group_queues(records: Records, rows: Ints) -> Iterator[tuple[QueueKey, Ints]]:
-    """Tell apart the queues of some records: each with its rows, in the order of the records."""
+def _groups(records: Records) -> Iterator[tuple[QueueKey, Ints]]:
+    """Tell apart the queues of all records that are in one: each with its rows, in the order of the records."""
+    return _grouped(records, np.flatnonzero(is_queued(records)))
+
+
+def _groups_of(records: Records, wanted: AbstractSet[QueueKey]) -> Iterator[tuple[QueueKey, Ints]]:
+    """The same of the queues that are wanted."""
+    chosen = is_queued(records) & np.isin(records.field("queue_id"), [key.queue_id for key in wanted])
+    topics = {key.topic for key in wanted}
+    if len(topics) == 1:
+        chosen &= records.has_topic(topics.pop().encode(), slice(None))
+    return ((key, rows) for key, rows in _grouped(records, np.flatnonzero(chosen)) if key in wanted)
+
+
+def _grouped(records: Records, rows: Ints) -> Iterator[tuple[QueueKey, Ints]]:
     keys, queue_of = queues_of(records, rows)
     order = np.argsort(queue_of, kind="stable")
     stops = np.cumsum(np.bincount(queue_of, minlength=len(keys)))
-    yield from zip(keys, np.split(rows[order], stops[:-1]), strict=False)
+    return zip(keys, np.split(rows[order], stops[:-1]), strict=False)
 
 
-def _group(found: FoundRecords, wanted: QueueKey | None) -> Iterator[tuple[QueueKey, DerivedQueue]]:
-    records = found.records
-    queued = is_queued(records)
-    if wanted is not None:
-        name = wanted.topic.encode()
-        queue_id = records.field("queue_id")
-        rows = np.flatnonzero(queued & (queue_id == wanted.queue_id) & records.has_topic(name, slice(None)))
-        if rows.size:
-            chosen = Records(records.buffer, records.positions[rows])
-            yield wanted, _entries(found, rows)._replace(tags_code=tags_codes(chosen, wanted.topic))
-        return
-    for key, group in group_queues(records, np.flatnonzero(queued)):
-        yield key, _entries(found, group)
+def _without_tags_codes(found: FoundRecords) -> _Groups:
+    for key, rows in _groups(found.records):
+        yield key, _entries(found, rows, np.zeros(rows.size, np.int64))
 
 
-def _entries(found: FoundRecords, rows: Ints) -> DerivedQueue:
+def _with_tags_codes(found: FoundRecords, groups: Iterable[tuple[QueueKey, Ints]]) -> _Groups:
+    records, groups = found.records, list(groups)
+    queued = np.sort(np.concatenate([np.empty(0, np.int64), *(rows for _, rows in groups)]))
+    codes = np.zeros(len(records), np.int64)
+    for at in range(0, queued.size, _TAGS_ROWS):  # of all queues at once: many may have a few records each
+        some = queued[at : at + _TAGS_ROWS]
+        codes[some] = tags_codes(Records(records.buffer, records.positions[some]), "")
+    for key, rows in groups:
+        if key.topic == SCHEDULE_TOPIC:
+            codes[rows] = tags_codes(Records(records.buffer, records.positions[rows]), key.topic)
+        yield key, _entries(found, rows, codes[rows])
+
+
+def _entries(found: FoundRecords, rows: Ints, codes: Ints) -> DerivedQueue:
     records = found.records
     return DerivedQueue(
         records.field("queue_offset")[rows],
         records.positions[rows] + found.segment.base,
         records.field("total_size")[rows],
-        np.zeros(rows.size, np.int64),
+        codes,
     )
 
 

@@ -9,14 +9,15 @@
 RocketMQ has no such reading: it cuts a queue at the first entry that makes no sense.
 """
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from .commit_log import CommitLog
 from .consume_queue import ConsumeQueue
-from .derive import DerivedQueue, derive_queue
+from .derive import NO_ENTRIES, DerivedQueue, derive_queue, derive_some
 from .format.consume_queue import NATIVE, Entries, is_pad, is_plausible
 from .format.message import Ints, Mask
 from .plan import PlannedRange
@@ -76,13 +77,52 @@ class Healed(NamedTuple):
     confirmed: Mask
 
 
-def range_blocks(store: StoreView, planned: PlannedRange) -> Iterator[Block]:
+class Walks:
+    """What the log says of the ranges of a task that have no ConsumeQueue: one walk for all that overlap.
+
+    Queues lie in each other's way: a walk for each range would go over the same records as often as there are queues.
+
+    Parameters
+    ----------
+    log
+        Where the records are.
+    ranges
+        Of one task, of any source.
+    """
+
+    def __init__(self, log: CommitLog, ranges: Iterable[PlannedRange]) -> None:
+        self._log = log
+        self._walks: list[tuple[int, int, set[QueueKey]]] = []
+        for start, stop, key in sorted((*planned.walk, planned.key) for planned in ranges if planned.walk is not None):
+            if self._walks and start < self._walks[-1][1]:
+                first, last, keys = self._walks[-1]
+                keys.add(key)
+                self._walks[-1] = first, max(last, stop), keys
+            else:
+                self._walks.append((start, stop, {key}))
+        self._found: dict[int, dict[QueueKey, DerivedQueue]] = {}
+
+    def entries(self, key: QueueKey, start: int) -> DerivedQueue:
+        """Entries of the queue of a range whose walk starts at a physical offset, and maybe some around it."""
+        number = bisect_right(self._walks, start, key=lambda walk: walk[0]) - 1
+        if number not in self._found:
+            first, last, keys = self._walks[number]
+            self._found[number] = derive_some(self._log, keys, first, last)
+        return self._found[number].get(key, NO_ENTRIES)
+
+
+def range_blocks(store: StoreView, planned: PlannedRange, walks: Walks) -> Iterator[Block]:
     """All messages of a range, in order, in blocks.
 
     Pads are left out. Entries that make no sense are healed where the log can, else handed on as they are.
+
+    Parameters
+    ----------
+    walks
+        Those of all ranges of the task.
     """
     if planned.walk is not None:
-        derived = derive_queue(store.log, planned.key, *planned.walk)
+        derived = walks.entries(planned.key, planned.walk[0])
         inside = (derived.queue_offset >= planned.start) & (derived.queue_offset < planned.stop)
         yield Block(derived.queue_offset[inside], _as_entries(derived)[inside])
         return

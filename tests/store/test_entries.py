@@ -1,13 +1,15 @@
 """Entries of planned ranges: what the ConsumeQueue says, what the log knows better."""
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from segmentlog.store.entries import heal, range_blocks
+from segmentlog.store.commit_log import CommitLog, FoundRecords
+from segmentlog.store.derive import derive_queue
+from segmentlog.store.entries import Walks, heal, range_blocks
 from segmentlog.store.format.consume_queue import NATIVE, Entries
 from segmentlog.store.format.message import Ints, Mask
 from segmentlog.store.plan import PlannedRange
@@ -35,8 +37,52 @@ def sound(store: Path) -> Entries:
 
 def blocks(store: Path, start: int = 0, stop: int = COUNT, walk: tuple[int, int] | None = None) -> tuple[Ints, Entries]:
     planned = PlannedRange(KEY, start, stop, stop - start, walk)
-    found = list(range_blocks(StoreReader.open(store), planned))
+    reader = StoreReader.open(store)
+    found = list(range_blocks(reader, planned, Walks(reader.log, [planned])))
     return np.concatenate([b.queue_offset for b in found]), np.concatenate([b.entries for b in found])
+
+
+@pytest.fixture
+def walked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """All spans that the log is asked to walk from now on."""
+    spans: list[tuple[int, int]] = []
+    real = CommitLog.walk
+
+    def walk(log: CommitLog, start: int, stop: int) -> Iterator[FoundRecords]:
+        spans.append((start, stop))
+        return real(log, start, stop)
+
+    monkeypatch.setattr(CommitLog, "walk", walk)
+    return spans
+
+
+def test_ranges_that_overlap_take_one_walk(store: Path, walked: list[tuple[int, int]]) -> None:
+    log = StoreReader.open(store).log
+    places = {queue: QueueFiles(store, "Orders", queue).entries["physical_offset"].tolist() for queue in (0, 1)}
+
+    def span(queue: int, start: int) -> tuple[int, int]:
+        return places[queue][start], places[queue][start + 10]
+
+    ranges = [
+        PlannedRange(QueueKey("Orders", queue), start, start + 10, 10, span(queue, start))
+        for queue in places
+        for start in (0, 30)
+    ]
+    walks = Walks(log, ranges)
+    found = [walks.entries(planned.key, span(planned.key.queue_id, planned.start)[0]) for planned in ranges]
+    assert walked == [(span(0, start)[0], span(1, start)[1]) for start in (0, 30)]
+    for planned, entries in zip(ranges, found, strict=True):
+        inside = np.isin(entries.queue_offset, np.arange(planned.start, planned.stop))
+        alone = derive_queue(log, planned.key, *span(planned.key.queue_id, planned.start))
+        assert [column[inside].tolist() for column in entries] == [column.tolist() for column in alone]
+        assert alone.queue_offset.tolist() == list(range(planned.start, planned.stop))
+        assert alone.tags_code.any()
+
+
+def test_a_range_whose_records_are_gone_has_no_entries(store: Path) -> None:
+    planned = PlannedRange(QueueKey("Orders", 7), 0, 10, 10, (0, 4096))
+    walks = Walks(StoreReader.open(store).log, [planned])
+    assert walks.entries(planned.key, 0).queue_offset.size == 0
 
 
 Damage = Callable[[QueueFiles], None]
