@@ -87,6 +87,10 @@ BLOCK = 1 << 16
         (10 * BLOCK, {0: b"a", 7 * BLOCK: bytes(BLOCK)}, 1),  # zeros that were written, behind a hole
         (10 * BLOCK, {0: b"a", 3 * BLOCK + 5: b"b", 9 * BLOCK: bytes(BLOCK)}, 3 * BLOCK + 6),
         (3 * BLOCK + 7, {3 * BLOCK: b"tail" + bytes(3)}, 3 * BLOCK + 4),
+        *(
+            (50 * BLOCK, {at: b"a" + bytes(50 * BLOCK - at - 1)}, at + 1)
+            for at in (0, BLOCK, 16 * BLOCK, 34 * BLOCK - 1)
+        ),
     ],
 )
 def test_data_end(tmp_path: Path, size: int, written: dict[int, bytes], expected: int) -> None:
