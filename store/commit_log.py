@@ -236,7 +236,7 @@ class CommitLog:
                 continue
             walked = walk(view, segment.base, lo, hi)
             inside = walked.positions < hi
-            yield FoundRecords(segment, Records(view, walked.positions[inside]))
+            yield FoundRecords(segment, walked.records if inside.all() else Records(view, walked.positions[inside]))
 
     def damage(self, start: int, stop: int) -> list[tuple[int, int]]:
         """Spans of the log that begin in ``[start, stop)`` and hold no records, or records that their CRC denies.
@@ -258,7 +258,7 @@ class CommitLog:
                 continue
             lo, hi = max(start - segment.base, 0), min(stop - segment.base, view.size)
             walked = walk(view, segment.base, lo, hi)
-            records = Records(view, walked.positions)
+            records = walked.records
             self.check_crcs(segment, records)
             wrong = np.flatnonzero(records.problem != Problem.OK)
             denied = zip(

@@ -27,7 +27,7 @@ from .config import OnDamage
 from .errors import DamagedLogError
 from .format.checksums import ends_in_crc
 from .format.durable_point import DurablePoint
-from .format.message import RECORD_CRC_BYTES, Problem, Records
+from .format.message import RECORD_CRC_BYTES, Problem
 from .format.naming import segment_name
 from .format.walk import walk
 
@@ -127,7 +127,7 @@ def examine_log(log: CommitLog, start: int, crc_from: int | None = None) -> LogS
         view = log.view(segment)
         hi = max(lo, min(view.size, data_stop - segment.base))  # behind it are zeros only
         walked = walk(view, segment.base, lo, hi)
-        records = Records(view, walked.positions)
+        records = walked.records
         log.check_crcs(segment, records)
         if crc_from is not None:
             behind = segment.base + walked.positions >= crc_from

@@ -35,7 +35,6 @@ from .format.message import (
     Bytes,
     Ints,
     Problem,
-    Records,
     blank_record,
 )
 from .format.message_encode import pack_host
@@ -167,7 +166,7 @@ class _Copy:
         view = self._log.view(segment)
         hi = max(0, min(view.size, data_stop - segment.base))
         walked = walk(view, segment.base, 0, hi)
-        records = Records(view, walked.positions)
+        records = walked.records
         self._log.check_crcs(segment, records)
         whole = records.problem == Problem.OK
         starts, stops = walked.positions[whole], (walked.positions + walked.sizes)[whole]

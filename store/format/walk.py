@@ -17,7 +17,7 @@ from ..errors import FormatError
 from .message import MIN_RECORD_BYTES, Bytes, Ints, Problem, Records, gather, is_blank
 
 _SCAN_BYTES: Final = 1 << 20
-_MAGIC_PREFIX: Final = np.uint32(0x20A3DA)  # the three bytes that both magics share, as a little-endian word
+_MAGIC_PAIR: Final = np.uint16(0xA3DA)  # two of the three bytes that both magics share, as a little-endian word
 _INT64: Final = np.dtype(">i8")
 
 
@@ -26,8 +26,8 @@ class Walk(NamedTuple):
 
     Attributes
     ----------
-    positions, sizes
-        (n,) int64, whole records in order: right lengths, and stating the physical offset where they lie.
+    records, sizes
+        Whole records in order: right lengths, and stating the physical offset where they lie; (n,) int64 bytes of each.
     damage
         Spans ``(start, stop)`` that hold neither whole records, nor a blank record, nor the zeros after the last one.
     end
@@ -36,11 +36,16 @@ class Walk(NamedTuple):
         Whether a blank record ends the segment.
     """
 
-    positions: Ints
+    records: Records
     sizes: Ints
     damage: list[tuple[int, int]]
     end: int
     blank: bool
+
+    @property
+    def positions(self) -> Ints:
+        """Where the records begin, (n,) int64."""
+        return self.records.positions
 
 
 def walk(buffer: Bytes, base: int, start: int, stop: int) -> Walk:
@@ -83,25 +88,25 @@ def walk(buffer: Bytes, base: int, start: int, stop: int) -> Walk:
         end = buffer.size
     elif buffer[end:stop].any():
         damage.append((end, stop))
-    return Walk(positions, sizes, damage, end, blank)
+    if positions.size < candidates.size:
+        records = Records(buffer, positions)
+    return Walk(records, sizes, damage, end, blank)
 
 
 def _candidates(buffer: Bytes, base: int, start: int, stop: int) -> Ints:
     """Positions whose next bytes look like the start of a record that states this very physical offset."""
     found: list[Ints] = []
     for block in range(start, stop, _SCAN_BYTES):
-        # Magics are looked for where records of this block would have theirs.
-        lo, hi = block + 4, min(block + _SCAN_BYTES, stop) + 4 + 3
+        # Magics are looked for where records that begin in this block would have theirs.
+        lo, hi = block + 4, min(block + _SCAN_BYTES, stop) + 4 + 1
         piece = buffer[lo : min(hi, buffer.size)]
-        for phase in range(4):
-            words = piece[phase : phase + (piece.size - phase) // 4 * 4].view("<u4")
-            hits = np.flatnonzero((words & np.uint32(0xFFFFFF)) == _MAGIC_PREFIX)
-            if hits.size:
-                found.append(hits * 4 + (phase + block))
+        for phase in range(2):
+            pairs = piece[phase : phase + (piece.size - phase) // 2 * 2].view("<u2")
+            found.append(np.flatnonzero(pairs == _MAGIC_PAIR) * 2 + (phase + block))
     if not found:
         return np.empty(0, np.int64)
-    positions = np.unique(np.concatenate(found))
-    positions = positions[positions <= min(stop, buffer.size - MIN_RECORD_BYTES)]
+    positions = np.sort(np.concatenate(found))
+    positions = positions[positions <= buffer.size - MIN_RECORD_BYTES]
     stated: Ints = gather(buffer, positions + 28, _INT64)
     honest: Ints = positions[stated == base + positions]
     return honest

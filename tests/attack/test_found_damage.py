@@ -25,7 +25,6 @@ from segmentlog.store import (
     QueueSource,
     StoreReader,
 )
-from segmentlog.store.format.message import Records
 from segmentlog.store.format.record_crc import RecordCrc
 from segmentlog.store.format.walk import walk
 from support import reading
@@ -109,7 +108,7 @@ def test_damage_to_the_end_of_a_record_is_no_absence_of_its_checksum(
     store = make()
     segment = store.segments[-1] if which == "last of the log" else store.segments[1]
     buffer = np.frombuffer(segment.read_bytes(), np.uint8)
-    found = Records(buffer, walk(buffer, int(segment.name), 0, buffer.size).positions)
+    found = walk(buffer, int(segment.name), 0, buffer.size).records
     row = {"first of a segment": 0, "in the middle": len(found) // 2, "last of the log": len(found) - 1}[which]
     place = int(segment.name) + int(found.positions[row])
     store.write(place + int(found.field("total_size")[row]) - start, content)

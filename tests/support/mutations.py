@@ -178,7 +178,7 @@ class Snapshot:
         found = {}
         for path in self.kind_of(LOG):
             buffer = np.frombuffer(self.files[path], np.uint8)
-            found[path] = Records(buffer, walk(buffer, int(Path(path).name), 0, buffer.size).positions)
+            found[path] = walk(buffer, int(Path(path).name), 0, buffer.size).records
         return found
 
     @cached_property
