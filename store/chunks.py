@@ -18,13 +18,14 @@ from typing import NamedTuple
 import numpy as np
 
 from .config import OnCorrupt, OnLoss, Predicate, ScanSpec
-from .entries import Block, StoreView, Walks, range_blocks
+from .entries import Block, StoreView, range_blocks
 from .errors import DataLossError
 from .format.consume_queue import EXTENSION_ADDRESS_MAX, SCHEDULE_TOPIC, Entries, joined, some
 from .format.hashing import java_hash
 from .format.message import Ints, Mask, Problem
 from .format.message_decode import QUEUE_COLUMNS
 from .plan import PlannedRange, ScanTask
+from .walks import Walks
 
 _log = logging.getLogger(__name__)
 
@@ -97,12 +98,14 @@ class Chunks:
         Which messages.
     spec
         Which of them, what of them, and how large a batch is.
+    walks
+        What the log says of ranges and entries that need it.
     """
 
-    def __init__(self, store: StoreView, task: ScanTask, spec: ScanSpec) -> None:
+    def __init__(self, store: StoreView, task: ScanTask, spec: ScanSpec, walks: Walks) -> None:
         self._store = store
         self._ranges = task.ranges
-        self._walks = Walks(store.log, task.ranges)
+        self._walks = walks
         self._spec = spec
         # Ranges of one queue follow each other: the same number for them.
         changes = [index == 0 or r.key != task.ranges[index - 1].key for index, r in enumerate(task.ranges)]

@@ -53,12 +53,7 @@ class DerivedQueue(NamedTuple):
 
 def derive_queue(log: CommitLog, key: QueueKey, start: int, stop: int) -> DerivedQueue:
     """Entries of one queue from the records that begin in ``[start, stop)`` of the log."""
-    return derive_some(log, {key}, start, stop).get(key, NO_ENTRIES)
-
-
-def derive_some(log: CommitLog, wanted: AbstractSet[QueueKey], start: int, stop: int) -> dict[QueueKey, DerivedQueue]:
-    """Entries of some queues from the records that begin in ``[start, stop)``, those that have any there."""
-    return _collect(log, start, stop, lambda found: _with_tags_codes(found, _groups_of(found.records, wanted)))
+    return _collect(log, start, stop, lambda found: entries_of(found, {key})).get(key, NO_ENTRIES)
 
 
 def derive_queues(log: CommitLog, start: int, stop: int) -> dict[QueueKey, DerivedQueue]:
@@ -127,22 +122,17 @@ _DELAYS_MS = (
 _TAGS_ROWS = 1 << 18
 NO_ENTRIES = DerivedQueue(*(np.empty(0, np.int64) for _ in DerivedQueue._fields))
 
-_Groups = Iterable[tuple[QueueKey, DerivedQueue]]
-
 
 def _collect(
-    log: CommitLog, start: int, stop: int, group: Callable[[FoundRecords], _Groups]
+    log: CommitLog, start: int, stop: int, entries_in: Callable[[FoundRecords], Iterator[tuple[QueueKey, DerivedQueue]]]
 ) -> dict[QueueKey, DerivedQueue]:
     pieces: dict[QueueKey, list[DerivedQueue]] = {}
     for found in _without_stale(log.walk(start, stop)):
-        for queue, entries in group(found):
+        for queue, entries in entries_in(found):
             pieces.setdefault(queue, []).append(entries)
     for queue in [queue for queue in pieces if not _is_named(queue.topic)]:
         _warn_unnamed(queue.topic, sum(part.size.size for part in pieces.pop(queue)))
-    queues = {
-        queue: rising(DerivedQueue(*(np.concatenate(column) for column in zip(*parts, strict=True))))
-        for queue, parts in pieces.items()
-    }
+    queues = {queue: rising(joined_entries(parts)) for queue, parts in pieces.items()}
     return {queue: entries for queue, entries in queues.items() if entries.size.size}
 
 
@@ -163,22 +153,30 @@ def _without_stale(walked: Iterator[FoundRecords]) -> Iterator[FoundRecords]:
     """
     newest = 0
     for found in walked:
-        positions = found.records.positions
-        times = found.records.field("store_timestamp")
-        if positions.size == 0:
-            continue
-        before = np.maximum.accumulate(np.concatenate([[newest], times]))
-        ends = positions + found.records.field("total_size")
-        follows_gap = np.zeros(positions.size, np.bool_)
-        follows_gap[1:] = positions[1:] != ends[:-1]
-        stale = np.flatnonzero(follows_gap & (times < before[:-1]))
+        stale, newest = stale_rows(found, newest)
         if stale.size:
-            from_here = found.segment.base + int(positions[stale[0]])
-            keep = positions < from_here - found.segment.base
-            yield FoundRecords(found.segment, Records(found.records.buffer, positions[keep]))
+            records = found.records
+            yield FoundRecords(found.segment, Records(records.buffer, records.positions[: stale[0]]))
             return
-        newest = int(before[-1])
-        yield found
+        if len(found.records):
+            yield found
+
+
+def stale_rows(found: FoundRecords, newest: int) -> tuple[Ints, int]:
+    """Which records follow a gap and are older than one in front of it, and the newest store time so far.
+
+    Parameters
+    ----------
+    newest
+        Store time in ms that those in front of all of them reached.
+    """
+    positions = found.records.positions
+    times = found.records.field("store_timestamp")
+    before = np.maximum.accumulate(np.concatenate([[newest], times]))
+    ends = positions + found.records.field("total_size")
+    follows_gap = np.zeros(positions.size, np.bool_)
+    follows_gap[1:] = positions[1:] != ends[:-1]
+    return np.flatnonzero(follows_gap & (times < before[:-1])), int(before[-1])
 
 
 def is_queued(records: Records) -> Mask:
@@ -227,12 +225,24 @@ def _grouped(records: Records, rows: Ints) -> Iterator[tuple[QueueKey, Ints]]:
     return zip(keys, np.split(rows[order], stops[:-1]), strict=False)
 
 
-def _without_tags_codes(found: FoundRecords) -> _Groups:
+def entries_of(found: FoundRecords, wanted: AbstractSet[QueueKey]) -> Iterator[tuple[QueueKey, DerivedQueue]]:
+    """Entries of those queues that are wanted, as the records state them."""
+    return _with_tags_codes(found, _groups_of(found.records, wanted))
+
+
+def joined_entries(parts: Iterable[DerivedQueue]) -> DerivedQueue:
+    """Put entries of one queue behind each other."""
+    return DerivedQueue(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _without_tags_codes(found: FoundRecords) -> Iterator[tuple[QueueKey, DerivedQueue]]:
     for key, rows in _groups(found.records):
         yield key, _entries(found, rows, np.zeros(rows.size, np.int64))
 
 
-def _with_tags_codes(found: FoundRecords, groups: Iterable[tuple[QueueKey, Ints]]) -> _Groups:
+def _with_tags_codes(
+    found: FoundRecords, groups: Iterable[tuple[QueueKey, Ints]]
+) -> Iterator[tuple[QueueKey, DerivedQueue]]:
     records, groups = found.records, list(groups)
     queued = np.sort(np.concatenate([np.empty(0, np.int64), *(rows for _, rows in groups)]))
     codes = np.zeros(len(records), np.int64)

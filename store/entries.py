@@ -9,19 +9,19 @@
 RocketMQ has no such reading: it cuts a queue at the first entry that makes no sense.
 """
 
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from .commit_log import CommitLog
 from .consume_queue import ConsumeQueue
-from .derive import NO_ENTRIES, DerivedQueue, derive_queue, derive_some
+from .derive import DerivedQueue, derive_queue
 from .format.consume_queue import NATIVE, Entries, is_pad, is_plausible
 from .format.message import Ints, Mask
 from .plan import PlannedRange
 from .types import QueueKey
+from .walks import Walks
 
 _BLOCK_ENTRIES = 1 << 16
 _ANCHORS_MAX = 32
@@ -77,40 +77,6 @@ class Healed(NamedTuple):
     confirmed: Mask
 
 
-class Walks:
-    """What the log says of the ranges of a task that have no ConsumeQueue: one walk for all that overlap.
-
-    Queues lie in each other's way: a walk for each range would go over the same records as often as there are queues.
-
-    Parameters
-    ----------
-    log
-        Where the records are.
-    ranges
-        Of one task, of any source.
-    """
-
-    def __init__(self, log: CommitLog, ranges: Iterable[PlannedRange]) -> None:
-        self._log = log
-        self._walks: list[tuple[int, int, set[QueueKey]]] = []
-        for start, stop, key in sorted((*planned.walk, planned.key) for planned in ranges if planned.walk is not None):
-            if self._walks and start < self._walks[-1][1]:
-                first, last, keys = self._walks[-1]
-                keys.add(key)
-                self._walks[-1] = first, max(last, stop), keys
-            else:
-                self._walks.append((start, stop, {key}))
-        self._found: dict[int, dict[QueueKey, DerivedQueue]] = {}
-
-    def entries(self, key: QueueKey, start: int) -> DerivedQueue:
-        """Entries of the queue of a range whose walk starts at a physical offset, and maybe some around it."""
-        number = bisect_right(self._walks, start, key=lambda walk: walk[0]) - 1
-        if number not in self._found:
-            first, last, keys = self._walks[number]
-            self._found[number] = derive_some(self._log, keys, first, last)
-        return self._found[number].get(key, NO_ENTRIES)
-
-
 def range_blocks(store: StoreView, planned: PlannedRange, walks: Walks) -> Iterator[Block]:
     """All messages of a range, in order, in blocks.
 
@@ -122,7 +88,7 @@ def range_blocks(store: StoreView, planned: PlannedRange, walks: Walks) -> Itera
         Those of all ranges of the task.
     """
     if planned.walk is not None:
-        derived = walks.entries(planned.key, planned.walk[0])
+        derived = walks.queue(planned.key, *planned.walk)
         inside = (derived.queue_offset >= planned.start) & (derived.queue_offset < planned.stop)
         yield Block(derived.queue_offset[inside], _as_entries(derived)[inside])
         return
@@ -136,50 +102,51 @@ def range_blocks(store: StoreView, planned: PlannedRange, walks: Walks) -> Itera
             entries, offsets = entries[real], offsets[real]
         first = queue.first if queue.segments else planned.stop
         if start < first and offsets.size:
-            entries, offsets = _without_deleted(store, planned.key, offsets, entries, first)
+            entries, offsets = _without_deleted(store, walks, planned.key, Block(offsets, entries), first)
         senseless = ~is_plausible(entries)
         if senseless.any():
-            entries = heal(store, planned.key, offsets, entries, senseless).entries
+            entries = heal(store, walks, planned.key, Block(offsets, entries), senseless).entries
         yield Block(offsets, entries)
 
 
-def _without_deleted(
-    store: StoreView, key: QueueKey, offsets: Ints, entries: Entries, first: int
-) -> tuple[Entries, Ints]:
+def _without_deleted(store: StoreView, walks: Walks, key: QueueKey, block: Block, first: int) -> tuple[Entries, Ints]:
     """Leave out entries below ``first``, whose file retention deleted, unless the log still has just that message.
 
     They are gone, not damaged: the scan misses them, and says so. Records of other offsets never stand for them,
     however many there are.
     """
+    offsets, entries = block
     deleted = int(np.searchsorted(offsets, first))
-    span = _span(store, key, Block(offsets, entries), slice(0, deleted), anchored=True) if deleted else (0, 0)
-    derived = derive_queue(store.log, key, *span)
+    span = _span(store, key, block, slice(0, deleted), anchored=True) if deleted else (0, 0)
+    derived = walks.queue(key, *span)
     _, at, stated = np.intersect1d(offsets[:deleted], derived.queue_offset, assume_unique=True, return_indices=True)
     kept = np.concatenate([at, np.arange(deleted, offsets.size)])
     found = _as_entries(derived)[stated]
     return np.concatenate([found, entries[deleted:]]), offsets[kept]
 
 
-def heal(store: StoreView, key: QueueKey, offsets: Ints, entries: Entries, doubtful: Mask) -> Healed:
+def heal(store: StoreView, walks: Walks, key: QueueKey, block: Block, doubtful: Mask) -> Healed:
     """Ask the log about entries that make no sense, or whose record is not the one they should name.
 
     Parameters
     ----------
-    offsets, entries
-        (n,) messages of one queue, queue offsets rising.
+    walks
+        Those of all ranges of the task.
+    block
+        Messages of one queue.
     doubtful
         (n,) bool, which of them are in doubt; the others are taken as sound.
     """
+    offsets, entries = block
     healed = entries.copy()
     sound = ~doubtful
     confirmed = np.zeros(offsets.size, np.bool_)
     edges = np.flatnonzero(np.diff(np.concatenate([[False], doubtful, [False]]).astype(np.int8)))
-    block = Block(offsets, entries)
     for first, last in edges.reshape(-1, 2):
         rows = slice(int(first), int(last))
         wanted, named = offsets[rows], entries["physical_offset"][rows]
         span = _span(store, key, block, rows, anchored=False)
-        derived = derive_queue(store.log, key, *span)
+        derived = walks.queue(key, *span)
         burnt = _Lag(store, key)
         if derived.size.size == wanted.size and _stand_for(store, wanted, named, derived, span, burnt):
             # As many records as entries: each stands for its own, whatever number the record states.
@@ -200,7 +167,7 @@ def heal(store: StoreView, key: QueueKey, offsets: Ints, entries: Entries, doubt
             continue
         wider = _span(store, key, block, rows, anchored=True)
         if wider != span:
-            derived = derive_queue(store.log, key, *wider)
+            derived = walks.queue(key, *wider)
         _, at, stated = np.intersect1d(wanted, derived.queue_offset, assume_unique=True, return_indices=True)
         known = np.zeros(wanted.size, np.bool_)
         known[at] = True

@@ -25,7 +25,7 @@ import pyarrow as pa
 from .chunks import Chunk, Chunks, batches_of, reads_entries_only, report_loss, within
 from .commit_log import MAPS_MAX
 from .config import OnCorrupt, ScanSpec
-from .entries import StoreView, heal
+from .entries import Block, StoreView, heal
 from .errors import CorruptError, DataLossError
 from .files.segments import SegmentFile
 from .format.arrow_buffers import booleans, numbers
@@ -41,6 +41,7 @@ from .format.message_decode import (
 )
 from .format.properties import TAGS, Properties
 from .plan import ScanTask
+from .walks import Walks
 
 _log = logging.getLogger(__name__)
 
@@ -83,6 +84,7 @@ class _Scan:
         self._store = store
         self._task = task
         self._ranges = task.ranges
+        self._walks = Walks(store.log, task.ranges)
         self._spec = spec
         self._schema = select(spec.columns, spec.property_columns)
         self._queue_ids = np.array([planned.key.queue_id for planned in task.ranges], np.int64)
@@ -96,7 +98,7 @@ class _Scan:
         self._tag_values = None if tags is None else pa.array(sorted(tags), pa.string())
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        for chunk in Chunks(self._store, self._task, self._spec):
+        for chunk in Chunks(self._store, self._task, self._spec, self._walks):
             if self._queue_only:
                 yield from self._queue_batches(chunk)
             else:
@@ -208,7 +210,9 @@ class _Scan:
             if planned.walk is not None:
                 continue  # these entries came from the log
             rows = np.flatnonzero(chunk.range_index == index)
-            healed = heal(self._store, planned.key, chunk.queue_offset[rows], entries[rows], bad[rows])
+            healed = heal(
+                self._store, self._walks, planned.key, Block(chunk.queue_offset[rows], entries[rows]), bad[rows]
+            )
             entries[rows] = healed.entries
             confirmed[rows] = healed.confirmed
             changed = int((healed.sound & bad[rows] & ~healed.confirmed).sum())

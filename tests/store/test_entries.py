@@ -1,20 +1,19 @@
 """Entries of planned ranges: what the ConsumeQueue says, what the log knows better."""
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from segmentlog.store.commit_log import CommitLog, FoundRecords
-from segmentlog.store.derive import derive_queue
-from segmentlog.store.entries import Walks, heal, range_blocks
+from segmentlog.store.entries import Block, Healed, heal, range_blocks
 from segmentlog.store.format.consume_queue import NATIVE, Entries
 from segmentlog.store.format.message import Ints, Mask
 from segmentlog.store.plan import PlannedRange
 from segmentlog.store.store_reader import StoreReader
 from segmentlog.store.types import QueueKey
+from segmentlog.store.walks import Walks
 from support.store_builder import Geometry, StoreBuilder, messages
 from support.tampering import QueueFiles, overwrite, segments
 
@@ -42,47 +41,9 @@ def blocks(store: Path, start: int = 0, stop: int = COUNT, walk: tuple[int, int]
     return np.concatenate([b.queue_offset for b in found]), np.concatenate([b.entries for b in found])
 
 
-@pytest.fixture
-def walked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """All spans that the log is asked to walk from now on."""
-    spans: list[tuple[int, int]] = []
-    real = CommitLog.walk
-
-    def walk(log: CommitLog, start: int, stop: int) -> Iterator[FoundRecords]:
-        spans.append((start, stop))
-        return real(log, start, stop)
-
-    monkeypatch.setattr(CommitLog, "walk", walk)
-    return spans
-
-
-def test_ranges_that_overlap_take_one_walk(store: Path, walked: list[tuple[int, int]]) -> None:
-    log = StoreReader.open(store).log
-    places = {queue: QueueFiles(store, "Orders", queue).entries["physical_offset"].tolist() for queue in (0, 1)}
-
-    def span(queue: int, start: int) -> tuple[int, int]:
-        return places[queue][start], places[queue][start + 10]
-
-    ranges = [
-        PlannedRange(QueueKey("Orders", queue), start, start + 10, 10, span(queue, start))
-        for queue in places
-        for start in (0, 30)
-    ]
-    walks = Walks(log, ranges)
-    found = [walks.entries(planned.key, span(planned.key.queue_id, planned.start)[0]) for planned in ranges]
-    assert walked == [(span(0, start)[0], span(1, start)[1]) for start in (0, 30)]
-    for planned, entries in zip(ranges, found, strict=True):
-        inside = np.isin(entries.queue_offset, np.arange(planned.start, planned.stop))
-        alone = derive_queue(log, planned.key, *span(planned.key.queue_id, planned.start))
-        assert [column[inside].tolist() for column in entries] == [column.tolist() for column in alone]
-        assert alone.queue_offset.tolist() == list(range(planned.start, planned.stop))
-        assert alone.tags_code.any()
-
-
-def test_a_range_whose_records_are_gone_has_no_entries(store: Path) -> None:
-    planned = PlannedRange(QueueKey("Orders", 7), 0, 10, 10, (0, 4096))
-    walks = Walks(StoreReader.open(store).log, [planned])
-    assert walks.entries(planned.key, 0).queue_offset.size == 0
+def healed_by_log(store: Path, block: Block, doubtful: Mask) -> Healed:
+    reader = StoreReader.open(store)
+    return heal(reader, Walks(reader.log, [PlannedRange(KEY, 0, COUNT, COUNT)]), KEY, block, doubtful)
 
 
 Damage = Callable[[QueueFiles], None]
@@ -160,7 +121,7 @@ def doubtful(*rows: int) -> Mask:
 def test_only_doubtful_entries_change(store: Path, sound: Entries) -> None:
     wrong = sound.copy()
     wrong["size"][[3, 30]] = 99_999
-    healed = heal(StoreReader.open(store), KEY, np.arange(COUNT), wrong, doubtful(30))
+    healed = healed_by_log(store, Block(np.arange(COUNT), wrong), doubtful(30))
     assert healed.entries[30] == sound[30]
     assert healed.entries[3]["size"] == 99_999
     assert healed.sound.all()
@@ -171,7 +132,7 @@ def test_only_doubtful_entries_change(store: Path, sound: Entries) -> None:
 def test_swapped_entries(store: Path, sound: Entries, rows: tuple[int, int]) -> None:
     wrong = sound.copy()
     wrong[list(rows)] = wrong[list(rows[::-1])]
-    healed = heal(StoreReader.open(store), KEY, np.arange(COUNT), wrong, doubtful(*rows))
+    healed = healed_by_log(store, Block(np.arange(COUNT), wrong), doubtful(*rows))
     assert healed.entries.tolist() == sound.tolist()
     assert healed.sound.all()
 
@@ -181,7 +142,7 @@ def test_burnt_queue_offsets_are_confirmed(store: Path, sound: Entries) -> None:
     for row in range(30, COUNT):
         overwrite(store, int(sound["physical_offset"][row]) + 20, struct.pack(">q", row + 1000))
     rows = range(30, COUNT)
-    healed = heal(StoreReader.open(store), KEY, np.arange(COUNT), sound, doubtful(*rows))
+    healed = healed_by_log(store, Block(np.arange(COUNT), sound), doubtful(*rows))
     assert healed.entries.tolist() == sound.tolist()
     assert np.flatnonzero(healed.confirmed).tolist() == list(rows)
 
@@ -190,5 +151,5 @@ def test_a_part_of_a_queue_is_healed_between_its_neighbours(store: Path, sound: 
     files = QueueFiles(store, "Orders", 1)
     files.zero(20, 23)
     blank = np.zeros(3, sound.dtype)
-    healed = heal(StoreReader.open(store), KEY, np.arange(20, 23), blank, np.ones(3, np.bool_))
+    healed = healed_by_log(store, Block(np.arange(20, 23), blank), np.ones(3, np.bool_))
     assert healed.entries.tolist() == sound[20:23].tolist()
