@@ -14,6 +14,7 @@ from segmentlog.store import (
     MessageStore,
     Outgoing,
     QueueRange,
+    QueueSource,
     ScanSpec,
     StoreConfig,
     StoreReader,
@@ -73,10 +74,17 @@ def one_by_one(path: Path, *, count: int, threads: int, flush: Flush) -> float:
         return count // threads * threads / (time.perf_counter() - started)
 
 
-def drain(path: Path, columns: tuple[str, ...], *, topic: str = TOPIC, passes: int = 2) -> float:
+def drain(
+    path: Path,
+    columns: tuple[str, ...],
+    *,
+    topic: str = TOPIC,
+    passes: int = 2,
+    queue_source: QueueSource = QueueSource.AUTO,
+) -> float:
     """Read all of a topic in this thread, with one reader in several passes as RocketMQ does; the rate of the last."""
     pa.set_cpu_count(1)
-    reader = StoreReader.open(path)
+    reader = StoreReader.open(path, queue_source=queue_source)
     spec = ScanSpec(columns=columns)
     rate = 0.0
     for _ in range(passes):

@@ -236,8 +236,7 @@ def joined_entries(parts: Iterable[DerivedQueue]) -> DerivedQueue:
 
 
 def _without_tags_codes(found: FoundRecords) -> Iterator[tuple[QueueKey, DerivedQueue]]:
-    for key, rows in _groups(found.records):
-        yield key, _entries(found, rows, np.zeros(rows.size, np.int64))
+    return _entries(found, _groups(found.records), np.zeros(len(found.records), np.int64))
 
 
 def _with_tags_codes(
@@ -252,17 +251,16 @@ def _with_tags_codes(
     for key, rows in groups:
         if key.topic == SCHEDULE_TOPIC:
             codes[rows] = tags_codes(Records(records.buffer, records.positions[rows]), key.topic)
-        yield key, _entries(found, rows, codes[rows])
+    return _entries(found, groups, codes)
 
 
-def _entries(found: FoundRecords, rows: Ints, codes: Ints) -> DerivedQueue:
+def _entries(
+    found: FoundRecords, groups: Iterable[tuple[QueueKey, Ints]], codes: Ints
+) -> Iterator[tuple[QueueKey, DerivedQueue]]:
     records = found.records
-    return DerivedQueue(
-        records.field("queue_offset")[rows],
-        records.positions[rows] + found.segment.base,
-        records.field("total_size")[rows],
-        codes,
-    )
+    physical = records.positions + found.segment.base
+    all_queues = DerivedQueue(records.field("queue_offset"), physical, records.field("total_size"), codes)
+    return ((key, DerivedQueue(*(column[rows] for column in all_queues))) for key, rows in groups)
 
 
 def rising(queue: DerivedQueue) -> DerivedQueue:

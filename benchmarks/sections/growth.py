@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import store_work
 import workload
 from bench import settle
 from harness import Case, Found, Timed, UnavailableError, Unit
@@ -24,7 +25,7 @@ from store_work import BATCH_ROWS, DRAIN_COLUMNS, batches, drain
 from workload import TOPIC
 
 from sections.sinking import PLAIN
-from segmentlog.store import Flush, MessageStore, Services, StoreConfig
+from segmentlog.store import Flush, MessageStore, QueueSource, Services, StoreConfig
 
 if TYPE_CHECKING:
     from bench import Bench
@@ -44,6 +45,7 @@ SINK_FILES = 2
 APPENDED = 8 * BATCH_ROWS
 LOOK_UPS = 500
 SCANNED = (*DRAIN_COLUMNS, "properties")
+SCANS = {QueueSource.AUTO: "scan", QueueSource.COMMIT_LOG: "scan by the log alone"}
 
 
 def store_sizes(bench: "Bench") -> Found:
@@ -62,7 +64,7 @@ def store_sizes(bench: "Bench") -> Found:
         what = f"store of {size:g} GiB"
         point = partial(_point, x=size)
         cases += [
-            point(f"scan, {what}", "scan, by GiB of store", rows, partial(_scan, store, rows, TOPIC)),
+            point(f"scan, {what}", "scan, by GiB of store", rows, partial(_scan, store, rows, QueueSource.AUTO, TOPIC)),
             point(f"append, {what}", "append, by GiB of store", APPENDED, partial(_append, bench, store)),
             point(f"look-ups, {what}", "look-up, by GiB of store", LOOK_UPS, partial(_look_up, store, rows)),
         ]
@@ -76,11 +78,10 @@ def store_sizes(bench: "Bench") -> Found:
 
 
 def queue_numbers(bench: "Bench") -> Found:
-    """Append to so many queues, and scan them."""
+    """Append to so many queues, and scan them, by the ConsumeQueues and by the log alone."""
     count = bench.scaled(400_000, 65_536) // 65_536 * 65_536
-    return _grown(
-        bench, {f"{n:,} queue{'s' * (n > 1)}": (float(n), 1024, count, n) for n in QUEUES}, "number of queues"
-    )
+    sizes = {f"{n:,} queue{'s' * (n > 1)}": (float(n), 1024, count, n) for n in QUEUES}
+    return _grown(bench, sizes, "number of queues", sources=(QueueSource.AUTO, QueueSource.COMMIT_LOG))
 
 
 def body_sizes(bench: "Bench") -> Found:
@@ -145,7 +146,13 @@ def _point(
     )
 
 
-def _grown(bench: "Bench", sizes: dict[str, tuple[float, int, int, int]], by: str) -> Found:
+def _grown(
+    bench: "Bench",
+    sizes: dict[str, tuple[float, int, int, int]],
+    by: str,
+    *,
+    sources: tuple[QueueSource, ...] = (QueueSource.AUTO,),
+) -> Found:
     """Append to an empty store, then scan what the last round appended; sizes: x, body, messages, queues."""
     folder = bench.place("grown")
     folder.mkdir()
@@ -164,7 +171,9 @@ def _grown(bench: "Bench", sizes: dict[str, tuple[float, int, int, int]], by: st
         clear = partial(shutil.rmtree, store, ignore_errors=True)
         appends.append(_point(f"append, {what}", f"append, by {by}", count, append, clear, x=x))
         held = count + per_batch  # one batch warms the store up
-        scans.append(_point(f"scan, {what}", f"scan, by {by}", held, partial(_scan, store, held, None), x=x))
+        for source in sources:
+            scan = SCANS[source]
+            scans.append(_point(f"{scan}, {what}", f"{scan}, by {by}", held, partial(_scan, store, held, source), x=x))
     results = bench.measure(appends) + bench.measure(scans)
     shutil.rmtree(folder)
     return Found(results=results)
@@ -181,8 +190,8 @@ def _made(bench: "Bench", rows: int) -> Iterator[pa.RecordBatch]:
         yield batch.drop_columns(["storeTimestamp"])
 
 
-def _scan(store: Path, rows: int, topic: str | None) -> Timed:
-    return Timed(rows / drain(store, SCANNED, **({} if topic is None else {"topic": topic}), passes=1))
+def _scan(store: Path, rows: int, source: QueueSource, topic: str = store_work.TOPIC) -> Timed:
+    return Timed(rows / drain(store, SCANNED, topic=topic, passes=1, queue_source=source))
 
 
 def _append(bench: "Bench", store: Path) -> Timed:
@@ -216,7 +225,7 @@ def _cold(store: Path, bench: "Bench") -> Case:
     if not drop(store):
         raise UnavailableError("the kernel keeps the files in the page cache")
     rows = bench.scaled(int(SIZES_GIB[-1] * GIB / (bench.body_bytes * STORED_PER_BODY)), BATCH_ROWS)
-    action = partial(_scan, store, rows, TOPIC)
+    action = partial(_scan, store, rows, QueueSource.AUTO, TOPIC)
     return Case(
         name=f"segmentlog: scan, store of {SIZES_GIB[-1]:g} GiB, cold",
         peer="segmentlog",

@@ -206,10 +206,10 @@ class Storing:
         """Open after a crash, and with many queues."""
         count = self.rows(900_000)
 
-        def crashed(path: Path) -> Timed:
+        def crashed(path: Path, count: int, rows: int, queues: int) -> Timed:
             config = StoreConfig(flush=Flush.ASYNC, services=Services.ON_CALL, queue_flush_log_bytes=1 << 40)
             store = MessageStore.open(path, config)
-            for batch in made(1024, count, BATCH_ROWS, 4):
+            for batch in made(1024, count, rows, queues):
                 store.append_batch(batch)
             store.flush()
             copy = path.with_name("crashed")
@@ -223,9 +223,12 @@ class Storing:
             return Timed(opened(path))
 
         lost = f"{count * LOG_BYTES_PER_MESSAGE / 1e9:.1f} GB"
+        few_queues = partial(crashed, count=count, rows=BATCH_ROWS, queues=4)
+        many_queues = partial(crashed, count=self.rows(131_072), rows=65_536, queues=10_000)
         return [
-            *self.compare(f"open after a crash, {lost} not checkpointed", 1, {OURS: crashed}, unit=Unit.CALLS),
+            *self.compare(f"open after a crash, {lost} not checkpointed", 1, {OURS: few_queues}, unit=Unit.CALLS),
             *self.compare("open with 10,000 queues", 1, {OURS: many}, unit=Unit.CALLS),
+            *self.compare("open with 10,000 queues, after a crash", 1, {OURS: many_queues}, unit=Unit.CALLS),
         ]
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from segmentlog.store.commit_log import CommitLog
-from segmentlog.store.derive import DerivedQueue, derive_queue, derive_queues, tags_codes
+from segmentlog.store.derive import DerivedQueue, derive_queue, derive_queues, derive_segments, tags_codes
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.hashing import java_hash
 from segmentlog.store.format.message import Records
@@ -57,6 +57,21 @@ def test_what_is_derived_is_what_dispatch_wrote(tmp_path: Path) -> None:
         alone = derive_queue(found, key, found.min_offset, found.stop)
         assert alone.physical_offset.tolist() == written["physical_offset"].tolist()
         assert alone.tags_code.tolist() == written["tags_code"].tolist()
+
+
+def test_columns_are_read_once_and_not_for_each_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with StoreBuilder(tmp_path / "s") as builder:
+        builder.append(messages(600, queues=300))
+    read: list[str] = []
+    real = Records.field
+    monkeypatch.setattr(Records, "field", lambda records, name: read.append(name) or real(records, name))
+    assert len(whole(tmp_path / "s")) == 300
+    assert 0 < len(read) < 20
+    read.clear()
+    found = log(tmp_path / "s")
+    ((_, queues),) = derive_segments(found, 0, found.stop)
+    assert len(queues) == 300
+    assert 0 < len(read) < 40
 
 
 @pytest.mark.parametrize("topic", ["Order", "Orderz", "None", "Orders/0"])
