@@ -234,9 +234,7 @@ class CommitLog:
             hi = min(stop - segment.base, view.size)
             if lo >= hi:
                 continue
-            walked = walk(view, segment.base, lo, hi)
-            inside = walked.positions < hi
-            yield FoundRecords(segment, walked.records if inside.all() else Records(view, walked.positions[inside]))
+            yield FoundRecords(segment, walk(view, segment.base, lo, hi).records)
 
     def damage(self, start: int, stop: int) -> list[tuple[int, int]]:
         """Spans of the log that begin in ``[start, stop)`` and hold no records, or records that their CRC denies.

@@ -126,14 +126,11 @@ NO_ENTRIES = DerivedQueue(*(np.empty(0, np.int64) for _ in DerivedQueue._fields)
 def _collect(
     log: CommitLog, start: int, stop: int, entries_in: Callable[[FoundRecords], Iterator[tuple[QueueKey, DerivedQueue]]]
 ) -> dict[QueueKey, DerivedQueue]:
-    pieces: dict[QueueKey, list[DerivedQueue]] = {}
-    for found in _without_stale(log.walk(start, stop)):
-        for queue, entries in entries_in(found):
-            pieces.setdefault(queue, []).append(entries)
-    for queue in [queue for queue in pieces if not _is_named(queue.topic)]:
-        _warn_unnamed(queue.topic, sum(part.size.size for part in pieces.pop(queue)))
-    queues = {queue: rising(joined_entries(parts)) for queue, parts in pieces.items()}
-    return {queue: entries for queue, entries in queues.items() if entries.size.size}
+    queues = by_queue(each for found in _without_stale(log.walk(start, stop)) for each in entries_in(found))
+    for queue in [queue for queue in queues if not _is_named(queue.topic)]:
+        _warn_unnamed(queue.topic, queues.pop(queue).size.size)
+    risen = {queue: rising(entries) for queue, entries in queues.items()}
+    return {queue: entries for queue, entries in risen.items() if entries.size.size}
 
 
 def _is_named(topic: str) -> bool:
@@ -230,9 +227,15 @@ def entries_of(found: FoundRecords, wanted: AbstractSet[QueueKey]) -> Iterator[t
     return _with_tags_codes(found, _groups_of(found.records, wanted))
 
 
-def joined_entries(parts: Iterable[DerivedQueue]) -> DerivedQueue:
-    """Put entries of one queue behind each other."""
-    return DerivedQueue(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+def by_queue(found: Iterable[tuple[QueueKey, DerivedQueue]]) -> dict[QueueKey, DerivedQueue]:
+    """Put entries of each queue behind each other, in the order in which they come."""
+    pieces: dict[QueueKey, list[DerivedQueue]] = {}
+    for queue, entries in found:
+        pieces.setdefault(queue, []).append(entries)
+    return {
+        queue: DerivedQueue(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        for queue, parts in pieces.items()
+    }
 
 
 def _without_tags_codes(found: FoundRecords) -> Iterator[tuple[QueueKey, DerivedQueue]]:

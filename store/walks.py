@@ -12,6 +12,7 @@ An answer is what a walk of its own would have given, damage, stale records and 
 a walk of its own.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
@@ -19,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from .commit_log import CommitLog
-from .derive import NO_ENTRIES, DerivedQueue, derive_queue, entries_of, joined_entries, rising, stale_rows
+from .derive import NO_ENTRIES, DerivedQueue, by_queue, derive_queue, entries_of, rising, stale_rows
 from .plan import PlannedRange
 from .types import QueueKey
 
@@ -43,7 +44,7 @@ class Walks:
         self._log = log
         self._keys = {planned.key for planned in ranges}
         self._planned = _merged(planned.walk for planned in ranges if planned.walk is not None)
-        self._of_planned: dict[Span, _Walked] = {}
+        self._of_planned: dict[int, _Walked] = {}
         self._of_doubts: list[_Walked] = []
 
     def queue(self, key: QueueKey, start: int, stop: int) -> DerivedQueue:
@@ -54,16 +55,17 @@ class Walks:
 
     def _around(self, start: int, stop: int) -> "_Walked | None":
         """A walk over a span, or more than that; None where it would remember too much."""
-        for span in self._planned:
-            if span[0] <= start and stop <= span[1]:
-                if span not in self._of_planned:
-                    self._of_planned[span] = _Walked(self._log, self._keys, *span)
-                return self._of_planned[span]
+        number = bisect_right(self._planned, start, key=lambda span: span[0]) - 1
+        if number >= 0 and stop <= self._planned[number][1]:
+            if number not in self._of_planned:
+                self._of_planned[number] = _Walked(self._log, self._keys, *self._planned[number])
+            return self._of_planned[number]
         for walked in self._of_doubts:
             if walked.start <= start and stop <= walked.stop:
                 return walked
-        apart = [walked for walked in self._of_doubts if walked.stop <= start or stop <= walked.start]
-        span = self._wider(start, stop, [walked for walked in self._of_doubts if walked not in apart])
+        over = [walked for walked in self._of_doubts if walked.start < stop and start < walked.stop]
+        apart = [walked for walked in self._of_doubts if walked not in over]
+        span = self._wider(start, stop, over)
         if span[1] - span[0] + sum(walked.stop - walked.start for walked in apart) > _REMEMBERED_BYTES_MAX:
             span, apart = (start, stop), []
         if span[1] - span[0] > _REMEMBERED_BYTES_MAX:
@@ -92,16 +94,15 @@ class _Walked:
 
     def __init__(self, log: CommitLog, keys: AbstractSet[QueueKey], start: int, stop: int) -> None:
         self.start, self.stop = start, stop
-        pieces: dict[QueueKey, list[DerivedQueue]] = {}
+        entries: list[tuple[QueueKey, DerivedQueue]] = []
         stale = [np.empty(0, np.int64)]
         newest = 0
         for found in log.walk(start, stop):
             rows, newest = stale_rows(found, newest)
             stale.append(found.segment.base + found.records.positions[rows])
-            for key, entries in entries_of(found, keys):
-                pieces.setdefault(key, []).append(entries)
+            entries += entries_of(found, keys)
         self._stale = np.concatenate(stale)
-        self._queues = {key: joined_entries(parts) for key, parts in pieces.items()}
+        self._queues = by_queue(entries)
 
     def part(self, key: QueueKey, start: int, stop: int) -> DerivedQueue | None:
         """What a walk over ``[start, stop)`` would give for a queue; None where that is not known."""
@@ -121,7 +122,7 @@ class _Walked:
 
 
 def _merged(spans: Iterable[Span]) -> list[Span]:
-    """Join spans that overlap."""
+    """Join spans that overlap; in order."""
     merged: list[Span] = []
     for start, stop in sorted(spans):
         if merged and start < merged[-1][1]:

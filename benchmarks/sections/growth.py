@@ -64,7 +64,7 @@ def store_sizes(bench: "Bench") -> Found:
         what = f"store of {size:g} GiB"
         point = partial(_point, x=size)
         cases += [
-            point(f"scan, {what}", "scan, by GiB of store", rows, partial(_scan, store, rows, QueueSource.AUTO, TOPIC)),
+            point(f"scan, {what}", "scan, by GiB of store", rows, partial(_scan, store, rows, topic=TOPIC)),
             point(f"append, {what}", "append, by GiB of store", APPENDED, partial(_append, bench, store)),
             point(f"look-ups, {what}", "look-up, by GiB of store", LOOK_UPS, partial(_look_up, store, rows)),
         ]
@@ -173,7 +173,9 @@ def _grown(
         held = count + per_batch  # one batch warms the store up
         for source in sources:
             scan = SCANS[source]
-            scans.append(_point(f"{scan}, {what}", f"{scan}, by {by}", held, partial(_scan, store, held, source), x=x))
+            scans.append(
+                _point(f"{scan}, {what}", f"{scan}, by {by}", held, partial(_scan, store, held, source=source), x=x)
+            )
     results = bench.measure(appends) + bench.measure(scans)
     shutil.rmtree(folder)
     return Found(results=results)
@@ -190,7 +192,7 @@ def _made(bench: "Bench", rows: int) -> Iterator[pa.RecordBatch]:
         yield batch.drop_columns(["storeTimestamp"])
 
 
-def _scan(store: Path, rows: int, source: QueueSource, topic: str = store_work.TOPIC) -> Timed:
+def _scan(store: Path, rows: int, *, topic: str = store_work.TOPIC, source: QueueSource = QueueSource.AUTO) -> Timed:
     return Timed(rows / drain(store, SCANNED, topic=topic, passes=1, queue_source=source))
 
 
@@ -225,7 +227,7 @@ def _cold(store: Path, bench: "Bench") -> Case:
     if not drop(store):
         raise UnavailableError("the kernel keeps the files in the page cache")
     rows = bench.scaled(int(SIZES_GIB[-1] * GIB / (bench.body_bytes * STORED_PER_BODY)), BATCH_ROWS)
-    action = partial(_scan, store, rows, QueueSource.AUTO, TOPIC)
+    action = partial(_scan, store, rows, topic=TOPIC)
     return Case(
         name=f"segmentlog: scan, store of {SIZES_GIB[-1]:g} GiB, cold",
         peer="segmentlog",

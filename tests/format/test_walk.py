@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segmentlog.store.errors import FormatError
+from segmentlog.store.format import walk as module
 from segmentlog.store.format.message import (
     HEADER,
     MAGIC_BLANK,
@@ -85,6 +86,17 @@ def test_a_walk_never_loses_a_sound_record(data: st.DataObject) -> None:
     others: Ints = np.array(at[:victim] + at[victim + 1 :])
     assert set(others.tolist()) <= set(found.positions.tolist()) <= set(at)
     assert (np.diff(found.positions) > 0).all()
+
+
+@pytest.mark.parametrize("scan_bytes", [61, 64, 1 << 20])
+def test_records_begin_between_start_and_stop(monkeypatch: pytest.MonkeyPatch, scan_bytes: int) -> None:
+    monkeypatch.setattr(module, "_SCAN_BYTES", scan_bytes)
+    parts = run(5, 0)
+    buffer, begins = segment(*parts), positions(parts)
+    for stop in range(buffer.size + 1):
+        assert walk(buffer, 0, 0, stop).positions.tolist() == [at for at in begins if at < stop]
+    for start in range(buffer.size):
+        assert walk(buffer, 0, start, buffer.size).positions.tolist() == [at for at in begins if at >= start]
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 10), (5, 4), (0, 101)])

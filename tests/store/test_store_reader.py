@@ -297,17 +297,6 @@ def test_a_derived_task_walks_no_more_than_it_must(store: Path) -> None:
     assert all(span is not None and span[1] - span[0] < 5000 for span in spans)
 
 
-def test_a_derived_task_goes_over_the_log_once(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = StoreReader.open(store, queue_source=QueueSource.COMMIT_LOG)
-    (task,) = reader.plan(reading.whole_queues(reader), max_bytes=1 << 20)
-    spans: list[int] = []
-    real = reader.log.walk
-    monkeypatch.setattr(reader.log, "walk", lambda start, stop: spans.append(stop - start) or real(start, stop))
-    assert sum(batch.num_rows for batch in reader.scan(task, ScanSpec(columns=("topic", "body")))) == task.rows
-    assert len(task.ranges) > 1
-    assert 0 < sum(spans) <= reader.log.stop
-
-
 def test_the_arrays_of_a_map_outlive_the_reader(store: Path) -> None:
     reader = StoreReader.open(store)
     view = reader.log.view(reader.log.segments[0])

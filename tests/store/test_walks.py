@@ -110,7 +110,20 @@ def test_a_store_without_queues_is_walked_once_a_task(store: Path, walked: list[
     (task,) = reader.plan(reading.whole_queues(reader), max_bytes=1 << 30)
     walked.clear()
     assert sum(batch.num_rows for batch in reader.scan(task, ScanSpec(columns=("topic", "body")))) == QUEUES * COUNT
-    assert len(walked) == 1
+    assert task.rows == QUEUES * COUNT
+    assert len(task.ranges) > 1
+    ((start, stop),) = walked
+    assert 0 < stop - start <= reader.log.stop
+
+
+def test_planned_ranges_that_lie_apart_are_walked_apart(store: Path, walked: list[Span]) -> None:
+    place = places(store, 0)
+    spans = [(place[at], place[at + 2]) for at in (30, 0, 20, 10)]
+    walks = Walks(StoreReader.open(store).log, [planned(0, 0, COUNT, span) for span in spans])
+    for start, stop in spans:
+        found = walks.queue(QueueKey("Orders", 0), start, stop)
+        assert found.physical_offset.tolist() == [at for at in place if start <= at < stop]
+    assert walked == spans
 
 
 def test_what_is_too_long_is_not_remembered(store: Path, walked: list[Span], monkeypatch: pytest.MonkeyPatch) -> None:
