@@ -7,9 +7,9 @@
 
     reader   ends of queues ──► mark ──► cut off what is in flight, and what came since the reader first looked
 
-The mark is read after what it is to be applied to: whatever shows of a batch, its mark was there before. What a crash
-left in flight stays hidden until the store is opened again, be it in the ledger or not: a batch that was seen once is
-seen ever after.
+A reader reads the mark after what it is to be applied to: whatever shows of a batch, its mark was there before. What a
+crash left in flight stays hidden until the store is opened again, be it in the ledger or not: a batch that was seen
+once is seen ever after. The ledger is read after the mark: a batch is in it before its mark says that it has landed.
 """
 
 import os
@@ -52,8 +52,8 @@ class BatchRecords:
         FormatError
             If it is damaged, or is older than the store: batches that are there would be appended again.
         """
+        mark = self.mark()  # before the ledger: a batch is there before its mark says that it has landed
         ledger = ledgers.decode(read_whole(self._fs, self._ledger_path), self._ledger_path)
-        mark = self.mark()
         if mark.stop > mark.start and not mark.in_flight and ledger.sequence < mark.sequence:
             raise FormatError(
                 f"the ledger ends with batch {ledger.sequence} of this store, which holds {mark.sequence}",

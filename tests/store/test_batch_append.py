@@ -410,6 +410,26 @@ def test_a_damaged_ledger_is_not_taken_for_empty(path: Path) -> None:
         assert commit(store, 0, 2, job="third").repeated
 
 
+@pytest.mark.parametrize("reads", [1, 2])
+def test_a_batch_lands_while_the_ledger_is_read(store: MessageStore, path: Path, reads: int) -> None:
+    """It is of one of the two moments; one between them is no damage."""
+
+    class LandsMeanwhile(LocalFileSystem):
+        left = reads
+
+        def read(self, path: str, offset: int, count: int) -> bytes:
+            found = super().read(path, offset, count)
+            self.left -= 1
+            if self.left == 0:
+                commit(store, 1, 2)
+            return found
+
+    commit(store, 0, 2)
+    fs = LandsMeanwhile()
+    assert BatchRecords(fs, str(path)).ledger().sequence in {1, 2}
+    assert fs.left <= 0
+
+
 def test_what_a_broker_took_over_is_not_undone(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with MessageStore.open(path, SMALL) as store:
         commit(store, 0, 2)
