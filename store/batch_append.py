@@ -34,8 +34,8 @@ from .errors import BatchGapError, ConfigError, SegmentLogError
 from .files.writable_fs import WritableFileSystem
 from .flusher import Failure, Flusher
 from .format.batch_mark import BatchMark
+from .format.encoded_batch import EncodedBatch, Frames
 from .format.ledger import Ledger, LedgerEntry, QueueSpan
-from .format.message_encode import EncodedBatch
 from .format.staged_rows import StagedRows
 from .layout import OURS
 from .outgoing_batch import EncodedRows, Lookups
@@ -303,7 +303,9 @@ def _held(ledger: Ledger, batch_id: BatchId, rows: int, path: str) -> CommittedB
 
 
 def _encoded(rows: StagedRows) -> EncodedRows:
-    records = EncodedBatch(np.cumsum(rows.sizes) - rows.sizes, rows.sizes, lambda: rows.records, rows.crcs)
+    stops = np.cumsum(rows.sizes)
+    frames = Frames(rows.records, stops - rows.sizes, stops)
+    records = EncodedBatch(frames.positions, rows.sizes, lambda: frames, rows.crcs)
     lookups = None
     if rows.hashes is not None and rows.hash_rows is not None:
         lookups = Lookups(rows.tags_codes, rows.hashes, rows.hash_rows)

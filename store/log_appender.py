@@ -20,9 +20,10 @@ import numpy as np
 from .config import BatchPlacement
 from .errors import StoreClosedError
 from .files.small_file import made_aside
-from .files.writable_fs import Data, WritableFile, WritableFileSystem
+from .files.writable_fs import WritableFile, WritableFileSystem
 from .format.message import BLANK_BYTES, Ints, blank_record
 from .format.naming import segment_name
+from .format.pieces import Data, Pieces
 
 
 class Run(NamedTuple):
@@ -186,14 +187,15 @@ class LogAppender:
                 self._ahead[run.base] = self._supply.take(run.base)
                 self._names_unsynced = True
 
-    def write(self, buffer: Data, runs: list[Run]) -> None:
+    def write(self, data: Data | Pieces, runs: list[Run]) -> None:
         """Put the bytes where `place` said. Needs the lock, and `reserve` before."""
-        view = memoryview(buffer)
+        held = data if isinstance(data, Pieces) else memoryview(data)
         for run in runs:
             if self._active is None or run.base != self._base:
                 self._roll(run.base)
             assert self._active is not None
-            self._active.write(run.position, view[run.start : run.stop])
+            part = held.cut(run.start, run.stop) if isinstance(held, Pieces) else held[run.start : run.stop]
+            self._active.write(run.position, part)
             self.end = run.base + run.position + run.stop - run.start
 
     def _roll(self, base: int) -> None:

@@ -246,7 +246,7 @@ class MessageStore:
         crash before may leave the first ones of them, each whole. Raises what `append` does.
         """
         self._check()
-        appended = self._put_path.put_batch(encode_batch(batch, self.config, placement), placement)
+        appended = self._put_path.put_batch(encode_batch(batch, self.config, placement, bodies_apart=True), placement)
         if appended.sizes.size and self.config.flush is Flush.SYNC:
             self._upkeep.flusher.wait(int(appended.physical_offsets[-1] + appended.sizes[-1]))
         self._after_put()

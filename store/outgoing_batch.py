@@ -21,6 +21,7 @@ from .config import BatchPlacement, StoreConfig
 from .errors import ConfigError, IllegalMessageError
 from .format.arrow_buffers import numbers, value_bounds, value_lengths
 from .format.consume_queue import SCHEDULE_TOPIC
+from .format.encoded_batch import EncodedBatch
 from .format.hashing import java_hash_array, key_hashes
 from .format.message import (
     RECORD_CRC_BYTES,
@@ -31,7 +32,7 @@ from .format.message import (
     Ints,
     Mask,
 )
-from .format.message_encode import PROPERTIES_BYTES_MAX, EncodedBatch, RecordColumns, encode
+from .format.message_encode import PROPERTIES_BYTES_MAX, RecordColumns, encode
 from .format.properties import KEYS, TAGS, UNIQ_KEY
 from .format.properties_encode import encode_properties
 from .format.record_crc import RecordCrc
@@ -96,7 +97,11 @@ class EncodedRows(NamedTuple):
 
 
 def encode_batch(
-    batch: pa.RecordBatch | pa.Table, config: StoreConfig, placement: BatchPlacement = BatchPlacement.RUN_ON
+    batch: pa.RecordBatch | pa.Table,
+    config: StoreConfig,
+    placement: BatchPlacement = BatchPlacement.RUN_ON,
+    *,
+    bodies_apart: bool = False,
 ) -> list[EncodedRows]:
     """Check and encode the rows of a batch; columns are named as in ``NATIVE_SCHEMA``.
 
@@ -106,6 +111,11 @@ def encode_batch(
     ``topic`` and ``body`` are needed; ``queueId, tags, keys, uniqKey, properties, flag, sysFlag, bornTimestamp,
     bornHost, reconsumeTimes`` and ``preparedTransactionOffset`` may be there. The two ways of saying a property are
     merged, a column wins.
+
+    Parameters
+    ----------
+    bodies_apart
+        Whether large bodies may stay where the batch has them until they are written: it is not changed before.
 
     Raises
     ------
@@ -151,19 +161,22 @@ def encode_batch(
         "prepared_transaction_offset": columns.integers_or("preparedTransactionOffset", 0),
     }
     crc = record_crc(config)
+    plain = not level.any() and not (sys_flag & (SYS_TRANSACTION | SYS_INNER_BATCH)).any() and not _hold_keys(pairs)
+    body_bytes = value_lengths(body)
+    apart = bodies_apart and plain and int(body_bytes.sum()) >= LARGE_BODY_BYTES * len(batch)
     try:
         properties = encode_properties(named, pairs) if named or pairs is not None else b""
         given = RecordColumns(body=body, topic=topics, queue_id=queue_id, properties=properties, **fields)
-        cuts = _cuts(_check_properties(properties, crc) + value_lengths(body), placement)
+        held = _check_properties(properties, crc) + (body_bytes // _BODIES_APART if apart else body_bytes)
+        cuts = _cuts(held, placement)
         parts = [_part(given, start, stop) for start, stop in pairwise(cuts)]
-        encoded = [encode(part, record_crc=crc) for part in parts]
+        encoded = [encode(part, record_crc=crc, bodies_apart=apart) for part in parts]
     except ConfigError as error:
         raise IllegalMessageError(f"{MESSAGE_ILLEGAL}: {error.problem}", fix=error.fix) from None
     for records in encoded:
         check_record(int(records.sizes.max()), config)
         if placement is BatchPlacement.ONE_SEGMENT:
             check_record(int(records.sizes.sum()), config)
-    plain = not level.any() and not (sys_flag & (SYS_TRANSACTION | SYS_INNER_BATCH)).any() and not _hold_keys(pairs)
     pieces = []
     for records, part, (start, stop) in zip(encoded, parts, pairwise(cuts), strict=True):
         keys, queue_of = different_queues(part.topic, queue_id[start:stop])
@@ -231,6 +244,8 @@ def _part(columns: RecordColumns, start: int, stop: int) -> RecordColumns:
 
 
 _PIECE_BYTES: Final = 4 << 20
+LARGE_BODY_BYTES: Final = 512  # on average: smaller ones are sooner copied than told where they are
+_BODIES_APART: Final = 16  # of so many bytes one counts for the size of a piece
 _FEW_TOPICS: Final = 64
 _FIXED_BYTES: Final = 128  # of a record beside body and properties, about
 _LOOKED_UP: Final = repeated([TAGS, KEYS, UNIQ_KEY], 1)

@@ -22,8 +22,8 @@ from .config import BatchPlacement, StoreConfig
 from .dispatch import Dispatcher, Numbered, Put
 from .flusher import Failure
 from .format.consume_queue import ENTRY
+from .format.encoded_batch import patch
 from .format.message import Ints, Mask
-from .format.message_encode import patch
 from .format.message_encode_one import patch_record
 from .format.message_id import encode_offset_id
 from .log_appender import LogAppender
@@ -183,10 +183,11 @@ class PutPath:
             inside = slice(*np.searchsorted(records.positions, [run.start, run.stop]).tolist())
             physical[inside] = records.positions[inside] + (run.base + run.position - run.start)
         offsets, following = self._number(rows.keys, rows.queue_of, rows.counts)
-        buffer = records.join()
+        frames = records.lay()
         patch(
-            buffer,
-            records.positions,
+            frames.data,
+            frames.positions,
+            frames.stops,
             queue_offsets=offsets,
             physical_offsets=physical,
             store_timestamps=now,
@@ -194,14 +195,14 @@ class PutPath:
             crcs=records.crcs,
         )
         with self._whole():
-            self._appender.write(buffer.data, runs)
+            self._appender.write(frames.to_write(), runs)
             self._next |= following
-            stop, size = int(physical[-1] + records.sizes[-1]), buffer.size
+            stop, size = int(physical[-1] + records.sizes[-1]), int(records.sizes.sum())
             known = known_of(rows, offsets, physical, now)
             if known is not None:
                 self._dispatcher.add(Put(known, None, stop, size))
             else:
-                self._dispatcher.add(Put(buffer, records.positions, stop, size))
+                self._dispatcher.add(Put(frames.data, frames.positions, stop, size))
         return physical, offsets, records.sizes
 
     @contextmanager

@@ -16,16 +16,22 @@ import ctypes
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
+
+import numpy as np
 
 from ..errors import NoSpaceError, NotAStoreError, SegmentLogError, UnreadableError, UnsafeFileError
+from ..format.pieces import Data, Pieces, contiguous
 from .fs import FileSystem, LocalFileSystem
 
-Data: TypeAlias = bytes | bytearray | memoryview
-
 _libc = ctypes.CDLL(None, use_errno=True)  # os.sync would sync all file systems, and tell of no error
+_pwritev = getattr(_libc, "pwritev", None) if ctypes.sizeof(ctypes.c_void_p) == 8 else None  # else off_t has 32 bits
+if _pwritev is not None:  # by its address: os.pwritev wants an object of Python for each piece
+    _pwritev.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int64)
+    _pwritev.restype = ctypes.c_ssize_t
+_IOV_MAX: Final = 1024
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of fallocate, as in linux/falloc.h
 _NO_SPACE: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SPACE_FIX: Final = "Nothing was lost: make room on this file system and try again"
@@ -38,7 +44,7 @@ class WritableFile(Protocol):
 
     path: str
 
-    def write(self, position: int, data: Data) -> None:
+    def write(self, position: int, data: Data | Pieces) -> None:
         """Write all of ``data``; it is on the device only after `sync`."""
 
     def allocate(self, size: int) -> None:
@@ -164,7 +170,11 @@ class _LocalFile:
                 "this is a FIFO or device, the store wants a plain file", path=path, fix="Replace it by a plain file"
             )
 
-    def write(self, position: int, data: Data) -> None:
+    def write(self, position: int, data: Data | Pieces) -> None:
+        if isinstance(data, Pieces) and _pwritev is not None:
+            self._write_pieces(position, data, _pwritev)
+            return
+        data = contiguous(data)
         with _explained(self.path):
             written = os.pwrite(self._fd, data, position)
             if written == len(data):
@@ -174,6 +184,25 @@ class _LocalFile:
                 position += written
                 written = os.pwrite(self._fd, rest, position)
                 rest = rest[written:]
+
+    def _write_pieces(self, position: int, pieces: Pieces, pwritev: Callable[[int, int, int, int], int]) -> None:
+        table = np.empty((pieces.which.size, 2), np.uint64)  # of struct iovec: where each is in memory, and its bytes
+        table[:, 0], table[:, 1] = pieces.addresses(), pieces.lengths
+        ends = np.cumsum(pieces.lengths)
+        written, size = 0, int(ends[-1]) if ends.size else 0
+        with _explained(self.path):
+            while written < size:
+                first = int(np.searchsorted(ends, written, side="right"))
+                here = table[first : first + _IOV_MAX].copy()
+                ahead = np.uint64(written - int(ends[first]) + int(pieces.lengths[first]))
+                here[0, 0] += ahead
+                here[0, 1] -= ahead
+                wrote = pwritev(self._fd, here.ctypes.data, len(here), position + written)
+                if wrote > 0:
+                    written += wrote
+                elif wrote == 0 or ctypes.get_errno() != errno.EINTR:
+                    number = ctypes.get_errno() if wrote else errno.EIO
+                    raise OSError(number, os.strerror(number), self.path)
 
     def allocate(self, size: int) -> None:
         with _explained(self.path):

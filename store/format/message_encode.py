@@ -1,32 +1,31 @@
 """Arrow columns to the CommitLog bytes of their records. No files, no clock, no locks.
 
-One join makes a whole batch: its data buffer *is* the run of records. What is only known under the put lock stays zero
-until ``patch`` writes it through strided windows, in place::
+One join makes a whole batch: its data buffer *is* the run of records, or what they are without their bodies. What is
+only known under the put lock stays zero until ``encoded_batch.patch`` writes it::
 
     HEADER | body | topic length, topic | properties length | properties | [0x02] __CRC32# 0x01 ddd…d 0x02
-      ▲ ▲                                        ▲                                              ▲
-      │ └ patch: queue offset, physical offset,  └ filled after the join                        └ patch, if asked for:
-      │   store timestamp                                                                         CRC of all before it
-      └ size, magic, body CRC, hosts, …
+      ▲        ▲                                 ▲                                              ▲
+      │        └ in the join, or apart           └ filled after the join                        └ patch
+      └ size, magic, body CRC, hosts, …; zeros for queue offset, physical offset, store timestamp: patch
 
 The property string comes from ``properties_encode``.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import ConfigError, FormatError
+from ..errors import ConfigError
 from .arrow_buffers import binary_array, integers, value_bounds, value_lengths
+from .encoded_batch import Bodies, EncodedBatch, Frames, Integers, frame_crcs
 from .message import (
+    CRC_MASK,
     HEADER,
-    IPV6_EXTRA_BYTES,
     MAGIC_V1,
     MAGIC_V2,
     SYS_BORN_HOST_V6,
@@ -34,21 +33,9 @@ from .message import (
     Bytes,
     Ints,
     Layout,
-    gather,
     scatter,
 )
-from .record_crc import (
-    CRC_PROPERTY,
-    RecordCrc,
-    covered_bytes,
-    crc32_ranges,
-    moved_crcs,
-    record_crcs,
-    write_crcs,
-)
-
-Integers: TypeAlias = int | npt.NDArray[np.integer]
-"""One value for all records, or an (n,) array."""
+from .record_crc import CRC_PROPERTY, RecordCrc, range_crcs
 
 V1_TOPIC_CHARS = 127
 """A longer topic (in UTF-16 units, as Java counts) makes a version 2 record."""
@@ -61,7 +48,6 @@ BATCH_BYTES_MAX = (1 << 31) - 1
 _KEEPING = pa.system_memory_pool()
 """For buffers of a whole batch: malloc keeps what one batch gave back for the next one, Arrow's own pool unmaps it."""
 
-_INT32 = np.dtype(">i4")
 _INT32_FIELDS = {"queue_id", "flag", "sys_flag", "reconsume_times"}
 
 
@@ -87,29 +73,6 @@ class RecordColumns:
     prepared_transaction_offset: Integers = 0
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedBatch:
-    """The records of a batch, one after the other, as parts that have yet to be joined.
-
-    Attributes
-    ----------
-    positions
-        (n,) int64, where each record starts among the bytes.
-    sizes
-        (n,) int64, bytes of each record.
-    join
-        Gives (bytes,) uint8, writable and the caller's: what goes into the CommitLog. To be called once, right before
-        the bytes are used: until then a batch needs little memory, and then it is still in the cache.
-    crcs
-        (n,) int64, checksums of the joined records as they are before `patch`, where they are known.
-    """
-
-    positions: Ints
-    sizes: Ints
-    join: Callable[[], Bytes]
-    crcs: Ints | None = None
-
-
 def pack_host(address: bytes, port: int) -> bytes:
     """Pack a host as a record keeps it: 4 or 16 bytes of address, then the port as int32.
 
@@ -125,10 +88,19 @@ def pack_host(address: bytes, port: int) -> bytes:
     return address + port.to_bytes(4, "big")
 
 
-def encode(columns: RecordColumns, *, record_crc: RecordCrc = RecordCrc.ABSENT) -> EncodedBatch:
+def encode(
+    columns: RecordColumns, *, record_crc: RecordCrc = RecordCrc.ABSENT, bodies_apart: bool = False
+) -> EncodedBatch:
     """Encode records, with queue offset, physical offset and store timestamp still zero.
 
     Topics of more than 127 UTF-16 units make version 2 records, all others version 1.
+
+    Parameters
+    ----------
+    record_crc
+        Whether they end in a checksum, which `patch` writes.
+    bodies_apart
+        Whether bodies stay in the memory that they are given in, and all else is laid out, and summed up, at once.
 
     Raises
     ------
@@ -143,17 +115,17 @@ def encode(columns: RecordColumns, *, record_crc: RecordCrc = RecordCrc.ABSENT) 
     rows = len(columns.body)
     if rows == 0:
         nothing = np.zeros(0, np.int64)
-        return EncodedBatch(nothing, nothing, lambda: np.zeros(0, np.uint8))
+        return EncodedBatch(nothing, nothing, lambda: Frames(np.zeros(0, np.uint8), nothing, nothing))
     _check_columns(columns, rows)
     body = _binary(columns.body)
     topic, topic_bytes, magic = _topics(columns.topic, rows)
     properties = _binary(columns.properties)
     property_bytes = _lengths(properties, rows)
-    parts = [body, topic, properties]
+    tail = [topic, properties]
     if record_crc is RecordCrc.PROPERTY:
         suffix = _crc_suffix(properties, property_bytes)
         property_bytes = property_bytes + _lengths(suffix, rows)
-        parts.append(suffix)
+        tail.append(suffix)
     if int(property_bytes.max()) > PROPERTIES_BYTES_MAX:
         row = int(property_bytes.argmax())
         problem = f"the properties of row {row} take {int(property_bytes[row])} bytes of {PROPERTIES_BYTES_MAX} at most"
@@ -161,15 +133,16 @@ def encode(columns: RecordColumns, *, record_crc: RecordCrc = RecordCrc.ABSENT) 
     start, stop = value_bounds(body)
     body_bytes = stop - start
     born, store = _Hosts.of(columns.born_host), _Hosts.of(columns.store_host)
-    header_bytes = HEADER.itemsize + (born.width - 4) + (store.width - 4)
+    header_bytes = np.broadcast_to(HEADER.itemsize + (born.width - 4) + (store.width - 4), rows)
     sizes = header_bytes + body_bytes + topic_bytes + property_bytes
     if int(sizes.sum()) > BATCH_BYTES_MAX:
         raise ConfigError(f"a batch of {rows} records takes {int(sizes.sum())} bytes", fix="Split it below 2 GiB")
 
+    body_crcs = range_crcs(body.buffers()[2], start, stop)
     fields: dict[str, Integers] = {
         "total_size": sizes,
         "magic": magic,
-        "body_crc": crc32_ranges(body.buffers()[2], start, stop),
+        "body_crc": body_crcs & np.uint32(CRC_MASK),
         "queue_id": columns.queue_id,
         "flag": columns.flag,
         "sys_flag": _host_bits(columns.sys_flag, born, store),
@@ -180,85 +153,33 @@ def encode(columns: RecordColumns, *, record_crc: RecordCrc = RecordCrc.ABSENT) 
     }
     headers = _headers(fields, born, store, rows)
     positions = np.cumsum(sizes) - sizes
-    lengths_at = positions + header_bytes + body_bytes + topic_bytes - 2
+    if not bodies_apart:
+        lengths_at = positions + header_bytes + body_bytes + topic_bytes - 2
 
-    def join() -> Bytes:
-        joined = pc.binary_join_element_wise(headers, *parts, b"", memory_pool=_KEEPING)
-        assert joined.buffers()[2].is_mutable  # the join's own allocation: nobody else has it
-        buffer = np.frombuffer(joined.buffers()[2], np.uint8, int(positions[-1] + sizes[-1]))
-        scatter(buffer, lengths_at, property_bytes.astype(">i2"))
-        return buffer
+        def lay() -> Frames:
+            data = _joined(headers, body, *tail, lengths_at=lengths_at, property_bytes=property_bytes)
+            return Frames(data, positions, positions + sizes)
 
-    return EncodedBatch(positions, sizes, join)
+        return EncodedBatch(positions, sizes, lay)
 
-
-def patch(
-    buffer: Bytes | bytearray | memoryview,
-    positions: Ints,
-    *,
-    queue_offsets: Integers,
-    physical_offsets: Integers,
-    store_timestamps: Integers,
-    record_crc: RecordCrc = RecordCrc.ABSENT,
-    crcs: Ints | None = None,
-) -> None:
-    """Write into encoded records, in place, what is known only when they are put.
-
-    Parameters
-    ----------
-    buffer
-        Writable bytes of whole records, as ``encode`` made them.
-    positions
-        (n,) where the records to patch start in ``buffer``.
-    queue_offsets, physical_offsets
-        One per record; physical offsets are those of the records' first bytes.
-    store_timestamps
-        Milliseconds since the epoch.
-    record_crc
-        As given to ``encode``: with ``PROPERTY`` the checksums are written here, of the final bytes.
-    crcs
-        (n,) the records' checksums as they are, see `record_crc.record_crcs`; without them all bytes are read.
-
-    Raises
-    ------
-    FormatError
-        If a position or a record lies outside ``buffer``.
-    """
-    if not len(positions):
-        return
-    data = np.frombuffer(buffer, np.uint8)
-    if int(positions.min()) < 0 or int(positions.max()) + HEADER.itemsize > len(data):
-        raise FormatError(f"records to patch lie outside a buffer of {len(data)} bytes")
-    covered = covered_bytes(data, positions) if record_crc is RecordCrc.PROPERTY else None
-    final = None if covered is None or crcs is None else crcs.copy()
-    for rows, extra in _by_born_host(data, positions):
-        numbers = {
-            _at("queue_offset"): _some(queue_offsets, rows),
-            _at("physical_offset"): _some(physical_offsets, rows),
-            _at("store_timestamp") + extra: _some(store_timestamps, rows),
-        }
-        if final is not None and covered is not None:
-            final[rows] = moved_crcs(final[rows], covered[rows], numbers)
-        for at, values in numbers.items():
-            column = np.empty(len(positions[rows]), ">i8")
-            column[:] = values
-            scatter(data, positions[rows] + at, column)
-    if covered is not None:
-        write_crcs(data, positions, covered, record_crcs(data, positions, covered) if final is None else final)
+    stops = np.cumsum(sizes - body_bytes)
+    starts = stops - sizes + body_bytes
+    lengths_at = starts + header_bytes + topic_bytes - 2
+    data = _joined(headers, *tail, lengths_at=lengths_at, property_bytes=property_bytes)
+    held = body.buffers()[2]
+    bodies = Bodies(np.frombuffer(held or b"", np.uint8), start, body_bytes, header_bytes)
+    frames = Frames(data, starts, stops, bodies)
+    crcs = frame_crcs(frames, bodies, body_crcs) if record_crc is RecordCrc.PROPERTY else None
+    return EncodedBatch(positions, sizes, lambda: frames, crcs)
 
 
-def _by_born_host(data: Bytes, positions: Ints) -> Iterator[tuple[Ints | slice, int]]:
-    """Give the records, mostly all at once, by how many bytes their born host moves what lies behind it."""
-    v6 = gather(data, positions + _at("sys_flag"), _INT32) & np.int32(SYS_BORN_HOST_V6) != 0
-    if v6.all() or not v6.any():
-        yield slice(None), IPV6_EXTRA_BYTES * bool(v6[0])
-        return
-    yield np.flatnonzero(~v6), 0
-    yield np.flatnonzero(v6), IPV6_EXTRA_BYTES
-
-
-def _some(values: Integers, rows: Ints | slice) -> Ints | int:
-    return values if isinstance(values, int) else values[rows].astype(np.int64, copy=False)
+def _joined(*parts: pa.BinaryArray | pa.BinaryScalar, lengths_at: Ints, property_bytes: Ints) -> Bytes:
+    """Put the parts of all rows together, and the lengths of properties in their places."""
+    joined = pc.binary_join_element_wise(*parts, b"", memory_pool=_KEEPING)
+    assert joined.buffers()[2].is_mutable  # the join's own allocation: nobody else has it
+    data = np.frombuffer(joined.buffers()[2], np.uint8, int(value_bounds(joined)[1][-1]))
+    scatter(data, lengths_at, property_bytes.astype(">i2"))
+    return data
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,8 +318,3 @@ def _lengths(values: pa.BinaryArray | pa.BinaryScalar, rows: int) -> Ints:
     if isinstance(values, pa.BinaryScalar):
         return np.full(rows, len(values.as_py()))
     return value_lengths(values)
-
-
-def _at(name: str) -> int:
-    assert HEADER.fields is not None
-    return int(HEADER.fields[name][1])

@@ -2,7 +2,7 @@
 
 ::
 
-    nursery ── fork ──► writer    put, reopen, put, …     pwrite64 1, 2, 3, … fdatasync 1, …
+    nursery ── fork ──► writer    put, reopen, put, …     pwrite64 1, 2, 3, … pwritev 1, … fdatasync 1, …
                           ▲                                         ▲
                         strace -p …  inject=pwrite64:signal=KILL:when=3
 
@@ -25,7 +25,7 @@ from support.crash.campaign import soak
 from support.writer_nursery import Errand, Nursery, Outcome
 from support.written_stores import SMALL, Judge, Tally
 
-CALLS = ("pwrite64", "fdatasync", "fsync", "fallocate", "ftruncate", "rename", "unlink", "mkdir")
+CALLS = ("pwrite64", "pwritev", "fdatasync", "fsync", "fallocate", "ftruncate", "rename", "unlink", "mkdir")
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
 ERRORS = soak(100, 5_000)
 SIGKILL = -9

@@ -1,16 +1,26 @@
 """What the store asks of the operating system to write: what happens, and what is said when it does not."""
 
+import ctypes
 import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from segmentlog.store.errors import NoSpaceError, NotAStoreError, SegmentLogError, UnreadableError, UnsafeFileError
+from segmentlog.store.errors import (
+    FormatError,
+    NoSpaceError,
+    NotAStoreError,
+    SegmentLogError,
+    UnreadableError,
+    UnsafeFileError,
+)
 from segmentlog.store.files import writable_fs
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
+from segmentlog.store.format.pieces import Pieces
 
 FS = LocalWritableFileSystem()
 
@@ -40,6 +50,90 @@ def test_a_write_that_is_cut_short_is_gone_on_with(tmp_path: Path, monkeypatch: 
     file.write(2, b"0123456789")
     file.close()
     assert (tmp_path / "file").read_bytes() == b"\0\x000123456789"
+
+
+def scattered(count: int) -> tuple[Pieces, bytes]:
+    """Pieces of two buffers in turns, some of them empty, and what they are."""
+    texts = bytes(range(256)), b"of the other"
+    which = np.arange(count) % 2
+    lengths = np.where(which == 1, 12, np.arange(count) % 200)
+    starts = np.where(which == 1, 0, np.arange(count) % 50)
+    pieces = Pieces(tuple(np.frombuffer(text, np.uint8) for text in texts), which, starts, lengths)
+    return pieces, pieces.join().tobytes()
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 1023, 1024, 1025, 5000])
+def test_pieces_are_written_side_by_side(tmp_path: Path, count: int) -> None:
+    path = tmp_path / "file"
+    file = FS.create(str(path))
+    file.write(0, b"in front")
+    pieces, content = scattered(count)
+    file.write(8, pieces)
+    file.close()
+    assert path.read_bytes() == b"in front" + content
+
+
+@pytest.mark.parametrize("most", [1, 7, 300])
+def test_pieces_that_are_cut_short_are_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """The kernel takes fewer bytes than it was given, and is interrupted now and then."""
+    calls = 0
+
+    def pwritev(fd: int, table: int, count: int, at: int) -> int:
+        nonlocal calls
+        calls += 1
+        if calls % 3 == 0:
+            ctypes.set_errno(errno.EINTR)
+            return -1
+        assert count <= 1024
+        vectors = np.ctypeslib.as_array(ctypes.cast(table, ctypes.POINTER(ctypes.c_uint64)), (count, 2))
+        joined = b"".join(ctypes.string_at(address, length) for address, length in vectors.tolist())
+        return os.pwrite(fd, joined[:most], at)
+
+    monkeypatch.setattr(writable_fs, "_pwritev", pwritev)
+    file = FS.create(str(tmp_path / "file"))
+    pieces, content = scattered(60)
+    file.write(0, pieces)
+    file.close()
+    assert (tmp_path / "file").read_bytes() == content
+    assert calls > len(content) / most
+
+
+def test_pieces_are_copied_together_where_the_system_does_not_take_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writable_fs, "_pwritev", None)
+    file = FS.create(str(tmp_path / "file"))
+    pieces, content = scattered(60)
+    file.write(0, pieces)
+    file.close()
+    assert (tmp_path / "file").read_bytes() == content
+
+
+def test_pieces_of_foreign_memory_are_not_written(tmp_path: Path) -> None:
+    file = FS.create(str(tmp_path / "file"))
+    pieces, _ = scattered(5)
+    pieces.lengths[2] = 1 << 40
+    with pytest.raises(FormatError, match="lies outside its buffer"):
+        file.write(0, pieces)
+    file.close()
+    assert (tmp_path / "file").read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    ("wrote", "number", "raised"), [(-1, errno.ENOSPC, NoSpaceError), (-1, errno.EIO, OSError), (0, 0, OSError)]
+)
+def test_pieces_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrote: int, number: int, raised: type[Exception]
+) -> None:
+    def pwritev(*_: int) -> int:
+        ctypes.set_errno(number)
+        return wrote
+
+    monkeypatch.setattr(writable_fs, "_pwritev", pwritev)
+    file = FS.create(str(tmp_path / "file"))
+    with pytest.raises(raised, match=os.strerror(number or errno.EIO)):
+        file.write(0, scattered(5)[0])
+    file.close()
 
 
 def test_allocated_space_is_zero_and_counts(tmp_path: Path) -> None:

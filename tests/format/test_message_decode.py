@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from segmentlog.store.format.checksums import check_crcs
+from segmentlog.store.format.encoded_batch import patch
 from segmentlog.store.format.message import Problem, Records
 from segmentlog.store.format.message_decode import (
     NATIVE_SCHEMA,
@@ -19,7 +20,7 @@ from segmentlog.store.format.message_decode import (
     inflate_in_pieces,
     select,
 )
-from segmentlog.store.format.message_encode import RecordColumns, encode, pack_host, patch
+from segmentlog.store.format.message_encode import RecordColumns, encode, pack_host
 from segmentlog.store.format.properties import Properties
 from segmentlog.store.format.record_crc import RecordCrc
 

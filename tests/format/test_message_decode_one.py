@@ -9,9 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from segmentlog.store.format.checksums import check_crcs, surely_hold
+from segmentlog.store.format.encoded_batch import patch
 from segmentlog.store.format.message import Bytes, Problem, Records
 from segmentlog.store.format.message_decode_one import Record, parse_properties, read_record
-from segmentlog.store.format.message_encode import RecordColumns, encode, patch
+from segmentlog.store.format.message_encode import RecordColumns, encode
 from segmentlog.store.format.properties import Properties
 from segmentlog.store.format.record_crc import RecordCrc
 from support.records import V4, V6, altered, one, segment

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segmentlog.store.errors import ConfigError, FormatError
+from segmentlog.store.format.encoded_batch import EncodedBatch, patch
 from segmentlog.store.format.message import MAGIC_V1, MAGIC_V2, Bytes, Problem, Records
-from segmentlog.store.format.message_encode import EncodedBatch, RecordColumns, encode, pack_host, patch
+from segmentlog.store.format.message_encode import RecordColumns, encode, pack_host
 from segmentlog.store.format.record_crc import CRC_PROPERTY, RecordCrc
 from support import fixtures
 

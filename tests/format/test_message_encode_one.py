@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segmentlog.store.errors import ConfigError
-from segmentlog.store.format.message_encode import RecordColumns, encode, patch
+from segmentlog.store.format.encoded_batch import patch
+from segmentlog.store.format.message_encode import RecordColumns, encode
 from segmentlog.store.format.message_encode_one import encode_record, patch_record
 from segmentlog.store.format.record_crc import RecordCrc
 from support.records import V4, V6

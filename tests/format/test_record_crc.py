@@ -9,14 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segmentlog.store import FormatError
+from segmentlog.store.format.encoded_batch import patch
 from segmentlog.store.format.message import Bytes, Ints, scatter
-from segmentlog.store.format.message_encode import RecordColumns, encode, pack_host, patch
+from segmentlog.store.format.message_encode import RecordColumns, encode, pack_host
 from segmentlog.store.format.record_crc import (
     RecordCrc,
     covered_bytes,
     crc32_ranges,
+    joined_crcs,
     moved_crcs,
     record_crcs,
+    similar_crcs,
     write_crcs,
 )
 
@@ -112,10 +115,38 @@ def test_damage_from_before_the_patch_is_not_summed_up_anew() -> None:
     assert stated == zlib.crc32(buffer[:-20].tobytes()) & 0x7FFFFFFF
 
 
+@given(st.binary(max_size=60), st.binary(max_size=60), st.binary(max_size=600))
+def test_checksums_of_parts_make_that_of_the_whole(first: bytes, other: bytes, second: bytes) -> None:
+    fronts = np.array([zlib.crc32(first), zlib.crc32(other)], np.uint32)
+    backs = np.array([zlib.crc32(second), zlib.crc32(b"")], np.uint32)
+    whole = joined_crcs(fronts, backs, np.array([len(second), 0]))
+    assert whole.tolist() == [zlib.crc32(first + second), zlib.crc32(other)]
+
+
+@given(
+    width=st.integers(0, 90),
+    different=st.integers(0, 90),
+    rows=st.integers(0, 9),
+    longer=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_ranges_that_are_much_alike(width: int, different: int, rows: int, seed: int, *, longer: bool) -> None:
+    rng = np.random.default_rng(seed)
+    texts = np.tile(rng.integers(0, 256, width, dtype=np.uint8), (rows, 1))
+    columns = rng.permutation(width)[:different]
+    texts[:, columns] = rng.integers(0, 256, (rows, columns.size), dtype=np.uint8)
+    data = np.concatenate([np.zeros(3, np.uint8), texts.ravel(), np.ones(1, np.uint8)])
+    starts = 3 + np.arange(rows) * width
+    stops = starts + width
+    stops[-1:] += longer
+    expected = [zlib.crc32(data[start:stop].tobytes()) for start, stop in zip(starts, stops, strict=True)]
+    assert similar_crcs(data, starts, stops).tolist() == expected
+
+
 def test_digits_are_written_the_least_significant_first() -> None:
     data, positions = records(np.full(4, 100))
     crcs = [0, 1, 1234567890, 0x7FFFFFFF]
-    write_crcs(data, positions, covered_bytes(data, positions), np.array(crcs))
+    write_crcs(data, positions + 100, np.array(crcs))
     assert [data[at + 89 : at + 99].tobytes()[::-1].decode() for at in positions] == [f"{crc:010d}" for crc in crcs]
     untouched, _ = records(np.full(4, 100))
     changed = np.flatnonzero(data != untouched) % 100

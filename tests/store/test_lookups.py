@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from segmentlog.store import StoreConfig
 from segmentlog.store.dispatch import numbered
+from segmentlog.store.format.encoded_batch import patch
 from segmentlog.store.format.message import Records
-from segmentlog.store.format.message_encode import patch
 from segmentlog.store.format.record_crc import RecordCrc
 from segmentlog.store.outgoing_batch import encode_batch
 from segmentlog.store.put_path import known_of

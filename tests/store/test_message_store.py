@@ -32,6 +32,7 @@ from segmentlog.store import (
     StoreInUseError,
     StoreReader,
     message_store,
+    verify,
 )
 from segmentlog.store.files.writable_fs import WritableFileSystem
 from support.batches import batch_of
@@ -83,8 +84,12 @@ def test_one_message_goes_where_it_is_said_to(store: MessageStore) -> None:
     assert (found.message_id, found.store_size) == (second.message_id, second.size)
 
 
-def test_a_batch_is_what_its_rows_are_one_by_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("body_bytes", [None, 700])
+def test_a_batch_is_what_its_rows_are_one_by_one(tmp_path: Path, body_bytes: int | None) -> None:
+    """Bodies of some size are written from where the batch has them."""
     messages = [message(7, 1, serial) for serial in range(120)]
+    if body_bytes is not None:
+        messages = [replace(each, body=each.body.ljust(body_bytes, b".")) for each in messages]
     with MessageStore.open(tmp_path / "singly", SMALL, clock=lambda: NOW) as one_by_one:
         singly = [one_by_one.append(each) for each in messages]
     with MessageStore.open(tmp_path / "together", SMALL, clock=lambda: NOW) as at_once:
@@ -99,6 +104,14 @@ def test_a_batch_is_what_its_rows_are_one_by_one(tmp_path: Path) -> None:
     assert len(logs[0]) > 2
     # The two write the properties of a message in another order, so logs differ in it; sizes and places do not.
     assert logs[1] == logs[3]
+    contents = [
+        list(read(StoreReader.open(tmp_path / name, broker_name="broker-a"))) for name in ("singly", "together")
+    ]
+    for row in [*contents[0], *contents[1]]:
+        row["properties"] = {name: text for name, text in row["properties"].items() if name != "__CRC32#"}
+    assert contents[0] == contents[1]
+    assert len(contents[0]) == 120
+    assert verify(tmp_path / "together").is_sound
 
 
 def test_a_table_of_several_chunks_is_a_batch(store: MessageStore) -> None:

@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from segmentlog.store.format.message_encode import RecordColumns, encode, pack_host, patch
+from segmentlog.store.format.encoded_batch import patch
+from segmentlog.store.format.message_encode import RecordColumns, encode, pack_host
 
 V4, V6 = pack_host(b"\x0a\1\2\3", 4567), pack_host(bytes(range(16)), 65535)
 Bytes = npt.NDArray[np.uint8]

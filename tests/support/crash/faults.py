@@ -22,8 +22,9 @@ from typing import Any, TypeVar
 
 from segmentlog.store.errors import NoSpaceError, UnreadableError
 from segmentlog.store.files.fs import Listed
-from segmentlog.store.files.writable_fs import Data, WritableFile, WritableFileSystem
+from segmentlog.store.files.writable_fs import WritableFile, WritableFileSystem
 from segmentlog.store.format.message import Bytes
+from segmentlog.store.format.pieces import Data, Pieces, contiguous
 
 T = TypeVar("T")
 
@@ -174,12 +175,13 @@ class _FaultyFile:
         self._fs = fs
         self._file = file
 
-    def write(self, position: int, data: Data) -> None:
+    def write(self, position: int, data: Data | Pieces) -> None:
         error = self._fs.failing("write", self.path)
         if error is not None:
             fault = self._fs.fault
-            if fault is not None and fault.error is Failure.SHORT and len(data) > 1:
-                self._file.write(position, bytes(data)[: len(data) // 2])
+            held = bytes(contiguous(data))
+            if fault is not None and fault.error is Failure.SHORT and len(held) > 1:
+                self._file.write(position, held[: len(held) // 2])
             raise error
         self._file.write(position, data)
 

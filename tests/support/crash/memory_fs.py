@@ -20,8 +20,8 @@ import numpy as np
 
 from segmentlog.store.errors import NoSpaceError, NotAStoreError, UnsafeFileError
 from segmentlog.store.files.fs import Listed
-from segmentlog.store.files.writable_fs import Data
 from segmentlog.store.format.message import Bytes
+from segmentlog.store.format.pieces import Data, Pieces, contiguous
 
 PAGE_BYTES = 4096
 
@@ -86,12 +86,12 @@ class MemoryFile:
         self._fs = fs
         self._open = True
 
-    def write(self, position: int, data: Data) -> None:
+    def write(self, position: int, data: Data | Pieces) -> None:
         """Write all of ``data``, or as much of it as there is room for and fail."""
         self._check_open()
         if position < 0:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), self.path)
-        raw = np.frombuffer(data, np.uint8)
+        raw = np.frombuffer(contiguous(data), np.uint8)
         stop = position + raw.size
         if raw.size == 0:
             return

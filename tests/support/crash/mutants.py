@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from segmentlog.store.files.writable_fs import Data, WritableFile, WritableFileSystem
+from segmentlog.store.files.writable_fs import WritableFile, WritableFileSystem
+from segmentlog.store.format.pieces import Data, Pieces, contiguous
 
 Patch = Callable[[Any, str, Any], None]
 """``patch(owner, name, replacement)``, undone after the test."""
@@ -59,10 +60,10 @@ class _BuggyFile:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.file, name)
 
-    def write(self, position: int, data: Data) -> None:
+    def write(self, position: int, data: Data | Pieces) -> None:
         hook = self.fs.hooks.get("write")
         if hook:
-            hook(self, position, bytes(data))
+            hook(self, position, bytes(contiguous(data)))
         else:
             self.file.write(position, data)
 

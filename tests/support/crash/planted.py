@@ -14,10 +14,11 @@ from segmentlog.store.commit_log import CommitLog
 from segmentlog.store.config import OnDamage
 from segmentlog.store.dispatch import Dispatcher
 from segmentlog.store.durability import Durability
-from segmentlog.store.files.writable_fs import Data, WritableFile, WritableFileSystem
+from segmentlog.store.files.writable_fs import WritableFile, WritableFileSystem
 from segmentlog.store.flusher import Failure, Flusher
 from segmentlog.store.format.ledger import LedgerEntry
 from segmentlog.store.format.message import Problem
+from segmentlog.store.format.pieces import Data, Pieces, contiguous
 from segmentlog.store.index_writer import IndexWriter
 from segmentlog.store.log_appender import LogAppender, SegmentSupply
 from segmentlog.store.put_path import PutPath
@@ -238,8 +239,8 @@ def _only_a_sector_of_the_tail_is_zeroed(patch: Patch) -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(self._file, name)
 
-        def write(self, position: int, data: Data) -> None:
-            self._file.write(position, bytes(data)[:64])
+        def write(self, position: int, data: Data | Pieces) -> None:
+            self._file.write(position, bytes(contiguous(data))[:64])
 
     _through(patch, "cut", lambda fs: _Opening(fs, Short))
 

@@ -17,8 +17,8 @@ from enum import Enum
 from typing import Any
 
 from segmentlog.store.files.fs import Listed
-from segmentlog.store.files.writable_fs import Data
 from segmentlog.store.format.message import Bytes
+from segmentlog.store.format.pieces import Data, Pieces, contiguous
 
 from .memory_fs import Directory, FileNode, MemoryFile, MemoryFileSystem
 
@@ -260,9 +260,9 @@ class RecordedFile:
         """The file itself."""
         return self._file.node
 
-    def write(self, position: int, data: Data) -> None:
+    def write(self, position: int, data: Data | Pieces) -> None:
         """Write all of ``data``."""
-        self._fs.within(self._file, self._op(Kind.WRITE, position=position, data=bytes(data)))
+        self._fs.within(self._file, self._op(Kind.WRITE, position=position, data=bytes(contiguous(data))))
 
     def allocate(self, size: int) -> None:
         """Reserve space."""

@@ -1,0 +1,233 @@
+"""Records of a batch that lack only what the put lock gives: how they lie in memory, and the numbers put into them.
+
+::
+
+    whole     [HEADER|body|topic|properties][HEADER|body|topic|properties]…     one run of bytes, as the log has it
+    apart     [HEADER|topic|properties][HEADER|topic|properties]…               frames; bodies stay where they are
+                 ▲                ▲
+                 │                └ patch: [0x02] __CRC32# 0x01 ddd…d 0x02, of all before it
+                 └ patch: queue offset, physical offset, store timestamp
+
+Where bodies are apart, the checksum of a record is known before it has its place, from that of its body and those of
+what lies around it; it is moved on then (`record_crc`), and nobody reads the body again.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import FormatError
+from .message import (
+    CRC_MASK,
+    HEADER,
+    IPV6_EXTRA_BYTES,
+    RECORD_CRC_BYTES,
+    SYS_BORN_HOST_V6,
+    Bytes,
+    Ints,
+    gather,
+    scatter,
+)
+from .pieces import Data, Pieces
+from .record_crc import (
+    RecordCrc,
+    Words,
+    covered_bytes,
+    joined_crcs,
+    moved_crcs,
+    record_crcs,
+    similar_crcs,
+    write_crcs,
+)
+
+Integers: TypeAlias = int | npt.NDArray[np.integer]
+"""One value for all records, or an (n,) array."""
+
+_INT32 = np.dtype(">i4")
+
+
+class Bodies(NamedTuple):
+    """Bodies that are not in their records' frames.
+
+    Attributes
+    ----------
+    data
+        (size,) uint8, somebody else's.
+    starts, lengths
+        (n,) int64, where each lies in ``data``.
+    at
+        (n,) int64, after how many bytes of its frame it comes.
+    """
+
+    data: Bytes
+    starts: Ints
+    lengths: Ints
+    at: Ints
+
+
+class Frames(NamedTuple):
+    """Records laid out in memory.
+
+    Attributes
+    ----------
+    data
+        (size,) uint8, writable: all of them, one behind the other, but for bodies that are apart.
+    positions, stops
+        (n,) int64, where each begins and ends in ``data``.
+    bodies
+        None if they are in ``data``.
+    """
+
+    data: Bytes
+    positions: Ints
+    stops: Ints
+    bodies: Bodies | None = None
+
+    def to_write(self) -> Data | Pieces:
+        """Give the bytes of all records in the order in which they go into the log; nothing is copied."""
+        if self.bodies is None:
+            return self.data.data
+        rows = self.positions.size
+        cuts = self.positions + self.bodies.at
+        which, starts, lengths = (np.zeros(2 * rows + 1, np.int64) for _ in range(3))
+        which[1::2] = 1
+        starts[1::2], lengths[1::2] = self.bodies.starts, self.bodies.lengths
+        starts[2::2] = cuts
+        lengths[0:-1:2] = cuts
+        lengths[2:-1:2] -= cuts[:-1]
+        lengths[-1] = self.data.size - cuts[-1]
+        return Pieces((self.data, self.bodies.data), which, starts, lengths)
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedBatch:
+    """The records of a batch, as parts that have yet to be laid out.
+
+    Attributes
+    ----------
+    positions
+        (n,) int64, where each record starts among the bytes of all.
+    sizes
+        (n,) int64, bytes of each record.
+    lay
+        Lays them out. To be called once, right before the bytes are used: until then a batch needs little memory, and
+        then it is still in the cache.
+    crcs
+        (n,) int64, checksums of the records as they are before `patch`, where they are known.
+    """
+
+    positions: Ints
+    sizes: Ints
+    lay: Callable[[], Frames]
+    crcs: Ints | None = None
+
+    def join(self) -> Bytes:
+        """Give (bytes,) uint8, writable and the caller's: all records side by side. To be called once, as ``lay``."""
+        frames = self.lay()
+        laid = frames.to_write()
+        return laid.join() if isinstance(laid, Pieces) else frames.data
+
+
+def frame_crcs(frames: Frames, bodies: Bodies, body_crcs: Words) -> Ints:
+    """Compute the checksums that records have before `patch`, from those of their bodies, which are not read.
+
+    Parameters
+    ----------
+    frames, bodies
+        Records that end in a checksum.
+    body_crcs
+        (n,) uint32, all 32 bits of them.
+
+    Returns
+    -------
+    (n,) int64
+    """
+    cuts, ends = frames.positions + bodies.at, frames.stops - RECORD_CRC_BYTES
+    heads = similar_crcs(frames.data, frames.positions, cuts)
+    tails = similar_crcs(frames.data, cuts, ends)
+    whole = joined_crcs(joined_crcs(heads, body_crcs, bodies.lengths), tails, ends - cuts)
+    return whole.astype(np.int64) & CRC_MASK
+
+
+def patch(
+    buffer: Bytes | bytearray | memoryview,
+    positions: Ints,
+    stops: Ints | None = None,
+    *,
+    queue_offsets: Integers,
+    physical_offsets: Integers,
+    store_timestamps: Integers,
+    record_crc: RecordCrc = RecordCrc.ABSENT,
+    crcs: Ints | None = None,
+) -> None:
+    """Write into encoded records, in place, what is known only when they are put.
+
+    Parameters
+    ----------
+    buffer
+        Writable bytes of whole records, as ``encode`` made them.
+    positions
+        (n,) where the records to patch start in ``buffer``.
+    stops
+        (n,) where they end in it, if their bodies are apart; ``crcs`` are needed then.
+    queue_offsets, physical_offsets
+        One per record; physical offsets are those of the records' first bytes.
+    store_timestamps
+        Milliseconds since the epoch.
+    record_crc
+        As given to ``encode``: with ``PROPERTY`` the checksums are written here, of the final bytes.
+    crcs
+        (n,) the records' checksums as they are, see `record_crc.record_crcs`; without them all bytes are read.
+
+    Raises
+    ------
+    FormatError
+        If a position or a record lies outside ``buffer``, or checksums are missing.
+    """
+    if not len(positions):
+        return
+    data = np.frombuffer(buffer, np.uint8)
+    if int(positions.min()) < 0 or int(positions.max()) + HEADER.itemsize > len(data):
+        raise FormatError(f"records to patch lie outside a buffer of {len(data)} bytes")
+    covered = covered_bytes(data, positions, stops) if record_crc is RecordCrc.PROPERTY else None
+    final = None if covered is None or crcs is None else crcs.copy()
+    for rows, extra in _by_born_host(data, positions):
+        numbers = {
+            _at("queue_offset"): _some(queue_offsets, rows),
+            _at("physical_offset"): _some(physical_offsets, rows),
+            _at("store_timestamp") + extra: _some(store_timestamps, rows),
+        }
+        if final is not None and covered is not None:
+            final[rows] = moved_crcs(final[rows], covered[rows], numbers)
+        for at, values in numbers.items():
+            column = np.empty(len(positions[rows]), ">i8")
+            column[:] = values
+            scatter(data, positions[rows] + at, column)
+    if covered is not None:
+        whole = positions + covered + RECORD_CRC_BYTES
+        ends = whole if stops is None else stops
+        if final is None and (ends != whole).any():
+            raise FormatError("records to patch have their bodies elsewhere, and no checksums")
+        write_crcs(data, ends, record_crcs(data, positions, covered) if final is None else final)
+
+
+def _by_born_host(data: Bytes, positions: Ints) -> Iterator[tuple[Ints | slice, int]]:
+    """Give the records, mostly all at once, by how many bytes their born host moves what lies behind it."""
+    v6 = gather(data, positions + _at("sys_flag"), _INT32) & np.int32(SYS_BORN_HOST_V6) != 0
+    if v6.all() or not v6.any():
+        yield slice(None), IPV6_EXTRA_BYTES * bool(v6[0])
+        return
+    yield np.flatnonzero(~v6), 0
+    yield np.flatnonzero(v6), IPV6_EXTRA_BYTES
+
+
+def _some(values: Integers, rows: Ints | slice) -> Ints | int:
+    return values if isinstance(values, int) else values[rows].astype(np.int64, copy=False)
+
+
+def _at(name: str) -> int:
+    assert HEADER.fields is not None
+    return int(HEADER.fields[name][1])
