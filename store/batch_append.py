@@ -40,6 +40,7 @@ from .format.staged_rows import StagedRows
 from .layout import OURS
 from .outgoing_batch import EncodedRows, Lookups
 from .put_path import PutPath
+from .queue_keys import queues_among
 from .staging import Staged, discard_staged, survey_staged, take_staged
 from .topics import TopicTable
 from .types import QueueKey
@@ -309,7 +310,7 @@ def _encoded(rows: StagedRows) -> EncodedRows:
     lookups = None
     if rows.hashes is not None and rows.hash_rows is not None:
         lookups = Lookups(rows.tags_codes, rows.hashes, rows.hash_rows)
-    return EncodedRows(records, rows.queues, rows.queue_of, rows.counts, lookups)
+    return EncodedRows(records, queues_among(rows.queues), rows.queue_of, rows.counts, lookups)
 
 
 def _spans(firsts: Mapping[QueueKey, int], put_path: PutPath) -> Iterator[QueueSpan]:

@@ -25,7 +25,7 @@ from .format.message import MIN_RECORD_BYTES, SYS_COMMIT, SYS_INNER_BATCH, SYS_T
 from .format.naming import is_readable_topic
 from .format.properties import TAGS, Properties
 from .format.slices import slices, text
-from .queue_keys import different_queues
+from .queue_keys import Queues, different_queues
 from .types import QueueKey
 
 _log = logging.getLogger(__name__)
@@ -189,16 +189,16 @@ def is_queued(records: Records) -> Mask:
     return queued
 
 
-def queues_of(records: Records, rows: Ints) -> tuple[list[QueueKey], Ints]:
+def queues_of(records: Records, rows: Ints) -> tuple[Queues, Ints]:
     """Tell apart the queues of some records.
 
     Returns
     -------
-    list, (number of rows,) int64
+    Queues, (number of rows,) int64
         The different queues, and which of them each row belongs to.
     """
     topics = text(slices(records.buffer, records.topic_start[rows], records.topic_length[rows]))
-    return different_queues(topics.dictionary_encode(), records.field("queue_id")[rows])
+    return different_queues(topics.dictionary_encode(), records.field("queue_id")[rows].astype(np.int64))
 
 
 def _groups(records: Records) -> Iterator[tuple[QueueKey, Ints]]:
@@ -216,10 +216,10 @@ def _groups_of(records: Records, wanted: AbstractSet[QueueKey]) -> Iterator[tupl
 
 
 def _grouped(records: Records, rows: Ints) -> Iterator[tuple[QueueKey, Ints]]:
-    keys, queue_of = queues_of(records, rows)
+    queues, queue_of = queues_of(records, rows)
     order = np.argsort(queue_of, kind="stable")
-    stops = np.cumsum(np.bincount(queue_of, minlength=len(keys)))
-    return zip(keys, np.split(rows[order], stops[:-1]), strict=False)
+    stops = np.cumsum(np.bincount(queue_of, minlength=queues.queue_id.size))
+    return zip(queues.as_keys(), np.split(rows[order], stops[:-1]), strict=False)
 
 
 def entries_of(found: FoundRecords, wanted: AbstractSet[QueueKey]) -> Iterator[tuple[QueueKey, DerivedQueue]]:

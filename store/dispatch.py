@@ -25,6 +25,7 @@ from .format.message import SYS_ROLLBACK, SYS_TRANSACTION, Bytes, Ints, Records
 from .format.properties import KEYS, UNIQ_KEY, Properties
 from .format.slices import slices, text
 from .index_writer import IndexWriter
+from .queue_keys import QueueNumbers
 from .queue_writer import QueueWriter
 from .types import QueueKey
 
@@ -41,8 +42,8 @@ class Numbered(NamedTuple):
 
     Attributes
     ----------
-    keys, queue_of
-        The different queues, and (n,) int64, which of them each entry goes to.
+    queues, queue_of
+        The different queues by their numbers, and (n,) int64, which of them each entry goes to.
     queue_offset, entries
         (n,) int64, and (n,) of ``format.consume_queue.ENTRY``.
     hashes, hash_physical, hash_timestamp
@@ -51,7 +52,7 @@ class Numbered(NamedTuple):
         Store time in ms of the last record.
     """
 
-    keys: list[QueueKey]
+    queues: Ints
     queue_of: Ints
     queue_offset: Ints
     entries: Entries
@@ -116,13 +117,13 @@ class Dispatcher:
         dispatched: int,
         newest_timestamp: int,
     ) -> None:
+        self.numbers = QueueNumbers()
+        """By which queues are known here and to who puts."""
         self._queues = queues
         self._index = index
         self._waiting: deque[Put] = deque()
         self._added_bytes = 0  # by those who put
         self._done_bytes = 0  # by who dispatches: two counters, since they do not share a lock
-        self._numbers: dict[QueueKey, int] = {}
-        self._keys: list[QueueKey] = []
         self._gathered: list[_Entries] = []
         self._gathered_rows = 0
         self._gathered_queues = 0  # at most: those of each round
@@ -153,9 +154,9 @@ class Dispatcher:
         """
         while chosen := self._next(limit):
             first = chosen[0].records
-            self._gather(
-                first if isinstance(first, Numbered) else numbered(_joined(chosen), with_keys=self._index is not None)
-            )
+            if not isinstance(first, Numbered):
+                first = numbered(_joined(chosen), self.numbers, with_keys=self._index is not None)
+            self._gather(first)
             for put in chosen:
                 self._waiting.popleft()
                 self._done_bytes += put.size
@@ -171,7 +172,7 @@ class Dispatcher:
         queues = self._gathered_queues
         return (
             queues <= _FEW_QUEUES
-            or self._gathered_rows >= _WORTH_ROWS * min(queues, len(self._keys))
+            or self._gathered_rows >= _WORTH_ROWS * min(queues, len(self.numbers))
             or time.monotonic() - self._gathered_since >= _WAIT_S
         )
 
@@ -194,20 +195,12 @@ class Dispatcher:
         if self._index is not None:  # first: it may fail, and leaves out what it has
             put_hashes(self._index, records.hashes, records.hash_physical, records.hash_timestamp)
         if records.queue_of.size:
-            numbers = np.array([self._number(key) for key in records.keys], np.int64)
             if not self._gathered:
                 self._gathered_since = time.monotonic()
-            self._gathered.append(_Entries(numbers[records.queue_of], records.queue_offset, records.entries))
+            self._gathered.append(_Entries(records.queues[records.queue_of], records.queue_offset, records.entries))
             self._gathered_rows += records.queue_of.size
-            self._gathered_queues += len(records.keys)
+            self._gathered_queues += records.queues.size
         self.newest_timestamp = records.newest
-
-    def _number(self, key: QueueKey) -> int:
-        number = self._numbers.get(key)
-        if number is None:
-            number = self._numbers[key] = len(self._keys)
-            self._keys.append(key)
-        return number
 
     def _write(self) -> None:
         """Write all gathered entries, one run for each queue."""
@@ -223,7 +216,7 @@ class Dispatcher:
         for number, first, start, stop in zip(
             queue[starts].tolist(), offset[starts].tolist(), starts.tolist(), stops.tolist(), strict=True
         ):
-            key = self._keys[number]
+            key = self.numbers.key(number)
             self._queues.append(key, first, entries[start:stop])
             ends[key] = first + stop - start
         self.ends |= ends
@@ -232,23 +225,23 @@ class Dispatcher:
         self._gathered_rows = self._gathered_queues = 0
 
 
-def numbered(records: Records, *, with_keys: bool) -> Numbered:
+def numbered(records: Records, numbers: QueueNumbers, *, with_keys: bool) -> Numbered:
     """Read from records what queues and index are to hold of them."""
     physical, timestamps = records.field("physical_offset"), records.field("store_timestamp")
     properties = Properties(records)
     rows = np.flatnonzero(is_queued(records))
-    keys, queue_of = queues_of(records, rows)
+    queues, queue_of = queues_of(records, rows)
     entries = np.zeros(rows.size, ENTRY)
     entries["physical_offset"] = physical[rows]
     entries["size"] = records.field("total_size")[rows]
     entries["tags_code"] = tags_codes(records, "", properties)[rows]
-    for number, key in enumerate(keys):
-        if key.topic == SCHEDULE_TOPIC:
-            later = queue_of == number
-            entries["tags_code"][later] = tags_codes(records.take(rows[later]), key.topic)
+    if SCHEDULE_TOPIC in queues.topics:
+        later = queues.topic_of[queue_of] == queues.topics.index(SCHEDULE_TOPIC)
+        entries["tags_code"][later] = tags_codes(records.take(rows[later]), SCHEDULE_TOPIC)
     hashes, of = indexed_keys(records, properties) if with_keys else (_NONE, _NONE)
     offsets = records.field("queue_offset")[rows]
-    return Numbered(keys, queue_of, offsets, entries, hashes, physical[of], timestamps[of], int(timestamps[-1]))
+    places = physical[of], timestamps[of]
+    return Numbered(numbers.of(queues), queue_of, offsets, entries, hashes, *places, int(timestamps[-1]))
 
 
 def put_keys(index: IndexWriter, records: Records, physical: Ints) -> int:

@@ -52,8 +52,7 @@ from .outgoing import (
     packed_host,
     record_crc,
 )
-from .queue_keys import different_queues
-from .types import QueueKey
+from .queue_keys import Queues, different_queues
 
 
 class Lookups(NamedTuple):
@@ -79,10 +78,10 @@ class EncodedRows(NamedTuple):
     ----------
     records
         Their bytes.
-    keys
+    queues
         The different queues among them.
     queue_of
-        (n,) int64, index into ``keys``.
+        (n,) int64, which of them each is for.
     counts
         (n,) bool, see `Encoded`.
     lookups
@@ -90,7 +89,7 @@ class EncodedRows(NamedTuple):
     """
 
     records: EncodedBatch
-    keys: list[QueueKey]
+    queues: Queues
     queue_of: Ints
     counts: Mask
     lookups: Lookups | None = None
@@ -115,7 +114,7 @@ def encode_batch(
     Parameters
     ----------
     bodies_apart
-        Whether large bodies may stay where the batch has them until they are written: it is not changed before.
+        Whether bodies may stay where the batch has them until they are written: it is not changed before.
 
     Raises
     ------
@@ -163,7 +162,7 @@ def encode_batch(
     crc = record_crc(config)
     plain = not level.any() and not (sys_flag & (SYS_TRANSACTION | SYS_INNER_BATCH)).any() and not _hold_keys(pairs)
     body_bytes = value_lengths(body)
-    apart = bodies_apart and plain and int(body_bytes.sum()) >= LARGE_BODY_BYTES * len(batch)
+    apart = bodies_apart and plain
     try:
         properties = encode_properties(named, pairs) if named or pairs is not None else b""
         given = RecordColumns(body=body, topic=topics, queue_id=queue_id, properties=properties, **fields)
@@ -179,10 +178,10 @@ def encode_batch(
             check_record(int(records.sizes.sum()), config)
     pieces = []
     for records, part, (start, stop) in zip(encoded, parts, pairwise(cuts), strict=True):
-        keys, queue_of = different_queues(part.topic, queue_id[start:stop])
+        queues, queue_of = different_queues(part.topic, queue_id[start:stop])
         looked_up = {name: values[start:stop] for name, values in named.items()}
         lookups = _look_up(part.topic, looked_up, with_keys=config.index) if plain else None
-        pieces.append(EncodedRows(records, keys, queue_of, counts[start:stop], lookups))
+        pieces.append(EncodedRows(records, queues, queue_of, counts[start:stop], lookups))
     return pieces
 
 
@@ -244,7 +243,6 @@ def _part(columns: RecordColumns, start: int, stop: int) -> RecordColumns:
 
 
 _PIECE_BYTES: Final = 4 << 20
-LARGE_BODY_BYTES: Final = 512  # on average: smaller ones are sooner copied than told where they are
 _BODIES_APART: Final = 16  # of so many bytes one counts for the size of a piece
 _FEW_TOPICS: Final = 64
 _FIXED_BYTES: Final = 128  # of a record beside body and properties, about

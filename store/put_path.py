@@ -29,6 +29,7 @@ from .format.message_id import encode_offset_id
 from .log_appender import LogAppender
 from .outgoing import Encoded, packed_host, record_crc
 from .outgoing_batch import EncodedRows
+from .queue_keys import queues_among
 from .types import QueueKey
 
 
@@ -96,7 +97,11 @@ class PutPath:
         self._host = packed_host(config.store_host)
         self._clock = clock
         self._newest_ms = dispatcher.newest_timestamp
-        self._next = dict(dispatcher.ends)
+        self._numbers = dispatcher.numbers
+        self._next = np.zeros(1, np.int64)  # by number of a queue: the offset that comes next in it
+        numbers = self._numbers.of(queues_among(sorted(dispatcher.ends)))
+        self._make_room()
+        self._next[numbers] = [dispatcher.ends[self._numbers.key(number)] for number in numbers.tolist()]
         self.turn = threading.RLock()
         """Held for each put, and by who puts a batch of which all or nothing is to be there."""
 
@@ -107,7 +112,8 @@ class PutPath:
 
     def next_offset(self, key: QueueKey) -> int:
         """The number that the next message of a queue gets."""
-        return self._next.get(key, 0)
+        number = self._numbers.find(key)
+        return int(self._next[number]) if number is not None and number < self._next.size else 0
 
     def reserve(self, sizes: Iterable[Ints]) -> None:
         """Have all segments for records that are put next: pieces of them, each with the (n,) bytes of its records.
@@ -139,7 +145,9 @@ class PutPath:
             self._failure.check()
             run = self._appender.place_one(len(record))
             self._appender.reserve([run])
-            offset = self._next.get(key, 0) if encoded.counts else 0
+            number = self._numbers.of_one(key)
+            self._make_room()
+            offset = int(self._next[number]) if encoded.counts else 0
             physical = run.base + run.position
             now = self._now()
             patch_record(
@@ -148,7 +156,7 @@ class PutPath:
             with self._whole():
                 self._appender.write(record, [run])
                 if encoded.counts:
-                    self._next[key] = offset + 1
+                    self._next[number] = offset + 1
                 self._dispatcher.add(Put(record, None, physical + len(record), len(record)))
         message_id = encode_offset_id(self._host, physical)
         return Appended(message_id, physical, offset, len(record), now)
@@ -182,7 +190,8 @@ class PutPath:
         for run in runs:
             inside = slice(*np.searchsorted(records.positions, [run.start, run.stop]).tolist())
             physical[inside] = records.positions[inside] + (run.base + run.position - run.start)
-        offsets, following = self._number(rows.keys, rows.queue_of, rows.counts)
+        numbers = self._numbers.of(rows.queues)
+        offsets, following = self._number(numbers, rows.queue_of, rows.counts)
         frames = records.lay()
         patch(
             frames.data,
@@ -196,9 +205,9 @@ class PutPath:
         )
         with self._whole():
             self._appender.write(frames.to_write(), runs)
-            self._next |= following
+            self._next[numbers] = following
             stop, size = int(physical[-1] + records.sizes[-1]), int(records.sizes.sum())
-            known = known_of(rows, offsets, physical, now)
+            known = known_of(rows, numbers, offsets, physical, now)
             if known is not None:
                 self._dispatcher.add(Put(known, None, stop, size))
             else:
@@ -219,20 +228,26 @@ class PutPath:
                 self._failure.check()
             raise
 
-    def _number(self, keys: list[QueueKey], queue_of: Ints, counts: Mask) -> tuple[Ints, dict[QueueKey, int]]:
-        """Give each row its number in its queue, and what the next ones will be."""
-        firsts = np.array([self._next.get(key, 0) for key in keys], np.int64)
-        if len(keys) == 1 and counts.all():
-            return firsts[0] + np.arange(queue_of.size), {keys[0]: int(firsts[0]) + queue_of.size}
+    def _number(self, numbers: Ints, queue_of: Ints, counts: Mask) -> tuple[Ints, Ints]:
+        """Give each row its offset in its queue, and what comes next in each of the queues."""
+        self._make_room()
+        firsts = self._next[numbers]
+        if numbers.size == 1 and counts.all():
+            return firsts[0] + np.arange(queue_of.size), firsts + queue_of.size
         offsets = np.zeros(queue_of.size, np.int64)
         counted = np.flatnonzero(counts)
-        small = np.uint16 if len(keys) <= 1 << 16 else np.int64  # numpy sorts numbers of 16 bits by counting them
+        small = np.uint16 if numbers.size <= 1 << 16 else np.int64  # numpy sorts numbers of 16 bits by counting them
         rows = counted[np.argsort(queue_of[counted].astype(small), kind="stable")]
-        held = np.bincount(queue_of[counted], minlength=len(keys))
+        held = np.bincount(queue_of[counted], minlength=numbers.size)
         begins = np.cumsum(held) - held
         offsets[rows] = np.arange(rows.size) - begins[queue_of[rows]] + firsts[queue_of[rows]]
-        nexts = (firsts + held).tolist()
-        return offsets, {key: stop for key, stop, count in zip(keys, nexts, held.tolist(), strict=True) if count}
+        return offsets, firsts + held
+
+    def _make_room(self) -> None:
+        """Have a place for each queue that has a number."""
+        missing = len(self._numbers) - self._next.size
+        if missing > 0:
+            self._next = np.concatenate([self._next, np.zeros(max(missing, self._next.size), np.int64)])
 
     def _now(self) -> int:
         """Give ms since the epoch, never before the record in front."""
@@ -240,8 +255,18 @@ class PutPath:
         return self._newest_ms
 
 
-def known_of(rows: EncodedRows, offsets: Ints, physical: Ints, now: int) -> Numbered | None:
-    """Say what queues and index are to hold of rows, where that is known without reading the records."""
+def known_of(rows: EncodedRows, numbers: Ints, offsets: Ints, physical: Ints, now: int) -> Numbered | None:
+    """Say what queues and index are to hold of rows, where that is known without reading the records.
+
+    Parameters
+    ----------
+    numbers
+        (k,) of their queues.
+    offsets, physical
+        (n,) where each row goes.
+    now
+        Store time of all of them, ms since the epoch.
+    """
     lookups = rows.lookups
     if lookups is None:
         return None
@@ -250,4 +275,4 @@ def known_of(rows: EncodedRows, offsets: Ints, physical: Ints, now: int) -> Numb
     entries["size"] = rows.records.sizes
     entries["tags_code"] = lookups.tags_codes
     times = np.full(lookups.hashes.size, now, np.int64)
-    return Numbered(rows.keys, rows.queue_of, offsets, entries, lookups.hashes, physical[lookups.hash_rows], times, now)
+    return Numbered(numbers, rows.queue_of, offsets, entries, lookups.hashes, physical[lookups.hash_rows], times, now)

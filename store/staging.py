@@ -145,7 +145,7 @@ class Staging:
                     counts=piece.counts,
                     hashes=known.hashes if known else None,
                     hash_rows=known.hash_rows if known else None,
-                    queues=piece.keys,
+                    queues=piece.queues.as_keys(),
                     records=joined,
                 )
             )

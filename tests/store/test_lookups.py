@@ -12,6 +12,7 @@ from segmentlog.store.format.message import Records
 from segmentlog.store.format.record_crc import RecordCrc
 from segmentlog.store.outgoing_batch import encode_batch
 from segmentlog.store.put_path import known_of
+from segmentlog.store.queue_keys import QueueNumbers
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x02"), max_size=8)
 KEYS = st.lists(st.sampled_from(["k1", "größer", "order-17", "\U0001f600", ""]), max_size=3).map(" ".join)
@@ -57,11 +58,11 @@ def test_columns_and_records_say_the_same(rows: list[dict[str, object]], left_ou
         store_timestamps=1_763_700_000_000,
         record_crc=RecordCrc.PROPERTY,
     )
-    known = known_of(piece, offsets, physical, 1_763_700_000_000)
+    numbers = QueueNumbers()
+    known = known_of(piece, numbers.of(piece.queues), offsets, physical, 1_763_700_000_000)
     assert known is not None
-    read = numbered(Records(buffer, records.positions), with_keys=True)
-    assert known.keys == read.keys
-    for name in ("queue_of", "queue_offset", "entries", "hashes", "hash_physical", "hash_timestamp"):
+    read = numbered(Records(buffer, records.positions), numbers, with_keys=True)
+    for name in ("queues", "queue_of", "queue_offset", "entries", "hashes", "hash_physical", "hash_timestamp"):
         assert np.array_equal(getattr(known, name), getattr(read, name)), name
     assert known.newest == read.newest
 

@@ -78,7 +78,7 @@ def test_a_batch_says_what_its_messages_say(messages: list[Outgoing], over: int 
     ]
     (rows,) = encode_batch(batch_of(messages), config)
     singly = [encode_message(each, config) for each in messages]
-    assert [rows.keys[number] for number in rows.queue_of] == [each.key for each in singly]
+    assert [rows.queues.as_keys()[number] for number in rows.queue_of] == [each.key for each in singly]
     assert rows.counts.tolist() == [each.counts for each in singly]
     assert shown(rows.records.join(), rows.records.positions) == [shown(each.record, [0])[0] for each in singly]
 
@@ -90,13 +90,13 @@ def test_a_piece_of_a_batch_of_many_topics_knows_its_own() -> None:
     )
     pieces = encode_batch(batch, CONFIG)
     assert len(pieces) > 1
-    assert [key for rows in pieces for key in rows.keys] == [QueueKey(topic, 0) for topic in topics]
+    assert [key for rows in pieces for key in rows.queues.as_keys()] == [QueueKey(topic, 0) for topic in topics]
     hashes = [each for rows in pieces if rows.lookups is not None for each in rows.lookups.hashes.tolist()]
     assert hashes == [index_key_hash(f"T{row}", f"k{row}") for row in range(300)]
     for rows in pieces:
         records = Records(rows.records.join(), rows.records.positions)
         for row, number in enumerate(rows.queue_of.tolist()):
-            assert records.has_topic(rows.keys[number].topic.encode(), np.array([row])).all()
+            assert records.has_topic(rows.queues.as_keys()[number].topic.encode(), np.array([row])).all()
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_what_a_column_leaves_open_has_a_default(properties: dict[str, pa.Array]
         {"topic": ["A", "B"], "body": pa.array([b"x", b"y"]), "queueId": pa.array([None, 2], pa.int32()), **properties}
     )
     (rows,) = encode_batch(given, CONFIG)
-    assert [rows.keys[number] for number in rows.queue_of] == [QueueKey("A", 0), QueueKey("B", 2)]
+    assert [rows.queues.as_keys()[number] for number in rows.queue_of] == [QueueKey("A", 0), QueueKey("B", 2)]
     first = shown(rows.records.join(), rows.records.positions)[0]
     assert (first["flag"], first["sys_flag"], first["properties"]) == (0, 0, {})
     assert first["born_timestamp"] > 1_700_000_000_000
@@ -142,7 +142,7 @@ def test_texts_may_be_of_any_kind(kind: pa.DataType) -> None:
         {"topic": texts, "body": pa.array([b"1", b"2", b"3"]).cast(pa.large_binary()), "tags": texts}
     )
     (rows,) = encode_batch(given, CONFIG)
-    assert [rows.keys[number].topic for number in rows.queue_of] == ["A", "B", "A"]
+    assert [rows.queues.as_keys()[number].topic for number in rows.queue_of] == ["A", "B", "A"]
 
 
 @pytest.mark.parametrize(
@@ -171,4 +171,4 @@ def test_rows_have_the_topics_that_they_were_given(topics: list[str]) -> None:
     for first in range(len(topics)):
         given = pa.record_batch({"topic": topics, "body": [b""] * len(topics)})[first:]
         (rows,) = encode_batch(given, CONFIG)
-        assert [rows.keys[number].topic for number in rows.queue_of.tolist()] == topics[first:]
+        assert [rows.queues.as_keys()[number].topic for number in rows.queue_of.tolist()] == topics[first:]
