@@ -2,8 +2,8 @@
 
 ::
 
-    encoded ──► put lock: place ──► reserve ──► number, join, patch (time, CRC) ──► write ──► to be dispatched
-                          │         │                   └ of a batch some megabytes at a time: they stay in the cache
+    encoded ──► put lock: place ──► reserve ──► number, lay out, patch (time, CRC) ──► write ──► to be dispatched
+                          │         │                   └ nothing, where bodies are written from where they are
                           │         └ space for all of it, or nothing is done
                           └ physical offsets, rolls included
 

@@ -2,14 +2,14 @@
 
 ::
 
-    log_appender, queue_writer, index_writer, recovery, …  ──►  WritableFileSystem  ──►  open, pwrite, fallocate,
-                                                                       ▲                 fdatasync, rename, unlink
-                                            crash tests record each of these calls
+    log_appender, queue_writer, index_writer, …  ──►  WritableFileSystem  ──►  open, pwrite, pwritev,
+                                                             ▲                 fallocate, fdatasync, rename, unlink
+                                  crash tests record each of these calls
 
-Every byte goes in by ``pwrite``, never through a map: a full disk is then an error of one call and not a signal that
-kills the process, short writes and failed syncs have one place, and a crash test sees all that happens. Files are
-never made shorter, since somebody may have them mapped. What is not synced may be lost in a crash, in any part and
-any order; a name in a directory until the directory is.
+Every byte goes in by ``pwrite`` or ``pwritev``, never through a map: a full disk is then an error of one call and not
+a signal that kills the process, short writes and failed syncs have one place, and a crash test sees all that happens.
+Files are never made shorter, since somebody may have them mapped. What is not synced may be lost in a crash, in any
+part and any order; a name in a directory until the directory is.
 """
 
 import ctypes
