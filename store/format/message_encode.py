@@ -14,6 +14,7 @@ The property string comes from ``properties_encode``.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -118,30 +119,19 @@ def encode(
         return EncodedBatch(nothing, nothing, lambda: Frames(np.zeros(0, np.uint8), nothing, nothing))
     _check_columns(columns, rows)
     body = _binary(columns.body)
-    topic, topic_bytes, magic = _topics(columns.topic, rows)
-    properties = _binary(columns.properties)
-    property_bytes = _lengths(properties, rows)
-    tail = [topic, properties]
-    if record_crc is RecordCrc.PROPERTY:
-        suffix = _crc_suffix(properties, property_bytes)
-        property_bytes = property_bytes + _lengths(suffix, rows)
-        tail.append(suffix)
-    if int(property_bytes.max()) > PROPERTIES_BYTES_MAX:
-        row = int(property_bytes.argmax())
-        problem = f"the properties of row {row} take {int(property_bytes[row])} bytes of {PROPERTIES_BYTES_MAX} at most"
-        raise ConfigError(problem, fix="Shorten them or move them into the body")
+    tail = _Tail.of(columns, record_crc, rows)
     start, stop = value_bounds(body)
     body_bytes = stop - start
     born, store = _Hosts.of(columns.born_host), _Hosts.of(columns.store_host)
     header_bytes = np.broadcast_to(HEADER.itemsize + (born.width - 4) + (store.width - 4), rows)
-    sizes = header_bytes + body_bytes + topic_bytes + property_bytes
+    sizes = header_bytes + body_bytes + tail.sizes
     if int(sizes.sum()) > BATCH_BYTES_MAX:
         raise ConfigError(f"a batch of {rows} records takes {int(sizes.sum())} bytes", fix="Split it below 2 GiB")
 
     body_crcs = range_crcs(body.buffers()[2], start, stop)
     fields: dict[str, Integers] = {
         "total_size": sizes,
-        "magic": magic,
+        "magic": tail.magic,
         "body_crc": body_crcs & np.uint32(CRC_MASK),
         "queue_id": columns.queue_id,
         "flag": columns.flag,
@@ -154,31 +144,55 @@ def encode(
     headers = _headers(fields, born, store, rows)
     positions = np.cumsum(sizes) - sizes
     if not bodies_apart:
-        lengths_at = positions + header_bytes + body_bytes + topic_bytes - 2
 
         def lay() -> Frames:
-            data = _joined(headers, body, *tail, lengths_at=lengths_at, property_bytes=property_bytes)
+            data = _join([headers, body], tail, positions + header_bytes + body_bytes)
             return Frames(data, positions, positions + sizes)
 
         return EncodedBatch(positions, sizes, lay)
 
     stops = np.cumsum(sizes - body_bytes)
-    starts = stops - sizes + body_bytes
-    lengths_at = starts + header_bytes + topic_bytes - 2
-    data = _joined(headers, *tail, lengths_at=lengths_at, property_bytes=property_bytes)
-    held = body.buffers()[2]
-    bodies = Bodies(np.frombuffer(held or b"", np.uint8), start, body_bytes, header_bytes)
-    frames = Frames(data, starts, stops, bodies)
+    bodies = Bodies(np.frombuffer(body.buffers()[2] or b"", np.uint8), start, body_bytes, header_bytes)
+    frames = Frames(_join([headers], tail, stops - tail.sizes), stops - tail.sizes - header_bytes, stops, bodies)
     crcs = frame_crcs(frames, bodies, body_crcs) if record_crc is RecordCrc.PROPERTY else None
     return EncodedBatch(positions, sizes, lambda: frames, crcs)
 
 
-def _joined(*parts: pa.BinaryArray | pa.BinaryScalar, lengths_at: Ints, property_bytes: Ints) -> Bytes:
-    """Put the parts of all rows together, and the lengths of properties in their places."""
-    joined = pc.binary_join_element_wise(*parts, b"", memory_pool=_KEEPING)
+class _Tail(NamedTuple):
+    """What comes behind the bodies, with zeros for the lengths of properties, and the magic that goes with it."""
+
+    parts: list[pa.BinaryArray | pa.BinaryScalar]
+    topic_bytes: Ints
+    property_bytes: Ints
+    magic: Ints
+
+    @property
+    def sizes(self) -> Ints:
+        return self.topic_bytes + self.property_bytes
+
+    @classmethod
+    def of(cls, columns: RecordColumns, record_crc: RecordCrc, rows: int) -> "_Tail":
+        topic, topic_bytes, magic = _topics(columns.topic, rows)
+        properties = _binary(columns.properties)
+        property_bytes = _lengths(properties, rows)
+        parts = [topic, properties]
+        if record_crc is RecordCrc.PROPERTY:
+            parts.append(_crc_suffix(properties, property_bytes))
+            property_bytes = property_bytes + _lengths(parts[-1], rows)
+        if int(property_bytes.max()) > PROPERTIES_BYTES_MAX:
+            row = int(property_bytes.argmax())
+            taken = int(property_bytes[row])
+            problem = f"the properties of row {row} take {taken} bytes of {PROPERTIES_BYTES_MAX} at most"
+            raise ConfigError(problem, fix="Shorten them or move them into the body")
+        return cls(parts, topic_bytes, property_bytes, magic)
+
+
+def _join(front: list[pa.BinaryArray], tail: _Tail, tails_at: Ints) -> Bytes:
+    """Put the parts of all rows together, and the lengths of properties into their places."""
+    joined = pc.binary_join_element_wise(*front, *tail.parts, b"", memory_pool=_KEEPING)
     assert joined.buffers()[2].is_mutable  # the join's own allocation: nobody else has it
-    data = np.frombuffer(joined.buffers()[2], np.uint8, int(value_bounds(joined)[1][-1]))
-    scatter(data, lengths_at, property_bytes.astype(">i2"))
+    data = np.frombuffer(joined.buffers()[2], np.uint8, int(tails_at[-1] + tail.sizes[-1]))
+    scatter(data, tails_at + tail.topic_bytes - 2, tail.property_bytes.astype(">i2"))
     return data
 
 
