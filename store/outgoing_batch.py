@@ -166,7 +166,7 @@ def encode_batch(
     try:
         properties = encode_properties(named, pairs) if named or pairs is not None else b""
         given = RecordColumns(body=body, topic=topics, queue_id=queue_id, properties=properties, **fields)
-        held = _check_properties(properties, crc) + (body_bytes // _BODIES_APART if apart else body_bytes)
+        held = _check_properties(properties, crc) + (body_bytes // _APART_PER_BYTE if apart else body_bytes)
         cuts = _cuts(held, placement)
         parts = [_part(given, start, stop) for start, stop in pairwise(cuts)]
         encoded = [encode(part, record_crc=crc, bodies_apart=apart) for part in parts]
@@ -243,7 +243,7 @@ def _part(columns: RecordColumns, start: int, stop: int) -> RecordColumns:
 
 
 _PIECE_BYTES: Final = 4 << 20
-_BODIES_APART: Final = 16  # of so many bytes one counts for the size of a piece
+_APART_PER_BYTE: Final = 16  # bytes of bodies that are not copied count as one
 _FEW_TOPICS: Final = 64
 _FIXED_BYTES: Final = 128  # of a record beside body and properties, about
 _LOOKED_UP: Final = repeated([TAGS, KEYS, UNIQ_KEY], 1)

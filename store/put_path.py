@@ -211,6 +211,7 @@ class PutPath:
             if known is not None:
                 self._dispatcher.add(Put(known, None, stop, size))
             else:
+                assert frames.bodies is None  # who is read again is encoded as a whole
                 self._dispatcher.add(Put(frames.data, frames.positions, stop, size))
         return physical, offsets, records.sizes
 
