@@ -12,6 +12,7 @@ The order of the log is the order of the lock, of store timestamps and of the nu
 """
 
 import threading
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -29,7 +30,6 @@ from .format.message_id import encode_offset_id
 from .log_appender import LogAppender
 from .outgoing import Encoded, packed_host, record_crc
 from .outgoing_batch import EncodedRows
-from .queue_keys import queues_among
 from .types import QueueKey
 
 
@@ -98,10 +98,11 @@ class PutPath:
         self._clock = clock
         self._newest_ms = dispatcher.newest_timestamp
         self._numbers = dispatcher.numbers
-        self._next = np.zeros(1, np.int64)  # by number of a queue: the offset that comes next in it
-        numbers = self._numbers.of(queues_among(sorted(dispatcher.ends)))
-        self._make_room()
-        self._next[numbers] = [dispatcher.ends[self._numbers.key(number)] for number in numbers.tolist()]
+        self._next = array("q")  # by number of a queue: the offset that comes next in it
+        for key, end in dispatcher.ends.items():
+            number = self._numbers.of_one(key)
+            self._make_room(number)
+            self._next[number] = end
         self.turn = threading.RLock()
         """Held for each put, and by who puts a batch of which all or nothing is to be there."""
 
@@ -113,7 +114,7 @@ class PutPath:
     def next_offset(self, key: QueueKey) -> int:
         """The number that the next message of a queue gets."""
         number = self._numbers.find(key)
-        return int(self._next[number]) if number is not None and number < self._next.size else 0
+        return self._next[number] if number is not None and number < len(self._next) else 0
 
     def reserve(self, sizes: Iterable[Ints]) -> None:
         """Have all segments for records that are put next: pieces of them, each with the (n,) bytes of its records.
@@ -146,8 +147,8 @@ class PutPath:
             run = self._appender.place_one(len(record))
             self._appender.reserve([run])
             number = self._numbers.of_one(key)
-            self._make_room()
-            offset = int(self._next[number]) if encoded.counts else 0
+            self._make_room(number)
+            offset = self._next[number] if encoded.counts else 0
             physical = run.base + run.position
             now = self._now()
             patch_record(
@@ -205,7 +206,7 @@ class PutPath:
         )
         with self._whole():
             self._appender.write(frames.to_write(), runs)
-            self._next[numbers] = following
+            self._nexts()[numbers] = following
             stop, size = int(physical[-1] + records.sizes[-1]), int(records.sizes.sum())
             known = known_of(rows, numbers, offsets, physical, now)
             if known is not None:
@@ -231,8 +232,8 @@ class PutPath:
 
     def _number(self, numbers: Ints, queue_of: Ints, counts: Mask) -> tuple[Ints, Ints]:
         """Give each row its offset in its queue, and what comes next in each of the queues."""
-        self._make_room()
-        firsts = self._next[numbers]
+        self._make_room(int(numbers.max()))
+        firsts = self._nexts()[numbers]
         if numbers.size == 1 and counts.all():
             return firsts[0] + np.arange(queue_of.size), firsts + queue_of.size
         offsets = np.zeros(queue_of.size, np.int64)
@@ -244,11 +245,14 @@ class PutPath:
         offsets[rows] = np.arange(rows.size) - begins[queue_of[rows]] + firsts[queue_of[rows]]
         return offsets, firsts + held
 
-    def _make_room(self) -> None:
-        """Have a place for each queue that has a number."""
-        missing = len(self._numbers) - self._next.size
-        if missing > 0:
-            self._next = np.concatenate([self._next, np.zeros(max(missing, self._next.size), np.int64)])
+    def _nexts(self) -> Ints:
+        """View what comes next in all queues; to be dropped at once, since an array that is viewed cannot grow."""
+        return np.frombuffer(self._next, np.int64)
+
+    def _make_room(self, number: int) -> None:
+        """Have a place for a queue, and those in front of it."""
+        if number >= len(self._next):
+            self._next.extend([0] * (max(number + 1, 2 * len(self._next)) - len(self._next)))
 
     def _now(self) -> int:
         """Give ms since the epoch, never before the record in front."""

@@ -171,10 +171,11 @@ class _LocalFile:
             )
 
     def write(self, position: int, data: Data | Pieces) -> None:
-        if isinstance(data, Pieces) and _pwritev is not None:
-            self._write_pieces(position, data, _pwritev)
-            return
-        data = contiguous(data)
+        if isinstance(data, Pieces):
+            if _pwritev is not None:
+                self._write_pieces(position, data, _pwritev)
+                return
+            data = contiguous(data)
         with _explained(self.path):
             written = os.pwrite(self._fd, data, position)
             if written == len(data):

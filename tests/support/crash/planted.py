@@ -185,7 +185,7 @@ def _segments_are_made_too_small(patch: Patch) -> None:
 @_store()
 def _queue_numbers_are_given_twice(patch: Patch) -> None:
     real = PutPath._number
-    patch(PutPath, "_number", lambda self, numbers, *rest: (real(self, numbers, *rest)[0], self._next[numbers]))
+    patch(PutPath, "_number", lambda self, numbers, *rest: (real(self, numbers, *rest)[0], self._nexts()[numbers]))
 
 
 @_store()
