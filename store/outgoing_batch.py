@@ -114,7 +114,7 @@ def encode_batch(
     Parameters
     ----------
     bodies_apart
-        Whether bodies may stay where the batch has them until they are written: it is not changed before.
+        Whether the bodies of a large batch may stay where it has them until they are written: it is not changed before.
 
     Raises
     ------
@@ -162,7 +162,7 @@ def encode_batch(
     crc = record_crc(config)
     plain = not level.any() and not (sys_flag & (SYS_TRANSACTION | SYS_INNER_BATCH)).any() and not _hold_keys(pairs)
     body_bytes = value_lengths(body)
-    apart = bodies_apart and plain
+    apart = bodies_apart and plain and int(body_bytes.sum()) >= LARGE_BATCH_BYTES
     try:
         properties = encode_properties(named, pairs) if named or pairs is not None else b""
         given = RecordColumns(body=body, topic=topics, queue_id=queue_id, properties=properties, **fields)
@@ -243,6 +243,7 @@ def _part(columns: RecordColumns, start: int, stop: int) -> RecordColumns:
 
 
 _PIECE_BYTES: Final = 4 << 20
+LARGE_BATCH_BYTES: Final = 3 << 20  # of bodies; less than that is sooner copied, and still in the cache when written
 _APART_PER_BYTE: Final = 16  # bytes of bodies that are not copied count as one
 _FEW_TOPICS: Final = 64
 _FIXED_BYTES: Final = 128  # of a record beside body and properties, about

@@ -34,6 +34,7 @@ assert len(CRC_PROPERTY) == RECORD_CRC_BYTES
 
 _DIGITS: Final = 10
 _DIFFERENT_MAX: Final = 32  # bytes of a row looked up one by one; for more of them a call for each row is cheaper
+_SIMILAR_ROWS: Final = 1 << 12  # looked at in one go: larger arrays are new memory each time, which costs more
 _NUMBER_BYTES: Final = 8
 _SIZE: Final = np.dtype(">i4")
 _POLYNOMIAL: Final = 0xEDB88320  # of zlib, bits reversed
@@ -72,14 +73,23 @@ def similar_crcs(data: Bytes, starts: Ints, stops: Ints) -> Words:
     width = int(lengths[0]) if lengths.size else 0
     if not width or (lengths != width).any():
         return range_crcs(data.data, starts, stops)
+    parts = [starts[at : at + _SIMILAR_ROWS] for at in range(0, starts.size, _SIMILAR_ROWS)]
+    return np.concatenate([_similar_crcs(data, part, width) for part in parts])
+
+
+def _similar_crcs(data: Bytes, starts: Ints, width: int) -> Words:
     rows = gather(data, starts, np.dtype(f"V{width}")).view(np.uint8).reshape(-1, width)
     changes = rows ^ rows[0]
-    different = np.flatnonzero(np.bitwise_or.reduce(changes, axis=0)).tolist()
+    seen = changes
+    while len(seen) > 1:  # halves, one over the other: numpy takes row by row what it reduces along the first axis
+        half = len(seen) // 2
+        seen = np.concatenate([seen[:half] | seen[half : 2 * half], seen[2 * half :]])
+    different = np.flatnonzero(seen[0]).tolist()
     if len(different) > _DIFFERENT_MAX:
-        return range_crcs(data.data, starts, stops)
-    crcs = np.full(lengths.size, isal_zlib.crc32(rows[0].tobytes()), np.uint32)
+        return range_crcs(data.data, starts, starts + width)
+    crcs = np.full(starts.size, isal_zlib.crc32(rows[0].tobytes()), np.uint32)
     for column in different:
-        crcs ^= _byte_crcs(width - 1 - column)[changes[:, column]]
+        crcs ^= _byte_crcs(width - 1 - column).take(changes[:, column])
     return crcs
 
 

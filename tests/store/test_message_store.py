@@ -32,6 +32,7 @@ from segmentlog.store import (
     StoreInUseError,
     StoreReader,
     message_store,
+    outgoing_batch,
     verify,
 )
 from segmentlog.store.files.writable_fs import WritableFileSystem
@@ -84,9 +85,10 @@ def test_one_message_goes_where_it_is_said_to(store: MessageStore) -> None:
     assert (found.message_id, found.store_size) == (second.message_id, second.size)
 
 
-@pytest.mark.parametrize("sys_flag", [0, 0x8], ids=["bodies apart", "joined"])
-def test_a_batch_is_what_its_rows_are_one_by_one(tmp_path: Path, sys_flag: int) -> None:
-    messages = [replace(message(7, 1, serial), sys_flag=sys_flag) for serial in range(120)]
+@pytest.mark.parametrize("large", [0, 1 << 30], ids=["bodies apart", "joined"])
+def test_a_batch_is_what_its_rows_are_one_by_one(tmp_path: Path, large: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outgoing_batch, "LARGE_BATCH_BYTES", large)
+    messages = [message(7, 1, serial) for serial in range(120)]
     with MessageStore.open(tmp_path / "singly", SMALL, clock=lambda: NOW) as one_by_one:
         singly = [one_by_one.append(each) for each in messages]
     with MessageStore.open(tmp_path / "together", SMALL, clock=lambda: NOW) as at_once:

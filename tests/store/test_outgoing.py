@@ -13,6 +13,7 @@ from segmentlog.store.config import StoreConfig
 from segmentlog.store.errors import ConfigError
 from segmentlog.store.format.hashing import index_key_hash
 from segmentlog.store.format.message import Records
+from segmentlog.store.format.pieces import contiguous
 from segmentlog.store.format.properties import Properties
 from segmentlog.store.outgoing import Outgoing, delay_level, encode_message, packed_host
 from segmentlog.store.outgoing_batch import encode_batch
@@ -172,3 +173,15 @@ def test_rows_have_the_topics_that_they_were_given(topics: list[str]) -> None:
         given = pa.record_batch({"topic": topics, "body": [b""] * len(topics)})[first:]
         (rows,) = encode_batch(given, CONFIG)
         assert [rows.queues.as_keys()[number].topic for number in rows.queue_of.tolist()] == topics[first:]
+
+
+@pytest.mark.parametrize(("rows", "sys_flag", "apart"), [(3, 0, True), (2, 0, False), (3, 0x8, False)])
+def test_bodies_of_a_large_batch_stay_where_they_are(rows: int, sys_flag: int, *, apart: bool) -> None:
+    """Not where records have to be read to be dispatched, and not for who does not write them at once."""
+    body = pa.array([b"x" * (1 << 20)] * rows)
+    batch = pa.record_batch({"topic": ["T"] * rows, "body": body, "sysFlag": pa.array([sys_flag] * rows, pa.int32())})
+    for asked in (True, False):
+        frames = [piece.records.lay() for piece in encode_batch(batch, CONFIG, bodies_apart=asked)]
+        assert [each.bodies is not None for each in frames] == [apart and asked] * len(frames)
+        written = b"".join(bytes(contiguous(each.to_write())) for each in frames)
+        assert written.count(b"x" * (1 << 20)) == rows

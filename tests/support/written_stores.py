@@ -19,10 +19,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, Self
+from unittest.mock import patch
 
 import numpy as np
 
-from segmentlog.store import Flush, MessageStore, Outgoing, QueueKey, Services, StoreConfig
+from segmentlog.store import Flush, MessageStore, Outgoing, QueueKey, Services, StoreConfig, outgoing_batch
 from segmentlog.store.commit_log import CommitLog
 from segmentlog.store.format.message import MAGIC_BLANK, MAGIC_V1
 
@@ -374,6 +375,8 @@ def put(store: MessageStore, pipe: Pipe, seed: int, writer: int, *, first: int, 
         one = store.append(messages[0])
         pipe.placed([Placed(writer, first, one.physical_offset, one.queue_offset, one.size)])
     else:
-        many = store.append_batch(batch_of(messages))
+        large = outgoing_batch.LARGE_BATCH_BYTES if first // 2 % 2 else 0  # every other one leaves its bodies apart
+        with patch.object(outgoing_batch, "LARGE_BATCH_BYTES", large):
+            many = store.append_batch(batch_of(messages))
         columns = (many.physical_offsets.tolist(), many.queue_offsets.tolist(), many.sizes.tolist())
         pipe.placed(Placed(writer, first + row, *each) for row, each in enumerate(zip(*columns, strict=True)))
