@@ -23,7 +23,7 @@ from .files.small_file import made_aside
 from .files.writable_fs import WritableFile, WritableFileSystem
 from .format.message import BLANK_BYTES, Ints, blank_record
 from .format.naming import segment_name
-from .format.pieces import Data, Pieces
+from .format.pieces import Data, Pieces, part
 
 
 class Run(NamedTuple):
@@ -189,13 +189,11 @@ class LogAppender:
 
     def write(self, data: Data | Pieces, runs: list[Run]) -> None:
         """Put the bytes where `place` said. Needs the lock, and `reserve` before."""
-        held = data if isinstance(data, Pieces) else memoryview(data)
         for run in runs:
             if self._active is None or run.base != self._base:
                 self._roll(run.base)
             assert self._active is not None
-            part = held.cut(run.start, run.stop) if isinstance(held, Pieces) else held[run.start : run.stop]
-            self._active.write(run.position, part)
+            self._active.write(run.position, part(data, run.start, run.stop))
             self.end = run.base + run.position + run.stop - run.start
 
     def _roll(self, base: int) -> None:

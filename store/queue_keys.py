@@ -134,11 +134,10 @@ class QueueNumbers:
             few = ids.size < _TABLE_QUEUES_MIN * topics
             if few or not ids.size or int(ids.min()) < 0 or int(ids.max()) >= _TABLE_IDS_MAX:
                 return np.array([self._number(key) for key in queues.as_keys()], np.int64)
-            count = ids.size
-            numbers = np.empty(count, np.int64)
+            numbers = np.empty(ids.size, np.int64)
             cuts = np.searchsorted(queues.topic_of, np.arange(topics + 1)).tolist()
             for topic, start, stop in zip(queues.topics, cuts[:-1], cuts[1:], strict=True):
-                numbers[start:stop] = self._of_topic(topic, queues.queue_id[start:stop])
+                numbers[start:stop] = self._of_topic(topic, ids[start:stop])
             return numbers
 
     def _of_topic(self, topic: str, ids: Ints) -> Ints:

@@ -190,7 +190,7 @@ class _LocalFile:
         table = np.empty((pieces.which.size, 2), np.uint64)  # of struct iovec: where each is in memory, and its bytes
         table[:, 0], table[:, 1] = pieces.addresses(), pieces.lengths
         ends = np.cumsum(pieces.lengths)
-        written, size = 0, int(ends[-1]) if ends.size else 0
+        written, size = 0, pieces.size
         with _explained(self.path):
             while written < size:
                 first = int(np.searchsorted(ends, written, side="right"))

@@ -66,7 +66,8 @@ class Pieces(NamedTuple):
         """
         sizes = np.array([each.size for each in self.buffers], np.int64)
         room = sizes[self.which] - self.starts
-        if self.which.size and int(np.minimum(np.minimum(self.starts, self.lengths), room - self.lengths).min()) < 0:
+        # The room is looked at by itself: where it is below zero, what is left of it may be no int64 any more.
+        if any((each < 0).any() for each in (self.starts, self.lengths, room, room - self.lengths)):
             raise FormatError("a piece of bytes to write lies outside its buffer")
         bases = np.array([each.ctypes.data for each in self.buffers], np.uint64)
         return bases[self.which] + self.starts.astype(np.uint64)
@@ -76,6 +77,11 @@ class Pieces(NamedTuple):
         views = [each.data for each in self.buffers]
         spans = zip(self.which.tolist(), self.starts.tolist(), (self.starts + self.lengths).tolist(), strict=True)
         return np.frombuffer(bytearray().join(views[which][start:stop] for which, start, stop in spans), np.uint8)
+
+
+def part(data: Data | Pieces, start: int, stop: int) -> Data | Pieces:
+    """Give bytes ``[start, stop)`` of them, which are not copied."""
+    return data.cut(start, stop) if isinstance(data, Pieces) else memoryview(data)[start:stop]
 
 
 def contiguous(data: Data | Pieces) -> Data:

@@ -53,7 +53,12 @@ def test_a_part_is_inside(start: int, stop: int) -> None:
         pieces((0, 4, 5), (1, 0, 3)).cut(start, stop)
 
 
-@pytest.mark.parametrize("span", [(0, -1, 2), (0, 0, 17), (0, 16, 1), (1, 3, 1), (1, 1, -1), (0, 1 << 62, 1 << 62)])
+FAR = (1 << 63) - 1
+
+
+@pytest.mark.parametrize(
+    "span", [(0, -1, 2), (0, 0, 17), (0, 16, 1), (1, 3, 1), (1, 1, -1), (0, 1 << 62, 1 << 62), (0, FAR, FAR)]
+)
 def test_foreign_memory_has_no_address(span: tuple[int, int, int]) -> None:
     with pytest.raises(FormatError, match="a piece of bytes to write lies outside its buffer"):
         pieces((0, 0, 3), span).addresses()
