@@ -82,8 +82,8 @@ if TYPE_CHECKING:
     from .marks import mark_of, record_sizes
     from .message import Message
     from .message_store import MessageStore
-    from .outgoing import Outgoing
-    from .put_path import Appended, AppendedBatch
+    from .outgoing import Appended, Outgoing
+    from .put_path import AppendedBatch
     from .queue_watch import QueueWatch, Sighting
     from .rebuild import QUEUE_SEGMENT_ENTRIES, RebuiltQueues, rebuild_index, rebuild_queues
     from .recovery import Recovery
@@ -234,8 +234,8 @@ _HOMES: Final = {
     "marks": ("mark_of", "record_sizes"),
     "message": ("Message",),
     "message_store": ("MessageStore",),
-    "outgoing": ("Outgoing",),
-    "put_path": ("Appended", "AppendedBatch"),
+    "outgoing": ("Appended", "Outgoing"),
+    "put_path": ("AppendedBatch",),
     "queue_watch": ("QueueWatch", "Sighting"),
     "rebuild": ("QUEUE_SEGMENT_ENTRIES", "RebuiltQueues", "rebuild_index", "rebuild_queues"),
     "recovery": ("Recovery",),

@@ -77,7 +77,7 @@ class Put(NamedTuple):
         How many bytes they are.
     """
 
-    records: Numbered | Bytes | bytearray
+    records: Numbered | Bytes | bytes | bytearray
     positions: Ints | None
     stop: int
     size: int

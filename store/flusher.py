@@ -11,10 +11,10 @@ and mean nothing. From then on nothing is acknowledged. RocketMQ: ``CommitLog.Gr
 FLUSH_DISK_TIMEOUT and goes on.
 """
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from .combiner import Combiner
 from .errors import NoSpaceError, StoreFailedError
 
 
@@ -65,23 +65,8 @@ class Failure:
             ) from self._cause
 
 
-class _Waiter:
-    """One that waits; the lock is held until somebody has news for it."""
-
-    __slots__ = ("leads", "lock", "offset")
-
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
-        self.leads = False
-        self.lock = threading.Lock()
-        self.lock.acquire()
-
-
 class Flusher:
     """Knows up to where the log is on the device, and gets it there.
-
-    Only those whose bytes are there are woken, and one of the others, to lead: waking all for each sync would cost more
-    than the sync.
 
     Parameters
     ----------
@@ -96,9 +81,7 @@ class Flusher:
     def __init__(self, sync: Callable[[], int], flushed: int, failure: Failure) -> None:
         self._sync = sync
         self._failure = failure
-        self._lock = threading.Lock()
-        self._leading = False
-        self._waiting: list[_Waiter] = []
+        self._syncs = Combiner(self._sync_for)
         self.flushed = flushed
 
     def wait(self, offset: int) -> None:
@@ -110,43 +93,15 @@ class Flusher:
             If a sync failed, now or before: whether those bytes are there is not known.
         """
         while self.flushed < offset:
-            with self._lock:
-                if self.flushed >= offset:
-                    return
-                waiter = _Waiter(offset) if self._leading else None
-                if waiter is not None:
-                    self._waiting.append(waiter)
-                self._leading = True
-            if waiter is not None:
-                waiter.lock.acquire()  # until the leader has news
-                if not waiter.leads:
-                    if self.flushed < offset:
-                        self._failure.check()
-                    continue
-            self._lead()
+            self._syncs.ask(offset)
 
-    def _lead(self) -> None:
-        """Sync for all that wait, and let one of those that came too late lead the next one."""
+    def _sync_for(self, offsets: list[int]) -> None:
+        if max(offsets) <= self.flushed:  # they came during a sync that was for them, too
+            return
+        self._failure.check()
         try:
-            self._failure.check()
-            reached = self._sync()
+            self.flushed = max(self.flushed, self._sync())
         except BaseException as error:
             self._failure.note(error)
-            with self._lock:
-                self._leading = False
-                woken, self._waiting = self._waiting, []
-            for waiter in woken:
-                waiter.lock.release()
             self._failure.check()
             raise
-        with self._lock:
-            self.flushed = max(self.flushed, reached)
-            woken = [waiter for waiter in self._waiting if waiter.offset <= self.flushed]
-            self._waiting = [waiter for waiter in self._waiting if waiter.offset > self.flushed]
-            self._leading = bool(self._waiting)
-            if self._waiting:
-                following = self._waiting.pop(0)
-                following.leads = True
-                woken.insert(0, following)  # it syncs while the others make themselves ready
-        for waiter in woken:
-            waiter.lock.release()

@@ -41,13 +41,14 @@ from .index import BATCH_MAX, Index
 from .index_writer import IndexWriter
 from .layout import OURS
 from .log_appender import LogAppender, SegmentSupply
-from .outgoing import Outgoing, encode_message
+from .outgoing import Appended, Outgoing, encode_message
 from .outgoing_batch import encode_batch
-from .put_path import Appended, AppendedBatch, PutPath
+from .put_path import AppendedBatch, PutPath
 from .queue_writer import QueueWriter
 from .recovery import Recovery, decide
 from .repair import Repair
 from .services import BackgroundServices
+from .single_puts import SinglePuts
 from .staging import Staged
 from .store_reader import StoreReader
 from .topics import TopicTable
@@ -201,6 +202,7 @@ class MessageStore:
             end=end,
             is_hidden=lambda: self._batches.in_flight,
         )
+        self._singles = SinglePuts(self._put_path, self._upkeep.flusher if self.config.flush is Flush.SYNC else None)
         self._upkeep.flush_queues()
         self._batches.settle(end)
 
@@ -230,10 +232,7 @@ class MessageStore:
             If the store is not open in this process.
         """
         self._check()
-        appended = self._put_path.put(encode_message(message, self.config))
-        stop = appended.physical_offset + appended.size
-        if self.config.flush is Flush.SYNC:
-            self._upkeep.flusher.wait(stop)
+        appended = self._singles.put(encode_message(message, self.config))
         self._after_put()
         return appended
 

@@ -74,7 +74,30 @@ class Outgoing:
     prepared_transaction_offset: int = 0
 
 
-class Encoded(NamedTuple):
+class Appended(NamedTuple):
+    """Where one message went.
+
+    Attributes
+    ----------
+    message_id
+        RocketMQ's offset message id.
+    physical_offset, size
+        Its record in the CommitLog, bytes.
+    queue_offset
+        Its number in its queue; 0 for prepared and rolled back messages, which are in none.
+    store_timestamp
+        When it was put, ms since the epoch.
+    """
+
+    message_id: str
+    physical_offset: int
+    queue_offset: int
+    size: int
+    store_timestamp: int
+
+
+@dataclass(slots=True)
+class Encoded:
     """A record that only lacks its place and time.
 
     Attributes
@@ -85,11 +108,14 @@ class Encoded(NamedTuple):
         The queue it goes to.
     counts
         Whether it gets a number in its queue: prepared and rolled back ones get none.
+    appended
+        Where it went, once it was put.
     """
 
     record: bytearray
     key: QueueKey
     counts: bool
+    appended: Appended | None = None
 
 
 def encode_message(message: Outgoing, config: StoreConfig) -> Encoded:

@@ -15,6 +15,7 @@ import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -27,32 +28,10 @@ from .format.encoded_batch import patch
 from .format.message import Ints, Mask
 from .format.message_encode_one import patch_record
 from .format.message_id import encode_offset_id
-from .log_appender import LogAppender
-from .outgoing import Encoded, packed_host, record_crc
+from .log_appender import LogAppender, Run
+from .outgoing import Appended, Encoded, packed_host, record_crc
 from .outgoing_batch import EncodedRows
 from .types import QueueKey
-
-
-class Appended(NamedTuple):
-    """Where one message went.
-
-    Attributes
-    ----------
-    message_id
-        RocketMQ's offset message id.
-    physical_offset, size
-        Its record in the CommitLog, bytes.
-    queue_offset
-        Its number in its queue; 0 for prepared and rolled back messages, which are in none.
-    store_timestamp
-        When it was put, ms since the epoch.
-    """
-
-    message_id: str
-    physical_offset: int
-    queue_offset: int
-    size: int
-    store_timestamp: int
 
 
 class AppendedBatch(NamedTuple):
@@ -131,36 +110,50 @@ class PutPath:
                 self._appender.reserve(runs)
                 end = runs[-1].base + runs[-1].position + runs[-1].stop - runs[-1].start
 
-    def put(self, encoded: Encoded) -> Appended:
-        """Put one record; `Appended` says where.
+    def put(self, encoded: Sequence[Encoded]) -> None:
+        """Put records of single messages, one or more, and note in each where it went.
 
         Raises
         ------
         NoSpaceError
-            If there is no room; nothing was put.
+            If there is no room for all of them; nothing was put.
         StoreFailedError
             If a write failed before.
         """
-        record, key = encoded.record, encoded.key
+        records = [each.record for each in encoded]
+        stops = [*accumulate(map(len, records))]
         with self.turn, self._appender.lock:
             self._failure.check()
-            run = self._appender.place_one(len(record))
-            self._appender.reserve([run])
-            number = self._numbers.of_one(key)
-            self._make_room(number)
-            offset = self._next[number] if encoded.counts else 0
-            physical = run.base + run.position
+            one = len(records) == 1
+            runs = [self._appender.place_one(stops[0])] if one else self._appender.place(np.array(stops))
+            self._appender.reserve(runs)
             now = self._now()
-            patch_record(
-                record, queue_offset=offset, physical_offset=physical, store_timestamp=now, record_crc=self._crc
-            )
+            following: dict[int, int] = {}  # what comes next in the queues once all of it is written
+            appended = []
+            for each, physical in zip(encoded, _physical_offsets(runs, stops), strict=True):
+                number = self._numbers.of_one(each.key)
+                self._make_room(number)
+                offset = following.get(number, self._next[number]) if each.counts else 0
+                patch_record(
+                    each.record,
+                    queue_offset=offset,
+                    physical_offset=physical,
+                    store_timestamp=now,
+                    record_crc=self._crc,
+                )
+                if each.counts:
+                    following[number] = offset + 1
+                message_id = encode_offset_id(self._host, physical)
+                appended.append(Appended(message_id, physical, offset, len(each.record), now))
+            data = records[0] if one else b"".join(records)
+            positions = None if one else np.array([0, *stops[:-1]])
             with self._whole():
-                self._appender.write(record, [run])
-                if encoded.counts:
-                    self._next[number] = offset + 1
-                self._dispatcher.add(Put(record, None, physical + len(record), len(record)))
-        message_id = encode_offset_id(self._host, physical)
-        return Appended(message_id, physical, offset, len(record), now)
+                self._appender.write(data, runs)
+                for number, offset in following.items():
+                    self._next[number] = offset
+                self._dispatcher.add(Put(data, positions, physical + len(each.record), stops[-1]))
+                for each, where in zip(encoded, appended, strict=True):
+                    each.appended = where
 
     def put_batch(
         self, pieces: Sequence[EncodedRows], placement: BatchPlacement = BatchPlacement.RUN_ON
@@ -258,6 +251,16 @@ class PutPath:
         """Give ms since the epoch, never before the record in front."""
         self._newest_ms = max(self._newest_ms, self._clock())
         return self._newest_ms
+
+
+def _physical_offsets(runs: Iterable[Run], stops: Iterable[int]) -> Iterator[int]:
+    """Give where each of some records goes that end at ``stops`` of what is written in runs."""
+    starts = iter([0, *stops])
+    start = next(starts)
+    for run in runs:
+        while start < run.stop:
+            yield run.base + run.position + start - run.start
+            start = next(starts)
 
 
 def known_of(rows: EncodedRows, numbers: Ints, offsets: Ints, physical: Ints, now: int) -> Numbered | None:

@@ -53,7 +53,8 @@ class BackgroundServices:
 
     def wake(self) -> None:
         """Say that there is something to dispatch."""
-        self._work.set()
+        if not self._work.is_set():  # it is cleared before one looks at what there is
+            self._work.set()
 
     def stop(self) -> None:
         """End the threads, and wait for them."""
