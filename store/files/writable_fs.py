@@ -16,8 +16,8 @@ import ctypes
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from types import TracebackType
 from typing import Final, Protocol
 
 import numpy as np
@@ -101,12 +101,12 @@ class LocalWritableFileSystem(LocalFileSystem):
 
     def rename(self, source: str, target: str) -> None:
         """Give a file another name, atomically in place of what has it."""
-        with _explained(target):
+        with _Explained(target):
             os.rename(source, target)
 
     def unlink(self, path: str) -> None:
         """Take a file's name away."""
-        with _explained(path):
+        with _Explained(path):
             try:
                 os.unlink(path)
             except FileNotFoundError:
@@ -122,7 +122,7 @@ class LocalWritableFileSystem(LocalFileSystem):
 
     def make_dir(self, path: str) -> None:
         """Make a directory in one that is there."""
-        with _explained(path):
+        with _Explained(path):
             try:
                 os.mkdir(path)
             except FileExistsError:
@@ -141,7 +141,7 @@ class LocalWritableFileSystem(LocalFileSystem):
 
     def sync_dir(self, path: str) -> None:
         """Put onto the device which names a directory has."""
-        with _explained(path):
+        with _Explained(path):
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -150,7 +150,7 @@ class LocalWritableFileSystem(LocalFileSystem):
 
     def sync_all(self, path: str) -> None:
         """Put onto the device all that was written in the file system that a directory is in."""
-        with _explained(path):
+        with _Explained(path):
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             if _libc.syncfs(fd):
@@ -162,7 +162,7 @@ class LocalWritableFileSystem(LocalFileSystem):
 class _LocalFile:
     def __init__(self, path: str, flags: int) -> None:
         self.path = path
-        with _explained(path):
+        with _Explained(path):
             self._fd = os.open(path, flags, 0o644)
         if not stat.S_ISREG(os.fstat(self._fd).st_mode):
             os.close(self._fd)
@@ -176,7 +176,7 @@ class _LocalFile:
                 self._write_pieces(position, data, _pwritev)
                 return
             data = contiguous(data)
-        with _explained(self.path):
+        with _Explained(self.path):
             written = os.pwrite(self._fd, data, position)
             if written == len(data):
                 return
@@ -191,7 +191,7 @@ class _LocalFile:
         table[:, 0], table[:, 1] = pieces.addresses(), pieces.lengths
         ends = np.cumsum(pieces.lengths)
         written, size = 0, pieces.size
-        with _explained(self.path):
+        with _Explained(self.path):
             while written < size:
                 first = int(np.searchsorted(ends, written, side="right"))
                 here = table[first : first + _IOV_MAX].copy()
@@ -206,11 +206,11 @@ class _LocalFile:
                     raise OSError(number, os.strerror(number), self.path)
 
     def allocate(self, size: int) -> None:
-        with _explained(self.path):
+        with _Explained(self.path):
             os.posix_fallocate(self._fd, 0, size)
 
     def extend(self, size: int) -> None:
-        with _explained(self.path):
+        with _Explained(self.path):
             if os.fstat(self._fd).st_size < size:
                 os.ftruncate(self._fd, size)
 
@@ -221,24 +221,33 @@ class _LocalFile:
         os.close(self._fd)
 
 
-@contextmanager
-def _explained(path: str) -> Iterator[None]:
-    """Say what an error means for a store, where that is known."""
-    try:
-        yield
-    except SegmentLogError:
-        raise
-    except OSError as error:
+class _Explained:
+    """Says what an error means for a store, where that is known; as a generator it would cost what a write does."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not isinstance(error, OSError) or isinstance(error, SegmentLogError):
+            return
         if error.errno in _NO_SPACE:
-            raise NoSpaceError(f"there is no room: {error.strerror}", path=path, fix=_SPACE_FIX) from error
+            raise NoSpaceError(f"there is no room: {error.strerror}", path=self._path, fix=_SPACE_FIX) from error
         if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
             raise UnreadableError(
                 f"this process may not write it: {error.strerror}",
-                path=path,
+                path=self._path,
                 fix="Run as the store's owner, or give this user the right to write",
             ) from error
         if error.errno == errno.ELOOP:
             raise UnsafeFileError(
-                "this is a symbolic link, the store wants a plain file", path=path, fix="Replace it by a plain file"
+                "this is a symbolic link, the store wants a plain file",
+                path=self._path,
+                fix="Replace it by a plain file",
             ) from error
-        raise

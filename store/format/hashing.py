@@ -84,7 +84,7 @@ def _hashed(texts: pa.StringArray) -> tuple[Ints, Ints]:
         texts = texts.fill_null(NO_TEXT)  # beneath a null there may lie bytes that nobody validated
     wide = pa.types.is_large_string(texts.type)
     _, offset_bytes, data_bytes = texts.buffers()
-    if len(texts) == 0 or data_bytes is None:
+    if data_bytes is None:
         return np.zeros(len(texts), np.int64), np.zeros(len(texts), np.int64)
     offsets = np.frombuffer(offset_bytes, np.int64 if wide else np.int32)[texts.offset : texts.offset + len(texts) + 1]
     data = np.frombuffer(data_bytes, np.uint8)
