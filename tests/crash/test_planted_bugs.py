@@ -51,7 +51,7 @@ def _recovery(front: Front) -> int:
         and sum(op.path == lost.path and op.kind is Kind.WRITE for op in ops[int(call[1]) : point]) > 2
     ]
     draw = random.Random(18)
-    wanted = {*draw.sample(torn, 12), *draw.sample([each for each in holes if "commitlog" in _path(ops, each)], 6)}
+    wanted = {*draw.sample(torn, 8), *draw.sample([each for each in holes if "commitlog" in _path(ops, each)], 4)}
     states = 0
     for state in States(prepared.recording, WIDE):
         if (state.point, state.description) in wanted:

@@ -157,12 +157,7 @@ def _drained(spark: Any, folder: str, options: Mapping[str, str]) -> None:
 def _serve(scratch: Path, master: str, answers: IO[str]) -> None:
     from .faulty_sink import FaultySink  # noqa: PLC0415 - it imports pyspark, and the class above needs none
 
-    spark = local_session(
-        scratch,
-        master,
-        spark__sql__execution__arrow__maxRecordsPerBatch="10",
-        spark__driver__extraJavaOptions="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # it does not live long
-    )
+    spark = local_session(scratch, master, spark__sql__execution__arrow__maxRecordsPerBatch="10")
     spark.dataSource.register(FaultySink)
     commands = {"batch": _batch, "stream": _stream, "endless": _endless, "drained": _drained}
     for line in sys.stdin:
