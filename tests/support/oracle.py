@@ -17,6 +17,8 @@ NEEDED = ("java", "mvn", "bash", "flock")
 TIMEOUT_SECONDS = 300  # the first run of a version builds it
 
 VERSIONS = ("4.9.1", "5.1.0", "5.3.3")
+BRIEF = "-Xms64m -Xmx2g -XX:MaxDirectMemorySize=1g -XX:TieredStopAtLevel=1"
+"""For a JVM that lives for a second: it takes a third less time if it does not compile well."""
 
 Line = dict[str, Any]
 
@@ -66,7 +68,7 @@ def _json(folder: Path, content: object) -> Path:
 def _run(version: str, *arguments: str | Path) -> list[Line]:
     done = subprocess.run(
         [RUN, *arguments],
-        env={**os.environ, "ROCKETMQ_VERSION": version},
+        env={"ORACLE_JAVA_OPTS": BRIEF, **os.environ, "ROCKETMQ_VERSION": version},
         capture_output=True,
         text=True,
         timeout=TIMEOUT_SECONDS,
