@@ -31,7 +31,7 @@ from .types import QueueKey
 
 _ROUND_BYTES: Final = 16 << 20
 _FEW_QUEUES: Final = 64  # their entries are written at once
-_WORTH_ROWS: Final = 32  # entries a queue that make a write worth it where there are more queues
+_WORTH_ROWS: Final = 48  # entries a queue that make a write worth it where there are more queues
 _WRITE_ROWS: Final = 1 << 19  # entries that are kept in memory
 _WAIT_S: Final = 1.0  # and how long
 _NONE: Final = np.zeros(0, np.int64)

@@ -14,7 +14,7 @@ RocketMQ: ``ConsumeQueue.putMessagePositionInfo``.
 import os
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,14 @@ OPEN_MAX: Final = 512
 SYNCED_EACH_MAX: Final = 256
 """Of more files the whole file system is synced in one call: ten thousand calls take seconds, and sync it as well."""
 _TAIL_ENTRIES: Final = 4096
+
+
+class _Tail(NamedTuple):
+    """The file that a queue was written to last, which holds the queue offsets ``[first, stop)``."""
+
+    path: str
+    first: int
+    stop: int
 
 
 class QueueWriter:
@@ -58,6 +66,7 @@ class QueueWriter:
         self._names_unsynced: set[str] = set()
         self._known: set[str] = set()  # files that are there
         self._directories: set[str] = set()
+        self._tails: dict[QueueKey, _Tail] = {}
         self.last_physical = -1
         """Physical offset of the last record that a queue was found to have by `end_below`; -1 if none."""
 
@@ -72,9 +81,16 @@ class QueueWriter:
 
     def append(self, key: QueueKey, start: int, entries: Entries) -> None:
         """Write entries from queue offset ``start`` on, as columns named as ``format.consume_queue.ENTRY``."""
+        tail = self._tails.get(key)
+        if tail is not None and tail.first <= start and start + entries.size <= tail.stop:
+            self._write(tail.path, (start - tail.first) * ENTRY_BYTES, entries)
+            return
         directory = self._directory_of(key)
         for piece in by_file(start, entries, self._per_file):
-            self._write(f"{directory}/{piece.name}", piece.position, piece.entries)
+            path = f"{directory}/{piece.name}"
+            self._write(path, piece.position, piece.entries)
+            first = int(piece.name) // ENTRY_BYTES
+            self._tails[key] = _Tail(path, first, first + self._per_file)
 
     def correct(self, key: QueueKey, start: int, entries: Entries) -> int:
         """Write entries where other bytes, or none, are; give how many were not there."""
@@ -204,7 +220,7 @@ class QueueWriter:
         return path in self._known
 
     def _write(self, path: str, position: int, entries: Entries) -> None:
-        data = entries.astype(ENTRY, copy=False).tobytes()
+        data = (entries if entries.dtype is ENTRY else entries.astype(ENTRY)).tobytes()
         if not self._is_there(path):
             self._make(path, position, data)
         else:

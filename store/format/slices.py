@@ -10,6 +10,7 @@
 
 Taking the odd slots copies each slice once, in C++, with no Python per slice. Arrow does not check offsets that lie
 in the middle of an array, and a bad one reads foreign memory: every slice is checked here before Arrow sees it.
+All that costs as much as Python needs for some fifty slices, so it joins a few by itself.
 """
 
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ from .message import Bytes, Ints, Mask
 
 _OFFSET_MAX: Final = (1 << 31) - 1
 _OFFSET_BYTES: Final = 4
+_FEW: Final = 16
 _KEPT_BYTES_MAX: Final = 1 << 20
 
 
@@ -60,19 +62,17 @@ def slices(buffer: Bytes, starts: Ints, lengths: Ints) -> Slices:
         If a slice leaves the buffer, or all of them hold 2 GiB or more.
     """
     count = starts.size
-    offsets = np.zeros(count + 1, np.int32)
-    if count == 0:
-        return Slices(np.empty(0, np.uint8), offsets)
+    if count <= _FEW:
+        return _few(buffer, starts.tolist(), lengths.tolist())
     stops = starts + lengths
     ends = stops.view(np.uint64)  # a sum that is no int64 any more is right as this
     most = min(buffer.size, _OFFSET_MAX)
     if int(starts.min()) < 0 or int(lengths.min()) < 0 or int(ends.max()) > most:
         worst = int(np.flatnonzero((starts < 0) | (lengths < 0) | (ends > most))[0])
-        start, stop = int(starts[worst]), int(starts[worst]) + int(lengths[worst])
-        raise FormatError(f"slice [{start}, {stop}) leaves a buffer of {buffer.size} bytes", offset=start)
+        raise _leaves(buffer, int(starts[worst]), int(lengths[worst]))
     total = int(lengths.sum())
     if total > _OFFSET_MAX:
-        raise FormatError(f"{count} slices hold {total} bytes, a column at most {_OFFSET_MAX}")
+        raise _too_much(count, total)
     interleaved = np.empty(2 * count + 2, np.int32)
     interleaved[1:-1:2] = starts
     interleaved[2:-1:2] = stops
@@ -88,6 +88,29 @@ def slices(buffer: Bytes, starts: Ints, lengths: Ints) -> Slices:
     _, taken_offsets, data = taken.buffers()
     offsets = np.frombuffer(taken_offsets, np.int32, count + 1)
     return Slices(np.frombuffer(data, np.uint8, total) if data is not None else np.empty(0, np.uint8), offsets)
+
+
+def _few(buffer: Bytes, starts: list[int], lengths: list[int]) -> Slices:
+    most = min(buffer.size, _OFFSET_MAX)
+    memory = buffer.data
+    pieces: list[memoryview] = []
+    ends = [0]
+    for start, length in zip(starts, lengths, strict=True):
+        if start < 0 or length < 0 or start + length > most:
+            raise _leaves(buffer, start, length)
+        pieces.append(memory[start : start + length])
+        ends.append(ends[-1] + length)
+    if ends[-1] > _OFFSET_MAX:
+        raise _too_much(len(pieces), ends[-1])
+    return Slices(np.frombuffer(bytearray().join(pieces), np.uint8), np.array(ends, np.int32))
+
+
+def _leaves(buffer: Bytes, start: int, length: int) -> FormatError:
+    return FormatError(f"slice [{start}, {start + length}) leaves a buffer of {buffer.size} bytes", offset=start)
+
+
+def _too_much(count: int, total: int) -> FormatError:
+    return FormatError(f"{count} slices hold {total} bytes, a column at most {_OFFSET_MAX}")
 
 
 def binary(cut: Slices, valid: Mask | None = None) -> pa.BinaryArray:

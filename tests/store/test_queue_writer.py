@@ -52,6 +52,19 @@ def test_entries_go_file_by_file() -> None:
     queues.close()
 
 
+@pytest.mark.parametrize("stop", [3, 4, 9])
+def test_a_queue_that_was_cut_goes_on_where_it_ends(stop: int) -> None:
+    fs = MemoryFileSystem()
+    queues = writer(fs)
+    queues.append(KEY, 0, entries(0, 11))
+    queues.truncate(KEY, stop)
+    queues.append(KEY, stop, entries(stop, 6))
+    raw = entries(0, stop + 6).tobytes()
+    assert content(fs) == {
+        base: raw[base : base + FILE_BYTES].ljust(FILE_BYTES, b"\0") for base in range(0, len(raw), FILE_BYTES)
+    }
+
+
 def test_a_file_appears_with_its_first_entries() -> None:
     recorder = RecordingFileSystem(MemoryFileSystem())
     queues = writer(recorder)
