@@ -36,9 +36,9 @@ setup: ## make .venv fit the clone: Python 3.11 or newer is all it needs
 demo: setup ## read a store that a RocketMQ broker wrote, and print it as tables
 	@$(SPARK) $(BIN)/python -m segmentlog.jobs.demo
 
+# Three at a time on two cores: some wait for a JVM, a disk or a clock.
 test: setup lint types layers bench-check ## everything that has to hold: lint, types, layers, all tests, notebooks
-	@$(SPARK) $(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder
-	@$(SPARK) $(PYTEST) --nbmake --nbmake-timeout=300 notebooks
+	@$(SPARK) $(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder --nbmake --nbmake-timeout=300 notebooks tests
 
 check: setup lint types layers pure ## the same without a JVM: what to run before each commit
 

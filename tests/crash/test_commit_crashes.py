@@ -10,7 +10,7 @@ from support.crash.states import Breadth
 
 pytestmark = pytest.mark.attack
 
-BREADTH = Breadth(exhaustive_bits=soak(2, 10), random_subsets=soak(1, 32), per_point=soak(3, 400), seed=3)
+BREADTH = Breadth(exhaustive_bits=soak(2, 10), random_subsets=soak(1, 32), per_point=soak(1, 400), seed=3)
 SEEDS = soak(1, 40)
 STATES_LEAST = soak(5_000, 250_000)
 TOTAL = Tally()

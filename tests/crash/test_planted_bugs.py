@@ -22,7 +22,7 @@ pytestmark = pytest.mark.attack
 
 BREADTH = Breadth(exhaustive_bits=0, random_subsets=3, per_point=3, seed=18)
 FEW = Breadth(exhaustive_bits=0, random_subsets=1, per_point=2, seed=18)
-NARROW = Breadth(exhaustive_bits=0, random_subsets=2, per_point=12, seed=18)
+NARROW = Breadth(exhaustive_bits=0, random_subsets=2, per_point=6, seed=18)
 WIDE = Breadth(exhaustive_bits=0, random_subsets=3, seed=18)
 EFFORT = Effort(keys=4, again=15, written_on=0, read=0)
 
@@ -96,7 +96,7 @@ def _damage(front: Front) -> int:
 def _commit(front: Front) -> int:
     """S3, reduced: some crash points of batches."""
     states = 0
-    for workload, every in ((committed, 4), (unflushed_batches, 5)):
+    for workload, every in ((committed, 7), (unflushed_batches, 8)):
         prepared, batches = prepare_with(workload, 18, front)
         states += cut_batches(prepared, batches, FEW, points=lambda point, n=every: point % n == 0).states
     return states

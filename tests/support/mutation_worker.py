@@ -56,7 +56,7 @@ CPU_SECONDS_MAX = 2.0  # of a case that reads a few dozen messages in some milli
 WALL_SECONDS_MAX = 60.0
 RSS_FACTOR_MAX = 3
 ADDRESS_SPACE_BYTES = 4 << 30
-SEVERAL_TASKS = 1 / 12  # of the cases, which take three times as long then
+SEVERAL_TASKS = 1 / 24  # of the cases, which take four times as long then
 LOOKS = 12  # single messages that one case asks for
 REAL_EVERY = 50  # of so many cases one is done on real files and real maps
 
