@@ -24,8 +24,8 @@ def encode_properties(
 ) -> pa.BinaryArray:
     """Encode a map column and single columns as property strings.
 
-    Null and empty values are left out: RocketMQ cannot read them back. The pairs of ``properties`` come first, so that
-    a column wins over a pair of the same name, as the last of equal names does in RocketMQ.
+    Null and empty values are left out: RocketMQ cannot read them back. The pairs of ``properties`` come first, without
+    those of which a column says the same: no name stands twice, as RocketMQ's own map of properties has none twice.
 
     Parameters
     ----------
@@ -43,10 +43,11 @@ def encode_properties(
     ConfigError
         If a name is empty or holds U+0001 or U+0002, a value holds U+0002, or there is no column at all.
     """
+    columns = columns or {}
     parts: list[pa.BinaryArray | bytes] = []
     if properties is not None:
-        parts.append(_encode_map(properties))
-    for name, values in (columns or {}).items():
+        parts.append(_encode_map(properties, columns))
+    for name, values in columns.items():
         _check_name(name)
         _check_values(values)
         prefix, raw = f"{name}\x01".encode(), values.cast(pa.binary())
@@ -61,7 +62,7 @@ def encode_properties(
     return pc.binary_join_element_wise(*parts, b"", null_handling="replace", null_replacement="")
 
 
-def _encode_map(properties: pa.MapArray) -> pa.BinaryArray:
+def _encode_map(properties: pa.MapArray, columns: Mapping[str, pa.StringArray]) -> pa.BinaryArray:
     offsets = integers(properties.offsets).astype(np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
     names, values = properties.keys[first:last], properties.items[first:last]
@@ -73,6 +74,11 @@ def _encode_map(properties: pa.MapArray) -> pa.BinaryArray:
     kept = pc.coalesce(given, FALSE).to_numpy(zero_copy_only=False)
     if properties.null_count:  # a null map may still own pairs
         kept = kept & np.repeat(present(properties), np.diff(offsets))
+    if pc.any(pc.is_in(names, pa.array(list(columns), pa.string()))).as_py():
+        for name, column in columns.items():
+            said = present(column) & (value_lengths(column) > 0)
+            named = pc.equal(names, name).to_numpy(zero_copy_only=False)
+            kept = kept & ~(named & np.repeat(said, np.diff(offsets)))
     if not kept.all():
         names, values = names.filter(pa.array(kept)), values.filter(pa.array(kept))
         offsets = np.concatenate([[0], np.cumsum(kept)])[offsets]

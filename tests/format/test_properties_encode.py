@@ -29,6 +29,19 @@ def test_the_map_comes_first_and_each_pair_ends_with_a_separator() -> None:
     ]
 
 
+def test_a_column_takes_the_place_of_a_pair_of_its_name() -> None:
+    maps = pa.array([[("TAGS", "old"), ("a", "1")], [("TAGS", "stays")], [("TAGS", "too")], None, [("KEYS", "k")]], MAP)
+    tags = pa.array(["before", "new", None, "", "x", "y"])[1:]
+    assert encode_properties({"TAGS": tags}, maps).to_pylist() == [
+        b"a\x011\x02TAGS\x01new\x02",
+        b"TAGS\x01stays\x02",
+        b"TAGS\x01too\x02",
+        b"TAGS\x01x\x02",
+        b"KEYS\x01k\x02TAGS\x01y\x02",
+    ]
+    assert encode_properties({"TAGS": tags[1:3]}, maps[1:3]).to_pylist() == [b"TAGS\x01stays\x02", b"TAGS\x01too\x02"]
+
+
 def test_null_and_empty_values_are_left_out() -> None:
     maps = pa.array([[("a", None), ("b", "")], [("c", "1"), ("d", ""), ("e", "2")]], MAP)
     assert encode_properties(properties=maps).to_pylist() == [b"", b"c\x011\x02e\x012\x02"]
