@@ -38,7 +38,8 @@ demo: setup ## read a store that a RocketMQ broker wrote, and print it as tables
 
 # Three at a time on two cores: some wait for a JVM, a disk or a clock.
 test: setup lint types layers bench-check ## everything that has to hold: lint, types, layers, all tests, notebooks
-	@$(SPARK) $(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder --nbmake --nbmake-timeout=300 notebooks tests
+	@$(SPARK) (cd tests; exec ../$(BIN)/python -m support.class_archive) & \
+	$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder --nbmake --nbmake-timeout=300 notebooks tests
 
 check: setup lint types layers pure ## the same without a JVM: what to run before each commit
 

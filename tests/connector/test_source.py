@@ -13,7 +13,7 @@ import pytest
 
 from segmentlog.connector import register
 from support import fixtures
-from support.spark_session import BRIEF
+from support.spark_session import brief
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -317,7 +317,7 @@ def test_without_registration(spark: "SparkSession", store: Store) -> None:
         from segmentlog.connector.environment import prepare_java
 
         prepare_java()
-        conf = {{"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.log.level": "OFF"}} | {BRIEF}
+        conf = {{"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.log.level": "OFF"}} | {brief()}
         spark = SparkSession.builder.master("local[1]").config(map=conf).getOrCreate()
         frame = spark.read.format("segmentlog").option("topic", "TopicA").load({str(store(BASIC))!r})
         print("rows", frame.where("queueId = 1").count())
@@ -336,7 +336,7 @@ def test_registered_it_runs_in_the_python_that_registered_it(store: Store, tmp_p
         from segmentlog.connector.environment import prepare_java
 
         prepare_java()
-        conf = {{"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.log.level": "OFF"}} | {BRIEF}
+        conf = {{"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.log.level": "OFF"}} | {brief()}
         spark = SparkSession.builder.master("local[1]").config(map=conf).getOrCreate()
         register(spark)
         assert spark.sparkContext.pythonExec == "python3"

@@ -2,21 +2,31 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from . import class_archive
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-BRIEF = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""For a session that lives for minutes: to compile well takes the JVM longer than that saves, a third of its time."""
+def brief(java_options: Sequence[str] | None = None) -> dict[str, str]:
+    """Settings for a session that lives for minutes.
+
+    To compile well takes its JVM longer than that saves, a third of its time; and to load Spark's classes from an
+    archive takes half of what their jars do.
+    """
+    chosen = class_archive.options() if java_options is None else java_options
+    return {"spark.driver.extraJavaOptions": " ".join(["-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", *chosen])}
 
 
-def local_session(scratch: Path, master: str = "local[2]", **conf: str) -> "SparkSession":
+def local_session(
+    scratch: Path, master: str = "local[2]", *, java_options: Sequence[str] | None = None, **conf: str
+) -> "SparkSession":
     """Start a session, or give the one that this process has.
 
     Parameters
@@ -25,6 +35,8 @@ def local_session(scratch: Path, master: str = "local[2]", **conf: str) -> "Spar
         A directory for what Spark writes.
     master
         Cores, and how often a task is tried.
+    java_options
+        Instead of the archive of classes.
     conf
         More settings, with ``__`` for the dots in their names.
     """
@@ -42,7 +54,7 @@ def local_session(scratch: Path, master: str = "local[2]", **conf: str) -> "Spar
     settings = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "2g",
-        **BRIEF,
+        **brief(java_options),
         "spark.local.dir": str(scratch / "local"),
         "spark.log.level": "ERROR",
         # A worker that dies of a signal says where: the reader works on bytes that it did not write.
