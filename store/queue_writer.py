@@ -34,11 +34,10 @@ _TAIL_ENTRIES: Final = 4096
 
 
 class _Tail(NamedTuple):
-    """The file that a queue was written to last, which holds the queue offsets ``[first, stop)``."""
+    """The file that a queue was written to last, and the queue offset with which it begins."""
 
     path: str
     first: int
-    stop: int
 
 
 class QueueWriter:
@@ -82,15 +81,14 @@ class QueueWriter:
     def append(self, key: QueueKey, start: int, entries: Entries) -> None:
         """Write entries from queue offset ``start`` on, as columns named as ``format.consume_queue.ENTRY``."""
         tail = self._tails.get(key)
-        if tail is not None and tail.first <= start and start + entries.size <= tail.stop:
+        if tail is not None and tail.first <= start and start + entries.size <= tail.first + self._per_file:
             self._write(tail.path, (start - tail.first) * ENTRY_BYTES, entries)
             return
         directory = self._directory_of(key)
         for piece in by_file(start, entries, self._per_file):
             path = f"{directory}/{piece.name}"
             self._write(path, piece.position, piece.entries)
-            first = int(piece.name) // ENTRY_BYTES
-            self._tails[key] = _Tail(path, first, first + self._per_file)
+            self._tails[key] = _Tail(path, int(piece.name) // ENTRY_BYTES)
 
     def correct(self, key: QueueKey, start: int, entries: Entries) -> int:
         """Write entries where other bytes, or none, are; give how many were not there."""

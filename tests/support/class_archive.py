@@ -43,7 +43,7 @@ def make() -> None:
     """Make the archive, unless it is there."""
     from segmentlog.connector.environment import prepare_java  # noqa: PLC0415 - most tests need no connector
 
-    from .spark_session import local_session  # noqa: PLC0415 - it asks for `options`
+    from .spark_session import BRIEF, local_session  # noqa: PLC0415 - it asks for `options`
 
     prepare_java()
     archive = _path()
@@ -51,7 +51,8 @@ def make() -> None:
         return
     making = archive.with_name(f"{archive.name}.{os.getpid()}")
     with tempfile.TemporaryDirectory() as folder:
-        session = local_session(Path(folder), java_options=[f"-XX:ArchiveClassesAtExit={making}", _QUIET])
+        java_options = f"{BRIEF} -XX:ArchiveClassesAtExit={making} {_QUIET}"
+        session = local_session(Path(folder), spark__driver__extraJavaOptions=java_options)
         _use(session, Path(folder))
         jvm = session.sparkContext._gateway.proc
         session.stop()

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,19 +14,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def brief(java_options: Sequence[str] | None = None) -> dict[str, str]:
-    """Settings for a session that lives for minutes.
-
-    To compile well takes its JVM longer than that saves, a third of its time; and to load Spark's classes from an
-    archive takes half of what their jars do.
-    """
-    chosen = class_archive.options() if java_options is None else java_options
-    return {"spark.driver.extraJavaOptions": " ".join(["-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", *chosen])}
+BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a JVM that lives for minutes: to compile well takes it longer than that saves, a third of its time."""
 
 
-def local_session(
-    scratch: Path, master: str = "local[2]", *, java_options: Sequence[str] | None = None, **conf: str
-) -> "SparkSession":
+def brief() -> dict[str, str]:
+    """Settings for a session that lives for minutes; with an archive of classes it starts in half the time."""
+    return {"spark.driver.extraJavaOptions": " ".join([BRIEF, *class_archive.options()])}
+
+
+def local_session(scratch: Path, master: str = "local[2]", **conf: str) -> "SparkSession":
     """Start a session, or give the one that this process has.
 
     Parameters
@@ -35,8 +32,6 @@ def local_session(
         A directory for what Spark writes.
     master
         Cores, and how often a task is tried.
-    java_options
-        Instead of the archive of classes.
     conf
         More settings, with ``__`` for the dots in their names.
     """
@@ -54,7 +49,7 @@ def local_session(
     settings = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "2g",
-        **brief(java_options),
+        **brief(),
         "spark.local.dir": str(scratch / "local"),
         "spark.log.level": "ERROR",
         # A worker that dies of a signal says where: the reader works on bytes that it did not write.
