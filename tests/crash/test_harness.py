@@ -247,6 +247,28 @@ def test_sectors_are_lost_in_every_subset() -> None:
     assert all(content is not None and len(content) == 4 * SECTOR_BYTES for content in found)
 
 
+def test_each_sector_may_hold_what_any_write_left_in_it() -> None:
+    def contents(breadth: Breadth, *, synced: bool) -> set[bytes]:
+        fs = RecordingFileSystem(_disk())
+        _durable(fs, "/disk/f", b"o" * 2 * SECTOR_BYTES)
+        file = fs.open("/disk/f")
+        for letter in (b"a", b"b", b"o"):  # the last one leaves what was there at first, so the others are between
+            file.write(0, letter * 2 * SECTOR_BYTES)
+            if synced and letter == b"b":
+                file.sync()
+        end = len(fs.recording.ops)
+        disks = [state.disk().files()["/disk/f"] for state in States(fs.recording, breadth, lambda n: n == end)]
+        return {content for content in disks if set(content) <= set(b"oab")}  # others are cut, with garbage behind
+
+    def pairs(letters: bytes) -> set[bytes]:
+        return {bytes([one]) * SECTOR_BYTES + bytes([two]) * SECTOR_BYTES for one in letters for two in letters}
+
+    assert pairs(b"oab") <= contents(Breadth(mixed=100), synced=False)
+    assert not pairs(b"oab") <= contents(Breadth(mixed=0), synced=False)
+    assert pairs(b"ob") <= contents(Breadth(mixed=100), synced=True)
+    assert not any(b"a" in content for content in contents(Breadth(mixed=100), synced=True))
+
+
 def test_size_is_lost_apart_from_bytes() -> None:
     def act(fs: RecordingFileSystem) -> None:
         _durable(fs, "/disk/f", b"o" * 100)

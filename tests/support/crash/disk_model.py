@@ -5,15 +5,19 @@
     file    durable   [old old old old]      as of its last sync
             pending      [write 7]  [write 9]  size      each may get there or not
             current   [old new old new new]  what readers see
+            sector 1  old, new of write 7, new of write 9      the device may hold any one of these
 
     names   durable   {commitlog: {00000: file 3}}                as of each directory's last sync
             pending   create 8 of file 5, rename 9 of file 6, …   each may get there or not, each is whole
 
 A file's bytes, its size and its names are three things: a sync of the file makes bytes and size durable and no name, a
 sync of a directory its names and no bytes. A rename is durable with the directory that it leads to; it never leaves two
-names, nor none. A write leaves the bytes beside it in a sector alone.
+names, nor none. A write leaves the bytes beside it in a sector alone. The operating system may put a sector onto the
+device after any write to it, so of a sector that was written twice without a sync between, the device may hold what
+the first write left, whatever became of other sectors.
 """
 
+import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -62,12 +66,15 @@ class FileModel:
         Its bytes as readers see them.
     pending
         Writes and changes of size since, in order.
+    history
+        For each sector that pending writes changed: its bytes as of the last sync, and after each of these writes.
     """
 
     number: int
     durable: Bytes
     current: Bytes
     pending: list[Pending] = field(default_factory=list)
+    history: dict[int, list[bytes]] = field(default_factory=dict)
     _versions: dict[object, Version] = field(default_factory=dict)
     _dirty: list[int] | None = None
 
@@ -75,13 +82,18 @@ class FileModel:
         """Do what a call does."""
         match op.kind:
             case Kind.WRITE | Kind.ALLOCATE | Kind.EXTEND:
+                before = _sectors(self.current, op)
                 self.current = _with(self.current, [op], copy=False)
                 self.pending.append(Pending(at, op))
+                self._note_versions(before, _sectors(self.current, op))
             case Kind.SYNC:
                 kept = [pending for pending in self.pending if pending.stuck]
                 self.durable = _with(self.durable, [p.op for p in self.pending if not p.stuck])
                 # What is stuck stays what the cache holds in its place, and stays uncertain.
                 self.pending = [replace(pending, op=self._refreshed(pending.op)) for pending in kept if pending.op.data]
+                self.history = {}
+                for pending in self.pending:
+                    self._note_versions(_sectors(self.durable, pending.op), _sectors(self.current, pending.op))
             case Kind.FAILED_SYNC:
                 for pending in self.pending:
                     pending.stuck = True
@@ -89,6 +101,12 @@ class FileModel:
                 raise AssertionError(op)
         self._versions.clear()
         self._dirty = None
+
+    def _note_versions(self, before: dict[int, bytes], after: dict[int, bytes]) -> None:
+        for sector, data in after.items():
+            versions = self.history.setdefault(sector, [before[sector]])
+            if data != versions[-1]:
+                versions.append(data)
 
     def _refreshed(self, op: Op) -> Op:
         return replace(op, data=self.current[op.position : op.position + len(op.data)].tobytes())
@@ -140,6 +158,27 @@ class FileModel:
 
         return self.version((chosen, size_kept), make)
 
+    @property
+    def has_intermediate(self) -> bool:
+        """Whether a sector may hold what neither the last sync nor the last write left in it."""
+        return any(len(versions) > 2 for versions in self.history.values())
+
+    def mixed(self, draw: random.Random) -> Version:
+        """Each sector holds any of the versions that it had since the last sync, drawn for each by itself."""
+        chosen = {sector: draw.randrange(len(versions)) for sector, versions in self.history.items()}
+        size_kept = draw.random() < 0.5
+
+        def make() -> Bytes:
+            sectors = -(-self.current.size // SECTOR_BYTES)
+            data = np.zeros(sectors * SECTOR_BYTES, np.uint8)
+            data[: self.durable.size] = self.durable
+            for sector, version in chosen.items():
+                span = slice(sector * SECTOR_BYTES, (sector + 1) * SECTOR_BYTES)
+                data[span] = np.frombuffer(self.history[sector][version], np.uint8)
+            return data[: self.current.size if size_kept else self.durable.size]
+
+        return self.version((tuple(chosen.items()), size_kept), make)
+
     def calls(self, kept: Callable[[int], bool]) -> Version:
         """Of the pending calls, only some got there."""
         chosen = tuple(pending.op for pending in self.pending if kept(pending.at))
@@ -160,6 +199,15 @@ def _with(data: Bytes, ops: Sequence[Op], *, copy: bool = True) -> Bytes:
         if op.data:
             data[op.position : op.position + len(op.data)] = np.frombuffer(op.data, np.uint8)
     return data
+
+
+def _sectors(data: Bytes, op: Op) -> dict[int, bytes]:
+    """Bytes of the sectors that a write touches, whole ones, with zeros behind the end of the file."""
+    if not op.data:
+        return {}
+    first, stop = op.position // SECTOR_BYTES, -(-(op.position + len(op.data)) // SECTOR_BYTES)
+    held = data[first * SECTOR_BYTES : stop * SECTOR_BYTES].tobytes().ljust((stop - first) * SECTOR_BYTES, b"\0")
+    return {first + at: held[at * SECTOR_BYTES : (at + 1) * SECTOR_BYTES] for at in range(stop - first)}
 
 
 Place = tuple[str, int, bool]

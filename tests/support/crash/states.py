@@ -5,7 +5,8 @@
     ops     0   1   2   3   4   5   …          between 2 and 3, with writes 1 and 2 not synced:
                   ▲                              nothing kept ─ all kept ─ each call, sector, page lost alone
                   crash point 3                  or there alone ─ in order ─ cut within the last write, zeros or
-                                                 garbage behind the cut ─ subsets drawn at random, or all of them
+                                                 garbage behind the cut ─ subsets drawn at random, or all of them ─
+                                                 each sector as any of the writes to it left it
 
 A cut in the middle of call n leaves what a cut right after it may leave, since it is not synced: there is no further
 point for it. A point's marks are all that were made before the next call: who was told something by then relies on it.
@@ -40,6 +41,9 @@ class Breadth:
         Subsets drawn at random where more are.
     per_point
         At most so many, those that always are left out of the count; a sample if there are more. None for all.
+    mixed
+        Where sectors were written more than once since the last sync: so many draws of one version for each sector.
+        They do not count for ``per_point``, and are drawn apart from everything else.
     seed
         Of all that is drawn.
     """
@@ -47,6 +51,7 @@ class Breadth:
     exhaustive_bits: int = 10
     random_subsets: int = 32
     per_point: int | None = None
+    mixed: int = 1
     seed: int = 0
 
 
@@ -138,7 +143,8 @@ class States:
         limit = self._breadth.per_point
         if limit is not None and len(more) > limit:
             more = rng.sample(more, limit)
-        for description, choose in (*always, *more):
+        mixed = _mixed(model, random.Random(f"{self._breadth.seed} {point}"), self._breadth.mixed)
+        for description, choose in (*always, *more, *mixed):
             choice = choose()
             places = model.names.places(choice.names)
 
@@ -302,6 +308,25 @@ def _files_alone(files: list[FileModel], names: frozenset[int]) -> Iterator[_Can
             f"bytes of file {number} alone lost",
             lambda file=file, n=number: _Choice({n: file.none()}, others_kept=True, names=names),
         )
+
+
+# Sectors, each as any of the writes to it left it
+
+
+def _mixed(model: DiskModel, rng: random.Random, count: int) -> list[_Candidate]:
+    files = model.uncertain()
+    if not any(file.has_intermediate for file in files):
+        return []
+    return [_mixed_once(model, files, number, rng.random()) for number in range(count)]
+
+
+def _mixed_once(model: DiskModel, files: list[FileModel], number: int, seed: float) -> _Candidate:
+    def choose() -> _Choice:
+        draw = random.Random(seed)
+        names = frozenset(pending.at for pending in model.names.pending if draw.random() < 0.7)
+        return _Choice({file.number: file.mixed(draw) for file in files}, others_kept=False, names=names)
+
+    return f"versions of sectors drawn {number}, seed {seed}", choose
 
 
 # Calls, whole
