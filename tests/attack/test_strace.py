@@ -14,7 +14,6 @@ import os
 import random
 import re
 import shutil
-import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from support.crash.campaign import soak
+from support.strace import WHY_NOT
 from support.writer_nursery import Errand, Nursery, Outcome
 from support.written_stores import SMALL, Judge, Tally
 
@@ -31,15 +31,6 @@ ERRORS = soak(100, 5_000)
 SIGKILL = -9
 
 
-def why_not() -> str:
-    """Say why there is no ``strace`` here; empty if there is."""
-    if shutil.which("strace") is None:
-        return "strace is not installed"
-    done = subprocess.run(["strace", "-o", "/dev/null", "true"], check=False, capture_output=True, text=True)
-    return f"strace may not trace: {done.stderr.strip()}" if done.returncode else ""
-
-
-WHY_NOT = why_not()
 pytestmark = [pytest.mark.attack, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "it is there")]
 
 

@@ -223,16 +223,20 @@ class Driver:
 
     def message(self, size: int | None = None, **fields: object) -> Outgoing:
         """A message that no other is like, for one of a few queues."""
-        rng = self._rng
-        number = rng.randrange(1 << 30)
-        length = rng.choice([0, 9, 60, 250, 500, 900]) if size is None else size
-        values: dict[str, object] = {
-            "topic": rng.choice(["TopicA", "TopicA", "TopicB"]),
-            "queue_id": rng.randrange(2),
-            "body": rng.randbytes(length),
-            "tags": rng.choice([None, "red", "blue"]),
-            "keys": rng.choice([None, f"k{number % 7}", f"k{number % 7} j{number % 5}"]),
-            "uniq_key": f"{number:08X}",
-            "born_timestamp": START_MS,
-        }
-        return Outgoing(**(values | fields))  # type: ignore[arg-type]
+        return make_message(self._rng, size, **fields)
+
+
+def make_message(rng: random.Random, size: int | None = None, **fields: object) -> Outgoing:
+    """Make a message for one of a few queues, with a body of so many bytes and fields of its own."""
+    number = rng.randrange(1 << 30)
+    length = rng.choice([0, 9, 60, 250, 500, 900]) if size is None else size
+    values: dict[str, object] = {
+        "topic": rng.choice(["TopicA", "TopicA", "TopicB"]),
+        "queue_id": rng.randrange(2),
+        "body": rng.randbytes(length),
+        "tags": rng.choice([None, "red", "blue"]),
+        "keys": rng.choice([None, f"k{number % 7}", f"k{number % 7} j{number % 5}"]),
+        "uniq_key": f"{number:08X}",
+        "born_timestamp": START_MS,
+    }
+    return Outgoing(**(values | fields))  # type: ignore[arg-type]

@@ -54,6 +54,8 @@ class Op:
         Of a rename.
     position, data, size
         What was written where; to which size a file was brought.
+    spared
+        Of a sync: numbers of calls of other threads that were not over when it began. It may have missed them.
     """
 
     kind: Kind
@@ -66,6 +68,7 @@ class Op:
     position: int = 0
     data: bytes = b""
     size: int = 0
+    spared: frozenset[int] = frozenset()
 
     def __str__(self) -> str:
         match self.kind:
