@@ -89,7 +89,9 @@ class FileModel:
             case Kind.SYNC:
                 spared = [p for p in self.pending if p.at in op.spared]
                 stuck = [p for p in self.pending if p.stuck and p.op.data and p.at not in op.spared]
-                self.durable = _with(self.durable, [p.op for p in self.pending if not p.stuck and p.at not in op.spared])
+                self.durable = _with(
+                    self.durable, [p.op for p in self.pending if not p.stuck and p.at not in op.spared]
+                )
                 # What is stuck stays what the cache holds in its place, and stays uncertain.
                 self.pending = [*(replace(pending, op=self._refreshed(pending.op)) for pending in stuck), *spared]
                 self.pending.sort(key=lambda pending: pending.at)

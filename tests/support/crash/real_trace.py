@@ -10,8 +10,8 @@
 
 A call takes time, and those of several threads overlap. A write may be on the device from when it began, a sync has
 an effect when it is over, and covers what was over when it began: `Op.spared` has the others. A mark counts from when
-it began, since what it tells was true before. The tracer stops a thread before a call and behind it, so a call is
-never shorter than it looks here: what looks concurrent may not be, and never the other way round.
+it began, since what it tells was true before. The tracer stops a thread before a call and behind it, so no call took
+longer than it looks here: what looks concurrent may not have been, and never the other way round.
 
 The store may change its files by the calls in `CHANGING` alone. Anything else that would change one is a `TraceError`:
 what the tracer does not see, nobody could judge.
@@ -19,149 +19,29 @@ what the tracer does not see, nobody could judge.
 
 import json
 import re
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from .disk_model import directory_of
 from .memory_fs import Directory, MemoryFileSystem
+from .real_calls import (
+    CHANGING,
+    FOLLOWED,
+    SYNCS,
+    UNWANTED,
+    Call,
+    TraceError,
+    annotated,
+    bytes_of,
+    calls_of,
+    descriptor,
+    written,
+)
 from .recorder import Kind, Op, RecordedFile, Recording, RecordingFileSystem
 
-SYNCS = {"fsync", "fdatasync", "syncfs"}
-CHANGING = {
-    "pwrite64", "pwritev", "pwritev2", "ftruncate", "fallocate", "rename", "renameat", "renameat2", "unlink", "unlinkat",
-    "mkdir", "mkdirat", "openat", *SYNCS,
-}  # fmt: skip
-"""What changes a store, or makes a change durable."""
-FOLLOWED = {"close", "dup", "dup2", "dup3", "fcntl", "mmap", "write"}
-UNWANTED = {
-    "open", "creat", "writev", "truncate", "sync_file_range", "msync", "rmdir", "link", "linkat", "symlink", "symlinkat",
-    "copy_file_range", "sendfile", "splice",
-}  # fmt: skip
-"""What the store must not do to its files; what it does to others is nobody's business."""
-STRING_BYTES_MAX = 1 << 24
 _AT_FDCWD = "AT_FDCWD"
 _PUNCH = "FALLOC_FL_PUNCH_HOLE"
-_LINE = re.compile(r"(\d+) +(?:<\.\.\. (\w+) resumed>|(\w+)\()(.*)")
-_ENDED = re.compile(r"(.*?)\) += (-?\d+|0x[0-9a-f]+|\?)(.*)")
-_UNFINISHED = " <unfinished ...>"
-
-
-class TraceError(AssertionError):
-    """The trace has something in it of which nobody could say what it does to a disk."""
-
-
-@dataclass(slots=True)
-class Call:
-    """One call of the operating system.
-
-    Attributes
-    ----------
-    begin, end
-        Numbers of the lines at which it began and was over; a call that never was has no ``end``.
-    arguments
-        As ``strace`` prints them.
-    result
-        Below 0 for an error.
-    """
-
-    name: str
-    begin: int
-    end: int = 1 << 60
-    arguments: list[str] = field(default_factory=list)
-    result: int = -1
-
-
-def trace(command: Sequence[str], output: Path, **options: Any) -> None:
-    """Run a program under ``strace``, all its threads.
-
-    Parameters
-    ----------
-    output
-        Where the trace goes.
-    options
-        For ``subprocess.run``.
-    """
-    calls = ",".join(sorted(CHANGING | FOLLOWED | UNWANTED))
-    tracer = ["strace", "-f", "--seccomp-bpf", "-v", "-y", "-xx", "-s", str(STRING_BYTES_MAX), "-e", "signal=none"]
-    done = subprocess.run(
-        [*tracer, "-e", f"trace={calls}", "-o", str(output), *command],
-        check=False, capture_output=True, text=True, **options,
-    )  # fmt: skip
-    if done.returncode:
-        raise AssertionError(f"the traced program ended with {done.returncode}: {done.stderr[-4000:]}")
-
-
-# The text
-
-
-def calls_of(lines: Sequence[str]) -> list[Call]:
-    """All calls of a trace, by when they began."""
-    found: list[Call] = []
-    under_way: dict[str, tuple[Call, str]] = {}
-    for number, line in enumerate(lines):
-        match = _LINE.match(line)
-        if match is None:  # a thread ended, or a signal came
-            continue
-        thread, resumed, name, rest = match.groups()
-        if resumed:
-            call, text = under_way.pop(thread)
-            text += rest
-        else:
-            call = Call(name, number)
-            found.append(call)
-            text = rest
-        if text.endswith(_UNFINISHED):
-            under_way[thread] = call, text.removesuffix(_UNFINISHED)
-            continue
-        ended = _ENDED.fullmatch(text)
-        if ended is None:
-            raise TraceError(f"line {number} of the trace cannot be read: {line[:200]!r}")
-        call.end = number
-        call.arguments = _split(ended[1])
-        call.result = -1 if ended[2] == "?" else int(ended[2], 0)
-    for call, text in under_way.values():  # threads that were within a call when the process ended
-        call.arguments = _split(text)
-    return found
-
-
-def _split(text: str) -> list[str]:
-    """Take arguments apart; with ``-xx`` no string has a bracket or a comma in it."""
-    parts, depth, start = [], 0, 0
-    for at in (match.start() for match in re.finditer(r"[\[\]{},]", text)):
-        depth += (text[at] in "[{") - (text[at] in "]}")
-        if text[at] == "," and not depth:
-            parts.append(text[start:at].strip())
-            start = at + 1
-    return [*parts, text[start:].strip()]
-
-
-def _bytes(quoted: str) -> bytes:
-    body, end, rest = quoted[1:].partition('"')
-    if quoted[:1] != '"' or not end or rest:
-        raise TraceError(f"the trace has a string only in part: {quoted[:60]!r}")
-    return bytes.fromhex(body.replace("\\x", ""))
-
-
-def _written(call: Call) -> bytes:
-    """Bytes that a write wrote, of which there may be fewer than were given."""
-    given = call.arguments[1]
-    if given.startswith("["):
-        pieces = re.findall(r"\{iov_base=(\"[^\"]*\"(?:\.\.\.)?), iov_len=(\d+)\}", given)
-        data = b"".join(_bytes(piece) for piece, _ in pieces)
-        size = sum(int(length) for _, length in pieces)
-        if len(pieces) != int(call.arguments[2]):
-            raise TraceError(f"the trace has {len(pieces)} pieces of {call.arguments[2]} of one {call.name}")
-    else:
-        data, size = _bytes(given), int(call.arguments[2])
-    if len(data) != size:
-        raise TraceError(f"the trace has {len(data)} bytes of {size} of one {call.name}")
-    return data[: call.result]
-
-
-# The disk
 
 
 @dataclass(slots=True)
@@ -217,7 +97,7 @@ class Replay:
         table: dict[int, _Open] = {}
 
         def begun(call: Call) -> None:
-            number = re.match(r"(\d+)<", _descriptor(call))
+            number = re.match(r"(\d+)<", descriptor(call))
             if number is not None and int(number[1]) in table:
                 self._meant[call.begin] = table[int(number[1])]
                 if call.name == "close":
@@ -236,16 +116,18 @@ class Replay:
             events.append((call.begin, lambda call=call: begun(call)))
             if call.result >= 0 and call.name == "openat":
                 events.append((call.end, lambda call=call: opened(call)))
-            if call.result >= 0 and (call.name.startswith("dup") or (call.name == "fcntl" and "F_DUPFD" in call.arguments[1])):
+            if call.result >= 0 and (
+                call.name.startswith("dup") or (call.name == "fcntl" and "F_DUPFD" in call.arguments[1])
+            ):
                 events.append((call.end, lambda call=call: copied(call)))
         for _, act in sorted(events, key=lambda event: event[0]):
             act()
 
     def _resolve(self, directory: str, quoted: str) -> str | None:
         """Path on the disk in memory of a path that a call names; None if it is of another disk."""
-        path = _bytes(quoted).decode()
+        path = bytes_of(quoted).decode()
         if not path.startswith("/"):
-            path = f"{_annotated(directory)}/{path}"
+            path = f"{annotated(directory)}/{path}"
         return self._on_disk(path)
 
     def _on_disk(self, path: str) -> str | None:
@@ -253,7 +135,7 @@ class Replay:
         return f"/disk{path[len(self._root) :]}" if inside else None
 
     def _is_ours(self, argument: str) -> bool:
-        path = _bytes(argument).decode() if re.fullmatch(r'"(\\x..)*"', argument) else _annotated(argument)
+        path = bytes_of(argument).decode() if re.fullmatch(r'"(\\x..)*"', argument) else annotated(argument)
         return self._on_disk(path) is not None
 
     def _path_of(self, call: Call) -> str | None:
@@ -284,14 +166,14 @@ class Replay:
     def _pwrite64(self, call: Call) -> None:
         file = self._file(call)
         if file is not None and call.result:
-            file.write(int(call.arguments[3]), _written(call))
+            file.write(int(call.arguments[3]), written(call))
 
     _pwritev = _pwrite64
     _pwritev2 = _pwrite64
 
     def _write(self, call: Call) -> None:
-        if _annotated(call.arguments[0]) == self._marks:
-            self.recorder.mark(json.loads(_written(call)))
+        if annotated(call.arguments[0]) == self._marks:
+            self.recorder.mark(json.loads(written(call)))
         elif self._path_of(call) is not None:
             raise TraceError(f"a write without a position: {str(call)[:300]}")
 
@@ -406,18 +288,6 @@ def _collide(one: Op, other: Op) -> bool:
         return one.position < other.position + len(other.data) and other.position < one.position + len(one.data)
     names = [{(op.directory, op.name), (op.target_directory, op.target_name)} - {(-1, "")} for op in (one, other)]
     return bool(names[0] & names[1])
-
-
-def _descriptor(call: Call) -> str:
-    """Give the argument that is the open file a call is about."""
-    at = 4 if call.name == "mmap" else 0
-    return call.arguments[at] if len(call.arguments) > at else ""
-
-
-def _annotated(argument: str) -> str:
-    """Path that ``strace`` gives with a descriptor; empty if there is none."""
-    found = re.fullmatch(r"(?:\d+|AT_FDCWD)<((?:\\x..)*)>(?:\(deleted\))?", argument)
-    return bytes.fromhex(found[1].replace("\\x", "")).decode() if found else ""
 
 
 def recording_of(lines: Sequence[str], root: Path, marks: Path) -> tuple[Recording, MemoryFileSystem]:

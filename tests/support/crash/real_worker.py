@@ -20,15 +20,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from segmentlog.store import BatchId, MessageStore, Staging
+from segmentlog.store import BatchId, MessageStore, Outgoing, Staging
 from segmentlog.store.config import Flush, Services, StoreConfig
 from segmentlog.store.files import writable_fs
 from segmentlog.store.flusher import Flusher
 
 from ..batches import batch_of
+from .batches import IssuedBatch
 from .driver import CONFIG, START_MS, Issued, make_message
 
 _REAL = replace(CONFIG, services=Services.BACKGROUND)
@@ -72,12 +73,8 @@ class Errand:
     bug: str = ""
 
 
-@dataclass(slots=True)
-class Asked:
-    """What was asked of the store: messages, and for each batch that was committed what its tasks staged."""
-
-    messages: list[Issued] = field(default_factory=list)
-    batches: list[tuple[BatchId, tuple[tuple[object, ...], ...]]] = field(default_factory=list)
+Asked = tuple[list[Issued], list[IssuedBatch]]
+"""What was asked of the store: messages, and batches that were staged and committed."""
 
 
 class Worker:
@@ -93,7 +90,7 @@ class Worker:
         self._began = time.monotonic()
         self._failed: list[BaseException] = []
         self._store: MessageStore
-        self.asked = Asked()
+        self.asked: Asked = ([], [])
 
     def run(self) -> Asked:
         """Do all of it."""
@@ -130,7 +127,7 @@ class Worker:
         except BaseException as error:  # noqa: BLE001 - raised again where the threads are joined
             self._failed.append(error)
 
-    def _messages(self, rng: random.Random, count: int) -> tuple[int, list]:  # type: ignore[type-arg]
+    def _messages(self, rng: random.Random, count: int) -> tuple[int, list[Outgoing]]:
         with self._lock:
             first = self._serial
             self._serial += count
@@ -161,7 +158,7 @@ class Worker:
                 self._mark(end, 0, durable=True)
                 continue
             with self._lock:
-                self.asked.messages += issued
+                self.asked[0].extend(issued)
             if rng.random() < 0.2:
                 time.sleep(rng.random() * 0.02)
 
@@ -177,7 +174,7 @@ class Worker:
                     staged.append(staging.finish())
             committed = self._store.commit_batch(batch_id, staged, topics={"TopicA": 4})
             self._mark(committed.stop, sum(map(len, tasks)), durable=True)
-            self.asked.batches.append((batch_id, tasks))
+            self.asked[1].append(IssuedBatch(batch_id, tasks))
 
 
 # Bugs that the checker has to see

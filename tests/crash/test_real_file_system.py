@@ -1,0 +1,54 @@
+"""S1 on the real file system: processes are traced, and the power is cut at the calls that they made.
+
+Each writes with several threads, the real lock and the service threads; ``strace`` says what it asked of the operating
+system. No two runs are the same, so a finding names the folder with the trace: ``real_campaign.load`` judges it again.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.crash.campaign import soak
+from support.crash.promises import BrokenPromiseError
+from support.crash.real_campaign import RealTally, cut_power, run
+from support.crash.real_worker import BUGS, CONFIGS, Errand
+from support.crash.states import Breadth
+from support.strace import WHY_NOT
+
+pytestmark = [pytest.mark.attack, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "it is there")]
+
+SEEDS = soak(1, 12)
+SHARE = soak(2, 10) / 100
+"""Of all calls, so many are the last one."""
+BREADTH = Breadth(exhaustive_bits=2, random_subsets=2, per_point=soak(2, 3), mixed=2, seed=1)
+STATES_LEAST = soak(400, 20_000)
+ACKNOWLEDGED_LEAST = soak(20_000, 1_000_000)
+TOTAL = RealTally()
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_nothing_acknowledged_is_lost(config: str, tmp_path: Path, report: Callable[[str, object], None]) -> None:
+    tally = RealTally()
+    for seed in range(SEEDS):
+        tally.add(cut_power(run(Errand(folder=str(tmp_path / str(seed)), config=config, seed=seed)), BREADTH, SHARE))
+    report(f"S1 real, {config}", tally)
+    assert tally.distinct >= 0.9 * tally.states
+    assert tally.after_promises >= 0.8 * tally.states
+    assert tally.seen >= 0.8 * tally.read, "readers refuse too many disks"
+    assert min(tally.kept, tally.lost, tally.killed, tally.mixed, tally.again, tally.concurrent) > 0
+    TOTAL.add(tally)
+
+
+def test_enough_acknowledgements_were_judged(report: Callable[[str, object], None]) -> None:
+    if TOTAL.runs != SEEDS * len(CONFIGS):
+        pytest.skip("counts what all tests above did, and not all were run")
+    report("S1 real, in all", TOTAL)
+    assert TOTAL.states >= STATES_LEAST
+    assert TOTAL.acknowledged >= ACKNOWLEDGED_LEAST
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_planted_bug_is_seen(bug: str, tmp_path: Path) -> None:
+    with pytest.raises(BrokenPromiseError):
+        cut_power(run(Errand(folder=str(tmp_path / "run"), config="sync", seed=7, bug=bug)), BREADTH, share=0.3)
