@@ -15,7 +15,6 @@ import json
 import pickle
 import random
 import sys
-from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -143,7 +142,7 @@ def cut_power(run: RealRun, breadth: Breadth, share: float) -> RealTally:
     tally.concurrent = sum(bool(op.spared) for op in prepared.recording.ops)
     written = written_at = -1
     for turn, state in enumerate(states):
-        promised = _promised(prepared, state)
+        promised, acknowledged = _promised(prepared, state)
         with told(prepared, state):
             disk = state.disk()
             _look(run, disk, promised, tally)
@@ -153,7 +152,7 @@ def cut_power(run: RealRun, breadth: Breadth, share: float) -> RealTally:
                 again(prepared, known(run.batches), disk, there)
         written = end if state.point != written_at else max(written, end)
         written_at = state.point
-        tally.acknowledged += bisect_right(run.ends, promised, key=lambda each: each[0])
+        tally.acknowledged += acknowledged
         tally.after_promises += promised > 0
         tally.killed += state.description == ALL_KEPT
         tally.mixed += "versions of sectors" in state.description
@@ -164,11 +163,11 @@ def cut_power(run: RealRun, breadth: Breadth, share: float) -> RealTally:
     return tally
 
 
-def _promised(prepared: Prepared, state: CrashState) -> int:
-    """Up to where the log was acknowledged: by the device, or, if only the process is gone, at all."""
+def _promised(prepared: Prepared, state: CrashState) -> tuple[int, int]:
+    """Up to where the log was acknowledged, and how many messages: by the device, or, after a kill, at all."""
     is_killed = state.description == ALL_KEPT
-    marks = labels(prepared.recording, state)
-    return max((end for end, _, durable in marks if durable or is_killed), default=0)
+    marks = [mark for mark in labels(prepared.recording, state) if mark[2] or is_killed]
+    return max((end for end, _, _ in marks), default=0), sum(messages for _, messages, _ in marks)
 
 
 def _look(run: RealRun, disk: MemoryFileSystem, promised: int, tally: RealTally) -> None:

@@ -5,11 +5,11 @@
     thread 0, 1, 2   append, append_batch, flush, …  ──► MessageStore ──► LocalWritableFileSystem, lock, service threads
     thread 3         Staging, commit_batch, …                │
                                                              └ acknowledged ──► one line in the file ``marks``
-    all of them end; close; open; once more                                     [log's end, messages, durable]
+    all of them end; close; open; once more                                     [end of the log, messages, durable]
 
 Run as a program: ``python -m support.crash.real_worker ERRAND``. A mark says what a call of the store has promised
-when it came back; the tracer sees it in its place between the calls of the store. What was asked for is in the file
-``issued`` at the end.
+when it came back: the log up to an offset, and so many messages at its end; on the device, or else in the page cache.
+The tracer sees it in its place between the calls of the store. What was asked for is in the file ``issued`` at the end.
 """
 
 import json
@@ -27,6 +27,7 @@ from segmentlog.store import BatchId, MessageStore, Outgoing, Staging
 from segmentlog.store.config import Flush, Services, StoreConfig
 from segmentlog.store.files import writable_fs
 from segmentlog.store.flusher import Flusher
+from segmentlog.store.log_appender import LogAppender
 
 from ..batches import batch_of
 from .batches import IssuedBatch
@@ -212,12 +213,23 @@ def _sync_is_acknowledged_while_it_goes_on() -> None:
     writable_fs._LocalFile.sync = sync  # type: ignore[method-assign]
 
 
+def _what_came_during_the_sync_counts_as_synced() -> None:
+    real = LogAppender.sync
+
+    def sync(self: LogAppender) -> int:
+        real(self)
+        return self.end
+
+    LogAppender.sync = sync  # type: ignore[method-assign]
+
+
 BUGS: dict[str, Callable[[], None]] = {
     "log is not synced": lambda: _no_sync_of("/commitlog/"),
     "names of segments are not synced": lambda: _no_sync_dir_of("/commitlog"),
     "queues are not synced": lambda: _no_sync_of("/consumequeue/"),
     "ledger is not synced": lambda: _no_sync_of("/.segmentlog/batch"),
     "acknowledged before the sync": _acknowledged_before_the_sync,
+    "what came during the sync counts as synced": _what_came_during_the_sync_counts_as_synced,
     "sync is acknowledged while it goes on": _sync_is_acknowledged_while_it_goes_on,
 }
 
