@@ -35,9 +35,8 @@ def test_nothing_acknowledged_is_lost(config: str, tmp_path: Path, report: Calla
         tally.add(cut_power(run(Errand(folder=str(tmp_path / str(seed)), config=config, seed=seed)), BREADTH, SHARE))
     report(f"S1 real, {config}", tally)
     assert tally.distinct >= 0.9 * tally.states
-    assert tally.after_promises >= 0.8 * tally.states
-    assert tally.seen >= 0.8 * tally.read, "readers refuse too many disks"
-    assert min(tally.kept, tally.lost, tally.killed, tally.mixed, tally.again, tally.concurrent) > 0
+    assert tally.after_promises >= 0.5 * tally.states
+    assert min(tally.kept, tally.lost, tally.killed, tally.mixed, tally.again) > 0
     TOTAL.add(tally)
 
 
@@ -46,10 +45,12 @@ def test_enough_acknowledgements_were_judged(report: Callable[[str, object], Non
         pytest.skip("counts what all tests above did, and not all were run")
     report("S1 real, in all", TOTAL)
     assert TOTAL.states >= STATES_LEAST
+    assert TOTAL.seen >= 0.9 * TOTAL.read, "readers raise for too many disks"
+    assert TOTAL.concurrent >= 10, "threads did not get into each other's way"
     assert TOTAL.acknowledged >= ACKNOWLEDGED_LEAST
 
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_planted_bug_is_seen(bug: str, tmp_path: Path) -> None:
     with pytest.raises(BrokenPromiseError):
-        cut_power(run(Errand(folder=str(tmp_path / "run"), config="sync", seed=7, bug=bug)), FEW, share=0.3)
+        cut_power(run(Errand(folder=str(tmp_path / "run"), config="sync", seed=7, bug=bug)), FEW, share=0.15)

@@ -140,6 +140,8 @@ def test_descriptor_that_is_given_anew_is_another_file() -> None:
         OPEN, "2 close(5<[[/real/disk/f]]> <unfinished ...>", other, "2 <... close resumed>) = 0", _write()
     )
     assert [op.path for op in recording.ops] == ["/disk/f", "/disk/g", "/disk/g"]
+    elsewhere = OPEN.replace("real/disk/f", "elsewhere")
+    assert len(_recording(OPEN, "close(5<[[/real/disk/f]]>) = 0", elsewhere, _write()).ops) == 1
 
 
 @pytest.mark.parametrize(

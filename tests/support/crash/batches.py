@@ -132,13 +132,12 @@ def rows_seen(disk: MemoryFileSystem) -> list[str]:
     """
     reader = StoreReader.open(ROOT, fs=disk)
     spec = ScanSpec(columns=("uniqKey",))
+    bounds = [each for topic in reader.topics() for each in reader.queues(topic)]
+    wanted = [QueueRange(each.key, each.min_offset, each.max_offset) for each in bounds]
     seen: list[str] = []
-    for topic in reader.topics():
-        for bounds in reader.queues(topic):
-            wanted = QueueRange(bounds.key, bounds.min_offset, bounds.max_offset)
-            for task in reader.plan([wanted], max_bytes=1 << 20):
-                for found in reader.scan(task, spec):
-                    seen += found["uniqKey"].to_pylist()
+    for task in reader.plan(wanted, max_bytes=1 << 20):
+        for found in reader.scan(task, spec):
+            seen += found["uniqKey"].to_pylist()
     return seen
 
 

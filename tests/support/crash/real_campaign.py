@@ -147,7 +147,7 @@ def cut_power(run: RealRun, breadth: Breadth, share: float) -> RealTally:
             disk = state.disk()
             _look(run, disk, promised, tally)
             end = judge(prepared, disk, promised, effort=EFFORT, turn=turn, tally=tally)
-            there = check_whole(keys_in_log(disk), run.batches, "log")
+            there = check_whole([key for stop, key in run.ends if stop <= end], run.batches, "log")
             if turn % COMMITTED_AGAIN == 3:
                 again(prepared, known(run.batches), disk, there)
         written = end if state.point != written_at else max(written, end)
