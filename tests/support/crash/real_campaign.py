@@ -125,7 +125,7 @@ def _ends(disk: MemoryFileSystem) -> Iterator[tuple[int, str]]:
             yield from zip(stops.tolist(), Properties(found.records).column(UNIQ_KEY).to_pylist(), strict=True)
 
 
-def cut_power(run: RealRun, breadth: Breadth, share: float) -> RealTally:
+def cut_power(real: RealRun, breadth: Breadth, share: float) -> RealTally:
     """Judge the states at some of the moments of a run, that share of them.
 
     Raises
@@ -133,8 +133,8 @@ def cut_power(run: RealRun, breadth: Breadth, share: float) -> RealTally:
     BrokenPromiseError
         At the first promise that is not kept.
     """
-    prepared = run.prepared
-    draw = random.Random(f"{prepared.seed} {prepared.name.partition(' in ')[0]}")
+    prepared = real.prepared
+    draw = random.Random(prepared.seed)
     chosen = [draw.random() < share for _ in range(len(prepared.recording.ops) + 1)]
     chosen[-1] = True
     states = States(prepared.recording, breadth, chosen.__getitem__)
@@ -145,11 +145,11 @@ def cut_power(run: RealRun, breadth: Breadth, share: float) -> RealTally:
         promised, acknowledged = _promised(prepared, state)
         with told(prepared, state):
             disk = state.disk()
-            _look(run, disk, promised, tally)
+            _look(real, disk, promised, tally)
             end = judge(prepared, disk, promised, effort=EFFORT, turn=turn, tally=tally)
-            there = check_whole([key for stop, key in run.ends if stop <= end], run.batches, "log")
+            there = check_whole([key for stop, key in real.ends if stop <= end], real.batches, "log")
             if turn % COMMITTED_AGAIN == 3:
-                again(prepared, known(run.batches), disk, there)
+                again(prepared, known(real.batches), disk, there)
         written = end if state.point != written_at else max(written, end)
         written_at = state.point
         tally.acknowledged += acknowledged
@@ -170,9 +170,8 @@ def _promised(prepared: Prepared, state: CrashState) -> tuple[int, int]:
     return max((end for end, _, _ in marks), default=0), sum(messages for _, messages, _ in marks)
 
 
-def _look(run: RealRun, disk: MemoryFileSystem, promised: int, tally: RealTally) -> None:
+def _look(real: RealRun, disk: MemoryFileSystem, promised: int, tally: RealTally) -> None:
     """V: a reader of the disk, as it lies there, sees what was promised and no batch in part, or it raises."""
-    tally.read += 1
     try:
         seen = rows_seen(disk)
     except (CorruptError, NotAStoreError) as error:
@@ -184,7 +183,7 @@ def _look(run: RealRun, disk: MemoryFileSystem, promised: int, tally: RealTally)
     found = set(seen)
     if len(found) != len(seen):
         raise BrokenPromiseError("V", f"a reader sees {len(seen) - len(found)} messages twice")
-    missing = [key for end, key in run.ends if end <= promised and key not in found]
+    missing = [key for end, key in real.ends if end <= promised and key not in found]
     if missing:
         raise BrokenPromiseError("V", f"a reader does not see {len(missing)} acknowledged messages, as {missing[0]}")
-    check_whole(seen, run.batches, "reader")
+    check_whole(seen, real.batches, "reader")

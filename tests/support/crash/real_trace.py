@@ -27,7 +27,6 @@ from .disk_model import directory_of
 from .memory_fs import Directory, MemoryFileSystem
 from .real_calls import (
     CHANGING,
-    FOLLOWED,
     SYNCS,
     UNWANTED,
     Call,
@@ -40,7 +39,6 @@ from .real_calls import (
 )
 from .recorder import Kind, Op, RecordedFile, Recording, RecordingFileSystem
 
-_AT_FDCWD = "AT_FDCWD"
 _PUNCH = "FALLOC_FL_PUNCH_HOLE"
 
 
@@ -82,10 +80,9 @@ class Replay:
             if call.name in SYNCS and call.result < 0 and self._path_of(call) is not None:
                 raise TraceError(f"a sync failed: {call}")
         for call in sorted(succeeded, key=lambda call: call.end if call.name in SYNCS else call.begin):
-            act = getattr(self, f"_{call.name}", None)
-            if act is not None and call.name in CHANGING | FOLLOWED:
+            if call.name in CHANGING | {"mmap", "write"}:
                 before = len(self.recorder.recording.ops)
-                act(call)
+                getattr(self, f"_{call.name}")(call)
                 self._note_end(call, before)
             elif call.name in UNWANTED and any(self._is_ours(argument) for argument in call.arguments):
                 raise TraceError(f"the store may not {call.name}: {str(call)[:300]}")
@@ -124,7 +121,10 @@ class Replay:
             act()
 
     def _resolve(self, directory: str, quoted: str) -> str | None:
-        """Path on the disk in memory of a path that a call names; None if it is of another disk."""
+        """Path on the disk in memory of a path that a call names; None if it is of another disk.
+
+        ``directory`` is what the call gives for paths that do not begin at the root, if it has such an argument.
+        """
         path = bytes_of(quoted).decode()
         if not path.startswith("/"):
             path = f"{annotated(directory)}/{path}"
@@ -209,8 +209,7 @@ class Replay:
             self.recorder.sync_all(path)
 
     def _rename(self, call: Call) -> None:
-        here = f"{_AT_FDCWD}</>"
-        self._renamed(call, (here, call.arguments[0]), (here, call.arguments[1]))
+        self._renamed(call, ("", call.arguments[0]), ("", call.arguments[1]))
 
     def _renameat(self, call: Call) -> None:
         self._renamed(call, (call.arguments[0], call.arguments[1]), (call.arguments[2], call.arguments[3]))
@@ -229,7 +228,7 @@ class Replay:
         self.recorder.rename(old, new)
 
     def _unlink(self, call: Call) -> None:
-        self._unlinked(self._resolve(f"{_AT_FDCWD}</>", call.arguments[0]))
+        self._unlinked(self._resolve("", call.arguments[0]))
 
     def _unlinkat(self, call: Call) -> None:
         path = self._resolve(call.arguments[0], call.arguments[1])
@@ -242,7 +241,7 @@ class Replay:
             self.recorder.unlink(path)
 
     def _mkdir(self, call: Call) -> None:
-        self._made(self._resolve(f"{_AT_FDCWD}</>", call.arguments[0]))
+        self._made(self._resolve("", call.arguments[0]))
 
     def _mkdirat(self, call: Call) -> None:
         self._made(self._resolve(call.arguments[0], call.arguments[1]))
