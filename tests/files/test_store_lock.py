@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import StoreClosedError, StoreInUseError
+from segmentlog.store import StoreClosedError, StoreInUseError, UnsafeFileError
 from segmentlog.store.files.store_lock import StoreLock, held_lock, momentary_lock
 
 TRY = """
@@ -57,7 +57,7 @@ def test_a_store_is_locked_by_the_first_who_comes(tmp_path: Path) -> None:
     with StoreLock(path) as lock:
         assert os.path.getsize(path) == 4  # reading it here would drop the lock
         lock.check()
-        assert lock.is_in_place()
+        lock.keep()
         for _ in range(2):
             with pytest.raises(StoreInUseError, match=r"this process has this store open .*Close it there first"):
                 StoreLock(path)
@@ -81,7 +81,7 @@ def test_a_link_to_the_same_file_is_the_same_lock(tmp_path: Path) -> None:
 def test_a_symbolic_link_is_no_lock(tmp_path: Path) -> None:
     (tmp_path / "target").write_bytes(b"mine")
     (tmp_path / "lock").symlink_to(tmp_path / "target")
-    with pytest.raises(OSError, match="symbolic"):
+    with pytest.raises(UnsafeFileError, match="symbolic"):
         StoreLock(str(tmp_path / "lock"))
     assert (tmp_path / "target").read_bytes() == b"mine"
 
@@ -105,9 +105,11 @@ def test_a_lock_file_that_was_taken_away_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with StoreLock(str(path)) as lock:
         path.unlink()
-        assert not lock.is_in_place()
+        with pytest.raises(StoreInUseError, match="the file lock was deleted"):
+            lock.keep()
         path.write_bytes(b"lock")
-        assert not lock.is_in_place()
+        with pytest.raises(StoreInUseError, match="the file lock was replaced"):
+            lock.keep()
 
 
 def test_a_forked_child_has_no_lock(tmp_path: Path) -> None:

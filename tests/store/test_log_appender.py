@@ -21,7 +21,7 @@ LOG = "/log"
 
 def appender(fs: WritableFileSystem, end: int = 0) -> LogAppender:
     fs.make_dir(LOG)
-    return LogAppender(fs, LOG, SegmentSupply(fs, "/spare", LOG, SIZE), SIZE, end)
+    return LogAppender(fs, LOG, SegmentSupply(fs, "/spare", LOG, SIZE, lambda: None), SIZE, end)
 
 
 def put(log: LogAppender, *sizes: int) -> list[Run]:
