@@ -23,31 +23,21 @@ the owner dies. The file is never unlinked, since two processes could then hold 
 ``DefaultMessageStore.start``.
 """
 
-import errno
 import fcntl
 import os
-import stat
-import struct
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, Self
 from weakref import WeakSet, WeakValueDictionary
 
-from ..errors import SegmentLogError, StoreClosedError, StoreInUseError, UnreadableError, UnsafeFileError
+from ..errors import StoreClosedError, StoreInUseError, UnreadableError
 from .fs import Descriptor, LocalFileSystem
+from .lock_calls import lock_ours, lock_record, open_lock_file, record_owner, unlock, wait_for_owner
 
 _CONTENT: Final = b"lock"
 _SIGNATURE: Final = b"slog"
-_RECORD_BYTE: Final = 0
-_OURS_BYTE: Final = 8
-_FLOCK: Final = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, length, process
-_FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_REFUSED: Final = {errno.EACCES, errno.EAGAIN}
-_NAMED_AFTER_S: Final = 0.02
-"""The owner takes its second lock, by which it can be named, within this time."""
 
 _registry = threading.RLock()  # held while a descriptor of a lock file is opened or closed
 _held: WeakValueDictionary[tuple[int, int], "StoreLock"] = WeakValueDictionary()  # by device and inode
@@ -95,21 +85,21 @@ class StoreLock:
         with _registry:
             if _holder(path) is not None:
                 raise self._in_use(os.getpid())
-            self._file = _open_lock_file(path)
+            self._file = _opened(path)
             try:
                 status = self._take(self._file.fd)
             except BaseException:
-                _unlock(self._file)
+                unlock(self._file)
                 raise
             self._identity = _identity(status)
             self._written_ns = status.st_mtime_ns
             _held[self._identity] = self
 
     def _take(self, fd: int) -> os.stat_result:
-        if not _lock_ours(fd):
-            raise self._in_use(_wait_for_owner(fd))
-        if not _lock_record(fd):
-            raise self._in_use(_record_owner(fd))
+        if not lock_ours(fd):
+            raise self._in_use(wait_for_owner(fd))
+        if not lock_record(fd):
+            raise self._in_use(record_owner(fd))
         if os.fstat(fd).st_size == 0:
             os.pwrite(fd, _CONTENT, 0)
         return os.fstat(fd)
@@ -167,8 +157,8 @@ class StoreLock:
         """
         self.check()
         fd = self._file.fd
-        if not _lock_record(fd):
-            raise self._lost(f"process {_record_owner(fd) or 'of another container or host'} took it")
+        if not lock_record(fd):
+            raise self._lost(f"process {record_owner(fd) or 'of another container or host'} took it")
         status = os.fstat(fd)
         try:
             if _identity(os.stat(self.path, follow_symlinks=False)) != _identity(status):
@@ -193,7 +183,7 @@ class StoreLock:
         with _registry:
             if self._pid == os.getpid() and self._file.fd >= 0:
                 _held.pop(self._identity, None)
-                _unlock(self._file)
+                unlock(self._file)
             self._file.close()
 
     def __enter__(self) -> Self:
@@ -248,17 +238,17 @@ def broker_of(path: str) -> int | None:
         if _holder(path) is not None:
             return None
         try:
-            file = _open_lock_file(path, flags=0)
+            file = _opened(path, make=False)
         except FileNotFoundError:
             return None
         try:
-            if not _lock_ours(file.fd):
+            if not lock_ours(file.fd):
                 return None
-            owner = _record_owner(file.fd)  # not ours: they hold byte 8 as long as byte 0
+            owner = record_owner(file.fd)  # not ours: they hold byte 8 as long as byte 0
             was_ours = os.pread(file.fd, len(_SIGNATURE), 0) == _SIGNATURE  # it has only just begun, ask again later
             return None if was_ours else owner
         finally:
-            _unlock(file)
+            unlock(file)
 
 
 @contextmanager
@@ -307,14 +297,14 @@ def momentary_lock(path: str) -> Iterator[bool]:
             yield _is_kept(holder)
             return
         try:
-            file = _open_lock_file(path)
+            file = _opened(path)
         except UnreadableError:
             yield False  # another user's, who may have it
             return
         try:
-            yield _lock_ours(file.fd) and _lock_record(file.fd)
+            yield lock_ours(file.fd) and lock_record(file.fd)
         finally:
-            _unlock(file)
+            unlock(file)
 
 
 @contextmanager
@@ -334,7 +324,7 @@ def mutex(path: str) -> Iterator[None]:
         As `StoreLock`.
     """
     with _registry:
-        file = _open_lock_file(path)
+        file = _opened(path)
     try:
         fcntl.flock(file.fd, fcntl.LOCK_EX)
         yield
@@ -351,84 +341,11 @@ def _is_kept(lock: StoreLock) -> bool:
     return True
 
 
-def _open_lock_file(path: str, flags: int = os.O_CREAT) -> Descriptor:
+def _opened(path: str, *, make: bool = True) -> Descriptor:
     """Open a file to lock it; needs the registry, and that this process does not hold a record lock on it."""
-    try:
-        file = Descriptor(path, _FLAGS | flags)
-    except OSError as error:
-        raise _explained(error, path) from None
-    if not stat.S_ISREG(os.fstat(file.fd).st_mode):
-        file.close()
-        raise _explained(OSError(errno.ENXIO, "not a plain file"), path)
+    file = open_lock_file(path, make=make)
     _open.add(file)
     return file
-
-
-def _explained(error: OSError, path: str) -> OSError | SegmentLogError:
-    match error.errno:
-        case errno.ELOOP | errno.ENXIO | errno.EISDIR:
-            return UnsafeFileError(
-                "this is a symbolic link, FIFO, socket, device or directory, the store wants a plain file",
-                path=path,
-                fix="Find out who put it there, and delete it while no broker or job has the store open",
-            )
-        case errno.EACCES | errno.EPERM | errno.EROFS:
-            return UnreadableError(
-                f"this process may not write it: {error.strerror}",
-                path=path,
-                fix="Run as the store's owner, or as another user who may write to this directory",
-            )
-        case _:
-            return error
-
-
-def _lock_record(fd: int) -> bool:
-    """Take the record lock, which does nothing if this process has it; False if another one has."""
-    try:
-        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _RECORD_BYTE)
-    except OSError as error:
-        if error.errno not in _REFUSED:
-            raise
-        return False
-    return True
-
-
-def _lock_ours(fd: int) -> bool:
-    """Take the lock against others of ours; False if one has it."""
-    try:
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, _OURS_BYTE, 1, 0))
-    except OSError as error:
-        # EINVAL: a kernel or file system without such locks. The record lock and the signature have to do there.
-        if error.errno not in {*_REFUSED, errno.EINVAL}:
-            raise
-        return error.errno == errno.EINVAL
-    return True
-
-
-def _unlock(file: Descriptor) -> None:
-    """Release both locks and close; closing alone would leave one to a child that is about to start a program."""
-    for command, byte in ((fcntl.F_SETLK, _RECORD_BYTE), (fcntl.F_OFD_SETLK, _OURS_BYTE)):
-        try:
-            fcntl.fcntl(file.fd, command, struct.pack(_FLOCK, fcntl.F_UNLCK, os.SEEK_SET, byte, 1, 0))
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise
-    file.close()
-
-
-def _record_owner(fd: int) -> int | None:
-    """Process that keeps this one from the record lock; 0 if it cannot be seen, None if none does."""
-    asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, _RECORD_BYTE, 1, 0)
-    kind, _, _, _, owner = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, asked))
-    return None if kind == fcntl.F_UNLCK else max(owner, 0)
-
-
-def _wait_for_owner(fd: int) -> int | None:
-    """Name the process that has the other lock, by the record lock that it takes next."""
-    until = time.monotonic() + _NAMED_AFTER_S
-    while (owner := _record_owner(fd)) is None and time.monotonic() < until:
-        time.sleep(0.001)
-    return owner
 
 
 def _holder(path: str) -> StoreLock | None:

@@ -35,6 +35,7 @@ from segmentlog.store import (
     StoreReader,
     sweep_staging,
 )
+from segmentlog.store.services import BackgroundServices
 from support.batches import batch_of
 from support.crash.campaign import soak
 from support.interrupting import Interrupter, own_threads, points_of
@@ -44,7 +45,7 @@ from support.written_stores import SMALL, message
 pytestmark = pytest.mark.attack
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261123"))
-POINTS = int(os.environ.get("PTS", "100"))
+POINTS = soak(20, 1_000_000)
 """Of each operation at most, spread evenly; all of them in the long run."""
 SIGNALS = soak(10, 500)
 BACKGROUND = replace(SMALL, services=Services.BACKGROUND)
@@ -105,11 +106,11 @@ class Scene:
         self.acknowledged[body] += 20
 
 
-def settle(scene: Scene, before: list[str]) -> None:
+def settle(scene: Scene, before: list[str], wait_s: float = 10) -> None:
     """Drop the store, and judge what is left."""
     scene.store = None
     gc.collect()
-    until = time.monotonic() + 10
+    until = time.monotonic() + wait_s
     while (own_threads() or open_files() != before) and time.monotonic() < until:
         time.sleep(0.001)  # a store that is dropped is torn down in a thread of its own
     assert own_threads() == []
@@ -204,6 +205,29 @@ def test_a_ctrl_c_at_each_point(tmp_path: Path, act: str, report: Callable[[str,
         assert list((scene.path / ".segmentlog" / "staging").glob("*")) == []
     report(f"S20 {act}", f"{came} interrupts at {len(places)} places of {total} points")
     assert came >= min(POINTS, total) // 2
+
+
+@pytest.mark.usefixtures("only_new_objects")
+def test_planted_bug_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads are not ended before the files are closed and the lock is released."""
+    scene = Scene(tmp_path / "store")
+    scene.open()
+    scene.append()
+    scene.close()
+    scene.store = None
+    gc.collect()
+    before = open_files()
+    with monkeypatch.context() as patched:
+        patched.setattr(BackgroundServices, "stop", lambda self: None)
+        scene.open()
+        scene.close()
+        assert scene.store is not None
+        services = scene.store._services
+        with pytest.raises(AssertionError, match="segmentlog-dispatch"):
+            settle(scene, before, wait_s=0.1)
+    assert services is not None
+    services.stop()
+    settle(scene, before)
 
 
 def finish(scene: Scene) -> None:

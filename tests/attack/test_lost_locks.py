@@ -37,7 +37,8 @@ from segmentlog.store import (
     commit_offsets,
     rebuild_queues,
 )
-from segmentlog.store.files import fresh_directory
+from segmentlog.store.files import fresh_directory, store_lock
+from segmentlog.store.files.store_lock import StoreLock
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.types import QueueKey
 from support.batches import batch_of
@@ -179,6 +180,21 @@ def test_a_broker_that_comes_makes_the_store_fail(
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file() and file.name != "lock"} == before
     MessageStore.open(path, SMALL).close()
     assert set(bodies(1, acknowledged)) <= set(serials(path))
+
+
+@pytest.mark.parametrize("bug", ["keep", "_take"])
+def test_planted_bug_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bug: str) -> None:
+    """The record lock is not taken again; the other lock is not taken at all."""
+    if bug == "keep":
+        monkeypatch.setattr(StoreLock, "keep", StoreLock.check)
+        with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+            test_a_broker_that_comes_makes_the_store_fail(
+                tmp_path, [sys.executable, "-c", BROKER], Services.ON_CALL, stays=True
+            )
+    else:
+        monkeypatch.setattr(store_lock, "lock_ours", lambda _: True)
+        with pytest.raises(AssertionError, match="refused"):
+            test_a_copy_of_the_directory_lets_no_second_writer_in(tmp_path)
 
 
 def test_the_lock_is_taken_again_before_a_broker_comes(tmp_path: Path) -> None:
