@@ -493,6 +493,14 @@ def test_a_put_that_meets_a_close_is_refused(path: Path, monkeypatch: pytest.Mon
         assert len(rows(again)) == 1
 
 
+def at_once(act: Callable[[], object], begin: threading.Barrier, errors: list[BaseException]) -> None:
+    begin.wait()
+    try:
+        act()
+    except BaseException as error:  # noqa: BLE001 - looked at by the test
+        errors.append(error)
+
+
 @pytest.mark.parametrize("services", Services)
 def test_a_store_can_be_closed_by_several_threads_at_once(path: Path, services: Services) -> None:
     for turn in range(10):
@@ -501,15 +509,8 @@ def test_a_store_can_be_closed_by_several_threads_at_once(path: Path, services: 
         errors: list[BaseException] = []
         begin = threading.Barrier(6)
 
-        def use(act: Callable[[], object], begin: threading.Barrier, errors: list[BaseException]) -> None:
-            begin.wait()
-            try:
-                act()
-            except BaseException as error:  # noqa: BLE001 - looked at below
-                errors.append(error)
-
         acts = [store.close, store.close, store.close, store.flush, store.tick, store.wait_dispatched]
-        threads = [threading.Thread(target=use, args=(act, begin, errors)) for act in acts]
+        threads = [threading.Thread(target=at_once, args=(act, begin, errors)) for act in acts]
         for thread in threads:
             thread.start()
         for thread in threads:

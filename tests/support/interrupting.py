@@ -13,6 +13,7 @@ end of each call into C, and a ``with`` that waits for a lock. An exception is r
 import dis
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -22,6 +23,7 @@ _CHECKED = frozenset(
     for name, code in dis.opmap.items()
     if name in {"RESUME", "BEFORE_WITH"} or ("JUMP_BACKWARD" in name and "NO_INTERRUPT" not in name)
 )
+_WEAKREFS = frozenset({weakref.__file__, sys.modules["_weakrefset"].__file__})
 _BLOCKING = frozenset({"acquire", "join", "get", "result", "wait", "__enter__"})
 
 
@@ -41,13 +43,20 @@ class Interrupter:
         """The function and line that was interrupted."""
 
     def run(self, act: Callable[[], object]) -> bool:
-        """Call a function; tell whether it was interrupted, and the interrupt came out of it."""
+        """Call a function; tell whether the interrupt came out of it.
+
+        An interrupt within ``Condition.wait`` of the standard library comes out as a RuntimeError of its lock.
+        """
         interrupted = False
         sys.setprofile(self._profile)
         sys.settrace(self._trace)
         try:
             act()
         except KeyboardInterrupt:
+            interrupted = True
+        except Exception:
+            if not self.where:
+                raise
             interrupted = True
         finally:
             sys.settrace(None)
@@ -85,7 +94,7 @@ def _is_ours(frame: FrameType) -> bool:
 
 def _is_in_finalizer(frame: FrameType | None) -> bool:
     while frame is not None:
-        if frame.f_code.co_name == "__del__":
+        if frame.f_code.co_name == "__del__" or frame.f_code.co_filename in _WEAKREFS:
             return True
         frame = frame.f_back
     return False
@@ -100,4 +109,5 @@ def points_of(act: Callable[[], object]) -> int:
 
 def own_threads() -> list[threading.Thread]:
     """Threads of stores that are alive."""
-    return [thread for thread in threading.enumerate() if thread.name.startswith("segmentlog-")]
+    known = threading.enumerate()  # those included that an interrupt kept from starting
+    return [thread for thread in known if thread.name.startswith("segmentlog-") and thread.is_alive()]
