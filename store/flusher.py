@@ -60,7 +60,8 @@ class Failure:
         """
         if self._cause is not None:
             raise StoreFailedError(
-                f"writing failed before, and what the device holds is not known: {self._cause}",
+                "writing failed before, and what the device holds is not known: "
+                f"{str(self._cause) or type(self._cause).__name__}",
                 path=self.path,
                 fix="Close it, look after the disk, and open it again: recovery finds what was kept",
             ) from self._cause
