@@ -4,7 +4,7 @@
 
     STORE/commitlog, consumequeue, …   opened as any reader does, without a lock
     STORE/abort                        there while a broker runs, and after one was killed
-    STORE/lock                         byte 0 is locked by the process that runs on the store
+    STORE/lock                         byte 0 is locked by the process that runs on the store, byte 8 by one of ours
 """
 
 import os
@@ -45,7 +45,7 @@ def check_owner(path: str) -> Check:
         found = f"cannot be told: {error}"
         return Check(name="owner", status=Status.WARN, found=found)
     if owner is not None:
-        return Check(name="owner", status=Status.OK, found=f"process {owner} has it open; reading beside it is safe")
+        return Check(name="owner", status=Status.OK, found=f"{owner} has it open; reading beside it is safe")
     if was_killed_or_runs:
         fix = "Nothing to do for reading; the last record may be cut off, which the broker's next start mends"
         return Check(name="owner", status=Status.WARN, found="abort file, but no process: it was killed", fix=fix)
@@ -56,14 +56,17 @@ _LOCK_PROBE = """\
 import fcntl, os, struct, sys
 layout = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, length, process
 file = os.open(sys.argv[1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-asked = struct.pack(layout, fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-kind, _, _, _, owner = struct.unpack(layout, fcntl.fcntl(file, fcntl.F_GETLK, asked))
-print("" if kind == fcntl.F_UNLCK else owner)
+for byte in (0, 8):
+    asked = struct.pack(layout, fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
+    kind, _, _, _, owner = struct.unpack(layout, fcntl.fcntl(file, fcntl.F_GETLK, asked))
+    if kind != fcntl.F_UNLCK:
+        print(f"process {owner}" if owner > 0 else "another process")
+        break
 """
 
 
 def _lock_owner(lock: Path) -> str | None:
-    """Ask the kernel who holds byte 0 of ``lock``, as RocketMQ does; None when nobody.
+    """Ask the kernel who holds byte 0 of ``lock``, as RocketMQ does, or byte 8, as only we do; None when nobody.
 
     Another process asks: closing a file drops all locks that the closing process holds on it, and this process may be
     the store's own writer.

@@ -50,6 +50,13 @@ class Ahead:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        try:
+            self._shut_down()
+        except BaseException:  # a Ctrl-C
+            self._shut_down()
+            raise
+
+    def _shut_down(self) -> None:
         for pool in (self._reading, self._syncing):
             if pool is not None:
                 pool.shutdown(cancel_futures=True)

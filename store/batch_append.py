@@ -131,13 +131,18 @@ class BatchAppend:
         Whether nobody else had the store open since a batch was in flight.
     is_threaded
         Whether the store has threads of its own.
+    own
+        Raises if the store is not ours any more.
     """
 
-    def __init__(self, fs: WritableFileSystem, path: str, *, was_ours: bool, is_threaded: bool) -> None:
+    def __init__(
+        self, fs: WritableFileSystem, path: str, *, was_ours: bool, is_threaded: bool, own: Callable[[], None]
+    ) -> None:
         self._fs = fs
         self._path = path
         self._making = os.path.join(path, OURS, "batch.making")  # its own: checkpoints are written meanwhile
         self._is_threaded = is_threaded
+        self._own = own
         self._records = BatchRecords(fs, path)
         self._mark = self._records.mark()
         self._ledger: Ledger | None = None
@@ -195,6 +200,7 @@ class BatchAppend:
         """
         with put_path.turn:
             failure.check()
+            self._own()
             if self._mark.in_flight:  # the one before was left without room to dispatch it
                 self._publish(put_path.end, failure, make_visible)
             ledger = self._ledger = self._ledger or self._records.ledger()
@@ -222,6 +228,7 @@ class BatchAppend:
                     committed_ms=time.time_ns() // 1_000_000,
                 )
                 ledger = ledger.with_entry(batch_id.app, entry, spans)
+                self._own()
                 self._records.write_ledger(self._fs, ledger, self._making)
             self._ledger = ledger
             self._publish(entry.stop, failure, make_visible)

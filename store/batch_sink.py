@@ -22,7 +22,7 @@ from .config import StoreConfig
 from .errors import StoreInUseError
 from .file_sizes import stored_sizes
 from .files.fs import LocalFileSystem
-from .files.store_lock import is_signed
+from .files.store_lock import broker_of
 from .message_store import MessageStore
 from .staging import Staged, sweep_staging
 
@@ -53,15 +53,15 @@ def prepare_store(path: str | os.PathLike[str], config: StoreConfig) -> None:
     try:
         MessageStore.open(path, config).close()
     except StoreInUseError:
-        refuse_broker(path)
+        refuse_broker(path)  # another one of ours may have it, or be opening it
 
 
 def refuse_broker(path: str) -> None:
     """Raise `StoreInUseError` if a broker has a store open, naming its process."""
-    lock = os.path.join(path, "lock")
-    owner = LocalFileSystem().lock_owner(lock)
-    if owner is not None and not is_signed(lock):
-        raise StoreInUseError(f"a broker, process {owner}, has this store open", path=path, fix=_BROKER_FIX)
+    owner = broker_of(os.path.join(path, "lock"))
+    if owner is not None:
+        which = f"process {owner}" if owner else "of another container or host"
+        raise StoreInUseError(f"a broker, {which}, has this store open", path=path, fix=_BROKER_FIX)
 
 
 def open_in_turn(path: str | os.PathLike[str], config: StoreConfig, *, wait_s: float) -> MessageStore:

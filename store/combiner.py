@@ -21,13 +21,19 @@ Asked = TypeVar("Asked")
 class _Waiter(Generic[Asked]):
     """One that waits; the lock is held until somebody has news for it."""
 
-    __slots__ = ("asked", "leads", "lock")
+    __slots__ = ("asked", "gathered", "leads", "lock")
 
     def __init__(self, asked: Asked) -> None:
         self.asked = asked
         self.leads = False
+        self.gathered: list[_Waiter[Asked]] = []  # those that it works for and has to wake up
         self.lock = threading.Lock()
         self.lock.acquire()
+
+    def wake(self) -> None:
+        """End its wait; does nothing if it was woken up before."""
+        if self.lock.locked():
+            self.lock.release()
 
 
 class Combiner(Generic[Asked]):
@@ -52,6 +58,7 @@ class Combiner(Generic[Asked]):
         whether it was done, and to ask again if it was not: sooner or later it is the one that calls.
         """
         waiter = _Waiter(asked)
+        is_over = False
         try:
             with self._lock:
                 self._waiting.append(waiter)
@@ -60,34 +67,33 @@ class Combiner(Generic[Asked]):
             if not waiter.leads:
                 waiter.lock.acquire()
             if waiter.leads:
-                self._lead()
-        except BaseException:
-            self._leave(waiter)
-            raise
-
-    def _lead(self) -> None:
-        gathered: list[_Waiter[Asked]] = []
-        try:
-            with self._lock:
-                gathered, self._waiting = self._waiting, []
-            self._work([waiter.asked for waiter in gathered])
+                with self._lock:
+                    waiter.gathered, self._waiting = self._waiting, []
+                self._work([each.asked for each in waiter.gathered])
+            is_over = not waiter.leads
         finally:
-            with self._lock:
-                self._hand_on()
-            for waiter in gathered[1:]:  # the first is the one that leads
-                waiter.lock.release()
+            if not is_over:
+                try:
+                    self._leave(waiter)
+                except BaseException:  # a Ctrl-C, which must not leave the others waiting for ever
+                    self._leave(waiter)
+                    raise
 
     def _leave(self, waiter: _Waiter[Asked]) -> None:
-        """Forget one that a Ctrl-C took away while it waited, or was about to lead."""
+        """Forget one that is done or was interrupted: the next one leads, and those it worked for wake up.
+
+        It may be repeated from any point at which it was interrupted: whom it wakes up twice has left by then.
+        """
         with self._lock:
             if waiter in self._waiting:
                 self._waiting.remove(waiter)
-                if waiter.leads:
-                    self._hand_on()
-
-    def _hand_on(self) -> None:
-        """Let the first of those who came meanwhile lead, before all others wake up; needs the lock."""
-        self._is_led = bool(self._waiting)
-        if self._waiting:
-            self._waiting[0].leads = True
-            self._waiting[0].lock.release()
+            if waiter.leads:
+                waiter.leads = False
+                if self._waiting:
+                    self._waiting[0].leads = True
+                else:
+                    self._is_led = False
+            if self._waiting and self._waiting[0].leads:  # before all others wake up
+                self._waiting[0].wake()
+        for each in waiter.gathered:
+            each.wake()

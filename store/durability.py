@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Final
 
 from .config import StoreConfig
+from .errors import StoreClosedError
 from .files.small_file import read_whole, replace_file
 from .files.writable_fs import WritableFile, WritableFileSystem
 from .format import checkpoint as checkpoints
@@ -145,16 +146,21 @@ class Durability:
         self._fs.sync_dir(self._path)
 
     def close(self) -> None:
-        """Close the file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        """Close the file; nothing is noted any more."""
+        with self._lock:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
 
     def _note(self, point: DurablePoint) -> None:
-        assert self._file is not None
+        file = self._opened()
         self.point = replace(point, sequence=self.point.sequence + 1)
-        self._file.write(self.point.position, durable_point.encode(self.point))
+        file.write(self.point.position, durable_point.encode(self.point))
 
     def _sync(self) -> None:
-        assert self._file is not None
-        self._file.sync()
+        self._opened().sync()
+
+    def _opened(self) -> WritableFile:
+        if self._file is None:
+            raise StoreClosedError("this store was closed", path=self._path, fix="Open it")
+        return self._file

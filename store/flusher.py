@@ -22,7 +22,8 @@ class Failure:
     """The first thing that went wrong with a store's disk; shared by all parts of the store."""
 
     def __init__(self, path: str) -> None:
-        self._path = path
+        self.path = path
+        """The store."""
         self._cause: BaseException | None = None
 
     def note(self, cause: BaseException) -> None:
@@ -59,8 +60,9 @@ class Failure:
         """
         if self._cause is not None:
             raise StoreFailedError(
-                f"writing failed before, and what the device holds is not known: {self._cause}",
-                path=self._path,
+                "writing failed before, and what the device holds is not known: "
+                f"{str(self._cause) or type(self._cause).__name__}",
+                path=self.path,
                 fix="Close it, look after the disk, and open it again: recovery finds what was kept",
             ) from self._cause
 
@@ -103,5 +105,6 @@ class Flusher:
             self.flushed = max(self.flushed, self._sync())
         except BaseException as error:
             self._failure.note(error)
-            self._failure.check()
+            if isinstance(error, Exception):
+                self._failure.check()
             raise

@@ -11,8 +11,6 @@ broker that read the document before and writes what it remembers. The store's l
 longer: whoever opens the store must not find it taken. RocketMQ: ``ConsumerOffsetManager``, ``ConfigManager``.
 """
 
-import errno
-import fcntl
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -20,9 +18,8 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Final
 
-from .errors import StoreInUseError, UnreadableError
+from .errors import StoreInUseError
 from .files.small_file import made_aside, replace_file
-from .files.store_lock import momentary_lock
 from .files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from .format.documents import Document, Origin, render
 from .group_progress import OFFSETS_PATH, SIDECAR_PATH, Progress, Table, owner_key, read_progress, sidecar_document
@@ -51,11 +48,10 @@ class GroupWriter:
     path
         The store directory.
     fs
-        What to write through; None for the machine's own, with its locks.
+        What to write through, with its locks; None for the machine's own.
     """
 
     def __init__(self, path: str, fs: WritableFileSystem | None) -> None:
-        self._is_local = fs is None
         self._fs = fs or LocalWritableFileSystem()
         self.path = os.path.abspath(path)
         self.recorded = Recorded.NOWHERE
@@ -157,7 +153,7 @@ class GroupWriter:
         with made_aside(fs, self._at(_MAKING)) as made:
             made.write(0, render(progress.document).encode())
             made.sync()
-            with self._held() as is_held:
+            with fs.lock_store_for_a_moment(self._at("lock")) as is_held:
                 if is_held:
                     if progress.origin is Origin.FILE:  # as 4.x does it; until the next line, readers take this one
                         fs.rename(path, path + ".bak")
@@ -172,15 +168,7 @@ class GroupWriter:
 
     def _is_anothers(self) -> bool:
         """Whether the store is open in another process, as far as can be seen: a hint that saves writing in vain."""
-        return self._is_local and self._fs.lock_owner(self._at("lock")) not in {None, os.getpid()}
-
-    @contextmanager
-    def _held(self) -> Iterator[bool]:
-        if not self._is_local:
-            yield True
-            return
-        with momentary_lock(self._at("lock")) as is_held:
-            yield is_held
+        return self._fs.lock_owner(self._at("lock")) not in {None, os.getpid()}
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -188,29 +176,11 @@ class GroupWriter:
         fs, root = self._fs, self.path
         check_is_store(fs, root, {entry.name: entry for entry in fs.list_dir(root)}, ())
         fs.make_dir(self._at(OURS))
-        if not self._is_local:
+        with fs.mutex(self._at(_MUTEX)):
             yield
-            return
-        fd = _open_mutex(self._at(_MUTEX))
-        try:
-            # Not a record lock: those do not keep the threads of one process from each other.
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)
 
     def _at(self, name: str) -> str:
         return os.path.join(self.path, name)
-
-
-def _open_mutex(path: str) -> int:
-    try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
-            raise
-        fix = "Run as a user who may write to this directory; the store itself need not be writable"
-        raise UnreadableError("this process may not write it", path=path, fix=fix) from None
 
 
 def _changes(held: Table, asked: Table) -> Table:

@@ -11,8 +11,10 @@ refuses a put and loses nothing. Whoever calls holds ``lock`` where it says so. 
 ``DefaultAppendMessageCallback``, ``AllocateMappedFileService``.
 """
 
+import logging
 import os
 import threading
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +26,8 @@ from .files.writable_fs import WritableFile, WritableFileSystem
 from .format.message import BLANK_BYTES, Ints, blank_record
 from .format.naming import segment_name
 from .format.pieces import Data, Pieces, part
+
+_log = logging.getLogger(__name__)
 
 
 class Run(NamedTuple):
@@ -48,13 +52,18 @@ class SegmentSupply:
         Where they go to.
     segment_bytes
         Size of each.
+    own
+        Raises if the store is not ours any more. Asked before a segment is made or gets its name.
     """
 
-    def __init__(self, fs: WritableFileSystem, spare: str, log_directory: str, segment_bytes: int) -> None:
+    def __init__(
+        self, fs: WritableFileSystem, spare: str, log_directory: str, segment_bytes: int, own: Callable[[], None]
+    ) -> None:
         self._fs = fs
         self._spare = spare
         self._directory = log_directory
         self._bytes = segment_bytes
+        self._own = own
         self._lock = threading.Lock()
         self._stock: WritableFile | None = None
 
@@ -68,11 +77,17 @@ class SegmentSupply:
         """
         with self._lock:
             if self._stock is None:
+                self._own()
                 self._stock = self._make()
 
     def take(self, base: int) -> WritableFile:
         """Give the segment of a base offset its name; its directory is not synced yet."""
         with self._lock:
+            self._own()
+            if self._stock is not None and not self._stock.is_at(self._spare):
+                _log.warning("%s is not the file that was made there, and is replaced", self._spare)
+                self._stock.close()
+                self._stock = None
             made = self._stock if self._stock is not None else self._make()
             self._stock = None
             path = os.path.join(self._directory, segment_name(base))
@@ -82,11 +97,15 @@ class SegmentSupply:
 
     def discard(self) -> None:
         """Take away what is in stock."""
+        self.close()
+        self._fs.unlink(self._spare)
+
+    def close(self) -> None:
+        """Close what is in stock, and leave it where it is: the next opening takes it away."""
         with self._lock:
             if self._stock is not None:
                 self._stock.close()
                 self._stock = None
-            self._fs.unlink(self._spare)
 
     def _make(self) -> WritableFile:
         with made_aside(self._fs, self._spare) as made:
@@ -229,12 +248,24 @@ class LogAppender:
             self._stopped = True
 
     def close(self) -> None:
-        """Close all files, and take away segments that nothing was written to. Needs the lock."""
+        """Close all files, and take away segments that nothing was written to."""
+        with self.lock:
+            ahead = sorted(self._ahead, reverse=True)
+            self._close_files()
+            for base in ahead:
+                self._fs.unlink(os.path.join(self._directory, segment_name(base)))
+            self._supply.discard()
+
+    def abandon(self) -> None:
+        """Close all files, take nothing more. Names on the disk stay: the store may be another process's by now."""
+        with self.lock:
+            self._stopped = True
+            self._close_files()
+            self._supply.close()
+
+    def _close_files(self) -> None:
         for file in [*self._unsynced, *self._ahead.values()]:
             file.close()
         if self._active is not None:
             self._active.close()
-        for base in sorted(self._ahead, reverse=True):
-            self._fs.unlink(os.path.join(self._directory, segment_name(base)))
         self._unsynced, self._ahead, self._active = [], {}, None
-        self._supply.discard()

@@ -18,9 +18,11 @@ message once its ConsumeQueue entry is there. RocketMQ: ``DefaultMessageStore``.
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
@@ -30,10 +32,9 @@ from .batch_append import BatchAppend, BatchId, CommittedBatch
 from .config import BatchPlacement, Flush, OnDamage, QueueBounds, Services, StoreConfig
 from .dispatch import Dispatcher
 from .durability import Durability
-from .errors import NotAStoreError, SegmentLogError, StoreClosedError, StoreInUseError
+from .errors import NotAStoreError, SegmentLogError, StoreClosedError
 from .file_sizes import check_file_sizes
-from .files.store_lock import StoreLock
-from .files.writable_fs import LocalWritableFileSystem, WritableFileSystem
+from .files.writable_fs import LocalWritableFileSystem, Lock, WritableFileSystem
 from .flusher import Failure
 from .format.index_file import Geometry
 from .identity import ensure_store_id
@@ -51,6 +52,7 @@ from .services import BackgroundServices
 from .single_puts import SinglePuts
 from .staging import Staged
 from .store_reader import StoreReader
+from .teardown import Teardown
 from .topics import TopicTable
 from .types import QueueKey
 from .upkeep import Upkeep
@@ -71,15 +73,18 @@ class MessageStore:
         *,
         fs: WritableFileSystem,
         clock: Callable[[], int],
-        lock: StoreLock | None,
+        lock: Lock,
+        teardown: Teardown,
     ) -> None:
+        self._teardown = teardown
         self.path = path
         self.config = config
         self._fs = fs
         self._clock = clock
-        self._resources = ExitStack()
         self._lock = lock
         self._failure = Failure(path)
+        self._own = partial(_own, lock, self._failure)
+        self._closing = threading.RLock()
         self._closed = False
         ours = os.path.join(path, OURS)
         self._queues = QueueWriter(
@@ -91,11 +96,11 @@ class MessageStore:
             if config.index
             else None
         )
-        self._durability = Durability(fs, path, config, was_ours=lock is None or lock.is_signed)
-        self._resources.callback(self._durability.close)
-        self._resources.callback(self._queues.close)
+        self._durability = Durability(fs, path, config, was_ours=lock.is_signed)
+        teardown.add(self._durability.close)
+        teardown.add(self._queues.close)
         if self._index is not None:
-            self._resources.callback(self._index.close)
+            teardown.add(self._index.close)
         self._services: BackgroundServices | None = None
         self.recovered: Recovery
 
@@ -120,7 +125,7 @@ class MessageStore:
         on_damage
             What becomes of a log with damage in its middle.
         fs
-            What to write through. One that is given stands for a machine of its own: no lock is taken.
+            What to write through, and to lock with.
         clock
             Gives ms since the epoch.
 
@@ -136,17 +141,20 @@ class MessageStore:
             If there is no room for what opening writes.
         """
         path = os.path.abspath(path)
-        chosen = fs or LocalWritableFileSystem()
-        with ExitStack() as opening:
-            _check_is_store(chosen, path)
-            chosen.make_dir(path)
-            chosen.sync_dir(os.path.dirname(path))
-            lock = opening.enter_context(StoreLock(os.path.join(path, "lock"))) if fs is None else None
-            store = cls(path, config or StoreConfig(), fs=chosen, clock=clock or _now, lock=lock)
-            opening.callback(store._resources.close)
+        fs = fs or LocalWritableFileSystem()
+        _check_is_store(fs, path)
+        fs.make_dir(path)
+        fs.sync_dir(os.path.dirname(path))
+        teardown = Teardown()
+        try:
+            lock = fs.lock_store(os.path.join(path, "lock"))
+            teardown.add(lock.release)
+            store = cls(path, config or StoreConfig(), fs=fs, clock=clock or _now, lock=lock, teardown=teardown)
             store._recover(on_damage)
             store._start()
-            store._resources = opening.pop_all()
+        except BaseException:
+            teardown.run()
+            raise
         return store
 
     # -- opening
@@ -161,13 +169,14 @@ class MessageStore:
             path,
             was_ours=self._durability.was_ours,
             is_threaded=self.config.services is Services.BACKGROUND,
+            own=self._own,
         )
         undone_from = self._batches.undone_from
         end = decide(state, durable, on_damage, os.path.join(path, "commitlog"), undone_from)
+        self._own()  # reading all of a log may have taken long
         self._durability.begin(end)
         ensure_store_id(fs, path)
-        if self._lock is not None:
-            self._lock.sign()
+        self._lock.sign()
         cut = repair.cut(end)
         ends, corrected = repair.dispatch(state, end)
         self.recovered = Recovery(
@@ -184,11 +193,14 @@ class MessageStore:
         newest = repair.newest_timestamp(state)
         self._dispatcher = Dispatcher(self._queues, self._index, ends, end, newest)
         log_directory = os.path.join(path, "commitlog")
-        self._supply = SegmentSupply(fs, os.path.join(path, OURS, "spare"), log_directory, self.config.segment_bytes)
+        self._supply = SegmentSupply(
+            fs, os.path.join(path, OURS, "spare"), log_directory, self.config.segment_bytes, self._own
+        )
         self._appender = LogAppender(fs, log_directory, self._supply, self.config.segment_bytes, end)
-        self._resources.callback(_abandon, self._appender)
+        self._teardown.add(self._appender.abandon)
         self._put_path = PutPath(self._appender, self._dispatcher, self._failure, self.config, clock=self._clock)
         self._topics = TopicTable(fs, os.path.join(path, "config"), os.path.join(path, OURS, "topics.making"))
+        batches = self._batches  # the parts do not know the store, or it could not be dropped without being closed
         self._upkeep = Upkeep(
             self.config,
             appender=self._appender,
@@ -200,8 +212,10 @@ class MessageStore:
             topics=self._topics,
             failure=self._failure,
             end=end,
-            is_hidden=lambda: self._batches.in_flight,
+            is_hidden=lambda: batches.in_flight,
+            own=self._own,
         )
+        self._teardown.add(self._upkeep.stop)
         self._singles = SinglePuts(self._put_path, self._upkeep.flusher if self.config.flush is Flush.SYNC else None)
         self._upkeep.flush_queues()
         self._batches.settle(end)
@@ -210,7 +224,9 @@ class MessageStore:
         config = self.config
         if config.services is Services.BACKGROUND:
             interval = max(1, min(config.flush_interval_ms, config.queue_flush_interval_ms)) / 1000
-            self._services = BackgroundServices(self._upkeep.dispatch, self._housekeep, interval, self._failure)
+            self._services = BackgroundServices(self._upkeep.dispatch, self._upkeep.keep, interval, self._failure)
+            self._teardown.add(self._services.stop)
+            self._services.start()
 
     # -- the put path
 
@@ -280,17 +296,23 @@ class MessageStore:
             As `append`.
         """
         self._check()
-        return self._batches.commit(
-            batch_id,
-            staged,
-            topics or {},
-            put_path=self._put_path,
-            flusher=self._upkeep.flusher,
-            failure=self._failure,
-            table=self._topics,
-            keep_up=self._after_put,
-            make_visible=lambda: self._upkeep.dispatch(at_once=True),
-        )
+        with self._put_path.turn:
+            try:
+                return self._batches.commit(
+                    batch_id,
+                    staged,
+                    topics or {},
+                    put_path=self._put_path,
+                    flusher=self._upkeep.flusher,
+                    failure=self._failure,
+                    table=self._topics,
+                    keep_up=self._after_put,
+                    make_visible=lambda: self._upkeep.dispatch(at_once=True),
+                )
+            except BaseException as error:
+                if not isinstance(error, Exception):  # a Ctrl-C between two steps: how far it came nobody knows
+                    self._failure.note(error)
+                raise
 
     def _after_put(self) -> None:
         if self.config.services is Services.ON_CALL:
@@ -327,16 +349,7 @@ class MessageStore:
         """Do what has its time: dispatch, flush, make the next segment. For ``Services.ON_CALL``."""
         self._check()
         self._upkeep.dispatch(at_once=True)
-        self._housekeep()
-
-    def _housekeep(self) -> None:
         self._upkeep.keep()
-        if self._lock is not None and not self._lock.is_in_place():
-            raise StoreInUseError(
-                "the file lock was replaced: another process may have the store open",
-                path=self.path,
-                fix="Never delete the file lock of a store that is open",
-            )
 
     # -- reading
 
@@ -372,32 +385,49 @@ class MessageStore:
     def close(self) -> None:
         """Flush everything, dispatch everything, and leave the store as a broker that was shut down does.
 
-        After a failure everything is closed and nothing written: the store is left as a crash leaves it.
+        After a failure, or when a Ctrl-C ends it, everything is closed and nothing more is written: the store is left
+        as a crash leaves it. Of several threads that call it one does the work, and the others wait for it. Closing a
+        store that is closed does nothing.
         """
-        if self._closed:
-            return
-        if self._lock is not None:
+        with self._closing:
+            if self._closed:
+                self._teardown.run()  # what a second Ctrl-C kept the first call from
+                return
             self._lock.check()  # a child that was forked off takes no file away from its parent
-        with self._put_path.turn:  # a batch that is being committed is finished first
-            self._closed = True
-            self._appender.stop()
-        try:
-            if self._services is not None:
-                self._services.stop()
-            self._failure.check()
-            self._upkeep.flusher.wait(self._appender.end)
-            self._upkeep.dispatch(at_once=True)
-            self._upkeep.flush_queues()
-            with self._appender.lock:
-                self._appender.close()
-            self._fs.sync_dir(os.path.join(self.path, "commitlog"))
-            self._durability.note_closed()
-        finally:
-            self._resources.close()
+            try:
+                with self._put_path.turn:  # a batch that is being committed is finished first
+                    self._closed = True
+                    self._appender.stop()
+                self._finish()
+            finally:
+                self._closed = True
+                self._teardown.run()
+
+    def _finish(self) -> None:
+        """Write what a store that is shut down has."""
+        if self._services is not None:
+            self._services.stop()
+        self._failure.check()
+        self._upkeep.flusher.wait(self._appender.end)
+        self._upkeep.dispatch(at_once=True)
+        self._upkeep.flush_queues()
+        self._own()
+        self._appender.close()
+        self._fs.sync_dir(os.path.join(self.path, "commitlog"))
+        self._durability.note_closed()
+
+    def __del__(self) -> None:
+        """End what a store that was dropped without `close` left running; the disk is left as a crash leaves it."""
+        if not hasattr(self, "_services"):
+            return  # its making failed, and who made it has ended it
+        if self._services is None:
+            with suppress(SegmentLogError, OSError):
+                self._teardown.run()
+        else:
+            self._teardown.leave()
 
     def _check(self) -> None:
-        if self._lock is not None:
-            self._lock.check()
+        self._lock.check()
         if self._closed:
             raise StoreClosedError("this store was closed", path=self.path, fix="Open it")
         self._failure.check()
@@ -431,10 +461,11 @@ def _check_is_store(fs: WritableFileSystem, path: str) -> None:
         )
 
 
-def _abandon(appender: LogAppender) -> None:
-    """Close the files of a log that is not written on any more, whatever else went wrong."""
-    with suppress(SegmentLogError, OSError):
-        appender.close()
+def _own(lock: Lock, failure: Failure) -> None:
+    """Make sure that a store is still locked; nothing is written or acknowledged any more if it is not."""
+    with failure.noting():
+        lock.keep()
+    failure.check()
 
 
 def _now() -> int:

@@ -11,7 +11,7 @@ hold against stores of real brokers.
 import contextlib
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -87,8 +87,9 @@ def rebuild_queues(
     """
     if entries_per_segment < 1:
         raise ConfigError(f"a file of {entries_per_segment} entries cannot be", fix="Give 1 or more")
-    with _target(reader, directory) as target, FreshDirectory(target) as fresh:
+    with _target(reader, directory) as (target, own), FreshDirectory(target) as fresh:
         report = _Rebuild(reader.log, fresh, entries_per_segment).run()
+        own()
         fresh.publish()
     return report
 
@@ -118,25 +119,26 @@ def rebuild_index(reader: StoreReader, directory: str | os.PathLike[str], *, geo
         If something is at ``directory``.
     """
     keys = 0
-    with _target(reader, directory) as target, FreshDirectory(target) as fresh:
+    with _target(reader, directory) as (target, own), FreshDirectory(target) as fresh:
         index = IndexWriter(LocalWritableFileSystem(), fresh.place(""), fresh.place("making"), geometry or Geometry())
         for found, _ in derive_segments(reader.log, reader.log.min_offset, reader.log.stop):
             keys += put_keys(index, found.records, found.segment.base + found.records.positions)
         index.sync()
         index.close()
+        own()
         fresh.publish()
     return keys
 
 
 @contextlib.contextmanager
-def _target(reader: StoreReader, directory: str | os.PathLike[str]) -> Iterator[str]:
-    """Give the path to write to; a store that is written into is locked."""
+def _target(reader: StoreReader, directory: str | os.PathLike[str]) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Give the path to write to, and what makes sure that the store is still locked if it is written into."""
     if reader.is_live:
         raise StoreInUseError("another process has this store open", path=reader.path, fix="Stop the broker first")
     target = os.path.abspath(directory)
     inside = os.path.commonpath([reader.path, target]) == reader.path
-    with held_lock(os.path.join(reader.path, "lock")) if inside else contextlib.nullcontext():
-        yield target
+    with held_lock(os.path.join(reader.path, "lock")) if inside else contextlib.nullcontext() as lock:
+        yield target, (lock.keep if lock is not None else lambda: None)
 
 
 class _Rebuild:

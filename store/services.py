@@ -4,12 +4,14 @@
 
     dispatch   wait for work ──► dispatch ──► …            at once after a put, a hundred times a second at most
     flush      wait an interval ──► flush what is due ──► …
+    stop       stopping is set ──► each thread's lock is had once ──► no service runs any more
 
 A full disk is waited out; any other failure ends the threads, and the store accepts nothing more. RocketMQ:
 ``ReputMessageService``, ``FlushRealTimeService``, ``FlushConsumeQueueService``, ``AllocateMappedFileService``.
 """
 
 import logging
+import queue
 import threading
 from collections.abc import Callable
 
@@ -24,7 +26,7 @@ _ROUND_S = 0.01
 
 
 class BackgroundServices:
-    """Runs the services of one store until they are stopped.
+    """Runs the services of one store from `start` until `stop`.
 
     Parameters
     ----------
@@ -43,38 +45,54 @@ class BackgroundServices:
     ) -> None:
         self._failure = failure
         self._stopping = threading.Event()
-        self._work = threading.Event()
+        # Written in C: a Ctrl-C within Event.set can leave an event that is set and a thread that still waits for it.
+        self._work: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._running = [threading.Lock(), threading.Lock()]
+        """Held by each thread as long as it runs services."""
         self._threads = [
             threading.Thread(target=self._dispatching, args=(dispatch,), name="segmentlog-dispatch", daemon=True),
             threading.Thread(target=self._flushing, args=(flush, interval_s), name="segmentlog-flush", daemon=True),
         ]
+
+    def start(self) -> None:
+        """Start the threads; whatever interrupts that, `stop` ends those that were started."""
         for thread in self._threads:
             thread.start()
 
     def wake(self) -> None:
         """Say that there is something to dispatch."""
-        if not self._work.is_set():  # it is cleared before one looks at what there is
-            self._work.set()
+        if self._work.empty():  # it is taken out before one looks at what there is
+            self._work.put(None)
 
     def stop(self) -> None:
-        """End the threads, and wait for them."""
+        """End the threads, and wait until no service runs; may be repeated, by another thread, too."""
         self._stopping.set()
-        self._work.set()
+        self._work.put(None)
+        for running in self._running:
+            # Thread.join takes a thread for ended if a Ctrl-C interrupts it (bpo-45274); one that is only about to run
+            # finds that it is to stop.
+            with running:
+                pass
         for thread in self._threads:
-            thread.join()
+            if thread.is_alive() and thread is not threading.current_thread():
+                thread.join()
 
     def _dispatching(self, dispatch: Callable[[], None]) -> None:
-        while self._work.wait() and not self._stopping.is_set():
-            self._work.clear()
-            if self._attempt(dispatch):
-                self._stopping.wait(_ROUND_S)
-            else:
-                self._stopping.wait(_RETRY_S)
-                self._work.set()
+        with self._running[0]:
+            while not self._stopping.is_set():
+                self._work.get()
+                if self._stopping.is_set():
+                    return
+                if self._attempt(dispatch):
+                    self._stopping.wait(_ROUND_S)
+                else:
+                    self._stopping.wait(_RETRY_S)
+                    self._work.put(None)
 
     def _flushing(self, flush: Callable[[], None], interval_s: float) -> None:
-        while not self._stopping.wait(interval_s):
-            self._attempt(flush)
+        with self._running[1]:
+            while not self._stopping.wait(interval_s):
+                self._attempt(flush)
 
     def _attempt(self, service: Callable[[], None]) -> bool:
         """Run a service once; False if there is no room for what it does."""

@@ -19,6 +19,7 @@ from typing import Final
 from .config import Flush, StoreConfig
 from .dispatch import Dispatcher
 from .durability import Durability
+from .errors import StoreClosedError
 from .flusher import Failure, Flusher
 from .index_writer import NO_INDEX, IndexWriter
 from .log_appender import LogAppender, SegmentSupply
@@ -41,6 +42,8 @@ class Upkeep:
         Physical offset up to which the log is on the device.
     is_hidden
         Tells whether readers cannot see yet what is being appended.
+    own
+        Raises if the store is not ours any more, and notes that as a failure.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class Upkeep:
         failure: Failure,
         end: int,
         is_hidden: Callable[[], bool],
+        own: Callable[[], None],
     ) -> None:
         self.flusher = Flusher(self._sync_log, end, failure)
         """Knows up to where the log is on the device."""
@@ -72,8 +76,11 @@ class Upkeep:
         self._topics = topics
         self._failure = failure
         self._is_hidden = is_hidden
+        self._own = own
+        self._stopped = False
+        self._flushing_queues = threading.Lock()  # to be had in this order
         self._dispatching = threading.Lock()
-        self._flushing_queues = threading.Lock()
+        self._syncing = threading.Lock()
         self._flushed_at = self._queues_flushed_at = time.monotonic()
 
     def dispatch(self, *, at_once: bool = False) -> None:
@@ -85,6 +92,7 @@ class Upkeep:
             Whether all of it is to be visible afterwards, however little it is.
         """
         with self._dispatching:
+            self._check()
             waits = self._config.flush is Flush.SYNC and not self._is_hidden()
             self.is_starved = True
             with self._failure.noting():
@@ -92,7 +100,8 @@ class Upkeep:
             self.is_starved = False
 
     def keep(self) -> None:
-        """Flush what has its time, and make the next segment."""
+        """Make sure that the store is still ours, flush what has its time, and make the next segment."""
+        self._own()
         config, now = self._config, time.monotonic()
         if config.flush is Flush.ASYNC:
             waiting = self._appender.end - self.flusher.flushed
@@ -112,8 +121,10 @@ class Upkeep:
     def write_slots(self) -> None:
         """Let readers find the keys of what is dispatched."""
         if self._index is not None:
-            with self._dispatching, self._failure.noting():
-                self._index.write_slots()
+            with self._dispatching:
+                self._check()
+                with self._failure.noting():
+                    self._index.write_slots()
 
     def flush_queues(self) -> None:
         """Put queues, index and checkpoint onto the device, and note up to where they go."""
@@ -139,8 +150,21 @@ class Upkeep:
                 self._durability.note_queues(reached, entries, mark, newest, full_ms)
             self._queues_flushed_at = time.monotonic()
 
+    def stop(self) -> None:
+        """Wait for those who dispatch or flush, and let nobody do it any more."""
+        with self._flushing_queues, self._dispatching, self._syncing:
+            self._stopped = True
+
+    def _check(self) -> None:
+        if self._stopped:
+            raise StoreClosedError("this store was closed", path=self._failure.path, fix="Open it")
+        self._failure.check()
+
     def _sync_log(self) -> int:
-        end = self._appender.sync()
-        self._flushed_at = time.monotonic()
-        self._durability.note_log(end)
-        return end
+        with self._syncing:
+            self._check()
+            end = self._appender.sync()
+            self._own()  # all of it was written before another one could have had the store
+            self._flushed_at = time.monotonic()
+            self._durability.note_log(end)
+            return end

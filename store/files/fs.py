@@ -15,7 +15,10 @@ import errno
 import mmap
 import os
 import stat
+from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from types import TracebackType
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
@@ -35,6 +38,48 @@ class Listed(NamedTuple):
     is_link: bool
     is_file: bool = True
     size: int = 0
+
+
+class Descriptor:
+    """An open file descriptor that a Ctrl-C cannot leak; a context manager that closes it.
+
+    Python raises KeyboardInterrupt between two bytecodes, for instance after ``os.open`` returned and before its result
+    was stored. Here opening and storing are one call into C, and so are forgetting and closing. A descriptor whose
+    owner was lost to an exception is closed by reference counting. Close it from several threads, or several times:
+    it is closed once.
+
+    Parameters
+    ----------
+    path, flags, mode
+        As of ``os.open``.
+    """
+
+    __slots__ = ("__weakref__", "_held")
+
+    def __init__(self, path: str, flags: int, mode: int = 0o644) -> None:
+        self._held: list[int] = []
+        self._held.extend(map(os.open, (path,), (flags,), (mode,)))
+
+    @property
+    def fd(self) -> int:
+        """The number; -1 after `close`, so that a late call fails with EBADF and reaches no other file."""
+        return self._held[0] if self._held else -1
+
+    def close(self) -> None:
+        """Close it, unless that was done before."""
+        with suppress(IndexError):
+            deque(map(os.close, map(self._held.pop, (0,))), 0)
+
+    def __enter__(self) -> int:
+        return self.fd
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class FileSystem(Protocol):
@@ -59,7 +104,7 @@ class FileSystem(Protocol):
         """Where the last non-zero byte of a file ends; 0 if there is none."""
 
     def lock_owner(self, path: str) -> int | None:
-        """Process that holds a record lock on a file; None if none does or none can be seen."""
+        """Process that holds a store's lock; 0 if one does that cannot be named, None if none can be seen."""
 
     def stamp(self, path: str) -> tuple[int, int] | None:
         """Which directory this is, and when a name in it last changed, in ns; None if there is none."""
@@ -83,41 +128,35 @@ class LocalFileSystem:
     def size(self, path: str) -> int | None:
         """Bytes in a plain file; None if there is no such file."""
         try:
-            fd, size = _open(path)
+            opened, size = _open(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        os.close(fd)
+        opened.close()
         return size
 
     def read(self, path: str, offset: int, count: int) -> bytes:
         """At most ``count`` bytes from ``offset``, fewer only at the end of the file."""
-        fd, _ = _open(path)
-        try:
+        opened, _ = _open(path)
+        with opened as fd:
             return _pread(fd, offset, count)
-        finally:
-            os.close(fd)
 
     def read_into(self, path: str, offset: int, buffer: Bytes) -> int:
         """Fill a buffer from ``offset``; give how many bytes that were, fewer only at the end of the file."""
-        fd, _ = _open(path)
-        try:
+        opened, _ = _open(path)
+        with opened as fd:
             filled = 0
             while filled < buffer.size and (count := os.preadv(fd, [buffer.data[filled:]], offset + filled)):
                 filled += count
             return filled
-        finally:
-            os.close(fd)
 
     def map(self, path: str) -> Bytes:
         """All bytes of a file, mapped read-only; the array owns the map, dropping it unmaps."""
-        fd, size = _open(path)
-        try:
+        opened, size = _open(path)
+        with opened as fd:
             if size == 0:
                 return np.empty(0, np.uint8)
             # The map outlives the descriptor, and the file's name: a segment that retention unlinks stays readable.
             return np.frombuffer(mmap.mmap(fd, size, prot=mmap.PROT_READ), np.uint8)
-        finally:
-            os.close(fd)
 
     def data_end(self, path: str) -> int:
         """Where the last non-zero byte of a file ends; 0 if there is none.
@@ -125,8 +164,8 @@ class LocalFileSystem:
         Files of a queue are created at full size, sparse: holes are skipped without reading them. A segment that was
         preallocated, or warmed up by a broker, may have a gigabyte of zeros to read.
         """
-        fd, size = _open(path)
-        try:
+        opened, size = _open(path)
+        with opened as fd:
             for start, end in reversed(_extents(fd, size)):
                 stop, step = end, _BLOCK
                 while stop > start:
@@ -135,15 +174,15 @@ class LocalFileSystem:
                     if not _ZEROS.startswith(piece):  # compares as fast as memory is; stripping looks at each byte
                         return first + len(piece.rstrip(b"\0"))
                     stop, step = first, min(2 * step, len(_ZEROS))
-        finally:
-            os.close(fd)
         return 0
 
     def lock_owner(self, path: str) -> int | None:
-        """Process that holds a record lock on a file; None if none does or none can be seen.
+        """Process that holds a store's lock; 0 if one does that cannot be named, None if none can be seen.
 
         Asked of the kernel's table and not of the file: opening and closing ``lock`` in the process that owns the
-        store would drop its lock, as POSIX has it. Owners in other containers or on other hosts cannot be seen.
+        store would drop its record lock, as POSIX has it. Owners on other hosts cannot be seen, and brokers in other
+        containers cannot. One of ours that lost its record lock still shows, without its number, by the other lock
+        that it has (see `store_lock`).
         """
         try:
             status = os.stat(path, follow_symlinks=False)
@@ -151,13 +190,19 @@ class LocalFileSystem:
                 lines = table.read().splitlines()
         except OSError:
             return None
+        owner: int | None = None
         inode = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
         for line in lines:
             fields = line.split()
             # 1: POSIX  ADVISORY  WRITE 4321 08:01:131073 0 0     (a waiting one has -> behind its number)
-            if len(fields) >= 8 and fields[1] == "POSIX" and fields[5] == inode:
+            # 2: OFDLCK ADVISORY  WRITE -1 08:01:131073 8 8
+            if len(fields) < 8 or fields[5] != inode:
+                continue
+            if fields[1] == "POSIX":
                 return int(fields[4])
-        return None
+            if fields[1] == "OFDLCK":
+                owner = 0
+        return owner
 
     def stamp(self, path: str) -> tuple[int, int] | None:
         """Which directory this is, and when a name in it last changed, in ns; None if there is none."""
@@ -185,17 +230,17 @@ def _listed(entries: Iterable[os.DirEntry[str]]) -> Iterator[Listed]:
         yield Listed(entry.name, stat.S_ISDIR(mode), stat.S_ISLNK(mode), stat.S_ISREG(mode), status.st_size)
 
 
-def _open(path: str) -> tuple[int, int]:
+def _open(path: str) -> tuple[Descriptor, int]:
     """Descriptor and size of a plain file; the caller closes it."""
     try:
-        fd = os.open(path, _OPEN_FLAGS)
+        opened = Descriptor(path, _OPEN_FLAGS)
     except OSError as error:
         raise _explained(error, path) from None
-    status = os.fstat(fd)
+    status = os.fstat(opened.fd)
     if not stat.S_ISREG(status.st_mode):
-        os.close(fd)
+        opened.close()
         raise UnsafeFileError("this is not a plain file", path=path, fix=_LINK_FIX)
-    return fd, status.st_size
+    return opened, status.st_size
 
 
 def _explained(error: OSError, path: str) -> OSError | SegmentLogError:

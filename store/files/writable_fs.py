@@ -17,6 +17,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Final, Protocol
 
@@ -24,7 +25,8 @@ import numpy as np
 
 from ..errors import NoSpaceError, NotAStoreError, SegmentLogError, UnreadableError, UnsafeFileError
 from ..format.pieces import Data, Pieces, contiguous
-from .fs import FileSystem, LocalFileSystem
+from .fs import Descriptor, FileSystem, LocalFileSystem
+from .store_lock import StoreLock, is_held_here, momentary_lock, mutex
 
 _libc = ctypes.CDLL(None, use_errno=True)  # os.sync would sync all file systems, and tell of no error
 _pwritev = getattr(_libc, "pwritev", None) if ctypes.sizeof(ctypes.c_void_p) == 8 else None  # else off_t has 32 bits
@@ -37,6 +39,7 @@ _NO_SPACE: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SPACE_FIX: Final = "Nothing was lost: make room on this file system and try again"
 _CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class WritableFile(Protocol):
@@ -56,8 +59,31 @@ class WritableFile(Protocol):
     def sync(self) -> None:
         """Put onto the device all that was written to this file, and its size. After an error nothing is known."""
 
+    def is_at(self, path: str) -> bool:
+        """Whether a path is a name of this very file."""
+
     def close(self) -> None:
-        """Close it; what was not synced stays so."""
+        """Close it, unless that was done before; what was not synced stays so."""
+
+
+class Lock(Protocol):
+    """The lock of a store that is open; see `store_lock.StoreLock`, which has the same methods."""
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether nobody but us had the store open since `sign`."""
+
+    def sign(self) -> None:
+        """Write that it is we who have the store open."""
+
+    def check(self) -> None:
+        """Raise StoreClosedError after `release`, and in a forked child. Cheap enough for each put."""
+
+    def keep(self) -> None:
+        """Make sure that it is still held, else StoreInUseError."""
+
+    def release(self) -> None:
+        """Release it, unless that was done before."""
 
 
 class WritableFileSystem(FileSystem, Protocol):
@@ -87,6 +113,15 @@ class WritableFileSystem(FileSystem, Protocol):
     def sync_all(self, path: str) -> None:
         """Put onto the device all that was written, and all names, in the file system that a directory is in."""
 
+    def lock_store(self, path: str) -> Lock:
+        """Take the lock of a store, by its file ``lock``; StoreInUseError if another process or a broker has it."""
+
+    def lock_store_for_a_moment(self, path: str) -> AbstractContextManager[bool]:
+        """Hold a store's lock, by its file ``lock``, if no other process has it; tells whether that is so."""
+
+    def mutex(self, path: str) -> AbstractContextManager[None]:
+        """Wait for all others that are within a mutex of the same file, and keep them out."""
+
 
 class LocalWritableFileSystem(LocalFileSystem):
     """The real one."""
@@ -114,11 +149,8 @@ class LocalWritableFileSystem(LocalFileSystem):
 
     def release(self, path: str, start: int, stop: int) -> None:
         """Give back the space of a part of a file; a file system that cannot do that keeps it."""
-        fd = os.open(path, _OPEN)
-        try:
+        with Descriptor(path, _OPEN) as fd:
             _libc.fallocate(fd, _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_int64(start), ctypes.c_int64(stop - start))
-        finally:
-            os.close(fd)
 
     def make_dir(self, path: str) -> None:
         """Make a directory in one that is there."""
@@ -142,30 +174,43 @@ class LocalWritableFileSystem(LocalFileSystem):
     def sync_dir(self, path: str) -> None:
         """Put onto the device which names a directory has."""
         with _Explained(path):
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
+            directory = Descriptor(path, _OPEN_DIRECTORY)
+        with directory as fd:
             os.fsync(fd)
-        finally:
-            os.close(fd)
 
     def sync_all(self, path: str) -> None:
         """Put onto the device all that was written in the file system that a directory is in."""
         with _Explained(path):
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
+            directory = Descriptor(path, _OPEN_DIRECTORY)
+        with directory as fd:
             if _libc.syncfs(fd):
                 raise OSError(ctypes.get_errno(), "syncfs failed", path)
-        finally:
-            os.close(fd)
+
+    def lock_store(self, path: str) -> Lock:
+        """Take the lock of a store; see `StoreLock`."""
+        return StoreLock(path)
+
+    def lock_store_for_a_moment(self, path: str) -> AbstractContextManager[bool]:
+        """Hold a store's lock if no other process has it; see `store_lock.momentary_lock`."""
+        return momentary_lock(path)
+
+    def mutex(self, path: str) -> AbstractContextManager[None]:
+        """Wait for all others that are within a mutex of the same file; see `store_lock.mutex`."""
+        return mutex(path)
+
+    def lock_owner(self, path: str) -> int | None:
+        """Process that holds a store's lock; 0 if one does that cannot be named, None if none can be seen."""
+        return os.getpid() if is_held_here(path) else super().lock_owner(path)
 
 
 class _LocalFile:
     def __init__(self, path: str, flags: int) -> None:
         self.path = path
         with _Explained(path):
-            self._fd = os.open(path, flags, 0o644)
+            self._descriptor = Descriptor(path, flags)
+        self._fd = self._descriptor.fd
         if not stat.S_ISREG(os.fstat(self._fd).st_mode):
-            os.close(self._fd)
+            self.close()
             raise UnsafeFileError(
                 "this is a FIFO or device, the store wants a plain file", path=path, fix="Replace it by a plain file"
             )
@@ -217,8 +262,15 @@ class _LocalFile:
     def sync(self) -> None:
         os.fdatasync(self._fd)  # one that finds no room is final, not a put that can be tried again
 
+    def is_at(self, path: str) -> bool:
+        try:
+            return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(self._fd))
+        except FileNotFoundError:
+            return False
+
     def close(self) -> None:
-        os.close(self._fd)
+        self._fd = -1
+        self._descriptor.close()
 
 
 class _Explained:

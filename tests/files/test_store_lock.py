@@ -1,14 +1,17 @@
 """The lock of a store, between processes."""
 
+import fcntl
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from segmentlog.store import StoreClosedError, StoreInUseError
-from segmentlog.store.files.store_lock import StoreLock, held_lock, momentary_lock
+from segmentlog.store import StoreClosedError, StoreInUseError, UnsafeFileError
+from segmentlog.store.files.fs import LocalFileSystem
+from segmentlog.store.files.store_lock import StoreLock, broker_of, held_lock, is_held_here, momentary_lock, mutex
 
 TRY = """
 import fcntl, sys
@@ -57,7 +60,7 @@ def test_a_store_is_locked_by_the_first_who_comes(tmp_path: Path) -> None:
     with StoreLock(path) as lock:
         assert os.path.getsize(path) == 4  # reading it here would drop the lock
         lock.check()
-        assert lock.is_in_place()
+        lock.keep()
         for _ in range(2):
             with pytest.raises(StoreInUseError, match=r"this process has this store open .*Close it there first"):
                 StoreLock(path)
@@ -81,7 +84,7 @@ def test_a_link_to_the_same_file_is_the_same_lock(tmp_path: Path) -> None:
 def test_a_symbolic_link_is_no_lock(tmp_path: Path) -> None:
     (tmp_path / "target").write_bytes(b"mine")
     (tmp_path / "lock").symlink_to(tmp_path / "target")
-    with pytest.raises(OSError, match="symbolic"):
+    with pytest.raises(UnsafeFileError, match="symbolic"):
         StoreLock(str(tmp_path / "lock"))
     assert (tmp_path / "target").read_bytes() == b"mine"
 
@@ -105,9 +108,11 @@ def test_a_lock_file_that_was_taken_away_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with StoreLock(str(path)) as lock:
         path.unlink()
-        assert not lock.is_in_place()
+        with pytest.raises(StoreInUseError, match="the file lock was deleted"):
+            lock.keep()
         path.write_bytes(b"lock")
-        assert not lock.is_in_place()
+        with pytest.raises(StoreInUseError, match="the file lock was replaced"):
+            lock.keep()
 
 
 def test_a_forked_child_has_no_lock(tmp_path: Path) -> None:
@@ -170,3 +175,151 @@ def test_a_lock_that_may_not_be_asked_for_is_not_had(tmp_path: Path, monkeypatch
     monkeypatch.setattr("segmentlog.store.files.store_lock.os.open", refuse)
     with momentary_lock(str(tmp_path / "lock")) as is_held:
         assert not is_held
+
+
+def drop_record_lock(path: str) -> None:
+    os.close(os.open(path, os.O_RDONLY))
+
+
+def refused(path: str) -> bool:
+    attempt = [sys.executable, "-c", TRY, path]
+    return subprocess.run(attempt, check=False, stdin=subprocess.DEVNULL).returncode == 3
+
+
+def test_a_record_lock_that_was_dropped_is_taken_again(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    with StoreLock(path) as lock:
+        drop_record_lock(path)
+        assert LocalFileSystem().lock_owner(path) == 0  # held, as the other lock tells
+        lock.keep()
+        assert LocalFileSystem().lock_owner(path) == os.getpid()
+        assert refused(path)
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_a_broker_that_came_and_went_is_noticed(tmp_path: Path, signed: bool) -> None:
+    path = tmp_path / "lock"
+    path.write_bytes(b"lock")
+    with StoreLock(str(path)) as lock:
+        if signed:
+            lock.sign()
+        drop_record_lock(str(path))
+        time.sleep(0.02)  # the file's time is as fine as the kernel's clock tick
+        with subprocess.Popen(
+            [sys.executable, "-c", TRY.replace("print", "file.write(b'lock'); file.flush(); print"), str(path)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        ) as broker:  # fmt: skip
+            assert broker.stdout is not None
+            assert broker.stdout.readline() == "held\n"
+            with pytest.raises(StoreInUseError, match=f"lost the lock of the store: process {broker.pid} took it"):
+                lock.keep()
+            broker.communicate()
+        with pytest.raises(StoreInUseError, match="a broker was started on it, and stopped again"):
+            lock.keep()
+
+
+def test_a_lock_file_that_was_only_touched_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with StoreLock(str(path)) as lock:
+        lock.sign()
+        os.utime(path, (1, 1))
+        lock.keep()
+        lock.keep()
+
+
+def test_others_of_ours_are_kept_out_without_the_record_lock(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    attempt = "import sys; from segmentlog.store.files.store_lock import StoreLock; StoreLock(sys.argv[1])"
+    with StoreLock(path):
+        drop_record_lock(path)
+        done = subprocess.run([sys.executable, "-c", attempt, path], check=False, capture_output=True, text=True)
+        assert "StoreInUseError" in done.stderr
+    StoreLock(path).release()
+
+
+def test_a_broker_is_told_from_one_of_ours(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    assert broker_of(path) is None
+    hold = "import sys; from segmentlog.store.files.store_lock import StoreLock; lock = StoreLock(sys.argv[1])"
+    hold += "; print('held', flush=True); sys.stdin.read()"
+    for program, is_broker in ((hold, False), (TRY, True), (hold, False)):
+        with subprocess.Popen(
+            [sys.executable, "-c", program, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as other:
+            assert other.stdout is not None
+            assert other.stdout.readline() == "held\n"
+            assert broker_of(path) == (other.pid if is_broker else None)  # one of ours need not have signed it
+            other.communicate()
+        assert broker_of(path) is None
+    with StoreLock(path):
+        assert broker_of(path) is None
+        assert is_held_here(path)
+        assert refused(path)
+    assert not is_held_here(path)
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling", "fifo", "directory", "device"])
+def test_what_is_no_plain_file_is_no_lock(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "lock"
+    (tmp_path / "target").write_bytes(b"mine")
+    match kind:
+        case "link":
+            path.symlink_to(tmp_path / "target")
+        case "dangling":
+            path.symlink_to(tmp_path / "nothing")
+        case "fifo":
+            os.mkfifo(path)
+        case "directory":
+            path.mkdir()
+        case _:
+            path.symlink_to("/dev/null")
+    asks = [
+        lambda: StoreLock(str(path)),
+        lambda: broker_of(str(path)),
+        lambda: momentary_lock(str(path)).__enter__(),
+        lambda: mutex(str(path)).__enter__(),
+    ]
+    before = len(os.listdir("/proc/self/fd"))
+    for ask in asks:
+        with pytest.raises(UnsafeFileError, match="wants a plain file") as raised:
+            ask()
+        assert raised.value.path == str(path)
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert (tmp_path / "target").read_bytes() == b"mine"
+    assert not (tmp_path / "nothing").exists()
+
+
+ORPHAN = """
+import os, sys, time
+from segmentlog.store.files.store_lock import StoreLock, momentary_lock, mutex
+path, kind = sys.argv[1:]
+held = StoreLock(path) if kind == "store" else {"moment": momentary_lock, "mutex": mutex}[kind](path)
+if kind != "store":
+    held.__enter__()
+if os.fork() == 0:
+    os.close(1)
+    time.sleep(60)
+print("held", flush=True)
+sys.stdin.read()
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("kind", ["store", "moment", "mutex"])
+def test_a_forked_child_keeps_nothing_that_its_dead_parent_held(tmp_path: Path, kind: str) -> None:
+    path = str(tmp_path / "lock")
+    with subprocess.Popen(
+        [sys.executable, "-c", ORPHAN, path, kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        start_new_session=True,
+    ) as owner:  # fmt: skip
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "held\n"
+        owner.communicate()
+        try:
+            if kind == "mutex":
+                with open(path, "rb") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            else:
+                StoreLock(path).release()
+        finally:
+            os.killpg(owner.pid, 9)

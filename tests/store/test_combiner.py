@@ -191,6 +191,9 @@ def test_who_is_interrupted_when_it_should_lead_hands_that_on(monkeypatch: pytes
         def release(self) -> None:
             self._lock.release()
 
+        def locked(self) -> bool:
+            return self._lock.locked()
+
     heard: list[Any] = []
 
     def run() -> None:

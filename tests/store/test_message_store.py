@@ -493,6 +493,48 @@ def test_a_put_that_meets_a_close_is_refused(path: Path, monkeypatch: pytest.Mon
         assert len(rows(again)) == 1
 
 
+def at_once(act: Callable[[], object], begin: threading.Barrier, errors: list[BaseException]) -> None:
+    begin.wait()
+    try:
+        act()
+    except BaseException as error:  # noqa: BLE001 - looked at by the test
+        errors.append(error)
+
+
+@pytest.mark.parametrize("services", Services)
+def test_a_store_can_be_closed_by_several_threads_at_once(path: Path, services: Services) -> None:
+    for turn in range(10):
+        store = MessageStore.open(path, replace(SMALL, services=services))
+        store.append(HELLO)
+        errors: list[BaseException] = []
+        begin = threading.Barrier(6)
+
+        acts = [store.close, store.close, store.close, store.flush, store.tick, store.wait_dispatched]
+        threads = [threading.Thread(target=at_once, args=(act, begin, errors)) for act in acts]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert all(isinstance(error, (StoreClosedError, StoreFailedError)) for error in errors), errors
+        with MessageStore.open(path, SMALL) as again:
+            assert len(rows(again)) == turn + 1
+
+
+def test_a_store_that_is_dropped_leaves_no_thread_and_no_lock(path: Path) -> None:
+    store = MessageStore.open(path, replace(SMALL, services=Services.BACKGROUND))
+    store.append(HELLO)
+    del store
+    until = time.monotonic() + 30
+    while True:
+        try:
+            MessageStore.open(path, SMALL).close()
+            break
+        except StoreInUseError:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("segmentlog-")]
+
+
 def test_many_threads_each_find_their_messages_in_order(path: Path) -> None:
     with MessageStore.open(path, replace(SMALL, services=Services.BACKGROUND)) as store:
 

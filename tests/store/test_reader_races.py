@@ -26,7 +26,6 @@ from segmentlog.store import (
     StoreReader,
 )
 from segmentlog.store.files.fs import Listed, LocalFileSystem
-from segmentlog.store.files.store_lock import StoreLock
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.message_decode import Decoder
 from support import telling, writing
@@ -161,8 +160,7 @@ def test_recovery_takes_nothing_out_of_sight(path: Path, tmp_path: Path) -> None
             store.commit_batch(BatchId("q", number), [staged])
         shutil.copytree(path, copy)  # as a killed process leaves it
     fs = Looking(copy)
-    with StoreLock(str(copy / "lock")):
-        MessageStore.open(copy, CONFIG, fs=fs).close()
+    MessageStore.open(copy, CONFIG, fs=fs).close()
     assert fs.looks.total() > 50
     assert set(fs.looks) == {(610, 610, 610)}
 

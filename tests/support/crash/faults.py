@@ -16,13 +16,14 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
 from segmentlog.store.errors import NoSpaceError, UnreadableError
 from segmentlog.store.files.fs import Listed
-from segmentlog.store.files.writable_fs import WritableFile, WritableFileSystem
+from segmentlog.store.files.writable_fs import Lock, WritableFile, WritableFileSystem
 from segmentlog.store.format.message import Bytes
 from segmentlog.store.format.pieces import Data, Pieces, contiguous
 
@@ -144,6 +145,15 @@ class FaultyFileSystem:
     def lock_owner(self, path: str) -> int | None:
         return self.inner.lock_owner(path)
 
+    def lock_store(self, path: str) -> Lock:
+        return self.inner.lock_store(path)
+
+    def lock_store_for_a_moment(self, path: str) -> AbstractContextManager[bool]:
+        return self.inner.lock_store_for_a_moment(path)
+
+    def mutex(self, path: str) -> AbstractContextManager[None]:
+        return self.inner.mutex(path)
+
     def create(self, path: str) -> WritableFile:
         return _FaultyFile(self, self._call("create", path))
 
@@ -201,6 +211,9 @@ class _FaultyFile:
                 fail_sync()
             raise error
         self._file.sync()
+
+    def is_at(self, path: str) -> bool:
+        return self._file.is_at(path)
 
     def close(self) -> None:
         self._file.close()

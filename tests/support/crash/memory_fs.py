@@ -13,6 +13,7 @@ import errno
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -120,14 +121,35 @@ class MemoryFile:
         """Do nothing: what a power cut leaves is for `states` to say."""
         self._check_open()
 
+    def is_at(self, path: str) -> bool:
+        """Whether a path is a name of this file."""
+        return self._fs.node(path) is self.node
+
     def close(self) -> None:
-        """Close it."""
-        self._check_open()
+        """Close it, unless that was done before."""
         self._open = False
 
     def _check_open(self) -> None:
         if not self._open:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
+
+
+class MemoryLock:
+    """The lock of a store on a disk that nobody else has: it is never lost."""
+
+    is_signed = True
+
+    def sign(self) -> None:
+        """Do nothing."""
+
+    def check(self) -> None:
+        """Do nothing."""
+
+    def keep(self) -> None:
+        """Do nothing."""
+
+    def release(self) -> None:
+        """Do nothing."""
 
 
 class MemoryFileSystem:
@@ -233,6 +255,15 @@ class MemoryFileSystem:
 
     def lock_owner(self, path: str) -> int | None:
         return None
+
+    def lock_store(self, path: str) -> "MemoryLock":
+        return MemoryLock()
+
+    def lock_store_for_a_moment(self, path: str) -> AbstractContextManager[bool]:
+        return nullcontext(True)
+
+    def mutex(self, path: str) -> AbstractContextManager[None]:
+        return nullcontext()
 
     # The side that writes
 

@@ -12,6 +12,7 @@ have put onto the device may never get there, whatever a later one says (`Kind.F
 """
 
 import threading
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -20,7 +21,7 @@ from segmentlog.store.files.fs import Listed
 from segmentlog.store.format.message import Bytes
 from segmentlog.store.format.pieces import Data, Pieces, contiguous
 
-from .memory_fs import Directory, FileNode, MemoryFile, MemoryFileSystem
+from .memory_fs import Directory, FileNode, MemoryFile, MemoryFileSystem, MemoryLock
 
 
 class Kind(Enum):
@@ -142,6 +143,15 @@ class RecordingFileSystem:
 
     def lock_owner(self, path: str) -> int | None:
         return self.disk.lock_owner(path)
+
+    def lock_store(self, path: str) -> MemoryLock:
+        return self.disk.lock_store(path)
+
+    def lock_store_for_a_moment(self, path: str) -> AbstractContextManager[bool]:
+        return self.disk.lock_store_for_a_moment(path)
+
+    def mutex(self, path: str) -> AbstractContextManager[None]:
+        return self.disk.mutex(path)
 
     def create(self, path: str) -> "RecordedFile":
         with self._lock:
@@ -282,6 +292,10 @@ class RecordedFile:
     def fail_sync(self) -> None:
         """Note a sync that failed: later syncs do not make up for it."""
         self._fs.within(self._file, self._op(Kind.FAILED_SYNC))
+
+    def is_at(self, path: str) -> bool:
+        """Whether a path is a name of this file."""
+        return self._file.is_at(path)
 
     def close(self) -> None:
         """Close it."""

@@ -1,0 +1,310 @@
+"""S20: a Ctrl-C comes at each point where Python looks for one, within opening, closing, appending and committing.
+
+::
+
+    open, close, append, commit_batch, Staging ──► interrupted at check point n ──► dropped
+
+    after each    no thread of the store is alive, no descriptor is open, the lock is free
+                  what was acknowledged is there; a batch is there whole or not at all
+
+The points are those of ``support.interrupting``; real signals at random moments come on top.
+"""
+
+import gc
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from segmentlog.store import (
+    BatchId,
+    MessageStore,
+    Services,
+    Staged,
+    Staging,
+    StoreFailedError,
+    StoreReader,
+    sweep_staging,
+)
+from segmentlog.store.services import BackgroundServices
+from support.batches import batch_of
+from support.crash.campaign import soak
+from support.interrupting import Interrupter, own_threads, points_of
+from support.reading import read
+from support.written_stores import SMALL, message
+
+pytestmark = pytest.mark.attack
+
+SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261123"))
+POINTS = soak(20, 1_000_000)
+"""Of each operation at most, spread evenly; all of them in the long run."""
+SIGNALS = soak(10, 500)
+BACKGROUND = replace(SMALL, services=Services.BACKGROUND)
+TESTS = Path(__file__).parent.parent
+
+
+def open_files() -> list[str]:
+    found = []
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.append(str(entry.readlink()))
+    return sorted(target for target in found if target.startswith("/"))
+
+
+def bodies(path: Path) -> Counter[bytes]:
+    return Counter(bytes(row["body"]) for row in read(StoreReader.open(path)))
+
+
+class Scene:
+    """One store; what is interrupted on it, and what was acknowledged."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.store: MessageStore | None = None
+        self.acknowledged: Counter[bytes] = Counter()
+        self.maybe: Counter[bytes] = Counter()
+        self.staged: list[Staged] = []
+        self.serial = 0
+
+    def open(self) -> None:
+        self.store = MessageStore.open(self.path, BACKGROUND)
+
+    def close(self) -> None:
+        assert self.store is not None
+        self.store.close()
+
+    def append(self) -> None:
+        """Some messages, over the end of a segment now and then."""
+        assert self.store is not None
+        for _ in range(6):
+            self.serial += 1
+            body = b"%d" % self.serial * 1000
+            self.maybe[body] += 1
+            self.store.append(replace(message(0, 1, self.serial), body=body))
+            self.acknowledged[body] += 1
+
+    def stage(self) -> None:
+        job = f"job{self.serial}"
+        with Staging.open(self.path, job, 0, "a", BACKGROUND) as staging:
+            staging.add(batch_of(replace(message(0, 2, each), body=b"batch %d" % self.serial) for each in range(20)))
+            self.staged = [staging.finish()]
+
+    def commit(self) -> None:
+        assert self.store is not None
+        body = b"batch %d" % self.serial
+        self.maybe[body] += 20
+        self.store.commit_batch(BatchId("app", self.serial), self.staged)
+        self.acknowledged[body] += 20
+
+
+def settle(scene: Scene, before: list[str], wait_s: float = 10) -> None:
+    """Drop the store, and judge what is left."""
+    scene.store = None
+    gc.collect()
+    until = time.monotonic() + wait_s
+    while (own_threads() or open_files() != before) and time.monotonic() < until:
+        time.sleep(0.001)  # a store that is dropped is torn down in a thread of its own
+    assert own_threads() == []
+    assert open_files() == before
+    MessageStore.open(scene.path, BACKGROUND).close()
+    found = bodies(scene.path)
+    assert not scene.acknowledged - found
+    assert not found - scene.maybe
+    for body, count in scene.maybe.items():
+        assert found[body] in {0, count}, "a part of a batch"
+    for body in scene.maybe - found:
+        del scene.maybe[body]
+    scene.acknowledged = Counter(scene.maybe)  # what is there now stays there
+
+
+def prepare_open(_scene: Scene) -> None:
+    pass
+
+
+def prepare_close(scene: Scene) -> None:
+    scene.open()
+    scene.append()
+
+
+def prepare_append(scene: Scene) -> None:
+    scene.open()
+    assert scene.store is not None
+    scene.store.wait_dispatched()
+
+
+def prepare_commit(scene: Scene) -> None:
+    prepare_append(scene)
+    scene.serial += 1
+    scene.stage()
+
+
+def prepare_stage(scene: Scene) -> None:
+    scene.serial += 1
+
+
+ACTS: dict[str, tuple[Callable[[Scene], None], Callable[[Scene], None]]] = {
+    "open": (prepare_open, Scene.open),
+    "close": (prepare_close, Scene.close),
+    "append": (prepare_append, Scene.append),
+    "stage": (prepare_stage, Scene.stage),
+    "commit": (prepare_commit, Scene.commit),
+}
+
+
+@pytest.fixture
+def only_new_objects() -> Iterator[None]:
+    """Let the collector look at nothing that was there before: it runs after each interrupt."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+# A directory that is being listed is closed by reference counting, with this warning.
+@pytest.mark.filterwarnings("ignore:unclosed scandir iterator:ResourceWarning")
+@pytest.mark.usefixtures("only_new_objects")
+@pytest.mark.parametrize("act", ACTS)
+def test_a_ctrl_c_at_each_point(tmp_path: Path, act: str, report: Callable[[str, object], None]) -> None:
+    prepare, do = ACTS[act]
+    scene = Scene(tmp_path / "store")
+    scene.open()
+    scene.append()
+    scene.close()
+    scene.store = None
+    gc.collect()
+    before = open_files()
+    total = 0
+    for _ in range(2):  # the first time, modules are imported
+        prepare(scene)
+        total = points_of(lambda: do(scene))
+        finish(scene)
+        settle(scene, before)
+    came, places = 0, Counter[str]()
+    offset = random.Random(SEED).randrange(1 + total // POINTS)
+    for at in range(1 + offset, total + 20, max(1, total // POINTS)):
+        prepare(scene)
+        interrupter = Interrupter(at)
+        try:
+            came += interrupter.run(lambda: do(scene))
+            finish(scene)
+            settle(scene, before)
+        except BaseException as error:
+            error.add_note(f"{act} interrupted at point {at} of {total}: {interrupter.where}")
+            raise
+        places[interrupter.where.rpartition("/")[2]] += 1
+        sweep_staging(scene.path, idle_s=0)
+        assert list((scene.path / ".segmentlog" / "staging").glob("*")) == []
+    report(f"S20 {act}", f"{came} interrupts at {len(places)} places of {total} points")
+    assert came >= min(POINTS, total) // 2
+
+
+@pytest.mark.usefixtures("only_new_objects")
+def test_planted_bug_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads are not ended before the files are closed and the lock is released."""
+    scene = Scene(tmp_path / "store")
+    scene.open()
+    scene.append()
+    scene.close()
+    scene.store = None
+    gc.collect()
+    before = open_files()
+    with monkeypatch.context() as patched:
+        patched.setattr(BackgroundServices, "stop", lambda self: None)
+        scene.open()
+        scene.close()
+        assert scene.store is not None
+        services = scene.store._services
+        with pytest.raises(AssertionError, match="segmentlog-dispatch"):
+            settle(scene, before, wait_s=0.1)
+    assert services is not None
+    services.stop()
+    settle(scene, before)
+
+
+def finish(scene: Scene) -> None:
+    """Close the store as its user would; after a failure, or an interrupted close, it is only released."""
+    if scene.store is not None:
+        with suppress(StoreFailedError):
+            scene.store.close()
+
+
+WRITER = """
+import os, signal, sys, threading
+from dataclasses import replace
+from segmentlog.store import MessageStore, Outgoing, Services, StoreFailedError, StoreInUseError
+from support.interrupting import own_threads
+from support.written_stores import SMALL
+config = replace(SMALL, services=Services.BACKGROUND)
+serial = 0
+path, writer = sys.argv[1:]
+
+def cycle():
+    global serial
+    with MessageStore.open(path, config) as store:
+        for _ in range(10):
+            serial += 1
+            body = f"{writer}-{serial}".encode()
+            store.append(Outgoing(topic="T", body=body))
+            acknowledged.append(body.decode())
+
+def interrupt(*_):
+    if armed:
+        armed.clear()  # one at a time: nothing catches a second one that comes while the first is handled
+        raise KeyboardInterrupt
+
+acknowledged, armed, interrupts = [], [], 0
+signal.signal(signal.SIGINT, interrupt)
+print("ready", flush=True)
+while interrupts < 10:
+    try:
+        armed.append(True)
+        while True:
+            cycle()
+    except (KeyboardInterrupt, StoreFailedError):
+        interrupts += not armed
+        armed.clear()
+for _ in range(2000):
+    if not own_threads():
+        break
+    threading.Event().wait(0.005)
+print("threads", len(own_threads()), flush=True)
+MessageStore.open(path, config).close()
+print("\\n".join(acknowledged), flush=True)
+os._exit(0)  # an interpreter that ends lets a signal kill it
+"""
+
+
+def test_real_signals_at_any_moment(tmp_path: Path, report: Callable[[str, object], None]) -> None:
+    rng = random.Random(SEED)
+    path = tmp_path / "store"
+    sent = 0
+    acknowledged: set[str] = set()
+    for writer in range(SIGNALS // 10):
+        with subprocess.Popen(
+            [sys.executable, "-c", WRITER, path, str(writer)], cwd=TESTS, stdout=subprocess.PIPE, text=True,
+            stderr=subprocess.PIPE,
+        ) as process:  # fmt: skip
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            while process.poll() is None:
+                time.sleep(rng.uniform(0, 0.2))
+                process.send_signal(signal.SIGINT)
+                sent += 1
+            out, error = process.communicate(timeout=120)
+            assert process.returncode == 0, error[-3000:]
+            threads, *said = out.split("\n")
+            assert threads == "threads 0"
+            acknowledged |= {each for each in said if each}
+    found = {body.decode() for body in bodies(path)}
+    report(f"S20 real signals, seed {SEED}", f"{sent} sent, {len(acknowledged)} acknowledged")
+    assert acknowledged <= found
+    assert acknowledged
