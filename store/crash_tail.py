@@ -100,16 +100,20 @@ def find_crash_tail(log: CommitLog, ends: Mapping[ConsumeQueue, int], stop: int,
         possible = derived.queue_offset <= data_end + log.records_max + BURNT_OFFSETS_MAX
         derived = _rows(derived, possible)
         kept = _end_below(queue, min(begin, log_end), data_end, None if own.crash_point is None else log)
-        entries = queue.entries(kept, data_end)
-        counts = np.isin(entries["physical_offset"], derived.physical_offset) & is_plausible(entries)
-        missing = ~np.isin(derived.physical_offset, entries["physical_offset"][counts])
-        if missing.any():
-            extra[queue.key] = DerivedQueue(*(column[int(missing.argmax()) :] for column in derived))
-        if not end.is_whole or queue.key.topic.startswith(LMQ_PREFIX):
+        if end.is_whole and not queue.key.topic.startswith(LMQ_PREFIX):
+            # One entry for each record, in their order: a torn one may name another record of the queue.
+            entries = queue.entries(kept, kept + derived.size.size)
+            missing = entries["physical_offset"] != derived.physical_offset
+            named = kept + derived.size.size
+        else:
+            entries = queue.entries(kept, data_end)
+            missing = ~np.isin(derived.physical_offset, entries["physical_offset"])
             # An entry that makes no sense is not for this to judge.
-            counts |= ~is_plausible(entries) | (entries["physical_offset"] < log_end)
-        named = kept + int(np.flatnonzero(counts)[-1]) + 1 if counts.any() else kept
-        true_ends[queue.key] = max(named, *(int(last) + 1 for last in derived.queue_offset[-1:]), queue.first)
+            named = kept + _last(~is_plausible(entries) | (entries["physical_offset"] < log_end)) + 1
+        true_ends[queue.key] = named
+        if missing.any():
+            extra[queue.key] = _rows(derived, np.arange(missing.size) >= missing.argmax())
+            true_ends[queue.key] = max(named, int(derived.queue_offset[-1]) + 1)
     for key in derived_queues.keys() - known.keys():
         extra[key] = derived_queues[key]
         true_ends[key] = int(extra[key].queue_offset[-1]) + 1
@@ -204,6 +208,11 @@ def _end_below(queue: ConsumeQueue, bound: int, end: int, log: CommitLog | None)
 def _names_a_record_below(entries: Entries, bound: int) -> Mask:
     below: Mask = is_plausible(entries) & (entries["physical_offset"] + entries["size"] <= bound) & ~is_pad(entries)
     return below
+
+
+def _last(rows: Mask) -> int:
+    """Number of the last row that is chosen; -1 if none is."""
+    return int(np.flatnonzero(rows)[-1]) if rows.any() else -1
 
 
 def _rows(derived: DerivedQueue, rows: Mask) -> DerivedQueue:

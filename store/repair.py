@@ -146,6 +146,7 @@ class Repair:
                     corrected += self._queues.correct(key, placed.start, placed.entries)
                 else:  # what looks well may be in the page cache only, and clean there: no sync would write it
                     self._queues.append(key, placed.start, placed.entries)
+                    self._queues.doubt_names(key)
             if self._index is not None:
                 put_keys(self._index, found.records, found.segment.base + found.records.positions)
         placed_ends = placement.ends

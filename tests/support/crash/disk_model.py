@@ -11,9 +11,11 @@
 
 A file's bytes, its size and its names are three things: a sync of the file makes bytes and size durable and no name, a
 sync of a directory its names and no bytes. A rename is durable with the directory that it leads to; it never leaves two
-names, nor none. A write leaves the bytes beside it in a sector alone.
+names, nor none. A write leaves the bytes beside it in a sector alone. A sector that is written several times may hold
+what any of the writes left, or the front of one and the rest of an earlier one.
 """
 
+import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -139,6 +141,40 @@ class FileModel:
             return data if size_kept else data[: self.durable.size]
 
         return self.version((chosen, size_kept), make)
+
+    def torn(self, seed: int) -> Version:
+        """Every dirty sector is torn: the front as one of its writes left it, the rest as an earlier one did."""
+
+        def make() -> Bytes:
+            draw = random.Random(seed)
+            data = np.zeros(self.current.size, np.uint8)
+            data[: self.durable.size] = self.durable
+            for sector in self.dirty_sectors():
+                versions = self._versions_of(sector)
+                newer = draw.randrange(1, len(versions))
+                older = draw.randrange(newer)
+                differs = np.flatnonzero(versions[newer] != versions[older])
+                cut = int(differs[draw.randrange(differs.size)]) + draw.randrange(2) if differs.size else 0
+                torn = np.concatenate([versions[newer][:cut], versions[older][cut:]])
+                data[sector * SECTOR_BYTES :][: torn.size] = torn[: data.size - sector * SECTOR_BYTES]
+            return data
+
+        return self.version(("torn", seed), make)
+
+    def _versions_of(self, sector: int) -> list[Bytes]:
+        """What a sector held, one after the other: since the last sync, and after each write that touched it."""
+        start = sector * SECTOR_BYTES
+        held = np.zeros(SECTOR_BYTES, np.uint8)
+        old = self.durable[start : start + SECTOR_BYTES]
+        held[: old.size] = old
+        found = [held]
+        for op in (pending.op for pending in self.pending):
+            lo, hi = max(op.position, start), min(op.position + len(op.data), start + SECTOR_BYTES)
+            if lo < hi:
+                held = held.copy()
+                held[lo - start : hi - start] = np.frombuffer(op.data[lo - op.position : hi - op.position], np.uint8)
+                found.append(held)
+        return found
 
     def calls(self, kept: Callable[[int], bool]) -> Version:
         """Of the pending calls, only some got there."""
