@@ -3,13 +3,19 @@
 ::
 
     CommitLog     … [A7][B3][A8][B4][A9][##        0000…
-                         ▲        ▲       ▲
-    queues name up to  ──┘        │       └ torn: neither whole nor followed by a whole record; it was never there
-    this part only the log knows ─┘
+                     ▲       ▲       ▲   ▲
+        durable point│       │       │   └ log_end: what follows is not whole, it was never there
+                     │       └───────┴ lost by queue A: its entry never got onto the device
+                     └ in front of it all entries are on the device
 
-A broker that starts again dispatches the middle part and truncates the torn one (``CommitLog.recoverAbnormally``). A
-reader of the directory as it lies must show no less. Damage with whole records behind it is not torn: that is damage,
-and stays visible.
+    queue A       … [7][ ][9]     ends[A] = 10, queues[A] = records of 8 and 9, from the log
+
+A broker that starts again dispatches such records anew and truncates the torn one (``CommitLog.recoverAbnormally``). A
+reader of the directory as it lies must show no less. A power cut takes entries in any order, so the newest entry that
+is there says nothing of those in front of it. In a store of ours that nobody else wrote since, the search begins at
+the durable point. Elsewhere it begins where a broker's recovery does, by the checkpoint, or a segment in front of the
+last record that has an entry, and goes back further as long as records without an entry turn up. Damage with whole
+records behind it is not torn: that is damage, and stays visible.
 """
 
 import logging
@@ -20,9 +26,11 @@ import numpy as np
 
 from .commit_log import CommitLog
 from .consume_queue import ConsumeQueue
-from .derive import BURNT_OFFSETS_MAX, DerivedQueue, derive_queues
-from .format.consume_queue import is_plausible
-from .format.message import Problem
+from .derive import BURNT_OFFSETS_MAX, NO_ENTRIES, DerivedQueue, derive_queues
+from .format.consume_queue import LMQ_PREFIX, Entries, is_pad, is_plausible
+from .format.message import Mask
+from .log_end import LogState, examine_log
+from .own_state import OwnState
 from .types import QueueKey
 
 _log = logging.getLogger(__name__)
@@ -36,35 +44,35 @@ class CrashTail(NamedTuple):
     Attributes
     ----------
     log_end
-        Physical offset where the last whole record ends.
+        Physical offset where the last record ends that is there.
     queues
-        Entries that the ConsumeQueues lack.
+        Of queues that lack entries: all records from the first on that has none.
     ends
-        One past the last message of each queue, by the log, where it has any in the part that was walked.
+        One past the last message of each queue.
+    is_exact
+        Whether the log tells all of it. If not, a queue may end in entries that make no sense: damage, or torn ones.
     """
 
     log_end: int
     queues: dict[QueueKey, DerivedQueue]
     ends: dict[QueueKey, int]
-
-    def trim(self, queue: ConsumeQueue, end: int) -> int:
-        """One past the last entry below ``end`` that does not name a torn record."""
-        while end > queue.first:
-            start = max(queue.first, end - _LAST_ENTRIES)
-            entries = queue.entries(start, end)
-            # Written in order, so torn ones are last; an entry that makes no sense is not for this to judge.
-            inside = np.flatnonzero(~is_plausible(entries) | (entries["physical_offset"] < self.log_end))
-            if inside.size:
-                return start + int(inside[-1]) + 1
-            end = start
-        return queue.first
+    is_exact: bool
 
 
-def find_crash_tail(log: CommitLog, ends: Mapping[ConsumeQueue, int], stop: int) -> CrashTail:
-    """Look at the end of the log of a store that nobody owns and that was not shut down.
+class _LogEnd(NamedTuple):
+    """Where the log ends, and whether all of it, from where it was looked at, is whole."""
 
-    At most the segment in which the queues end, the one before, and those behind are walked: what a crash can tear lies
-    there, since older pages were written back long ago.
+    at: int
+    is_whole: bool
+
+
+def log_end_after_crash(log: CommitLog, own: OwnState) -> int:
+    """Physical offset where the last record ends that is there, in a store that nobody owns and that was not closed."""
+    return _log_end(log, own, _begin_of_ours(log, own) or log.segments[-2:][0].base).at if log.segments else 0
+
+
+def find_crash_tail(log: CommitLog, ends: Mapping[ConsumeQueue, int], stop: int, own: OwnState) -> CrashTail:
+    """Look at the end of the log of a store that nobody owns and that was not closed.
 
     Parameters
     ----------
@@ -74,7 +82,57 @@ def find_crash_tail(log: CommitLog, ends: Mapping[ConsumeQueue, int], stop: int)
         All its queues, with one past the last entry that is not zero.
     stop
         Physical offset from which on nothing counts: a batch that was not finished.
+    own
+        What the store says of itself, read before ``ends``.
     """
+    begin = _begin_of_ours(log, own)
+    if begin is None:
+        begin = _begin_by_entries(log, ends, own)
+    end = _log_end(log, own, begin)
+    log_end = min(end.at, stop)
+    derived_queues = derive_queues(log, begin, log_end)
+    extra: dict[QueueKey, DerivedQueue] = {}
+    true_ends: dict[QueueKey, int] = {}
+    known = {queue.key: queue for queue in ends}
+    for queue, data_end in ends.items():
+        derived = derived_queues.get(queue.key, NO_ENTRIES)
+        # an offset that is damaged must not stretch the queue
+        possible = derived.queue_offset <= data_end + log.records_max + BURNT_OFFSETS_MAX
+        derived = _rows(derived, possible)
+        kept = _end_below(queue, min(begin, log_end), data_end, None if own.crash_point is None else log)
+        if end.is_whole and not queue.key.topic.startswith(LMQ_PREFIX):
+            # One entry for each record, in their order: a torn one may name another record of the queue.
+            entries = queue.entries(kept, kept + derived.size.size)
+            missing = entries["physical_offset"] != derived.physical_offset
+            named = kept + derived.size.size
+        else:
+            entries = queue.entries(kept, data_end)
+            missing = ~np.isin(derived.physical_offset, entries["physical_offset"])
+            # An entry that makes no sense is not for this to judge.
+            named = kept + _last(~is_plausible(entries) | (entries["physical_offset"] < log_end)) + 1
+        true_ends[queue.key] = named
+        if missing.any():
+            extra[queue.key] = _rows(derived, np.arange(missing.size) >= missing.argmax())
+            true_ends[queue.key] = max(named, int(derived.queue_offset[-1]) + 1)
+    for key in derived_queues.keys() - known.keys():
+        extra[key] = derived_queues[key]
+        true_ends[key] = int(extra[key].queue_offset[-1]) + 1
+    if extra:
+        _log.warning(
+            "a crash left %d queues without all of their entries: their last %d messages are read from the CommitLog",
+            len(extra),
+            sum(derived.size.size for derived in extra.values()),
+        )
+    return CrashTail(log_end, extra, true_ends, end.is_whole)
+
+
+def _begin_of_ours(log: CommitLog, own: OwnState) -> int | None:
+    """Physical offset in front of which all records have their entries on the device; None if nobody knows."""
+    return None if own.crash_point is None else max(own.crash_point.queues, log.min_offset)
+
+
+def _begin_by_entries(log: CommitLog, ends: Mapping[ConsumeQueue, int], own: OwnState) -> int:
+    """The segment from which on records may lack an entry, of a store without a durable point that can be trusted."""
     named = log.min_offset
     for queue, end in ends.items():
         entries = queue.entries(max(queue.first, end - _LAST_ENTRIES), end)
@@ -83,30 +141,79 @@ def find_crash_tail(log: CommitLog, ends: Mapping[ConsumeQueue, int], stop: int)
         if inside.size:
             named = max(named, int((inside["physical_offset"] + inside["size"]).max()))
     holder = max(int(log.locate(np.array([max(named - 1, 0)]))[0]), 0)
-    begin = log.segments[max(holder - 1, 0)].base if log.segments else 0
-    log_end = begin
-    for found in log.walk(begin, stop):
-        log.check_crcs(found.segment, found.records)
-        whole = found.records.positions[found.records.problem == Problem.OK]
-        if whole.size:
-            last = log.record_at(found.segment.base + int(whole[-1]))
-            assert last is not None
-            log_end = found.segment.base + int(whole[-1]) + last.record.total_size
-    extra: dict[QueueKey, DerivedQueue] = {}
-    true_ends: dict[QueueKey, int] = {}
-    known = {queue.key: end for queue, end in ends.items()}
-    for key, derived in derive_queues(log, begin, log_end).items():
-        behind = derived.queue_offset >= known.get(key, 0)
-        if key in known:  # an offset that is damaged must not stretch the queue
-            behind &= derived.queue_offset <= known[key] + log.records_max + BURNT_OFFSETS_MAX
-        if derived.queue_offset.size:
-            true_ends[key] = int(derived.queue_offset[-1]) + 1
-        if behind.any():
-            extra[key] = DerivedQueue(*(column[behind] for column in derived))
-    if extra:
-        _log.warning(
-            "a crash left %d messages of %d queues in the CommitLog that no ConsumeQueue names; they are read as well",
-            sum(derived.size.size for derived in extra.values()),
-            len(extra),
-        )
-    return CrashTail(log_end, extra, true_ends)
+    at = max(holder - 1, 0)
+    synced_ms = own.checkpoint.min_timestamp
+    while at > 0 and synced_ms and (log.store_time_at(log.segments[at].base) or synced_ms + 1) > synced_ms:
+        at -= 1
+    while at > 0 and not _all_have_entries(log, at, ends):
+        at -= 1
+    return log.segments[at].base if log.segments else 0
+
+
+def _all_have_entries(log: CommitLog, at: int, ends: Mapping[ConsumeQueue, int]) -> bool:
+    """Whether the queues name all records of one segment."""
+    segment = log.segments[at]
+    queues = {queue.key: queue for queue in ends}
+    for key, derived in derive_queues(log, segment.base, segment.stop).items():
+        queue = queues.get(key)
+        if queue is None:
+            return False
+        first = queue.end_before(segment.base, ends[queue])
+        entries = queue.entries(first, min(first + derived.size.size, ends[queue]))
+        if not np.isin(derived.physical_offset, entries["physical_offset"]).all():
+            return False
+    return True
+
+
+def _log_end(log: CommitLog, own: OwnState, begin: int) -> _LogEnd:
+    """Follow the log to its end; as recovery would decide, but that damage is left for whoever reads it."""
+    state: LogState = examine_log(log, begin, own.sealed_from)
+    point = own.crash_point
+    if point is None:
+        return _LogEnd(state.last if state.beyond else state.end, not state.beyond)
+    if state.end >= point.log:  # behind it a crash may have left anything
+        return _LogEnd(state.end, is_whole=True)
+    return _LogEnd(max(state.last, point.log), is_whole=False)
+
+
+def _end_below(queue: ConsumeQueue, bound: int, end: int, log: CommitLog | None) -> int:
+    """One past the last entry below ``end`` that names a record in front of a physical offset.
+
+    A torn entry may hold half of its zeros, and look like one of an earlier record: physical offsets have to rise.
+
+    Parameters
+    ----------
+    log
+        If given, a record that is whole has to be the one that the entry is of: 5.0 to 5.1.0 wrote others.
+    """
+    if queue.key.topic.startswith(LMQ_PREFIX):  # a second queue for records of another one
+        log = None
+    while end > queue.first:
+        start = max(queue.first, end - _LAST_ENTRIES)
+        entries = queue.entries(start, end)
+        physical = np.where(_names_a_record_below(entries, bound), entries["physical_offset"], -1)
+        rises = physical > np.maximum.accumulate(np.concatenate([[-1], physical]))[:-1]
+        for row in np.flatnonzero(rises)[::-1]:  # the last one, but for torn entries
+            found = log.record_at(int(physical[row])) if log is not None else None
+            place = (queue.key.queue_id, start + int(row))
+            if found is None or (found.record.queue_id, found.record.queue_offset) == place:
+                return place[1] + 1
+        pads = np.flatnonzero(is_pad(entries))
+        if pads.size:
+            return start + int(pads[-1]) + 1
+        end = start
+    return queue.first
+
+
+def _names_a_record_below(entries: Entries, bound: int) -> Mask:
+    below: Mask = is_plausible(entries) & (entries["physical_offset"] + entries["size"] <= bound) & ~is_pad(entries)
+    return below
+
+
+def _last(rows: Mask) -> int:
+    """Number of the last row that is chosen; -1 if none is."""
+    return int(np.flatnonzero(rows)[-1]) if rows.any() else -1
+
+
+def _rows(derived: DerivedQueue, rows: Mask) -> DerivedQueue:
+    return DerivedQueue(*(column[rows] for column in derived))

@@ -17,16 +17,15 @@ from typing import Final
 
 from .config import StoreConfig
 from .errors import StoreClosedError
-from .files.small_file import read_whole, replace_file
+from .files.small_file import replace_file
 from .files.writable_fs import WritableFile, WritableFileSystem
 from .format import checkpoint as checkpoints
 from .format import durable_point
 from .format.durable_point import DurablePoint, FileSizes
 from .index_writer import IndexMark
 from .layout import OURS
+from .own_state import ABORT_SIGNATURE, OwnState, durable_path
 
-_SIGNATURE: Final = b" segmentlog\n"
-"""Ends the file ``abort`` of a store that we have open, behind our process id; RocketMQ does not read it."""
 _DIRECTORIES: Final = (OURS, "commitlog", "consumequeue", "index", "config")
 
 
@@ -47,19 +46,22 @@ class Durability:
     def __init__(self, fs: WritableFileSystem, path: str, config: StoreConfig, *, was_ours: bool) -> None:
         self._fs = fs
         self._path = path
-        self._durable = os.path.join(path, OURS, "durable")
+        self._durable = durable_path(path)
         self._lock = threading.Lock()
         self._file: WritableFile | None = None
-        self.found = durable_point.decode(read_whole(fs, self._durable) or b"")
+        self._synced_at = self._written_at = 0
+        """Where in the file the slot begins that was synced last, and the one that was written last."""
+        found = OwnState.read(fs, path, is_signed=was_ours)
+        self.found = found.point
         """The durable point when the store was opened; None if it has none."""
         self.point = self.found or DurablePoint()
-        self.checkpoint = checkpoints.decode(read_whole(fs, os.path.join(path, "checkpoint")) or b"")
-        abort = os.path.join(path, "abort")
-        owner = read_whole(fs, abort)
-        self.was_aborted = owner is not None
+        self.checkpoint = found.checkpoint
+        self.was_aborted = found.was_aborted
         """Whether the store was not closed."""
-        self.was_ours = was_ours and self.found is not None and owner is not None and owner.endswith(_SIGNATURE)
+        self.was_ours = found.was_ours
         """Whether it was not closed by us: no broker wrote it since the durable point."""
+        self.sealed_from = found.sealed_from
+        """See `OwnState.sealed_from`."""
         self._record_crc = config.record_crc
         self._sizes = FileSizes(
             config.segment_bytes, config.queue_segment_entries, config.index_slots, config.index_entries
@@ -70,7 +72,7 @@ class Durability:
         fs, ours = self._fs, os.path.join(self._path, OURS)
         for name in _DIRECTORIES:
             fs.make_dir(os.path.join(self._path, name))
-        replace_file(fs, os.path.join(self._path, "abort"), b"%d%s" % (os.getpid(), _SIGNATURE), self.making)
+        replace_file(fs, os.path.join(self._path, "abort"), b"%d%s" % (os.getpid(), ABORT_SIGNATURE), self.making)
         fs.sync_dir(self._path)
         for name in ("spare", "queue", "index"):
             fs.unlink(os.path.join(ours, name))
@@ -78,10 +80,22 @@ class Durability:
             replace_file(fs, self._durable, bytes(durable_point.FILE_BYTES), self.making)
         self._file = fs.open(self._durable)
         if self.found is not None:
-            # What is cut must not count as lost if a crash comes in between.
+            # What was found may be in the page cache only, and clean there after a sync that failed.
+            self._written_at = durable_point.position_of(fs.read(self._durable, 0, durable_point.FILE_BYTES))
+            self._file.write(self._written_at, durable_point.encode(self.found))
+            self._sync()
+            # What is cut must not count as lost if a crash comes in between, nor what a broker put as torn.
             held = self.point
-            self._note(replace(held, log=min(held.log, log_end), queues=min(held.queues, log_end), clean=False))
-            self._file.sync()
+            self._note(
+                replace(
+                    held,
+                    log=min(held.log, log_end),
+                    queues=min(held.queues, log_end),
+                    clean=False,
+                    has_record_crc=held.has_record_crc and self.was_ours,
+                )
+            )
+            self._sync()
 
     @property
     def making(self) -> str:
@@ -155,10 +169,13 @@ class Durability:
     def _note(self, point: DurablePoint) -> None:
         file = self._opened()
         self.point = replace(point, sequence=self.point.sequence + 1)
-        file.write(self.point.position, durable_point.encode(self.point))
+        # Never into the slot that was synced last: a write that is torn leaves that one.
+        self._written_at = durable_point.other_position(self._synced_at)
+        file.write(self._written_at, durable_point.encode(self.point))
 
     def _sync(self) -> None:
         self._opened().sync()
+        self._synced_at = self._written_at
 
     def _opened(self) -> WritableFile:
         if self._file is None:

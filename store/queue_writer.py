@@ -112,6 +112,10 @@ class QueueWriter:
                 wrong += int(differs.sum())
         return wrong
 
+    def doubt_names(self, key: QueueKey) -> None:
+        """Have the next `sync` put the names of a queue's files onto the device: whoever made them may have died."""
+        self._names_unsynced.add(self._path(key))
+
     def find(self, key: QueueKey, physical: int, start: int, stop: int) -> int | None:
         """Queue offset in ``[start, stop)`` whose entry names the record at a physical offset, or None."""
         for segment in list_segments(self._fs, [self._path(key)]):

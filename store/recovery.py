@@ -18,44 +18,13 @@ leaves what the next opening decides the same about. RocketMQ: ``CommitLog.recov
 
 import logging
 from dataclasses import dataclass
-from typing import NamedTuple
 
-import numpy as np
-
-from .commit_log import CommitLog
 from .config import OnDamage
 from .errors import DamagedLogError
-from .format.checksums import ends_in_crc
 from .format.durable_point import DurablePoint
-from .format.message import RECORD_CRC_BYTES, Problem
-from .format.naming import segment_name
-from .format.walk import walk
+from .log_end import LogState
 
 _log = logging.getLogger(__name__)
-
-
-class LogState(NamedTuple):
-    """What a walk over the end of the log found.
-
-    Attributes
-    ----------
-    start
-        Where it began.
-    end
-        Physical offset behind the last record that follows on the one before.
-    problem
-        What is wrong there; empty if there is nothing but zeros.
-    beyond
-        Whole records behind the problem, and not older than those in front of it.
-    newest
-        Store time in ms of the newest record up to ``end``; 0 if there is none.
-    """
-
-    start: int
-    end: int
-    problem: str
-    beyond: int
-    newest: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,54 +72,6 @@ class Recovery:
                 self.cut_records,
                 self.corrected,
             )
-
-
-def examine_log(log: CommitLog, start: int, crc_from: int | None = None) -> LogState:
-    """Follow the records to where they end.
-
-    Parameters
-    ----------
-    start
-        Physical offset where a record, or a segment, begins.
-    crc_from
-        Where the records begin that all end in ``__CRC32#``, if that is known: one without it is torn. Its body may be
-        whole, and what the body's CRC does not cover is not.
-    """
-    end, problem, beyond, newest = min(start, log.stop), "", 0, 0
-    data_stop = log.data_stop()
-    for segment in log.segments:
-        if segment.stop <= start:
-            continue
-        lo = max(start - segment.base, 0)
-        if not problem and segment.base + lo != end:
-            problem = f"the segment {segment_name(end - end % segment.size)} is missing, or was not finished"
-        view = log.view(segment)
-        hi = max(lo, min(view.size, data_stop - segment.base))  # behind it are zeros only
-        walked = walk(view, segment.base, lo, hi)
-        records = walked.records
-        log.check_crcs(segment, records)
-        if crc_from is not None:
-            behind = segment.base + walked.positions >= crc_from
-            has = ends_in_crc(view, walked.positions + walked.sizes) & (records.properties_length >= RECORD_CRC_BYTES)
-            records.flag_problem(behind & ~has, Problem.RECORD_CRC)
-        whole = records.problem == Problem.OK
-        times = records.field("store_timestamp")
-        count = 0
-        if not problem:
-            follows = np.append(lo, walked.positions + walked.sizes)[:-1] == walked.positions
-            broken = np.flatnonzero(~(whole & follows))
-            count = int(broken[0]) if broken.size else whole.size
-            end = segment.base + (int(walked.positions[count - 1] + walked.sizes[count - 1]) if count else lo)
-            newest = max(newest, int(times[:count].max(initial=0)))
-            at = end - segment.base
-            if count == whole.size and walked.blank and walked.end == view.size:
-                end = segment.stop
-            elif count < whole.size and not whole[count] and follows[count]:
-                problem = Problem(int(records.problem[count])).text
-            elif count < whole.size or hi > at:
-                problem = "no whole record follows"
-        beyond += int(np.count_nonzero(whole[count:] & (times[count:] >= newest)))
-    return LogState(start, end, problem, beyond, newest)
 
 
 def decide(

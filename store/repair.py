@@ -25,9 +25,9 @@ from .files.segments import SegmentFile
 from .files.writable_fs import WritableFileSystem
 from .format.durable_point import DurablePoint
 from .index_writer import IndexMark, IndexWriter
+from .log_end import LogState, examine_log
 from .placement import Placement
 from .queue_writer import QueueWriter
-from .recovery import LogState, examine_log
 from .types import QueueKey
 
 _BLOCK_BYTES: Final = 1 << 20
@@ -72,8 +72,7 @@ class Repair:
         if durable is None:
             return examine_log(self._log, self._log.min_offset)
         start = max(self._log.min_offset, min(durable.queues, self._index_start(durable)))
-        known = self._durability.was_ours and durable.has_record_crc
-        return examine_log(self._log, start, durable.log if known else None)
+        return examine_log(self._log, start, self._durability.sealed_from)
 
     # -- the log
 
@@ -147,6 +146,7 @@ class Repair:
                     corrected += self._queues.correct(key, placed.start, placed.entries)
                 else:  # what looks well may be in the page cache only, and clean there: no sync would write it
                     self._queues.append(key, placed.start, placed.entries)
+                    self._queues.doubt_names(key)
             if self._index is not None:
                 put_keys(self._index, found.records, found.segment.base + found.records.positions)
         placed_ends = placement.ends

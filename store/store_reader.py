@@ -26,19 +26,21 @@ from .chunks import reads_entries_only
 from .commit_log import CommitLog
 from .config import QueueBounds, QueueSource, ScanSpec
 from .consume_queue import ConsumeQueue
-from .crash_tail import CrashTail, find_crash_tail
+from .crash_tail import CrashTail, find_crash_tail, log_end_after_crash
 from .derive import DerivedQueue, derive_queues
 from .errors import (
     OffsetOutOfRangeError,
     UnknownQueueError,
 )
 from .files.fs import FileSystem, LocalFileSystem
+from .files.store_lock import is_signed
 from .format.consume_queue import is_plausible
 from .format.message import Ints
 from .format.naming import is_readable_topic
 from .group_progress import group_offsets
 from .layout import COMMIT_LOG, CONSUME_QUEUE, check_is_store, list_queues, require_directory
 from .message import Message, read_message
+from .own_state import OwnState
 from .plan import PlannedRange, ScanTask, TaskLimits, plan_tasks
 from .queue_end import queue_end
 from .scan import scan
@@ -318,12 +320,23 @@ class StoreReader:
                 self.path,
                 self.log.stop - self.log.min_offset,
             )
-        return derive_queues(self.log, self.log.min_offset, self._visible_stop(self.log.data_stop()))
+        crashed = self._crashed()
+        stop = self._visible_stop(self.log.data_stop())
+        if crashed is not None:
+            stop = min(stop, log_end_after_crash(self.log, crashed))
+        return derive_queues(self.log, self.log.min_offset, stop)
+
+    def _crashed(self) -> OwnState | None:
+        """What the store says of itself, if it was left by a crash; None if it was closed, or is live."""
+        if self.is_live or self._fs.size(os.path.join(self.path, "abort")) is None:
+            return None
+        return OwnState.read(self._fs, self.path, is_signed=is_signed(os.path.join(self.path, "lock")))
 
     @cached_property
     def _crash_tail(self) -> CrashTail | None:
         """What lies behind the end of the queues, if the store was left by a crash."""
-        if self._derived is not None or self.is_live or self._fs.size(os.path.join(self.path, "abort")) is None:
+        crashed = self._crashed() if self._derived is None else None
+        if crashed is None:
             return None
         ends = {
             key: self.queue(key).data_end()
@@ -332,7 +345,7 @@ class StoreReader:
         }
         # The end of the bytes, then the mark, and the walk no further: somebody may open the store meanwhile.
         stop = self._visible_stop(self.log.data_stop())
-        return find_crash_tail(self.log, {self.queue(key): end for key, end in ends.items()}, stop)
+        return find_crash_tail(self.log, {self.queue(key): end for key, end in ends.items()}, stop, crashed)
 
     @cached_property
     def _queue_ids(self) -> dict[str, set[int]]:
@@ -359,7 +372,9 @@ class StoreReader:
         end = self._visible_end(queue)
         start = queue.first_alive(self.log.min_offset, end)
         if extra is not None:
-            start = int(extra.queue_offset[0]) if start == end else start
+            first = int(extra.queue_offset[0])
+            # Of a queue whose first file never got onto the device the entries that are there begin too late.
+            start = first if start == end else min(start, first)
             end = int(extra.queue_offset[-1]) + 1
         return QueueBounds(key, start, end)
 
@@ -368,10 +383,10 @@ class StoreReader:
         visibility, tail = self._visibility, self._crash_tail  # it has its first look before the queue
         end = queue.data_end()
         hidden_from = visibility.hidden_from()
-        if tail is not None:
-            if hidden_from is not None and queue.key in tail.ends:
-                return tail.ends[queue.key]  # behind it may be holes, and entries of a batch that was not finished
-            end = tail.trim(queue, end)
+        if tail is not None and queue.key in tail.ends:
+            end = tail.ends[queue.key]
+            if tail.is_exact:
+                return end  # behind it may be holes, and entries of a batch that was not finished
         end = queue_end(self.log, queue, end, is_live=self.is_live)
         return end if hidden_from is None else queue.end_before(hidden_from, end)
 

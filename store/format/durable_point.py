@@ -7,7 +7,7 @@
     +---------------------------------------+---------------------------------------+
     | magic  sequence  log  queues  clean … | magic  sequence  log  queues  clean … |
     +---------------------------------------+---------------------------------------+
-      slot 0: even sequence numbers           slot 1: odd ones
+      one of them was synced last; until the other is, all writes go to the other
 
     slot  +--------+----------+-------+--------+---------+-------+-------------+--------------+------------+--------+
           | magic  | sequence | log   | queues | entries | flags | index file, | bytes of a   | slots, and | CRC-32 |
@@ -19,8 +19,9 @@
 
 ``log``: every byte of the CommitLog below this physical offset was synced. ``queues``: so was every ConsumeQueue entry
 of the records below, and every index entry of theirs, of which the newest file held ``index count``. Written after what
-it speaks of, in turns into either slot, so that a torn write leaves the one before. It is a lower bound: the truth may
-be ahead of it, never behind. RocketMQ knows nothing of it and ignores the directory.
+it speaks of. The slot that was synced last stays as it is until the other one was synced, so that one is whole whatever
+becomes of writes that are under way; of two that are whole the one with the greater sequence number counts. It is a
+lower bound: the truth may be ahead of it, never behind. RocketMQ knows nothing of it and ignores the directory.
 """
 
 import struct
@@ -70,11 +71,6 @@ class DurablePoint:
     """Number of the next entry in that file, as its header counts."""
     sizes: FileSizes = _UNKNOWN
 
-    @property
-    def position(self) -> int:
-        """Where in the file its slot begins."""
-        return self.sequence % 2 * SLOT_BYTES
-
 
 def encode(point: DurablePoint) -> bytes:
     """Give the bytes of a slot; they lie within one sector."""
@@ -101,8 +97,24 @@ def decode(data: bytes) -> DurablePoint | None:
     DurablePoint or None
         None if neither is whole, or there are no bytes at all.
     """
-    points = [point for at in (0, SLOT_BYTES) if (point := _slot(data[at : at + _FIELDS.size])) is not None]
-    return max(points, key=lambda point: point.sequence, default=None)
+    return max(_slots(data).values(), key=lambda point: point.sequence, default=None)
+
+
+def position_of(data: bytes) -> int:
+    """Where in the file the slot begins that `decode` reads; 0 if neither is whole."""
+    slots = _slots(data)
+    return max(slots, key=lambda at: slots[at].sequence, default=0)
+
+
+def other_position(position: int) -> int:
+    """Where in the file the other slot begins."""
+    return SLOT_BYTES - position
+
+
+def _slots(data: bytes) -> dict[int, DurablePoint]:
+    """What the slots say that are whole, by where they begin."""
+    found = ((at, _slot(data[at : at + _FIELDS.size])) for at in (0, SLOT_BYTES))
+    return {at: point for at, point in found if point is not None}
 
 
 def _slot(data: bytes) -> DurablePoint | None:

@@ -16,10 +16,10 @@ import pytest
 
 from segmentlog.store.errors import NoSpaceError, NotAStoreError, UnsafeFileError
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem, WritableFileSystem
-from support.crash.disk_model import SECTOR_BYTES
+from support.crash.disk_model import SECTOR_BYTES, FileModel
 from support.crash.faults import CALLS, Failure, Fault, FaultyFileSystem, Span
 from support.crash.memory_fs import MemoryFileSystem
-from support.crash.recorder import Kind, RecordingFileSystem
+from support.crash.recorder import Kind, Op, RecordingFileSystem
 from support.crash.states import Breadth, CrashState, States, labels
 
 HEAD = struct.Struct(">II")
@@ -563,3 +563,15 @@ def test_write_that_fills_the_disk_is_recorded_as_far_as_it_got() -> None:
     with pytest.raises(NoSpaceError):
         fs.create("/disk/f").write(0, b"x" * 5000)
     assert [len(op.data) for op in fs.recording.ops if op.kind is Kind.WRITE] == [4096]
+
+
+def test_a_sector_that_is_written_again_may_be_torn_between_any_two_of_its_versions() -> None:
+    file = FileModel(1, np.zeros(1024, np.uint8), np.zeros(1024, np.uint8))
+    for at, byte in enumerate(b"\x01\x02"):
+        file.apply(at, Op(kind=Kind.WRITE, path="/f", number=1, position=100, data=bytes([byte]) * 300))
+    seen = {tuple(np.unique(file.torn(seed).data[100:400])[::-1].tolist()) for seed in range(200)}
+    assert {(1, 0), (2, 0), (2, 1)} <= seen
+    untouched = np.concatenate([file.torn(1).data[:100], file.torn(1).data[400:]])
+    assert not untouched.any()
+    file.apply(2, Op(kind=Kind.SYNC, path="/f", number=1))
+    assert file.torn(1).data.tolist() == file.durable.tolist()

@@ -10,13 +10,14 @@ from support.crash import planted
 from support.crash.batches import committed, prepare_with, unflushed_batches
 from support.crash.batches import cut_power as cut_batches
 from support.crash.campaign import Effort, Front, cut_power, nothing, prepare, reopen
+from support.crash.driver import CONFIG, LATE
 from support.crash.faulted import check_error, damage_everywhere, faulted_driver, judge_end
 from support.crash.faults import Failure, Fault, Span
 from support.crash.mutants import MUTANTS, Mutant, Trial
 from support.crash.promises import contents
 from support.crash.recorder import Kind, Op
 from support.crash.states import Breadth, States, labels
-from support.crash.workloads import even, failing, going_on, reopened, run, unflushed
+from support.crash.workloads import batches, even, failing, going_on, reopened, run, unflushed
 
 pytestmark = pytest.mark.attack
 
@@ -28,10 +29,15 @@ EFFORT = Effort(keys=4, again=15, written_on=0, read=0)
 
 
 def _cut(front: Front) -> int:
-    """S1, reduced: some crash points of three workloads."""
+    """S1, reduced: some crash points of four workloads."""
     states = 0
-    for workload, every in ((failing, 2), (reopened, 9), (unflushed, 9)):
-        prepared = prepare(workload, 18, front=front)
+    for workload, every, config in (
+        (failing, 2, CONFIG),
+        (reopened, 9, CONFIG),
+        (unflushed, 9, CONFIG),
+        (batches, 9, LATE),
+    ):
+        prepared = prepare(workload, 18, front=front, config=config)
         states += cut_power(prepared, BREADTH, EFFORT, points=lambda point, n=every: point % n == 0).states
     return states
 
@@ -97,8 +103,8 @@ def _commit(front: Front) -> int:
     """S3, reduced: some crash points of batches."""
     states = 0
     for workload, every in ((committed, 7), (unflushed_batches, 8)):
-        prepared, batches = prepare_with(workload, 18, front)
-        states += cut_batches(prepared, batches, FEW, points=lambda point, n=every: point % n == 0).states
+        prepared, issued = prepare_with(workload, 18, front)
+        states += cut_batches(prepared, issued, FEW, points=lambda point, n=every: point % n == 0).states
     return states
 
 

@@ -6,16 +6,19 @@ from collections.abc import Callable
 import pytest
 
 from support.crash.campaign import Effort, Tally, cut_power, prepare, reopen, soak
+from support.crash.driver import GEOMETRIES
 from support.crash.faulted import damage_everywhere
 from support.crash.promises import contents
-from support.crash.states import Breadth, CrashState, States, labels
+from support.crash.states import CUTS, Breadth, CrashState, States, labels
 from support.crash.workloads import WORKLOADS, even, going_on
 
 pytestmark = pytest.mark.attack
 
 FIRST = soak(2, 120)
 """Crashed stores by workload."""
-BREADTH = Breadth(exhaustive_bits=soak(1, 6), random_subsets=soak(2, 16), per_point=soak(1, 60), seed=2)
+BREADTH = Breadth(
+    exhaustive_bits=soak(1, 6), random_subsets=soak(2, 16), cuts=soak(3, CUTS), per_point=soak(1, 60), seed=2
+)
 EFFORT = Effort(again=9, written_on=40, read=40)
 SEEDS = soak(1, 12)
 
@@ -38,7 +41,8 @@ def _torn_first(states: list[CrashState], count: int) -> list[CrashState]:
 def test_recovery_can_be_cut_off(name: str, report: Callable[[str, object], None]) -> None:
     tally, first = Tally(), 0
     for seed in range(SEEDS):
-        prepared = prepare(WORKLOADS.get(name, even), 100 + seed)
+        geometry = list(GEOMETRIES.values())[(len(name) + seed) % 2]
+        prepared = prepare(WORKLOADS.get(name, even), 100 + seed, config=geometry)
         breadth = Breadth(exhaustive_bits=2, random_subsets=3, per_point=2, seed=seed)
         chosen = {(s.point, s.description) for s in _torn_first(list(States(prepared.recording, breadth)), FIRST)}
         for state in States(prepared.recording, breadth):
@@ -48,7 +52,7 @@ def test_recovery_can_be_cut_off(name: str, report: Callable[[str, object], None
             promised = max(labels(prepared.recording, state), default=0)
             recovered = state.disk()
             reopen(recovered, prepared.config)
-            again = prepare(going_on, first, disk=state.disk(), promised=promised)
+            again = prepare(going_on, first, disk=state.disk(), promised=promised, config=geometry)
             assert (again.truth.image[:promised] == prepared.truth.image[:promised]).all()
             tally.add(cut_power(again, BREADTH, EFFORT, reference=contents(recovered)))
     report(f"S2 {name}", f"{first} crashed stores, {tally}")

@@ -1,31 +1,34 @@
 """S1: the power is cut at every call of every workload, and recovery keeps what was promised."""
 
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 
 from support.crash.campaign import Effort, Tally, cut_power, prepare, soak
-from support.crash.states import Breadth
+from support.crash.driver import GEOMETRIES
+from support.crash.states import CUTS, Breadth
 from support.crash.workloads import WORKLOADS
 
 pytestmark = pytest.mark.attack
 
 SEEDS = soak(1, 40)
 STATES_LEAST = soak(20_000, 1_000_000)
-BREADTH = Breadth(exhaustive_bits=soak(2, 10), random_subsets=soak(2, 32), per_point=soak(1, 400))
+BREADTH = Breadth(exhaustive_bits=soak(2, 10), random_subsets=soak(2, 32), cuts=soak(2, CUTS), per_point=soak(1, 400))
 """What is tried besides the states that always are."""
 
 TOTAL = Tally()
-DONE: set[str] = set()
+DONE: set[tuple[str, str]] = set()
 
 
+@pytest.mark.parametrize("geometry", GEOMETRIES)
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_nothing_promised_is_lost(name: str, report: Callable[[str, object], None]) -> None:
+def test_nothing_promised_is_lost(name: str, geometry: str, report: Callable[[str, object], None]) -> None:
     tally = Tally()
     for seed in range(SEEDS):
-        prepared = prepare(WORKLOADS[name], seed)
+        prepared = prepare(WORKLOADS[name], seed, config=GEOMETRIES[geometry])
         tally.add(cut_power(prepared, BREADTH, Effort(again=8, written_on=25, read=50)))
-    report(f"S1 {name}", tally)
+    report(f"S1 {name} {geometry}", tally)
     assert tally.points == tally.calls + SEEDS
     assert tally.distinct >= 0.9 * tally.states
     # Without syncs little is promised: `unflushed` begins with ten appends of which nothing is.
@@ -34,11 +37,11 @@ def test_nothing_promised_is_lost(name: str, report: Callable[[str, object], Non
     assert tally.lost
     assert min(tally.again, tally.written_on, tally.read) >= 20
     TOTAL.add(tally)
-    DONE.add(name)
+    DONE.add((name, geometry))
 
 
 def test_enough_states_were_judged(report: Callable[[str, object], None]) -> None:
-    if set(WORKLOADS) != DONE:
+    if set(product(WORKLOADS, GEOMETRIES)) != DONE:
         pytest.skip("counts what all tests above did, and not all were run")
     report("S1 in all", TOTAL)
     assert TOTAL.states >= STATES_LEAST

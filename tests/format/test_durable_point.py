@@ -1,11 +1,18 @@
 """The durable point: what was written last counts, and a torn write leaves what was there before."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from segmentlog.store.format.durable_point import FILE_BYTES, SLOT_BYTES, DurablePoint, decode, encode
+from segmentlog.store.format.durable_point import (
+    FILE_BYTES,
+    SLOT_BYTES,
+    DurablePoint,
+    decode,
+    encode,
+    other_position,
+    position_of,
+)
 
 POINTS = [
     DurablePoint(sequence=sequence, log=1 << 40 | sequence, queues=sequence * 7, clean=sequence % 3 == 0,
@@ -15,10 +22,11 @@ POINTS = [
 
 
 def written(*points: DurablePoint) -> bytearray:
+    """The file after some points, each synced."""
     data = bytearray(FILE_BYTES)
-    for point in points:
-        raw = encode(point)
-        data[point.position : point.position + len(raw)] = raw
+    for number, point in enumerate(points):
+        raw, at = encode(point), SLOT_BYTES * (number % 2)
+        data[at : at + len(raw)] = raw
     return data
 
 
@@ -27,9 +35,15 @@ def test_a_point_is_read_as_it_was_written(point: DurablePoint) -> None:
     assert decode(bytes(written(point))) == point
 
 
-def test_points_go_to_either_slot_in_turns() -> None:
-    assert [point.position for point in POINTS] == [0, SLOT_BYTES, 0, SLOT_BYTES, 0]
-    assert len(encode(POINTS[0])) <= 512  # a sector: it is written at once or not at all
+def test_a_point_fits_a_sector() -> None:
+    assert len(encode(POINTS[0])) <= 512  # one that is not torn is written at once or not at all
+
+
+def test_where_the_newer_of_two_lies() -> None:
+    assert position_of(bytes(written(*POINTS[:2]))) == SLOT_BYTES
+    assert position_of(bytes(written(POINTS[1], POINTS[0]))) == 0
+    assert position_of(bytes(FILE_BYTES)) == 0
+    assert [other_position(at) for at in (0, SLOT_BYTES)] == [SLOT_BYTES, 0]
 
 
 def test_the_newer_of_two_counts() -> None:
@@ -52,18 +66,13 @@ def test_a_torn_write_leaves_the_point_before() -> None:
 
 def test_no_flipped_bit_makes_another_point() -> None:
     newest = written(*POINTS[3:])
-    raw = encode(POINTS[4])
-    for bit in range(8 * len(raw)):
+    for bit in range(8 * len(encode(POINTS[4]))):
         data = bytearray(newest)
-        data[POINTS[4].position + bit // 8] ^= 1 << bit % 8
+        data[SLOT_BYTES + bit // 8] ^= 1 << bit % 8
         assert decode(bytes(data)) == POINTS[3]
 
 
 def test_a_file_that_was_cut_short_gives_what_is_whole() -> None:
     data = bytes(written(*POINTS[3:]))
-    assert decode(data[:SLOT_BYTES]) == POINTS[4]
-    assert decode(data[: SLOT_BYTES + 20]) == POINTS[4]
-
-
-def test_the_next_one_goes_to_the_other_slot() -> None:
-    assert replace(POINTS[2], sequence=3).position != POINTS[2].position
+    assert decode(data[:SLOT_BYTES]) == POINTS[3]
+    assert decode(data[: SLOT_BYTES + 20]) == POINTS[3]

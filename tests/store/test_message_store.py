@@ -693,7 +693,7 @@ def test_damage_is_cut_only_if_that_is_asked_for(path: Path) -> None:
     segment = path / "commitlog" / f"{0:020d}"
     data = bytearray(segment.read_bytes())
     at = int(places.physical_offsets[10])
-    data[at + 95] ^= 0xFF
+    data[at + 5] ^= 0xFF
     segment.write_bytes(data)
     before = tree(path)
     # It was closed: nothing but the end of the log is looked at.

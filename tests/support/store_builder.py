@@ -98,7 +98,7 @@ class StoreBuilder:
         self.path = path
         self.geometry = geometry or Geometry()
         self.end = log_start
-        self._record_crc = record_crc
+        self.record_crc = record_crc
         self._queues = queues
         self._store_host = store_host
         self._next: dict[tuple[str, int], int] = {}
@@ -129,7 +129,7 @@ class StoreBuilder:
         """
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         store_timestamps = columns["storeTimestamp"].to_numpy()
-        encoded = encode(self._records(columns), record_crc=self._record_crc)
+        encoded = encode(self._records(columns), record_crc=self.record_crc)
         buffer = encoded.join()
         physical = self._place(encoded.sizes)
         queue_offsets = self._queue_offsets(columns)
@@ -139,7 +139,7 @@ class StoreBuilder:
             queue_offsets=np.maximum(queue_offsets, 0),
             physical_offsets=physical,
             store_timestamps=store_timestamps,
-            record_crc=self._record_crc,
+            record_crc=self.record_crc,
         )
         self._write_log(buffer, encoded.positions, encoded.sizes, physical)
         if self._queues is Queues.WRITTEN:

@@ -2,9 +2,9 @@
 
 ::
 
-    workload ──► recording ──► States ──► disk ──► MessageStore.open ──► promises D, P, F
-                     │                                   │ some: opened again (R), written on, read
-                     └ Truth: the log if nothing is lost └ some: its own recording ──► States ──► … (depth 2)
+    workload ──► recording ──► States ──► disk ──► StoreReader ──► MessageStore.open ──► promises D, P, F
+                     │                              promise V           │ some: opened again (R), written on, read
+                     └ Truth: the log if nothing is lost                └ some: its own recording ──► States ──► …
 
 Everything follows from a seed. A promise that is broken is reported with the seed, the call and the state.
 """
@@ -18,9 +18,9 @@ from segmentlog.store.files.writable_fs import WritableFileSystem
 from segmentlog.store.message_store import MessageStore
 from segmentlog.store.types import QueueRange
 
-from .driver import ROOT, TIME, Clock, Driver
+from .driver import CONFIG, ROOT, TIME, Clock, Driver
 from .memory_fs import MemoryFileSystem
-from .promises import INDEX, BrokenPromiseError, Truth, check_messages, contents, differences
+from .promises import INDEX, BrokenPromiseError, Truth, check_messages, contents, differences, seen_by_a_reader
 from .recorder import Recording, RecordingFileSystem
 from .states import Breadth, CrashState, States, labels
 from .workloads import Workload
@@ -115,12 +115,13 @@ def prepare(
     disk: MemoryFileSystem | None = None,
     front: Front = nothing,
     promised: int = 0,
+    config: StoreConfig = CONFIG,
 ) -> Prepared:
     """Run a workload to its end, and look that the log says what was put."""
     recorder = RecordingFileSystem(disk if disk is not None else new_disk())
     if promised:
         recorder.mark(promised)
-    driver = Driver(recorder, front(recorder), seed=seed)
+    driver = Driver(recorder, front(recorder), config=config, seed=seed)
     steps = workload(driver)
     next(steps)
     opened_at = len(recorder.recording.ops)
@@ -215,6 +216,8 @@ def judge(
     reference: Mapping[str, bytes] | None = None,
 ) -> int:
     """Recover one disk and look at it; give where its log ends."""
+    prepared.truth.check_point(disk, promised)
+    prepared.truth.check_seen(seen_by_a_reader(disk, promised), promised)
     store = reopen(disk, prepared.config)
     end = store.end_offset
     prepared.truth.check(store, disk, promised, every=effort.keys, turn=turn)

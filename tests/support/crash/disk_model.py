@@ -13,8 +13,8 @@
 A file's bytes, its size and its names are three things: a sync of the file makes bytes and size durable and no name, a
 sync of a directory its names and no bytes. A rename is durable with the directory that it leads to; it never leaves two
 names, nor none. A write leaves the bytes beside it in a sector alone. The operating system may put a sector onto the
-device after any write to it, so of a sector that was written twice without a sync between, the device may hold what
-the first write left, whatever became of other sectors.
+device after any write to it, so of a sector that was written several times without a sync between, the device may hold
+what any of the writes left, or the front of one and the rest of an earlier one, whatever became of other sectors.
 """
 
 import random
@@ -173,15 +173,28 @@ class FileModel:
         size_kept = draw.random() < 0.5
 
         def make() -> Bytes:
-            sectors = -(-self.current.size // SECTOR_BYTES)
-            data = np.zeros(sectors * SECTOR_BYTES, np.uint8)
-            data[: self.durable.size] = self.durable
-            for sector, version in chosen.items():
-                span = slice(sector * SECTOR_BYTES, (sector + 1) * SECTOR_BYTES)
-                data[span] = np.frombuffer(self.history[sector][version], np.uint8)
+            data = self._with_sectors({sector: self.history[sector][version] for sector, version in chosen.items()})
             return data[: self.current.size if size_kept else self.durable.size]
 
         return self.version((tuple(chosen.items()), size_kept), make)
+
+    def torn(self, seed: int) -> Version:
+        """Every dirty sector is torn: the front as one of its writes left it, the rest as an earlier one did."""
+
+        def make() -> Bytes:
+            draw = random.Random(seed)
+            data = self._with_sectors({sector: _tear(versions, draw) for sector, versions in self.history.items()})
+            return data[: self.current.size]
+
+        return self.version(("torn", seed), make)
+
+    def _with_sectors(self, sectors: dict[int, bytes]) -> Bytes:
+        """Bytes as of the last sync but for some sectors; room for all sectors of the file as it is now."""
+        data = np.zeros(-(-max(self.current.size, self.durable.size) // SECTOR_BYTES) * SECTOR_BYTES, np.uint8)
+        data[: self.durable.size] = self.durable
+        for sector, content in sectors.items():
+            data[sector * SECTOR_BYTES :][: len(content)] = np.frombuffer(content, np.uint8)
+        return data
 
     def calls(self, kept: Callable[[int], bool]) -> Version:
         """Of the pending calls, only some got there."""
@@ -212,6 +225,17 @@ def _sectors(data: Bytes, op: Op) -> dict[int, bytes]:
     first, stop = op.position // SECTOR_BYTES, -(-(op.position + len(op.data)) // SECTOR_BYTES)
     held = data[first * SECTOR_BYTES : stop * SECTOR_BYTES].tobytes().ljust((stop - first) * SECTOR_BYTES, b"\0")
     return {first + at: held[at * SECTOR_BYTES : (at + 1) * SECTOR_BYTES] for at in range(stop - first)}
+
+
+def _tear(versions: Sequence[bytes], draw: random.Random) -> bytes:
+    """The front of one version of a sector and the rest of an earlier one, cut where they differ."""
+    if len(versions) < 2:
+        return versions[-1]
+    newer = draw.randrange(1, len(versions))
+    new, old = versions[newer], versions[draw.randrange(newer)]
+    differs = np.flatnonzero(np.frombuffer(new, np.uint8) != np.frombuffer(old, np.uint8))
+    cut = int(differs[draw.randrange(differs.size)]) + draw.randrange(2) if differs.size else 0
+    return new[:cut] + old[cut:]
 
 
 Place = tuple[str, int, bool]

@@ -9,7 +9,7 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from segmentlog.store import batch_append, index_writer, outgoing, topics, upkeep
 from segmentlog.store.config import Flush, Services, StoreConfig
@@ -36,6 +36,10 @@ CONFIG = StoreConfig(
     queue_flush_thorough_interval_ms=400,
     services=Services.ON_CALL,
 )
+
+LATE = replace(CONFIG, queue_flush_log_bytes=256 << 10, queue_flush_thorough_interval_ms=1 << 40)
+"""Segments are filled many times over before queues and index are flushed: only the log knows what was put."""
+GEOMETRIES = {"flushed": CONFIG, "late": LATE}
 
 
 class Clock:

@@ -18,7 +18,7 @@ from .campaign import Front, Prepared, new_disk, nothing, reopen
 from .driver import CONFIG, ROOT, Driver
 from .faults import FaultyFileSystem
 from .memory_fs import FileNode, MemoryFileSystem
-from .promises import LOG, BrokenPromiseError, Truth, check_messages, check_order
+from .promises import LOG, BrokenPromiseError, Truth, check_messages, check_order, seen_by_a_reader
 from .recorder import RecordingFileSystem
 from .states import Breadth, States, labels
 
@@ -48,9 +48,11 @@ def check_error(error: Exception) -> None:
 
 def judge_faulted(disk: MemoryFileSystem, driver: Driver, promised: int) -> int:
     """Look at a store whose disk had failed, on a disk that does not; give where its log ends."""
+    seen = seen_by_a_reader(disk, promised)
     store = reopen(disk, driver.config)
     end = store.end_offset
     truth = Truth.of(disk, driver.config)
+    truth.check_seen(seen, promised)
     truth.check(store, disk, promised)
     check_messages(disk, driver.issued, promised)
     check_order(disk, driver.issued, end)

@@ -3,11 +3,12 @@
 import sys
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from segmentlog.store import batch_append, dispatch, message_store, recovery, repair
+from segmentlog.store import batch_append, crash_tail, dispatch, log_end, message_store, recovery, repair
 from segmentlog.store.batch_append import BatchAppend
 from segmentlog.store.batch_records import BatchRecords, Visibility
 from segmentlog.store.commit_log import CommitLog
@@ -16,11 +17,14 @@ from segmentlog.store.dispatch import Dispatcher
 from segmentlog.store.durability import Durability
 from segmentlog.store.files.writable_fs import WritableFile, WritableFileSystem
 from segmentlog.store.flusher import Failure, Flusher
+from segmentlog.store.format import durable_point
+from segmentlog.store.format.durable_point import DurablePoint
 from segmentlog.store.format.ledger import LedgerEntry
 from segmentlog.store.format.message import Problem
 from segmentlog.store.format.pieces import Data, Pieces, contiguous
 from segmentlog.store.index_writer import IndexWriter
 from segmentlog.store.log_appender import LogAppender, SegmentSupply
+from segmentlog.store.own_state import OwnState
 from segmentlog.store.put_path import PutPath
 from segmentlog.store.queue_writer import QueueWriter
 from segmentlog.store.repair import Repair
@@ -154,6 +158,16 @@ def _index_point_one_entry_too_far(patch: Patch) -> None:
     patch(Durability, "note_queues", note)
 
 
+@_store()
+def _durable_slot_is_overwritten_before_the_other_was_synced(patch: Patch) -> None:
+    def note(self: Durability, point: DurablePoint) -> None:
+        self.point = replace(point, sequence=self.point.sequence + 1)
+        assert self._file is not None
+        self._file.write(self.point.sequence % 2 * durable_point.SLOT_BYTES, durable_point.encode(self.point))
+
+    patch(Durability, "_note", note)
+
+
 # Bugs of putting and dispatching
 
 
@@ -275,7 +289,7 @@ def _one_record_too_many_is_cut(patch: Patch) -> None:
                 last = found.segment.base + int(found.records.positions[-1])
         return state._replace(end=last) if last > start else state
 
-    real = recovery.examine_log
+    real = log_end.examine_log
     patch(repair, "examine_log", examine)
 
 
@@ -291,7 +305,7 @@ def _a_torn_record_is_kept(patch: Patch) -> None:
         size = int.from_bytes(view[at : at + 4].tobytes(), "big")
         return state._replace(end=state.end + size) if 91 <= size <= view.size - at else state
 
-    real = recovery.examine_log
+    real = log_end.examine_log
     patch(repair, "examine_log", examine)
 
 
@@ -305,13 +319,13 @@ def _body_checksum_alone_is_believed(patch: Patch) -> None:
                 records.problem[row] = Problem.BODY_CRC
 
     patch(CommitLog, "check_crcs", check)
-    patch(recovery, "ends_in_crc", lambda view, stops: np.ones(stops.size, np.bool_))
+    patch(log_end, "ends_in_crc", lambda view, stops: np.ones(stops.size, np.bool_))
 
 
 @_store()
 def _no_checksum_is_looked_at(patch: Patch) -> None:
     patch(CommitLog, "check_crcs", lambda self, segment, records: None)
-    patch(recovery, "ends_in_crc", lambda view, stops: np.ones(stops.size, np.bool_))
+    patch(log_end, "ends_in_crc", lambda view, stops: np.ones(stops.size, np.bool_))
 
 
 @_store(Trial.DAMAGE)
@@ -338,6 +352,26 @@ def _keys_are_not_indexed_in_recovery(patch: Patch) -> None:
 @_store()
 def _later_index_files_are_left(patch: Patch) -> None:
     patch(IndexWriter, "drop_from", lambda self, first: None)
+
+
+# Bugs of readers
+
+
+@_store()
+def _reader_starts_one_segment_too_late(patch: Patch) -> None:
+    real = crash_tail._begin_of_ours
+
+    def late(log: CommitLog, own: OwnState) -> int | None:
+        begin = real(log, own)
+        return min((s.base for s in log.segments if begin is not None and s.base > begin), default=begin)
+
+    patch(crash_tail, "_begin_of_ours", late)
+
+
+@_store()
+def _reader_believes_that_entries_are_written_in_order(patch: Patch) -> None:
+    patch(crash_tail, "_end_below", lambda queue, bound, end, log: end)
+    patch(crash_tail, "_begin_of_ours", lambda log, own: log.data_stop())
 
 
 # Bugs of batches

@@ -7,6 +7,8 @@
     F  derived      queues and index are those that the log gives
     R  recovery     going over it once more changes nothing
     S  stop         damage below the durable point is refused, with its place
+    V  visible      a reader of the crashed disk, before recovery, finds every message that was promised, and no other
+                    than the log has
 
 What the log should hold is taken from a disk that lost nothing, once its records were compared with the messages.
 """
@@ -18,15 +20,20 @@ from typing import NamedTuple
 import numpy as np
 
 from segmentlog.store.commit_log import CommitLog
-from segmentlog.store.config import StoreConfig
+from segmentlog.store.config import ScanSpec, StoreConfig
 from segmentlog.store.derive import derive_segments
 from segmentlog.store.dispatch import indexed_keys
-from segmentlog.store.format.consume_queue import ENTRY_BYTES, NATIVE, encode
+from segmentlog.store.errors import NotAStoreError
+from segmentlog.store.files.small_file import read_whole
+from segmentlog.store.format import durable_point
+from segmentlog.store.format.consume_queue import ENTRY_BYTES, NATIVE, decode, encode
 from segmentlog.store.format.index_file import HEADER, Geometry, chain, decode_header
 from segmentlog.store.format.message import SYS_COMMIT, SYS_TRANSACTION, Bytes, Ints
 from segmentlog.store.format.properties import KEYS, TAGS, UNIQ_KEY, Properties
 from segmentlog.store.message_store import MessageStore
-from segmentlog.store.types import QueueKey
+from segmentlog.store.own_state import durable_path
+from segmentlog.store.store_reader import StoreReader
+from segmentlog.store.types import QueueKey, QueueRange
 
 from .driver import ROOT, Issued
 from .memory_fs import FileNode, MemoryFileSystem
@@ -36,6 +43,10 @@ QUEUES = f"{ROOT}/consumequeue"
 INDEX = f"{ROOT}/index"
 COMPARED = (LOG, QUEUES, INDEX)
 _TIME_MAX = (1 << 63) - 1
+NOTHING = np.zeros(0, np.int64)
+
+Seen = dict[QueueKey, tuple[Ints, Ints]]
+"""Queue offsets and physical offsets of all that a reader finds in each queue, in the order in which it comes."""
 
 
 class BrokenPromiseError(AssertionError):
@@ -185,6 +196,24 @@ class Truth:
             if sorted(found) != wanted:
                 raise BrokenPromiseError("F", f"the index has {sorted(found)} of key {key_hash}, the log {wanted}")
 
+    def check_point(self, disk: MemoryFileSystem, promised: int) -> None:
+        """S: whatever a power cut takes, one of the two durable points is whole."""
+        if promised and durable_point.decode(read_whole(disk, durable_path(ROOT)) or b"") is None:
+            raise BrokenPromiseError("S", f"no durable point is whole, {promised} bytes were promised")
+
+    def check_seen(self, seen: Seen, promised: int) -> None:
+        """V: what a reader found on a disk as a power cut left it."""
+        for key in self.queues.keys() | seen.keys():
+            entries = self.queues.get(key)
+            offsets, physical = seen.get(key, (NOTHING, NOTHING))
+            count = int(np.searchsorted(entries.ends, promised, side="right")) if entries else 0
+            there = decode(entries.data)["physical_offset"] if entries else NOTHING
+            if not np.array_equal(offsets, np.arange(offsets.size)) or offsets.size < count:
+                found = f"{offsets[0]} to {offsets[-1]}, {offsets.size} in all" if offsets.size else "none"
+                raise BrokenPromiseError("V", f"of queue {key} a reader sees {found}; {count} were promised")
+            if not np.array_equal(physical, there[: physical.size]):
+                raise BrokenPromiseError("V", f"of queue {key} a reader sees messages that never were")
+
     def check(
         self, store: MessageStore, disk: MemoryFileSystem, promised: int, *, every: int = 1, turn: int = 0
     ) -> None:
@@ -193,6 +222,30 @@ class Truth:
         self.check_log(disk, end, promised)
         self.check_queues(disk, end)
         self.check_index(disk, end, every=every, turn=turn)
+
+
+def seen_by_a_reader(disk: MemoryFileSystem, promised: int) -> Seen:
+    """V: look at a disk as it lies; raises what the reader does, but where no store has to be."""
+    try:
+        reader = StoreReader.open(ROOT, fs=disk)
+    except NotAStoreError:
+        if promised:
+            raise
+        return {}
+    queues = [bounds for topic in reader.topics() for bounds in reader.queues(topic)]
+    wanted = [QueueRange(bounds.key, bounds.min_offset, bounds.max_offset) for bounds in queues]
+    places: dict[QueueKey, list[tuple[int, int]]] = {}
+    for task in reader.plan(wanted, max_bytes=1 << 30):
+        for batch in reader.scan(task, _SEEN):
+            topics, ids, offsets, physical, _ = (column.to_pylist() for column in batch.columns)
+            for topic, queue_id, *place in zip(topics, ids, offsets, physical, strict=True):
+                places.setdefault(QueueKey(topic, queue_id), []).append((place[0], place[1]))
+    found = {key: np.array(rows, np.int64).T for key, rows in places.items()}
+    return {key: (columns[0], columns[1]) for key, columns in found.items()}
+
+
+_SEEN = ScanSpec(columns=("topic", "queueId", "queueOffset", "physicalOffset", "flag"), check_crc=True)
+"""``flag`` is the record's own: without it only entries would be read."""
 
 
 def _reader_of(data: bytes) -> Callable[[int, int], bytes]:

@@ -80,6 +80,23 @@ def reopened(driver: Driver) -> Iterator[None]:
         yield
 
 
+def killed(driver: Driver) -> Iterator[None]:
+    """Killed and opened again, then closed: what the dead process wrote was in the page cache, and its names, too."""
+    for number in range(3):
+        driver.open()
+        yield
+        for _ in range(4):
+            driver.put(driver.message(topic=f"Topic{number}"))
+            yield
+        driver.put_batch([driver.message() for _ in range(12)])
+        yield
+        driver.store = None
+        driver.open()
+        yield
+        driver.close()
+        yield
+
+
 def kinds(driver: Driver) -> Iterator[None]:
     """Messages of every kind: transactions, delays, long topics, IPv6, bodies that fill a segment."""
     driver.open()
@@ -175,7 +192,7 @@ def failing(driver: Driver) -> Iterator[None]:
 
 
 WORKLOADS: dict[str, Workload] = {
-    work.__name__: work for work in (singles, batches, unflushed, reopened, kinds, one_queue)
+    work.__name__: work for work in (singles, batches, unflushed, reopened, killed, kinds, one_queue)
 }
 
 
