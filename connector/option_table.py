@@ -320,13 +320,14 @@ OPTIONS = (
         meaning="Read only messages with one of these tags.",
     ),
     Option(
-        name="filterPushdown",
+        name="unsafeSingleUseFilterPushdown",
         value=SWITCH,
         parse=values.boolean,
         default=False,
         mode=Mode.BATCH,
-        meaning="Whether filters of the query cut what is read. Only for a DataFrame that one query uses, once: Spark "
-        "hands what it planned for one filter to other uses of the same DataFrame or view. Needs `register(spark)`.",
+        meaning="Whether the filters of the query limit what is read. **Unsafe**: a second use of the same DataFrame "
+        "or view returns wrong rows, see [reader.md](reader.md#filters-of-a-query). Needs "
+        "`spark.sql.python.filterPushdown.enabled=true`; logs a warning each time.",
     ),
     Option(
         name="metadata",

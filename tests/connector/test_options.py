@@ -62,6 +62,13 @@ def test_an_option_under_two_names_is_a_conflict() -> None:
         parse(topic="b")
 
 
+@pytest.mark.parametrize("strict", ["true", "false"])
+def test_a_name_that_an_option_once_had(strict: str) -> None:
+    wanted = r"option `filterPushdown` does not exist any more\. .*`unsafeSingleUseFilterPushdown`"
+    with pytest.raises(UnknownOptionError, match=wanted):
+        parse(filterpushdown="true", strictOptions=strict)
+
+
 def test_what_spark_adds_is_ignored() -> None:
     added = {
         "owner": "me",
@@ -289,7 +296,7 @@ def test_every_option_is_read_by_somebody() -> None:
         "maxBytesPerPartition": "3",
         "failOnDataLoss": "false",
         "tags": "A",
-        "filterPushdown": "true",
+        "unsafeSingleUseFilterPushdown": "true",
         "columns": "body",
         "includeProperties": "true",
         "propertyColumns": "p",
@@ -320,7 +327,9 @@ def test_a_stream_begins_at_the_end_and_a_batch_at_the_beginning() -> None:
     assert parse_read_options(LEAST | {"startingOffsets": "latest"}, option_table.Mode.BOTH).start == Latest()
 
 
-@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "exactTimestamps", "filterPushdown"])
+@pytest.mark.parametrize(
+    "name", ["endingOffsets", "endingTimestamp", "exactTimestamps", "unsafeSingleUseFilterPushdown"]
+)
 def test_what_only_a_batch_has(name: str) -> None:
     value = {"endingOffsets": "latest", "endingTimestamp": "1"}.get(name, "true")
     with pytest.raises(ConflictingOptionsError, match=rf"`{name}` is for batch reads, this is a stream\. Leave it out"):
@@ -328,7 +337,9 @@ def test_what_only_a_batch_has(name: str) -> None:
 
 
 def test_the_default_of_pushdown_may_be_said_in_a_stream() -> None:
-    assert not parse_read_options(LEAST | {"filterPushdown": "false"}, option_table.Mode.STREAM).filter_pushdown
+    assert not parse_read_options(
+        LEAST | {"unsafeSingleUseFilterPushdown": "false"}, option_table.Mode.STREAM
+    ).filter_pushdown
 
 
 def test_what_only_a_stream_has(caplog: pytest.LogCaptureFixture) -> None:
