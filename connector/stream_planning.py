@@ -27,7 +27,7 @@ from .filters import Pushed, Span
 from .offsets import check_all_read, resolve_start
 from .options import ReadOptions, Subscribe
 from .partitions import StorePartition
-from .planning import check_topics, open_stores, plan_shares, select_queues, side_of
+from .planning import check_groups, check_topics, open_stores, plan_shares, select_queues, side_of
 from .stream_admission import TriggerLimits, Waiting, admit
 from .stream_offsets import StoreOffset, StreamOffset, TopicOffset
 from .stream_stores import Step, WatchedStore
@@ -73,6 +73,7 @@ class StreamPlanner:
         selected = select_queues(readers, options)
         read = {(reader.broker_name, bounds.key) for reader, queues in selected for bounds in queues}
         check_all_read(options.start, options.start_option, read)
+        check_groups(readers, options)
         stores = {}
         for reader, queues in selected:
             side = side_of(reader)

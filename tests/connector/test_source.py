@@ -278,7 +278,7 @@ def test_a_temporary_view_and_select_with(spark: "SparkSession", store: Store) -
         ({}, "[SEGMENTLOG_MISSING_OPTION] no topic is named"),
         ({"topic": "TopicA", "startingOffset": "1"}, "unknown option `startingoffset`. Did you mean `startingOffsets`"),
         (
-            {"topic": "TopicA", "startingOffsets": "earliest", "startingTimestamp": "5"},
+            {"topic": "TopicA", "startingOffsets": "earliest", "startingTimestamp": "1767225600000"},
             "[SEGMENTLOG_CONFLICTING_OPTIONS] options `startingOffsets` and `startingTimestamp` exclude each other",
         ),
         (

@@ -87,7 +87,7 @@ class Change:
 CHANGES = {
     "startingOffsets latest": Change(given={"startingOffsets": "latest"}),
     "startingOffsets JSON": Change(given={"startingOffsets": '{"T": {"0": 1, "1": 1}}'}),
-    "startingTimestamp": Change(given={"startingTimestamp": "1000"}, without=("startingOffsets",)),
+    "startingTimestamp": Change(given={"startingTimestamp": "1970-01-01T00:00:01Z"}, without=("startingOffsets",)),
     "no start at all": Change(without=("startingOffsets",)),
     "a smaller limit": Change(given={"maxOffsetsPerTrigger": "1"}),
     "no limit": Change(without=("maxOffsetsPerTrigger",)),
