@@ -121,11 +121,24 @@ def test_kafkas_rows_are_the_native_ones(store: Store, read: Read) -> None:
             "topic": one["topic"],
             "partition": one["queueId"],
             "offset": one["queueOffset"],
-            "timestamp": one["bornTimestamp"],
-            "timestampType": 0,
+            "timestamp": one["storeTimestamp"],
+            "timestampType": 1,  # Kafka's LogAppendTime
             "headers": one["properties"]
             and [{"key": key, "value": value.encode()} for key, value in one["properties"]],
         }
+
+
+def test_kafkas_timestamp_is_of_the_clock_that_the_options_go_by(store: Store, read: Read) -> None:
+    times = sorted({row["storeTimestamp"] for row in expected_rows("time-5.3.3")})
+    start, stop = times[3], times[-4]
+    window = {
+        "startingTimestamp": start.isoformat(),
+        "endingTimestamp": stop.isoformat(),
+        "startingOffsetsByTimestampStrategy": "latest",
+    }
+    found = read(store("time-5.3.3"), **ALL, schemaMode="kafka", **window).column("timestamp").to_pylist()
+    assert found
+    assert (min(found), max(found)) == (start, times[-5])
 
 
 def test_property_columns(store: Store, read: Read) -> None:

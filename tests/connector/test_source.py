@@ -226,7 +226,7 @@ def test_kafka_mode(load: Load) -> None:
     )
     assert row.key.startswith("键-359")
     assert {header.key for header in row.headers} == {"KEYS", "UNIQ_KEY", "größe", "user"}
-    assert row.timestampType == 0
+    assert row.timestampType == 1
 
 
 def test_a_damaged_record_fails_in_the_task_with_its_place(spark: "SparkSession", store: Store, tmp_path: Path) -> None:
