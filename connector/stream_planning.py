@@ -172,6 +172,10 @@ class StreamPlanner:
                 shares.append((store.reader, Span(), ranges))
         return plan_shares(shares, self._options.tags, self._options, Pushed(), self._spec)
 
+    def paths(self) -> dict[str, str]:
+        """Return the store directories, by broker name."""
+        return {name: store.reader.path for name, store in self._stores.items()}
+
     def by_path(self, offset: StreamOffset) -> dict[str, dict[QueueKey, int]]:
         """Give the positions of an offset by store path, for whoever publishes them."""
         return {

@@ -37,7 +37,7 @@ def failure_in_a_thread(act: Callable[[], object]) -> str:
 def test_a_thread_that_calls_register_can_write(spark: "SparkSession", tmp_path: Path) -> None:
     sink = spark.range(3).selectExpr("cast(id AS string) AS body").write.format("segmentlog").mode("append")
     sink = sink.options(topic="t", mappedFileSizeCommitLog="64k")
-    # Spark's own behaviour, of any Python source: when this fails, docs/sink.md need not speak of threads any more.
+    # Spark's own behaviour, of any Python source: when this fails, docs/reader.md need not speak of threads any more.
     assert "DATA_SOURCE_NOT_FOUND" in failure_in_a_thread(lambda: sink.save(str(tmp_path / "store")))
 
     def write() -> None:
