@@ -19,8 +19,7 @@ from typing import Protocol, TypeAlias
 from segmentlog.store import Boundary, ConfigError, OffsetOutOfRangeError, QueueBounds, QueueKey
 
 from .errors import MissingOptionError, StartAfterEndError
-from .values import bad_value, json_value, time_ms
-from .values import name as parse_name
+from .values import bad_value, json_value, single_name, time_ms
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +119,7 @@ def parse_offsets(name: str, raw: str) -> Position:
         group = raw.lstrip()[len("group:") :]
         if not group:
             raise bad_value(name, raw, "the consumer group's name after `group:`")
-        return GroupPosition(parse_name(name, group))
+        return GroupPosition(single_name(name, group))
     if not word.startswith("{"):
         raise bad_value(name, raw, f"earliest, latest, group:<name>, or {_OFFSET_EXAMPLE}")
     return AtOffsets(_queue_table(name, raw, _offset))

@@ -280,7 +280,7 @@ OPTIONS = (
     Option(
         name="consumerGroup",
         value="a name",
-        parse=values.name,
+        parse=values.single_name,
         mode=Mode.STREAM,
         meaning="Publish the stream's progress as this consumer group's, for tools that show lag. It is never read "
         "back: the checkpoint rules.",

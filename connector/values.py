@@ -25,7 +25,7 @@ _ZONE_OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})", re.ASCII)
 _EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
 _LONG_MAX = (1 << 63) - 1
 _MS_MIN = 100_000_000_000
-"""A smaller number is before March 1973 as milliseconds, and any time of RocketMQ's as seconds."""
+"""A smaller number is a time before March 1973 as milliseconds, and any time up to the year 5138 as seconds."""
 
 
 def bad_value(name: str, text: str, wanted: str, *, at: str = "") -> ConfigError:
@@ -42,7 +42,7 @@ def text(name: str, raw: str) -> str:
     return raw
 
 
-def name(name: str, raw: str) -> str:
+def single_name(name: str, raw: str) -> str:
     """Take one name as it is; white space around it is an error, because it may be meant or not."""
     if not raw or raw != raw.strip():
         raise bad_value(name, raw, "a name without white space around it")

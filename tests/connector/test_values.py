@@ -96,8 +96,8 @@ def test_names_are_never_changed(raw: str) -> None:
 @pytest.mark.parametrize("raw", ["g\n", " g", "g\t", "g\u00a0"])
 def test_one_name_is_never_changed(raw: str) -> None:
     with pytest.raises(ConfigError, match="a name without white space around it"):
-        values.name("x", raw)
-    assert values.name("x", "a b") == "a b"
+        values.single_name("x", raw)
+    assert values.single_name("x", "a b") == "a b"
 
 
 def test_a_text_is_never_changed() -> None:
