@@ -14,8 +14,6 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError
-
 from .environment import workers_like_driver
 from .source import SegmentLogDataSource
 
@@ -42,6 +40,8 @@ def _is_registered(spark: "SparkSession", context: "SparkContext") -> bool:
 
     Registering it again would only make Spark warn that a data source was replaced.
     """
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - a client of Spark Connect may not have it
+
     session: Any = spark._jsparkSession  # noqa: SLF001 - Spark has no public way
     try:
         manager = session.sessionState().dataSourceManager()
