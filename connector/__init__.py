@@ -6,9 +6,8 @@
     frame.write.format("segmentlog").mode("append").option("topic", "orders").save("/data/store")
 
 work without registration where Spark's Python workers run an interpreter that has this package (``PYSPARK_PYTHON``).
-`register` is for where they do not, and turns on Spark's filter pushdown for Python sources. The options are in
-``docs/options.md``. `last_commit` tells where the rows of a write went, `group_lag` and `LagListener` how far readers
-are behind.
+`register` is for where they do not, and for writes from threads. The options are in ``docs/options.md``. `last_commit`
+tells where the rows of a write went, `group_lag` and `LagListener` how far readers are behind.
 
 Importing this module does not import PySpark. What not every process of Spark's needs is loaded when it is asked for.
 """
@@ -58,19 +57,21 @@ __all__ = [
 
 
 def register(spark: "SparkSession") -> None:
-    """Make ``format("segmentlog")`` known to a session, and turn on filter pushdown for Python sources.
+    """Make ``format("segmentlog")`` known to a session, and the session to the calling thread.
 
-    The source takes filters only where the option ``filterPushdown`` says that a DataFrame is used once, because of how
-    Spark shares a plan among uses; see `batch_reader`. The options (``startingTimestamp``, ``tags``, ``assign``, …) cut
-    what is read in any case. A local session reads and writes it in the Python that calls this, unless
-    ``PYSPARK_PYTHON`` or ``spark.pyspark.python`` name another. Calling it again does no harm.
+    A local session reads and writes the format in the Python that calls this, unless ``PYSPARK_PYTHON`` or
+    ``spark.pyspark.python`` name another. No setting of the session is changed. Further calls only do what is still
+    missing, so each thread can call it: a Python thread other than the one that made the session cannot write with
+    any Python source before it did (``DATA_SOURCE_NOT_FOUND``).
+
+    Parameters
+    ----------
+    spark
+        A classic session, or one of Spark Connect, whose server then needs this package in its Python.
     """
-    from .environment import workers_like_driver  # noqa: PLC0415 - only here
-    from .source import SegmentLogDataSource  # noqa: PLC0415 - importing this package must not import PySpark
+    from .registration import register_source  # noqa: PLC0415 - importing this package must not import PySpark
 
-    with workers_like_driver(spark.sparkContext):
-        spark.dataSource.register(SegmentLogDataSource)
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    register_source(spark)
 
 
 _HOME_OF: Final = {

@@ -2,19 +2,21 @@
 
 ::
 
-    Spark's planning process   reader(schema) ── pushFilters ──► Pushed ── partitions ──► [StorePartition, …]
-    Spark's worker, per task                                     read(StorePartition) ──► record batches
+    Spark's planning process   reader(schema) ── partitions ──► [StorePartition, …]
+    Spark's worker, per task                     read(StorePartition) ──► record batches
 
-Spark 4.3 keeps one plan of a Python source for each ``load``, view or table reference, and a pushed filter replaces it.
-``df.where("queueId = 1").count()`` followed by ``df.count()`` gives the first count twice, and a union of two filters
-on ``df`` the last one twice: of any Python source, once pushdown is enabled. So a filter narrows only where the user
-has said, with ``filterPushdown``, that the DataFrame is used once; else all are handed back, and every use is right.
+The reader takes no filters: Spark checks them on every row. Spark 4.2 and 4.3 keep one plan of a Python source for each
+``load``, view or table reference, and a pushed filter replaces it. ``df.where("queueId = 1").count()`` followed by
+``df.count()`` then returns the first count twice, and a union of two filters on ``df`` returns the last one twice. No
+Python code runs for the second use, so a source cannot notice (``docs/adr/0011``). `FilteringBatchReader` takes
+filters all the same, for users who say by option that the DataFrame is used once.
 
 The reader is pickled for the workers before ``partitions`` runs, so `read` goes by its projection and what is in
 its partition, never by what planning found.
 """
 
-from collections.abc import Iterable, Iterator
+import logging
+from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -28,21 +30,7 @@ from .planning import plan_partitions
 from .schema import check_schema, project
 from .task_reader import read_partition, scan_spec
 
-
-class _PushFilters:
-    """``pushFilters``, as a method that Spark takes for one that is not overridden.
-
-    With pushdown disabled, as it is by default, Spark refuses to read from a source that overrides the method, and it
-    tells by ``__func__``. With pushdown enabled it calls the method without looking.
-    """
-
-    __func__ = staticmethod(DataSourceReader.pushFilters)
-
-    def __init__(self, reader: "SegmentLogBatchReader") -> None:
-        self._reader = reader
-
-    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        return self._reader.narrow(filters)
+logger = logging.getLogger(__name__)
 
 
 class SegmentLogBatchReader(DataSourceReader):
@@ -63,23 +51,9 @@ class SegmentLogBatchReader(DataSourceReader):
         self._pushed = Pushed()
 
     @property
-    def pushFilters(self) -> _PushFilters:  # noqa: N802 - Spark's name
-        """What Spark calls with its filters when pushdown is enabled."""
-        return _PushFilters(self)
-
-    @property
     def target(self) -> pa.Schema:
         """The schema of the batches, which is Spark's own."""
         return self._projection.target
-
-    def narrow(self, filters: list[Filter]) -> list[Filter]:
-        """Take filters into the plan; hand back those that Spark must check itself."""
-        options = self._options
-        if not options.filter_pushdown:
-            return filters
-        null_rows = options.on_corrupt is OnCorrupt.NULL
-        self._pushed, handed_back = push(filters, mode=options.schema_mode, null_rows=null_rows)
-        return handed_back
 
     def partitions(self) -> list[InputPartition]:
         """Plan the read; no partition when there is nothing to read."""
@@ -88,3 +62,26 @@ class SegmentLogBatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task's share. Spark makes up a partition without a share when there is none."""
         return read_partition(partition, self._projection)
+
+
+class FilteringBatchReader(SegmentLogBatchReader):
+    """The same, narrowed by the filters of the one query that uses the DataFrame.
+
+    While ``spark.sql.python.filterPushdown.enabled`` is false, Spark refuses to read from a reader that overrides
+    ``pushFilters``, with an error that names the setting.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
+        """Take filters into the plan; hand back those that Spark must check itself."""
+        null_rows = self._options.on_corrupt is OnCorrupt.NULL
+        self._pushed, handed_back = push(filters, mode=self._options.schema_mode, null_rows=null_rows)
+        return handed_back
+
+    def partitions(self) -> list[InputPartition]:
+        """Plan the read, and warn: the next use of the same DataFrame gets this plan."""
+        logger.warning(
+            "option `unsafeSingleUseFilterPushdown` is on: a second use of this DataFrame or view (another "
+            "action, a union, a self join) returns the rows of one of the uses. Load it again for each use, or limit "
+            "the read with assign, startingTimestamp, startingOffsets or tags, which are always safe"
+        )
+        return super().partitions()

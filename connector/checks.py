@@ -2,7 +2,7 @@
 
 ::
 
-    interpreter ─► packages ─► Java ─► SPARK_HOME ─► workers ─► format by name ─► pushdown, limits ─► a session
+    interpreter ─► packages ─► Java ─► SPARK_HOME ─► workers ─► format by name ─► limits ─► a session
 
 That is also the order in which to mend things: each check takes the ones before it for granted.
 
@@ -29,7 +29,6 @@ from pathlib import Path
 from .environment import JavaNotFoundError, JavaOrigin, prepare_java, prepare_workers, survey_java
 
 PYTHON_MIN = (3, 11)
-PUSHDOWN_CONF = "spark.sql.python.filterPushdown.enabled"
 OPEN_FILES_MIN = 1024
 _PROBE_SECONDS_MAX = 60
 
@@ -75,7 +74,7 @@ REQUIREMENTS = (
 def environment_checks() -> list[Callable[[], Check]]:
     """List the checks that need neither a store nor a session, in the order in which to mend things."""
     packages = [partial(check_package, requirement) for requirement in REQUIREMENTS]
-    others = [check_java, check_spark_home, check_workers, check_discovery, check_pushdown, check_open_files]
+    others = [check_java, check_spark_home, check_workers, check_discovery, check_open_files]
     return [check_python, *packages, *others]
 
 
@@ -183,22 +182,6 @@ def check_discovery() -> Check:
         fix = "Install the package itself (pip install segmentlog), not only its folders on PYTHONPATH"
         return Check(name="discovery", status=Status.FAIL, found=f"{name}: {error}", fix=fix)
     return Check(name="discovery", status=Status.OK, found=f'format "{source.name()}" by {name}')
-
-
-def check_pushdown() -> Check:
-    """Tell whether filters reach the store, as far as files can tell: a session may have switched it on since."""
-    conf_dir = os.environ.get("SPARK_CONF_DIR") or str(Path(os.environ.get("SPARK_HOME") or os.devnull) / "conf")
-    try:
-        text = (Path(conf_dir) / "spark-defaults.conf").read_text(encoding="utf-8")
-    except OSError:
-        text = ""
-    stated = re.findall(rf"^\s*{re.escape(PUSHDOWN_CONF)}[\s=:]+(\S+)", text, re.MULTILINE)
-    if stated and stated[-1].lower() == "true":
-        return Check(name="pushdown", status=Status.OK, found="on, by spark-defaults.conf")
-    fix = f"segmentlog.connector.register(spark) switches it on for a session: {PUSHDOWN_CONF}=true"
-    if stated:
-        return Check(name="pushdown", status=Status.WARN, found="off, by spark-defaults.conf", fix=fix)
-    return Check(name="pushdown", status=Status.OK, found="Spark's default, off", fix=fix)
 
 
 def check_open_files() -> Check:

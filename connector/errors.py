@@ -100,3 +100,12 @@ def listing(names: Sequence[str], *, most: int = 12) -> str:
         return "none"
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(f"`{name}`" for name in names[:most]) + more
+
+
+def unknown_group(group: str, known: Iterable[str], *, path: str) -> ConfigError:
+    """Make the error for a consumer group without a position in any of the stores, with the name that was meant."""
+    names = sorted(known)
+    near = suggest(group, names)
+    hint = f"Did you mean `{near}`? " if near is not None else ""
+    problem = f"consumer group `{group}` has no position here"
+    return ConfigError(problem, path=path, fix=f"{hint}The groups with a position are {listing(names)}")

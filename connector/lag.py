@@ -12,9 +12,9 @@ Whatever is not known is None, and so is a total with such a part: unknown is no
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from segmentlog.store import Backlog, ConfigError, GroupProgress, QueueKey, StoreReader, backlogs, list_groups
+from segmentlog.store import Backlog, GroupProgress, QueueKey, StoreReader, backlogs, list_groups
 
-from .errors import listing, suggest
+from .errors import unknown_group
 from .stream_offsets import StreamOffset
 
 
@@ -120,16 +120,7 @@ def group_lag(path: str, group: str, *, consumer: str | None = None) -> LagRepor
     for each in known:
         if (each.group, each.consumer) == (group, consumer):
             return LagReport(group, progress_lag(reader, each))
-    raise unknown_group(group, known, reader.path)
-
-
-def unknown_group(group: str, known: Iterable[GroupProgress], path: str) -> ConfigError:
-    """Make the error for a group without positions, with the name that was meant."""
-    names = sorted({each.group for each in known})
-    near = suggest(group, names)
-    hint = f"Did you mean `{near}`? " if near is not None else ""
-    problem = f"consumer group `{group}` has no position here"
-    return ConfigError(problem, path=path, fix=f"{hint}The groups that have are {listing(names)}")
+    raise unknown_group(group, {each.group for each in known}, path=reader.path)
 
 
 def progress_lag(reader: StoreReader, progress: GroupProgress) -> tuple[QueueLag, ...]:

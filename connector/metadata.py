@@ -38,8 +38,8 @@ from segmentlog.store import (
     stored_bytes,
 )
 
-from .errors import ConflictingOptionsError, SchemaError, listing, suggest
-from .lag import progress_lag, unknown_group
+from .errors import ConflictingOptionsError, SchemaError, listing, suggest, unknown_group
+from .lag import progress_lag
 from .metadata_options import MetadataOptions, parse_metadata_options
 from .option_table import MetadataKind
 from .options import Subscribe
@@ -160,7 +160,12 @@ class MetadataReader(DataSourceReader):
         self.target = to_arrow_schema(schema, timezone="UTC")
 
     def partitions(self) -> list[InputPartition]:
-        """Plan one task: the figures of a frame are to be of one moment."""
+        """Plan one task: the figures of a frame are of one moment. An unknown topic or group is an error here."""
+        stores = open_stores(self._options.read)
+        if self._options.kind in (MetadataKind.GROUPS, MetadataKind.LAG):
+            list(_progress(stores, self._options))
+        elif self._options.kind is not MetadataKind.SEGMENTS:
+            select_queues(stores, self._options.read)
         return [InputPartition(0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - there is one
@@ -234,7 +239,8 @@ def _progress(stores: Sequence[StoreReader], options: MetadataOptions) -> Iterat
         check_topics(options.read.topics.topics, sorted(there), stores)
     group = options.consumer_group
     if group is not None and all(each.group != group for _, each in found):
-        raise unknown_group(group, [each for _, each in found], ", ".join(store.path for store in stores))
+        known = {each.group for _, each in found}
+        raise unknown_group(group, known, path=", ".join(store.path for store in stores))
     for store, each in found:
         if group is None or each.group == group:
             offsets = {key: offset for key, offset in each.offsets.items() if is_wanted(key.topic)}

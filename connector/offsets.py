@@ -9,8 +9,9 @@ A position is one of the small classes below; `resolve_start` and `resolve_stop`
 half-open, in offsets and in time.
 """
 
+import json
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeAlias
@@ -18,7 +19,7 @@ from typing import Protocol, TypeAlias
 from segmentlog.store import Boundary, ConfigError, OffsetOutOfRangeError, QueueBounds, QueueKey
 
 from .errors import MissingOptionError, StartAfterEndError
-from .values import bad_value, json_value
+from .values import bad_value, json_value, single_name, time_ms
 
 logger = logging.getLogger(__name__)
 
@@ -115,26 +116,29 @@ def parse_offsets(name: str, raw: str) -> Position:
     if word.lower() == "latest":
         return Latest()
     if word.lower().startswith("group:"):
-        group = word[len("group:") :].strip()
+        group = raw.lstrip()[len("group:") :]
         if not group:
             raise bad_value(name, raw, "the consumer group's name after `group:`")
-        return GroupPosition(group)
+        return GroupPosition(single_name(name, group))
     if not word.startswith("{"):
         raise bad_value(name, raw, f"earliest, latest, group:<name>, or {_OFFSET_EXAMPLE}")
-    by_queue = _queue_table(name, raw)
-    for (_, key), offset in by_queue.items():
-        if offset < EARLIEST:
-            raise bad_value(name, raw, f"an offset from 0 up, -2 (earliest) or -1 (latest) for {key}")
-    return AtOffsets(by_queue)
+    return AtOffsets(_queue_table(name, raw, _offset))
 
 
 def parse_times(name: str, raw: str) -> AtTimes:
-    """Read JSON of milliseconds since 1970, a time for each queue."""
-    by_queue = _queue_table(name, raw)
-    for (_, key), ms in by_queue.items():
-        if ms < 0:
-            raise bad_value(name, raw, f"milliseconds since 1970 for {key}, 0 or more")
-    return AtTimes(by_queue)
+    """Read JSON of times, one for each queue: milliseconds since 1970, or ISO-8601 with its zone."""
+    return AtTimes(_queue_table(name, raw, _time))
+
+
+def _offset(name: str, found: object, key: QueueKey) -> int:
+    if not isinstance(found, int) or isinstance(found, bool) or not EARLIEST <= found < 1 << 63:
+        wanted = "a whole number: an offset from 0 up, -2 (earliest) or -1 (latest)"
+        raise bad_value(name, json.dumps(found), wanted, at=str(key))
+    return found
+
+
+def _time(name: str, found: object, key: QueueKey) -> int:
+    return time_ms(name, found if isinstance(found, str) else json.dumps(found), None, at=str(key))
 
 
 def parse_assign(name: str, raw: str) -> tuple[QueueKey, ...]:
@@ -156,8 +160,10 @@ def _is_queue_id(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31
 
 
-def _queue_table(name: str, raw: str) -> dict[tuple[str | None, QueueKey], int]:
-    """Flatten the JSON of one number a queue, with or without the level of brokers."""
+def _queue_table(
+    name: str, raw: str, number: Callable[[str, object, QueueKey], int]
+) -> dict[tuple[str | None, QueueKey], int]:
+    """Flatten the JSON of one number per queue, which ``number`` reads, with or without the level of brokers."""
     found = json_value(name, raw)
     if not isinstance(found, dict) or not found or not all(isinstance(each, dict) for each in found.values()):
         raise bad_value(name, raw, _OFFSET_EXAMPLE)
@@ -166,12 +172,11 @@ def _queue_table(name: str, raw: str) -> dict[tuple[str | None, QueueKey], int]:
         with_brokers = bool(inner) and all(isinstance(each, dict) for each in inner.values())
         topics = inner if with_brokers else {outer: inner}
         for topic, queues in topics.items():
-            for queue_id, number in queues.items():
+            for queue_id, found_number in queues.items():
                 if not queue_id.isdecimal() or not queue_id.isascii() or not _is_queue_id(int(queue_id[:11])):
                     raise bad_value(name, raw, f"a queue id as key under `{topic}`, not `{queue_id}`")
-                if not isinstance(number, int) or isinstance(number, bool) or abs(number) >= 1 << 63:
-                    raise bad_value(name, raw, f"a whole number for {topic}/{queue_id}")
-                table[outer if with_brokers else None, QueueKey(topic, int(queue_id))] = number
+                key = QueueKey(topic, int(queue_id))
+                table[outer if with_brokers else None, key] = number(name, found_number, key)
     return table
 
 

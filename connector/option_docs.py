@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pyspark.sql.types import DataType
 
+from .column_docs import KAFKA_MEANINGS, NATIVE_MEANINGS, ColumnMeaning
 from .option_table import OPTIONS, Mode, Option
 from .schema import KAFKA, NATIVE
 from .sink_option_table import SINK_OPTIONS
@@ -27,6 +28,10 @@ connector/sink_option_table.py instead. -->
 Names are read in any case. An unknown option is an error, with a suggestion, unless `strictOptions` is `false`.
 Ranges are half-open: a start is read, an end is not.
 
+A duration has a unit: `500ms`, `30s`, `15m`, `1h`, `1d`. A name is taken as it is: white space around one is an error,
+but for blanks around the commas of a list. Options limit what is read, a `where` does not
+([why](reader.md#filters-of-a-query)).
+
 A DataFrame is planned when it is first used, and Spark keeps that plan: load it again to see what a live broker has
 written since.
 """
@@ -36,11 +41,17 @@ def render() -> str:
     """Write the whole page."""
     rows = [_row(option) for option in OPTIONS]
     options = ["| Option | Values | Default | Meaning |", "| --- | --- | --- | --- |", *rows]
-    source = [*options, "", *_columns("Columns", NATIVE, 9), "", *_columns(_KAFKA_HEAD, KAFKA, 7), ""]
+    native = _columns("Columns", NATIVE, NATIVE_MEANINGS, 9)
+    kafka = _columns(_KAFKA_HEAD, KAFKA, KAFKA_MEANINGS, 7)
+    source = [*options, "", *native, "", *kafka, ""]
     return "\n".join([_HEAD, *source, *_sink()])
 
 
-_KAFKA_HEAD = "Columns with `schemaMode=kafka`"
+_KAFKA_HEAD = """\
+Columns with `schemaMode=kafka`
+
+The columns of Spark's Kafka source, made of the native ones. `timestamp` is the store time, because timestamp options
+go by store time. The producer's time is the native column `bornTimestamp`."""
 _SINK_HEAD = """\
 ## Options of the sink
 
@@ -83,13 +94,17 @@ def _default(option: Option) -> str:
     return "–" if option.default is None else str(option.default).lower()
 
 
-def _columns(title: str, columns: Mapping[str, DataType], default: int) -> list[str]:
+def _columns(
+    title: str, columns: Mapping[str, DataType], meanings: Mapping[str, ColumnMeaning], default: int
+) -> list[str]:
     """Write a table of columns, of which the first ``default`` are there without asking."""
     rows = [
-        f"| `{name}` | {kind.simpleString()} | {'yes' if at < default else ''} |"
+        f"| `{name}` | {kind.simpleString()} | {'yes' if at < default else ''} "
+        f"| {meanings[name].source} | {meanings[name].null_text} |"
         for at, (name, kind) in enumerate(columns.items())
     ]
-    return [f"## {title}", "", "| Column | Type | Without asking |", "| --- | --- | --- |", *rows]
+    head = ["| Column | Type | Without asking | Source and unit | Null |", "| --- | --- | --- | --- | --- |"]
+    return [f"## {title}", "", *head, *rows]
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -97,8 +97,8 @@ COUNT = "a number"
 SIZE = "a size: 64m, 1g, bytes"
 NAMES = "names, comma-separated"
 OFFSETS_JSON = '`{"topic": {"0": 23, "1": -2}}`'
-TIMES_JSON = '`{"topic": {"0": 1767225600000}}`'
-TIME = "ms since 1970, or ISO-8601 with its zone"
+TIMES_JSON = '`{"topic": {"0": 1767225600000, "1": "2026-01-01T00:00:00Z"}}`'
+TIME = "milliseconds since 1970 (from 100000000000), or ISO-8601 with its zone"
 
 OPTIONS = (
     Option(
@@ -159,7 +159,9 @@ OPTIONS = (
         value=SWITCH,
         parse=values.boolean,
         default=False,
-        meaning="Whether `subscribePattern` takes in RocketMQ's own topics, such as `SCHEDULE_TOPIC_XXXX`.",
+        meaning="Whether `subscribePattern` includes system topics: RocketMQ's own, such as `SCHEDULE_TOPIC_XXXX`, and "
+        "the retry (`%RETRY%group`) and dead-letter (`%DLQ%group`) topics of consumer groups, which hold second "
+        "copies. `subscribe` and `assign` read every topic they name.",
     ),
     Option(
         name="startingOffsets",
@@ -268,7 +270,7 @@ OPTIONS = (
     ),
     Option(
         name="maxTriggerDelay",
-        value="a time: 15m, 30s, 500ms",
+        value="a duration with its unit: 15m, 30s, 500ms",
         parse=values.duration_ms,
         default=15 * 60_000,
         default_text="15m",
@@ -278,7 +280,7 @@ OPTIONS = (
     Option(
         name="consumerGroup",
         value="a name",
-        parse=values.text,
+        parse=values.single_name,
         mode=Mode.STREAM,
         meaning="Publish the stream's progress as this consumer group's, for tools that show lag. It is never read "
         "back: the checkpoint rules.",
@@ -320,13 +322,14 @@ OPTIONS = (
         meaning="Read only messages with one of these tags.",
     ),
     Option(
-        name="filterPushdown",
+        name="unsafeSingleUseFilterPushdown",
         value=SWITCH,
         parse=values.boolean,
         default=False,
         mode=Mode.BATCH,
-        meaning="Whether filters of the query cut what is read. Only for a DataFrame that one query uses, once: Spark "
-        "hands what it planned for one filter to other uses of the same DataFrame or view. Needs `register(spark)`.",
+        meaning="Whether the filters of the query limit what is read. **Unsafe**: a second use of the same DataFrame "
+        "or view returns wrong rows, see [reader.md](reader.md#filters-of-a-query). Needs "
+        "`spark.sql.python.filterPushdown.enabled=true`; logs a warning each time.",
     ),
     Option(
         name="metadata",

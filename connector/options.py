@@ -167,7 +167,7 @@ _INSTEAD = {
     "endingOffsets": _TO_AN_END,
     "endingTimestamp": _TO_AN_END,
     "endingOffsetsByTimestamp": _TO_AN_END,
-    "filterPushdown": ": Spark keeps the filters of a stream to itself, and checks them on every row",
+    "unsafeSingleUseFilterPushdown": ": Spark keeps the filters of a stream to itself, and checks them on every row",
     "exactTimestamps": ": a stream goes by queue offsets once it has begun. Filter on storeTimestamp",
 }
 
@@ -205,7 +205,7 @@ def _assemble(texts: Mapping[str, str], parsed: Mapping[str, Any], mode: Mode) -
         max_records_per_partition=parsed["maxRecordsPerPartition"],
         max_bytes_per_partition=parsed["maxBytesPerPartition"],
         tags=parsed["tags"],
-        filter_pushdown=parsed["filterPushdown"],
+        filter_pushdown=parsed["unsafeSingleUseFilterPushdown"],
         columns=parsed["columns"],
         include_properties=parsed["includeProperties"],
         property_columns=parsed["propertyColumns"],

@@ -28,11 +28,23 @@ from segmentlog.store import (
     StoreReader,
     UnknownQueueError,
     is_system_topic,
+    list_groups,
 )
 
-from .errors import UnknownTopicError, listing, suggest
+from .errors import UnknownTopicError, listing, suggest, unknown_group
 from .filters import Pushed, Span
-from .offsets import AtTime, AtTimes, Position, check_all_read, check_order, number_of, resolve_start, resolve_stop
+from .offsets import (
+    AtTime,
+    AtTimes,
+    Fallback,
+    GroupPosition,
+    Position,
+    check_all_read,
+    check_order,
+    number_of,
+    resolve_start,
+    resolve_stop,
+)
 from .options import Assign, ReadOptions, Subscribe, SubscribePattern
 from .partitions import StorePartition
 
@@ -121,6 +133,7 @@ def plan_partitions(options: ReadOptions, pushed: Pushed, spec: ScanSpec) -> lis
     read = {(store.broker_name, bounds.key) for store, queues in selected for bounds in queues}
     check_all_read(options.start, options.start_option, read)
     check_all_read(options.stop, options.stop_option, read)
+    check_groups(stores, options)
     runs = [(store, _resolve(store, queues, options, pushed)) for store, queues in selected]
     tags = _tags(options, pushed)
     if pushed.nothing or (tags is not None and not tags):
@@ -141,7 +154,9 @@ def select_queues(stores: Sequence[StoreReader], options: ReadOptions) -> list[t
             chosen = set(filter(topic_filter(options), known))
             if not chosen:
                 # As Kafka's source: a pattern may wait for topics to come. But it is most likely a mistake.
-                logger.warning("subscribePattern `%s` matches no topic of %s", expression, listing(known))
+                matching = list(filter(topic_filter(replace(options, include_system_topics=True)), known))
+                hint = f"; with includeSystemTopics=true it matches {listing(matching)}" if matching else ""
+                logger.warning("subscribePattern `%s` matches no topic of %s%s", expression, listing(known), hint)
         case Assign(keys):
             check_topics(dict.fromkeys(key.topic for key in keys), known, stores)
             return _assigned(stores, keys)
@@ -161,6 +176,15 @@ def topic_filter(options: ReadOptions) -> Callable[[str], bool]:
             return lambda topic: bool(pattern.fullmatch(topic)) and (with_system or not is_system_topic(topic))
         case Assign(keys):
             return frozenset(key.topic for key in keys).__contains__
+
+
+def check_groups(stores: Sequence[StoreReader], options: ReadOptions) -> None:
+    """Refuse a group without a position in any store; ``startingOffsetsDefault`` may say where one begins."""
+    asked = [options.stop] if options.start_rules.unlisted is not Fallback.ERROR else [options.start, options.stop]
+    for position in asked:
+        if isinstance(position, GroupPosition) and not any(store.group_offsets(position.group) for store in stores):
+            known = {each.group for store in stores for each in list_groups(store.path)}
+            raise unknown_group(position.group, known, path=", ".join(store.path for store in stores))
 
 
 def check_topics(wanted: Iterable[str], known: Sequence[str], stores: Sequence[StoreReader]) -> None:

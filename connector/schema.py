@@ -84,11 +84,11 @@ _KAFKA_SOURCE: Final[dict[str, str]] = {
     "topic": "topic",
     "partition": "queueId",
     "offset": "queueOffset",
-    "timestamp": "bornTimestamp",
+    "timestamp": "storeTimestamp",
     "headers": "properties",
     "brokerName": "brokerName",
 }
-_KAFKA_CREATE_TIME: Final = 0  # the timestamp is the producer's; Kafka's TimestampType.CREATE_TIME
+_KAFKA_LOG_APPEND_TIME: Final = 1  # the timestamp is the broker's; Kafka's TimestampType.LOG_APPEND_TIME
 _HEADERS: Final = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 )
@@ -179,7 +179,7 @@ class Projection:
             return batch.column(name)
         if name == "timestampType":
             # Not by pa.array, which loads pandas in each worker.
-            types = np.full(batch.num_rows, _KAFKA_CREATE_TIME, np.int32)
+            types = np.full(batch.num_rows, _KAFKA_LOG_APPEND_TIME, np.int32)
             return pa.Array.from_buffers(pa.int32(), types.size, [None, pa.py_buffer(types)])
         column = batch.column(_KAFKA_SOURCE[name])
         return _KAFKA_CONVERSIONS[name](column) if name in _KAFKA_CONVERSIONS else column

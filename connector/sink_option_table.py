@@ -40,11 +40,8 @@ def _version(name: str, raw: str) -> int:
 
 
 def _seconds(name: str, raw: str) -> float:
-    """Read a duration: plain seconds, or with ms, s, m or h."""
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)\s*(ms|s|m|h|)", raw.strip().lower(), re.ASCII)
-    if match is None:
-        raise values.bad_value(name, raw, "a duration such as 30s, 5m or 0s")
-    return float(match[1]) * {"ms": 0.001, "s": 1, "": 1, "m": 60, "h": 3600}[match[2]]
+    """Read a duration as seconds."""
+    return values.duration_ms(name, raw) / 1000
 
 
 def _host(name: str, raw: str) -> str:
@@ -149,7 +146,7 @@ SINK_OPTIONS = (
     ),
     Option(
         name="lockTimeout",
-        value="a duration: 30s, 5m",
+        value="a duration with its unit: 30s, 5m",
         parse=_seconds,
         default=120.0,
         default_text="120s",

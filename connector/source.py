@@ -54,9 +54,10 @@ class SegmentLogDataSource(DataSource):
             from .metadata import MetadataReader
 
             return MetadataReader(self.options, schema)
-        from .batch_reader import SegmentLogBatchReader
+        from .batch_reader import FilteringBatchReader, SegmentLogBatchReader
 
-        return SegmentLogBatchReader(parse_read_options(self.options), schema)
+        options = parse_read_options(self.options)
+        return (FilteringBatchReader if options.filter_pushdown else SegmentLogBatchReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> "SegmentLogStreamReader":  # noqa: N802 - Spark's name
         """Make the stream reader."""

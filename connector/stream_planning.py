@@ -27,7 +27,7 @@ from .filters import Pushed, Span
 from .offsets import check_all_read, resolve_start
 from .options import ReadOptions, Subscribe
 from .partitions import StorePartition
-from .planning import check_topics, open_stores, plan_shares, select_queues, side_of
+from .planning import check_groups, check_topics, open_stores, plan_shares, select_queues, side_of
 from .stream_admission import TriggerLimits, Waiting, admit
 from .stream_offsets import StoreOffset, StreamOffset, TopicOffset
 from .stream_stores import Step, WatchedStore
@@ -73,6 +73,7 @@ class StreamPlanner:
         selected = select_queues(readers, options)
         read = {(reader.broker_name, bounds.key) for reader, queues in selected for bounds in queues}
         check_all_read(options.start, options.start_option, read)
+        check_groups(readers, options)
         stores = {}
         for reader, queues in selected:
             side = side_of(reader)
@@ -170,6 +171,10 @@ class StreamPlanner:
             if ranges:
                 shares.append((store.reader, Span(), ranges))
         return plan_shares(shares, self._options.tags, self._options, Pushed(), self._spec)
+
+    def paths(self) -> dict[str, str]:
+        """Return the store directories, by broker name."""
+        return {name: store.reader.path for name, store in self._stores.items()}
 
     def by_path(self, offset: StreamOffset) -> dict[str, dict[QueueKey, int]]:
         """Give the positions of an offset by store path, for whoever publishes them."""

@@ -36,6 +36,7 @@ from .options import ReadOptions
 from .schema import check_schema, project
 from .stream_offsets import StreamOffset
 from .stream_planning import StreamPlanner
+from .stream_report import progress_report
 from .task_reader import read_partition, scan_spec
 
 logger = logging.getLogger(__name__)
@@ -63,7 +64,8 @@ class SegmentLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._projection = project(schema, options)
         self._planner: StreamPlanner | None = None
         self._parsed: list[tuple[Offset, StreamOffset]] = []
-        self._newest: tuple[StreamOffset, Offset] | None = None
+        self._reached: StreamOffset | None = None
+        self._reported: tuple[StreamOffset, StreamOffset, Offset] | None = None
         self._initial: Offset | None = None
         self._finished: Offset | None = None
         self._published: Offset | None = None
@@ -96,7 +98,7 @@ class SegmentLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         """Find where the next batch ends; ``start`` itself when there is nothing to read."""
         before = self._offset(start)
         limits = None if isinstance(limit, ReadAllAvailable) else self._options.trigger
-        found = self._plans.latest(before, limits)
+        found = self._reached = self._plans.latest(before, limits)
         self._finished = start
         if found is before:
             self._publish()
@@ -106,13 +108,13 @@ class SegmentLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return self._made(found)
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's name
-        """Give the ends of all queues, as Spark shows them beside those of the batch."""
-        if self._planner is None:
+        """Report the ends of all queues and what waits there: Spark shows it in the progress (`stream_report`)."""
+        if self._planner is None or self._reached is None:
             return None
-        newest = self._planner.newest()
-        if self._newest is None or self._newest[0] is not newest:
-            self._newest = newest, newest.to_dict()
-        return self._newest[1]
+        ends, reached = self._planner.newest(), self._reached
+        if self._reported is None or self._reported[0] is not ends or self._reported[1] is not reached:
+            self._reported = ends, reached, progress_report(ends, reached, self._planner.paths())
+        return self._reported[2]
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Cut a batch into tasks."""

@@ -17,25 +17,36 @@ T = TypeVar("T")
 
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 _UNITS |= {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "t": 1 << 40, "tb": 1 << 40, "tib": 1 << 40}
-_TIME_UNITS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_TIME_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SIZE = re.compile(r"(\d+)\s*([a-z]*)", re.ASCII)
+_DURATION = re.compile(r"(\d{1,12})(?:\.(\d{1,3}))?\s*([a-z]*)", re.ASCII)
 _EPOCH = re.compile(r"[+-]?\d+", re.ASCII)
 _ZONE_OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})", re.ASCII)
 _EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
 _LONG_MAX = (1 << 63) - 1
+_MS_MIN = 100_000_000_000
+"""A smaller number is a time before March 1973 as milliseconds, and any time up to the year 5138 as seconds."""
 
 
-def bad_value(name: str, text: str, wanted: str) -> ConfigError:
-    """Make the error for a text that is not a value of its option."""
+def bad_value(name: str, text: str, wanted: str, *, at: str = "") -> ConfigError:
+    """Make the error for a text that is not a value of its option; ``at`` says where in the option it stands."""
     shown = text if len(text) <= 200 else text[:200] + "…"
-    return ConfigError(f"option `{name}` is `{shown}`", fix=f"Give {wanted}")
+    place = f", {at}," if at else ""
+    return ConfigError(f"option `{name}`{place} is `{shown}`", fix=f"Give {wanted}")
 
 
 def text(name: str, raw: str) -> str:
-    """Take any text but the empty one."""
+    """Take any text but a blank one, as it is."""
     if not raw.strip():
         raise bad_value(name, raw, "a text that is not empty")
-    return raw.strip()
+    return raw
+
+
+def single_name(name: str, raw: str) -> str:
+    """Take one name as it is; white space around it is an error, because it may be meant or not."""
+    if not raw or raw != raw.strip():
+        raise bad_value(name, raw, "a name without white space around it")
+    return raw
 
 
 def boolean(name: str, raw: str) -> bool:
@@ -68,18 +79,31 @@ def size(name: str, raw: str) -> int:
 
 
 def duration_ms(name: str, raw: str) -> int:
-    """Read a time in ms: plain, or with ms, s, m, min, h or d, as Spark's own times."""
-    match = _SIZE.fullmatch(raw.strip().lower())
-    if match is None or match[2] not in _TIME_UNITS or len(match[1]) > 12:
-        raise bad_value(name, raw, "a time such as 15m, 30s or 500ms")
-    return int(match[1]) * _TIME_UNITS[match[2]]
+    """Read a duration, a number with one of the units ms, s, m, min, h and d, as whole milliseconds.
+
+    A number without a unit is refused: some of Spark's settings take it for seconds, others for milliseconds.
+    """
+    match = _DURATION.fullmatch(raw.strip().lower())
+    if match is not None and not match[3]:
+        number = raw.strip()
+        raise bad_value(name, raw, f"its unit, too: `{number}s` for seconds or `{number}ms` for milliseconds")
+    if match is not None and match[3] in _TIME_UNITS:
+        thousandths = int(match[1] + (match[2] or "").ljust(3, "0")) * _TIME_UNITS[match[3]]
+        if thousandths % 1000 == 0:
+            return thousandths // 1000
+    raise bad_value(name, raw, "a duration with its unit, such as 15m, 30s or 500ms")
 
 
 def names(name: str, raw: str) -> tuple[str, ...]:
-    """Read a list of names: comma-separated, or a JSON array where a name has a comma in it."""
-    found = json_array(name, raw) if raw.lstrip().startswith("[") else [part.strip() for part in raw.split(",")]
+    """Read a list of names: comma-separated, with or without blanks between, or a JSON array.
+
+    No name is changed: other white space around one is an error.
+    """
+    found = json_array(name, raw) if raw.lstrip().startswith("[") else [part.strip(" ") for part in raw.split(",")]
     if not found or not all(found):
         raise bad_value(name, raw, "names separated by commas, or a JSON array of them")
+    if any(each != each.strip() for each in found):
+        raise bad_value(name, raw, "names without white space around them")
     repeated = sorted({each for each in found if found.count(each) > 1})
     if repeated:
         raise bad_value(name, raw, f"every name once: `{repeated[0]}` is there twice")
@@ -115,7 +139,9 @@ def regex(name: str, raw: str) -> str:
         re.compile(raw)
     except re.error as error:
         raise bad_value(name, raw, f"a regular expression that compiles ({error})") from None
-    return text(name, raw)
+    if not raw:
+        raise bad_value(name, raw, "a regular expression that is not empty")
+    return raw
 
 
 def choice(accepted: Mapping[str, T]) -> Callable[[str, str], T]:
@@ -143,7 +169,7 @@ def zone(name: str, raw: str) -> tzinfo:
     raise bad_value(name, raw, "a time zone such as Europe/Berlin, UTC or +02:00")
 
 
-def time_ms(name: str, raw: str, naive_zone: tzinfo | None) -> int:
+def time_ms(name: str, raw: str, naive_zone: tzinfo | None, *, at: str = "") -> int:
     """Read a time: milliseconds since 1970, or ISO-8601.
 
     Parameters
@@ -152,24 +178,45 @@ def time_ms(name: str, raw: str, naive_zone: tzinfo | None) -> int:
         The option and its text.
     naive_zone
         The zone of a time that names none; None refuses such a time, because the driver's zone is an accident.
+    at
+        Where in the option the text stands, for the error message.
 
     Returns
     -------
     int
         Milliseconds since 1970. Finer digits are rounded up: a store keeps whole milliseconds, and both ``at or
         after t`` and ``before t`` ask for the first whole millisecond that is not before ``t``.
+
+    Raises
+    ------
+    ConfigError
+        If it is no time, or a number so small that seconds were most likely meant.
     """
     if _EPOCH.fullmatch(raw.strip()):
         found = int(raw) if len(raw.strip()) <= 19 else -1
         if not 0 <= found <= _LONG_MAX:
-            raise bad_value(name, raw, "milliseconds since 1970, 0 or more")
+            raise bad_value(name, raw, "milliseconds since 1970", at=at)
+        if found < _MS_MIN:
+            wanted = (
+                f"{_iso(found * 1000)} (as milliseconds, {found * 1000}) if these are seconds since 1970, or "
+                f"{_iso(found)} if these are milliseconds since 1970: numbers below {_MS_MIN} are ambiguous"
+            )
+            raise bad_value(name, raw, wanted, at=at)
         return found
     try:
         when = datetime.fromisoformat(raw.strip())
     except ValueError:
-        raise bad_value(name, raw, "milliseconds since 1970, or ISO-8601 such as 2026-01-31T12:00:00Z") from None
+        wanted = "milliseconds since 1970, or ISO-8601 such as 2026-01-31T12:00:00Z"
+        raise bad_value(name, raw, wanted, at=at) from None
     if when.tzinfo is None:
         if naive_zone is None:
-            raise bad_value(name, raw, "the time with its zone, such as 2026-01-31T12:00:00Z, or set `timeZone`")
+            wanted = "the time with its zone, such as 2026-01-31T12:00:00Z"
+            raise bad_value(name, raw, wanted if at else f"{wanted}, or set `timeZone`", at=at)
         when = when.replace(tzinfo=naive_zone)
     return -((_EPOCH_START - when) // timedelta(milliseconds=1))
+
+
+def _iso(ms: int) -> str:
+    """Write a time, in milliseconds since 1970, as ISO-8601 in UTC."""
+    when = _EPOCH_START + timedelta(milliseconds=ms)
+    return when.isoformat(timespec="milliseconds" if ms % 1000 else "seconds").replace("+00:00", "Z")

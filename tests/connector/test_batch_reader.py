@@ -121,11 +121,24 @@ def test_kafkas_rows_are_the_native_ones(store: Store, read: Read) -> None:
             "topic": one["topic"],
             "partition": one["queueId"],
             "offset": one["queueOffset"],
-            "timestamp": one["bornTimestamp"],
-            "timestampType": 0,
+            "timestamp": one["storeTimestamp"],
+            "timestampType": 1,  # Kafka's LogAppendTime
             "headers": one["properties"]
             and [{"key": key, "value": value.encode()} for key, value in one["properties"]],
         }
+
+
+def test_kafkas_timestamp_is_of_the_clock_that_the_options_go_by(store: Store, read: Read) -> None:
+    times = sorted({row["storeTimestamp"] for row in expected_rows("time-5.3.3")})
+    start, stop = times[3], times[-4]
+    window = {
+        "startingTimestamp": start.isoformat(),
+        "endingTimestamp": stop.isoformat(),
+        "startingOffsetsByTimestampStrategy": "latest",
+    }
+    found = read(store("time-5.3.3"), **ALL, schemaMode="kafka", **window).column("timestamp").to_pylist()
+    assert found
+    assert (min(found), max(found)) == (start, times[-5])
 
 
 def test_property_columns(store: Store, read: Read) -> None:
@@ -225,7 +238,9 @@ def filters_on(draw: st.DrawFn, rows: list[dict[str, Any]]) -> Filter:
 def test_filters_answer_as_sql_does(store: Store, read: Read, name: str, data: st.DataObject) -> None:
     rows = ROWS.setdefault(name, read(store(name), schema=EVERY_COLUMN, **ALL).to_pylist())
     filters = data.draw(st.lists(filters_on(rows), min_size=1, max_size=3))
-    reader = SegmentLogDataSource({"path": str(store(name)), "filterPushdown": "true"} | ALL).reader(EVERY_COLUMN)
+    reader = SegmentLogDataSource({"path": str(store(name)), "unsafeSingleUseFilterPushdown": "true"} | ALL).reader(
+        EVERY_COLUMN
+    )
     handed_back = list(reader.pushFilters(filters))
     batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
     found = [row for batch in batches for row in batch.to_pylist()]
@@ -244,7 +259,7 @@ def test_filters_that_are_handled_touch_less(store: Store, read: Read) -> None:
         store(BASIC),
         filters=[EqualTo(("topic",), "TopicA"), GreaterThanOrEqual(("queueOffset",), 40)],
         partitions=partitions,
-        filterPushdown="true",
+        unsafeSingleUseFilterPushdown="true",
         **ALL,
     )
     assert sum(partition.task.rows for partition in partitions) == 17 + 29 + 32 + 10
@@ -257,9 +272,16 @@ def test_filters_are_handed_back_unless_asked_for(store: Store) -> None:
     assert sum(partition.task.rows for partition in reader.partitions()) == 701
 
 
-def test_spark_takes_push_filters_for_not_overridden(store: Store) -> None:
+def test_only_a_reader_that_was_asked_to_overrides_push_filters(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    # Spark refuses to read from one that does, unless pushdown is enabled.
     reader = reader_of(store(BASIC), **ALL)
-    assert getattr(reader.pushFilters, "__func__", None) is DataSourceReader.pushFilters
+    assert type(reader).pushFilters is DataSourceReader.pushFilters
+    reader.partitions()
+    assert "unsafe" not in caplog.text
+    asked = reader_of(store(BASIC), unsafeSingleUseFilterPushdown="true", **ALL)
+    assert type(asked).pushFilters is not DataSourceReader.pushFilters
+    asked.partitions()
+    assert "option `unsafeSingleUseFilterPushdown` is on: a second use of this DataFrame" in caplog.text
 
 
 def test_a_partition_without_a_share_is_empty(store: Store) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmentlog.connector import checks
-from segmentlog.connector.checks import PUSHDOWN_CONF, REQUIREMENTS, Requirement, Status
+from segmentlog.connector.checks import REQUIREMENTS, Requirement, Status
 from segmentlog.connector.environment import JavaOrigin, JavaRuntime, JavaSurvey, RejectedJava
 
 if TYPE_CHECKING:
@@ -182,24 +182,6 @@ def test_the_format_is_found_by_name() -> None:
 def test_a_format_module_without_the_source_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark_segmentlog", types.ModuleType("pyspark_segmentlog"))
     assert checks.check_discovery().status is Status.FAIL
-
-
-@pytest.mark.parametrize(
-    ("line", "status", "says"),
-    [
-        ("", Status.OK, "Spark's default, off"),
-        (f"# {PUSHDOWN_CONF} true", Status.OK, "Spark's default, off"),
-        (f"{PUSHDOWN_CONF} true", Status.OK, "on, by spark-defaults.conf"),
-        (f"{PUSHDOWN_CONF}=false", Status.WARN, "off, by spark-defaults.conf"),
-    ],
-)
-def test_pushdown_as_the_configuration_says(
-    line: str, status: Status, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "spark-defaults.conf").write_text(f"spark.ui.enabled false\n{line}\n")
-    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    found = checks.check_pushdown()
-    assert (found.status, found.found) == (status, says)
 
 
 @pytest.mark.parametrize(

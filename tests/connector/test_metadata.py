@@ -239,6 +239,22 @@ def test_what_is_not_there_is_an_error(tmp_path: Path, path: str) -> None:
         SegmentLogDataSource({"metadata": "topics", "path": str(tmp_path)}).schema()
 
 
+def test_what_is_not_there_is_an_error_before_a_task_runs(path: str) -> None:
+    publish_progress(path, "readers", {O0: 1})
+
+    def plan(**options: str) -> None:
+        source = SegmentLogDataSource({"path": path} | options)
+        source.reader(source.schema()).partitions()
+
+    for kind in ("groups", "lag"):
+        with pytest.raises(ConfigError, match=r"`reader` has no position here.*Did you mean `readers`"):
+            plan(metadata=kind, consumerGroup="reader")
+    for kind in ("topics", "queues", "groups", "lag"):
+        with pytest.raises(UnknownTopicError, match=r"no topic `orders`.*Did you mean `Orders`"):
+            plan(metadata=kind, subscribe="orders")
+    plan(metadata="segments")
+
+
 def test_a_stream_has_no_metadata(path: str) -> None:
     source = SegmentLogDataSource({"metadata": "lag", "path": path, "subscribe": "Orders"})
     with pytest.raises(ConflictingOptionsError, match="`metadata` is for batch reads, this is a stream"):

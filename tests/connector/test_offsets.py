@@ -72,7 +72,7 @@ def at(offset: int) -> AtOffsets:
     [
         ("earliest", Earliest()),
         (" LATEST ", Latest()),
-        ("group: billing ", GroupPosition("billing")),
+        (" Group:billing", GroupPosition("billing")),
         (
             '{"orders": {"0": 23, "1": -2}, "b": {"7": -1}}',
             AtOffsets({(None, KEY): 23, (None, QueueKey("orders", 1)): -2, (None, QueueKey("b", 7)): -1}),
@@ -108,14 +108,29 @@ def test_parse_offsets(raw: str, position: Position) -> None:
     ],
 )
 def test_parse_offsets_that_are_none(raw: str) -> None:
-    with pytest.raises(ConfigError, match=r"\[SEGMENTLOG_BAD_OPTION\] option `startingOffsets` is `"):
+    with pytest.raises(ConfigError, match=r"\[SEGMENTLOG_BAD_OPTION\] option `startingOffsets`(, orders/0,)? is `"):
         parse_offsets("startingOffsets", raw)
 
 
 def test_parse_times() -> None:
-    assert parse_times("x", '{"orders": {"0": 5}}') == AtTimes({(None, KEY): 5})
-    with pytest.raises(ConfigError, match="milliseconds since 1970 for orders/0"):
-        parse_times("x", '{"orders": {"0": -1}}')
+    ms = 1_767_225_600_000
+    assert parse_times("x", f'{{"orders": {{"0": {ms}}}}}') == AtTimes({(None, KEY): ms})
+    iso = parse_times("x", '{"orders": {"0": "2026-01-01T00:00:00Z"}}')
+    assert iso == AtTimes({(None, KEY): ms})
+    for wrong in ("-1", "true", "1.5", "null", str(1 << 63), '"2026-01-01"', '"soon"'):
+        with pytest.raises(ConfigError, match="option `x`, orders/0, is"):
+            parse_times("x", f'{{"orders": {{"0": {wrong}}}}}')
+
+
+def test_a_queues_time_that_may_be_seconds_is_refused() -> None:
+    wanted = "option `x`, orders/0, is `1767225600`.* 2026-01-01T00:00:00Z .*1970-01-21T10:53:45.600Z"
+    with pytest.raises(ConfigError, match=wanted):
+        parse_times("x", '{"orders": {"0": 1767225600}}')
+
+
+def test_a_groups_name_is_never_changed() -> None:
+    with pytest.raises(ConfigError, match="a name without white space around it"):
+        parse_offsets("startingOffsets", "group:etl\n")
 
 
 def test_parse_assign() -> None:

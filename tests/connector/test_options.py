@@ -62,6 +62,13 @@ def test_an_option_under_two_names_is_a_conflict() -> None:
         parse(topic="b")
 
 
+@pytest.mark.parametrize("strict", ["true", "false"])
+def test_a_name_that_an_option_once_had(strict: str) -> None:
+    wanted = r"option `filterPushdown` does not exist any more\. .*`unsafeSingleUseFilterPushdown`"
+    with pytest.raises(UnknownOptionError, match=wanted):
+        parse(filterpushdown="true", strictOptions=strict)
+
+
 def test_what_spark_adds_is_ignored() -> None:
     added = {
         "owner": "me",
@@ -165,7 +172,7 @@ def test_conflicting_options_are_both_named(one: str, other: str) -> None:
 
 
 def test_start_and_end_may_be_of_different_kinds() -> None:
-    found = parse(startingTimestamp="5", endingOffsets='{"orders": {"0": 9}}')
+    found = parse(startingTimestamp="1970-01-01T00:00:00.005Z", endingOffsets='{"orders": {"0": 9}}')
     assert found.start == AtTime(5)
     assert found.stop == AtOffsets({(None, QueueKey("orders", 0)): 9})
     assert (found.start_option, found.stop_option) == ("startingTimestamp", "endingOffsets")
@@ -173,9 +180,10 @@ def test_start_and_end_may_be_of_different_kinds() -> None:
 
 def test_a_time_window_that_is_backwards() -> None:
     with pytest.raises(
-        ConflictingOptionsError, match=r"`startingTimestamp` \(6 ms\) is after `endingTimestamp` \(5 ms\)"
+        ConflictingOptionsError,
+        match=r"`startingTimestamp` \(1767225600006 ms\) is after `endingTimestamp` \(1767225600005 ms\)",
     ):
-        parse(startingTimestamp="6", endingTimestamp="5")
+        parse(startingTimestamp="1767225600006", endingTimestamp="1767225600005")
 
 
 def test_time_zone_is_for_times_that_name_none() -> None:
@@ -186,8 +194,8 @@ def test_time_zone_is_for_times_that_name_none() -> None:
 
 def test_where_to_start_and_stop() -> None:
     assert parse(startingOffsets="group:g", endingOffsets=" Latest ").start == GroupPosition("g")
-    times = parse(startingOffsetsByTimestamp='{"orders": {"3": 7}}').start
-    assert times == AtTimes({(None, QueueKey("orders", 3)): 7})
+    times = parse(startingOffsetsByTimestamp='{"orders": {"3": 1767225600000}}').start
+    assert times == AtTimes({(None, QueueKey("orders", 3)): 1_767_225_600_000})
 
 
 @pytest.mark.parametrize(
@@ -205,7 +213,7 @@ def test_positions_that_leave_nothing_to_read(name: str, raw: str, why: str) -> 
 
 def test_exact_times_go_with_the_lower_boundary() -> None:
     assert not parse(exactTimestamps="false").exact_timestamps
-    upper = parse(timestampBoundary="upper", startingTimestamp="5")
+    upper = parse(timestampBoundary="upper", startingTimestamp="1767225600000")
     assert not upper.exact_timestamps
     assert upper.start_rules.boundary is Boundary.UPPER
     with pytest.raises(ConflictingOptionsError, match="`exactTimestamps=true` and `timestampBoundary=upper`"):
@@ -277,10 +285,10 @@ def test_every_option_is_read_by_somebody() -> None:
         "startingOffsets": "group:g",
         "endingOffsets": "group:g",
         "startingOffsetsDefault": "latest",
-        "startingTimestamp": "1",
-        "endingTimestamp": "1",
-        "startingOffsetsByTimestamp": '{"t": {"0": 1}}',
-        "endingOffsetsByTimestamp": '{"t": {"0": 1}}',
+        "startingTimestamp": "1767225600000",
+        "endingTimestamp": "1767225600000",
+        "startingOffsetsByTimestamp": '{"t": {"0": 1767225600000}}',
+        "endingOffsetsByTimestamp": '{"t": {"0": 1767225600000}}',
         "startingOffsetsByTimestampStrategy": "earliest",
         "timestampBoundary": "upper",
         "exactTimestamps": "false",
@@ -289,7 +297,7 @@ def test_every_option_is_read_by_somebody() -> None:
         "maxBytesPerPartition": "3",
         "failOnDataLoss": "false",
         "tags": "A",
-        "filterPushdown": "true",
+        "unsafeSingleUseFilterPushdown": "true",
         "columns": "body",
         "includeProperties": "true",
         "propertyColumns": "p",
@@ -303,7 +311,7 @@ def test_every_option_is_read_by_somebody() -> None:
         "maxOffsetsPerTrigger": "3",
         "maxBytesPerTrigger": "3",
         "minOffsetsPerTrigger": "3",
-        "maxTriggerDelay": "3",
+        "maxTriggerDelay": "3s",
         "consumerGroup": "g",
     }
     tried_elsewhere = {"paths", "subscribePattern", "assign", "timeZone", "strictOptions", "metadata"}
@@ -320,15 +328,19 @@ def test_a_stream_begins_at_the_end_and_a_batch_at_the_beginning() -> None:
     assert parse_read_options(LEAST | {"startingOffsets": "latest"}, option_table.Mode.BOTH).start == Latest()
 
 
-@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "exactTimestamps", "filterPushdown"])
+@pytest.mark.parametrize(
+    "name", ["endingOffsets", "endingTimestamp", "exactTimestamps", "unsafeSingleUseFilterPushdown"]
+)
 def test_what_only_a_batch_has(name: str) -> None:
-    value = {"endingOffsets": "latest", "endingTimestamp": "1"}.get(name, "true")
+    value = {"endingOffsets": "latest", "endingTimestamp": "1767225600000"}.get(name, "true")
     with pytest.raises(ConflictingOptionsError, match=rf"`{name}` is for batch reads, this is a stream\. Leave it out"):
         parse_read_options(LEAST | {name: value}, option_table.Mode.STREAM)
 
 
 def test_the_default_of_pushdown_may_be_said_in_a_stream() -> None:
-    assert not parse_read_options(LEAST | {"filterPushdown": "false"}, option_table.Mode.STREAM).filter_pushdown
+    assert not parse_read_options(
+        LEAST | {"unsafeSingleUseFilterPushdown": "false"}, option_table.Mode.STREAM
+    ).filter_pushdown
 
 
 def test_what_only_a_stream_has(caplog: pytest.LogCaptureFixture) -> None:

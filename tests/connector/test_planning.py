@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from segmentlog.connector.errors import StartAfterEndError, UnknownTopicError
+from segmentlog.connector.errors import MissingOptionError, StartAfterEndError, UnknownTopicError
 from segmentlog.connector.filters import Pushed, Span
 from segmentlog.connector.options import parse_read_options
 from segmentlog.connector.partitions import StorePartition
 from segmentlog.connector.planning import open_stores, plan_partitions
 from segmentlog.store import ConfigError, NotAStoreError, OffsetOutOfRangeError, ScanSpec, UnknownQueueError
+from support.store_builder import StoreBuilder, messages
 
 BODIES = ScanSpec(columns=("body",))
 
@@ -203,8 +204,37 @@ def test_a_group_is_read_from_the_store(store: Store, tmp_path: Path) -> None:
     assert {key: start for key, (start, _) in queues(rest).items()} == {f"TopicA/{n}": 10 * (n + 1) for n in range(4)}
     consumed = plan(path, subscribe="TopicB", endingOffsets="group:billing")
     assert queues(consumed) == {"TopicB/0": (0, 5)}
-    with pytest.raises(ConfigError, match="the consumer group `shipping` has no position for TopicA/0"):
-        plan(path, subscribe="TopicA", startingOffsets="group:shipping")
+    with pytest.raises(MissingOptionError, match="the consumer group `billing` has no position for topic_c-3/0"):
+        plan(path, subscribe="topic_c-3", startingOffsets="group:billing")
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
+def test_a_group_that_no_store_knows(store: Store, tmp_path: Path, option: str) -> None:
+    path = copytree(store(BASIC), tmp_path / "store")
+    (path / "config").mkdir(exist_ok=True)
+    document = {"offsetTable": {"TopicA@billing": {"0": 10}, "TopicB@shipping": {"0": 5}}}
+    (path / "config" / "consumerOffset.json").write_text(json.dumps(document))
+    wanted = rf"consumer group `biling` has no position here \(in {path}\)\. Did you mean `billing`\?"
+    with pytest.raises(ConfigError, match=wanted) as caught:
+        plan(path, subscribe="TopicA", **{option: "group:biling"})
+    assert "`billing`, `shipping`" in str(caught.value)
+    # A group that begins now has no position yet: that is what the default is for.
+    first = plan(path, subscribe="TopicA", startingOffsets="group:new", startingOffsetsDefault="earliest")
+    assert queues(first) == whole("TopicA")
+
+
+def test_a_pattern_leaves_out_retry_and_dead_letter_topics(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with StoreBuilder(tmp_path) as builder:
+        for topic in ("Orders", "%RETRY%etl", "%DLQ%etl"):
+            builder.append(messages(4, topic=topic))
+    assert {key.split("/")[0] for key in queues(plan(tmp_path, subscribePattern=".*"))} == {"Orders"}
+    every = {"Orders", "%RETRY%etl", "%DLQ%etl"}
+    found = plan(tmp_path, subscribePattern=".*", includeSystemTopics="true")
+    assert {key.split("/")[0] for key in queues(found)} == every
+    assert {key.split("/")[0] for key in queues(plan(tmp_path, subscribe="%RETRY%etl"))} == {"%RETRY%etl"}
+    caplog.clear()
+    assert plan(tmp_path, subscribePattern="%DLQ%.*") == []
+    assert "with includeSystemTopics=true it matches `%DLQ%etl`" in caplog.text
 
 
 def test_several_stores(store: Store, tmp_path: Path) -> None:

@@ -48,9 +48,9 @@ def test_every_block_does_what_it_says(
     (streaming,) = (block for block in blocks if 'readStream.format("segmentlog")' in block)
     writing.remove(streaming)
     blocks = [block for block in blocks if block not in (*writing, opening, streaming)]
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     names: dict[str, Any] = {}
-    use, window, projection, sql = (
+    use, window, queues, projection, sql = (
         lambda block=block: run(block.replace("/data/store", str(store)), names) for block in blocks
     )
 
@@ -62,6 +62,10 @@ def test_every_block_does_what_it_says(
         (topic, tag) for topic in ("orders", "payments") for tag in ("paid", "refunded")
     }
     assert len(rows) == 32  # two of three tags, 24 hours, two topics
+    assert sorted((row["queueId"], row["queueOffset"]) for row in queues().collect()) == [
+        *((0, offset) for offset in range(12, 22)),
+        *((3, offset) for offset in range(22)),
+    ]
     assert sorted(tuple(row) for row in projection().collect()) == [("orders", queue, 22) for queue in range(4)]
     sql()
     assert spark.table("orders").columns == ["queueId", "queueOffset", "body", "properties"]

@@ -137,7 +137,7 @@ def batch_for(options: ReadOptions, schema: StructType) -> pa.RecordBatch:
         "body": pa.array([b"a", None, b""], pa.binary()),
         "tags": pa.array(["A", None, None]),
         "keys": pa.array(["k1 k2", None, "ü"]),
-        "bornTimestamp": pa.array([1_000, None, 2_000], ts),
+        "storeTimestamp": pa.array([1_000, None, 2_000], ts),
         "properties": pa.array([[("a", "1"), ("b", "é")], None, []], pa.map_(pa.string(), pa.string())),
         "brokerName": pa.array(["b"] * 3),
         "color": pa.array(["red", None, None]),
@@ -161,12 +161,12 @@ def test_kafkas_columns_are_made_of_ours(rows: slice) -> None:
         "topic": ["t"] * 3,
         "partition": [0, 1, 2],
         "offset": [7, 8, 9],
-        "timestampType": [0, 0, 0],
+        "timestampType": [1, 1, 1],
         "headers": [[{"key": "a", "value": b"1"}, {"key": "b", "value": "é".encode()}], None, []],
         "color": ["red", None, None],
     }
     assert found.drop_columns(["timestamp"]).to_pydict() == {name: column[rows] for name, column in wanted.items()}
-    assert found.column("timestamp").equals(batch.column("bornTimestamp"))
+    assert found.column("timestamp").equals(batch.column("storeTimestamp"))
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,8 @@ def test_what_spark_adds_is_ignored() -> None:
         (Mode.BATCH, {"onNullTopic": "empty"}, ConfigError, "one of fail, skip"),
         (Mode.BATCH, {"defaultQueueNums": "0"}, ConfigError, "option `defaultQueueNums` is `0`"),
         (Mode.BATCH, {"defaultQueueNums": "70000"}, ConfigError, "a number from 1 to 65536"),
-        (Mode.BATCH, {"lockTimeout": "soon"}, ConfigError, "a duration such as 30s"),
+        (Mode.BATCH, {"lockTimeout": "soon"}, ConfigError, "Give a duration with its unit, such as 15m, 30s or"),
+        (Mode.BATCH, {"lockTimeout": "30"}, ConfigError, "`30s` for seconds or `30ms` for milliseconds"),
         (Mode.BATCH, {"storeHost": "broker:10911"}, ConfigError, "option `storeHost` is `broker:10911`"),
         (Mode.BATCH, {"storeHost": "10.0.0.1:70000"}, ConfigError, "option `storeHost`"),
         (Mode.BATCH, {"maxMessageSize": "2g"}, ConfigError, "option `maxMessageSize`"),
@@ -124,7 +125,7 @@ def test_what_makes_no_sense(mode: Mode, given: dict[str, str], error: type[Exce
         parse(mode, **given)
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("30", 30), ("30s", 30), ("1.5m", 90), ("2h", 7200), ("250 ms", 0.25)])
+@pytest.mark.parametrize(("text", "seconds"), [("30s", 30), ("1.5m", 90), ("2h", 7200), ("250 ms", 0.25)])
 def test_durations(text: str, seconds: float) -> None:
     assert parse(lockTimeout=text).lock_timeout_s == seconds
 

@@ -2,9 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +10,7 @@ import pytest
 
 from segmentlog.connector import register
 from support import fixtures
-from support.spark_session import brief
+from support.spark_session import brief, said_by
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +34,14 @@ def load(spark: "SparkSession", store: Store) -> Callable[..., "DataFrame"]:
 def pushdown(spark: "SparkSession", request: pytest.FixtureRequest) -> Iterator[str]:
     spark.conf.set(PUSHDOWN, request.param)
     yield request.param
+    spark.conf.unset(PUSHDOWN)
+
+
+@pytest.fixture
+def pushdown_enabled(spark: "SparkSession") -> Iterator[None]:
     spark.conf.set(PUSHDOWN, "true")
+    yield
+    spark.conf.unset(PUSHDOWN)
 
 
 Load = Callable[..., "DataFrame"]
@@ -83,11 +87,14 @@ def test_every_column_reaches_spark(load: Load) -> None:
     assert frame.schema.names == list(NATIVE)
 
 
+UNSAFE = {"unsafeSingleUseFilterPushdown": "true"}
 COLUMNS = "topic,queueId,queueOffset,tags,storeTimestamp,physicalOffset"
 
 
-@pytest.mark.parametrize("once", ["true", "false"])
-def test_filters(load: Load, pushdown: str, once: str) -> None:
+@pytest.mark.parametrize("once", [True, False])
+def test_filters(request: pytest.FixtureRequest, load: Load, once: bool) -> None:
+    if once:
+        request.getfixturevalue("pushdown_enabled")
     shared = load(subscribePattern=".*", columns=COLUMNS)
     lines = fixtures.expected(BASIC).messages
     middle = lines[100]["storeTimestamp"]
@@ -110,28 +117,89 @@ def test_filters(load: Load, pushdown: str, once: str) -> None:
     for condition, matches in cases:
         wanted = sum(map(matches, lines))
         assert wanted > 0, condition
-        frame = load(subscribePattern=".*", columns=COLUMNS, filterPushdown="true") if once == "true" else shared
+        frame = load(subscribePattern=".*", columns=COLUMNS, **UNSAFE) if once else shared
         assert frame.where(condition).count() == wanted, condition
 
 
-def test_one_frame_may_be_used_many_times(load: Load, pushdown: str) -> None:
+def test_a_frame_used_several_times_returns_the_right_rows_each_time(
+    spark: "SparkSession", load: Load, pushdown: str
+) -> None:
     frame = load(subscribe="TopicA")
     assert frame.where("queueId = 1").count() == 69
     assert frame.count() == 248
     both = frame.where("queueId = 1").union(frame.where("queueId = 2"))
     assert {row.queueId: row["count"] for row in both.groupBy("queueId").count().collect()} == {1: 69, 2: 72}
+    joined = frame.where("queueId = 1").alias("a").join(frame.where("queueId = 2").alias("b"), "queueOffset")
+    assert joined.count() == 69
+    frame.createOrReplaceTempView("used_twice")
+    try:
+        counts = "SELECT (SELECT count(*) FROM used_twice WHERE queueId = 1) a, (SELECT count(*) FROM used_twice) b"
+        assert tuple(spark.sql(counts).first()) == (69, 248)
+        assert spark.sql("SELECT * FROM used_twice WHERE queueId = 2").count() == 72
+    finally:
+        spark.catalog.dropTempView("used_twice")
+    cached = frame.where("queueId = 1").cache()
+    try:
+        assert (cached.count(), frame.count(), cached.count()) == (69, 248, 69)
+    finally:
+        cached.unpersist()
 
 
+def test_register_leaves_other_python_sources_as_they_are(spark: "SparkSession") -> None:
+    from pyspark.errors import AnalysisException  # noqa: PLC0415 - collected without Spark
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition  # noqa: PLC0415
+
+    class Filtering(DataSourceReader):
+        def pushFilters(self, filters: Any) -> Any:  # noqa: N802 - Spark's name
+            return filters
+
+        def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+            yield (1,)
+
+    class Other(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "another_source"
+
+        def schema(self) -> str:
+            return "a int"
+
+        def reader(self, schema: Any) -> DataSourceReader:
+            return Filtering()
+
+    register(spark)
+    spark.dataSource.register(Other)
+    assert spark.conf.get(PUSHDOWN) == "false"
+
+    with pytest.raises(AnalysisException, match="DATA_SOURCE_PUSHDOWN_DISABLED"):
+        spark.read.format("another_source").load().collect()
+
+
+def test_filters_are_refused_for_other_frames_by_the_options_name(load: Load) -> None:
+    text = refused(lambda: load(subscribe="TopicA", filterPushdown="true"))
+    assert "option `filterPushdown` does not exist any more" in text
+    assert "`unsafeSingleUseFilterPushdown`" in text
+
+
+@pytest.mark.usefixtures("pushdown_enabled")
 def test_spark_still_shares_one_plan_among_filters(load: Load) -> None:
-    # The defect of Spark 4.3 that filterPushdown warns of. When this fails, Spark has mended it: take the filters
-    # without being asked.
-    frame = load(subscribe="TopicA", filterPushdown="true")
+    # The defect of Spark 4.3 that the option's name warns of. When this fails, Spark has mended it: take the filters
+    # without being asked (docs/adr/0011).
+    frame = load(subscribe="TopicA", **UNSAFE)
     assert frame.where("queueId = 1").count() == 69
     assert frame.count() == 69
 
 
+def test_filters_asked_for_while_spark_offers_none_are_an_error(load: Load) -> None:
+    from pyspark.errors import AnalysisException  # noqa: PLC0415 - collected without Spark
+
+    with pytest.raises(AnalysisException, match=rf"DATA_SOURCE_PUSHDOWN_DISABLED(.|\n)*{PUSHDOWN}"):
+        load(subscribe="TopicA", **UNSAFE).count()
+
+
+@pytest.mark.usefixtures("pushdown_enabled")
 def test_handled_filters_leave_sparks_plan(spark: "SparkSession", load: Load) -> None:
-    frame = load(subscribe="TopicA", filterPushdown="true").where("queueOffset >= 40 and keys = 'x'")
+    frame = load(subscribe="TopicA", **UNSAFE).where("queueOffset >= 40 and keys = 'x'")
     plan = frame._jdf.queryExecution().executedPlan().toString()
     assert "keys" in plan.split("Filter")[1].split("\n")[0]
     assert "queueOffset" not in plan.split("Filter")[1].split("\n")[0]
@@ -158,7 +226,7 @@ def test_kafka_mode(load: Load) -> None:
     )
     assert row.key.startswith("键-359")
     assert {header.key for header in row.headers} == {"KEYS", "UNIQ_KEY", "größe", "user"}
-    assert row.timestampType == 0
+    assert row.timestampType == 1
 
 
 def test_a_damaged_record_fails_in_the_task_with_its_place(spark: "SparkSession", store: Store, tmp_path: Path) -> None:
@@ -210,7 +278,7 @@ def test_a_temporary_view_and_select_with(spark: "SparkSession", store: Store) -
         ({}, "[SEGMENTLOG_MISSING_OPTION] no topic is named"),
         ({"topic": "TopicA", "startingOffset": "1"}, "unknown option `startingoffset`. Did you mean `startingOffsets`"),
         (
-            {"topic": "TopicA", "startingOffsets": "earliest", "startingTimestamp": "5"},
+            {"topic": "TopicA", "startingOffsets": "earliest", "startingTimestamp": "1767225600000"},
             "[SEGMENTLOG_CONFLICTING_OPTIONS] options `startingOffsets` and `startingTimestamp` exclude each other",
         ),
         (
@@ -298,16 +366,7 @@ def test_a_schema_that_does_not_fit(spark: "SparkSession", store: Store, schema:
 
 def test_register_again_does_no_harm(spark: "SparkSession", load: Load) -> None:
     register(spark)
-    assert spark.conf.get(PUSHDOWN) == "true"
     assert load(topic="TopicA").count() == 248
-
-
-def said_by(code: str, environment: dict[str, str] | None = None) -> str:
-    """Run a program of its own, and give what it prints."""
-    command = [sys.executable, "-c", textwrap.dedent(code)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
 
 
 def test_without_registration(spark: "SparkSession", store: Store) -> None:

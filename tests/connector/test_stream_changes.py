@@ -87,7 +87,7 @@ class Change:
 CHANGES = {
     "startingOffsets latest": Change(given={"startingOffsets": "latest"}),
     "startingOffsets JSON": Change(given={"startingOffsets": '{"T": {"0": 1, "1": 1}}'}),
-    "startingTimestamp": Change(given={"startingTimestamp": "1000"}, without=("startingOffsets",)),
+    "startingTimestamp": Change(given={"startingTimestamp": "1970-01-01T00:00:01Z"}, without=("startingOffsets",)),
     "no start at all": Change(without=("startingOffsets",)),
     "a smaller limit": Change(given={"maxOffsetsPerTrigger": "1"}),
     "no limit": Change(without=("maxOffsetsPerTrigger",)),
@@ -121,7 +121,7 @@ CHANGES = {
     "a store that lost its end": Change(act=smaller_store, wants=DataLossError),
     "no store": Change(act=gone, wants=SegmentLogError),
     "an end": Change(given={"endingOffsets": "latest"}, wants=ConflictingOptionsError),
-    "filter pushdown": Change(given={"filterPushdown": "true"}, wants=ConflictingOptionsError),
+    "filter pushdown": Change(given={"unsafeSingleUseFilterPushdown": "true"}, wants=ConflictingOptionsError),
 }
 
 

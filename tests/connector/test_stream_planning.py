@@ -13,7 +13,16 @@ import pytest
 
 from segmentlog.connector.errors import CheckpointError, ConflictingOptionsError, OtherStoreError, UnknownTopicError
 from segmentlog.connector.stream_offsets import StreamOffset
-from segmentlog.store import DataLossError, MessageStore, Outgoing, SegmentLogError, StoreConfig
+from segmentlog.store import (
+    ConfigError,
+    DataLossError,
+    MessageStore,
+    Outgoing,
+    QueueKey,
+    SegmentLogError,
+    StoreConfig,
+    commit_offsets,
+)
 from support import store_builder
 from support.crash.campaign import soak
 from support.retention import Retention
@@ -192,7 +201,8 @@ def test_starts_by_group_by_json_and_by_time(store: MessageStore, tmp_path: Path
     }
     for start, wanted in starts.items():
         assert spans(Stream(store.path, subscribe="T", startingOffsets=start).batch()) == wanted
-    assert spans(Stream(store.path, subscribe="T", startingTimestamp="1000").batch())["T/0"] == (0, 4, 5)
+    timed = Stream(store.path, subscribe="T", startingTimestamp="1970-01-01T00:00:01Z")
+    assert spans(timed.batch())["T/0"] == (0, 4, 5)
 
 
 # Options
@@ -203,8 +213,8 @@ def test_starts_by_group_by_json_and_by_time(store: MessageStore, tmp_path: Path
     [
         {"endingOffsets": "latest"},
         {"endingTimestamp": "1767225600000"},
-        {"endingOffsetsByTimestamp": '{"T": {"0": 1}}'},
-        {"filterPushdown": "true"},
+        {"endingOffsetsByTimestamp": '{"T": {"0": 1767225600000}}'},
+        {"unsafeSingleUseFilterPushdown": "true"},
         {"minOffsetsPerTrigger": "8", "maxOffsetsPerTrigger": "7"},
     ],
 )
@@ -220,6 +230,13 @@ def test_a_topic_that_never_was(store: MessageStore) -> None:
     stream = Stream(store.path, subscribe="T")
     with pytest.raises(UnknownTopicError, match="there is no topic `Tee`"):
         Stream(store.path, stream.offset, subscribe="T,Tee").batch()
+
+
+def test_a_group_that_the_store_does_not_know(store: MessageStore) -> None:
+    put(store, 1)
+    commit_offsets(store.path, "billing", {QueueKey("T", 0): 0})
+    with pytest.raises(ConfigError, match=r"consumer group `biling` has no position here .*Did you mean `billing`"):
+        Stream(store.path, subscribe="T", startingOffsets="group:biling")
 
 
 def test_a_topic_leaves_and_joins_the_subscription(store: MessageStore, caplog: pytest.LogCaptureFixture) -> None:

@@ -26,16 +26,37 @@ def test_a_size_that_is_none(raw: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "found"), [("15m", 900_000), (" 2 MIN ", 120_000), ("500ms", 500), ("7", 7), ("1h", 3_600_000)]
+    ("raw", "found"),
+    [
+        ("15m", 900_000),
+        (" 2 MIN ", 120_000),
+        ("500ms", 500),
+        ("250 ms", 250),
+        ("30s", 30_000),
+        ("1.5m", 90_000),
+        ("0.001s", 1),
+        ("0s", 0),
+        ("1h", 3_600_000),
+        ("1d", 86_400_000),
+    ],
 )
 def test_duration(raw: str, found: int) -> None:
     assert values.duration_ms("x", raw) == found
 
 
-@pytest.mark.parametrize("raw", ["", "m", "-1s", "1.5h", "3 weeks", "1" * 13])
+@pytest.mark.parametrize("raw", ["", "m", "-1s", "1.5ms", "1.2345s", "3 weeks", "1" * 13 + "s", "٣s", ".5s", "1.s"])
 def test_a_duration_that_is_none(raw: str) -> None:
-    with pytest.raises(ConfigError, match=r"option `x` is `.*`\. Give a time such as 15m"):
+    with pytest.raises(ConfigError, match=r"option `x` is `.*`\. Give a duration with its unit, such as 15m, 30s or"):
         values.duration_ms("x", raw)
+
+
+@pytest.mark.parametrize("raw", ["30", " 30 ", "0", "1.5"])
+def test_a_duration_without_a_unit_is_refused_with_both_readings(raw: str) -> None:
+    number = raw.strip()
+    with pytest.raises(ConfigError) as caught:
+        values.duration_ms("lockTimeout", raw)
+    assert f"option `lockTimeout` is `{raw}`" in str(caught.value)
+    assert f"`{number}s` for seconds or `{number}ms` for milliseconds" in str(caught.value)
 
 
 @pytest.mark.parametrize(("raw", "found"), [("true", True), (" FALSE ", False), ("True", True)])
@@ -66,6 +87,26 @@ def test_names_that_are_none(raw: str) -> None:
         values.names("x", raw)
 
 
+@pytest.mark.parametrize("raw", ["a\n", "\ta", "a,b\r\n", '["a "]', '["a\\n"]', "a\u3000", " \n"])
+def test_names_are_never_changed(raw: str) -> None:
+    with pytest.raises(ConfigError, match=r"names without white space around them|names separated by commas"):
+        values.names("x", raw)
+
+
+@pytest.mark.parametrize("raw", ["g\n", " g", "g\t", "g\u00a0"])
+def test_one_name_is_never_changed(raw: str) -> None:
+    with pytest.raises(ConfigError, match="a name without white space around it"):
+        values.single_name("x", raw)
+    assert values.single_name("x", "a b") == "a b"
+
+
+def test_a_text_is_never_changed() -> None:
+    assert values.text("path", "/data/store ") == "/data/store "
+    assert values.regex("subscribePattern", "a ") == "a "
+    with pytest.raises(ConfigError, match="a text that is not empty"):
+        values.text("x", " ")
+
+
 def test_a_name_that_is_there_twice() -> None:
     with pytest.raises(ConfigError, match="every name once: `a` is there twice"):
         values.names("x", "a,b,a")
@@ -80,8 +121,9 @@ def test_json_that_is_none(raw: str) -> None:
 @pytest.mark.parametrize(
     ("raw", "naive_zone", "found"),
     [
-        ("0", None, 0),
+        ("100000000000", None, 100_000_000_000),  # 1973, the first number that cannot be seconds of our time
         (str(MS), None, MS),
+        ("1970-01-01T00:00:00Z", None, 0),
         ("2026-01-01T00:00:00Z", None, MS),
         ("2026-01-01T01:00:00+01:00", None, MS),
         ("2026-01-01 00:00:00.001Z", None, MS + 1),
@@ -102,6 +144,23 @@ def test_time(raw: str, naive_zone: timezone | None, found: int) -> None:
 def test_a_time_that_is_none(raw: str) -> None:
     with pytest.raises(ConfigError, match="Give milliseconds since 1970"):
         values.time_ms("x", raw, None)
+
+
+@pytest.mark.parametrize(
+    ("raw", "in_ms", "in_s", "as_ms"),
+    [
+        ("1767225600", "1970-01-21T10:53:45.600Z", "2026-01-01T00:00:00Z", "1767225600000"),
+        ("0", "1970-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "0"),
+        ("99999999999", "1973-03-03T09:46:39.999Z", "5138-11-16T09:46:39Z", "99999999999000"),
+    ],
+)
+def test_a_time_that_may_be_seconds_is_refused_with_both_readings(raw: str, in_ms: str, in_s: str, as_ms: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        values.time_ms("startingTimestamp", raw, None)
+    text = str(caught.value)
+    assert f"option `startingTimestamp` is `{raw}`" in text
+    assert f"{in_s} (as milliseconds, {as_ms}) if these are seconds" in text
+    assert f"{in_ms} if these are milliseconds" in text
 
 
 def test_a_time_without_zone_is_refused() -> None:

@@ -1,7 +1,9 @@
 """The Spark sessions of the tests, with Spark's own defaults where a user would have them too, and what they refuse."""
 
 import os
+import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,6 +68,14 @@ def local_session(scratch: Path, master: str = "local[2]", **conf: str) -> "Spar
     session = builder.getOrCreate()
     register(session)
     return session
+
+
+def said_by(code: str, environment: dict[str, str] | None = None) -> str:
+    """Run a program in a process of its own, and return what it prints."""
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
 
 
 def refused(act: Callable[[], Any]) -> str:

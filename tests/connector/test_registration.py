@@ -1,0 +1,124 @@
+"""Registration: of which session, in which thread, and without a warning."""
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from segmentlog.connector import register
+from support.spark_session import brief, said_by
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def failure_in_a_thread(act: Callable[[], object]) -> str:
+    """Run something in a plain Python thread, and return what it failed with; empty if it did not."""
+    failures: list[str] = []
+
+    def run() -> None:
+        try:
+            act()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the test says what it wanted
+            failures.append(str(error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return "".join(failures)
+
+
+def test_a_thread_that_calls_register_can_write(spark: "SparkSession", tmp_path: Path) -> None:
+    sink = spark.range(3).selectExpr("cast(id AS string) AS body").write.format("segmentlog").mode("append")
+    sink = sink.options(topic="t", mappedFileSizeCommitLog="64k")
+    # Spark's own behaviour, of any Python source: when this fails, docs/reader.md need not speak of threads any more.
+    assert "DATA_SOURCE_NOT_FOUND" in failure_in_a_thread(lambda: sink.save(str(tmp_path / "store")))
+
+    def write() -> None:
+        register(spark)
+        sink.save(str(tmp_path / "store"))
+
+    assert failure_in_a_thread(write) == ""
+    assert spark.read.format("segmentlog").option("topic", "t").load(str(tmp_path / "store")).count() == 3
+
+
+def test_a_thread_that_calls_register_can_start_a_stream(spark: "SparkSession", tmp_path: Path) -> None:
+    path = str(tmp_path / "store")
+    given = {"topic": "t", "mappedFileSizeCommitLog": "64k"}
+    spark.range(3).selectExpr("cast(id AS string) AS body").write.format("segmentlog").mode("append").options(
+        **given
+    ).save(path)
+
+    def copy() -> None:
+        register(spark)
+        messages = spark.readStream.format("segmentlog").options(topic="t", startingOffsets="earliest").load(path)
+        sink = messages.select("body").writeStream.format("segmentlog").option("topic", "copied")
+        sink = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        sink.start(path).awaitTermination()
+
+    assert failure_in_a_thread(copy) == ""
+    assert spark.read.format("segmentlog").option("topic", "copied").load(path).count() == 3
+
+
+def test_register_replaces_nothing_that_is_as_it_would_be(spark: "SparkSession") -> None:
+    # Spark warns when a data source is replaced, be it by itself.
+    def known() -> int:
+        found = spark._jsparkSession.sessionState().dataSourceManager().lookupDataSource("segmentlog")
+        return int(spark._jvm.java.lang.System.identityHashCode(found))
+
+    before = known()
+    register(spark)
+    assert known() == before
+
+
+def test_register_replaces_a_format_that_another_python_would_run(
+    spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from segmentlog.connector.registration import _is_registered  # noqa: PLC0415 - imports pyspark
+
+    context = spark.sparkContext
+    assert _is_registered(spark, context)
+    monkeypatch.setattr(context, "pythonExec", "/usr/bin/another-python3")
+    assert not _is_registered(spark, context)
+    monkeypatch.undo()
+    monkeypatch.setattr(context, "_python_includes", ["segmentlog.whl"])
+    assert not _is_registered(spark, context)
+
+
+def test_spark_connect(tmp_path: Path) -> None:
+    # In a process of its own: one process has either classic sessions or sessions of Spark Connect.
+    code = f"""
+        import warnings
+
+        warnings.simplefilter("ignore")  # Connect's, of settings that only the server takes
+        from pyspark.sql import SparkSession
+        from segmentlog.connector import register
+        from segmentlog.connector.environment import prepare_java, prepare_workers
+
+        prepare_java(), prepare_workers()
+        conf = {{"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.log.level": "OFF"}} | {brief()}
+        spark = SparkSession.builder.remote("local[2]").config(map=conf).getOrCreate()
+        assert "connect" in type(spark).__module__
+        register(spark)
+        store = {str(tmp_path / "store")!r}
+        rows = spark.range(30).selectExpr("cast(id AS string) AS body", "cast(id % 3 AS int) AS queueId")
+        sink = rows.coalesce(1).write.format("segmentlog").mode("append")
+        sink.options(topic="t", mappedFileSizeCommitLog="64k").save(store)
+        frame = spark.read.format("segmentlog").option("subscribe", "t").load(store)
+        print("rows", frame.where("queueId = 1").count(), frame.count())
+        stream = spark.readStream.format("segmentlog").options(topic="t", startingOffsets="earliest").load(store)
+        stream = stream.select("body").writeStream.format("segmentlog").option("topic", "copied")
+        stream = stream.option("checkpointLocation", {str(tmp_path / "checkpoint")!r}).trigger(availableNow=True)
+        stream.start(store).awaitTermination()
+        print("copied", spark.read.format("segmentlog").option("subscribe", "copied").load(store).count())
+        spark.stop()
+    """
+    said = said_by(code, os.environ | {"PYSPARK_PYTHON": sys.executable})
+    assert "rows 10 30\n" in said
+    assert "copied 30\n" in said
