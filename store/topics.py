@@ -20,7 +20,7 @@ from .files.fs import LocalFileSystem
 from .files.small_file import read_whole, replace_file
 from .files.writable_fs import WritableFileSystem
 from .format.documents import Document, load, render
-from .format.naming import is_system_topic
+from .format.naming import is_broker_topic
 from .types import QueueKey
 
 _log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class TopicTable:
         wanted = {
             topic: count
             for topic, count in queues.items()
-            if count > self._seen.get(topic, 0) and not is_system_topic(topic)
+            if count > self._seen.get(topic, 0) and not is_broker_topic(topic)
         }
         if not wanted:
             return

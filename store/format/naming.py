@@ -131,11 +131,19 @@ def is_readable_topic(name: str) -> bool:
 
 
 def is_system_topic(topic: str) -> bool:
-    """Tell whether a topic is the broker's own: what patterns leave out unless asked for.
+    """Tell whether a topic belongs to the broker or to a consumer group, and not to a producer.
+
+    True for the topics of `is_broker_topic`, and for the retry (``%RETRY%group``) and dead-letter (``%DLQ%group``)
+    topics, which hold second copies of messages. A pattern leaves these topics out and a sink refuses to write to
+    them, unless an option asks for them.
+    """
+    return is_broker_topic(topic) or topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+
+
+def is_broker_topic(topic: str) -> bool:
+    """Tell whether a broker reserves a topic for itself, and creates it without an entry in ``topics.json``.
 
     RocketMQ's list (``TopicValidator``) with its prefix ``rmq_sys_``, and the topics of a cluster: ``DefaultCluster``
-    and ``…_REPLY_TOPIC``. Retry (``%RETRY%group``) and dead-letter (``%DLQ%group``) topics are **not**: they hold
-    users' messages, and a reader of everything must not lose them. A broker also has an empty topic of its own name,
-    which only its configuration tells.
+    and ``…_REPLY_TOPIC``. A broker also has an empty topic of its own name, which only its configuration tells.
     """
     return topic in _SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIXES) or topic.endswith(_SYSTEM_SUFFIX)

@@ -128,13 +128,19 @@ def test_every_topic_of_a_real_store_is_one(name: str) -> None:
 )
 def test_system_topics(topic: str) -> None:
     assert naming.is_system_topic(topic)
+    assert naming.is_broker_topic(topic)
 
 
-@pytest.mark.parametrize(
-    "topic", ["Orders", "%RETRY%group", "%DLQ%group", "schedule_topic_xxxx", "TBW1022", "REPLY_TOPIC"]
-)
+@pytest.mark.parametrize("topic", ["%RETRY%group", "%DLQ%group", "%RETRY%", "%DLQ%"])
+def test_topics_of_groups_are_system_topics_that_the_topic_table_lists(topic: str) -> None:
+    assert naming.is_system_topic(topic)
+    assert not naming.is_broker_topic(topic)
+
+
+@pytest.mark.parametrize("topic", ["Orders", "RETRY%group", "schedule_topic_xxxx", "TBW1022", "REPLY_TOPIC"])
 def test_users_topics(topic: str) -> None:
     assert not naming.is_system_topic(topic)
+    assert not naming.is_broker_topic(topic)
 
 
 @pytest.mark.parametrize(
