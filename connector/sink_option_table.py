@@ -8,7 +8,7 @@ import ipaddress
 import re
 from enum import Enum
 
-from segmentlog.store import Flush
+from segmentlog.store import Flush, OnChangedReplay
 
 from . import values
 from .option_table import COUNT, SIZE, SWITCH, Mode, Option
@@ -98,6 +98,15 @@ SINK_OPTIONS = (
         parse=_version,
         mode=Mode.BATCH,
         meaning="Which batch of `txnAppId` this is. A version that is not above the last one is not written again.",
+    ),
+    Option(
+        name="onChangedReplay",
+        value="fail, skip",
+        parse=values.choice({"fail": OnChangedReplay.FAIL, "skip": OnChangedReplay.SKIP}),
+        default=OnChangedReplay.FAIL,
+        default_text="fail",
+        meaning="A batch that was committed before and comes again with another number of rows fails the write, or its "
+        "rows are left out with a warning.",
     ),
     Option(
         name="createTopic",

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from segmentlog.store import ConfigError, Flush, StoreConfig
+from segmentlog.store import ConfigError, Flush, OnChangedReplay, StoreConfig
 
 from .errors import ConflictingOptionsError, MissingOptionError
 from .option_table import OPTIONS, Mode
@@ -45,6 +45,8 @@ class WriteOptions:
     app, version
         Under which name and number the batch is remembered; a stream has no number here, and no name unless it was
         given one.
+    on_changed_replay
+        What happens to a batch that comes again with another number of rows.
     create_topic, default_queues
         Whether topics are made, and with how many queues.
     selector
@@ -64,6 +66,7 @@ class WriteOptions:
     exactly_once: bool
     app: str | None
     version: int | None
+    on_changed_replay: OnChangedReplay
     create_topic: bool
     default_queues: int
     selector: Selector
@@ -111,6 +114,7 @@ def parse_write_options(given: Mapping[str, str], mode: Mode) -> WriteOptions:
         exactly_once=parsed["exactlyOnce"],
         app=parsed["txnAppId"],
         version=parsed["txnVersion"],
+        on_changed_replay=parsed["onChangedReplay"],
         create_topic=parsed["createTopic"],
         default_queues=_queues(parsed["defaultQueueNums"]),
         selector=parsed["queueSelector"],

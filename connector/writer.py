@@ -137,7 +137,13 @@ class _Writer:
             return None  # topics are all that tasks leave to do
         staged = [each.staged for each in sorted(messages, key=lambda each: each.partition) if each.staged is not None]
         committed = commit_batch(
-            options.path, options.config, batch_id, staged, topics=topics, wait_s=options.lock_timeout_s
+            options.path,
+            options.config,
+            batch_id,
+            staged,
+            topics=topics,
+            on_changed_replay=options.on_changed_replay,
+            wait_s=options.lock_timeout_s,
         )
         self._sweep({self._batch_of(each.query, each.batch) for each in messages})
         if committed.repeated:

@@ -26,8 +26,8 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from .batch_append import BatchAppend, BatchId, CommittedBatch
-from .config import BatchPlacement, Flush, OnDamage, QueueBounds, Services, StoreConfig
+from .batch_append import BatchAppend
+from .config import BatchPlacement, Flush, OnChangedReplay, OnDamage, QueueBounds, Services, StoreConfig
 from .dispatch import Dispatcher
 from .durability import Durability
 from .errors import NotAStoreError, SegmentLogError, StoreClosedError, StoreInUseError
@@ -47,6 +47,7 @@ from .put_path import AppendedBatch, PutPath
 from .queue_writer import QueueWriter
 from .recovery import Recovery, decide
 from .repair import Repair
+from .replays import BatchId, CommittedBatch
 from .services import BackgroundServices
 from .single_puts import SinglePuts
 from .staging import Staged
@@ -252,7 +253,12 @@ class MessageStore:
         return appended
 
     def commit_batch(
-        self, batch_id: BatchId, staged: Sequence[Staged], *, topics: Mapping[str, int] | None = None
+        self,
+        batch_id: BatchId,
+        staged: Sequence[Staged],
+        *,
+        topics: Mapping[str, int] | None = None,
+        on_changed_replay: OnChangedReplay = OnChangedReplay.FAIL,
     ) -> CommittedBatch:
         """Append what tasks staged, all of it and once, in the order given; on the device when this returns.
 
@@ -266,6 +272,8 @@ class MessageStore:
             What `Staging.finish` gave in each task; the files are gone afterwards, as soon as the first row was put.
         topics
             How many queues topics are to have at least that brokers tell their clients about.
+        on_changed_replay
+            What happens if the batch was committed before with another number of rows.
 
         Raises
         ------
@@ -274,8 +282,11 @@ class MessageStore:
             store has to be opened anew, which undoes the batch.
         BatchGapError
             If the batch in front of it never came.
+        ChangedReplayError
+            If the batch was committed before with another number of rows, and ``on_changed_replay`` is FAIL.
         NoSpaceError
-            If the disk is full. Where the batch cannot be made visible for that, it is in the store: repeat the call.
+            If the disk is full; nothing was appended. Once the batch is in the ledger this is not raised: readers see
+            it as soon as there is room.
         StoreFailedError, StoreClosedError
             As `append`.
         """
@@ -284,13 +295,20 @@ class MessageStore:
             batch_id,
             staged,
             topics or {},
+            on_changed_replay,
             put_path=self._put_path,
             flusher=self._upkeep.flusher,
             failure=self._failure,
             table=self._topics,
             keep_up=self._after_put,
-            make_visible=lambda: self._upkeep.dispatch(at_once=True),
+            make_visible=self._dispatch_all,
         )
+
+    def _dispatch_all(self) -> None:
+        self._upkeep.dispatch(at_once=True)
+
+    def _publish_waiting(self) -> None:
+        self._batches.publish_waiting(self._put_path, self._upkeep.flusher, self._failure, self._dispatch_all)
 
     def _after_put(self) -> None:
         if self.config.services is Services.ON_CALL:
@@ -331,6 +349,7 @@ class MessageStore:
 
     def _housekeep(self) -> None:
         self._upkeep.keep()
+        self._publish_waiting()
         if self._lock is not None and not self._lock.is_in_place():
             raise StoreInUseError(
                 "the file lock was replaced: another process may have the store open",
@@ -387,6 +406,7 @@ class MessageStore:
             self._failure.check()
             self._upkeep.flusher.wait(self._appender.end)
             self._upkeep.dispatch(at_once=True)
+            self._publish_waiting()
             self._upkeep.flush_queues()
             with self._appender.lock:
                 self._appender.close()

@@ -33,6 +33,7 @@ from .files.fs import FileSystem
 from .files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from .format.message import Bytes, Ints
 from .format.record_crc import RecordCrc, covered_bytes, record_crcs
+from .format.row_digest import add_digests, row_digest
 from .format.staged_rows import (
     HEADER_BYTES,
     ChunkHeader,
@@ -64,6 +65,8 @@ class Staged:
         How many rows, the bytes of their records, and of the file.
     crc
         Over the headers of all chunks, which have those of their contents.
+    digest
+        See `row_digest.row_digest`.
     """
 
     name: str
@@ -71,6 +74,7 @@ class Staged:
     record_bytes: int
     file_bytes: int
     crc: int
+    digest: int
 
     @property
     def job(self) -> str:
@@ -86,7 +90,7 @@ class Staging:
         self._path = os.path.join(staging_directory(path), name)
         self._name = name
         self._config = config
-        self._rows = self._record_bytes = self._position = self._crc = 0
+        self._rows = self._record_bytes = self._position = self._crc = self._digest = 0
         self._finished = False
         self._file = fs.create(self._path)
 
@@ -135,7 +139,7 @@ class Staging:
         for piece in encode_batch(batch, self._config):
             records = piece.records
             known = piece.lookups
-            joined = records.join()
+            joined, queues = records.join(), piece.queues.as_keys()
             parts = encode_chunk(
                 StagedRows(
                     sizes=records.sizes,
@@ -145,7 +149,7 @@ class Staging:
                     counts=piece.counts,
                     hashes=known.hashes if known else None,
                     hash_rows=known.hash_rows if known else None,
-                    queues=piece.queues.as_keys(),
+                    queues=queues,
                     records=joined,
                 )
             )
@@ -153,6 +157,8 @@ class Staging:
                 self._file.write(self._position, part.data if isinstance(part, np.ndarray) else part)
                 self._position += len(part)
             self._crc = zlib.crc32(parts[0], self._crc)
+            digest = row_digest(joined, records.positions, piece.queue_of, queues)
+            self._digest = add_digests(self._digest, digest)
             self._rows += records.sizes.size
             self._record_bytes += joined.size
 
@@ -171,6 +177,7 @@ class Staging:
             record_bytes=self._record_bytes,
             file_bytes=self._position,
             crc=self._crc,
+            digest=self._digest,
         )
 
     def discard(self) -> None:
