@@ -138,8 +138,8 @@ def encode_batch(
     counts: Mask = (transaction == 0) | (transaction == SYS_COMMIT)
     named = {name: columns.get(column) for name, column in _PROPERTY_COLUMNS.items() if column in columns.names}
     pairs = columns.get("properties") if "properties" in columns.names else None
-    asked = np.where(counts, _delay_levels(pairs, len(batch)), 0)
-    level = np.minimum(asked, DELAY_LEVELS)
+    asked = _delay_levels(pairs, counts)
+    level = np.clip(asked, 0, DELAY_LEVELS)
     if level.any():
         later = pa.array(level > 0)
         if (asked > level).any():
@@ -155,7 +155,7 @@ def encode_batch(
         "sys_flag": sys_flag,
         "born_timestamp": columns.integers_or("bornTimestamp", time.time_ns() // 1_000_000),
         "born_host": columns.hosts("bornHost"),
-        "store_host": packed_host(config.store_host),
+        "store_host": packed_host(config.store_host, "store_host"),
         "reconsume_times": columns.integers_or("reconsumeTimes", 0),
         "prepared_transaction_offset": columns.integers_or("preparedTransactionOffset", 0),
     }
@@ -351,12 +351,13 @@ def _check_rows(topics: pa.DictionaryArray, body: pa.BinaryArray, config: StoreC
             check_body(int(sizes[row]), config, f"row {row}")
 
 
-def _delay_levels(pairs: pa.MapArray | None, rows: int) -> Ints:
-    """The delay level that each row asks for, 0 where it has none."""
+def _delay_levels(pairs: pa.MapArray | None, counts: Mask) -> Ints:
+    """The delay level that each row asks for, 0 where it has none, or RocketMQ does not look at it."""
     if pairs is None or not len(pairs.keys) or not pc.any(pc.equal(pairs.keys, DELAY)).as_py():
-        return np.zeros(rows, np.int64)
-    values = pc.map_lookup(pairs, DELAY, "last").fill_null("").to_pylist()
-    return np.array([delay_level(value) for value in values], np.int64)
+        return np.zeros(counts.size, np.int64)
+    asked = pc.if_else(pa.array(counts), pc.map_lookup(pairs, DELAY, "last").fill_null(""), "").dictionary_encode()
+    levels: Ints = np.array([delay_level(text) for text in asked.dictionary.to_pylist()], np.int64)
+    return levels.take(asked.indices.to_numpy(zero_copy_only=False))
 
 
 def _deflated_rows(body: pa.BinaryArray, sys_flag: Ints, over: int) -> tuple[pa.BinaryArray, Ints]:
