@@ -357,7 +357,8 @@ def _delay_levels(pairs: pa.MapArray | None, counts: Mask) -> Ints:
         return np.zeros(counts.size, np.int64)
     asked = pc.if_else(pa.array(counts), pc.map_lookup(pairs, DELAY, "last").fill_null(""), "").dictionary_encode()
     levels: Ints = np.array([delay_level(text) for text in asked.dictionary.to_pylist()], np.int64)
-    return levels.take(asked.indices.to_numpy(zero_copy_only=False))
+    which: Ints = asked.indices.to_numpy(zero_copy_only=False)
+    return levels[which]
 
 
 def _deflated_rows(body: pa.BinaryArray, sys_flag: Ints, over: int) -> tuple[pa.BinaryArray, Ints]:
