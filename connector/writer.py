@@ -31,6 +31,7 @@ from segmentlog.store import (
     BatchId,
     CommittedBatch,
     IllegalMessageError,
+    SegmentLogError,
     Staged,
     Staging,
     commit_batch,
@@ -174,7 +175,7 @@ class _Writer:
         try:
             for job in jobs:
                 discard_jobs(path, job)
-        except OSError as error:  # what was appended is appended, and what failed has said so
+        except (SegmentLogError, OSError) as error:  # what was appended is appended, and what failed has said so
             logger.warning("%s: staged rows were left behind: %s", path, error)
 
 

@@ -21,6 +21,7 @@ from enum import Enum
 from typing import Final
 
 from .errors import StoreInUseError, UnreadableError
+from .files.modes import file_mode
 from .files.small_file import made_aside, replace_file
 from .files.store_lock import momentary_lock
 from .files.writable_fs import LocalWritableFileSystem, WritableFileSystem
@@ -205,7 +206,7 @@ class GroupWriter:
 
 def _open_mutex(path: str) -> int:
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, file_mode(path))
     except OSError as error:
         if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
             raise

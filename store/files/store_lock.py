@@ -23,6 +23,7 @@ from typing import Final, Self
 
 from ..errors import StoreClosedError, StoreInUseError
 from .fs import LocalFileSystem
+from .modes import file_mode
 
 _CONTENT: Final = b"lock"
 _SIGNATURE: Final = b"slog"
@@ -63,7 +64,7 @@ class StoreLock:
         with contextlib.suppress(FileNotFoundError):
             if _identity(os.stat(self.path, follow_symlinks=False)) in _held:
                 raise self._in_use(os.getpid())
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, file_mode(self.path))
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
             if os.fstat(fd).st_size == 0:
@@ -191,7 +192,7 @@ def momentary_lock(path: str) -> Iterator[bool]:
                 yield True  # and not opened: closing it again would give it back
                 return
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, file_mode(path))
         except PermissionError:
             yield False  # another user's, who may have it
             return

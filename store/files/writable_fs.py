@@ -25,6 +25,7 @@ import numpy as np
 from ..errors import NoSpaceError, NotAStoreError, SegmentLogError, UnreadableError, UnsafeFileError
 from ..format.pieces import Data, Pieces, contiguous
 from .fs import FileSystem, LocalFileSystem
+from .modes import directory_mode, file_mode
 
 _libc = ctypes.CDLL(None, use_errno=True)  # os.sync would sync all file systems, and tell of no error
 _pwritev = getattr(_libc, "pwritev", None) if ctypes.sizeof(ctypes.c_void_p) == 8 else None  # else off_t has 32 bits
@@ -124,7 +125,7 @@ class LocalWritableFileSystem(LocalFileSystem):
         """Make a directory in one that is there."""
         with _Explained(path):
             try:
-                os.mkdir(path)
+                os.mkdir(path, directory_mode(path))
             except FileExistsError:
                 if os.path.islink(path) or not os.path.isdir(path):
                     raise UnsafeFileError(
@@ -163,7 +164,7 @@ class _LocalFile:
     def __init__(self, path: str, flags: int) -> None:
         self.path = path
         with _Explained(path):
-            self._fd = os.open(path, flags, 0o644)
+            self._fd = os.open(path, flags, file_mode(path) if flags & os.O_CREAT else 0)
         if not stat.S_ISREG(os.fstat(self._fd).st_mode):
             os.close(self._fd)
             raise UnsafeFileError(
