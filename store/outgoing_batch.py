@@ -285,18 +285,21 @@ class _Columns:
         values = self._batch.column(name)
         if isinstance(values, pa.ChunkedArray):
             values = values.combine_chunks()
-        kind = values.type
-        if name == "bornTimestamp" and pa.types.is_timestamp(kind):
-            values = values.cast(pa.timestamp("ms", kind.tz), safe=False).cast(pa.int64())
-        elif kind not in _TYPES[name]:
-            wanted = _TYPES[name][0]
-            if not _may_cast(kind, wanted):
-                raise ConfigError(f"column {name!r} is of type {kind}", fix=f"Give it as {wanted}")
-            try:
-                values = values.cast(wanted)
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                raise ConfigError(f"column {name!r} is of type {kind}: {error}", fix=f"Give it as {wanted}") from None
-        return values
+        kind, wanted = values.type, _TYPES[name][0]
+        if kind in _TYPES[name]:
+            return values
+        is_time = name == "bornTimestamp" and pa.types.is_timestamp(kind)
+        fix = f"Give it as {wanted}"
+        if not is_time and not _may_cast(kind, wanted):
+            raise ConfigError(f"column {name!r} is of type {kind}", fix=fix)
+        try:
+            if is_time:  # seconds may be too many for milliseconds; finer ones are cut
+                values = values.cast(pa.timestamp("ms", kind.tz), safe=kind.unit == "s")
+            elif pa.types.is_dictionary(kind):  # Arrow takes nothing out of a dictionary of views
+                return values.dictionary.cast(wanted).take(values.indices)
+            return values.cast(wanted)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # its text may quote a value
+            raise ConfigError(f"column {name!r} is of type {kind}, and does not convert", fix=fix) from None
 
     def integers(self, name: str) -> Ints:
         """(n,) int64; 0 where the column is missing or null."""
@@ -321,16 +324,20 @@ class _Columns:
 
 
 def _may_cast(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    if pa.types.is_null(kind):
+    is_ = pa.types
+    if is_.is_null(kind):
         return True
-    if pa.types.is_integer(wanted):
-        return bool(pa.types.is_integer(kind))
-    if pa.types.is_map(wanted):
-        return bool(pa.types.is_map(kind))
-    stringlike = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind)
-    if pa.types.is_binary(wanted):
-        return bool(stringlike or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
-    return bool(stringlike)
+    if is_.is_integer(wanted):
+        return bool(is_.is_integer(kind))
+    if is_.is_map(wanted):
+        return bool(is_.is_map(kind))
+    if is_.is_dictionary(kind):
+        kind = kind.value_type
+    stringlike = is_.is_string(kind) or is_.is_large_string(kind) or is_.is_string_view(kind)
+    if not is_.is_binary(wanted):
+        return bool(stringlike)
+    sized = is_.is_large_binary(kind) or is_.is_fixed_size_binary(kind)
+    return bool(stringlike or sized or is_.is_binary(kind) or is_.is_binary_view(kind))
 
 
 def _check_rows(topics: pa.DictionaryArray, body: pa.BinaryArray, config: StoreConfig) -> None:

@@ -1,6 +1,7 @@
 """What becomes of a message before it is put: merged, scheduled, deflated, encoded, or refused."""
 
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -297,3 +298,74 @@ def test_hosts_are_not_remembered_without_end() -> None:
     for number in range(10_000):
         packed_host(f"10.0.{number >> 8}.{number & 255}:1")
     assert packed_host.cache_info().currsize < 10_000
+
+
+TEXT_TYPES = [pa.large_string(), pa.string_view()]
+BYTE_TYPES = [pa.large_binary(), pa.binary_view(), *TEXT_TYPES]
+
+
+def dictionaries(kinds: list[pa.DataType]) -> list[pa.DataType]:
+    return [pa.dictionary(index, kind) for kind in [pa.string(), *kinds] for index in (pa.int8(), pa.uint32())]
+
+
+def as_type(values: list[str | None], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_dictionary(kind):
+        plain = pa.array(values, pa.string()).dictionary_encode()
+        return pa.DictionaryArray.from_arrays(
+            plain.indices.cast(kind.index_type), plain.dictionary.cast(kind.value_type)
+        )
+    return pa.array(values, pa.string()).cast(pa.binary() if "binary" in str(kind) else pa.string()).cast(kind)
+
+
+@pytest.mark.parametrize("chunks", [1, 2])
+@pytest.mark.parametrize("kind", [*BYTE_TYPES, *dictionaries(TEXT_TYPES)], ids=str)
+def test_texts_and_bytes_may_be_of_any_width(kind: pa.DataType, chunks: int) -> None:
+    columns = {"topic": ["A", "B"], "body": ["a long body, which no view holds itself", ""], "tags": ["T", None]}
+    columns |= {"keys": [None, "k1 k2"], "uniqKey": ["u1", "u2"], "bornHost": ["1.2.3.4:5", None]}
+    plain = pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
+    others = {
+        name: as_type(values, kind) if name == "body" or "binary" not in str(kind) else pa.array(values, pa.string())
+        for name, values in columns.items()
+    }
+    table = pa.table(others)
+    if chunks == 2:
+        table = pa.concat_tables([table.slice(0, 1), table.slice(1)])
+    (wanted,), (found,) = (
+        encode_batch(each.append_column("bornTimestamp", pa.array([1, 2])), CONFIG) for each in (plain, table)
+    )
+    assert found.records.join().tobytes() == wanted.records.join().tobytes()
+
+
+@pytest.mark.parametrize("kind", TEXT_TYPES, ids=str)
+def test_maps_of_texts_may_be_of_any_width(kind: pa.DataType) -> None:
+    plain = pa.array([[("a", "b"), ("TAGS", "t" * 20)], None], pa.map_(pa.string(), pa.string()))
+    base = {"topic": ["A", "B"], "body": [b"x", b"y"], "bornTimestamp": [1, 2]}
+    encoded = [
+        encode_batch(pa.record_batch({**base, "properties": each}), CONFIG)[0].records.join().tobytes()
+        for each in (plain, plain.cast(pa.map_(kind, kind)))
+    ]
+    assert encoded[0] == encoded[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "wanted"),
+    [
+        ("queueId", pa.array([Decimal(1), Decimal(2)]), "int32"),
+        ("queueId", pa.array([Decimal("1.5"), None]), "int32"),
+        ("queueId", pa.array([1.0, 2.0]), "int32"),
+        ("queueId", pa.array([1, 1 << 63], pa.uint64()), "int32"),
+        ("queueId", pa.array([1, 2]).dictionary_encode(), "int32"),
+        ("bornTimestamp", pa.array([Decimal(1), Decimal(2)]), "int64"),
+        ("bornTimestamp", pa.array([1 << 62, 0], pa.timestamp("s")), "int64"),
+        ("tags", pa.array([1, 2]).dictionary_encode(), "string"),
+        ("tags", pa.array([b"x", b"y"]), "string"),
+        ("body", pa.array([1, 2]), "binary"),
+        ("properties", pa.array([[("a", b"\xff")], None], pa.map_(pa.string(), pa.binary())), "map<string, string>"),
+    ],
+)
+def test_a_column_of_another_type_is_one_clear_error(name: str, values: pa.Array, wanted: str) -> None:
+    columns = {"topic": pa.array(["A", "B"]), "body": pa.array([b"x", b"y"]), name: values}
+    with pytest.raises(ConfigError, match=f"column '{name}' ") as error:
+        encode_batch(pa.record_batch(columns), CONFIG)
+    assert error.value.fix == f"Give it as {wanted}"
+    assert str(1 << 63) not in str(error.value)
