@@ -49,7 +49,7 @@ from .errors import (
     UnsupportedStoreError,
 )
 from .format.message_decode import NATIVE_SCHEMA, QUEUE_COLUMNS
-from .format.naming import is_system_topic
+from .format.naming import is_system_topic, topic_problem
 from .plan import PlannedRange, ScanTask, TaskLimits
 from .store_reader import StoreReader
 from .types import Boundary, Mark, PhysicalOffset, QueueKey, QueueOffset, QueueRange
@@ -204,6 +204,7 @@ __all__ = [
     "stored_bytes",
     "stored_config",
     "sweep_staging",
+    "topic_problem",
     "topic_queues",
     "verify",
 ]

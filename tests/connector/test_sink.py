@@ -310,8 +310,23 @@ def test_overwrite_and_partitions_are_refused(spark: "SparkSession", tmp_path: P
     assert "[SEGMENTLOG_NOT_SUPPORTED] mode `overwrite` replaces what was written before" in text
     with pytest.raises(Exception, match="partitioning or clustering columns do not match"):
         writer.mode("append").partitionBy("topic").save(str(tmp_path))
-    with pytest.raises(Exception, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
-        frame.write.format("segmentlog").save(str(tmp_path))
+
+
+def test_what_each_save_mode_does(spark: "SparkSession", load: Load, tmp_path: Path) -> None:
+    """As docs/sink.md says it: `append` is the only one that writes."""
+    path = tmp_path / "store"
+    frame = spark.range(2).selectExpr("'x' body", "'t' topic")
+    for there in (False, True):
+        default = frame.write.format("segmentlog").options(**SMALL)
+        for mode in (None, "error", "errorifexists", "ignore"):
+            writer = default if mode is None else frame.write.format("segmentlog").options(**SMALL).mode(mode)
+            with pytest.raises(Exception, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
+                writer.save(str(path))
+        text = refused(lambda: frame.write.format("segmentlog").mode("overwrite").save(str(path)))
+        assert "[SEGMENTLOG_NOT_SUPPORTED]" in text
+        assert path.exists() == there
+        write(frame, path)
+    assert load(path).count() == 4
 
 
 def test_a_store_keeps_its_file_sizes(spark: "SparkSession", load: Load, tmp_path: Path) -> None:

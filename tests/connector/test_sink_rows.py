@@ -28,7 +28,13 @@ def rows_of(kinds: dict[str, DataType], origin: Origin = ORIGIN, **asked: str) -
     options = parse_write_options({"path": "/data/store"} | asked, Mode.BATCH)
     schema = StructType([StructField(name, kind) for name, kind in kinds.items()])
     columns = plan_columns(schema, options)
-    rules = QueueRules(selector=columns.selector, counts={}, default_queues=8, create_topic=options.create_topic)
+    rules = QueueRules(
+        selector=columns.selector,
+        counts={},
+        default_queues=8,
+        create_topic=options.create_topic,
+        system_topics=options.system_topics,
+    )
     return SinkRows(columns, options, rules, origin)
 
 

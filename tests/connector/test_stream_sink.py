@@ -213,3 +213,6 @@ def test_what_a_stream_cannot_be_asked(flow: Flow) -> None:
     complete = writer.outputMode("complete").option("checkpointLocation", str(flow.checkpoint.with_name("complete")))
     text = refused(lambda: complete.start(str(flow.store)).awaitTermination(120))
     assert "[SEGMENTLOG_NOT_SUPPORTED] output mode `complete` replaces what was written before" in text
+    update = writer.outputMode("update").option("checkpointLocation", str(flow.checkpoint.with_name("update")))
+    text = refused(lambda: update.start(str(flow.store)).processAllAvailable())
+    assert "segmentlog does not support Update mode" in text

@@ -214,6 +214,17 @@ def test_a_sweep_does_not_follow_a_link(path: str, tmp_path: Path, sweep: str, l
     assert all(file.exists() for file in kept)
 
 
+def test_a_sweep_that_follows_a_link_would_delete_there(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug: links are followed, and the file that the tests above look for is gone."""
+    victim = old(tmp_path / "job.0.a")
+    (Path(path) / ".segmentlog" / "staging").symlink_to(tmp_path)
+    monkeypatch.setattr(os, "O_NOFOLLOW", 0)
+    assert sweep_staging(path) == 1
+    assert not victim.exists()
+
+
 def test_a_sweep_takes_plain_files_of_our_names_alone(path: str, tmp_path: Path) -> None:
     stage(path)
     staging = Path(staging_directory(path))
