@@ -251,7 +251,7 @@ def _property_text(properties: Mapping[str, str], crc: RecordCrc) -> bytes:
             continue  # RocketMQ cannot read them back
         if not name or "\x01" in name or "\x02" in name or "\x02" in value:
             raise IllegalMessageError(
-                f"{MESSAGE_ILLEGAL}: property {name!r} has a name or value that a property string cannot hold",
+                f"{MESSAGE_ILLEGAL}: property {name[:80]!r} has a name or value that a property string cannot hold",
                 fix="Use a name that is not empty, and take U+0001 and U+0002 out",
             )
         pieces.append(f"{name}\x01{value}\x02")

@@ -100,7 +100,7 @@ def _check_names(names: pa.StringArray) -> None:
 def _check_name(name: str) -> None:
     if not name or "\x01" in name or "\x02" in name:
         raise ConfigError(
-            f"a property is named {name!r}, which a property string cannot hold",
+            f"a property is named {name[:80]!r}, which a property string cannot hold",
             fix="Use a name that is not empty, without U+0001 and U+0002",
         )
 
@@ -114,6 +114,6 @@ def _check_values(values: pa.StringArray, names: pa.StringArray | str) -> None:
     if pc.any(wrong).as_py():  # else it lies beneath a null
         name = names if isinstance(names, str) else names.filter(wrong)[0].as_py()
         raise ConfigError(
-            f"the value of property {name!r} holds U+0002, which a property string cannot hold",
+            f"the value of property {name[:80]!r} holds U+0002, which a property string cannot hold",
             fix="Take U+0002 out of it, or put the value into the body",
         )
