@@ -219,7 +219,7 @@ def survey_staged(fs: FileSystem, path: str, staged: Staged) -> Iterator[Ints]:
     FormatError
         If the file is another, at the latest behind its last chunk.
     """
-    file = os.path.join(staging_directory(path), staged.name)
+    file = _file_of(path, staged)
     size = fs.size(file)
     if size != staged.file_bytes:
         raise _altered(file, "there is no such file" if size is None else f"it has {size} bytes", staged)
@@ -241,7 +241,7 @@ def take_staged(fs: WritableFileSystem, path: str, staged: Staged) -> Iterator[S
     FormatError
         If one is not what its task wrote; after the last chunk, if together they are not the file that its task wrote.
     """
-    file = os.path.join(staging_directory(path), staged.name)
+    file = _file_of(path, staged)
     for start, header in _chunks(fs, file, staged):
         rest = np.empty(min(header.rest_bytes, staged.file_bytes - start), np.uint8)
         rest = rest[: fs.read_into(file, start, rest)]
@@ -279,9 +279,19 @@ def discard_staged(
 ) -> None:
     """Take staged files away."""
     fs = fs or LocalWritableFileSystem()
-    root = staging_directory(os.path.abspath(path))
     for each in staged:
-        fs.unlink(os.path.join(root, each.name))
+        fs.unlink(_file_of(os.path.abspath(path), each))
+
+
+def _file_of(path: str, staged: Staged) -> str:
+    """Return the path of a staged file, whose name came from another process."""
+    if not _STAGED_NAME.fullmatch(staged.name):
+        raise FormatError(
+            f"{staged.name[:80]!r} is not a name of staged rows",
+            path=staging_directory(path),
+            fix="Pass on what Staging.finish returned, unchanged",
+        )
+    return os.path.join(staging_directory(path), staged.name)
 
 
 def discard_jobs(path: str | os.PathLike[str], prefix: str) -> int:

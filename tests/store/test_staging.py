@@ -248,6 +248,20 @@ def test_a_sweep_takes_plain_files_of_our_names_alone(path: str, tmp_path: Path)
     )
 
 
+@pytest.mark.parametrize("name", ["../../../victim", "/nowhere/at/all", "job.0", "job.0.a/../../x", ""])
+def test_a_name_that_leads_elsewhere_is_refused(path: str, tmp_path: Path, name: str) -> None:
+    victim = old(tmp_path / "victim")
+    staged = replace(stage(path), name=name)
+    for act in (
+        lambda: list(survey_staged(FS, path, staged)),
+        lambda: list(take_staged(FS, path, staged)),
+        lambda: discard_staged(path, [staged]),
+    ):
+        with pytest.raises(FormatError, match="is not a name of staged rows"):
+            act()
+    assert victim.exists()
+
+
 def test_a_job_s_name_is_of_ascii_letters(path: str) -> None:
     with pytest.raises(ConfigError, match="cannot name staged rows"):
         Staging.open(path, "j\u00f6b", 0, "a", SMALL)
