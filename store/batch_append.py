@@ -159,18 +159,7 @@ class BatchAppend:
                 ledger = ledger.with_entry(batch_id.app, entry, spans)
                 self._records.write_ledger(self._fs, ledger, self._making)
             self._ledger = ledger
-            # The batch exists now: whatever fails from here on does not take it back.
-            try:
-                self._publish(entry.stop, failure, make_visible)
-            except (SegmentLogError, OSError) as error:
-                self._waits = True
-                _log.error(
-                    "%s: %s is committed, but readers do not see it yet: %s They see it once that is solved and the "
-                    "store works on, or is opened again",
-                    self._path,
-                    batch_id,
-                    error,
-                )
+            self._show(batch_id, entry.stop, failure, make_visible)
             self._discard(staged)
             return CommittedBatch.of(batch_id.app, entry, spans)
 
@@ -189,6 +178,20 @@ class BatchAppend:
                     ahead.sync(partial(flusher.wait, put_path.end))
                 keep_up()
         return tuple(_spans(firsts, put_path))
+
+    def _show(self, batch_id: BatchId, stop: int, failure: Failure, make_visible: Callable[[], None]) -> None:
+        """Make a batch visible that is in the ledger; what fails is logged, since the batch exists all the same."""
+        try:
+            self._publish(stop, failure, make_visible)
+        except (SegmentLogError, OSError) as error:
+            self._waits = True
+            _log.error(
+                "%s: %s is committed, but readers do not see it yet: %s They see it once that is solved and the store "
+                "works on, or is opened again",
+                self._path,
+                batch_id,
+                error,
+            )
 
     def publish_waiting(
         self, put_path: PutPath, flusher: Flusher, failure: Failure, make_visible: Callable[[], None]
