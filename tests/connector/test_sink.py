@@ -187,8 +187,12 @@ def test_the_same_version_again_is_not_written(spark: "SparkSession", load: Load
     first = last_commit(path, "nightly")
     assert first is not None
     assert (first.app, first.version, first.rows) == ("nightly", 7, 10)
-    for version in ("7", "6"):
-        write(spark.range(99).selectExpr("cast(id as string) body"), path, **given, txnVersion=version)
+    more = spark.range(99).selectExpr("cast(id as string) body")
+    for frame, version in ((spark.range(10).selectExpr("cast(id as string) body"), "7"), (more, "6")):
+        write(frame, path, **given, txnVersion=version)
+    text = refused(lambda: write(more, path, **given, txnVersion="7"))
+    assert "[SEGMENTLOG_CHANGED_REPLAY] batch 7 of nightly has 99 rows, and had 10 rows" in text
+    write(more, path, **given, txnVersion="7", onChangedReplay="skip")
     assert load(path).count() == 10
     assert last_commit(path, "nightly") == first
     assert staged_files(path) == []
@@ -257,8 +261,10 @@ def test_messages_that_cannot_be_stored_name_their_rows(spark: "SparkSession", t
     text = refused(lambda: write(frame, tmp_path / "store", topic="t"))
     assert "PROPERTIES_SIZE_EXCEEDED: the properties of row 27 take" in text
     assert "of those from row 0 of Spark partition 1 on" in text
-    text = refused(lambda: write(frame.select("body"), tmp_path / "store", topic="a b"))
-    assert "[SEGMENTLOG_ILLEGAL_MESSAGE]" in text
+    for topic in ("a b", "TBW102"):
+        text = refused(lambda name=topic: write(frame.selectExpr("body", f"'{name}' topic"), tmp_path / "store"))
+        assert "[SEGMENTLOG_ILLEGAL_MESSAGE]" in text
+        assert f"topic {topic!r}" in text or f"row 0 is for the system topic `{topic}`" in text
 
 
 @pytest.mark.parametrize(
