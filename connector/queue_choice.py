@@ -19,10 +19,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from segmentlog.store import IllegalMessageError, java_hash_array
+from segmentlog.store import IllegalMessageError, is_system_topic, java_hash_array
 
 from .errors import UnknownTopicError
 from .sink_option_table import Selector
+from .sink_options import SYSTEM_TOPIC_FIX
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Queues: TypeAlias = npt.NDArray[np.int32]
@@ -42,12 +43,15 @@ class QueueRules:
         Queues of a topic that it does not have.
     create_topic
         Whether there may be such topics, and queues beyond those of a topic.
+    system_topics
+        Whether rows may go to topics of the broker and of consumer groups.
     """
 
     selector: Selector
     counts: Mapping[str, int]
     default_queues: int
     create_topic: bool
+    system_topics: bool
 
 
 class QueueChooser:
@@ -95,7 +99,8 @@ class QueueChooser:
         UnknownTopicError
             If a topic is not there and none is to be made.
         IllegalMessageError
-            If a queue id is below zero, or beyond the topic's queues where none is to be made.
+            If a topic is a system topic and those are not allowed, or if a queue id is below zero, or beyond the
+            topic's queues where none is to be made.
         """
         codes = topics.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         names = topics.dictionary.to_pylist()
@@ -118,6 +123,9 @@ class QueueChooser:
         rules = self._rules
         counts = np.empty(len(names), np.int64)
         for code, name in enumerate(names):
+            if is_system_topic(name) and not rules.system_topics:
+                row = int(rows[(codes == code).argmax()])
+                raise IllegalMessageError(f"row {row} is for the system topic `{name}`", fix=SYSTEM_TOPIC_FIX)
             known = rules.counts.get(name)
             if known is None:
                 if not rules.create_topic:

@@ -8,7 +8,7 @@ import ipaddress
 import re
 from enum import Enum
 
-from segmentlog.store import Flush
+from segmentlog.store import ConfigError, Flush, OnChangedReplay, topic_problem
 
 from . import values
 from .option_table import COUNT, SIZE, SWITCH, Mode, Option
@@ -30,6 +30,23 @@ class Selector(Enum):
     COLUMN = "column"
     SHARDING_KEY = "shardingKey"
     ROUND_ROBIN = "roundrobin"
+
+
+def _name(name: str, raw: str) -> str:
+    """Take a name exactly as it is; one with white space around it is more likely a mistake than a name."""
+    if not raw or raw != raw.strip():
+        raise ConfigError(
+            f"option `{name}` is empty, or has white space before or after it", fix="Give the name without it"
+        )
+    return raw
+
+
+def _topic(name: str, raw: str) -> str:
+    """Take a topic that RocketMQ would create."""
+    problem = topic_problem(_name(name, raw))
+    if problem is not None:
+        raise ConfigError(f"option `{name}` cannot be a topic: {problem}", fix="Use another name")
+    return raw
 
 
 def _version(name: str, raw: str) -> int:
@@ -71,7 +88,7 @@ SINK_OPTIONS = (
     Option(
         name="topic",
         value="a name",
-        parse=values.text,
+        parse=_topic,
         meaning="The topic of all rows, whatever a column `topic` says. Without it that column is needed.",
     ),
     Option(
@@ -85,7 +102,7 @@ SINK_OPTIONS = (
     Option(
         name="txnAppId",
         value="a name",
-        parse=values.text,
+        parse=_name,
         meaning="Under which name batches are remembered. In batches together with `txnVersion`; in streams, where it "
         "takes the place of the query's id, alone.",
     ),
@@ -97,12 +114,29 @@ SINK_OPTIONS = (
         meaning="Which batch of `txnAppId` this is. A version that is not above the last one is not written again.",
     ),
     Option(
+        name="onChangedReplay",
+        value="fail, skip",
+        parse=values.choice({"fail": OnChangedReplay.FAIL, "skip": OnChangedReplay.SKIP}),
+        default=OnChangedReplay.FAIL,
+        default_text="fail",
+        meaning="A batch that was committed before and comes again with another number of rows fails the write, or its "
+        "rows are left out with a warning.",
+    ),
+    Option(
         name="createTopic",
         value=SWITCH,
         parse=values.boolean,
         default=True,
         meaning="Whether topics that the store does not have are made. If not, they are an error, as are queues beyond "
         "those that a topic has.",
+    ),
+    Option(
+        name="allowSystemTopics",
+        value=SWITCH,
+        parse=values.boolean,
+        default=False,
+        meaning="Whether rows may go to topics of the broker (`SCHEDULE_TOPIC_XXXX`, `TBW102`, `rmq_sys_…`) and of "
+        "consumer groups (`%RETRY%…`, `%DLQ%…`). If not, such a topic is an error.",
     ),
     Option(
         name="defaultQueueNums",

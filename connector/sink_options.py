@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from segmentlog.store import ConfigError, Flush, StoreConfig
+from segmentlog.store import ConfigError, Flush, OnChangedReplay, StoreConfig, is_system_topic
 
 from .errors import ConflictingOptionsError, MissingOptionError
 from .option_table import OPTIONS, Mode
@@ -21,6 +21,10 @@ from .option_texts import by_option, local_path, value_of
 from .sink_option_table import SINK_OPTIONS, OnNull, Selector
 
 _ENTRY_BYTES: Final = 20
+SYSTEM_TOPIC_FIX: Final = (
+    "Write to another topic, since brokers and consumer groups keep their own messages in it; allowSystemTopics=true "
+    "writes to it all the same"
+)
 SIZES: Final = {
     "mappedFileSizeCommitLog": "segment_bytes",
     "mappedFileSizeConsumeQueue": "queue_segment_entries",
@@ -45,8 +49,12 @@ class WriteOptions:
     app, version
         Under which name and number the batch is remembered; a stream has no number here, and no name unless it was
         given one.
+    on_changed_replay
+        What happens to a batch that comes again with another number of rows.
     create_topic, default_queues
         Whether topics are made, and with how many queues.
+    system_topics
+        Whether rows may go to topics of the broker and of consumer groups.
     selector
         What chooses the queue.
     on_null_topic, on_null_body
@@ -64,7 +72,9 @@ class WriteOptions:
     exactly_once: bool
     app: str | None
     version: int | None
+    on_changed_replay: OnChangedReplay
     create_topic: bool
+    system_topics: bool
     default_queues: int
     selector: Selector
     on_null_topic: OnNull
@@ -105,13 +115,17 @@ def parse_write_options(given: Mapping[str, str], mode: Mode) -> WriteOptions:
             "option `flush` is `async`, and rows that are appended exactly once are on the device before they count",
             fix="Leave `flush` out, or give `exactlyOnce` as false too",
         )
+    if parsed["topic"] is not None and is_system_topic(parsed["topic"]) and not parsed["allowSystemTopics"]:
+        raise ConfigError(f"option `topic` is the system topic `{parsed['topic']}`", fix=SYSTEM_TOPIC_FIX)
     return WriteOptions(
         path=local_path(parsed["path"]),
         topic=parsed["topic"],
         exactly_once=parsed["exactlyOnce"],
         app=parsed["txnAppId"],
         version=parsed["txnVersion"],
+        on_changed_replay=parsed["onChangedReplay"],
         create_topic=parsed["createTopic"],
+        system_topics=parsed["allowSystemTopics"],
         default_queues=_queues(parsed["defaultQueueNums"]),
         selector=parsed["queueSelector"],
         on_null_topic=parsed["onNullTopic"],

@@ -101,6 +101,7 @@ def plan_write(options: WriteOptions, schema: StructType, mode: Mode) -> SinkPla
         counts=counts,
         default_queues=options.default_queues,
         create_topic=options.create_topic,
+        system_topics=options.system_topics,
     )
     return SinkPlan(options=replace(options, config=config), columns=columns, rules=rules)
 

@@ -31,6 +31,7 @@ from segmentlog.store import (
     BatchId,
     CommittedBatch,
     IllegalMessageError,
+    SegmentLogError,
     Staged,
     Staging,
     commit_batch,
@@ -137,7 +138,13 @@ class _Writer:
             return None  # topics are all that tasks leave to do
         staged = [each.staged for each in sorted(messages, key=lambda each: each.partition) if each.staged is not None]
         committed = commit_batch(
-            options.path, options.config, batch_id, staged, topics=topics, wait_s=options.lock_timeout_s
+            options.path,
+            options.config,
+            batch_id,
+            staged,
+            topics=topics,
+            on_changed_replay=options.on_changed_replay,
+            wait_s=options.lock_timeout_s,
         )
         self._sweep({self._batch_of(each.query, each.batch) for each in messages})
         if committed.repeated:
@@ -168,7 +175,7 @@ class _Writer:
         try:
             for job in jobs:
                 discard_jobs(path, job)
-        except OSError as error:  # what was appended is appended, and what failed has said so
+        except (SegmentLogError, OSError) as error:  # what was appended is appended, and what failed has said so
             logger.warning("%s: staged rows were left behind: %s", path, error)
 
 

@@ -14,6 +14,7 @@ from .config import (
     MAX_BODY_BYTES,
     BatchPlacement,
     Flush,
+    OnChangedReplay,
     OnCorrupt,
     OnDamage,
     OnLoss,
@@ -26,6 +27,7 @@ from .config import (
 )
 from .errors import (
     BatchGapError,
+    ChangedReplayError,
     ConfigError,
     CorruptError,
     CorruptQueueError,
@@ -47,7 +49,7 @@ from .errors import (
     UnsupportedStoreError,
 )
 from .format.message_decode import NATIVE_SCHEMA, QUEUE_COLUMNS
-from .format.naming import is_system_topic
+from .format.naming import is_system_topic, topic_problem
 from .plan import PlannedRange, ScanTask, TaskLimits
 from .store_reader import StoreReader
 from .types import Boundary, Mark, PhysicalOffset, QueueKey, QueueOffset, QueueRange
@@ -55,7 +57,6 @@ from .types import Boundary, Mark, PhysicalOffset, QueueKey, QueueOffset, QueueR
 if TYPE_CHECKING:
     from .allocation import allocate_averagely, allocate_by_circle, allocate_consistent_hash
     from .backlog import Backlog, backlogs, store_times, stored_bytes
-    from .batch_append import BatchId, CommittedBatch
     from .batch_sink import commit_batch, last_commit, open_in_turn, prepare_store, refuse_broker, stored_config
     from .consumer_groups import (
         GroupChange,
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
     from .queue_watch import QueueWatch, Sighting
     from .rebuild import QUEUE_SEGMENT_ENTRIES, RebuiltQueues, rebuild_index, rebuild_queues
     from .recovery import Recovery
+    from .replays import BatchId, CommittedBatch
     from .salvaging import SalvageReport, salvage
     from .staging import Staged, Staging, discard_jobs, discard_staged, sweep_staging
     from .topics import topic_queues
@@ -106,6 +108,7 @@ __all__ = [
     "BatchId",
     "BatchPlacement",
     "Boundary",
+    "ChangedReplayError",
     "ClientQueue",
     "CommittedBatch",
     "ConfigError",
@@ -129,6 +132,7 @@ __all__ = [
     "NoSpaceError",
     "NotAStoreError",
     "OffsetOutOfRangeError",
+    "OnChangedReplay",
     "OnCorrupt",
     "OnDamage",
     "OnLoss",
@@ -200,6 +204,7 @@ __all__ = [
     "stored_bytes",
     "stored_config",
     "sweep_staging",
+    "topic_problem",
     "topic_queues",
     "verify",
 ]
@@ -207,7 +212,6 @@ __all__ = [
 _HOMES: Final = {
     "allocation": ("allocate_averagely", "allocate_by_circle", "allocate_consistent_hash"),
     "backlog": ("Backlog", "backlogs", "store_times", "stored_bytes"),
-    "batch_append": ("BatchId", "CommittedBatch"),
     "batch_sink": ("commit_batch", "last_commit", "open_in_turn", "prepare_store", "refuse_broker", "stored_config"),
     "consumer_groups": (
         "GroupChange",
@@ -239,6 +243,7 @@ _HOMES: Final = {
     "queue_watch": ("QueueWatch", "Sighting"),
     "rebuild": ("QUEUE_SEGMENT_ENTRIES", "RebuiltQueues", "rebuild_index", "rebuild_queues"),
     "recovery": ("Recovery",),
+    "replays": ("BatchId", "CommittedBatch"),
     "salvaging": ("SalvageReport", "salvage"),
     "staging": ("Staged", "Staging", "discard_jobs", "discard_staged", "sweep_staging"),
     "topics": ("topic_queues",),

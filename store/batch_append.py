@@ -22,7 +22,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -30,17 +29,20 @@ import numpy as np
 
 from .ahead import Ahead
 from .batch_records import BatchRecords
-from .errors import BatchGapError, ConfigError, SegmentLogError
+from .config import OnChangedReplay
+from .errors import SegmentLogError
 from .files.writable_fs import WritableFileSystem
 from .flusher import Failure, Flusher
 from .format.batch_mark import BatchMark
 from .format.encoded_batch import EncodedBatch, Frames
 from .format.ledger import Ledger, LedgerEntry, QueueSpan
+from .format.row_digest import add_digests
 from .format.staged_rows import StagedRows
 from .layout import OURS
 from .outgoing_batch import EncodedRows, Lookups
 from .put_path import PutPath
 from .queue_keys import queues_among
+from .replays import BatchId, CommittedBatch, find_replay
 from .staging import Staged, discard_staged, survey_staged, take_staged
 from .topics import TopicTable
 from .types import QueueKey
@@ -48,76 +50,6 @@ from .types import QueueKey
 _log = logging.getLogger(__name__)
 
 _SYNC_BYTES: Final = 64 << 20  # of a batch that wait to be synced before it ends
-
-
-@dataclass(frozen=True, slots=True)
-class BatchId:
-    """What makes a batch the same as another.
-
-    Attributes
-    ----------
-    app
-        Who numbers the batches: a streaming query, a ``txnAppId``. None for a batch that nobody will repeat.
-    version
-        Its number; it has been appended if the ledger has this one or a later one. Means nothing without ``app``.
-    contiguous
-        Whether each number follows on the one before: one that is left out was never appended, and is missed.
-    """
-
-    app: str | None = None
-    version: int = 0
-    contiguous: bool = False
-
-    def __str__(self) -> str:
-        return "a batch without an id" if self.app is None else f"batch {self.version} of {self.app}"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CommittedBatch:
-    """Where a batch went.
-
-    Attributes
-    ----------
-    app, version
-        Which batch, see `BatchId`.
-    rows, bytes
-        How many records, and their bytes.
-    start, stop
-        Physical offsets between which they lie.
-    committed_ms
-        When, ms since the epoch.
-    queues
-        Where the rows of each queue went; only known of the newest batch of an application.
-    repeated
-        Whether it was there before, so that nothing was appended now.
-    """
-
-    app: str | None
-    version: int
-    rows: int
-    bytes: int
-    start: int
-    stop: int
-    committed_ms: int
-    queues: tuple[QueueSpan, ...]
-    repeated: bool = False
-
-    @classmethod
-    def of(
-        cls, app: str | None, entry: LedgerEntry, queues: tuple[QueueSpan, ...], *, repeated: bool = False
-    ) -> "CommittedBatch":
-        """Give what the ledger says of a batch."""
-        return cls(
-            app=app,
-            version=entry.version,
-            rows=entry.rows,
-            bytes=entry.bytes,
-            start=entry.start,
-            stop=entry.stop,
-            committed_ms=entry.committed_ms,
-            queues=queues,
-            repeated=repeated,
-        )
 
 
 class BatchAppend:
@@ -146,6 +78,7 @@ class BatchAppend:
         self._records = BatchRecords(fs, path)
         self._mark = self._records.mark()
         self._ledger: Ledger | None = None
+        self._waits = False  # whether the last batch is in the ledger, and there was no room to make it visible
         self.undone_from: int | None = None
         """Physical offset from which an unfinished batch lies in the log, if one does: recovery cuts it off."""
         if self._records.pending(self._mark):
@@ -179,6 +112,7 @@ class BatchAppend:
         batch_id: BatchId,
         staged: Sequence[Staged],
         topics: Mapping[str, int],
+        on_changed_replay: OnChangedReplay,
         *,
         put_path: PutPath,
         flusher: Flusher,
@@ -201,13 +135,13 @@ class BatchAppend:
         with put_path.turn:
             failure.check()
             self._own()
-            if self._mark.in_flight:  # the one before was left without room to dispatch it
-                self._publish(put_path.end, failure, make_visible)
+            self._publish_waiting(put_path.end, flusher, failure, make_visible)
             ledger = self._ledger = self._ledger or self._records.ledger()
-            held = _held(ledger, batch_id, sum(each.rows for each in staged), self._path)
-            if held is not None:
+            rows, digest = sum(each.rows for each in staged), add_digests(*(each.digest for each in staged))
+            repeated = find_replay(ledger, batch_id, rows, digest, on_changed=on_changed_replay, path=self._path)
+            if repeated is not None:
                 self._discard(staged)
-                return held
+                return repeated
             put_path.reserve(sizes for each in staged for sizes in survey_staged(self._fs, self._path, each))
             start = put_path.end
             flusher.wait(start)  # what a crash undoes ends where it began
@@ -223,15 +157,16 @@ class BatchAppend:
                     sequence=sequence,
                     start=start,
                     stop=put_path.end,
-                    rows=sum(each.rows for each in staged),
+                    rows=rows,
                     bytes=sum(each.record_bytes for each in staged),
                     committed_ms=time.time_ns() // 1_000_000,
+                    digest=digest,
                 )
                 ledger = ledger.with_entry(batch_id.app, entry, spans)
                 self._own()
                 self._records.write_ledger(self._fs, ledger, self._making)
             self._ledger = ledger
-            self._publish(entry.stop, failure, make_visible)
+            self._show(batch_id, entry.stop, failure, make_visible)
             self._discard(staged)
             return CommittedBatch.of(batch_id.app, entry, spans)
 
@@ -251,6 +186,42 @@ class BatchAppend:
                 keep_up()
         return tuple(_spans(firsts, put_path))
 
+    def _show(self, batch_id: BatchId, stop: int, failure: Failure, make_visible: Callable[[], None]) -> None:
+        """Make a batch visible that is in the ledger; what fails is logged, since the batch exists all the same."""
+        try:
+            self._publish(stop, failure, make_visible)
+        except (SegmentLogError, OSError) as error:
+            self._waits = True
+            _log.error(
+                "%s: %s is committed, but readers do not see it yet: %s They see it once that is solved and the store "
+                "works on, or is opened again",
+                self._path,
+                batch_id,
+                error,
+            )
+
+    def publish_waiting(
+        self, put_path: PutPath, flusher: Flusher, failure: Failure, make_visible: Callable[[], None]
+    ) -> None:
+        """Make a committed batch visible that a lack of room kept hidden; do nothing while another thread puts.
+
+        Raises
+        ------
+        NoSpaceError
+            If there is still no room; the batch stays hidden.
+        """
+        if self._waits and put_path.turn.acquire(blocking=False):
+            try:
+                self._publish_waiting(put_path.end, flusher, failure, make_visible)
+            finally:
+                put_path.turn.release()
+
+    def _publish_waiting(self, end: int, flusher: Flusher, failure: Failure, make_visible: Callable[[], None]) -> None:
+        if self._waits:
+            flusher.wait(end)  # what was put after the batch was dispatched without waiting for that
+            self._publish(end, failure, make_visible)
+            self._waits = False
+
     def _publish(self, stop: int, failure: Failure, make_visible: Callable[[], None]) -> None:
         make_visible()
         with failure.noting():
@@ -266,48 +237,6 @@ class BatchAppend:
     def _write_mark(self, mark: BatchMark) -> None:
         self._records.write_mark(self._fs, mark, self._making)
         self._mark = mark
-
-
-def _held(ledger: Ledger, batch_id: BatchId, rows: int, path: str) -> CommittedBatch | None:
-    """Find a batch that was appended before.
-
-    Raises
-    ------
-    BatchGapError
-        If the one in front of it was not, and should have been.
-    ConfigError
-        If its number is none.
-    """
-    if batch_id.app is None:
-        return None
-    if batch_id.version < 0:
-        raise ConfigError(f"batch number {batch_id.version} is below zero", path=path, fix="Count from 0")
-    known = ledger.applications.get(batch_id.app)
-    if known is None:
-        return None
-    newest = known.newest
-    if batch_id.version > newest.version:
-        if batch_id.contiguous and batch_id.version > newest.version + 1:
-            raise BatchGapError(
-                f"{batch_id} comes after batch {newest.version}: those in between were never appended",
-                path=path,
-                fix="Look where they went (another sink, another copy of this store, a checkpoint of another time); "
-                "to go on without them give the query a txnAppId of its own",
-            )
-        return None
-    entry = known.find(batch_id.version)
-    if entry is None:  # older than what is kept
-        entry = newest._replace(version=batch_id.version, start=newest.stop, rows=0, bytes=0)
-    elif entry.rows != rows:
-        _log.warning(
-            "%s: %s has %d rows now and had %d when it was appended; what was appended stays",
-            path,
-            batch_id,
-            rows,
-            entry.rows,
-        )
-    queues = known.queues if entry is newest else ()
-    return CommittedBatch.of(batch_id.app, entry, queues, repeated=True)
 
 
 def _encoded(rows: StagedRows) -> EncodedRows:

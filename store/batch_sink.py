@@ -16,14 +16,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from .batch_append import BatchId, CommittedBatch
 from .batch_records import BatchRecords
-from .config import StoreConfig
-from .errors import StoreInUseError
+from .config import OnChangedReplay, StoreConfig
+from .errors import SegmentLogError, StoreInUseError
 from .file_sizes import stored_sizes
 from .files.fs import LocalFileSystem
 from .files.store_lock import broker_of
 from .message_store import MessageStore
+from .replays import BatchId, CommittedBatch
 from .staging import Staged, sweep_staging
 
 _log = logging.getLogger(__name__)
@@ -101,21 +101,36 @@ def commit_batch(
     staged: Sequence[Staged],
     *,
     topics: Mapping[str, int] | None = None,
+    on_changed_replay: OnChangedReplay = OnChangedReplay.FAIL,
     wait_s: float = 120.0,
 ) -> CommittedBatch:
     """Open a store in turn, commit what tasks staged for it, and close it; see `MessageStore.commit_batch`.
 
     Parameters
     ----------
+    on_changed_replay
+        What happens if the batch was committed before with another number of rows.
     wait_s
         How many seconds to wait at most for others who have it open.
+
+    Raises
+    ------
+    SegmentLogError
+        As `open_in_turn` and `MessageStore.commit_batch`; the batch is not committed then. An error of closing the
+        store after the commit is only logged: opening the store again completes what is left.
     """
-    begun = time.monotonic()
-    with open_in_turn(path, config, wait_s=wait_s) as store:
-        opened = time.monotonic()
-        committed = store.commit_batch(batch_id, staged, topics=topics)
-        done = time.monotonic()
-    sweep_staging(path)
+    begun, committed = time.monotonic(), None
+    try:
+        with open_in_turn(path, config, wait_s=wait_s) as store:
+            opened = time.monotonic()
+            committed = store.commit_batch(batch_id, staged, topics=topics, on_changed_replay=on_changed_replay)
+            done = time.monotonic()
+        sweep_staging(path)
+    except (SegmentLogError, OSError) as error:
+        if committed is None:
+            raise
+        # An error now would have the job run again, and the rows of a batch without an id be there twice.
+        _log.error("%s: %s is committed; what follows a commit failed: %s", os.path.abspath(path), batch_id, error)
     _log.info(
         "%s: %s %s: %d rows, %d bytes at [%d, %d), %s; opened in %.3f s, committed in %.3f, closed in %.3f",
         os.path.abspath(path),

@@ -134,6 +134,15 @@ class BatchPlacement(Enum):
     """All in one segment, as RocketMQ places the messages of a client's batch."""
 
 
+class OnChangedReplay(Enum):
+    """What happens to a batch that is repeated with another number of rows than were committed."""
+
+    FAIL = "fail"
+    """The commit raises `ChangedReplayError`; nothing is appended."""
+    SKIP = "skip"
+    """The committed rows count, the others are not appended; a warning says so."""
+
+
 class OnDamage(Enum):
     """What becomes of a CommitLog with damage in its middle when a store is opened."""
 

@@ -16,14 +16,13 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from .commit_log import CommitLog, FoundRecords
 from .format.consume_queue import SCHEDULE_TOPIC
 from .format.hashing import java_hash_array
 from .format.message import MIN_RECORD_BYTES, SYS_COMMIT, SYS_INNER_BATCH, SYS_TRANSACTION, Ints, Mask, Records
 from .format.naming import is_readable_topic
-from .format.properties import TAGS, Properties
+from .format.properties import TAGS, Properties, java_int
 from .format.slices import slices, text
 from .queue_keys import Queues, different_queues
 from .types import QueueKey
@@ -104,11 +103,9 @@ def tags_codes(records: Records, topic: str, properties: Properties | None = Non
     properties = properties or Properties(records)
     codes = java_hash_array(properties.column(TAGS))
     if topic == SCHEDULE_TOPIC:
-        import pyarrow.compute as pc  # noqa: PLC0415 - few read schedule topics, and loading it takes long
-
-        delay = properties.column("DELAY")
-        number = pc.if_else(pc.match_substring_regex(delay, r"^-?[0-9]{1,9}$"), delay, "0")
-        level = pc.cast(number, pa.int32()).fill_null(0).to_numpy()
+        delay = properties.column("DELAY").dictionary_encode()
+        levels = np.array([*(java_int(text) or 0 for text in delay.dictionary.to_pylist()), 0])  # the last: no DELAY
+        level = levels[delay.indices.fill_null(len(levels) - 1).to_numpy(zero_copy_only=False)]
         delay_ms = _DELAYS_MS[np.clip(level, 0, _DELAYS_MS.size - 1)]
         codes = np.where(level > 0, records.field("store_timestamp") + delay_ms, codes)
     return codes

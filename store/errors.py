@@ -20,6 +20,7 @@
     ├── StoreFailedError            a store whose disk failed: nothing is written until it is opened anew
     ├── NoSpaceError                a full disk                           (also OSError)
     ├── BatchGapError               a batch whose predecessor never came
+    ├── ChangedReplayError          a batch that is repeated with another number of rows
     ├── IllegalMessageError         a message that RocketMQ would refuse  (also ValueError)
     └── ConfigError                 an option or argument that makes no sense
 """
@@ -176,6 +177,12 @@ class BatchGapError(SegmentLogError):
     """A batch of a stream whose predecessor was never appended: rows are missing."""
 
     condition = "SEGMENTLOG_BATCH_GAP"
+
+
+class ChangedReplayError(SegmentLogError):
+    """A batch that was committed before is repeated with another number of rows."""
+
+    condition = "SEGMENTLOG_CHANGED_REPLAY"
 
 
 class IllegalMessageError(SegmentLogError, ValueError):

@@ -28,8 +28,8 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from .batch_append import BatchAppend, BatchId, CommittedBatch
-from .config import BatchPlacement, Flush, OnDamage, QueueBounds, Services, StoreConfig
+from .batch_append import BatchAppend
+from .config import BatchPlacement, Flush, OnChangedReplay, OnDamage, QueueBounds, Services, StoreConfig
 from .dispatch import Dispatcher
 from .durability import Durability
 from .errors import NotAStoreError, SegmentLogError, StoreClosedError
@@ -48,6 +48,7 @@ from .put_path import AppendedBatch, PutPath
 from .queue_writer import QueueWriter
 from .recovery import Recovery, decide
 from .repair import Repair
+from .replays import BatchId, CommittedBatch
 from .services import BackgroundServices
 from .single_puts import SinglePuts
 from .staging import Staged
@@ -217,6 +218,10 @@ class MessageStore:
         )
         self._teardown.add(self._upkeep.stop)
         self._singles = SinglePuts(self._put_path, self._upkeep.flusher if self.config.flush is Flush.SYNC else None)
+        self._dispatch_all = partial(self._upkeep.dispatch, at_once=True)
+        self._publish_waiting = partial(
+            self._batches.publish_waiting, self._put_path, self._upkeep.flusher, self._failure, self._dispatch_all
+        )
         self._upkeep.flush_queues()
         self._batches.settle(end)
 
@@ -224,7 +229,8 @@ class MessageStore:
         config = self.config
         if config.services is Services.BACKGROUND:
             interval = max(1, min(config.flush_interval_ms, config.queue_flush_interval_ms)) / 1000
-            self._services = BackgroundServices(self._upkeep.dispatch, self._upkeep.keep, interval, self._failure)
+            keep = partial(_one_by_one, self._upkeep.keep, self._publish_waiting)
+            self._services = BackgroundServices(self._upkeep.dispatch, keep, interval, self._failure)
             self._teardown.add(self._services.stop)
             self._services.start()
 
@@ -268,7 +274,12 @@ class MessageStore:
         return appended
 
     def commit_batch(
-        self, batch_id: BatchId, staged: Sequence[Staged], *, topics: Mapping[str, int] | None = None
+        self,
+        batch_id: BatchId,
+        staged: Sequence[Staged],
+        *,
+        topics: Mapping[str, int] | None = None,
+        on_changed_replay: OnChangedReplay = OnChangedReplay.FAIL,
     ) -> CommittedBatch:
         """Append what tasks staged, all of it and once, in the order given; on the device when this returns.
 
@@ -282,6 +293,8 @@ class MessageStore:
             What `Staging.finish` gave in each task; the files are gone afterwards, as soon as the first row was put.
         topics
             How many queues topics are to have at least that brokers tell their clients about.
+        on_changed_replay
+            What happens if the batch was committed before with another number of rows.
 
         Raises
         ------
@@ -290,8 +303,11 @@ class MessageStore:
             store has to be opened anew, which undoes the batch.
         BatchGapError
             If the batch in front of it never came.
+        ChangedReplayError
+            If the batch was committed before with another number of rows, and ``on_changed_replay`` is FAIL.
         NoSpaceError
-            If the disk is full. Where the batch cannot be made visible for that, it is in the store: repeat the call.
+            If the disk is full; nothing was appended. Once the batch is in the ledger this is not raised: readers see
+            it as soon as there is room.
         StoreFailedError, StoreClosedError
             As `append`.
         """
@@ -302,12 +318,13 @@ class MessageStore:
                     batch_id,
                     staged,
                     topics or {},
+                    on_changed_replay,
                     put_path=self._put_path,
                     flusher=self._upkeep.flusher,
                     failure=self._failure,
                     table=self._topics,
                     keep_up=self._after_put,
-                    make_visible=lambda: self._upkeep.dispatch(at_once=True),
+                    make_visible=self._dispatch_all,
                 )
             except BaseException as error:
                 if not isinstance(error, Exception):  # a Ctrl-C between two steps: how far it came nobody knows
@@ -350,6 +367,7 @@ class MessageStore:
         self._check()
         self._upkeep.dispatch(at_once=True)
         self._upkeep.keep()
+        self._publish_waiting()
 
     # -- reading
 
@@ -410,6 +428,7 @@ class MessageStore:
         self._failure.check()
         self._upkeep.flusher.wait(self._appender.end)
         self._upkeep.dispatch(at_once=True)
+        self._publish_waiting()
         self._upkeep.flush_queues()
         self._own()
         self._appender.close()
@@ -466,6 +485,11 @@ def _own(lock: Lock, failure: Failure) -> None:
     with failure.noting():
         lock.keep()
     failure.check()
+
+
+def _one_by_one(*steps: Callable[[], None]) -> None:
+    for step in steps:
+        step()
 
 
 def _now() -> int:

@@ -10,11 +10,12 @@ Nothing is written for a message that RocketMQ would refuse: the error begins wi
 """
 
 import ipaddress
+import re
 import time
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from .config import StoreConfig
@@ -30,7 +31,7 @@ from .format.message import (
 from .format.message_encode import PROPERTIES_BYTES_MAX, pack_host
 from .format.message_encode_one import encode_record
 from .format.naming import topic_problem
-from .format.properties import KEYS, RECORD_CRC, TAGS, UNIQ_KEY
+from .format.properties import KEYS, RECORD_CRC, TAGS, UNIQ_KEY, java_int
 from .format.record_crc import RecordCrc
 from .types import QueueKey
 
@@ -39,6 +40,9 @@ DELAY, REAL_TOPIC, REAL_QUEUE = "DELAY", "REAL_TOPIC", "REAL_QID"
 DEFLATE_LEVEL: Final = 5
 MESSAGE_ILLEGAL: Final = "MESSAGE_ILLEGAL"
 PROPERTIES_SIZE_EXCEEDED: Final = "PROPERTIES_SIZE_EXCEEDED"
+_PORT: Final = re.compile(r"[0-9]{1,5}")
+_PORT_MAX: Final = (1 << 16) - 1
+_HOSTS_KEPT: Final = 1 << 12
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,16 +138,19 @@ def encode_message(message: Outgoing, config: StoreConfig) -> Encoded:
     if queue_id < 0:
         raise IllegalMessageError(f"{MESSAGE_ILLEGAL}: queue id {queue_id} is below zero", fix="Give 0 or more")
     named = {TAGS: message.tags, KEYS: message.keys, UNIQ_KEY: message.uniq_key}
-    properties |= {name: value for name, value in named.items() if value is not None}
     transaction = message.sys_flag & SYS_TRANSACTION
     counts = transaction in {0, SYS_COMMIT}
-    asked = delay_level(properties.get(DELAY, ""))
-    if asked and counts:
+    asked = delay_level(properties[DELAY]) if counts and DELAY in properties else 0
+    if asked > 0:
         level = min(asked, DELAY_LEVELS)
         if asked > level:
-            properties[DELAY] = str(level)
-        properties |= {REAL_TOPIC: topic, REAL_QUEUE: str(queue_id)}
+            named[DELAY] = str(level)
+        named |= {REAL_TOPIC: topic, REAL_QUEUE: str(queue_id)}
         topic, queue_id = SCHEDULE_TOPIC, level - 1
+    for name, value in named.items():
+        if value:  # an empty one says nothing, as in a column of a batch
+            properties.pop(name, None)  # it comes after the pairs of the map, as in a batch
+            properties[name] = value
     body, sys_flag = message.body, message.sys_flag
     _check_is_body(body)
     if config.compress_over_bytes is not None and len(body) >= config.compress_over_bytes:
@@ -158,7 +165,7 @@ def encode_message(message: Outgoing, config: StoreConfig) -> Encoded:
         sys_flag=sys_flag,
         born_timestamp=message.born_timestamp if message.born_timestamp is not None else time.time_ns() // 1_000_000,
         born_host=packed_host(message.born_host),
-        store_host=packed_host(config.store_host),
+        store_host=packed_host(config.store_host, "store_host"),
         reconsume_times=message.reconsume_times,
         prepared_transaction_offset=message.prepared_transaction_offset,
         record_crc=record_crc(config),
@@ -172,26 +179,34 @@ def record_crc(config: StoreConfig) -> RecordCrc:
     return RecordCrc.PROPERTY if config.record_crc else RecordCrc.ABSENT
 
 
-@cache
-def packed_host(host: str) -> bytes:
-    """Pack ``ip:port`` as records keep it.
+@lru_cache(maxsize=_HOSTS_KEPT)
+def packed_host(host: str, field: str = "bornHost") -> bytes:
+    """Pack ``ip:port`` as records store it: 4 or 16 bytes of address, then the port as int32, big-endian.
+
+    Parameters
+    ----------
+    host
+        IPv6 as ``[ip]:port``.
+    field
+        What the error calls it; the host itself may be a user's data.
 
     Raises
     ------
     ConfigError
-        If it is none.
+        If it is not an address and a port from 0 to 65535. RocketMQ cannot read a record with a larger port:
+        ``InetSocketAddress`` throws.
     """
     address, _, port = host.rpartition(":")
     try:
-        number = int(port)
         packed = ipaddress.ip_address(address.strip("[]")).packed
     except ValueError:
+        packed = b""
+    if not packed or not _PORT.fullmatch(port) or int(port) > _PORT_MAX:
         raise ConfigError(
-            f"{host!r} is no host", fix="Give an address and a port, like 10.1.2.3:40001 or [fd00::1]:40001"
-        ) from None
-    if not 0 <= number < 1 << 31:
-        raise ConfigError(f"{number} is no port", fix="Give a number from 0 to 65535")
-    return pack_host(packed, number)
+            f"{field} is not an IP address and a port from 0 to {_PORT_MAX}",
+            fix="Write it like 10.1.2.3:40001 or [fd00::1]:40001",
+        )
+    return pack_host(packed, int(port))
 
 
 def check_topic(topic: str) -> None:
@@ -236,7 +251,7 @@ def _property_text(properties: Mapping[str, str], crc: RecordCrc) -> bytes:
             continue  # RocketMQ cannot read them back
         if not name or "\x01" in name or "\x02" in name or "\x02" in value:
             raise IllegalMessageError(
-                f"{MESSAGE_ILLEGAL}: property {name!r} has a name or value that a property string cannot hold",
+                f"{MESSAGE_ILLEGAL}: property {name[:80]!r} has a name or value that a property string cannot hold",
                 fix="Use a name that is not empty, and take U+0001 and U+0002 out",
             )
         pieces.append(f"{name}\x01{value}\x02")
@@ -256,10 +271,20 @@ def _property_text(properties: Mapping[str, str], crc: RecordCrc) -> bytes:
 
 
 def delay_level(text: str) -> int:
-    """Give the level that the property DELAY asks for, 0 for none."""
-    if not text.isdecimal() or len(text) > 9:
-        return 0
-    return int(text)
+    """Return the level that the property DELAY asks for; nothing is delayed by 0 or less.
+
+    Raises
+    ------
+    IllegalMessageError
+        If it is not a number. RocketMQ: ``Message.getDelayTimeLevel`` throws, and the put fails.
+    """
+    level = java_int(text) if text else 0
+    if level is None:
+        raise IllegalMessageError(
+            f"{MESSAGE_ILLEGAL}: property {DELAY} is not a whole number",
+            fix=f"Use a delay level from 1 to {DELAY_LEVELS}, or another name for a property that is none",
+        )
+    return level
 
 
 def _deflated(body: bytes, sys_flag: int) -> tuple[bytes, int]:

@@ -138,8 +138,8 @@ def encode_batch(
     counts: Mask = (transaction == 0) | (transaction == SYS_COMMIT)
     named = {name: columns.get(column) for name, column in _PROPERTY_COLUMNS.items() if column in columns.names}
     pairs = columns.get("properties") if "properties" in columns.names else None
-    asked = np.where(counts, _delay_levels(pairs, len(batch)), 0)
-    level = np.minimum(asked, DELAY_LEVELS)
+    asked = _delay_levels(pairs, counts)
+    level = np.clip(asked, 0, DELAY_LEVELS)
     if level.any():
         later = pa.array(level > 0)
         if (asked > level).any():
@@ -155,7 +155,7 @@ def encode_batch(
         "sys_flag": sys_flag,
         "born_timestamp": columns.integers_or("bornTimestamp", time.time_ns() // 1_000_000),
         "born_host": columns.hosts("bornHost"),
-        "store_host": packed_host(config.store_host),
+        "store_host": packed_host(config.store_host, "store_host"),
         "reconsume_times": columns.integers_or("reconsumeTimes", 0),
         "prepared_transaction_offset": columns.integers_or("preparedTransactionOffset", 0),
     }
@@ -285,18 +285,21 @@ class _Columns:
         values = self._batch.column(name)
         if isinstance(values, pa.ChunkedArray):
             values = values.combine_chunks()
-        kind = values.type
-        if name == "bornTimestamp" and pa.types.is_timestamp(kind):
-            values = values.cast(pa.timestamp("ms", kind.tz), safe=False).cast(pa.int64())
-        elif kind not in _TYPES[name]:
-            wanted = _TYPES[name][0]
-            if not _may_cast(kind, wanted):
-                raise ConfigError(f"column {name!r} is of type {kind}", fix=f"Give it as {wanted}")
-            try:
-                values = values.cast(wanted)
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                raise ConfigError(f"column {name!r} is of type {kind}: {error}", fix=f"Give it as {wanted}") from None
-        return values
+        kind, wanted = values.type, _TYPES[name][0]
+        if kind in _TYPES[name]:
+            return values
+        is_time = name == "bornTimestamp" and pa.types.is_timestamp(kind)
+        fix = f"Give it as {wanted}"
+        if not is_time and not _may_cast(kind, wanted):
+            raise ConfigError(f"column {name!r} is of type {kind}", fix=fix)
+        try:
+            if is_time:  # seconds may be too many for milliseconds; finer ones are cut
+                values = values.cast(pa.timestamp("ms", kind.tz), safe=kind.unit == "s")
+            elif pa.types.is_dictionary(kind):  # Arrow takes nothing out of a dictionary of views
+                return values.dictionary.cast(wanted).take(values.indices)
+            return values.cast(wanted)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # its text may quote a value
+            raise ConfigError(f"column {name!r} is of type {kind}, and does not convert", fix=fix) from None
 
     def integers(self, name: str) -> Ints:
         """(n,) int64; 0 where the column is missing or null."""
@@ -321,16 +324,20 @@ class _Columns:
 
 
 def _may_cast(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    if pa.types.is_null(kind):
+    is_ = pa.types
+    if is_.is_null(kind):
         return True
-    if pa.types.is_integer(wanted):
-        return bool(pa.types.is_integer(kind))
-    if pa.types.is_map(wanted):
-        return bool(pa.types.is_map(kind))
-    stringlike = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind)
-    if pa.types.is_binary(wanted):
-        return bool(stringlike or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
-    return bool(stringlike)
+    if is_.is_integer(wanted):
+        return bool(is_.is_integer(kind))
+    if is_.is_map(wanted):
+        return bool(is_.is_map(kind))
+    if is_.is_dictionary(kind):
+        kind = kind.value_type
+    stringlike = is_.is_string(kind) or is_.is_large_string(kind) or is_.is_string_view(kind)
+    if not is_.is_binary(wanted):
+        return bool(stringlike)
+    sized = is_.is_large_binary(kind) or is_.is_fixed_size_binary(kind)
+    return bool(stringlike or sized or is_.is_binary(kind) or is_.is_binary_view(kind))
 
 
 def _check_rows(topics: pa.DictionaryArray, body: pa.BinaryArray, config: StoreConfig) -> None:
@@ -351,12 +358,14 @@ def _check_rows(topics: pa.DictionaryArray, body: pa.BinaryArray, config: StoreC
             check_body(int(sizes[row]), config, f"row {row}")
 
 
-def _delay_levels(pairs: pa.MapArray | None, rows: int) -> Ints:
-    """The delay level that each row asks for, 0 where it has none."""
+def _delay_levels(pairs: pa.MapArray | None, counts: Mask) -> Ints:
+    """The delay level that each row asks for, 0 where it has none, or RocketMQ does not look at it."""
     if pairs is None or not len(pairs.keys) or not pc.any(pc.equal(pairs.keys, DELAY)).as_py():
-        return np.zeros(rows, np.int64)
-    values = pc.map_lookup(pairs, DELAY, "last").fill_null("").to_pylist()
-    return np.array([delay_level(value) for value in values], np.int64)
+        return np.zeros(counts.size, np.int64)
+    asked = pc.if_else(pa.array(counts), pc.map_lookup(pairs, DELAY, "last").fill_null(""), "").dictionary_encode()
+    levels: Ints = np.array([delay_level(text) for text in asked.dictionary.to_pylist()], np.int64)
+    which: Ints = asked.indices.to_numpy(zero_copy_only=False)
+    return levels[which]
 
 
 def _deflated_rows(body: pa.BinaryArray, sys_flag: Ints, over: int) -> tuple[pa.BinaryArray, Ints]:

@@ -73,7 +73,7 @@ class PutPath:
         self._dispatcher = dispatcher
         self._failure = failure
         self._crc = record_crc(config)
-        self._host = packed_host(config.store_host)
+        self._host = packed_host(config.store_host, "store_host")
         self._clock = clock
         self._newest_ms = dispatcher.newest_timestamp
         self._numbers = dispatcher.numbers

@@ -16,10 +16,10 @@ are swept once nothing of their job was written for long.
 
 import logging
 import os
+import re
 import time
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
@@ -30,9 +30,11 @@ import pyarrow as pa
 from .config import StoreConfig
 from .errors import ConfigError, FormatError
 from .files.fs import FileSystem
+from .files.plain_files import PlainFiles
 from .files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from .format.message import Bytes, Ints
 from .format.record_crc import RecordCrc, covered_bytes, record_crcs
+from .format.row_digest import add_digests, row_digest
 from .format.staged_rows import (
     HEADER_BYTES,
     ChunkHeader,
@@ -49,7 +51,9 @@ from .outgoing_batch import encode_batch
 _log = logging.getLogger(__name__)
 
 SWEEP_IDLE_S: Final = 86_400.0
-_NAME_MAX: Final = 100
+_STAGING: Final = "staging"
+_PART: Final = "[A-Za-z0-9_-]{1,100}"
+_STAGED_NAME: Final = re.compile(rf"{_PART}\.[0-9]+\.{_PART}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +68,8 @@ class Staged:
         How many rows, the bytes of their records, and of the file.
     crc
         Over the headers of all chunks, which have those of their contents.
+    digest
+        See `row_digest.row_digest`.
     """
 
     name: str
@@ -71,6 +77,7 @@ class Staged:
     record_bytes: int
     file_bytes: int
     crc: int
+    digest: int
 
     @property
     def job(self) -> str:
@@ -86,7 +93,7 @@ class Staging:
         self._path = os.path.join(staging_directory(path), name)
         self._name = name
         self._config = config
-        self._rows = self._record_bytes = self._position = self._crc = 0
+        self._rows = self._record_bytes = self._position = self._crc = self._digest = 0
         self._finished = False
         self._file = fs.create(self._path)
 
@@ -122,8 +129,8 @@ class Staging:
             If a name cannot be one of a file.
         """
         for given in (job, attempt):
-            if not given or len(given) > _NAME_MAX or not given.replace("-", "").replace("_", "").isalnum():
-                raise ConfigError(f"{given!r} cannot name staged rows", fix="Use letters, digits, - and _")
+            if not re.fullmatch(_PART, given):
+                raise ConfigError(f"{given!r} cannot name staged rows", fix="Use at most 100 of A-Z a-z 0-9 - _")
         fs = fs or LocalWritableFileSystem()
         root = staging_directory(os.path.abspath(path))
         for directory in (os.path.dirname(root), root):
@@ -135,7 +142,7 @@ class Staging:
         for piece in encode_batch(batch, self._config):
             records = piece.records
             known = piece.lookups
-            joined = records.join()
+            joined, queues = records.join(), piece.queues.as_keys()
             parts = encode_chunk(
                 StagedRows(
                     sizes=records.sizes,
@@ -145,7 +152,7 @@ class Staging:
                     counts=piece.counts,
                     hashes=known.hashes if known else None,
                     hash_rows=known.hash_rows if known else None,
-                    queues=piece.queues.as_keys(),
+                    queues=queues,
                     records=joined,
                 )
             )
@@ -153,6 +160,8 @@ class Staging:
                 self._file.write(self._position, part.data if isinstance(part, np.ndarray) else part)
                 self._position += len(part)
             self._crc = zlib.crc32(parts[0], self._crc)
+            digest = row_digest(joined, records.positions, piece.queue_of, queues)
+            self._digest = add_digests(self._digest, digest)
             self._rows += records.sizes.size
             self._record_bytes += joined.size
 
@@ -171,6 +180,7 @@ class Staging:
             record_bytes=self._record_bytes,
             file_bytes=self._position,
             crc=self._crc,
+            digest=self._digest,
         )
 
     def discard(self) -> None:
@@ -191,7 +201,7 @@ class Staging:
 
 def staging_directory(path: str) -> str:
     """Where rows for a store are staged."""
-    return os.path.join(path, OURS, "staging")
+    return os.path.join(path, OURS, _STAGING)
 
 
 def survey_staged(fs: FileSystem, path: str, staged: Staged) -> Iterator[Ints]:
@@ -209,21 +219,15 @@ def survey_staged(fs: FileSystem, path: str, staged: Staged) -> Iterator[Ints]:
     FormatError
         If the file is another, at the latest behind its last chunk.
     """
-    file = os.path.join(staging_directory(path), staged.name)
+    file = _file_of(path, staged)
     size = fs.size(file)
     if size != staged.file_bytes:
         raise _altered(file, "there is no such file" if size is None else f"it has {size} bytes", staged)
-    at = rows = record_bytes = crc = 0
-    for start, data, header in _chunks(fs, file, staged):
+    for start, header in _chunks(fs, file, staged):
         try:
             yield decode_sizes(header, fs.read(file, start, 4 * header.rows))
         except FormatError as error:
             raise _altered_chunk(file, error, start, staged) from None
-        crc = zlib.crc32(data, crc)
-        rows, record_bytes = rows + header.rows, record_bytes + header.record_bytes
-        at = start + header.rest_bytes
-    if (at, rows, record_bytes, crc) != (staged.file_bytes, staged.rows, staged.record_bytes, staged.crc):
-        raise _altered(file, f"its chunks have {rows} rows, {record_bytes} bytes and CRC {crc:08x}", staged)
 
 
 def take_staged(fs: WritableFileSystem, path: str, staged: Staged) -> Iterator[StagedRows]:
@@ -235,10 +239,10 @@ def take_staged(fs: WritableFileSystem, path: str, staged: Staged) -> Iterator[S
     Raises
     ------
     FormatError
-        If one is not what its task wrote.
+        If one is not what its task wrote; after the last chunk, if together they are not the file that its task wrote.
     """
-    file = os.path.join(staging_directory(path), staged.name)
-    for start, _, header in _chunks(fs, file, staged):
+    file = _file_of(path, staged)
+    for start, header in _chunks(fs, file, staged):
         rest = np.empty(min(header.rest_bytes, staged.file_bytes - start), np.uint8)
         rest = rest[: fs.read_into(file, start, rest)]
         try:
@@ -249,17 +253,25 @@ def take_staged(fs: WritableFileSystem, path: str, staged: Staged) -> Iterator[S
         yield rows
 
 
-def _chunks(fs: FileSystem, file: str, staged: Staged) -> Iterator[tuple[int, bytes, ChunkHeader]]:
-    """Go over the chunks of a staged file: where each begins behind its header, and the header, as bytes and read."""
-    at = 0
+def _chunks(fs: FileSystem, file: str, staged: Staged) -> Iterator[tuple[int, ChunkHeader]]:
+    """Go over the chunks of a staged file: the position after each header, and the header.
+
+    At the end the headers must add up to what the task wrote, so a caller that used the headers to check the rest of
+    each chunk has had the task's own file, also if the file was exchanged since it was last looked at.
+    """
+    at = rows = record_bytes = crc = 0
     while at < staged.file_bytes:
         data = fs.read(file, at, HEADER_BYTES)
         header = decode_header(data)
         if header is None:
             raise _altered(file, f"no chunk begins at {at}", staged)
         start = at + HEADER_BYTES
-        yield start, data, header
+        yield start, header
+        crc = zlib.crc32(data, crc)
+        rows, record_bytes = rows + header.rows, record_bytes + header.record_bytes
         at = start + header.rest_bytes
+    if (at, rows, record_bytes, crc) != (staged.file_bytes, staged.rows, staged.record_bytes, staged.crc):
+        raise _altered(file, f"its chunks have {rows} rows, {record_bytes} bytes and CRC {crc:08x}", staged)
 
 
 def discard_staged(
@@ -267,46 +279,65 @@ def discard_staged(
 ) -> None:
     """Take staged files away."""
     fs = fs or LocalWritableFileSystem()
-    root = staging_directory(os.path.abspath(path))
     for each in staged:
-        fs.unlink(os.path.join(root, each.name))
+        fs.unlink(_file_of(os.path.abspath(path), each))
+
+
+def _file_of(path: str, staged: Staged) -> str:
+    """Return the path of a staged file, whose name came from another process."""
+    if not _STAGED_NAME.fullmatch(staged.name):
+        raise FormatError(
+            f"{staged.name[:80]!r} is not a name of staged rows",
+            path=staging_directory(path),
+            fix="Pass on what Staging.finish returned, unchanged",
+        )
+    return os.path.join(staging_directory(path), staged.name)
 
 
 def discard_jobs(path: str | os.PathLike[str], prefix: str) -> int:
-    """Take away all that was staged for jobs whose name begins with a text; give how many files that were.
+    """Delete everything staged for jobs whose name begins with a text; return the number of files.
 
     For jobs that have ended. A task of one that still writes does so into a file without a name.
+
+    Raises
+    ------
+    UnsafeFileError
+        If the staging directory, or the one it is in, is a symbolic link. Nothing is deleted then.
     """
-    taken = 0
-    for job, files in _files_by_job(path).items():
-        for entry in files if job.startswith(prefix) else ():
-            with suppress(FileNotFoundError):
-                os.unlink(entry.path)
-                taken += 1
-    return taken
+    return _sweep(path, prefix, idle_s=float("-inf"))
 
 
 def sweep_staging(path: str | os.PathLike[str], *, idle_s: float = SWEEP_IDLE_S) -> int:
-    """Take away what was staged by jobs that wrote nothing for a while; give how many files that were."""
-    swept = 0
-    for files in _files_by_job(path).values():
-        with suppress(FileNotFoundError):  # taken away meanwhile: its job lives
-            if time.time() - max(entry.stat(follow_symlinks=False).st_mtime for entry in files) >= idle_s:
-                for entry in files:
-                    os.unlink(entry.path)
-                swept += len(files)
+    """Delete what was staged by jobs that wrote nothing for a while; return the number of files.
+
+    Raises
+    ------
+    UnsafeFileError
+        As `discard_jobs`.
+    """
+    swept = _sweep(path, "", idle_s=idle_s)
     if swept:
         _log.info("%s: swept %d staged files that no commit took", path, swept)
     return swept
 
 
-def _files_by_job(path: str | os.PathLike[str]) -> dict[str, list[os.DirEntry[str]]]:
-    """All that is staged for a store, by the job that its name says."""
-    jobs: dict[str, list[os.DirEntry[str]]] = {}
-    with suppress(FileNotFoundError), os.scandir(staging_directory(os.path.abspath(path))) as found:
-        for entry in found:
-            jobs.setdefault(entry.name.partition(".")[0], []).append(entry)
-    return jobs
+def _sweep(path: str | os.PathLike[str], prefix: str, *, idle_s: float) -> int:
+    """Delete the staged files of jobs whose name begins so, and that wrote nothing for so long; leave other files."""
+    try:
+        with PlainFiles.open(os.path.abspath(path), OURS, _STAGING) as staging:
+            jobs: dict[str, dict[str, float]] = {}
+            for name, written in staging.modified().items():
+                if _STAGED_NAME.fullmatch(name):
+                    jobs.setdefault(name.partition(".")[0], {})[name] = written
+            latest = time.time() - idle_s
+            return sum(
+                staging.unlink(name)
+                for job, files in jobs.items()
+                if job.startswith(prefix) and max(files.values()) <= latest
+                for name in files
+            )
+    except FileNotFoundError:
+        return 0  # nothing was ever staged
 
 
 def _altered_chunk(file: str, error: FormatError, start: int, staged: Staged) -> FormatError:

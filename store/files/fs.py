@@ -25,6 +25,7 @@ import numpy as np
 
 from ..errors import SegmentLogError, UnreadableError, UnsafeFileError
 from ..format.message import Bytes
+from .modes import file_mode
 
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LINK_FIX = "Replace it by a plain file or directory, or name the real place in an option (commitLogPaths)"
@@ -50,13 +51,14 @@ class Descriptor:
 
     Parameters
     ----------
-    path, flags, mode
-        As of ``os.open``.
+    path, flags
+        As of ``os.open``. A file that is created gets `modes.file_mode`.
     """
 
     __slots__ = ("__weakref__", "_held")
 
-    def __init__(self, path: str, flags: int, mode: int = 0o644) -> None:
+    def __init__(self, path: str, flags: int) -> None:
+        mode = file_mode(path) if flags & os.O_CREAT else 0
         self._held: list[int] = []
         self._held.extend(map(os.open, (path,), (flags,), (mode,)))
 

@@ -26,6 +26,7 @@ import numpy as np
 from ..errors import NoSpaceError, NotAStoreError, SegmentLogError, UnreadableError, UnsafeFileError
 from ..format.pieces import Data, Pieces, contiguous
 from .fs import Descriptor, FileSystem, LocalFileSystem
+from .modes import directory_mode
 from .store_lock import StoreLock, is_held_here, momentary_lock, mutex
 
 _libc = ctypes.CDLL(None, use_errno=True)  # os.sync would sync all file systems, and tell of no error
@@ -156,7 +157,7 @@ class LocalWritableFileSystem(LocalFileSystem):
         """Make a directory in one that is there."""
         with _Explained(path):
             try:
-                os.mkdir(path)
+                os.mkdir(path, directory_mode(path))
             except FileExistsError:
                 if os.path.islink(path) or not os.path.isdir(path):
                     raise UnsafeFileError(

@@ -5,6 +5,7 @@
     .segmentlog/ledger
     segmentlog-ledger 1 <sequence> <CRC-32 of what follows, 8 hex digits>
     {"app": "5c0e…", "batches": [[41, 17, 0, 1048, 10, …], [42, 18, …]], "queues": [["orders", 0, 0, 9, 10], …]}
+                                   a batch without a digest has 7 numbers, as the first ledgers had
     {"app": null, …}                                     one line an application, in the order of their first batches
 
 An application (a streaming query, a ``txnAppId``) numbers its batches, and each number counts once. The last of its
@@ -61,6 +62,8 @@ class LedgerEntry(NamedTuple):
         How many records, and their bytes.
     committed_ms
         When it was appended, ms since the epoch.
+    digest
+        See `row_digest.row_digest`; None if the ledger that the entry is from has none.
     """
 
     version: int
@@ -70,6 +73,7 @@ class LedgerEntry(NamedTuple):
     rows: int
     bytes: int
     committed_ms: int
+    digest: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

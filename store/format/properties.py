@@ -32,6 +32,26 @@ MAP_TYPE: Final = pa.map_(pa.string(), pa.string())
 _UINT64: Final = np.dtype(">u8")
 _HEAD_BYTES: Final = 8
 _LAGS_MAX: Final = 8
+_INT_DIGITS_MAX: Final = 10
+
+
+def java_int(text: str) -> int | None:
+    """Read a property as ``Integer.parseInt`` does: a sign or none, then decimal digits of any script.
+
+    Returns
+    -------
+    int or None
+        From -2**31 to 2**31 - 1; None where Java throws a ``NumberFormatException``.
+    """
+    digits = text[1:] if text[:1] in {"+", "-"} else text
+    # Java looks at UTF-16 units, so a digit beyond U+FFFF is none.
+    if not digits.isdecimal() or max(digits) > "\uffff":
+        return None
+    ascii_digits = "".join(str(int(digit)) for digit in digits).lstrip("0")
+    if len(ascii_digits) > _INT_DIGITS_MAX:
+        return None
+    number = int(ascii_digits or "0") * (-1 if text[0] == "-" else 1)
+    return number if -(1 << 31) <= number < 1 << 31 else None
 
 
 class Properties:

@@ -49,7 +49,7 @@ def encode_properties(
         parts.append(_encode_map(properties, columns))
     for name, values in columns.items():
         _check_name(name)
-        _check_values(values)
+        _check_values(values, name)
         prefix, raw = f"{name}\x01".encode(), values.cast(pa.binary())
         if raw.null_count or not value_lengths(raw).all():
             present = pc.if_else(pc.equal(pc.binary_length(raw), 0), pa.scalar(None, raw.type), raw)
@@ -67,7 +67,7 @@ def _encode_map(properties: pa.MapArray, columns: Mapping[str, pa.StringArray]) 
     first, last = int(offsets[0]), int(offsets[-1])
     names, values = properties.keys[first:last], properties.items[first:last]
     _check_names(names)
-    _check_values(values)
+    _check_values(values, names)
     offsets = offsets - first
     # A checksum that is brought along was another record's: RocketMQ takes it away, too.
     given = pc.and_(pc.greater(pc.binary_length(values), 0), pc.not_equal(names, RECORD_CRC))
@@ -100,18 +100,20 @@ def _check_names(names: pa.StringArray) -> None:
 def _check_name(name: str) -> None:
     if not name or "\x01" in name or "\x02" in name:
         raise ConfigError(
-            f"a property is named {name!r}, which a property string cannot hold",
+            f"a property is named {name[:80]!r}, which a property string cannot hold",
             fix="Use a name that is not empty, without U+0001 and U+0002",
         )
 
 
-def _check_values(values: pa.StringArray) -> None:
+def _check_values(values: pa.StringArray, names: pa.StringArray | str) -> None:
+    """Refuse values that hold a separator; the error has the property's name, since values are users' data."""
     start, stop = value_bounds(values)
     if not len(values) or not (np.frombuffer(values.buffers()[2] or b"", np.uint8)[start[0] : stop[-1]] == 2).any():
         return
     wrong = pc.match_substring(values, "\x02")
     if pc.any(wrong).as_py():  # else it lies beneath a null
+        name = names if isinstance(names, str) else names.filter(wrong)[0].as_py()
         raise ConfigError(
-            f"a property has the value {values.filter(wrong)[0].as_py()[:40]!r}, which a property string cannot hold",
-            fix="Take U+0002 out of it, or put it into the body",
+            f"the value of property {name[:80]!r} holds U+0002, which a property string cannot hold",
+            fix="Take U+0002 out of it, or put the value into the body",
         )

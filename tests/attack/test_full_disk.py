@@ -61,6 +61,31 @@ def test_a_full_disk_refuses_and_loses_nothing(tmp_path: Path, report: Callable[
     assert total["refused_open"] >= 1
 
 
+@pytest.mark.skipif(not UNSHARED, reason="this process can mount no file system, not even as unshare -Urm")
+def test_a_batch_is_committed_exactly_if_its_commit_says_so(
+    tmp_path: Path, report: Callable[[str, object], None]
+) -> None:
+    numbers = [str(number) for number in range(10, 170, soak(8, 1))]
+    done = subprocess.run(
+        [*UNSHARED, sys.executable, "-m", "support.full_inodes", tmp_path, *numbers],
+        cwd=TESTS,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    refused = sum(not each["committed"] for each in said)
+    hidden = sum(each["committed"] and not each["visible"] for each in said)
+    report(
+        "full inode tables",
+        f"{len(said)} disks of {numbers[0]} to {numbers[-1]} inodes: {refused} commits refused, {hidden} committed "
+        f"and visible once there was room, {len(said) - refused - hidden} visible at once",
+    )
+    assert len(said) == len(numbers)
+    assert min(refused, hidden, len(said) - refused - hidden) >= 2
+
+
 @contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
     """Let no file of this process grow beyond a size; Python ignores the signal, so it is an error of the call."""

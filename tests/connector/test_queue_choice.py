@@ -11,9 +11,15 @@ from segmentlog.store import IllegalMessageError
 
 
 def chooser(
-    selector: Selector = Selector.ROUND_ROBIN, *, start: int = 0, create: bool = True, **counts: int
+    selector: Selector = Selector.ROUND_ROBIN,
+    *,
+    start: int = 0,
+    create: bool = True,
+    system: bool = False,
+    **counts: int,
 ) -> QueueChooser:
-    return QueueChooser(QueueRules(selector=selector, counts=counts, default_queues=8, create_topic=create), start)
+    rules = QueueRules(selector=selector, counts=counts, default_queues=8, create_topic=create, system_topics=system)
+    return QueueChooser(rules, start)
 
 
 def choose(
@@ -106,3 +112,12 @@ def test_queue_ids_that_cannot_be() -> None:
 
 def test_no_rows() -> None:
     assert choose(chooser(), []) == []
+
+
+@pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "TBW102", "RMQ_SYS_TRANS_HALF_TOPIC", "%RETRY%g", "%DLQ%g"])
+def test_system_topics_are_written_to_if_asked_alone(topic: str) -> None:
+    with pytest.raises(IllegalMessageError, match=f"row 12 is for the system topic `{topic}`.*allowSystemTopics"):
+        choose(chooser(t=2), ["t", "t", topic, "t", topic], first=10)
+    with pytest.raises(IllegalMessageError, match="system topic"):  # also where the store has it
+        choose(chooser(**{topic: 1}), [topic])
+    assert choose(chooser(system=True), [topic]) == [0]

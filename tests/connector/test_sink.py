@@ -189,8 +189,12 @@ def test_the_same_version_again_is_not_written(spark: "SparkSession", load: Load
     first = last_commit(path, "nightly")
     assert first is not None
     assert (first.app, first.version, first.rows) == ("nightly", 7, 10)
-    for version in ("7", "6"):
-        write(spark.range(99).selectExpr("cast(id as string) body"), path, **given, txnVersion=version)
+    more = spark.range(99).selectExpr("cast(id as string) body")
+    for frame, version in ((spark.range(10).selectExpr("cast(id as string) body"), "7"), (more, "6")):
+        write(frame, path, **given, txnVersion=version)
+    text = refused(lambda: write(more, path, **given, txnVersion="7"))
+    assert "[SEGMENTLOG_CHANGED_REPLAY] batch 7 of nightly has 99 rows, and had 10 rows" in text
+    write(more, path, **given, txnVersion="7", onChangedReplay="skip")
     assert load(path).count() == 10
     assert last_commit(path, "nightly") == first
     assert staged_files(path) == []
@@ -259,8 +263,10 @@ def test_messages_that_cannot_be_stored_name_their_rows(spark: "SparkSession", t
     text = refused(lambda: write(frame, tmp_path / "store", topic="t"))
     assert "PROPERTIES_SIZE_EXCEEDED: the properties of row 27 take" in text
     assert "of those from row 0 of Spark partition 1 on" in text
-    text = refused(lambda: write(frame.select("body"), tmp_path / "store", topic="a b"))
-    assert "[SEGMENTLOG_ILLEGAL_MESSAGE]" in text
+    for topic in ("a b", "TBW102"):
+        text = refused(lambda name=topic: write(frame.selectExpr("body", f"'{name}' topic"), tmp_path / "store"))
+        assert "[SEGMENTLOG_ILLEGAL_MESSAGE]" in text
+        assert f"topic {topic!r}" in text or f"row 0 is for the system topic `{topic}`" in text
 
 
 @pytest.mark.parametrize(
@@ -312,8 +318,23 @@ def test_overwrite_and_partitions_are_refused(spark: "SparkSession", tmp_path: P
     assert "[SEGMENTLOG_NOT_SUPPORTED] mode `overwrite` replaces what was written before" in text
     with pytest.raises(Exception, match="partitioning or clustering columns do not match"):
         writer.mode("append").partitionBy("topic").save(str(tmp_path))
-    with pytest.raises(Exception, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
-        frame.write.format("segmentlog").save(str(tmp_path))
+
+
+def test_what_each_save_mode_does(spark: "SparkSession", load: Load, tmp_path: Path) -> None:
+    """As docs/sink.md says it: `append` is the only one that writes."""
+    path = tmp_path / "store"
+    frame = spark.range(2).selectExpr("'x' body", "'t' topic")
+    for there in (False, True):
+        default = frame.write.format("segmentlog").options(**SMALL)
+        for mode in (None, "error", "errorifexists", "ignore"):
+            writer = default if mode is None else frame.write.format("segmentlog").options(**SMALL).mode(mode)
+            with pytest.raises(Exception, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
+                writer.save(str(path))
+        text = refused(lambda: frame.write.format("segmentlog").mode("overwrite").save(str(path)))
+        assert "[SEGMENTLOG_NOT_SUPPORTED]" in text
+        assert path.exists() == there
+        write(frame, path)
+    assert load(path).count() == 4
 
 
 def test_a_store_keeps_its_file_sizes(spark: "SparkSession", load: Load, tmp_path: Path) -> None:

@@ -63,6 +63,26 @@ def test_the_brokers_own_names() -> None:
     assert found.sizes == ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")
 
 
+@pytest.mark.parametrize("name", ["a\n", " a", "a ", "\ta", "", " "])
+@pytest.mark.parametrize("option", ["topic", "txnAppId"])
+def test_names_are_taken_as_they_are_or_not_at_all(option: str, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"option `{option}` is empty, or has white space before or after it"):
+        parse(**{option: name, "txnVersion": "1"} if option == "txnAppId" else {option: name})
+
+
+@pytest.mark.parametrize("topic", ["a b", "a\nb", "../up", "größe", "t" * 128])
+def test_a_topic_is_one_that_rocketmq_takes(topic: str) -> None:
+    with pytest.raises(ConfigError, match="option `topic` cannot be a topic: "):
+        parse(topic=topic)
+
+
+@pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "TBW102", "rmq_sys_x", "%RETRY%g", "%DLQ%g"])
+def test_system_topics_are_refused_unless_they_are_allowed(topic: str) -> None:
+    with pytest.raises(ConfigError, match=f"option `topic` is the system topic `{topic}`.*allowSystemTopics=true"):
+        parse(topic=topic)
+    assert parse(topic=topic, allowSystemTopics="true").topic == topic
+
+
 @pytest.mark.parametrize("mode", [Mode.BATCH, Mode.STREAM])
 def test_no_path(mode: Mode) -> None:
     with pytest.raises(MissingOptionError, match=r"no store is named.*save\('/data/store'\).*INSERT INTO"):
@@ -148,7 +168,9 @@ def test_every_option_is_read_by_somebody() -> None:
         "path": "/elsewhere",
         "topic": "t",
         "exactlyOnce": "false",
+        "onChangedReplay": "skip",
         "createTopic": "false",
+        "allowSystemTopics": "true",
         "defaultQueueNums": "3",
         "queueSelector": "roundrobin",
         "onNullTopic": "skip",

@@ -20,6 +20,7 @@ TEXT, BYTES, MAP = StringType(), BinaryType(), MapType(StringType(), StringType(
 HEADERS = ArrayType(StructType([StructField("key", TEXT), StructField("value", BYTES)]))
 ARROW_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 ARROW_MAP = pa.map_(pa.string(), pa.string())
+VIEWS = (pa.string_view(), pa.binary_view())
 ORIGIN = Origin(app="app", version=3, partition=2)
 
 
@@ -27,7 +28,13 @@ def rows_of(kinds: dict[str, DataType], origin: Origin = ORIGIN, **asked: str) -
     options = parse_write_options({"path": "/data/store"} | asked, Mode.BATCH)
     schema = StructType([StructField(name, kind) for name, kind in kinds.items()])
     columns = plan_columns(schema, options)
-    rules = QueueRules(selector=columns.selector, counts={}, default_queues=8, create_topic=options.create_topic)
+    rules = QueueRules(
+        selector=columns.selector,
+        counts={},
+        default_queues=8,
+        create_topic=options.create_topic,
+        system_topics=options.system_topics,
+    )
     return SinkRows(columns, options, rules, origin)
 
 
@@ -146,15 +153,15 @@ def test_slices_of_nested_columns() -> None:
     ]
 
 
-def test_arrows_large_types() -> None:
+@pytest.mark.parametrize(("large", "large_bytes"), [(pa.large_string(), pa.large_binary()), VIEWS], ids=str)
+def test_arrows_other_types(large: pa.DataType, large_bytes: pa.DataType) -> None:
     kinds = {"body": TEXT, "topic": TEXT, "keys": ArrayType(TEXT), "properties": MAP, "tags": TEXT}
-    large = pa.large_string()
     (found,) = convert(
         rows_of(kinds),
         body=pa.array(["ü"], large),
         topic=pa.array(["t"], large),
         keys=pa.array([["a", "b"]], pa.list_(large)),
-        properties=pa.array([[("x", "y")]], pa.map_(large, large)),
+        properties=pa.array([[("x", "y")]], ARROW_MAP).cast(pa.map_(large, large)),
         tags=pa.array(["T"], large),
     )
     assert (found["body"], found["topic"], found["keys"], found["properties"], found["tags"]) == (
@@ -164,11 +171,11 @@ def test_arrows_large_types() -> None:
         [("x", "y")],
         "T",
     )
-    large_headers = pa.list_(pa.struct([("key", large), ("value", pa.large_binary())]))
+    large_headers = pa.list_(pa.struct([("key", large), ("value", large_bytes)]))
     (found,) = convert(
         rows_of({"value": BYTES, "key": BYTES, "headers": HEADERS}, topic="t"),
-        value=pa.array([b"\xff"], pa.large_binary()),
-        key=pa.array([b"k"], pa.large_binary()),
+        value=pa.array([b"\xff"], large_bytes),
+        key=pa.array([b"k"], large_bytes),
         headers=pa.array([[{"key": "a", "value": b"1"}]], large_headers),
     )
     assert (found["body"], found["keys"], found["properties"]) == (b"\xff", "k", [("a", "1")])

@@ -9,6 +9,7 @@ import pytest
 from segmentlog.connector import last_commit
 from segmentlog.store import QueueKey, StoreReader
 from support.checkpoints import Checkpoint
+from support.pipes import Feed, Pipe, contents, differences
 from support.reading import by_queue, read
 from support.spark_session import refused
 
@@ -108,7 +109,7 @@ def test_a_batch_that_spark_repeats_is_there_once(flow: Flow) -> None:
     assert flow.found == flow.expected
 
 
-def test_also_with_other_rows(flow: Flow) -> None:
+def test_also_with_other_bodies(flow: Flow) -> None:
     flow.add(50)
     flow.run()
     flow.forget(1)
@@ -117,6 +118,30 @@ def test_also_with_other_rows(flow: Flow) -> None:
     flow.add(3, 1)
     flow.run()
     assert flow.found == flow.expected
+
+
+def test_a_checkpoint_that_lost_its_newest_files_loses_no_row_in_silence(spark: "SparkSession", tmp_path: Path) -> None:
+    """The batches after the last known one are planned again, from a source that has grown since."""
+    pipe = Pipe(tmp_path)
+    limits = {"maxOffsetsPerTrigger": "40"}
+    with Feed(pipe.source) as feed:
+        feed.put(100)
+        pipe.drain(spark, **limits)  # 40, 40, 20
+        pipe.checkpoint.forget_batches(1)
+        for log in ("offsets", "commits"):  # a power cut that the checkpoint's file system did not survive whole
+            (pipe.checkpoint.folder / log / "2").unlink(missing_ok=True)
+            (pipe.checkpoint.folder / log / ".2.crc").unlink(missing_ok=True)
+        feed.put(50)
+        text = refused(lambda: pipe.drain(spark, **limits))
+        assert "SEGMENTLOG_CHANGED_REPLAY" in text
+        assert "has 40 rows, and had 20 rows when it was committed" in text
+        assert sum(map(len, contents(pipe.sink).values())) == 100
+        assert "SEGMENTLOG_CHANGED_REPLAY" in refused(lambda: pipe.drain(spark, **limits))
+        # As the documents advise: a name of its own, so that nothing is missing and something may be there twice.
+        pipe.drain(spark, sink_options={"txnAppId": "after the loss"}, **limits)
+        assert not [
+            each for each in differences(contents(pipe.source), contents(pipe.sink)) if ": 0 missing" not in each
+        ]
 
 
 def test_a_batch_without_rows_is_a_batch(flow: Flow) -> None:
@@ -188,3 +213,6 @@ def test_what_a_stream_cannot_be_asked(flow: Flow) -> None:
     complete = writer.outputMode("complete").option("checkpointLocation", str(flow.checkpoint.with_name("complete")))
     text = refused(lambda: complete.start(str(flow.store)).awaitTermination(120))
     assert "[SEGMENTLOG_NOT_SUPPORTED] output mode `complete` replaces what was written before" in text
+    update = writer.outputMode("update").option("checkpointLocation", str(flow.checkpoint.with_name("update")))
+    text = refused(lambda: update.start(str(flow.store)).processAllAvailable())
+    assert "segmentlog does not support Update mode" in text

@@ -12,7 +12,15 @@ from pyspark.sql.types import StringType, StructField, StructType
 from segmentlog.connector import NotSupportedError, last_commit, writer
 from segmentlog.connector.source import SegmentLogDataSource
 from segmentlog.connector.writer import SegmentLogBatchWriter, SegmentLogStreamWriter, StagedMessage, stream_batch
-from segmentlog.store import BatchGapError, BatchId, FormatError, IllegalMessageError, StoreReader
+from segmentlog.store import (
+    BatchGapError,
+    BatchId,
+    ChangedReplayError,
+    FormatError,
+    IllegalMessageError,
+    StoreReader,
+    replays,
+)
 from support.reading import read
 from support.sink_tasks import SMALL, run_task
 
@@ -137,14 +145,52 @@ def test_the_batches_of_a_stream_count_once(tmp_path: Path, caplog: pytest.LogCa
         stream_writer(path).commit([task(stream_writer(path), [f"{batch}"], 0, "query", batch)], batch)
     assert bodies(path) == ["0", "1", "2"]
     with caplog.at_level(logging.WARNING, logger="segmentlog"):
-        message = task(stream_writer(path), ["other", "rows"], 3, "query", 2)
+        message = task(stream_writer(path), ["other row"], 3, "query", 2)
         stream_writer(path).commit([message], 2)
     assert "batch 2 of query is there already, nothing was appended" in caplog.text
+    assert "digest" in caplog.text
     assert bodies(path) == ["0", "1", "2"]
     assert staged(path) == []
     committed = last_commit(path, "query")
     assert committed is not None
     assert (committed.version, committed.rows) == (2, 1)
+
+
+def test_a_replay_with_another_number_of_rows_fails_unless_told_otherwise(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    stream_writer(path).commit([task(stream_writer(path), ["a"], 0, "query", 0)], 0)
+    one = stream_writer(path)
+    message = task(one, ["a", "b"], 0, "query", 0)
+    with pytest.raises(ChangedReplayError, match=r"batch 0 of query has 2 rows, and had 1 rows.*onChangedReplay=skip"):
+        one.commit([message], 0)
+    one.abort([message], 0)
+    assert staged(path) == []
+    skipping = stream_writer(path, onChangedReplay="skip")
+    skipping.commit([task(skipping, ["a", "b"], 0, "query", 0)], 0)
+    assert bodies(path) == ["a"]
+
+
+def replay_after_a_lost_checkpoint(path: Path) -> set[str]:
+    """Run a stream whose checkpoint loses its newest files while the source grows; return rows in no batch.
+
+    Batches of at most three rows: 0-2, 3, then the checkpoint forgets the second, and five rows more arrive.
+    """
+    source = [f"row {number}" for number in range(9)]
+    for batch, rows in ((0, source[0:3]), (1, source[3:4]), (1, source[3:6]), (2, source[6:9])):
+        one = stream_writer(path)
+        one.commit([task(one, [*rows], 0, "query", batch)], batch)
+    return set(source) - set(bodies(path))
+
+
+def test_a_checkpoint_that_lost_its_newest_files_loses_no_row_in_silence(tmp_path: Path) -> None:
+    with pytest.raises(ChangedReplayError, match="batch 1 of query has 3 rows, and had 1 rows"):
+        replay_after_a_lost_checkpoint(tmp_path / "store")
+
+
+def test_rows_would_be_lost_if_a_changed_replay_were_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: the comparison of row counts is gone, and rows are in no batch."""
+    monkeypatch.setattr(replays, "_report_change", lambda problem, on_changed, path: None)
+    assert replay_after_a_lost_checkpoint(tmp_path / "store") == {"row 4", "row 5"}
 
 
 def test_a_batch_that_is_left_out_is_missed(tmp_path: Path) -> None:

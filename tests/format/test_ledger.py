@@ -1,5 +1,7 @@
 """The ledger of batches."""
 
+import zlib
+
 import pytest
 
 from segmentlog.store import FormatError
@@ -26,6 +28,20 @@ def test_it_is_read_as_it_was_written() -> None:
     assert ledger.applications["query"].find(0) == entry(0, 1)
     assert ledger.applications["query"].find(2) is None
     assert ledger.applications["query"].queues == SPANS[:1]
+
+
+def test_a_ledger_without_digests_is_read() -> None:
+    body = b'{"app": "query", "batches": [[3, 1, 0, 99, 6, 99, 1760000000000]], "queues": [["orders", 0, 0, 5, 6]]}\n'
+    title = b"segmentlog-ledger 1 1 "
+    data = title + b"%08x\n" % zlib.crc32(body, zlib.crc32(title)) + body
+    held = decode(data, "ledger").applications["query"]
+    assert held.newest == LedgerEntry(3, 1, 0, 99, 6, 99, 1760000000000)
+    assert held.newest.digest is None
+
+
+def test_digests_are_kept() -> None:
+    newest = entry(0, 1)._replace(digest=(1 << 64) - 1)
+    assert decode(encode(Ledger().with_entry("query", newest, ())), "ledger").applications["query"].newest == newest
 
 
 def test_no_file_is_an_empty_ledger() -> None:

@@ -1,10 +1,13 @@
 """Batches that are appended as a whole, and once."""
 
+import errno
 import json
 import logging
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +17,14 @@ import pytest
 from segmentlog.store import (
     BatchGapError,
     BatchId,
+    ChangedReplayError,
     CommittedBatch,
     ConfigError,
     Flush,
     FormatError,
     MessageStore,
     NoSpaceError,
+    OnChangedReplay,
     Outgoing,
     QueueKey,
     QueueSource,
@@ -35,12 +40,12 @@ from segmentlog.store import (
 from segmentlog.store.batch_records import BatchRecords
 from segmentlog.store.commit_log import CommitLog
 from segmentlog.store.crash_tail import find_crash_tail
+from segmentlog.store.dispatch import Dispatcher
 from segmentlog.store.files.fs import LocalFileSystem
-from segmentlog.store.files.writable_fs import LocalWritableFileSystem
+from segmentlog.store.files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from segmentlog.store.format.batch_mark import BatchMark
 from segmentlog.store.put_path import PutPath
 from segmentlog.store.staging import staging_directory
-from segmentlog.store.upkeep import Upkeep
 from support.batches import batch_of
 from support.reading import read
 from support.written_stores import SMALL
@@ -71,8 +76,16 @@ def stage(path: Path, *tasks: int, job: str = "job", config: StoreConfig = SMALL
     return staged
 
 
-def commit(store: MessageStore, version: int, *tasks: int, app: str | None = "q", job: str = "job") -> CommittedBatch:
-    return store.commit_batch(BatchId(app, version, contiguous=True), stage(Path(store.path), *tasks, job=job))
+def commit(
+    store: MessageStore,
+    version: int,
+    *tasks: int,
+    app: str | None = "q",
+    job: str = "job",
+    on_changed_replay: OnChangedReplay = OnChangedReplay.FAIL,
+) -> CommittedBatch:
+    batch_id = BatchId(app, version, contiguous=True)
+    return store.commit_batch(batch_id, stage(Path(store.path), *tasks, job=job), on_changed_replay=on_changed_replay)
 
 
 def bodies(path: Path, topic: str = "Orders") -> list[bytes]:
@@ -107,26 +120,77 @@ def test_the_same_batch_is_appended_once(store: MessageStore, path: Path) -> Non
     assert list(Path(staging_directory(str(path))).iterdir()) == []
 
 
-def test_what_comes_again_with_other_rows_does_not_count(
+def test_a_replay_with_another_number_of_rows_is_refused(store: MessageStore, path: Path) -> None:
+    commit(store, 0, 3)
+    with pytest.raises(ChangedReplayError, match="batch 0 of q has 8 rows, and had 3 rows when it was committed"):
+        commit(store, 0, 8)
+    with pytest.raises(ChangedReplayError, match="has 0 rows, and had 3 rows"):
+        commit(store, 0)
+    assert len(bodies(path)) == 3
+    assert not commit(store, 1, 2, job="next").repeated  # a refused replay changed nothing
+
+
+def test_a_changed_replay_is_skipped_if_asked(
     store: MessageStore, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     commit(store, 0, 3)
     with caplog.at_level(logging.WARNING):
-        again = commit(store, 0, 8)
+        again = commit(store, 0, 8, on_changed_replay=OnChangedReplay.SKIP)
     assert again.repeated
     assert again.rows == 3
     assert len(bodies(path)) == 3
-    assert "has 8 rows now and had 3" in caplog.text
+    assert "batch 0 of q has 8 rows, and had 3 rows when it was committed" in caplog.text
 
 
-def test_older_batches_are_known_too(store: MessageStore, path: Path) -> None:
+@pytest.mark.parametrize("on_changed_replay", OnChangedReplay)
+def test_a_replay_with_other_bodies_is_skipped_with_both_digests(
+    store: MessageStore, path: Path, caplog: pytest.LogCaptureFixture, on_changed_replay: OnChangedReplay
+) -> None:
+    (before,) = stage(path, 5)
+    store.commit_batch(BatchId("q", 0, contiguous=True), [before])
+    (after,) = stage(path, 5, job="other")
+    with caplog.at_level(logging.WARNING):
+        again = store.commit_batch(BatchId("q", 0, contiguous=True), [after], on_changed_replay=on_changed_replay)
+    assert again.repeated
+    assert len(bodies(path)) == 5
+    assert f"{before.digest:016x}" in caplog.text
+    assert f"{after.digest:016x}" in caplog.text
+
+
+def test_the_same_rows_in_other_tasks_are_the_same_batch(
+    store: MessageStore, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [Outgoing(topic="Orders", body=b"%d" % number, queue_id=number % 3) for number in range(10)]
+
+    def staged(attempt: str, *parts: list[Outgoing]) -> list[Staged]:
+        done = []
+        for number, part in enumerate(parts):
+            with Staging.open(path, attempt, number, "a", SMALL) as staging:
+                staging.add(batch_of(part))
+                done.append(staging.finish())
+        return done
+
+    store.commit_batch(BatchId("q", 0), staged("one", rows))
+    shuffled = [replace(row, queue_id=0, born_timestamp=5, uniq_key=f"K{at}") for at, row in enumerate(rows[::-1])]
+    with caplog.at_level(logging.WARNING):
+        assert store.commit_batch(BatchId("q", 0), staged("two", shuffled[:3], shuffled[3:])).repeated
+    assert "digest" not in caplog.text
+
+
+def test_older_batches_are_known_too(store: MessageStore, path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for version in range(30):
         commit(store, version, 1)
     assert commit(store, 29, 1).repeated
     late = commit(store, 20, 1)
     assert (late.repeated, late.rows, late.queues) == (True, 1, ())
-    forgotten = commit(store, 2, 1)
+    with pytest.raises(
+        ChangedReplayError, match=r"batch 2 of q has 1 rows, and the ledger no longer says"
+    ):  # a stream that goes back that far
+        commit(store, 2, 1)
+    forgotten = commit(store, 2, 1, job="again", on_changed_replay=OnChangedReplay.SKIP)
     assert (forgotten.repeated, forgotten.rows) == (True, 0)
+    assert "batch 2 of q" in caplog.text
+    assert store.commit_batch(BatchId("q", 2), stage(path, 1, job="jump")).repeated  # a job may never have had it
     assert len(bodies(path)) == 30
 
 
@@ -374,23 +438,73 @@ def test_without_room_nothing_is_appended(store: MessageStore, path: Path, monke
     assert store.commit_batch(BatchId("q", 0), staged).rows == 600
 
 
-def test_what_cannot_be_made_visible_is_when_it_is_asked_for_again(
-    store: MessageStore, path: Path, monkeypatch: pytest.MonkeyPatch
+@contextmanager
+def no_room_for_queues() -> Iterator[None]:
+    def fail(*arguments: object, **named: object) -> None:
+        raise NoSpaceError("there is no room", path="consumequeue", fix="Make room")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Dispatcher, "run", fail)
+        yield
+
+
+def test_a_batch_without_room_for_its_queues_is_committed_and_shown_later(
+    store: MessageStore, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    staged = stage(path, 4)
-
-    def full(*arguments: object, **named: object) -> None:
-        raise NoSpaceError("there is no room")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Upkeep, "dispatch", full)
+    with no_room_for_queues():
+        with caplog.at_level(logging.ERROR):
+            committed = commit(store, 0, 4)
+        assert (committed.rows, committed.repeated) == (4, False)
+        assert "batch 0 of q is committed, but readers do not see it yet: " in caplog.text
+        assert mark(path).in_flight
+        assert bodies(path) == []
         with pytest.raises(NoSpaceError):
-            store.commit_batch(BatchId("q", 0), staged)
-    assert mark(path).in_flight
-    assert bodies(path) == []
+            commit(store, 1, 4, job="next")  # nothing of it was appended
     assert commit(store, 0, 4, job="again").repeated
     assert len(bodies(path)) == 4
     assert not mark(path).in_flight
+
+
+@pytest.mark.parametrize("how", ["tick", "close", "open"])
+def test_it_is_shown_as_soon_as_there_is_room(path: Path, how: str) -> None:
+    store = MessageStore.open(path, SMALL)
+    with no_room_for_queues():
+        commit(store, 0, 4)
+        assert bodies(path) == []
+        if how == "open":
+            with pytest.raises(NoSpaceError):
+                store.close()
+    if how == "tick":
+        store.append(HELLO)
+        store.tick()
+        assert len(bodies(path)) == 5
+        assert not mark(path).in_flight
+    if how == "open":
+        store = MessageStore.open(path, SMALL)
+    store.close()
+    assert len(bodies(path)) == 4 + (how == "tick")
+    assert not mark(path).in_flight
+
+
+def test_a_mark_that_cannot_be_taken_back_is_no_failed_commit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MessageStore.open(path, SMALL)
+    real = BatchRecords.write_mark
+
+    def write_mark(self: BatchRecords, fs: WritableFileSystem, mark: BatchMark, making: str) -> None:
+        if not mark.in_flight:
+            raise OSError(errno.EIO, "the device failed")
+        real(self, fs, mark, making)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchRecords, "write_mark", write_mark)
+        assert commit(store, 0, 4).rows == 4
+    with pytest.raises(StoreFailedError):
+        store.append(HELLO)
+    with pytest.raises(StoreFailedError):
+        store.close()
+    with MessageStore.open(path, SMALL) as again:
+        assert commit(again, 0, 4, job="again").repeated
+    assert len(bodies(path)) == 4
 
 
 def test_a_damaged_ledger_is_not_taken_for_empty(path: Path) -> None:

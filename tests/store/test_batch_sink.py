@@ -12,12 +12,14 @@ import pytest
 from segmentlog.store import (
     BatchId,
     MessageStore,
+    NoSpaceError,
     Outgoing,
     Staged,
     Staging,
     StoreConfig,
     StoreInUseError,
     StoreReader,
+    batch_sink,
     commit_batch,
     last_commit,
     open_in_turn,
@@ -71,6 +73,32 @@ def test_each_commit_is_logged(path: Path, caplog: pytest.LogCaptureFixture) -> 
     assert "batch 0 of q committed: 4 rows" in caplog.text
     assert "Orders/0 [0, 1], Orders/1 [0, 1]" in caplog.text
     assert "batch 0 of q was there already" in caplog.text
+
+
+@pytest.mark.parametrize("broken", ["close", "sweep"])
+def test_what_fails_after_the_commit_does_not_undo_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str
+) -> None:
+    prepare_store(path, SMALL)
+    staged = stage(path, 4)
+
+    def fail(*arguments: object, **named: object) -> None:
+        raise NoSpaceError("there is no room", path="consumequeue", fix="Make room")
+
+    def close(store: MessageStore) -> None:
+        real(store)
+        fail()
+
+    real = MessageStore.close
+    with monkeypatch.context() as patch, caplog.at_level(logging.ERROR):
+        if broken == "close":
+            patch.setattr(MessageStore, "close", close)
+        else:
+            patch.setattr(batch_sink, "sweep_staging", fail)
+        assert commit_batch(path, SMALL, BatchId(), staged).rows == 4
+    assert "a batch without an id is committed" in caplog.text
+    MessageStore.open(path, SMALL).close()
+    assert len(list(read(StoreReader.open(path)))) == 4
 
 
 def test_sizes_of_a_store_are_its_own(path: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from segmentlog.store import (
+    BatchId,
     ConfigError,
     FormatError,
     IllegalMessageError,
@@ -21,6 +22,8 @@ from segmentlog.store import (
     Staged,
     Staging,
     StoreConfig,
+    UnsafeFileError,
+    discard_jobs,
     discard_staged,
     sweep_staging,
 )
@@ -176,3 +179,138 @@ def test_a_full_disk_is_said(path: str, monkeypatch: pytest.MonkeyPatch) -> None
             staging.add(batch_of(messages(1)))
         monkeypatch.undo()
     assert files(path) == []
+
+
+# Links, and files of other owners
+
+
+def old(file: Path) -> Path:
+    file.write_bytes(b"not ours")
+    os.utime(file, (1, 1))
+    return file
+
+
+SWEEPS: dict[str, Callable[[str], int]] = {
+    "idle ones": sweep_staging,
+    "of a job": lambda path: discard_jobs(path, "job"),
+    "all": lambda path: discard_jobs(path, ""),
+}
+
+
+@pytest.mark.parametrize("linked", ["staging", "ours"])
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_a_sweep_does_not_follow_a_link(path: str, tmp_path: Path, sweep: str, linked: str) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "staging").mkdir(parents=True)
+    kept = [old(elsewhere / "staging" / name) for name in ("job.0.a", "letter.txt")]
+    ours = Path(path) / ".segmentlog"
+    if linked == "staging":
+        (ours / "staging").symlink_to(elsewhere / "staging")
+    else:
+        ours.rename(tmp_path / "moved")
+        ours.symlink_to(elsewhere)
+    with pytest.raises(UnsafeFileError, match="symbolic link"):
+        SWEEPS[sweep](path)
+    assert all(file.exists() for file in kept)
+
+
+def test_a_sweep_that_follows_a_link_would_delete_there(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug: links are followed, and the file that the tests above look for is gone."""
+    victim = old(tmp_path / "job.0.a")
+    (Path(path) / ".segmentlog" / "staging").symlink_to(tmp_path)
+    monkeypatch.setattr(os, "O_NOFOLLOW", 0)
+    assert sweep_staging(path) == 1
+    assert not victim.exists()
+
+
+def test_a_sweep_takes_plain_files_of_our_names_alone(path: str, tmp_path: Path) -> None:
+    stage(path)
+    staging = Path(staging_directory(path))
+    target = old(tmp_path / "target")
+    (staging / "job.1.link").symlink_to(target)
+    (staging / "job.2.dir").mkdir()
+    os.mkfifo(staging / "job.3.fifo")
+    others = [
+        old(staging / name)
+        for name in ("notes.txt", "job.0", "job.x.a", "job.0.a.b", ".0.a", "j\u00f6b.0.a", "a b.0.a")
+    ]
+    os.utime(staging / "job.0.a", (1, 1))
+    assert sweep_staging(path) == 1
+    stage(path)
+    assert discard_jobs(path, "job") == 1
+    assert discard_jobs(path, "") == 0
+    assert all(file.exists() for file in others)
+    assert target.exists()
+    assert sorted(os.listdir(staging)) == sorted(
+        [*(file.name for file in others), "job.1.link", "job.2.dir", "job.3.fifo"]
+    )
+
+
+@pytest.mark.parametrize("name", ["../../../victim", "/nowhere/at/all", "job.0", "job.0.a/../../x", ""])
+def test_a_name_that_leads_elsewhere_is_refused(path: str, tmp_path: Path, name: str) -> None:
+    victim = old(tmp_path / "victim")
+    staged = replace(stage(path), name=name)
+    for act in (
+        lambda: list(survey_staged(FS, path, staged)),
+        lambda: list(take_staged(FS, path, staged)),
+        lambda: discard_staged(path, [staged]),
+    ):
+        with pytest.raises(FormatError, match="is not a name of staged rows"):
+            act()
+    assert victim.exists()
+
+
+def test_a_job_s_name_is_of_ascii_letters(path: str) -> None:
+    with pytest.raises(ConfigError, match="cannot name staged rows"):
+        Staging.open(path, "j\u00f6b", 0, "a", SMALL)
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 4])
+def test_a_file_that_is_exchanged_after_the_survey_is_not_taken(path: str, chunks: int) -> None:
+    staged = stage(path)  # two chunks; another file of two has the same length
+    list(survey_staged(FS, path, staged))
+    rows = [replace(each, body=b"exchanged!") for each in [*messages(10), *messages(10)]]
+    with Staging.open(path, "job", 0, "other", SMALL) as staging:
+        for start in range(0, 20, 20 // chunks):
+            staging.add(batch_of(rows[start : start + 20 // chunks]))
+        other = staging.finish()
+    root = Path(staging_directory(path))
+    (root / other.name).rename(root / staged.name)
+    with pytest.raises(FormatError, match="are not what their task wrote"):
+        list(take_staged(FS, path, staged))
+
+
+# Who may read them
+
+
+@pytest.mark.parametrize("store_mode", [0o700, 0o750, 0o755, 0o777])
+def test_nothing_of_a_store_is_wider_than_its_directory(tmp_path: Path, store_mode: int) -> None:
+    store = tmp_path / "store"
+    before = os.umask(0)
+    try:
+        store.mkdir(store_mode)
+        with MessageStore.open(store, SMALL) as opened:
+            opened.append_batch(batch_of(messages(200, 300)))
+            staged = stage(str(store))
+            found = {each: each.stat().st_mode & 0o777 for each in store.rglob("*")}
+            opened.commit_batch(BatchId("q", 0), [staged])
+        found |= {each: each.stat().st_mode & 0o777 for each in store.rglob("*")}
+    finally:
+        os.umask(before)
+    assert any(each.name == staged.name for each in found)
+    assert any(each.name == "ledger" for each in found)
+    for each, mode in found.items():
+        assert mode & ~store_mode == 0, f"{each} has mode {mode:o}"
+        assert mode & 0o022 == 0 or each.is_dir(), f"others may write {each}, which has mode {mode:o}"
+
+
+def test_a_store_that_is_made_in_a_shared_directory_is_its_owner_s(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    before = os.umask(0)
+    try:
+        MessageStore.open(tmp_path / "store", SMALL).close()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "store").stat().st_mode & 0o777 == 0o755
