@@ -103,11 +103,12 @@ def find_crash_tail(log: CommitLog, ends: Mapping[ConsumeQueue, int], stop: int,
         if end.is_whole and not queue.key.topic.startswith(LMQ_PREFIX):
             # One entry for each record, in their order: a torn one may name another record of the queue.
             entries = queue.entries(kept, kept + derived.size.size)
-            missing = entries["physical_offset"] != derived.physical_offset
+            # By size as well: zeros point to the first record of a log.
+            missing = (entries["physical_offset"] != derived.physical_offset) | (entries["size"] != derived.size)
             named = kept + derived.size.size
         else:
             entries = queue.entries(kept, data_end)
-            missing = ~np.isin(derived.physical_offset, entries["physical_offset"])
+            missing = ~np.isin(derived.physical_offset, entries["physical_offset"][is_plausible(entries)])
             # An entry that makes no sense is not for this to judge.
             named = kept + _last(~is_plausible(entries) | (entries["physical_offset"] < log_end)) + 1
         true_ends[queue.key] = named
@@ -160,7 +161,7 @@ def _all_have_entries(log: CommitLog, at: int, ends: Mapping[ConsumeQueue, int])
             return False
         first = queue.end_before(segment.base, ends[queue])
         entries = queue.entries(first, min(first + derived.size.size, ends[queue]))
-        if not np.isin(derived.physical_offset, entries["physical_offset"]).all():
+        if not np.isin(derived.physical_offset, entries["physical_offset"][is_plausible(entries)]).all():
             return False
     return True
 

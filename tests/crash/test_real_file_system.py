@@ -18,12 +18,12 @@ from support.strace import WHY_NOT
 
 pytestmark = [pytest.mark.attack, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "it is there")]
 
-SEEDS = soak(1, 3)
+SEEDS = soak(1, 4)
 SHARE = soak(1, 10) / 100
 """Of all calls, so many are the last one."""
-BREADTH = Breadth(exhaustive_bits=2, random_subsets=2, per_point=2, mixed=2, seed=1)
-FEW = Breadth(exhaustive_bits=0, random_subsets=0, per_point=1, mixed=0, seed=1)
-STATES_LEAST = soak(200, 8_000)
+BREADTH = Breadth(exhaustive_bits=2, random_subsets=2, cuts=2, per_point=2, mixed=2, seed=1)
+FEW = Breadth(exhaustive_bits=0, random_subsets=0, cuts=1, per_point=1, mixed=0, seed=1)
+STATES_LEAST = soak(200, 10_000)
 ACKNOWLEDGED_LEAST = soak(10_000, 1_000_000)
 TOTAL = RealTally()
 
@@ -36,7 +36,7 @@ def test_nothing_acknowledged_is_lost(config: str, tmp_path: Path, report: Calla
     report(f"S1 real, {config}", tally)
     assert tally.distinct >= 0.9 * tally.states
     assert tally.after_promises >= 0.5 * tally.states
-    assert min(tally.kept, tally.lost, tally.killed, tally.mixed, tally.again) > 0
+    assert min(tally.kept, tally.lost, tally.killed, tally.mixed, tally.again, tally.seen) > 0
     TOTAL.add(tally)
 
 
@@ -45,7 +45,6 @@ def test_enough_acknowledgements_were_judged(report: Callable[[str, object], Non
         pytest.skip("counts what all tests above did, and not all were run")
     report("S1 real, in all", TOTAL)
     assert TOTAL.states >= STATES_LEAST
-    assert TOTAL.refused <= 0.01 * TOTAL.states, "readers raise for too many disks"
     assert TOTAL.concurrent >= 10, "threads did not get into each other's way"
     assert TOTAL.acknowledged >= ACKNOWLEDGED_LEAST
 

@@ -31,17 +31,14 @@ from segmentlog.store.log_appender import LogAppender
 
 from ..batches import batch_of
 from .batches import IssuedBatch
-from .driver import CONFIG, START_MS, Issued, make_message
+from .driver import CONFIG, LATE, START_MS, Issued, make_message
 
 _REAL = replace(CONFIG, services=Services.BACKGROUND)
-_NEVER_MS = 1 << 30
 
 CONFIGS: dict[str, StoreConfig] = {
     "sync": _REAL,
     "async": replace(_REAL, flush=Flush.ASYNC, flush_interval_ms=20, flush_least_pages=1),
-    "sync, late queues": replace(
-        _REAL, queue_flush_log_bytes=256 << 10, queue_flush_thorough_interval_ms=_NEVER_MS, segment_bytes=8 << 10
-    ),
+    "sync, late queues": replace(LATE, services=Services.BACKGROUND, segment_bytes=8 << 10),
     "async, late log": replace(
         _REAL, flush=Flush.ASYNC, flush_interval_ms=200, flush_least_pages=64, queue_flush_log_bytes=256 << 10
     ),
