@@ -68,7 +68,10 @@ class _LogEnd(NamedTuple):
 
 def log_end_after_crash(log: CommitLog, own: OwnState) -> int:
     """Physical offset where the last record ends that is there, in a store that nobody owns and that was not closed."""
-    return _log_end(log, own, _begin_of_ours(log, own) or log.segments[-2:][0].base).at if log.segments else 0
+    begin = _begin_of_ours(log, own)
+    if begin is None:  # older pages were written back long ago
+        begin = log.segments[-2:][0].base if log.segments else 0
+    return _log_end(log, own, begin).at
 
 
 def find_crash_tail(log: CommitLog, ends: Mapping[ConsumeQueue, int], stop: int, own: OwnState) -> CrashTail:
@@ -93,31 +96,21 @@ def find_crash_tail(log: CommitLog, ends: Mapping[ConsumeQueue, int], stop: int,
     derived_queues = derive_queues(log, begin, log_end)
     extra: dict[QueueKey, DerivedQueue] = {}
     true_ends: dict[QueueKey, int] = {}
-    known = {queue.key: queue for queue in ends}
     for queue, data_end in ends.items():
-        derived = derived_queues.get(queue.key, NO_ENTRIES)
+        derived = derived_queues.pop(queue.key, NO_ENTRIES)
         # an offset that is damaged must not stretch the queue
         possible = derived.queue_offset <= data_end + log.records_max + BURNT_OFFSETS_MAX
         derived = _rows(derived, possible)
         kept = _end_below(queue, min(begin, log_end), data_end, None if own.crash_point is None else log)
-        if end.is_whole and not queue.key.topic.startswith(LMQ_PREFIX):
-            # One entry for each record, in their order: a torn one may name another record of the queue.
-            entries = queue.entries(kept, kept + derived.size.size)
-            # By size as well: zeros point to the first record of a log.
-            missing = (entries["physical_offset"] != derived.physical_offset) | (entries["size"] != derived.size)
-            named = kept + derived.size.size
-        else:
-            entries = queue.entries(kept, data_end)
-            missing = ~np.isin(derived.physical_offset, entries["physical_offset"][is_plausible(entries)])
-            # An entry that makes no sense is not for this to judge.
-            named = kept + _last(~is_plausible(entries) | (entries["physical_offset"] < log_end)) + 1
+        is_told = end.is_whole and not queue.key.topic.startswith(LMQ_PREFIX)
+        missing, named = _compare(queue, kept, data_end, derived, None if is_told else log_end)
         true_ends[queue.key] = named
         if missing.any():
             extra[queue.key] = _rows(derived, np.arange(missing.size) >= missing.argmax())
             true_ends[queue.key] = max(named, int(derived.queue_offset[-1]) + 1)
-    for key in derived_queues.keys() - known.keys():
-        extra[key] = derived_queues[key]
-        true_ends[key] = int(extra[key].queue_offset[-1]) + 1
+    for key, derived in derived_queues.items():  # of no queue that is there
+        extra[key] = derived
+        true_ends[key] = int(derived.queue_offset[-1]) + 1
     if extra:
         _log.warning(
             "a crash left %d queues without all of their entries: their last %d messages are read from the CommitLog",
@@ -125,6 +118,31 @@ def find_crash_tail(log: CommitLog, ends: Mapping[ConsumeQueue, int], stop: int,
             sum(derived.size.size for derived in extra.values()),
         )
     return CrashTail(log_end, extra, true_ends, end.is_whole)
+
+
+def _compare(
+    queue: ConsumeQueue, kept: int, data_end: int, derived: DerivedQueue, log_end: int | None
+) -> tuple[Mask, int]:
+    """Say which records lack an entry, and one past the last entry that counts, of those from ``kept`` on.
+
+    Parameters
+    ----------
+    derived
+        The records that should have these entries.
+    log_end
+        None if these are all of them; otherwise entries in front of this physical offset count as well.
+    """
+    if log_end is None:
+        # One entry for each record, in their order: a torn one may name another record of the queue.
+        entries = queue.entries(kept, kept + derived.size.size)
+        # By size as well: zeros point to the first record of a log.
+        missing = (entries["physical_offset"] != derived.physical_offset) | (entries["size"] != derived.size)
+        return missing, kept + derived.size.size
+    entries = queue.entries(kept, data_end)
+    # An entry that makes no sense is not for this to judge.
+    counts = np.flatnonzero(~is_plausible(entries) | (entries["physical_offset"] < log_end))
+    end = kept + int(counts[-1]) + 1 if counts.size else kept
+    return ~np.isin(derived.physical_offset, entries["physical_offset"][is_plausible(entries)]), end
 
 
 def _begin_of_ours(log: CommitLog, own: OwnState) -> int | None:
@@ -209,11 +227,6 @@ def _end_below(queue: ConsumeQueue, bound: int, end: int, log: CommitLog | None)
 def _names_a_record_below(entries: Entries, bound: int) -> Mask:
     below: Mask = is_plausible(entries) & (entries["physical_offset"] + entries["size"] <= bound) & ~is_pad(entries)
     return below
-
-
-def _last(rows: Mask) -> int:
-    """Number of the last row that is chosen; -1 if none is."""
-    return int(np.flatnonzero(rows)[-1]) if rows.any() else -1
 
 
 def _rows(derived: DerivedQueue, rows: Mask) -> DerivedQueue:

@@ -12,7 +12,7 @@ from support.crash.states import CUTS, Breadth
 pytestmark = pytest.mark.attack
 
 BREADTH = Breadth(
-    exhaustive_bits=soak(2, 10), random_subsets=soak(1, 32), cuts=soak(1, CUTS), per_point=soak(1, 400), seed=3
+    exhaustive_bits=soak(2, 10), random_subsets=soak(1, 32), torn=soak(1, CUTS + 3), per_point=soak(1, 400), seed=3
 )
 SEEDS = soak(1, 40)
 STATES_LEAST = soak(5_000, 250_000)

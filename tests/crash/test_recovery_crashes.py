@@ -17,7 +17,7 @@ pytestmark = pytest.mark.attack
 FIRST = soak(2, 120)
 """Crashed stores by workload."""
 BREADTH = Breadth(
-    exhaustive_bits=soak(1, 6), random_subsets=soak(2, 16), cuts=soak(3, CUTS), per_point=soak(1, 60), seed=2
+    exhaustive_bits=soak(1, 6), random_subsets=soak(2, 16), torn=soak(3, CUTS + 3), per_point=soak(1, 60), seed=2
 )
 EFFORT = Effort(again=9, written_on=40, read=40)
 SEEDS = soak(1, 12)

@@ -14,7 +14,9 @@ pytestmark = pytest.mark.attack
 
 SEEDS = soak(1, 40)
 STATES_LEAST = soak(20_000, 1_000_000)
-BREADTH = Breadth(exhaustive_bits=soak(2, 10), random_subsets=soak(2, 32), cuts=soak(2, CUTS), per_point=soak(1, 400))
+BREADTH = Breadth(
+    exhaustive_bits=soak(2, 10), random_subsets=soak(2, 32), torn=soak(2, CUTS + 3), per_point=soak(1, 400)
+)
 """What is tried besides the states that always are."""
 
 TOTAL = Tally()
@@ -27,10 +29,10 @@ def test_nothing_promised_is_lost(name: str, geometry: str, report: Callable[[st
     tally = Tally()
     for seed in range(SEEDS):
         prepared = prepare(WORKLOADS[name], seed, config=GEOMETRIES[geometry])
-        tally.add(cut_power(prepared, BREADTH, Effort(again=8, written_on=25, read=50)))
+        tally.add(cut_power(prepared, BREADTH, Effort(again=8, written_on=25, read=40)))
     report(f"S1 {name} {geometry}", tally)
     assert tally.points == tally.calls + SEEDS
-    assert tally.distinct >= 0.9 * tally.states
+    assert tally.distinct >= 0.85 * tally.states
     # Without syncs little is promised: `unflushed` begins with ten appends of which nothing is.
     assert tally.after_promises >= (0.7 if name == "unflushed" else 0.9) * tally.states
     assert tally.kept
@@ -45,3 +47,4 @@ def test_enough_states_were_judged(report: Callable[[str, object], None]) -> Non
         pytest.skip("counts what all tests above did, and not all were run")
     report("S1 in all", TOTAL)
     assert TOTAL.states >= STATES_LEAST
+    assert TOTAL.distinct >= 0.9 * TOTAL.states

@@ -39,8 +39,8 @@ class Breadth:
         Where at most so many things are uncertain, all their subsets are.
     random_subsets
         Subsets drawn at random where more are.
-    cuts
-        At most so many places where the last write is cut.
+    torn
+        At most so many ways in which the last write is torn; None for all.
     per_point
         At most so many, those that always are left out of the count; a sample if there are more. None for all.
     mixed
@@ -52,7 +52,7 @@ class Breadth:
 
     exhaustive_bits: int = 10
     random_subsets: int = 32
-    cuts: int = CUTS
+    torn: int | None = None
     per_point: int | None = None
     mixed: int = 1
     seed: int = 0
@@ -190,8 +190,8 @@ def _candidates(
             ("names kept, bytes lost", lambda: _Choice({}, others_kept=False, names=every)),
         ]
     if last is not None and last.kind is Kind.WRITE and model.files[last.number].pending:
-        always += _cuts(model.files[last.number], every, rng, breadth.cuts)
-        always.append(_torn(model.files[last.number], every, rng))
+        torn = [*_cuts(model.files[last.number], every, rng), _torn(model.files[last.number], every, rng)]
+        always += torn if breadth.torn is None else rng.sample(torn, min(breadth.torn, len(torn)))
     atoms = _atoms(model, files)
     if len(atoms) <= breadth.exhaustive_bits:
         return always, [
@@ -221,7 +221,7 @@ def _torn(file: FileModel, names: frozenset[int], rng: random.Random) -> _Candid
     )
 
 
-def _cuts(file: FileModel, names: frozenset[int], rng: random.Random, most: int) -> list[_Candidate]:
+def _cuts(file: FileModel, names: frozenset[int], rng: random.Random) -> list[_Candidate]:
     op = file.pending[-1].op
     length = len(op.data)
     to_sector = -op.position % SECTOR_BYTES
@@ -229,7 +229,6 @@ def _cuts(file: FileModel, names: frozenset[int], rng: random.Random, most: int)
     cuts = sorted({cut for cut in wanted if 0 < cut < length})
     while len(cuts) < min(CUTS, length - 1):
         cuts = sorted({*cuts, rng.randrange(1, length)})
-    cuts = sorted(rng.sample(cuts, min(most, len(cuts))))
 
     def choice(key: str, make: Callable[[], Bytes]) -> Callable[[], _Choice]:
         return lambda: _Choice({file.number: file.version(key, make)}, others_kept=True, names=names)
