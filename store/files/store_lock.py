@@ -239,7 +239,7 @@ def broker_of(path: str) -> int | None:
             return None
         try:
             file = _opened(path, make=False)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         try:
             if not lock_ours(file.fd):
