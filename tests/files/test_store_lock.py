@@ -240,6 +240,7 @@ def test_others_of_ours_are_kept_out_without_the_record_lock(tmp_path: Path) -> 
 def test_a_broker_is_told_from_one_of_ours(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
     assert broker_of(path) is None
+    assert broker_of(f"{__file__}/lock") is None
     hold = "import sys; from segmentlog.store.files.store_lock import StoreLock; lock = StoreLock(sys.argv[1])"
     hold += "; print('held', flush=True); sys.stdin.read()"
     for program, is_broker in ((hold, False), (TRY, True), (hold, False)):

@@ -26,7 +26,7 @@ from segmentlog.store import (
     StoreReader,
 )
 from segmentlog.store.files.fs import Listed, LocalFileSystem
-from segmentlog.store.files.writable_fs import LocalWritableFileSystem
+from segmentlog.store.files.writable_fs import LocalWritableFileSystem, Lock
 from segmentlog.store.format.message_decode import Decoder
 from support import telling, writing
 from support.crash.faults import READ_CALLS, FaultyFileSystem
@@ -141,9 +141,15 @@ class Looking(FaultyFileSystem):
         super().__init__(LocalWritableFileSystem())
         self.path = path
         self.looks: Counter[tuple[int, ...]] = Counter()
+        self.is_locked = False
+
+    def lock_store(self, path: str) -> Lock:
+        lock = super().lock_store(path)
+        self.is_locked = True
+        return lock
 
     def failing(self, call: str, path: str) -> None:
-        if call not in READ_CALLS and not path.endswith(".making"):
+        if self.is_locked and call not in READ_CALLS and not path.endswith(".making"):
             reader = StoreReader.open(self.path)
             assert reader.is_live
             self.looks[tuple(bounds.max_offset for bounds in reader.queues("T"))] += 1
