@@ -85,7 +85,7 @@ if TYPE_CHECKING:
     from .outgoing import Appended, Outgoing
     from .put_path import AppendedBatch
     from .queue_watch import QueueWatch, Sighting
-    from .rebuild import QUEUE_SEGMENT_ENTRIES, RebuiltQueues, rebuild_index, rebuild_queues
+    from .rebuild import RebuiltQueues, rebuild_index, rebuild_queues
     from .recovery import Recovery
     from .salvaging import SalvageReport, salvage
     from .staging import Staged, Staging, discard_jobs, discard_staged, sweep_staging
@@ -98,7 +98,6 @@ __all__ = [
     "MAX_BODY_BYTES",
     "NATIVE_SCHEMA",
     "QUEUE_COLUMNS",
-    "QUEUE_SEGMENT_ENTRIES",
     "Appended",
     "AppendedBatch",
     "Backlog",
@@ -237,7 +236,7 @@ _HOMES: Final = {
     "outgoing": ("Appended", "Outgoing"),
     "put_path": ("AppendedBatch",),
     "queue_watch": ("QueueWatch", "Sighting"),
-    "rebuild": ("QUEUE_SEGMENT_ENTRIES", "RebuiltQueues", "rebuild_index", "rebuild_queues"),
+    "rebuild": ("RebuiltQueues", "rebuild_index", "rebuild_queues"),
     "recovery": ("Recovery",),
     "salvaging": ("SalvageReport", "salvage"),
     "staging": ("Staged", "Staging", "discard_jobs", "discard_staged", "sweep_staging"),

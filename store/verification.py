@@ -4,30 +4,28 @@
 
     CommitLog      [rec][rec]####[rec]…     LOG_DAMAGE: bytes that are no record, or one that its CRC denies
     ConsumeQueue   [e0][e1][??]             QUEUE_ENTRY: an entry that is not what the log says, or is missing
+                   [e0][e2][e2]             LOST_MESSAGE: the place of a message that a rebuild found to be lost
     index          [h e1 e2 …]              INDEX_FILE, INDEX_ENTRY: a file that makes no sense, entries of no record
+                                            INDEX_GAP: keys of the log that are not in it
 
 Reads the whole log once, a segment at a time. A live store can be looked at too; what its owner is writing meanwhile
 is left out. Records that retention deleted are no damage, nor are the zeros behind the last one.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
 import numpy as np
 
-from .commit_log import CommitLog
 from .consume_queue import ConsumeQueue
 from .derive import derive_segments
-from .errors import FormatError
 from .files.fs import FileSystem, LocalFileSystem
-from .format import index_file
 from .format.consume_queue import SCHEDULE_TOPIC, is_plausible
-from .format.index_file import infer_geometry
-from .format.message import Ints, Mask
-from .index import Index
+from .format.message import Ints
+from .index_check import IndexCheck, inside, runs
 from .placement import Placed, Placement
 from .store_reader import StoreReader
 from .types import QueueKey
@@ -40,9 +38,11 @@ class Kind(Enum):
 
     LOG_DAMAGE = "log damage"
     QUEUE_ENTRY = "queue entry"
+    LOST_MESSAGE = "lost message"
     QUEUE_END = "queue end"
     INDEX_FILE = "index file"
     INDEX_ENTRY = "index entry"
+    INDEX_GAP = "index gap"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,10 @@ class Finding:
     path
         The file, or the directory of a queue.
     offset
-        Physical offset in the CommitLog, queue offset in a queue, entry number in an index file.
+        Physical offset in the CommitLog, queue offset in a queue, entry number in an index file; of keys that the index
+        lacks, physical offset of the first one's record.
     count
-        Bytes of the log, or entries.
+        Bytes of the log, entries, messages or keys.
     text
         In words.
     """
@@ -107,14 +108,15 @@ def verify(
     """Look at all of a store; see `StoreReader.open` for the parameters and errors."""
     fs = fs or LocalFileSystem()
     reader = StoreReader.open(path, commit_log_paths=commit_log_paths, fs=fs)
-    return _Verification(fs, reader.path, reader.log).run()
+    return _Verification(fs, reader).run()
 
 
 class _Verification:
-    def __init__(self, fs: FileSystem, path: str, log: CommitLog) -> None:
+    def __init__(self, fs: FileSystem, reader: StoreReader) -> None:
         self._fs = fs
-        self._path = path
-        self._log = log
+        self._reader = reader
+        self._path = reader.path
+        self._log = reader.log
         self._findings: list[Finding] = []
         self._positions: list[Ints] = []
         self._entries = self._keys = 0
@@ -132,15 +134,16 @@ class _Verification:
                 end - start,
                 f"{end - start} bytes at physical offset {start} hold no whole record",
             )
-        ends = self._queues(stop)
+        index = IndexCheck(self._fs, self._path, log, damage, is_live=self._reader.is_live)
+        ends = self._queues(stop, index)
         positions = np.concatenate([np.empty(0, np.int64), *self._positions])
-        self._index(positions)
+        self._index(index, positions)
         last = log.record_at(int(positions[-1])) if positions.size else None
         size = last.record.total_size if last is not None else 0
         return VerifyReport(
             log_start=log.min_offset,
             log_end=int(positions[-1]) + size if positions.size else log.min_offset,
-            records=positions.size - _within(positions, damage),
+            records=int(np.count_nonzero(~inside(positions, damage))),
             queues=len(ends),
             entries=self._entries,
             keys=self._keys,
@@ -151,12 +154,13 @@ class _Verification:
         if len(self._findings) < _FINDINGS_MAX:
             self._findings.append(Finding(kind, path, offset, count, text))
 
-    def _queues(self, stop: int) -> dict[QueueKey, int]:
-        """Compare all queues with what the log says."""
+    def _queues(self, stop: int, index: IndexCheck) -> dict[QueueKey, int]:
+        """Compare all queues with what the log says; the index sees each segment too."""
         placement = Placement(self._log, self._log.min_offset)
         held: dict[QueueKey, ConsumeQueue] = {}
         for found, derived in derive_segments(self._log, self._log.min_offset, stop):
             self._positions.append(found.segment.base + found.records.positions)
+            index.add(found)
             for key, placed in placement.place(found, derived):
                 queue = held.get(key)
                 if queue is None:
@@ -184,8 +188,9 @@ class _Verification:
         same = (found["physical_offset"] == wanted["physical_offset"]) & (found["size"] == wanted["size"])
         if queue.key.topic != SCHEDULE_TOPIC:  # a broker's delay levels may be others than RocketMQ's default
             same &= found["tags_code"] == wanted["tags_code"]
-        self._entries += int(np.count_nonzero(same))
-        for start, stop in _runs(~same):
+        lost = placed.lost
+        self._entries += int(np.count_nonzero(same & ~lost))
+        for start, stop in runs(~same):
             self._add(
                 Kind.QUEUE_ENTRY,
                 queue.path_of(placed.start + start),
@@ -193,45 +198,25 @@ class _Verification:
                 stop - start,
                 f"entries [{placed.start + start}, {placed.start + stop}) of queue {queue.key} differ from the log",
             )
+        for start, stop in runs(same & lost):
+            self._add(
+                Kind.LOST_MESSAGE,
+                queue.path_of(placed.start + start),
+                placed.start + start,
+                stop - start,
+                f"messages [{placed.start + start}, {placed.start + stop}) of queue {queue.key} are lost: "
+                "their entries repeat the next one",
+            )
 
-    def _index(self, positions: Ints) -> None:
-        """Look whether each entry of the index names a record."""
-        index = Index(os.path.join(self._path, "index"), fs=self._fs)
-        for path in index.files():
-            try:
-                header = index.header(path)
-                size = self._fs.size(path) or 0
-
-                def read(position: int, count: int, path: str = path) -> bytes:
-                    return self._fs.read(path, position, count)
-
-                geometry = infer_geometry(size, header, self._fs.data_end(path), read)
-                if geometry is None:
-                    continue
-                table = index_file.decode(self._fs.map(path), geometry)
-            except FileNotFoundError:
-                continue
-            except FormatError as error:
-                self._add(Kind.INDEX_FILE, path, 0, 0, error.problem)
-                continue
-            offsets = table.entries["physical_offset"][1:].astype(np.int64)
-            previous = table.entries["previous"][1:]
-            alive = offsets >= self._log.min_offset
-            wrong = alive & ~np.isin(offsets, positions)
-            wrong |= (previous < 0) | (previous >= np.arange(1, offsets.size + 1))
-            self._keys += int(np.count_nonzero(alive & ~wrong))
-            for start, stop in _runs(wrong):
+    def _index(self, index: IndexCheck, positions: Ints) -> None:
+        """Report what is wrong with the index, once it has seen the whole log."""
+        for path, problem in index.unreadable:
+            self._add(Kind.INDEX_FILE, path, 0, 0, problem)
+        for path, wrong, right in index.wrong_entries(positions):
+            self._keys += right
+            for start, stop in runs(wrong):
                 text = f"index entries [{start + 1}, {stop + 1}) name no record, or a later entry as the one before"
                 self._add(Kind.INDEX_ENTRY, path, start + 1, stop - start, text)
-
-
-def _within(positions: Ints, spans: Sequence[tuple[int, int]]) -> int:
-    """How many positions lie in spans: records that can be read, and that their CRC denies."""
-    starts, stops = (np.searchsorted(positions, edges) for edges in zip(*spans, strict=True)) if spans else ((), ())
-    return sum(int(stop - start) for start, stop in zip(starts, stops, strict=True))
-
-
-def _runs(wrong: Mask) -> Iterator[tuple[int, int]]:
-    """Where runs of true values start and stop."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], wrong, [False]]).astype(np.int8)))
-    yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+        for gap in index.gaps():
+            text = f"{gap.keys} keys of records from physical offset {gap.physical_offset} on are not in the index"
+            self._add(Kind.INDEX_GAP, index.directory, gap.physical_offset, gap.keys, text)

@@ -9,8 +9,9 @@ import pytest
 
 from segmentlog.store import (
     ConfigError,
+    DataLossError,
     MessageStore,
-    OnCorrupt,
+    OnLoss,
     Outgoing,
     QueueKey,
     StoreConfig,
@@ -131,9 +132,10 @@ def test_messages_behind_damage_keep_their_offsets(tmp_path: Path, lost: list[in
     assert (entries["physical_offset"][kept] == appended.physical_offsets[kept]).all()
     for row in lost:
         assert entries[row] == entries[kept[kept > row][0]]
-    rows = list(reading.read(StoreReader.open(tmp_path / "store"), on_corrupt=OnCorrupt.NULL))
-    assert [row["queueOffset"] for row in rows if reading.is_damaged(row)] == lost
-    assert len(rows) == 60
+    with pytest.raises(DataLossError, match=f"the first at offset {lost[0]}"):
+        list(reading.read(StoreReader.open(tmp_path / "store"), max_bytes=1 << 20))
+    rows = list(reading.read(StoreReader.open(tmp_path / "store"), on_loss=OnLoss.SKIP))
+    assert [row["queueOffset"] for row in rows] == kept.tolist()
 
 
 def test_a_segment_that_is_gone_keeps_the_offsets_behind_it(tmp_path: Path) -> None:
