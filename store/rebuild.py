@@ -43,15 +43,15 @@ class RebuiltQueues:
     ----------
     queues, entries
         Queues, and messages that their entries name.
-    repeated
-        Places of records that are lost, which repeat the next entry.
+    lost_messages
+        Places of messages that are lost, which repeat the next entry.
     files, bytes
         Files, and their lengths together; they are sparse behind the last entry.
     """
 
     queues: int
     entries: int
-    repeated: int
+    lost_messages: int
     files: int
     bytes: int
 
@@ -161,7 +161,7 @@ class _Rebuild:
         self._file_entries = entries_per_segment
         self._placement = Placement(log, log.min_offset)
         self._begun: set[QueueKey] = set()
-        self._files = self._entries = self._repeated = 0
+        self._files = self._entries = self._lost = 0
 
     def run(self) -> RebuiltQueues:
         segments = self._log.segments
@@ -179,7 +179,7 @@ class _Rebuild:
         return RebuiltQueues(
             queues=len(self._begun),
             entries=self._entries,
-            repeated=self._repeated,
+            lost_messages=self._lost,
             files=self._files,
             bytes=self._files * self._file_entries * ENTRY_BYTES,
         )
@@ -191,7 +191,7 @@ class _Rebuild:
             self._write(key, placed.start - missing, pads(missing))
         self._write(key, placed.start, placed.entries)
         self._entries += placed.entries.size - placed.repeated
-        self._repeated += placed.repeated
+        self._lost += placed.repeated
 
     def _write(self, key: QueueKey, start: int, entries: Entries) -> None:
         for piece in by_file(start, entries, self._file_entries):

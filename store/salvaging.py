@@ -72,8 +72,8 @@ class SalvageReport:
         Where the log held something else, and how much.
     dropped
         Whole records that were dropped since the damage beside them is too small to be filled.
-    entries, repeated
-        Entries of the queues, and how many of them repeat another in the place of a lost message.
+    queues, entries, lost_messages
+        Queues, entries of records in them, and places of lost messages, which repeat the next entry.
     keys
         Entries of the index.
     """
@@ -82,8 +82,9 @@ class SalvageReport:
     lost_spans: int
     lost_bytes: int
     dropped: int
+    queues: int
     entries: int
-    repeated: int
+    lost_messages: int
     keys: int
 
 
@@ -146,8 +147,9 @@ def salvage(
         lost_spans=copy.lost_spans,
         lost_bytes=copy.lost_bytes,
         dropped=copy.dropped,
+        queues=queues.queues,
         entries=queues.entries,
-        repeated=queues.repeated,
+        lost_messages=queues.lost_messages,
         keys=keys,
     )
 
@@ -206,7 +208,10 @@ class _Copy:
                 self._fill(base, 0, self._bytes - BLANK_BYTES)
                 self._blank(base, self._bytes - BLANK_BYTES)
                 self._lose(self._bytes)
-            _log.info("CommitLog segment %s: %d records so far", segment_name(base), self.records)
+            number, count = (base - first) // self._bytes + 1, (last - first) // self._bytes + 1
+            _log.info(
+                "CommitLog segment %s (%d of %d): %d records so far", segment_name(base), number, count, self.records
+            )
 
     def _segment(self, segment: SegmentFile, *, is_last: bool) -> None:
         view = self._log.view(segment)

@@ -12,6 +12,7 @@ Reads the whole log once, a segment at a time. A live store can be looked at too
 is left out. Records that retention deleted are no damage, nor are the zeros behind the last one.
 """
 
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,10 +26,13 @@ from .derive import derive_segments
 from .files.fs import FileSystem, LocalFileSystem
 from .format.consume_queue import SCHEDULE_TOPIC, is_plausible
 from .format.message import Ints
+from .format.naming import segment_name
 from .index_check import IndexCheck, inside, runs
-from .placement import Placed, Placement
+from .placement import Placed, Placement, is_filler
 from .store_reader import StoreReader
 from .types import QueueKey
+
+_log = logging.getLogger(__name__)
 
 _FINDINGS_MAX: Final = 10_000
 
@@ -79,8 +83,9 @@ class VerifyReport:
     ----------
     log_start, log_end
         Physical offsets between which the records lie.
-    records, queues, entries, keys
-        How many whole records, queues, entries of records, and index entries of records there are.
+    records, queues, entries, lost_messages, keys
+        How many whole records (those that ``salvage`` put over damage are not counted), queues, entries of records,
+        places of lost messages, and index entries of records there are.
     findings
         What is wrong, the log first; at most ten thousand.
     """
@@ -90,6 +95,7 @@ class VerifyReport:
     records: int
     queues: int
     entries: int
+    lost_messages: int
     keys: int
     findings: tuple[Finding, ...] = field(repr=False)
 
@@ -119,7 +125,7 @@ class _Verification:
         self._log = reader.log
         self._findings: list[Finding] = []
         self._positions: list[Ints] = []
-        self._entries = self._keys = 0
+        self._records = self._entries = self._lost = self._keys = 0
 
     def run(self) -> VerifyReport:
         log = self._log
@@ -135,7 +141,7 @@ class _Verification:
                 f"{end - start} bytes at physical offset {start} hold no whole record",
             )
         index = IndexCheck(self._fs, self._path, log, damage, is_live=self._reader.is_live)
-        ends = self._queues(stop, index)
+        ends = self._queues(stop, index, damage)
         positions = np.concatenate([np.empty(0, np.int64), *self._positions])
         self._index(index, positions)
         last = log.record_at(int(positions[-1])) if positions.size else None
@@ -143,9 +149,10 @@ class _Verification:
         return VerifyReport(
             log_start=log.min_offset,
             log_end=int(positions[-1]) + size if positions.size else log.min_offset,
-            records=int(np.count_nonzero(~inside(positions, damage))),
+            records=self._records,
             queues=len(ends),
             entries=self._entries,
+            lost_messages=self._lost,
             keys=self._keys,
             findings=tuple(self._findings),
         )
@@ -154,12 +161,13 @@ class _Verification:
         if len(self._findings) < _FINDINGS_MAX:
             self._findings.append(Finding(kind, path, offset, count, text))
 
-    def _queues(self, stop: int, index: IndexCheck) -> dict[QueueKey, int]:
+    def _queues(self, stop: int, index: IndexCheck, damage: Sequence[tuple[int, int]]) -> dict[QueueKey, int]:
         """Compare all queues with what the log says; the index sees each segment too."""
         placement = Placement(self._log, self._log.min_offset)
         held: dict[QueueKey, ConsumeQueue] = {}
         for found, derived in derive_segments(self._log, self._log.min_offset, stop):
             self._positions.append(found.segment.base + found.records.positions)
+            self._records += int(np.count_nonzero(~(inside(self._positions[-1], damage) | is_filler(found.records))))
             index.add(found)
             for key, placed in placement.place(found, derived):
                 queue = held.get(key)
@@ -167,6 +175,15 @@ class _Verification:
                     directory = os.path.join(self._path, "consumequeue", key.topic, str(key.queue_id))
                     queue = held[key] = ConsumeQueue(self._fs, directory, key, missing_max=self._log.records_max)
                 self._compare(queue, placed)
+            _log.info(
+                "CommitLog segment %s (%d of %d): %d entries of %d queues, %d findings so far",
+                segment_name(found.segment.base),
+                self._log.segments.index(found.segment) + 1,
+                len(self._log.segments),
+                self._entries,
+                len(held),
+                len(self._findings),
+            )
         for key, end in placement.ends.items():
             queue, there = held[key], held[key].data_end()
             if there > end:
@@ -190,6 +207,7 @@ class _Verification:
             same &= found["tags_code"] == wanted["tags_code"]
         lost = placed.lost
         self._entries += int(np.count_nonzero(same & ~lost))
+        self._lost += int(np.count_nonzero(same & lost))
         for start, stop in runs(~same):
             self._add(
                 Kind.QUEUE_ENTRY,

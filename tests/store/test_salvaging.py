@@ -70,9 +70,9 @@ def test_what_is_whole_is_copied_with_its_offsets(store: Path, tmp_path: Path, p
     copied = rows(tmp_path / "copy", on_loss=OnLoss.SKIP)
     assert copied == left
     assert all(row in whole for row in copied)
-    assert report.records == len(copied) == ROWS - report.repeated
+    assert report.records == len(copied) == ROWS - report.lost_messages
     assert report.lost_spans == 1
-    assert only_lost(tmp_path / "copy") == report.repeated
+    assert only_lost(tmp_path / "copy") == report.lost_messages
 
 
 def only_lost(path: Path) -> int:
@@ -203,7 +203,7 @@ def test_a_missing_segment(store: Path, tmp_path: Path) -> None:
     copied = rows(tmp_path / "copy", on_loss=OnLoss.SKIP)
     assert copied == [row for row in whole if row["physicalOffset"] not in lost]
     assert report.lost_bytes == CONFIG.segment_bytes
-    assert only_lost(tmp_path / "copy") == report.repeated
+    assert only_lost(tmp_path / "copy") == report.lost_messages
 
 
 def test_a_torn_end_is_left_out(store: Path, tmp_path: Path) -> None:
