@@ -234,13 +234,28 @@ class _Copy:
                 self._lose(int(starts[row]) - at)
             self._copy(segment.base, view, int(starts[row]), int(stops[after - 1]))
             at = int(stops[after - 1])
+        if not is_last or walked.blank:
+            records_end = int(walked.positions[-1] + walked.sizes[-1]) if walked.sizes.size else 0
+            self._finish(segment.base, at, records_end if walked.blank else None)
+            return
         self.end = segment.base + at
-        if not is_last or (walked.blank and at == (int(stops[-1]) if stops.size else 0) and not walked.damage):
-            self._blank(segment.base, at)
-            self.end = segment.base + self._bytes
-        tail = (hi - at) if not walked.blank else 0
-        if tail > 0:
-            self._lose(tail)
+        if hi > at:
+            self._lose(hi - at)
+
+    def _finish(self, base: int, at: int, records_end: int | None) -> None:
+        """End a segment that another one follows: what was lost behind its last whole record is filled.
+
+        ``records_end`` is where the blank of the source is; None if it is lost, and records may be lost up to the end.
+        Without a filler nothing would tell that messages were here, and those of later segments would move up.
+        """
+        stop = self._bytes - BLANK_BYTES if records_end is None else records_end
+        if stop > at:
+            self._lose((self._bytes if records_end is None else stop) - at)
+        if stop - at >= _FILLER_MIN:
+            self._fill(base, at, stop - at)
+            at = stop
+        self._blank(base, at)
+        self.end = base + self._bytes
 
     def _spaced(self, starts: Ints, stops: Ints) -> tuple[Ints, Ints]:
         """Drop records behind a gap that is too small for a filler."""
