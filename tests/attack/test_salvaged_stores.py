@@ -4,6 +4,7 @@ A case damages a store and says which bytes of the CommitLog it overwrote. Messa
 all others have to be in the copy, at their offsets and with their bodies.
 """
 
+import base64
 import functools
 import hashlib
 import json
@@ -34,12 +35,13 @@ from segmentlog.store import (
 )
 from segmentlog.store.batch_sink import stored_config
 from segmentlog.store.format.consume_queue import Entries
-from segmentlog.store.format.index_file import Geometry
+from segmentlog.store.format.index_file import Geometry as IndexGeometry
 from segmentlog.store.format.record_crc import RecordCrc
 from segmentlog.store.format.walk import walk
 from support import fixtures, oracle, reading
-from support.attack_stores import build
+from support.attack_stores import messages as every_kind
 from support.small_store import write_small_store
+from support.store_builder import Geometry, StoreBuilder
 from support.tampering import QueueFiles, overwrite, segments
 from support.written_stores import tree
 
@@ -50,14 +52,14 @@ pytestmark = pytest.mark.attack
 
 Place = tuple[str, int, int]
 Messages = dict[Place, str]
-"""SHA-256 of the body by topic, queue id and queue offset."""
+"""SHA-256 of the body as it is stored, by topic, queue id and queue offset."""
 Spans = list[tuple[int, int]]
 
 
 def messages(path: Path, source: QueueSource = QueueSource.AUTO, **spec: object) -> Messages:
     """What our reader has of a store; no message twice."""
     found: Messages = {}
-    for row in reading.read(StoreReader.open(path, queue_source=source), **spec):
+    for row in reading.read(StoreReader.open(path, queue_source=source), raw_body=True, **spec):
         place = (row["topic"], row["queueId"], row["queueOffset"])
         assert place not in found
         found[place] = digest(row["body"])
@@ -216,7 +218,8 @@ CASES = [
     *(("small", name) for name in ALSO_SMALL),
     *(("fixture", name) for name in CRASHED),
 ]
-VERSIONS = {"attack": ("5.1.0", "5.3.3"), "small": ("4.9.1",)}  # 4.9.1 ends the log at a topic of over 127 bytes
+VERSIONS = {"attack": ("5.1.0", "5.3.3"), "small": ("4.9.1",)}
+"""4.9.1 ends the log at a topic of over 127 bytes."""
 
 
 @dataclass(frozen=True)
@@ -231,8 +234,10 @@ class Salvaged:
 
 def made(kind: str, path: Path) -> Path:
     if kind == "attack":
-        build(path, RecordCrc.PROPERTY)
-        rebuild_index(StoreReader.open(path), path / "index", geometry=Geometry(20, 80))
+        geometry = Geometry(segment_bytes=8 << 10, queue_segment_entries=12)
+        with StoreBuilder(path, geometry=geometry, record_crc=RecordCrc.PROPERTY) as builder:
+            builder.append(every_kind(49).slice(1))  # 5.x cannot start where the first record is from an IPv6 host
+        rebuild_index(StoreReader.open(path), path / "index", geometry=IndexGeometry(20, 80))
         return path
     return write_small_store(path)
 
@@ -253,7 +258,8 @@ def salvaged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[tup
         else:
             store = made(kind, place / "store")
             whole = {
-                (row["topic"], row["queueId"], row["queueOffset"]): row for row in reading.read(StoreReader.open(store))
+                (row["topic"], row["queueId"], row["queueOffset"]): row
+                for row in reading.read(StoreReader.open(store), raw_body=True)
             }
             spans = DAMAGE[name](store)
             gone = {
@@ -329,6 +335,7 @@ def test_spark_reads_the_same(salvaged: Copied, spark: "SparkSession", tmp_path:
         "includeSystemTopics": "true",
         "failOnDataLoss": "false",
         "checkCrc": "true",
+        "rawBody": "true",
         "columns": "brokerName,topic,queueId,queueOffset,body",
     }
     collected: list[tuple[tuple[str, str, int, int], str]] = []
@@ -358,7 +365,7 @@ def test_spark_refuses_a_loss_that_it_is_not_told_to_accept(salvaged: Copied, sp
 
     copy = salvaged(("small", "head of a record")).copy
     with pytest.raises(PySparkException, match=r"SEGMENTLOG_DATA_LOSS[\s\S]*failOnDataLoss=false"):
-        spark.read.format("segmentlog").load(str(copy)).collect()
+        spark.read.format("segmentlog").option("subscribe", "orders").load(str(copy)).collect()
 
 
 @pytest.mark.interop
@@ -382,8 +389,9 @@ def test_rocketmq_reads_the_same(case: tuple[str, str], salvaged: Copied) -> Non
     lines = [line for line in oracle.dump(found.copy, config, version) if line["type"] == "message"]
     read = Counter((line["topic"], line["queueId"], line["queueOffset"]) for line in lines)
     bodies = {
-        (row["topic"], row["queueId"], row["queueOffset"]): row["bodySha256"]
-        for row in map(reading.expected_row, lines)
+        (line["topic"], line["queueId"], line["queueOffset"]): line.get("bodySha256")
+        or digest(base64.b64decode(line["body"]))
+        for line in lines
     }
     assert bodies == found.held
     repeated: Counter[Place] = Counter()

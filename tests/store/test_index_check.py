@@ -59,6 +59,14 @@ def test_keys_that_are_missing_are_one_gap(store: Path, damage: Callable[[list[P
     assert int(last.name) > 0
 
 
+def test_opening_a_store_writes_an_index_that_was_deleted(store: Path) -> None:
+    shutil.rmtree(store / "index")
+    with MessageStore.open(store, CONFIG):
+        pass
+    assert verify(store).is_sound
+    assert verify(store).keys == ROWS
+
+
 def test_single_entries_of_other_keys_are_gaps_of_their_own(store: Path) -> None:
     first = index_files(store)[0]
     for number in (3, 4, 9):
