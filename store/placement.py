@@ -109,7 +109,7 @@ class Placement:
                 # Damaged, all of them: such a queue would have no directory, or no file name.
                 _log.warning("records are left out: no queue %s can begin at %d", key, first)
                 return None
-            tail = self._tails[key] = _Tail(first, int(derived.physical_offset[0]))
+            tail = self._tails[key] = self._front(first, int(derived.physical_offset[0]))
         placed = _place(derived, tail, self._damage)
         if placed.entries.size:
             tail.next += placed.entries.size
@@ -117,6 +117,16 @@ class Placement:
         if placed.repeated:
             _log.warning("%d messages of queue %s are lost in a damaged part of the log", placed.repeated, key)
         return placed
+
+    def _front(self, first: int, physical: int) -> "_Tail":
+        """Where a queue begins whose first record found states a queue offset.
+
+        If no record was ever deleted, the ones before it were lost to damage and have places: RocketMQ would skip all
+        messages of the first segment after a pad, whose record it cannot read.
+        """
+        if self._log.min_offset == 0 and 0 < first <= self._damage.between(-1, physical):
+            return _Tail(0, -1)
+        return _Tail(first, physical)
 
 
 def is_filler(records: Records) -> Mask:

@@ -212,12 +212,15 @@ ALSO_SMALL = (
     "last record of a segment",
     "body of the last record of a segment",
     "an entry repeats the next one",
+    "the first segment is missing",
 )
 CASES = [
     *(("attack", name) for name in DAMAGE),
     *(("small", name) for name in ALSO_SMALL),
     *(("fixture", name) for name in CRASHED),
 ]
+UNSTARTABLE = {("attack", "the first segment is missing")}
+"""5.x cannot tell the earliest time of a store whose first record is from an IPv6 host."""
 VERSIONS = {"attack": ("5.1.0", "5.3.3"), "small": ("4.9.1",)}
 """4.9.1 ends the log at a topic of over 127 bytes."""
 
@@ -236,7 +239,7 @@ def made(kind: str, path: Path) -> Path:
     if kind == "attack":
         geometry = Geometry(segment_bytes=8 << 10, queue_segment_entries=12)
         with StoreBuilder(path, geometry=geometry, record_crc=RecordCrc.PROPERTY) as builder:
-            builder.append(every_kind(49).slice(1))  # 5.x cannot start where the first record is from an IPv6 host
+            builder.append(every_kind(49).slice(1))  # whose first record is from an IPv4 host
         rebuild_index(StoreReader.open(path), path / "index", geometry=IndexGeometry(20, 80))
         return path
     return write_small_store(path)
@@ -254,7 +257,7 @@ def salvaged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[tup
         if kind == "fixture":
             store = fixtures.unpack(name, place)
             held = messages(store, QueueSource.COMMIT_LOG, on_corrupt=OnCorrupt.SKIP)  # all that is whole
-            lost = frozenset(missing(held))
+            lost = frozenset(missing(held, from_start=False))
         else:
             store = made(kind, place / "store")
             whole = {
@@ -272,11 +275,13 @@ def salvaged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[tup
             }
             assert bool(gone) == bool(spans)
             held = {place: digest(row["body"]) for place, row in whole.items() if place not in gone}
-            lost = frozenset(missing(held))
+            lost = frozenset(missing(held, from_start=segments(store)[0].name == f"{0:020d}"))
             assert lost <= gone
         before = tree(store)
         copy = place / f"{kind}-{len(list(folder.iterdir()))}"
-        salvage(store, copy)
+        # Where all queues are gone nothing tells how long their files are.
+        entries = fixtures.config(name)["mappedFileSizeConsumeQueue"] // 20 if kind == "fixture" else None
+        salvage(store, copy, queue_segment_entries=entries)
         assert tree(store) == before
         return Salvaged(kind, copy, held, lost)
 
@@ -284,13 +289,19 @@ def salvaged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[tup
     shutil.rmtree(folder)
 
 
-def missing(held: Messages) -> Iterator[Place]:
-    """The places that queues lack between their first and their last message."""
+def missing(held: Messages, *, from_start: bool) -> Iterator[Place]:
+    """The places that queues lack before their last message: after their first one, or all if none was ever deleted."""
     queues: dict[tuple[str, int], list[int]] = {}
     for topic, queue_id, offset in held:
         queues.setdefault((topic, queue_id), []).append(offset)
     for (topic, queue_id), offsets in queues.items():
-        yield from ((topic, queue_id, offset) for offset in set(range(min(offsets), max(offsets))) - set(offsets))
+        start = 0 if from_start else min(offsets)
+        yield from ((topic, queue_id, offset) for offset in set(range(start, max(offsets))) - set(offsets))
+
+
+def frontmost(found: Salvaged) -> set[Place]:
+    """The places of lost messages before the first message of their queue."""
+    return {place for place in found.lost if not any(q[:2] == place[:2] and q < place for q in found.held)}
 
 
 Copied = Callable[[tuple[str, str]], Salvaged]
@@ -301,7 +312,8 @@ def test_the_store_agrees_with_itself(case: tuple[str, str], salvaged: Copied, t
     found = salvaged(case)
     for source in QueueSource:
         assert messages(found.copy, source, on_loss=OnLoss.SKIP) == found.held
-        if found.lost:
+        # Derived from the log a queue begins with its first record: what was before it has no place.
+        if found.lost - (frontmost(found) if source is QueueSource.COMMIT_LOG else set()):
             with pytest.raises(DataLossError, match="are lost"):
                 messages(found.copy, source)
 
@@ -370,7 +382,7 @@ def test_spark_refuses_a_loss_that_it_is_not_told_to_accept(salvaged: Copied, sp
 
 @pytest.mark.interop
 @pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available()))
-@pytest.mark.parametrize("case", CASES, ids=" ".join)
+@pytest.mark.parametrize("case", [case for case in CASES if case not in UNSTARTABLE], ids=" ".join)
 def test_rocketmq_reads_the_same(case: tuple[str, str], salvaged: Copied) -> None:
     """And the message after a lost one twice: no entry that it would only skip can stand in the place."""
     found = salvaged(case)

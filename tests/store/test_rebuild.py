@@ -181,6 +181,17 @@ def test_a_queue_of_one_impossible_number_is_left_out(tmp_path: Path) -> None:
     assert (report.queues, report.entries, report.files) == (0, 0, 0)
 
 
+def test_lost_messages_at_the_front_have_places_if_none_was_ever_deleted(tmp_path: Path) -> None:
+    appended = build(tmp_path / "store")
+    for row in (0, 1):
+        overwrite(tmp_path / "store", int(appended.physical_offsets[row]), bytes(int(appended.sizes[row])))
+    entries = rebuilt_entries(tmp_path / "store")
+    assert entries["physical_offset"][:3].tolist() == [int(appended.physical_offsets[2])] * 3
+    assert entries.size == 60
+    rows = list(reading.read(StoreReader.open(tmp_path / "store"), on_loss=OnLoss.SKIP))
+    assert [row["queueOffset"] for row in rows] == list(range(2, 60))
+
+
 def test_a_queue_that_begins_late_gets_pads(tmp_path: Path) -> None:
     appended = build(tmp_path / "store", count=200, queues=2)
     (tmp_path / "store" / "commitlog" / f"{0:020d}").unlink()
