@@ -162,9 +162,8 @@ def _check(option: str, given: int, unit: int, files: Sequence[SegmentFile], pat
         if wrong:
             raise _other(option, given, wrong[0].size // unit, path)
     for file in files:
-        if file.size > wanted or (
-            unit > 1 and file.base % wanted
-        ):  # where segments begin is checked with another error
+        misplaced = unit > 1 and file.base % wanted  # of segments `check_file_sizes` says so itself
+        if file.size > wanted or misplaced:
             raise ConfigError(
                 f"this file has {file.size} bytes and begins at {file.base}, {option}={given} makes files of "
                 f"{wanted} bytes",
