@@ -1,42 +1,73 @@
-"""What the command lines of the jobs have in common.
+"""The contract of all job command lines: options, exit codes, output as text or JSON, progress and errors.
 
 ::
 
-    python -m segmentlog.jobs.JOB STORE … --json
+    python -m segmentlog.jobs.JOB STORE … [--json]
          │
-         └──► parser ──► run(Args) ──► report    stdout, as text or as JSON
-                  │                    progress  stderr
-                  └─ what is asked is wrong ───► stderr, and no report
+         └──► parser ──► run(Args) ──► report ──► stdout, as text or one JSON object      0 done, 1 done with findings
+                  │          │
+                  │          └─ progress ───────► stderr, as log lines
+                  └─ error ─────────────────────► stderr as text; with --json on stdout too  2 not done
+
+docs/jobs.md documents it, and defines each count that a report holds.
 """
 
 import argparse
+import json
 import logging
 import sys
-from collections.abc import Callable
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Final, NoReturn, Protocol
 
-from segmentlog.store import QUEUE_SEGMENT_ENTRIES, SegmentLogError
+from segmentlog.store import SegmentLogError
+
+DONE: Final = 0
+"""Exit code of a job that did its work and found nothing wrong or missing."""
+FINDINGS: Final = 1
+"""Exit code of a job that did its work and found something wrong or missing; the report lists it."""
+FAILED: Final = 2
+"""Exit code of a job that did not do its work: wrong options, or an error."""
+
+_USAGE: Final = "USAGE"
+_OS_ERROR: Final = "OS_ERROR"
 
 
 class JobReport(Protocol):
-    """What came of a job; as a text it is for people."""
+    """The result of a job; as a text it is for people."""
+
+    @property
+    def has_findings(self) -> bool:
+        """Whether something is wrong or missing in the store that the job read."""
 
     def as_json(self) -> str:
         """All of it as one JSON object."""
 
 
-_R = TypeVar("_R", bound=JobReport)
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors follow the contract, too."""
+
+    _json = False
+
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
+        given: Sequence[str] = sys.argv[1:] if args is None else args
+        self._json = "--json" in given
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        if self._json:
+            _print_error(_USAGE, message, None, None, f"See {self.prog} --help")
+        super().error(message)  # exits with 2, which is FAILED
 
 
 def command_line(job: str, description: str) -> argparse.ArgumentParser:
-    """Give the parser of a job, which has ``--json`` so far."""
-    parser = argparse.ArgumentParser(prog=f"python -m segmentlog.jobs.{job}", description=description)
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    """Return the parser of a job, with ``--json``."""
+    parser = _Parser(prog=f"python -m segmentlog.jobs.{job}", description=description)
+    parser.add_argument("--json", action="store_true", help="print the report, or the error, as one JSON object")
     return parser
 
 
 def add_commit_log(parser: argparse.ArgumentParser) -> None:
-    """Let it take ``--commit-log``: a list of directories, empty if it is not given."""
+    """Add ``--commit-log``: a list of directories, empty if it is not given."""
     parser.add_argument(
         "--commit-log",
         metavar="DIR",
@@ -47,23 +78,41 @@ def add_commit_log(parser: argparse.ArgumentParser) -> None:
 
 
 def add_queue_segment_entries(parser: argparse.ArgumentParser) -> None:
-    """Let it take ``--queue-segment-entries``: a number, a broker's default if it is not given."""
+    """Add ``--queue-segment-entries``: a number, None if it is not given."""
     parser.add_argument(
         "--queue-segment-entries",
         metavar="N",
         type=int,
-        default=QUEUE_SEGMENT_ENTRIES,
-        help="entries in a file of a queue, the broker's mappedFileSizeConsumeQueue / 20 (default: %(default)s)",
+        help="entries in a file of a queue, the broker's mappedFileSizeConsumeQueue / 20 (default: the store's own, "
+        "else 300000)",
     )
 
 
-def printed(options: argparse.Namespace, job: Callable[[], _R]) -> _R | None:
-    """Run a job and print its report; None if it failed, and the error is on stderr."""
+def finished(options: argparse.Namespace, job: Callable[[], JobReport]) -> int:
+    """Run a job, print its report or its error, and return the exit code."""
     logging.basicConfig(format="%(asctime)s %(levelname)-7s %(message)s", level=logging.INFO, stream=sys.stderr)
     try:
         report = job()
     except (SegmentLogError, OSError) as error:
-        sys.stderr.write(f"{error}\n")
-        return None
+        return failed(error, as_json=options.json)
     sys.stdout.write((report.as_json() if options.json else str(report)) + "\n")
-    return report
+    return FINDINGS if report.has_findings else DONE
+
+
+def failed(error: Exception, *, as_json: bool) -> int:
+    """Print an error, and return the exit code."""
+    sys.stderr.write(f"{error}\n")
+    if as_json:
+        if isinstance(error, SegmentLogError):
+            _print_error(error.condition, error.problem, error.path, error.offset, error.fix)
+        elif isinstance(error, OSError):
+            path = error.filename if isinstance(error.filename, str) else None
+            _print_error(_OS_ERROR, error.strerror or str(error), path, None, None)
+        else:
+            _print_error(type(error).__name__, str(error), None, None, None)
+    return FAILED
+
+
+def _print_error(code: str, what: str, path: str | None, offset: int | None, remedy: str | None) -> None:
+    described = {"code": code, "what": what, "where": {"path": path, "offset": offset}, "remedy": remedy}
+    sys.stdout.write(json.dumps({"error": described}) + "\n")

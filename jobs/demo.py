@@ -27,6 +27,8 @@ from segmentlog.connector import register
 from segmentlog.connector.environment import JavaNotFoundError, prepare_java, prepare_workers
 from segmentlog.store import ConfigError, SegmentLogError
 
+from .command_line import DONE, failed
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -226,7 +228,7 @@ def _stays_inside(name: str) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit code: 0, or 1 with the error on stderr."""
+    """Run the command line; return its exit code, see `command_line`."""
     parser = argparse.ArgumentParser(
         prog="python -m segmentlog.jobs.demo", description="Read stores of real RocketMQ and print them as tables."
     )
@@ -243,9 +245,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             prepare_workers()
             _print_all(Args(stores=stores), scratch)
         except (SegmentLogError, JavaNotFoundError) as error:
-            sys.stderr.write(f"{error}\n")
-            return 1
-    return 0
+            return failed(error, as_json=False)
+    return DONE
 
 
 def _print_all(args: Args, scratch: str) -> None:

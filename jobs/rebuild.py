@@ -23,14 +23,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from segmentlog.store import (
-    QUEUE_SEGMENT_ENTRIES,
     QueueSource,
     RebuiltQueues,
     StoreReader,
     rebuild_queues,
 )
 
-from .command_line import add_commit_log, add_queue_segment_entries, command_line, printed
+from .command_line import add_commit_log, add_queue_segment_entries, command_line, finished
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,13 +45,13 @@ class Args:
     commit_log_paths
         Where its segments are, if not in ``commitlog`` in the store.
     queue_segment_entries
-        Entries in one file: the broker's ``mappedFileSizeConsumeQueue`` / 20.
+        Entries in one file: the broker's ``mappedFileSizeConsumeQueue`` / 20; the store's own if None.
     """
 
     store: str
     to: str | None = None
     commit_log_paths: tuple[str, ...] = ()
-    queue_segment_entries: int = QUEUE_SEGMENT_ENTRIES
+    queue_segment_entries: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +61,11 @@ class Report:
     directory: str
     written: RebuiltQueues
 
+    @property
+    def has_findings(self) -> bool:
+        """Whether messages are lost."""
+        return self.written.lost_messages > 0
+
     def as_json(self) -> str:
         """All of it as one JSON object."""
         return json.dumps({"directory": self.directory, **asdict(self.written)})
@@ -69,8 +73,8 @@ class Report:
     def __str__(self) -> str:
         written = self.written
         text = f"{written.queues} queues, {written.entries} entries, {written.files} files of {written.bytes} bytes"
-        if written.repeated:
-            text += f"; {written.repeated} messages are lost in damaged parts of the CommitLog (see the warnings)"
+        if written.lost_messages:
+            text += f"; {written.lost_messages} messages are lost in damaged parts of the CommitLog (see the warnings)"
         return f"{text}: {self.directory}"
 
 
@@ -88,7 +92,7 @@ def run(args: Args) -> Report:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit code: 0, or 1 with the error on stderr."""
+    """Run the command line; return its exit code, see `command_line`."""
     parser = command_line("rebuild", "Write the ConsumeQueues of a store anew.")
     parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir")
     parser.add_argument("--to", metavar="DIR", help="where they go (default: STORE/consumequeue)")
@@ -101,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         commit_log_paths=tuple(options.commit_log),
         queue_segment_entries=options.queue_segment_entries,
     )
-    return 1 if printed(options, lambda: run(args)) is None else 0
+    return finished(options, lambda: run(args))
 
 
 if __name__ == "__main__":

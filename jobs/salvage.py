@@ -7,8 +7,8 @@
     damaged   [rec][rec]########[rec]      [rec]
     copy      [rec][rec][filler][rec]      [rec]      same physical offsets, same queue offsets
 
-The damaged store is only read, and nobody should be writing it. A broker started on the copy must have the same file
-sizes.
+The damaged store is only read, and no process should be writing it. Queues and key index are written from the log. A
+broker started on the copy must have the same file sizes.
 """
 
 import json
@@ -16,9 +16,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from segmentlog.store import QUEUE_SEGMENT_ENTRIES, SalvageReport, salvage
+from segmentlog.store import SalvageReport, salvage
 
-from .command_line import add_queue_segment_entries, command_line, printed
+from .command_line import add_queue_segment_entries, command_line, finished
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,15 +32,15 @@ class Args:
     to
         A path that is not there, or an empty directory.
     segment_bytes
-        Size of the segments; that of the largest if None.
+        Size of the segments; the store's own if None.
     queue_segment_entries
-        Entries in a file of a queue.
+        Entries in a file of a queue; the store's own if None.
     """
 
     store: str
     to: str
     segment_bytes: int | None = None
-    queue_segment_entries: int = QUEUE_SEGMENT_ENTRIES
+    queue_segment_entries: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +50,25 @@ class Report:
     to: str
     copied: SalvageReport
 
+    @property
+    def has_findings(self) -> bool:
+        """Whether something of the source is not in the copy."""
+        copied = self.copied
+        return copied.lost_spans + copied.dropped + copied.lost_messages > 0
+
     def as_json(self) -> str:
         """All of it as one JSON object."""
         return json.dumps({"to": self.to, **asdict(self.copied)})
 
     def __str__(self) -> str:
         copied = self.copied
-        lost = f"{copied.lost_bytes} bytes in {copied.lost_spans} places were no whole records"
-        return (
-            f"{copied.records} whole records and {copied.entries} queue entries copied; {lost}; "
-            f"{copied.repeated} messages are lost, {copied.dropped} more were dropped beside damage: {self.to}"
-        )
+        lines = [
+            f"{copied.records} records, {copied.queues} queues with {copied.entries} entries",
+            f"{copied.keys} keys indexed",
+            f"{copied.lost_bytes} bytes in {copied.lost_spans} places were no whole records",
+            f"{copied.lost_messages} messages are lost, {copied.dropped} more records were dropped beside damage",
+        ]
+        return f"{'; '.join(lines)}: {self.to}"
 
 
 def run(args: Args) -> Report:
@@ -78,11 +86,13 @@ def run(args: Args) -> Report:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit code: 0, or 1 with the error on stderr."""
+    """Run the command line; return its exit code, see `command_line`."""
     parser = command_line("salvage", "Copy all that is whole of a damaged store.")
     parser.add_argument("store", metavar="STORE", help="the damaged store")
     parser.add_argument("to", metavar="TO", help="a path that is not there, or an empty directory")
-    parser.add_argument("--segment-bytes", metavar="N", type=int, help="size of the segments (default: the largest's)")
+    parser.add_argument(
+        "--segment-bytes", metavar="N", type=int, help="size of the segments (default: the store's own)"
+    )
     add_queue_segment_entries(parser)
     options = parser.parse_args(arguments)
     args = Args(
@@ -91,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         segment_bytes=options.segment_bytes,
         queue_segment_entries=options.queue_segment_entries,
     )
-    return 1 if printed(options, lambda: run(args)) is None else 0
+    return finished(options, lambda: run(args))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 ::
 
-    python -m segmentlog.jobs.verify STORE            a table of findings; exit code 1 if there is any
+    python -m segmentlog.jobs.verify STORE            a table of findings
     python -m segmentlog.jobs.verify STORE --json
 
     commitlog/ ──► every record, its CRCs ──► every queue entry, every index entry ──► findings
@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 
 from segmentlog.store import VerifyReport, verify
 
-from .command_line import add_commit_log, command_line, printed
+from .command_line import add_commit_log, command_line, finished
 
 _SHOWN = 50
 
@@ -45,6 +45,11 @@ class Report:
 
     found: VerifyReport
 
+    @property
+    def has_findings(self) -> bool:
+        """Whether something is wrong."""
+        return not self.found.is_sound
+
     def as_json(self) -> str:
         """All of it as one JSON object."""
         findings = [{**asdict(finding), "kind": finding.kind.value} for finding in self.found.findings]
@@ -54,7 +59,8 @@ class Report:
         found = self.found
         state = "nothing is wrong" if found.is_sound else "damaged"
         head = f"{found.records} records in [{found.log_start}, {found.log_end}), {found.queues} queues"
-        lines = [f"{head} with {found.entries} entries, {found.keys} keys indexed: {state}"]
+        lost = f", {found.lost_messages} messages lost" if found.lost_messages else ""
+        lines = [f"{head} with {found.entries} entries, {found.keys} keys indexed{lost}: {state}"]
         lines += [f"{finding.kind.value:<12} {finding.text} ({finding.path})" for finding in found.findings[:_SHOWN]]
         if len(found.findings) > _SHOWN:
             lines.append(f"… and {len(found.findings) - _SHOWN} more; --json gives all")
@@ -73,16 +79,13 @@ def run(args: Args) -> Report:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit code: 0 if nothing is wrong, 1 if something is, 2 if it could not look."""
+    """Run the command line; return its exit code, see `command_line`."""
     parser = command_line("verify", "Say what is wrong with a store, without touching it.")
     parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir")
     add_commit_log(parser)
     options = parser.parse_args(arguments)
     args = Args(store=options.store, commit_log_paths=tuple(options.commit_log))
-    report = printed(options, lambda: run(args))
-    if report is None:
-        return 2
-    return 0 if report.found.is_sound else 1
+    return finished(options, lambda: run(args))
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ if TYPE_CHECKING:
     from .outgoing import Appended, Outgoing
     from .put_path import AppendedBatch
     from .queue_watch import QueueWatch, Sighting
-    from .rebuild import QUEUE_SEGMENT_ENTRIES, RebuiltQueues, rebuild_index, rebuild_queues
+    from .rebuild import RebuiltQueues, rebuild_index, rebuild_queues
     from .recovery import Recovery
     from .replays import BatchId, CommittedBatch
     from .salvaging import SalvageReport, salvage
@@ -100,7 +100,6 @@ __all__ = [
     "MAX_BODY_BYTES",
     "NATIVE_SCHEMA",
     "QUEUE_COLUMNS",
-    "QUEUE_SEGMENT_ENTRIES",
     "Appended",
     "AppendedBatch",
     "Backlog",
@@ -241,7 +240,7 @@ _HOMES: Final = {
     "outgoing": ("Appended", "Outgoing"),
     "put_path": ("AppendedBatch",),
     "queue_watch": ("QueueWatch", "Sighting"),
-    "rebuild": ("QUEUE_SEGMENT_ENTRIES", "RebuiltQueues", "rebuild_index", "rebuild_queues"),
+    "rebuild": ("RebuiltQueues", "rebuild_index", "rebuild_queues"),
     "recovery": ("Recovery",),
     "replays": ("BatchId", "CommittedBatch"),
     "salvaging": ("SalvageReport", "salvage"),

@@ -13,7 +13,7 @@ After a range it has seen exactly the messages that the plan promised, or it say
 
 import logging
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,9 @@ from .format.consume_queue import EXTENSION_ADDRESS_MAX, SCHEDULE_TOPIC, Entries
 from .format.hashing import java_hash
 from .format.message import Ints, Mask, Problem
 from .format.message_decode import QUEUE_COLUMNS
+from .placement import holds_filler
 from .plan import PlannedRange, ScanTask
+from .types import QueueKey
 from .walks import Walks
 
 _log = logging.getLogger(__name__)
@@ -152,7 +154,9 @@ class Chunks:
         """Blocks of a range, and after the last one the question whether that was all."""
         rows = 0
         for block in range_blocks(self._store, planned, self._walks):
-            rows += block.queue_offset.size
+            rows += block.queue_offset.size + block.lost.size
+            if block.lost.size:
+                report_lost(self._store, self._spec, planned.key, block.lost)
             if planned.walk is not None and rows < planned.stop - planned.start:
                 self._check_gaps(planned, planned.walk, block)
             yield block
@@ -166,10 +170,13 @@ class Chunks:
         begins = np.concatenate([block.entries["physical_offset"], [walk[1]]])
         ends = np.concatenate([[walk[0]], block.entries["physical_offset"] + block.entries["size"]])
         for gap in np.flatnonzero(np.diff(offsets) > 1).tolist():
-            damage = log.damage(int(ends[gap]), int(begins[gap]))
-            if not damage:
-                continue
+            span = int(ends[gap]), int(begins[gap])
             first, last = int(offsets[gap]) + 1, int(offsets[gap + 1]) - 1
+            damage = log.damage(*span)
+            if not damage:
+                if holds_filler(log, *span):
+                    report_lost(self._store, self._spec, planned.key, np.arange(first, last + 1))
+                continue
             place = f"queue {planned.key} offsets {first} to {last} are missing where the CommitLog is damaged"
             error = log.corrupt(Problem.LENGTHS, damage[0][0], place)
             if self._spec.on_corrupt is OnCorrupt.FAIL:
@@ -213,14 +220,26 @@ def within(predicate: Predicate, entries: Entries) -> Mask | None:
     return inside
 
 
-def report_loss(store: StoreView, spec: ScanSpec, what: str) -> None:
-    """Say that messages of the plan are gone: an error, or a warning where the spec allows it."""
-    error = DataLossError(
-        what,
-        path=store.log.directories[0],
-        fix="Retention or truncation removed them since the query was planned: run it again from a later offset,"
-        " or go on without them with failOnDataLoss=false",
+def report_lost(store: StoreView, spec: ScanSpec, key: QueueKey, lost: Ints) -> None:
+    """Report the places of messages that ``rebuild`` or ``salvage`` found to be lost, as `report_loss` does."""
+    report_loss(
+        store,
+        spec,
+        f"{lost.size} messages of queue {key} are lost, the first at offset {int(lost[0])}: the CommitLog was damaged"
+        " there when its queues were rebuilt or salvaged",
+        "No store has them any more: go on without them with failOnDataLoss=false",
     )
+
+
+_REMOVED: Final = (
+    "Retention or truncation removed them since the query was planned: run it again from a later offset,"
+    " or go on without them with failOnDataLoss=false"
+)
+
+
+def report_loss(store: StoreView, spec: ScanSpec, what: str, fix: str = _REMOVED) -> None:
+    """Report that messages of the plan are gone: an error, or a warning where the spec allows it."""
+    error = DataLossError(what, path=store.log.directories[0], fix=fix)
     if spec.on_loss is OnLoss.FAIL:
         raise error
     _log.warning("%s", error)

@@ -6,6 +6,9 @@
                        └───┐       ┌┘
     CommitLog      ....[e1][ walk ][e4]....        the log between the sound neighbours knows what stood there
 
+    ConsumeQueue   e0  e1  e3  e3  e4              an entry that repeats the next one: the place of a lost message,
+                           ▲ 2: a known gap        unless the log has the message after all
+
 RocketMQ has no such reading: it cuts a queue at the first entry that makes no sense.
 """
 
@@ -17,7 +20,7 @@ import numpy as np
 from .commit_log import CommitLog
 from .consume_queue import ConsumeQueue
 from .derive import DerivedQueue, derive_queue
-from .format.consume_queue import NATIVE, Entries, is_pad, is_plausible
+from .format.consume_queue import NATIVE, Entries, is_pad, is_plausible, repeats_next
 from .format.message import Ints, Mask
 from .plan import PlannedRange
 from .types import QueueKey
@@ -25,6 +28,7 @@ from .walks import Walks
 
 _BLOCK_ENTRIES = 1 << 16
 _ANCHORS_MAX = 32
+_NONE = np.empty(0, np.int64)
 _CHANGES_MAX = 1024  # of the lag of one queue; more are damage, not failed puts
 
 
@@ -52,10 +56,13 @@ class Block(NamedTuple):
         (n,) int64, rising.
     entries
         (n,) array of ``format.consume_queue.NATIVE``.
+    lost
+        (m,) int64, rising: queue offsets between them whose messages are known to be lost.
     """
 
     queue_offset: Ints
     entries: Entries
+    lost: Ints = _NONE
 
 
 class Healed(NamedTuple):
@@ -80,7 +87,8 @@ class Healed(NamedTuple):
 def range_blocks(store: StoreView, planned: PlannedRange, walks: Walks) -> Iterator[Block]:
     """All messages of a range, in order, in blocks.
 
-    Pads are left out. Entries that make no sense are healed where the log can, else handed on as they are.
+    Pads are left out. Entries that make no sense are healed where the log can, else handed on as they are. Those that
+    repeat the next one are healed too; else they are left out, and the block states them as lost.
 
     Parameters
     ----------
@@ -95,7 +103,8 @@ def range_blocks(store: StoreView, planned: PlannedRange, walks: Walks) -> Itera
     queue = store.queue(planned.key)
     for start in range(planned.start, planned.stop, _BLOCK_ENTRIES):
         stop = min(start + _BLOCK_ENTRIES, planned.stop)
-        entries = queue.entries(start, stop)
+        ahead = queue.entries(start, stop + 1)
+        entries, repeats = ahead[:-1], repeats_next(ahead)
         offsets = np.arange(start, stop)
         real = ~is_pad(entries)
         if not real.all():
@@ -104,9 +113,17 @@ def range_blocks(store: StoreView, planned: PlannedRange, walks: Walks) -> Itera
         if start < first and offsets.size:
             entries, offsets = _without_deleted(store, walks, planned.key, Block(offsets, entries), first)
         senseless = ~is_plausible(entries)
-        if senseless.any():
-            entries = heal(store, walks, planned.key, Block(offsets, entries), senseless).entries
-        yield Block(offsets, entries)
+        lost = np.zeros(offsets.size, np.bool_)
+        if repeats.any():
+            lost = repeats[offsets - start]
+            senseless |= lost
+            senseless[1:] |= lost[:-1]  # of two that are equal the second may be the wrong one
+        if not senseless.any():
+            yield Block(offsets, entries)
+            continue
+        healed = heal(store, walks, planned.key, Block(offsets, entries), senseless)
+        lost &= ~healed.sound
+        yield Block(offsets[~lost], healed.entries[~lost], offsets[lost])
 
 
 def _without_deleted(store: StoreView, walks: Walks, key: QueueKey, block: Block, first: int) -> tuple[Entries, Ints]:
@@ -115,7 +132,7 @@ def _without_deleted(store: StoreView, walks: Walks, key: QueueKey, block: Block
     They are gone, not damaged: the scan misses them, and says so. Records of other offsets never stand for them,
     however many there are.
     """
-    offsets, entries = block
+    offsets, entries = block.queue_offset, block.entries
     deleted = int(np.searchsorted(offsets, first))
     span = _span(store, key, block, slice(0, deleted), anchored=True) if deleted else (0, 0)
     derived = walks.queue(key, *span)
@@ -137,7 +154,7 @@ def heal(store: StoreView, walks: Walks, key: QueueKey, block: Block, doubtful: 
     doubtful
         (n,) bool, which of them are in doubt; the others are taken as sound.
     """
-    offsets, entries = block
+    offsets, entries = block.queue_offset, block.entries
     healed = entries.copy()
     sound = ~doubtful
     confirmed = np.zeros(offsets.size, np.bool_)

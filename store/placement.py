@@ -14,7 +14,9 @@ that state an offset which is taken (``ConsumeQueue.putMessagePositionInfo``). 5
 fails; so a gap between records that lie side by side is closed here as it is there. Behind damage a broker closes the
 gap too, and from then on gives every consumer group other messages than its offsets mean. There this module differs:
 places of lost records repeat the entry of the next record, so that all others keep their offsets, a broker delivers
-that one twice, and a reader of ours reports the places as damaged.
+that one twice, and a reader of ours reports each place as a lost message (``entries``). No other entry would do:
+RocketMQ ends the queue at one of zeros, and behind one that names nothing readable it skips messages
+(docs/adr/0011-lost-places-repeat-the-next-entry.md).
 """
 
 import logging
@@ -28,7 +30,7 @@ import numpy as np
 from .commit_log import CommitLog, FoundRecords
 from .derive import DerivedQueue, rising
 from .format.consume_queue import NATIVE, PAD_SIZE, Entries
-from .format.message import MIN_RECORD_BYTES, SYS_ROLLBACK, SYS_TRANSACTION, is_blank
+from .format.message import MIN_RECORD_BYTES, SYS_ROLLBACK, SYS_TRANSACTION, Mask, Records, is_blank
 from .types import QueueKey
 
 _log = logging.getLogger(__name__)
@@ -49,13 +51,18 @@ class Placed(NamedTuple):
         Queue offset of the first.
     entries
         (n,) of ``format.consume_queue.NATIVE``.
-    repeated
-        How many of them stand for records that are lost.
+    lost
+        (n,) bool: which of them stand for records that are lost.
     """
 
     start: int
     entries: Entries
-    repeated: int
+    lost: Mask
+
+    @property
+    def repeated(self) -> int:
+        """How many of them stand for records that are lost."""
+        return int(np.count_nonzero(self.lost))
 
 
 class Placement:
@@ -102,7 +109,7 @@ class Placement:
                 # Damaged, all of them: such a queue would have no directory, or no file name.
                 _log.warning("records are left out: no queue %s can begin at %d", key, first)
                 return None
-            tail = self._tails[key] = _Tail(first, int(derived.physical_offset[0]))
+            tail = self._tails[key] = self._front(first, int(derived.physical_offset[0]))
         placed = _place(derived, tail, self._damage)
         if placed.entries.size:
             tail.next += placed.entries.size
@@ -110,6 +117,32 @@ class Placement:
         if placed.repeated:
             _log.warning("%d messages of queue %s are lost in a damaged part of the log", placed.repeated, key)
         return placed
+
+    def _front(self, first: int, physical: int) -> "_Tail":
+        """Where a queue begins whose first record found states a queue offset.
+
+        If no record was ever deleted, the ones before it were lost to damage and have places: RocketMQ would skip all
+        messages of the first segment after a pad, whose record it cannot read.
+        """
+        if self._log.min_offset == 0 and 0 < first <= self._damage.between(-1, physical):
+            return _Tail(0, -1)
+        return _Tail(first, physical)
+
+
+def is_filler(records: Records) -> Mask:
+    """Records that ``salvage`` put over damaged bytes.
+
+    Returns
+    -------
+    (n,) bool
+    """
+    rolled_back: Mask = records.field("sys_flag") & SYS_TRANSACTION == SYS_ROLLBACK
+    return rolled_back & records.has_topic(FILLER_TOPIC.encode(), slice(None)) if rolled_back.any() else rolled_back
+
+
+def holds_filler(log: CommitLog, start: int, stop: int) -> bool:
+    """Whether ``salvage`` put a record over damaged bytes in ``[start, stop)`` of the log."""
+    return any(is_filler(found.records).any() for found in log.walk(start, stop))
 
 
 def pads(count: int) -> Entries:
@@ -154,9 +187,9 @@ class _Damage:
     def add(self, log: CommitLog, found: FoundRecords) -> None:
         """Note what lies before and between the records of the next segment."""
         records = found.records
-        rolled_back = records.field("sys_flag") & SYS_TRANSACTION == SYS_ROLLBACK
-        if rolled_back.any():
-            records = records.take(~(rolled_back & records.has_topic(FILLER_TOPIC.encode(), slice(None))))
+        filler = is_filler(records)
+        if filler.any():
+            records = records.take(~filler)
         if not len(records):
             return
         starts = found.segment.base + records.positions
@@ -183,9 +216,10 @@ def _place(derived: DerivedQueue, tail: _Tail, damage: _Damage) -> Placed:
     offsets = derived.queue_offset
     edges = np.flatnonzero(np.diff(offsets) != 1) + 1
     if edges.size == 0 and offsets[0] == tail.next:
-        return Placed(tail.next, entries, 0)
+        return Placed(tail.next, entries, np.zeros(entries.size, np.bool_))
     pieces: list[Entries] = []
-    end, physical, repeated = tail.next, tail.physical, 0
+    lost: list[slice] = []
+    end, physical = tail.next, tail.physical
     taken = 0  # behind the last record that was appended
     for at, stop in pairwise([0, *edges.tolist(), offsets.size]):  # runs of queue offsets one after the other
         first = at + max(0, end - int(offsets[at]))  # the numbers before are taken
@@ -197,13 +231,17 @@ def _place(derived: DerivedQueue, tail: _Tail, damage: _Damage) -> Placed:
             end += gap
         elif gap and gap <= damage.between(physical, int(entries["physical_offset"][first])):
             pieces.append(np.repeat(entries[first : first + 1], gap))
-            repeated += gap
+            lost.append(slice(end - tail.next, end - tail.next + gap))
             end += gap
         pieces.append(entries[first:stop])
         end += pieces[-1].size
         taken = stop
         physical = int(entries["physical_offset"][stop - 1])
-    return Placed(tail.next, np.concatenate(pieces) if pieces else entries[:0], repeated)
+    placed = np.concatenate(pieces) if pieces else entries[:0]
+    is_lost = np.zeros(placed.size, np.bool_)
+    for rows in lost:
+        is_lost[rows] = True
+    return Placed(tail.next, placed, is_lost)
 
 
 def _from_first_fitting(derived: DerivedQueue) -> DerivedQueue:

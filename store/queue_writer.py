@@ -22,7 +22,17 @@ from .commit_log import CommitLog
 from .files.segments import list_segments
 from .files.small_file import made_aside
 from .files.writable_fs import WritableFile, WritableFileSystem
-from .format.consume_queue import ENTRY, ENTRY_BYTES, NATIVE, Entries, by_file, decode, is_pad, is_plausible
+from .format.consume_queue import (
+    ENTRY,
+    ENTRY_BYTES,
+    NATIVE,
+    Entries,
+    by_file,
+    decode,
+    is_pad,
+    is_plausible,
+    repeats_next,
+)
 from .format.naming import is_readable_topic, parse_queue_id
 from .placement import pads
 from .types import QueueKey
@@ -168,7 +178,9 @@ class QueueWriter:
             good = is_plausible(entries) & (entries["physical_offset"] + entries["size"] <= log_end)
             good &= ~is_pad(entries)
             physical = np.where(good, entries["physical_offset"], -1)
-            good[1:] &= physical[1:] > np.maximum.accumulate(physical)[:-1]
+            before = np.maximum.accumulate(physical)[:-1]
+            # Equal ones are the place of a lost message, and the message after it.
+            good[1:] &= (physical[1:] > before) | (repeats_next(entries) & (physical[1:] == before))
             rows = np.flatnonzero(good)
             while rows.size:
                 last = entries["physical_offset"][rows[-1:]]

@@ -13,13 +13,15 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
 
 from .commit_log import CommitLog
+from .config import StoreConfig
 from .derive import derive_segments
 from .dispatch import put_keys
 from .errors import ConfigError, StoreInUseError
+from .file_sizes import check_queue_entries, stored_sizes
 from .files.fresh_directory import FreshDirectory
+from .files.fs import LocalFileSystem
 from .files.store_lock import held_lock
 from .files.writable_fs import LocalWritableFileSystem
 from .format.consume_queue import ENTRY_BYTES, Entries, by_file, encode
@@ -32,9 +34,6 @@ from .types import QueueKey
 
 _log = logging.getLogger(__name__)
 
-QUEUE_SEGMENT_ENTRIES: Final = 300_000
-"""Entries in one ConsumeQueue file unless a broker's ``mappedFileSizeConsumeQueue`` (20 bytes each) says otherwise."""
-
 
 @dataclass(frozen=True, slots=True)
 class RebuiltQueues:
@@ -44,21 +43,21 @@ class RebuiltQueues:
     ----------
     queues, entries
         Queues, and messages that their entries name.
-    repeated
-        Places of records that are lost, which repeat the next entry.
+    lost_messages
+        Places of messages that are lost, which repeat the next entry.
     files, bytes
         Files, and their lengths together; they are sparse behind the last entry.
     """
 
     queues: int
     entries: int
-    repeated: int
+    lost_messages: int
     files: int
     bytes: int
 
 
 def rebuild_queues(
-    reader: StoreReader, directory: str | os.PathLike[str], *, entries_per_segment: int = QUEUE_SEGMENT_ENTRIES
+    reader: StoreReader, directory: str | os.PathLike[str], *, entries_per_segment: int | None = None
 ) -> RebuiltQueues:
     """Write the ConsumeQueues of a whole store into a new directory, which appears once all of it is on the device.
 
@@ -71,24 +70,29 @@ def rebuild_queues(
     directory
         A path that is not there, or an empty directory; for a broker, the store's ``consumequeue``.
     entries_per_segment
-        Entries in a file: the broker's ``mappedFileSizeConsumeQueue`` / 20. A broker refuses to start on others.
+        Entries in a file: the broker's ``mappedFileSizeConsumeQueue`` / 20. A broker refuses to start on others. By
+        default those that the store is known to have, else RocketMQ's default.
 
     Raises
     ------
     StoreInUseError
         If a broker has the store open.
     ConfigError
-        If something is at ``directory``.
+        If something is at ``directory``, or the store is known to have files of other sizes than it is to get.
 
     Notes
     -----
     Not rebuilt: light queues (``%LMQ%…``) and batch queues, and the filter bits of ``consumequeue_ext``. Entries of
     the schedule topic have the times of RocketMQ's default ``messageDelayLevel``.
     """
-    if entries_per_segment < 1:
+    if entries_per_segment is not None and entries_per_segment < 1:
         raise ConfigError(f"a file of {entries_per_segment} entries cannot be", fix="Give 1 or more")
+    files = LocalFileSystem()
+    entries = entries_per_segment or stored_sizes(files, reader.path, StoreConfig()).queue_segment_entries
     with _target(reader, directory) as (target, own), FreshDirectory(target) as fresh:
-        report = _Rebuild(reader.log, fresh, entries_per_segment).run()
+        if _is_inside(reader, target):
+            check_queue_entries(files, reader.path, entries)
+        report = _Rebuild(reader.log, fresh, entries).run()
         own()
         fresh.publish()
     return report
@@ -104,7 +108,8 @@ def rebuild_index(reader: StoreReader, directory: str | os.PathLike[str], *, geo
     directory
         A path that is not there, or an empty directory; for a broker, the store's ``index``.
     geometry
-        How the files are divided: the broker's ``maxHashSlotNum`` and ``maxIndexNum``.
+        How the files are divided: the broker's ``maxHashSlotNum`` and ``maxIndexNum``. By default as the store is known
+        to have them, else RocketMQ's default.
 
     Returns
     -------
@@ -119,8 +124,10 @@ def rebuild_index(reader: StoreReader, directory: str | os.PathLike[str], *, geo
         If something is at ``directory``.
     """
     keys = 0
+    sizes = stored_sizes(LocalFileSystem(), reader.path, StoreConfig())
+    geometry = geometry or Geometry(sizes.index_slots, sizes.index_entries)
     with _target(reader, directory) as (target, own), FreshDirectory(target) as fresh:
-        index = IndexWriter(LocalWritableFileSystem(), fresh.place(""), fresh.place("making"), geometry or Geometry())
+        index = IndexWriter(LocalWritableFileSystem(), fresh.place(""), fresh.place("making"), geometry)
         for found, _ in derive_segments(reader.log, reader.log.min_offset, reader.log.stop):
             keys += put_keys(index, found.records, found.segment.base + found.records.positions)
         index.sync()
@@ -136,9 +143,13 @@ def _target(reader: StoreReader, directory: str | os.PathLike[str]) -> Iterator[
     if reader.is_live:
         raise StoreInUseError("another process has this store open", path=reader.path, fix="Stop the broker first")
     target = os.path.abspath(directory)
-    inside = os.path.commonpath([reader.path, target]) == reader.path
+    inside = _is_inside(reader, target)
     with held_lock(os.path.join(reader.path, "lock")) if inside else contextlib.nullcontext() as lock:
         yield target, (lock.keep if lock is not None else lambda: None)
+
+
+def _is_inside(reader: StoreReader, target: str) -> bool:
+    return os.path.commonpath([reader.path, target]) == reader.path
 
 
 class _Rebuild:
@@ -150,7 +161,7 @@ class _Rebuild:
         self._file_entries = entries_per_segment
         self._placement = Placement(log, log.min_offset)
         self._begun: set[QueueKey] = set()
-        self._files = self._entries = self._repeated = 0
+        self._files = self._entries = self._lost = 0
 
     def run(self) -> RebuiltQueues:
         segments = self._log.segments
@@ -168,7 +179,7 @@ class _Rebuild:
         return RebuiltQueues(
             queues=len(self._begun),
             entries=self._entries,
-            repeated=self._repeated,
+            lost_messages=self._lost,
             files=self._files,
             bytes=self._files * self._file_entries * ENTRY_BYTES,
         )
@@ -180,7 +191,7 @@ class _Rebuild:
             self._write(key, placed.start - missing, pads(missing))
         self._write(key, placed.start, placed.entries)
         self._entries += placed.entries.size - placed.repeated
-        self._repeated += placed.repeated
+        self._lost += placed.repeated
 
     def _write(self, key: QueueKey, start: int, entries: Entries) -> None:
         for piece in by_file(start, entries, self._file_entries):

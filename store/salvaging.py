@@ -18,15 +18,20 @@ from typing import Final
 
 import numpy as np
 
+from .batch_records import BatchRecords
 from .commit_log import CommitLog
-from .config import QueueSource
+from .config import QueueSource, StoreConfig
 from .errors import ConfigError
+from .file_sizes import check_segment_bytes, stored_sizes
 from .files.fresh_directory import FreshDirectory
+from .files.fs import LocalFileSystem
 from .files.segments import SegmentFile
+from .files.store_lock import is_signed
 from .format import checkpoint as checkpoints
 from .format import durable_point
 from .format.checkpoint import Checkpoint
-from .format.durable_point import DurablePoint
+from .format.durable_point import DurablePoint, FileSizes
+from .format.index_file import Geometry
 from .format.message import (
     BLANK_BYTES,
     MIN_RECORD_BYTES,
@@ -42,9 +47,11 @@ from .format.message_encode_one import encode_record, patch_record
 from .format.naming import segment_name
 from .format.record_crc import RecordCrc
 from .format.walk import walk
+from .index import Index
+from .index_check import keeps_index
 from .layout import OURS
 from .placement import FILLER_TOPIC
-from .rebuild import QUEUE_SEGMENT_ENTRIES, rebuild_queues
+from .rebuild import rebuild_index, rebuild_queues
 from .store_reader import StoreReader
 
 _log = logging.getLogger(__name__)
@@ -65,16 +72,20 @@ class SalvageReport:
         Where the log held something else, and how much.
     dropped
         Whole records that were dropped since the damage beside them is too small to be filled.
-    entries, repeated
-        Entries of the queues, and how many of them repeat another in the place of a lost message.
+    queues, entries, lost_messages
+        Queues, entries of records in them, and places of lost messages, which repeat the next entry.
+    keys
+        Entries of the index.
     """
 
     records: int
     lost_spans: int
     lost_bytes: int
     dropped: int
+    queues: int
     entries: int
-    repeated: int
+    lost_messages: int
+    keys: int
 
 
 def salvage(
@@ -82,7 +93,7 @@ def salvage(
     target: str | os.PathLike[str],
     *,
     segment_bytes: int | None = None,
-    queue_segment_entries: int = QUEUE_SEGMENT_ENTRIES,
+    queue_segment_entries: int | None = None,
 ) -> SalvageReport:
     """Copy what is whole of a store into a new directory, which appears once all of it is on the device.
 
@@ -93,55 +104,92 @@ def salvage(
     target
         A path that is not there, or an empty directory.
     segment_bytes
-        Size of the segments; that of the largest by default.
+        Size of the segments, where neither the store states it nor a segment is as long.
     queue_segment_entries
-        Entries in a file of a queue: the broker's ``mappedFileSizeConsumeQueue`` / 20.
+        Entries in a file of a queue: the broker's ``mappedFileSizeConsumeQueue`` / 20. By default those that the store
+        is known to have, else RocketMQ's default.
 
     Raises
     ------
     ConfigError
-        If something is at ``target``, or the source has no segment at all.
+        If something is at ``target``, the source has no segment at all, or is known to have segments of another size.
+
+    Notes
+    -----
+    The copy has an index, unless the source states that it keeps none, and states its file sizes.
     """
+    files = LocalFileSystem()
     reader = StoreReader.open(source)
     log = reader.log
     if not log.segments:
         raise ConfigError("this store has no CommitLog segment", path=reader.path, fix="There is nothing to copy")
-    size = segment_bytes or max(segment.size for segment in log.segments)
+    if segment_bytes is not None:
+        check_segment_bytes(files, reader.path, segment_bytes)
+    sizes = stored_sizes(files, reader.path, StoreConfig())
+    sizes = sizes._replace(queue_segment_entries=queue_segment_entries or sizes.queue_segment_entries)
     with FreshDirectory(os.fspath(target)) as fresh:
-        copy = _Copy(log, fresh, size)
+        copy = _Copy(log, fresh, sizes.segment_bytes, _stop(files, reader.path, log))
         copy.run()
         copied = StoreReader.open(fresh.place(""), queue_source=QueueSource.COMMIT_LOG)
-        queues = rebuild_queues(copied, fresh.place("consumequeue"), entries_per_segment=queue_segment_entries)
+        queues = rebuild_queues(copied, fresh.place("consumequeue"), entries_per_segment=sizes.queue_segment_entries)
+        keys = 0
+        if keeps_index(files, reader.path):
+            keys = rebuild_index(
+                copied, fresh.place("index"), geometry=Geometry(sizes.index_slots, sizes.index_entries)
+            )
         config = os.path.join(reader.path, "config")
         if os.path.isdir(config) and not os.path.islink(config):
             shutil.copytree(config, fresh.place("config"), symlinks=True)
-        _describe(fresh, copy)
+        _describe(fresh, copy, sizes)
         fresh.publish()
     return SalvageReport(
         records=copy.records,
         lost_spans=copy.lost_spans,
         lost_bytes=copy.lost_bytes,
         dropped=copy.dropped,
+        queues=queues.queues,
         entries=queues.entries,
-        repeated=queues.repeated,
+        lost_messages=queues.lost_messages,
+        keys=keys,
     )
 
 
-def _describe(fresh: FreshDirectory, copy: "_Copy") -> None:
-    """Write checkpoint and durable point: whoever opens the copy finds it closed, and only makes the index."""
+def _stop(files: LocalFileSystem, path: str, log: CommitLog) -> int:
+    """Physical offset where the log ends: opening the store would undo a batch that never got into the ledger."""
+    records = BatchRecords(files, path)
+    mark = records.mark()
+    stop = log.data_stop()
+    # A broker that had the store since does not know of unfinished batches: all of its log are messages.
+    return min(stop, mark.start) if is_signed(os.path.join(path, "lock")) and records.pending(mark) else stop
+
+
+def _describe(fresh: FreshDirectory, copy: "_Copy", sizes: FileSizes) -> None:
+    """Write checkpoint and durable point, by which the copy is one of ours that was closed."""
     checkpoint = Checkpoint(physic_timestamp=copy.newest_ms, logics_timestamp=copy.newest_ms)
     data = checkpoints.encode(checkpoint)
     fresh.write("checkpoint", 0, data, file_bytes=len(data))
-    no_such_file = 1  # so that the index is missing, and not empty
-    point = DurablePoint(log=copy.end, queues=copy.end, clean=True, index_file=no_such_file)
+    made = StoreReader.open(fresh.place(""))
+    ends = sum(bounds.max_offset for topic in made.topics() for bounds in made.queues(topic))
+    index = Index(fresh.place("index"))
+    newest = max(index.files(), default=None)
+    point = DurablePoint(
+        log=copy.end,
+        queues=copy.end,
+        entries=ends,
+        clean=True,
+        index_file=int(os.path.basename(newest)) if newest else 0,
+        index_count=index.header(newest).count if newest else 1,
+        sizes=sizes,
+    )
     fresh.write(os.path.join(OURS, "durable"), 0, durable_point.encode(point), file_bytes=durable_point.FILE_BYTES)
 
 
 class _Copy:
     """The log on its way into a new directory."""
 
-    def __init__(self, log: CommitLog, fresh: FreshDirectory, segment_bytes: int) -> None:
+    def __init__(self, log: CommitLog, fresh: FreshDirectory, segment_bytes: int, stop: int) -> None:
         self._log = log
+        self._stop = stop
         self._fresh = fresh
         self._bytes = segment_bytes
         self.records = self.lost_spans = self.lost_bytes = self.dropped = 0
@@ -150,21 +198,24 @@ class _Copy:
 
     def run(self) -> None:
         segments = {segment.base: segment for segment in self._log.segments}
-        first, last = min(segments), max(segments)
-        data_stop = self._log.data_stop()
+        first = min(segments)
+        last = max((base for base in segments if base < self._stop), default=first)
         for base in range(first, last + 1, self._bytes):
             is_last = base == last
             if base in segments:
-                self._segment(segments[base], data_stop, is_last=is_last)
+                self._segment(segments[base], is_last=is_last)
             else:
                 self._fill(base, 0, self._bytes - BLANK_BYTES)
                 self._blank(base, self._bytes - BLANK_BYTES)
                 self._lose(self._bytes)
-            _log.info("CommitLog segment %s: %d records so far", segment_name(base), self.records)
+            number, count = (base - first) // self._bytes + 1, (last - first) // self._bytes + 1
+            _log.info(
+                "CommitLog segment %s (%d of %d): %d records so far", segment_name(base), number, count, self.records
+            )
 
-    def _segment(self, segment: SegmentFile, data_stop: int, *, is_last: bool) -> None:
+    def _segment(self, segment: SegmentFile, *, is_last: bool) -> None:
         view = self._log.view(segment)
-        hi = max(0, min(view.size, data_stop - segment.base))
+        hi = max(0, min(view.size, self._stop - segment.base))
         walked = walk(view, segment.base, 0, hi)
         records = walked.records
         self._log.check_crcs(segment, records)
@@ -183,13 +234,28 @@ class _Copy:
                 self._lose(int(starts[row]) - at)
             self._copy(segment.base, view, int(starts[row]), int(stops[after - 1]))
             at = int(stops[after - 1])
+        if not is_last or walked.blank:
+            records_end = int(walked.positions[-1] + walked.sizes[-1]) if walked.sizes.size else 0
+            self._finish(segment.base, at, records_end if walked.blank else None)
+            return
         self.end = segment.base + at
-        if not is_last or (walked.blank and at == (int(stops[-1]) if stops.size else 0) and not walked.damage):
-            self._blank(segment.base, at)
-            self.end = segment.base + self._bytes
-        tail = (hi - at) if not walked.blank else 0
-        if tail > 0:
-            self._lose(tail)
+        if hi > at:
+            self._lose(hi - at)
+
+    def _finish(self, base: int, at: int, records_end: int | None) -> None:
+        """End a segment that another one follows: what was lost behind its last whole record is filled.
+
+        ``records_end`` is where the blank of the source is; None if it is lost, and records may be lost up to the end.
+        Without a filler nothing would tell that messages were here, and those of later segments would move up.
+        """
+        stop = self._bytes - BLANK_BYTES if records_end is None else records_end
+        if stop > at:
+            self._lose((self._bytes if records_end is None else stop) - at)
+        if stop - at >= _FILLER_MIN:
+            self._fill(base, at, stop - at)
+            at = stop
+        self._blank(base, at)
+        self.end = base + self._bytes
 
     def _spaced(self, starts: Ints, stops: Ints) -> tuple[Ints, Ints]:
         """Drop records behind a gap that is too small for a filler."""

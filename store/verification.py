@@ -4,33 +4,35 @@
 
     CommitLog      [rec][rec]####[rec]…     LOG_DAMAGE: bytes that are no record, or one that its CRC denies
     ConsumeQueue   [e0][e1][??]             QUEUE_ENTRY: an entry that is not what the log says, or is missing
+                   [e0][e2][e2]             LOST_MESSAGE: the place of a message that a rebuild found to be lost
     index          [h e1 e2 …]              INDEX_FILE, INDEX_ENTRY: a file that makes no sense, entries of no record
+                                            INDEX_GAP: keys of the log that are not in it
 
 Reads the whole log once, a segment at a time. A live store can be looked at too; what its owner is writing meanwhile
 is left out. Records that retention deleted are no damage, nor are the zeros behind the last one.
 """
 
+import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
 import numpy as np
 
-from .commit_log import CommitLog
 from .consume_queue import ConsumeQueue
 from .derive import derive_segments
-from .errors import FormatError
 from .files.fs import FileSystem, LocalFileSystem
-from .format import index_file
 from .format.consume_queue import SCHEDULE_TOPIC, is_plausible
-from .format.index_file import infer_geometry
-from .format.message import Ints, Mask
-from .index import Index
-from .placement import Placed, Placement
+from .format.message import Ints
+from .format.naming import segment_name
+from .index_check import IndexCheck, inside, runs
+from .placement import Placed, Placement, is_filler
 from .store_reader import StoreReader
 from .types import QueueKey
+
+_log = logging.getLogger(__name__)
 
 _FINDINGS_MAX: Final = 10_000
 
@@ -40,9 +42,11 @@ class Kind(Enum):
 
     LOG_DAMAGE = "log damage"
     QUEUE_ENTRY = "queue entry"
+    LOST_MESSAGE = "lost message"
     QUEUE_END = "queue end"
     INDEX_FILE = "index file"
     INDEX_ENTRY = "index entry"
+    INDEX_GAP = "index gap"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +60,10 @@ class Finding:
     path
         The file, or the directory of a queue.
     offset
-        Physical offset in the CommitLog, queue offset in a queue, entry number in an index file.
+        Physical offset in the CommitLog, queue offset in a queue, entry number in an index file; of keys that the index
+        lacks, physical offset of the first one's record.
     count
-        Bytes of the log, or entries.
+        Bytes of the log, entries, messages or keys.
     text
         In words.
     """
@@ -78,8 +83,9 @@ class VerifyReport:
     ----------
     log_start, log_end
         Physical offsets between which the records lie.
-    records, queues, entries, keys
-        How many whole records, queues, entries of records, and index entries of records there are.
+    records, queues, entries, lost_messages, keys
+        How many whole records (those that ``salvage`` put over damage are not counted), queues, entries of records,
+        places of lost messages, and index entries of records there are.
     findings
         What is wrong, the log first; at most ten thousand.
     """
@@ -89,6 +95,7 @@ class VerifyReport:
     records: int
     queues: int
     entries: int
+    lost_messages: int
     keys: int
     findings: tuple[Finding, ...] = field(repr=False)
 
@@ -107,17 +114,18 @@ def verify(
     """Look at all of a store; see `StoreReader.open` for the parameters and errors."""
     fs = fs or LocalFileSystem()
     reader = StoreReader.open(path, commit_log_paths=commit_log_paths, fs=fs)
-    return _Verification(fs, reader.path, reader.log).run()
+    return _Verification(fs, reader).run()
 
 
 class _Verification:
-    def __init__(self, fs: FileSystem, path: str, log: CommitLog) -> None:
+    def __init__(self, fs: FileSystem, reader: StoreReader) -> None:
         self._fs = fs
-        self._path = path
-        self._log = log
+        self._reader = reader
+        self._path = reader.path
+        self._log = reader.log
         self._findings: list[Finding] = []
         self._positions: list[Ints] = []
-        self._entries = self._keys = 0
+        self._records = self._entries = self._lost = self._keys = 0
 
     def run(self) -> VerifyReport:
         log = self._log
@@ -132,17 +140,19 @@ class _Verification:
                 end - start,
                 f"{end - start} bytes at physical offset {start} hold no whole record",
             )
-        ends = self._queues(stop)
+        index = IndexCheck(self._fs, self._path, log, damage, is_live=self._reader.is_live)
+        ends = self._queues(stop, index, damage)
         positions = np.concatenate([np.empty(0, np.int64), *self._positions])
-        self._index(positions)
+        self._index(index, positions)
         last = log.record_at(int(positions[-1])) if positions.size else None
         size = last.record.total_size if last is not None else 0
         return VerifyReport(
             log_start=log.min_offset,
             log_end=int(positions[-1]) + size if positions.size else log.min_offset,
-            records=positions.size - _within(positions, damage),
+            records=self._records,
             queues=len(ends),
             entries=self._entries,
+            lost_messages=self._lost,
             keys=self._keys,
             findings=tuple(self._findings),
         )
@@ -151,18 +161,29 @@ class _Verification:
         if len(self._findings) < _FINDINGS_MAX:
             self._findings.append(Finding(kind, path, offset, count, text))
 
-    def _queues(self, stop: int) -> dict[QueueKey, int]:
-        """Compare all queues with what the log says."""
+    def _queues(self, stop: int, index: IndexCheck, damage: Sequence[tuple[int, int]]) -> dict[QueueKey, int]:
+        """Compare all queues with what the log says; the index sees each segment too."""
         placement = Placement(self._log, self._log.min_offset)
         held: dict[QueueKey, ConsumeQueue] = {}
         for found, derived in derive_segments(self._log, self._log.min_offset, stop):
             self._positions.append(found.segment.base + found.records.positions)
+            self._records += int(np.count_nonzero(~(inside(self._positions[-1], damage) | is_filler(found.records))))
+            index.add(found)
             for key, placed in placement.place(found, derived):
                 queue = held.get(key)
                 if queue is None:
                     directory = os.path.join(self._path, "consumequeue", key.topic, str(key.queue_id))
                     queue = held[key] = ConsumeQueue(self._fs, directory, key, missing_max=self._log.records_max)
                 self._compare(queue, placed)
+            _log.info(
+                "CommitLog segment %s (%d of %d): %d entries of %d queues, %d findings so far",
+                segment_name(found.segment.base),
+                self._log.segments.index(found.segment) + 1,
+                len(self._log.segments),
+                self._entries,
+                len(held),
+                len(self._findings),
+            )
         for key, end in placement.ends.items():
             queue, there = held[key], held[key].data_end()
             if there > end:
@@ -184,8 +205,10 @@ class _Verification:
         same = (found["physical_offset"] == wanted["physical_offset"]) & (found["size"] == wanted["size"])
         if queue.key.topic != SCHEDULE_TOPIC:  # a broker's delay levels may be others than RocketMQ's default
             same &= found["tags_code"] == wanted["tags_code"]
-        self._entries += int(np.count_nonzero(same))
-        for start, stop in _runs(~same):
+        lost = placed.lost
+        self._entries += int(np.count_nonzero(same & ~lost))
+        self._lost += int(np.count_nonzero(same & lost))
+        for start, stop in runs(~same):
             self._add(
                 Kind.QUEUE_ENTRY,
                 queue.path_of(placed.start + start),
@@ -193,45 +216,25 @@ class _Verification:
                 stop - start,
                 f"entries [{placed.start + start}, {placed.start + stop}) of queue {queue.key} differ from the log",
             )
+        for start, stop in runs(same & lost):
+            self._add(
+                Kind.LOST_MESSAGE,
+                queue.path_of(placed.start + start),
+                placed.start + start,
+                stop - start,
+                f"messages [{placed.start + start}, {placed.start + stop}) of queue {queue.key} are lost: "
+                "their entries repeat the next one",
+            )
 
-    def _index(self, positions: Ints) -> None:
-        """Look whether each entry of the index names a record."""
-        index = Index(os.path.join(self._path, "index"), fs=self._fs)
-        for path in index.files():
-            try:
-                header = index.header(path)
-                size = self._fs.size(path) or 0
-
-                def read(position: int, count: int, path: str = path) -> bytes:
-                    return self._fs.read(path, position, count)
-
-                geometry = infer_geometry(size, header, self._fs.data_end(path), read)
-                if geometry is None:
-                    continue
-                table = index_file.decode(self._fs.map(path), geometry)
-            except FileNotFoundError:
-                continue
-            except FormatError as error:
-                self._add(Kind.INDEX_FILE, path, 0, 0, error.problem)
-                continue
-            offsets = table.entries["physical_offset"][1:].astype(np.int64)
-            previous = table.entries["previous"][1:]
-            alive = offsets >= self._log.min_offset
-            wrong = alive & ~np.isin(offsets, positions)
-            wrong |= (previous < 0) | (previous >= np.arange(1, offsets.size + 1))
-            self._keys += int(np.count_nonzero(alive & ~wrong))
-            for start, stop in _runs(wrong):
+    def _index(self, index: IndexCheck, positions: Ints) -> None:
+        """Report what is wrong with the index, once it has seen the whole log."""
+        for path, problem in index.unreadable:
+            self._add(Kind.INDEX_FILE, path, 0, 0, problem)
+        for path, wrong, right in index.wrong_entries(positions):
+            self._keys += right
+            for start, stop in runs(wrong):
                 text = f"index entries [{start + 1}, {stop + 1}) name no record, or a later entry as the one before"
                 self._add(Kind.INDEX_ENTRY, path, start + 1, stop - start, text)
-
-
-def _within(positions: Ints, spans: Sequence[tuple[int, int]]) -> int:
-    """How many positions lie in spans: records that can be read, and that their CRC denies."""
-    starts, stops = (np.searchsorted(positions, edges) for edges in zip(*spans, strict=True)) if spans else ((), ())
-    return sum(int(stop - start) for start, stop in zip(starts, stops, strict=True))
-
-
-def _runs(wrong: Mask) -> Iterator[tuple[int, int]]:
-    """Where runs of true values start and stop."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], wrong, [False]]).astype(np.int8)))
-    yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+        for gap in index.gaps():
+            text = f"{gap.keys} keys of records from physical offset {gap.physical_offset} on are not in the index"
+            self._add(Kind.INDEX_GAP, index.directory, gap.physical_offset, gap.keys, text)

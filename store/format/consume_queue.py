@@ -127,3 +127,23 @@ def is_plausible(entries: Entries) -> Mask:
     """Entries that can stand for a record: neither never written, nor a pad, nor damaged beyond sense."""
     size = entries["size"]
     return (entries["physical_offset"] >= 0) & (size >= MIN_RECORD_BYTES) & (size < PAD_SIZE)
+
+
+def repeats_next(entries: Entries) -> Mask:
+    """Entries that name the same record as the entry after them: each is the place of a lost message.
+
+    A broker never appends a record to its queue twice; ``rebuild`` and ``salvage`` do, see ``placement``.
+
+    Parameters
+    ----------
+    entries
+        (n + 1,) The last one only follows.
+
+    Returns
+    -------
+    (n,) bool
+    """
+    same: Mask = entries["physical_offset"][:-1] == entries["physical_offset"][1:]
+    if same.any():
+        same &= (entries["size"][:-1] == entries["size"][1:]) & is_plausible(entries[:-1])
+    return same

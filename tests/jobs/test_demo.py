@@ -67,7 +67,7 @@ def test_a_table_is_aligned_whatever_its_letters() -> None:
 
 
 def test_without_its_stores_it_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert demo.main(["--store-archive", str(tmp_path / "none.tar.gz")]) == 1
+    assert demo.main(["--store-archive", str(tmp_path / "none.tar.gz")]) == 2
     assert "--store-archive" in capsys.readouterr().err
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from segmentlog.store import (
     ConfigError,
+    DataLossError,
     MessageStore,
-    OnCorrupt,
+    OnLoss,
     Outgoing,
     QueueKey,
     StoreConfig,
@@ -131,9 +132,10 @@ def test_messages_behind_damage_keep_their_offsets(tmp_path: Path, lost: list[in
     assert (entries["physical_offset"][kept] == appended.physical_offsets[kept]).all()
     for row in lost:
         assert entries[row] == entries[kept[kept > row][0]]
-    rows = list(reading.read(StoreReader.open(tmp_path / "store"), on_corrupt=OnCorrupt.NULL))
-    assert [row["queueOffset"] for row in rows if reading.is_damaged(row)] == lost
-    assert len(rows) == 60
+    with pytest.raises(DataLossError, match=f"the first at offset {lost[0]}"):
+        list(reading.read(StoreReader.open(tmp_path / "store"), max_bytes=1 << 20))
+    rows = list(reading.read(StoreReader.open(tmp_path / "store"), on_loss=OnLoss.SKIP))
+    assert [row["queueOffset"] for row in rows] == kept.tolist()
 
 
 def test_a_segment_that_is_gone_keeps_the_offsets_behind_it(tmp_path: Path) -> None:
@@ -177,6 +179,17 @@ def test_a_queue_of_one_impossible_number_is_left_out(tmp_path: Path) -> None:
     overwrite(tmp_path / "store", QUEUE_OFFSET, ((1 << 63) - 1).to_bytes(8, "big"))
     report = rebuild_queues(StoreReader.open(tmp_path / "store"), tmp_path / "new")
     assert (report.queues, report.entries, report.files) == (0, 0, 0)
+
+
+def test_lost_messages_at_the_front_have_places_if_none_was_ever_deleted(tmp_path: Path) -> None:
+    appended = build(tmp_path / "store")
+    for row in (0, 1):
+        overwrite(tmp_path / "store", int(appended.physical_offsets[row]), bytes(int(appended.sizes[row])))
+    entries = rebuilt_entries(tmp_path / "store")
+    assert entries["physical_offset"][:3].tolist() == [int(appended.physical_offsets[2])] * 3
+    assert entries.size == 60
+    rows = list(reading.read(StoreReader.open(tmp_path / "store"), on_loss=OnLoss.SKIP))
+    assert [row["queueOffset"] for row in rows] == list(range(2, 60))
 
 
 def test_a_queue_that_begins_late_gets_pads(tmp_path: Path) -> None:

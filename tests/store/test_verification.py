@@ -1,13 +1,23 @@
 """What `verify` finds, and that it touches nothing."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from segmentlog.store import Kind, MessageStore, NotAStoreError, Outgoing, VerifyReport, verify
+from segmentlog.store import (
+    Kind,
+    MessageStore,
+    NotAStoreError,
+    Outgoing,
+    StoreReader,
+    VerifyReport,
+    rebuild_queues,
+    verify,
+)
 from support.small_store import CONFIG, ROWS, write_small_store
-from support.tampering import put_at, segments
+from support.tampering import overwrite, put_at, segments
 from support.written_stores import tree
 
 
@@ -38,8 +48,11 @@ def test_a_store_without_queues_and_index_lacks_every_entry(store: Path) -> None
     for file in [*store.glob("consumequeue/*/*/*"), *store.glob("index/*")]:
         file.unlink()
     report = looked_at(store)
-    assert {finding.kind for finding in report.findings} == {Kind.QUEUE_ENTRY}
-    assert sum(finding.count for finding in report.findings) == ROWS + 1
+    counts = {kind: sum(found.count for found in report.findings if found.kind is kind) for kind in Kind}
+    assert {kind: count for kind, count in counts.items() if count} == {
+        Kind.QUEUE_ENTRY: ROWS + 1,
+        Kind.INDEX_GAP: ROWS + 3,
+    }
     assert (report.entries, report.keys) == (0, 0)
 
 
@@ -97,12 +110,14 @@ def test_a_queue_ahead_of_the_log(store: Path) -> None:
 def test_index_entries_of_no_record(store: Path) -> None:
     file = min((store / "index").iterdir())
     entries = 40 + 4 * CONFIG.index_slots
+    place = int.from_bytes(file.read_bytes()[entries + 20 * 5 + 4 :][:8], "big")
     put_at(file, entries + 20 * 5 + 4, (123456).to_bytes(8, "big"))
     put_at(file, entries + 20 * 9 + 16, (70).to_bytes(4, "big"))  # the one before it would come later
     findings = looked_at(store).findings
     assert [(finding.kind, finding.offset, finding.count) for finding in findings] == [
         (Kind.INDEX_ENTRY, 5, 1),
         (Kind.INDEX_ENTRY, 9, 1),
+        (Kind.INDEX_GAP, place, 1),  # the fifth key, whose entry names no record now
     ]
 
 
@@ -115,3 +130,14 @@ def test_an_index_file_that_makes_no_sense(store: Path) -> None:
 def test_no_store(tmp_path: Path) -> None:
     with pytest.raises(NotAStoreError):
         verify(tmp_path)
+
+
+def test_the_place_of_a_lost_message_is_listed(store: Path) -> None:
+    file = store / "consumequeue" / "orders" / "0" / f"{0:020d}"
+    overwrite(store, int.from_bytes(file.read_bytes()[60:68], "big"), bytes(60))
+    shutil.rmtree(store / "consumequeue")
+    rebuild_queues(StoreReader.open(store), store / "consumequeue")
+    report = looked_at(store)
+    (lost,) = (finding for finding in report.findings if finding.kind is Kind.LOST_MESSAGE)
+    assert (lost.path, lost.offset, lost.count) == (str(file), 3, 1)
+    assert report.entries == report.records == ROWS
