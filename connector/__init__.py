@@ -67,9 +67,10 @@ def register(spark: "SparkSession") -> None:
     """
     from .environment import workers_like_driver  # noqa: PLC0415 - only here
     from .source import SegmentLogDataSource  # noqa: PLC0415 - importing this package must not import PySpark
+    from .spark_versions import register_format  # noqa: PLC0415 - as above
 
     with workers_like_driver(spark.sparkContext):
-        spark.dataSource.register(SegmentLogDataSource)
+        register_format(spark, SegmentLogDataSource)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 
 

@@ -15,9 +15,10 @@ its partition, never by what planning found.
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from segmentlog.store import OnCorrupt
@@ -26,7 +27,10 @@ from .filters import Pushed, push
 from .options import ReadOptions
 from .planning import plan_partitions
 from .schema import check_schema, project
+from .spark_versions import Filter
 from .task_reader import read_partition, scan_spec
+
+_NOT_OVERRIDDEN: Any = getattr(DataSourceReader, "pushFilters", None)  # not in PySpark 4.0
 
 
 class _PushFilters:
@@ -36,7 +40,7 @@ class _PushFilters:
     tells by ``__func__``. With pushdown enabled it calls the method without looking.
     """
 
-    __func__ = staticmethod(DataSourceReader.pushFilters)
+    __func__ = staticmethod(_NOT_OVERRIDDEN)
 
     def __init__(self, reader: "SegmentLogBatchReader") -> None:
         self._reader = reader

@@ -67,7 +67,7 @@ REQUIREMENTS = (
     Requirement(package="numpy", version_min="2.0", version_stop="3"),
     Requirement(package="pyarrow", version_min="18", version_stop="27"),
     Requirement(package="isal", version_min="1.7", version_stop="2"),
-    Requirement(package="pyspark", version_min="4.2", version_stop="5", extra="spark"),
+    Requirement(package="pyspark", version_min="4.0", version_stop="5", extra="spark"),
 )
 """As in pyproject.toml; a test compares the two."""
 

@@ -48,7 +48,9 @@ def test_an_installed_package_is_ok(requirement: Requirement) -> None:
 @pytest.mark.parametrize(
     ("version", "status"),
     [
-        ("4.1.9", Status.FAIL),
+        ("3.5.9", Status.FAIL),
+        ("4.0", Status.OK),
+        ("4.1.9", Status.OK),
         ("4.2", Status.OK),
         ("4.10.0", Status.OK),
         ("4.3.0.dev1", Status.OK),
@@ -61,7 +63,7 @@ def test_versions_compare_as_numbers(version: str, status: Status, monkeypatch: 
     found = checks.check_package(REQUIREMENTS[-1])
     assert found.status is status
     if status is Status.FAIL:
-        assert found.found == f"{version}, but we need pyspark>=4.2,<5"
+        assert found.found == f"{version}, but we need pyspark>=4.0,<5"
         assert found.fix == "pip install 'segmentlog[spark]'"
 
 
