@@ -66,10 +66,16 @@ def register(spark: "SparkSession") -> None:
     ``PYSPARK_PYTHON`` or ``spark.pyspark.python`` name another. Calling it again does no harm.
     """
     from .environment import workers_like_driver  # noqa: PLC0415 - only here
+    from .shipping import package_archive, ship_package, warn_of_workers  # noqa: PLC0415 - as above
     from .source import SegmentLogDataSource  # noqa: PLC0415 - importing this package must not import PySpark
     from .spark_versions import register_format  # noqa: PLC0415 - as above
 
+    archive = package_archive()
+    if archive is not None:
+        ship_package(spark.sparkContext, archive)
     with workers_like_driver(spark.sparkContext):
+        if archive is None:
+            warn_of_workers(spark.sparkContext)
         register_format(spark, SegmentLogDataSource)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 

@@ -188,6 +188,11 @@ def prepare_workers() -> str:
     return os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
+def is_local(master: str | None) -> bool:
+    """Tell whether a master runs all tasks on the driver's machine; of one that is not known: it does."""
+    return master is None or re.match(r"local(\[|$)", master) is not None
+
+
 @contextmanager
 def workers_like_driver(context: "SparkContext") -> Iterator[None]:
     """Let workers of what is registered inside run in this interpreter, where nobody said which and Spark is local.
@@ -196,7 +201,7 @@ def workers_like_driver(context: "SparkContext") -> Iterator[None]:
     """
     spark_own = context.pythonExec
     chosen = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
-    if not chosen and re.match(r"local(\[|$)", context.master or ""):
+    if not chosen and is_local(context.master):
         context.pythonExec = sys.executable
     try:
         yield

@@ -145,10 +145,14 @@ def fake_python(folder: Path, prints: str) -> str:
 @pytest.mark.parametrize(
     ("answer", "status", "says"),
     [
-        ('{{"version": "{same}", "prefix": "{prefix}", "segmentlog": true}}', Status.OK, ""),
-        ('{{"version": "2.7.18", "prefix": "/usr", "segmentlog": true}}', Status.FAIL, "but the driver runs"),
-        ('{{"version": "{same}", "prefix": "/usr", "segmentlog": false}}', Status.FAIL, "has no segmentlog"),
-        ('{{"version": "{same}", "prefix": "/usr", "segmentlog": true}}', Status.WARN, "is another environment"),
+        ('{{"version": "{same}", "prefix": "{prefix}", "lacks": []}}', Status.OK, ""),
+        ('{{"version": "2.7.18", "prefix": "/usr", "lacks": []}}', Status.FAIL, "but the driver runs"),
+        (
+            '{{"version": "{same}", "prefix": "/usr", "lacks": ["segmentlog", "isal"]}}',
+            Status.FAIL,
+            "has no segmentlog, isal",
+        ),
+        ('{{"version": "{same}", "prefix": "/usr", "lacks": []}}', Status.WARN, "is another environment"),
         ("hello", Status.FAIL, "does not answer"),
         ("[1]", Status.FAIL, "does not answer"),
     ],
