@@ -10,6 +10,7 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from .checks import WORKER_MODULES, Check, Status, check_workers, listed, workers_fix
@@ -59,7 +60,7 @@ def session_checks(master: str | None = None) -> list[Check]:
             found = f"Spark {spark.version} on Java {java[0] if java else '?'}"
             if not is_local(context.master):
                 session = Check(name="session", status=Status.OK, found=f"{found}, master {context.master}")
-                planning = check_workers(context.pythonExec, master=context.master)
+                planning = replace(check_workers(context.pythonExec, master=context.master), name="planning")
                 return [session, planning, check_executors(context)]
             workers = context.parallelize([0], 1).map(_worker()).collect()
             _, version, python, _ = workers[0]

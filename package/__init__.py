@@ -9,7 +9,7 @@
 
 An ordinary package rather than a namespace: Python's zip importer finds a namespace only through directory entries,
 which wheels do not have, and ``spark-submit --py-files`` puts the wheel itself on ``sys.path``
-(``docs/adr/0001-namespace-packages.md``).
+(``docs/adr/0012-an-ordinary-package.md``).
 """
 
 __all__ = ["__version__"]

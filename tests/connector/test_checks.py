@@ -223,18 +223,3 @@ def test_open_files(soft: int, hard: int, status: Status, fix: str, monkeypatch:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
     found = checks.check_open_files()
     assert (found.status, found.fix) == (status, fix)
-
-
-@pytest.mark.spark
-def test_a_session_tells_on_what_it_runs(spark: "SparkSession") -> None:
-    """In a process of its own: it stops the session that it started."""
-    java = spark.sql("SELECT java_method('java.lang.System', 'getProperty', 'java.version')").head()
-    assert java is not None
-    ran = subprocess.run(
-        [sys.executable, "-c", "from segmentlog.connector.checks import check_session; print(check_session().found)"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    python = ".".join(map(str, sys.version_info[:3]))
-    assert ran.stdout == f"Spark {spark.version} on Java {java[0]}, workers on Python {python} ({sys.executable})\n"

@@ -44,6 +44,8 @@ class Block:
         Why it is not executed; None where it is.
     cluster
         Whether it needs a cluster.
+    hidden
+        Whether readers of the page do not see it.
     """
 
     page: Path
@@ -52,6 +54,7 @@ class Block:
     text: str
     skip: str | None = None
     cluster: bool = False
+    hidden: bool = False
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line} ({self.language})"
@@ -72,7 +75,7 @@ def code_blocks(page: Path) -> list[Block]:
         if match["comment"] is not None:
             directive = match["comment"].strip()
             if directive.startswith("setup\n"):
-                found.append(Block(**where, language="python", text=directive.removeprefix("setup\n")))
+                found.append(Block(**where, language="python", text=directive.removeprefix("setup\n"), hidden=True))
             continue
         if match["fenced"] is not None:
             language, code = match["language"].strip(), match["fenced"]
