@@ -11,7 +11,8 @@
     driver     installed    warn_of_workers: does the interpreter that Spark will start have what is needed?
 
 Spark plans a Python source on the driver's machine, in processes that run the *workers'* interpreter. So that one has
-to be usable on the driver's machine as well, and a look at it there finds most of what can be wrong (``docs/adr/0012-an-ordinary-package.md``).
+to be usable on the driver's machine as well, and a look at it there finds most of what can be wrong. The reasons are in
+``docs/adr/0012-an-ordinary-package.md``.
 """
 
 import logging

@@ -1,6 +1,8 @@
 """The distributions: what is in them, and that the wheel works as a file on ``sys.path``."""
 
 import email
+import json
+import os
 import re
 import subprocess
 import sys
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import segmentlog
-from support.distributions import build
+from support.distributions import build, environment
 
 ROOT = Path(__file__).parents[1]
 
@@ -86,3 +88,24 @@ def test_a_source_distribution_has_tests_and_documents(tmp_path: Path) -> None:
     }
     assert needed <= found
     assert [name for name in found if "__pycache__" in name or name.startswith(".venv")] == []
+
+
+@pytest.mark.spark
+def test_the_notebook_runs_on_an_installed_wheel(wheel: Path, tmp_path: Path) -> None:
+    """In its place in a clone, as a notebook server starts it; `make test` runs it on the clone's own package."""
+    notebook = ROOT / "notebooks" / "01_read_a_store.ipynb"
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    python = environment(tmp_path / "env", wheel)
+    environ = os.environ | {"PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"}
+    ran = subprocess.run(
+        [python, "-c", code + "\nimport segmentlog; print(segmentlog.__file__)"],
+        check=False,
+        cwd=notebook.parent,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stderr[-2_000:]
+    assert ran.stdout.splitlines()[-1].startswith(str(tmp_path / "env"))

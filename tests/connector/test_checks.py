@@ -4,21 +4,16 @@ import importlib.metadata
 import os
 import resource
 import shlex
-import subprocess
 import sys
 import tomllib
 import types
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from segmentlog.connector import checks
 from segmentlog.connector.checks import PUSHDOWN_CONF, REQUIREMENTS, Requirement, Status
 from segmentlog.connector.environment import JavaOrigin, JavaRuntime, JavaSurvey, RejectedJava
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
 

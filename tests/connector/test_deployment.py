@@ -1,15 +1,12 @@
 """The recipes of docs/deployment.md on a standalone cluster of one master and two workers: batches and a stream."""
 
-import subprocess
 import sys
-import sysconfig
-import venv
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from support.distributions import build, copy_clone
+from support.distributions import build, copy_clone, environment
 from support.documents import ROOT, Block, code_blocks, run_shell
 from support.standalone_cluster import StandaloneCluster
 
@@ -37,19 +34,6 @@ bodies = [sorted(int(row.body) for row in frame.load(name).select("body").collec
 assert bodies == [list(range(100))] * 2, bodies
 print("ran with segmentlog of", segmentlog.__file__)
 """
-
-
-def environment(folder: Path, wheel: Path | None = None) -> Path:
-    """Make a virtual environment with our dependencies, and the wheel if there is one; return its interpreter."""
-    venv.create(folder, with_pip=False)
-    packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder)}))
-    # A folder named in a `.pth` file is put on the path, and its own `.pth` files, which name the clone, are not read.
-    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    python = folder / "bin" / "python"
-    if wheel is not None:
-        install = ["-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel]
-        subprocess.run([sys.executable, *install], check=True)
-    return python
 
 
 @pytest.fixture(scope="module")

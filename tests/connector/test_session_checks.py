@@ -30,7 +30,7 @@ class Cluster(SimpleNamespace):
     """As much of a SparkContext as asks its executors, whose answers are made up."""
 
     master = "spark://master:7077"
-    defaultParallelism = 1
+    defaultParallelism = 1  # noqa: N815 - Spark's name
 
     def parallelize(self, *_: object) -> "Cluster":
         return self

@@ -1,8 +1,13 @@
-"""Distributions of the clone, built from a copy, so that the clone gets no `build` folder that others would find."""
+"""Distributions of the clone, and virtual environments with or without the package.
+
+A build reads a copy, so that the clone gets no ``build`` folder that other builds would find.
+"""
 
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 from pathlib import Path
 from typing import Literal
 
@@ -29,3 +34,16 @@ def build(kind: Literal["wheel", "sdist"], folder: Path) -> Path:
     ran = subprocess.run([sys.executable, "-c", code], check=False, cwd=clone, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr[-2_000:]
     return folder / ran.stdout.splitlines()[-1]
+
+
+def environment(folder: Path, wheel: Path | None = None) -> Path:
+    """Make a virtual environment with our dependencies, and the wheel if there is one; return its interpreter."""
+    venv.create(folder, with_pip=False)
+    packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder)}))
+    # A folder named in a `.pth` file is put on the path, and its own `.pth` files, which name the clone, are not read.
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    python = folder / "bin" / "python"
+    if wheel is not None:
+        install = ["-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel]
+        subprocess.run([sys.executable, *install], check=True)
+    return python
