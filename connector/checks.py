@@ -81,9 +81,9 @@ def environment_checks() -> list[Callable[[], Check]]:
 
 def check_python() -> Check:
     """Check the version of this interpreter."""
-    found = f"{dotted(sys.version_info[:3])} ({sys.executable})"
+    found = f"{_dotted(sys.version_info[:3])} ({sys.executable})"
     if sys.version_info[:2] < PYTHON_MIN:
-        fix = f"Use Python {dotted(PYTHON_MIN)} or newer"
+        fix = f"Use Python {_dotted(PYTHON_MIN)} or newer"
         return Check(name="python", status=Status.FAIL, found=found, fix=fix)
     return Check(name="python", status=Status.OK, found=found)
 
@@ -177,10 +177,10 @@ def check_workers(python: str | None = None, *, master: str | None = None) -> Ch
         return Check(name="workers", status=Status.FAIL, found=f"{label} ({path}) does not answer: {error}", fix=fix)
     found = f"{label} ({path}, {seen['version']})"
     if _numbers(str(seen["version"]))[:2] != sys.version_info[:2]:
-        here = dotted(sys.version_info[:2])
+        here = _dotted(sys.version_info[:2])
         return Check(name="workers", status=Status.FAIL, found=f"{found}, but the driver runs {here}", fix=fix)
     if seen["lacks"]:
-        return Check(name="workers", status=Status.FAIL, found=f"{found} has no {listed(seen['lacks'])}", fix=fix)
+        return Check(name="workers", status=Status.FAIL, found=f"{found} has no {_listed(seen['lacks'])}", fix=fix)
     if seen["prefix"] != sys.prefix:
         return Check(name="workers", status=Status.WARN, found=f"{found} is another environment", fix=fix)
     return Check(name="workers", status=Status.OK, found=found)
@@ -237,13 +237,11 @@ def check_open_files() -> Check:
     return Check(name="open files", status=Status.OK, found=f"at most {soft}")
 
 
-def listed(names: object) -> str:
-    """Write a list that another interpreter printed, whatever it printed."""
+def _listed(names: object) -> str:
     return ", ".join(map(str, names)) if isinstance(names, list) else str(names)
 
 
-def dotted(version: Sequence[int | str]) -> str:
-    """Write the numbers of a version."""
+def _dotted(version: Sequence[int | str]) -> str:
     return ".".join(map(str, version))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from .checks import WORKER_MODULES, Check, Status, check_workers, listed, workers_fix
+from .checks import WORKER_MODULES, Check, Status, check_workers, workers_fix
 from .environment import JavaNotFoundError, is_local, prepare_java, prepare_workers
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def check_executors(context: "SparkContext", *, seconds_max: float = _ANSWER_SEC
         patience.cancel()
     seen = sorted({(host, version, python, tuple(lacks)) for host, version, python, lacks in answers})
     told = [f"{host}: {python} ({version})" for host, version, python, _ in seen]
-    lacking = [f"{host}: {python} has no {listed(list(lacks))}" for host, _, python, lacks in seen if lacks]
+    lacking = [f"{host}: {python} has no {', '.join(lacks)}" for host, _, python, lacks in seen if lacks]
     if lacking:
         fix = workers_fix(context.master)
         return Check(name="executors", status=Status.FAIL, found="; ".join(lacking), fix=fix)

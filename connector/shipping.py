@@ -17,6 +17,7 @@ to be usable on the driver's machine as well, and a look at it there finds most 
 
 import logging
 import shutil
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -71,6 +72,8 @@ def ship_package(context: "SparkContext", archive: Path) -> None:
 
 def warn_of_workers(context: "SparkContext") -> None:
     """Log a warning if the interpreter that Spark will start for workers cannot import what they need."""
+    if context.pythonExec == sys.executable:
+        return
     found = check_workers(context.pythonExec, master=context.master)
     if found.status is Status.FAIL:
         logger.warning(

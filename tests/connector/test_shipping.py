@@ -102,7 +102,18 @@ def test_an_interpreter_that_lacks_something_is_warned_of(
     assert remedy in text
 
 
-def test_an_interpreter_that_is_fit_is_not_mentioned(caplog: pytest.LogCaptureFixture) -> None:
-    context: Any = Context(master="spark://master:7077", pythonExec=sys.executable)
+def renamed(folder: Path) -> str:
+    """Make another name of this interpreter."""
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    return str(python)
+
+
+@pytest.mark.parametrize("make_python", [lambda _: sys.executable, renamed])
+def test_an_interpreter_that_is_fit_is_not_mentioned(
+    make_python: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    context: Any = Context(master="spark://master:7077", pythonExec=make_python(tmp_path))
     shipping.warn_of_workers(context)
     assert caplog.records == []
