@@ -61,6 +61,7 @@ def execute(block: Block, folder: Path, cluster: StandaloneCluster, replaced: di
     quick = "--conf spark.ui.enabled=false --conf spark.log.level=WARN --conf spark.executor.memory=512m"
     text = text.replace("spark-submit ", f"spark-submit {quick} ")
     # Stores are on a file system that all have; relative paths would be of each worker's own directory.
+    (folder / "data").mkdir()
     job = JOB
     for name in ("source", "sink", "checkpoint"):
         job = job.replace(f'"{name}"', f'"{folder / "data" / name}"')
