@@ -24,7 +24,7 @@ PURE := not spark and not interop and not attack
 PYTEST := $(BIN)/python -m pytest
 RESULTS := benchmarks/results/latest.json
 
-.PHONY: help setup demo test check lint format types layers pure doctor bench bench-quick bench-store bench-page bench-check soak clean
+.PHONY: help setup demo test test-oldest check lint format types layers pure doctor bench bench-quick bench-store bench-page bench-check soak clean
 
 help: ## list the commands
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-12s %s\n' "$$name" "$$what"; done
@@ -41,6 +41,9 @@ test: setup lint types layers bench-check ## everything that has to hold: lint, 
 	@$(SPARK) (cd tests; exec ../$(BIN)/python -m support.class_archive) & \
 	$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder --nbmake --nbmake-timeout=300 notebooks tests
 
+test-oldest: setup ## batches on the oldest PySpark that is supported, in .venv-oldest, which it makes (two minutes, once)
+	@$(PYTHON) scripts/oldest_spark.py
+
 check: setup lint types layers pure ## the same without a JVM: what to run before each commit
 
 lint: setup ## style
@@ -52,7 +55,7 @@ format: setup ## put style right where a machine can
 	$(BIN)/ruff format .
 
 types: setup ## types, strict
-	$(BIN)/mypy -p segmentlog.store -p segmentlog.connector -p segmentlog.jobs
+	$(BIN)/mypy -p segmentlog
 
 layers: setup ## who may import whom
 	$(BIN)/lint-imports
@@ -84,5 +87,5 @@ bench-quick: setup ## the same on small data, in three minutes: shows that it ru
 	@$(SPARK) $(BIN)/python benchmarks/run.py --quick
 
 clean: ## remove what the commands made
-	rm -rf .venv build ./*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse
+	rm -rf .venv .venv-oldest build ./*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Iterator
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from segmentlog.store import OnCorrupt
@@ -28,6 +28,7 @@ from .filters import Pushed, push
 from .options import ReadOptions
 from .planning import plan_partitions
 from .schema import check_schema, project
+from .spark_versions import Filter
 from .task_reader import read_partition, scan_spec
 
 logger = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 ::
 
-    interpreter ─► packages ─► Java ─► SPARK_HOME ─► workers ─► format by name ─► limits ─► a session
+    interpreter ─► packages ─► Java ─► SPARK_HOME ─► workers ─► format by name ─► limits ─► `session_checks`
 
 That is also the order in which to mend things: each check takes the ones before it for granted.
 
@@ -26,7 +26,7 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
-from .environment import JavaNotFoundError, JavaOrigin, prepare_java, prepare_workers, survey_java
+from .environment import JavaOrigin, is_local, survey_java
 
 PYTHON_MIN = (3, 11)
 OPEN_FILES_MIN = 1024
@@ -66,7 +66,7 @@ REQUIREMENTS = (
     Requirement(package="numpy", version_min="2.0", version_stop="3"),
     Requirement(package="pyarrow", version_min="18", version_stop="27"),
     Requirement(package="isal", version_min="1.7", version_stop="2"),
-    Requirement(package="pyspark", version_min="4.2", version_stop="5", extra="spark"),
+    Requirement(package="pyspark", version_min="4.0", version_stop="5", extra="spark"),
 )
 """As in pyproject.toml; a test compares the two."""
 
@@ -147,15 +147,29 @@ def check_spark_home() -> Check:
     return Check(name="spark home", status=Status.WARN, found=f"{home}, not the pyspark of this Python", fix=fix)
 
 
-def check_workers() -> Check:
-    """Check that Spark's Python workers run the same Python with the same packages as this driver."""
+def check_workers(python: str | None = None, *, master: str | None = None) -> Check:
+    """Check that Spark's Python workers can run with the same Python version as this driver, and have the packages.
+
+    Looks at the interpreter on this machine, where Spark plans in it; `check_executors` asks those on other machines.
+
+    Parameters
+    ----------
+    python
+        The interpreter of a session that exists already; None: the one that the next session will take.
+    master
+        Of that session; None: not known.
+    """
     named = os.environ.get("PYSPARK_PYTHON")
-    command = named or "python3"
-    label = f"PYSPARK_PYTHON={named}" if named else "PYSPARK_PYTHON is not set: python3"
-    fix = f"export PYSPARK_PYTHON={shlex.quote(sys.executable)}"
+    command = python or named or "python3"
+    if python is not None:
+        label = f"Python of the session: {python}"
+    else:
+        label = f"PYSPARK_PYTHON={named}" if named else "PYSPARK_PYTHON is not set: python3"
+    fix = workers_fix(master)
     path = shutil.which(command)
     if path is None:
-        return Check(name="workers", status=Status.FAIL, found=f"{label}, which is not on PATH", fix=fix)
+        missing = "which is not on PATH" if os.path.basename(command) == command else "which does not exist here"
+        return Check(name="workers", status=Status.FAIL, found=f"{label}, {missing}", fix=fix)
     try:
         seen = _ask_interpreter(path)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
@@ -164,11 +178,21 @@ def check_workers() -> Check:
     if _numbers(str(seen["version"]))[:2] != sys.version_info[:2]:
         here = _dotted(sys.version_info[:2])
         return Check(name="workers", status=Status.FAIL, found=f"{found}, but the driver runs {here}", fix=fix)
-    if not seen["segmentlog"]:
-        return Check(name="workers", status=Status.FAIL, found=f"{found} has no segmentlog", fix=fix)
+    if seen["lacks"]:
+        return Check(name="workers", status=Status.FAIL, found=f"{found} has no {_listed(seen['lacks'])}", fix=fix)
     if seen["prefix"] != sys.prefix:
         return Check(name="workers", status=Status.WARN, found=f"{found} is another environment", fix=fix)
     return Check(name="workers", status=Status.OK, found=found)
+
+
+def workers_fix(master: str | None) -> str:
+    """Say how workers on a master get an interpreter that can run the format."""
+    if is_local(master):
+        return f"export PYSPARK_PYTHON={shlex.quote(sys.executable)}"
+    return (
+        "Set PYSPARK_PYTHON (or spark.pyspark.python) to an interpreter that has segmentlog at the same path on the "
+        "driver's and every worker's machine, or submit with --archives or --py-files as docs/deployment.md says"
+    )
 
 
 def check_discovery() -> Check:
@@ -196,38 +220,8 @@ def check_open_files() -> Check:
     return Check(name="open files", status=Status.OK, found=f"at most {soft}")
 
 
-def check_session() -> Check:
-    """Start Spark and one Python worker, and tell what they run on."""
-    try:
-        prepare_java()
-        prepare_workers()
-        from pyspark.sql import SparkSession  # noqa: PLC0415 - may not be installed
-
-        spark = (
-            SparkSession.builder.master("local[1]")
-            .appName("segmentlog doctor")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.log.level", "ERROR")
-            .getOrCreate()
-        )
-        try:
-            java = spark.sql("SELECT java_method('java.lang.System', 'getProperty', 'java.version')").head()
-            workers = spark.sparkContext.parallelize([0], 1).map(_worker_python).collect()
-            found = f"Spark {spark.version} on Java {java[0] if java else '?'}, workers on Python {workers[0]}"
-        finally:
-            spark.stop()
-    except (ImportError, JavaNotFoundError) as error:
-        return Check(name="session", status=Status.FAIL, found=str(error), fix="See the failed checks above")
-    except Exception as error:  # noqa: BLE001 - whatever Spark raises is the finding
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        fix = "The log of Spark above says more"
-        return Check(name="session", status=Status.FAIL, found=f"does not start: {lines[0]}", fix=fix)
-    return Check(name="session", status=Status.OK, found=found)
-
-
-def _worker_python(_: int) -> str:
-    return f"{_dotted(sys.version_info[:3])} ({sys.executable})"
+def _listed(names: object) -> str:
+    return ", ".join(map(str, names)) if isinstance(names, list) else str(names)
 
 
 def _dotted(version: Sequence[int | str]) -> str:
@@ -240,12 +234,15 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, found.group().split("."))) if found else (0,)
 
 
+WORKER_MODULES = ("segmentlog", "numpy", "pyarrow", "isal")
+"""Top-level modules that a worker imports to read or write; PySpark itself comes from Spark."""
+
 _INTERPRETER_PROBE = """\
 import importlib.util, json, sys
 print(json.dumps({
     "version": "%d.%d.%d" % sys.version_info[:3],
     "prefix": sys.prefix,
-    "segmentlog": importlib.util.find_spec("pyspark_segmentlog") is not None,
+    "lacks": [name for name in sys.argv[1:] if importlib.util.find_spec(name) is None],
 }))
 """
 
@@ -253,7 +250,11 @@ print(json.dumps({
 def _ask_interpreter(path: str) -> dict[str, object]:
     # Not this process's PYTHONHOME and the like left out: workers inherit them too.
     answer = subprocess.run(  # noqa: S603 - the interpreter that Spark would start
-        [path, "-c", _INTERPRETER_PROBE], check=True, capture_output=True, text=True, timeout=_PROBE_SECONDS_MAX
+        [path, "-c", _INTERPRETER_PROBE, *WORKER_MODULES],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=_PROBE_SECONDS_MAX,
     )
     seen = json.loads(answer.stdout)
     if not isinstance(seen, dict):

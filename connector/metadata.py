@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BooleanType,
     DataType,
@@ -44,6 +43,7 @@ from .metadata_options import MetadataOptions, parse_metadata_options
 from .option_table import MetadataKind
 from .options import Subscribe
 from .planning import check_topics, open_stores, select_queues, topic_filter
+from .spark_versions import to_arrow_schema
 from .worker import settle_worker
 
 Row = dict[str, Any]
@@ -157,7 +157,7 @@ class MetadataReader(DataSourceReader):
             problem = f"the schema and option `columns` ask for different columns: {listing(schema.names)}, and "
             raise ConflictingOptionsError(problem + listing(options.columns), fix="Give one of them")
         self._options = options
-        self.target = to_arrow_schema(schema, timezone="UTC")
+        self.target = to_arrow_schema(schema)
 
     def partitions(self) -> list[InputPartition]:
         """Plan one task: the figures of a frame are of one moment. An unknown topic or group is an error here."""

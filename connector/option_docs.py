@@ -55,8 +55,14 @@ go by store time. The producer's time is the native column `bornTimestamp`."""
 _SINK_HEAD = """\
 ## Options of the sink
 
+<!-- setup
+frame = spark.createDataFrame([("one",)], "body string")
+stream = spark.readStream.schema("body string").json("/data/incoming")
+-->
+
     frame.write.format("segmentlog").mode("append").option("topic", "orders").save("/data/store")
-    frame.writeStream.format("segmentlog").option("topic", "orders").start("/data/store")
+    to_store = stream.writeStream.format("segmentlog").option("checkpointLocation", "/data/checkpoint")
+    to_store.option("topic", "orders").start("/data/store")
 
 How rows become messages, and what exactly once means: [sink.md](sink.md).
 """

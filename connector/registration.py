@@ -2,7 +2,8 @@
 
 ::
 
-    classic session    driver Python ── Py4J ──► JVM     register the format, if Spark does not have it as it would be;
+    classic session    driver Python ── Py4J ──► JVM     ship the package, if it came with --py-files (`shipping`);
+                                                         register the format, if Spark does not have it as it would be;
                                                          activate the session in the JVM thread of the caller
     Connect session    client Python ── gRPC ──► server  register the format
 
@@ -15,7 +16,9 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from .environment import workers_like_driver
+from .shipping import package_archive, ship_package, warn_of_workers
 from .source import SegmentLogDataSource
+from .spark_versions import register_format
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -26,11 +29,16 @@ def register_source(spark: "SparkSession") -> None:
     """Make the format known to a session, and the session to this thread; see `segmentlog.connector.register`."""
     context: SparkContext | None = getattr(spark, "sparkContext", None)  # of a Connect session: an AttributeError
     if context is None:
-        spark.dataSource.register(SegmentLogDataSource)
+        register_format(spark, SegmentLogDataSource)
         return
+    archive = package_archive()
+    if archive is not None:
+        ship_package(context, archive)
     with workers_like_driver(context):
+        if archive is None:
+            warn_of_workers(context)
         if not _is_registered(spark, context):
-            spark.dataSource.register(SegmentLogDataSource)
+            register_format(spark, SegmentLogDataSource)
     session: Any = spark._jsparkSession  # noqa: SLF001 - Spark has no public way
     session.setActiveSession(session)
 

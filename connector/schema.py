@@ -16,7 +16,6 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -33,6 +32,7 @@ from pyspark.sql.types import (
 from .errors import ConflictingOptionsError, SchemaError, listing, suggest
 from .option_table import SchemaMode
 from .options import ReadOptions
+from .spark_versions import to_arrow_schema
 
 NATIVE: Final[dict[str, DataType]] = {
     "topic": StringType(),
@@ -197,7 +197,7 @@ def project(asked: StructType, options: ReadOptions) -> Projection:
         mode=options.schema_mode,
         scan_columns=tuple(columns) if columns or properties else ("queueOffset",),
         property_columns=properties,
-        target=to_arrow_schema(asked, timezone="UTC"),
+        target=to_arrow_schema(asked),
     )
 
 

@@ -18,6 +18,7 @@ from .options import parse_read_options
 if TYPE_CHECKING:
     from .batch_reader import SegmentLogBatchReader
     from .metadata import MetadataReader
+    from .spark_versions import RefusedStream
     from .stream_reader import SegmentLogStreamReader
     from .writer import SegmentLogBatchWriter, SegmentLogStreamWriter
 
@@ -59,8 +60,12 @@ class SegmentLogDataSource(DataSource):
         options = parse_read_options(self.options)
         return (FilteringBatchReader if options.filter_pushdown else SegmentLogBatchReader)(options, schema)
 
-    def streamReader(self, schema: StructType) -> "SegmentLogStreamReader":  # noqa: N802 - Spark's name
-        """Make the stream reader."""
+    def streamReader(self, schema: StructType) -> "SegmentLogStreamReader | RefusedStream":  # noqa: N802 - Spark's name
+        """Make the stream reader; on a Spark that cannot run it, one that says so."""
+        from .spark_versions import RefusedStream, has_streams
+
+        if not has_streams():
+            return RefusedStream()
         from .stream_reader import SegmentLogStreamReader
 
         return SegmentLogStreamReader(parse_read_options(self.options, Mode.STREAM), schema)
@@ -77,7 +82,11 @@ class SegmentLogDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> "SegmentLogStreamWriter":  # noqa: FBT001, N802 - as above
         """Make the writer of one batch of a stream, for its tasks and once more for its commit."""
         from .sink_options import parse_write_options
+        from .spark_versions import has_streams, refuse_stream
         from .writer import SegmentLogStreamWriter, refuse_overwrite
+
+        if not has_streams():
+            raise refuse_stream()
 
         if overwrite:
             raise refuse_overwrite(Mode.STREAM)

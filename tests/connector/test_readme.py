@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
 
 from support.store_builder import Geometry, StoreBuilder, messages
@@ -71,8 +70,7 @@ def test_every_block_does_what_it_says(
     assert spark.table("orders").columns == ["queueId", "queueOffset", "body", "properties"]
     spark.catalog.dropTempView("orders")
 
-    batch = pa.RecordBatch.from_pydict({"topic": ["orders", "refunds"], "body": [b"1", b"2"]})
-    run(opening.replace("/data/store", str(tmp_path / "written")), {"batch": batch})
+    run(opening.replace("/data/new-store", str(tmp_path / "written")), {})
     written = spark.read.format("segmentlog").option("subscribePattern", ".*").load(str(tmp_path / "written"))
     assert sorted((row["topic"], row["queueOffset"], row["keys"]) for row in written.collect()) == [
         ("orders", 0, "order-17"),

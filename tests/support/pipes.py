@@ -19,6 +19,7 @@ from segmentlog.store import Flush, MessageStore, Outgoing, QueueKey, StoreConfi
 from .batches import batch_of
 from .checkpoints import Checkpoint
 from .reading import by_queue, read
+from .stops import is_worker_timeout
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,6 +32,7 @@ SINK = {
     "maxHashSlotNum": "100",
     "maxIndexNum": "400",
 }
+_TIMED_OUT_MAX = 10
 Contents = dict[QueueKey, list[bytes]]
 Change = Callable[["DataFrame"], "DataFrame"]
 
@@ -53,6 +55,8 @@ class Pipe:
         self.source = folder / "source"
         self.sink = folder / "sink"
         self.checkpoint = Checkpoint(folder / "checkpoint")
+        self.timed_out = 0
+        """How often Spark gave up waiting for a Python worker of a draining query, which was then started again."""
 
     def start(self, spark: "SparkSession", **options: str) -> Any:
         """Start the stream, for as long as nobody stops it; options are the source's."""
@@ -75,9 +79,18 @@ class Pipe:
             Makes another frame of the one with the columns ``topic``, ``queueId``, ``queueOffset``, ``body``.
         """
         writer = self._writer(spark, options, change, sink_format, sink_options or {})
-        running = writer.trigger(availableNow=True).start(str(self.sink))
-        assert running.awaitTermination(120)
-        return list(running.recentProgress)
+        progress: list[Mapping[str, Any]] = []
+        while True:
+            running = writer.trigger(availableNow=True).start(str(self.sink))
+            try:
+                assert running.awaitTermination(120)
+            except Exception as error:
+                if not is_worker_timeout(error) or self.timed_out == _TIMED_OUT_MAX:
+                    raise
+                self.timed_out += 1
+            else:
+                return progress + list(running.recentProgress)
+            progress += running.recentProgress
 
     def _writer(
         self,

@@ -56,6 +56,8 @@ def local_session(scratch: Path, master: str = "local[2]", **conf: str) -> "Spar
         "spark.log.level": "ERROR",
         # A worker that dies of a signal says where: the reader works on bytes that it did not write.
         "spark.python.worker.faulthandler.enabled": "true",
+        # On a busy machine a worker takes its time. How long it may take to connect is a constant of Spark's (`stops`).
+        "spark.python.authenticate.socketTimeout": "120s",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),

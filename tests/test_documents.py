@@ -1,0 +1,126 @@
+"""Every code block of every page is executed, or says why not. ``connector/test_readme.py`` has the README's Python."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from segmentlog.store import MessageStore, QueueKey, commit_offsets
+from support.documents import EXECUTED, ROOT, SHOWN, Block, Reader, code_blocks
+from support.store_builder import Geometry, StoreBuilder, messages
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+JANUARY_31 = 1_769_817_600_000  # 2026-01-31T00:00:00Z
+
+
+def is_executed_here(block: Block) -> bool:
+    elsewhere = block.page == README and block.language == "python" and not block.hidden  # test_readme.py
+    return block.language in EXECUTED and block.skip is None and not block.cluster and not elsewhere
+
+
+WITH_CODE = [page for page in PAGES if any(map(is_executed_here, code_blocks(page)))]
+
+
+def test_blocks_are_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "Text\n\n```python\nx = 1\n\ny = x\n```\n\n    make test  # indented\n\n    more of it\n\n"
+        "    a drawing ──► of bytes\n\n<!-- a remark -->\n<!-- skip: needs\na cluster -->\n```sh\nrun\n```\n"
+        "<!-- setup\nz = 3\n-->\n<!-- cluster -->\n```sh\nrun too\n```\n\n```text\nno code\n```\n"
+    )
+    found = [(each.line, each.language, each.text, each.skip, each.cluster) for each in code_blocks(page)]
+    assert found == [
+        (3, "python", "x = 1\n\ny = x\n", None, False),
+        (9, "sh", "make test  # indented\n\nmore of it\n\na drawing ──► of bytes\n", None, False),
+        (18, "sh", "run\n", "needs\na cluster", False),
+        (21, "python", "z = 3", None, False),
+        (25, "sh", "run too\n", None, True),
+        (29, "text", "no code\n", None, False),
+    ]
+
+
+def test_a_block_that_fails_names_its_place(tmp_path: Path) -> None:
+    block = Block(page=README, line=7, language="python", text="x = 1\nx + y")
+    with pytest.raises(NameError) as caught:
+        Reader(tmp_path, {}).execute(block)
+    assert caught.value.__notes__ == ["in README.md:7 (python)"]
+    with pytest.raises(AssertionError, match="exit code 3 of"):
+        Reader(tmp_path, {}).execute(Block(page=README, line=8, language="sh", text="exit 3"))
+    with pytest.raises(AssertionError, match="no target `no-such-target`"):
+        Reader(tmp_path, {}).execute(Block(page=README, line=9, language="sh", text="make no-such-target"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_block_is_executed_or_says_why_not(page: Path) -> None:
+    for block in code_blocks(page):
+        assert block.language in EXECUTED | SHOWN, f"{block} is in no language that is executed"
+        assert block.skip is None or len(block.skip.split()) >= 3, f"{block} is skipped without a reason"
+        assert block.skip is None or not block.cluster
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A directory as the pages have it in ``/data``: a store with two topics and two consumer groups."""
+    store = tmp_path / "store"
+    with StoreBuilder(store, geometry=Geometry(segment_bytes=1 << 20, queue_segment_entries=1000)) as builder:
+        for topic in ("orders", "payments"):
+            builder.append(messages(400, topic=topic, tags=("paid", "sent"), store_time_start=JANUARY_31, step_ms=1000))
+    for group in ("etl", "old"):
+        commit_offsets(store, group, {QueueKey("orders", queue): 20 for queue in range(4)})
+    (tmp_path / "incoming").mkdir()
+    (tmp_path / "incoming" / "one.json").write_text('{"body": "1", "topic": "new", "shardingKey": "a"}\n')
+    return tmp_path
+
+
+@pytest.fixture
+def clean(spark: "SparkSession") -> Iterator[None]:
+    """Take from the process what pages put there for good: listeners, gauges, views."""
+    from prometheus_client import REGISTRY  # noqa: PLC0415 - with the session, after the collection
+    from pyspark.sql.streaming import StreamingQueryManager  # noqa: PLC0415 - as above
+
+    added: list[Any] = []
+    add, gauges = StreamingQueryManager.addListener, set(REGISTRY._collector_to_names)
+
+    def note(manager: Any, listener: Any) -> None:
+        added.append(listener)
+        add(manager, listener)
+
+    StreamingQueryManager.addListener = note  # type: ignore[method-assign]
+    yield
+    StreamingQueryManager.addListener = add  # type: ignore[method-assign]
+    for listener in added:
+        spark.streams.removeListener(listener)
+    for gauge in set(REGISTRY._collector_to_names) - gauges:
+        REGISTRY.unregister(gauge)
+    for table in spark.catalog.listTables():
+        spark.catalog.dropTempView(table.name)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("clean")
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_block_runs(page: Path, spark: "SparkSession", data: Path) -> None:
+    reader = Reader(data, {"spark": spark}, {"start_http_server(9400)": "start_http_server(0)"})
+    for block in filter(is_executed_here, code_blocks(page)):
+        result = reader.execute(block)
+        if hasattr(result, "collect"):
+            result.collect()  # a frame that nobody asks for its rows reads nothing
+        for query in spark.streams.active:
+            query.processAllAvailable()
+            query.stop()
+            assert query.exception() is None, str(block)
+
+
+def test_small_segments_make_small_stores(tmp_path: Path) -> None:
+    """As docs/deployment.md and docs/sink.md say."""
+    from segmentlog.store import Outgoing, StoreConfig  # noqa: PLC0415
+
+    with MessageStore.open(tmp_path / "small", StoreConfig(segment_bytes=1 << 20)) as store:
+        store.append(Outgoing(topic="orders", body=b"1"))
+    taken = sum(512 * path.lstat().st_blocks for path in (tmp_path / "small").rglob("*"))
+    assert taken < 2 << 20

@@ -1,0 +1,111 @@
+"""The distributions: what is in them, and that the wheel works as a file on ``sys.path``."""
+
+import email
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import segmentlog
+from support.distributions import build, environment
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("wheel", tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: Path) -> email.message.Message:
+    with zipfile.ZipFile(wheel) as file:
+        (name,) = [each for each in file.namelist() if each.endswith(".dist-info/METADATA")]
+        return email.message_from_bytes(file.read(name))
+
+
+def test_the_package_says_its_version(metadata: email.message.Message) -> None:
+    assert segmentlog.__version__ == metadata["Version"]
+
+
+@pytest.mark.parametrize("module", ["segmentlog.store", "segmentlog.connector.source", "segmentlog.jobs.verify"])
+def test_a_wheel_on_the_path_is_imported_as_it_is(module: str, wheel: Path) -> None:
+    """As ``spark-submit --py-files`` puts it there; a namespace package would not be found in it."""
+    code = f"import sys; sys.path.insert(0, sys.argv[1]); import {module}; print({module}.__file__)"
+    ran = subprocess.run([sys.executable, "-S", "-c", PATHS + code, wheel], check=False, capture_output=True, text=True)
+    assert ran.stderr == ""
+    assert ran.stdout.startswith(f"{wheel}/segmentlog/")
+
+
+# The environment's packages without its `.pth` files, which would bring the clone.
+PATHS = f"import sys; sys.path += {[path for path in sys.path if path.endswith('site-packages')]!r}; "
+
+
+def test_every_module_and_type_marker_is_in_the_wheel(wheel: Path) -> None:
+    folders = {"package": "segmentlog", **{name: f"segmentlog/{name}" for name in ("store", "connector", "jobs")}}
+    expected = set()
+    for folder, package in folders.items():
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in {".py", ".typed"} and "pyspark_segmentlog" not in path.parts:
+                expected.add(f"{package}/{path.relative_to(ROOT / folder).as_posix()}")
+    with zipfile.ZipFile(wheel) as file:
+        found = {name for name in file.namelist() if ".dist-info/" not in name}
+    assert found == expected | {"pyspark_segmentlog/__init__.py"}
+
+
+def test_the_description_has_no_link_that_leads_nowhere(metadata: email.message.Message) -> None:
+    text = metadata.get_payload()
+    assert isinstance(text, str)
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link] == []
+    assert "How a store is read (`docs/reader.md`)" in text
+    assert "`docs/options.md`" in text
+
+
+def test_a_source_distribution_has_tests_and_documents(tmp_path: Path) -> None:
+    with tarfile.open(build("sdist", tmp_path)) as file:
+        found = {name.partition("/")[2] for name in file.getnames()}
+    needed = {
+        "Makefile",
+        "CONTRIBUTING.md",
+        "LICENSE",
+        "package/__init__.py",
+        "store/message_store.py",
+        "docs/reader.md",
+        "docs/format/commit_log.md",
+        "tests/conftest.py",
+        "tests/conformance/fixtures/basic-5.3.3/store.tar.gz",
+        "tests/interop/oracle/run",
+        "benchmarks/run.py",
+        "notebooks/01_read_a_store.ipynb",
+        "scripts/setup_env.py",
+    }
+    assert needed <= found
+    assert [name for name in found if "__pycache__" in name or name.startswith(".venv")] == []
+
+
+@pytest.mark.spark
+def test_the_notebook_runs_on_an_installed_wheel(wheel: Path, tmp_path: Path) -> None:
+    """In its place in a clone, as a notebook server starts it; `make test` runs it on the clone's own package."""
+    notebook = ROOT / "notebooks" / "01_read_a_store.ipynb"
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    python = environment(tmp_path / "env", wheel)
+    environ = os.environ | {"PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"}
+    ran = subprocess.run(
+        [python, "-c", code + "\nimport segmentlog; print(segmentlog.__file__)"],
+        check=False,
+        cwd=notebook.parent,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stderr[-2_000:]
+    assert ran.stdout.splitlines()[-1].startswith(str(tmp_path / "env"))
