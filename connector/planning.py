@@ -28,7 +28,6 @@ from segmentlog.store import (
     StoreReader,
     UnknownQueueError,
     is_system_topic,
-    list_groups,
 )
 
 from .errors import UnknownTopicError, listing, suggest, unknown_group
@@ -183,6 +182,8 @@ def check_groups(stores: Sequence[StoreReader], options: ReadOptions) -> None:
     asked = [options.stop] if options.start_rules.unlisted is not Fallback.ERROR else [options.start, options.stop]
     for position in asked:
         if isinstance(position, GroupPosition) and not any(store.group_offsets(position.group) for store in stores):
+            from segmentlog.store import list_groups  # noqa: PLC0415 - loads what writes groups, for an error alone
+
             known = {each.group for store in stores for each in list_groups(store.path)}
             raise unknown_group(position.group, known, path=", ".join(store.path for store in stores))
 
