@@ -82,7 +82,7 @@ class StreamOffset:
         """
         try:
             found = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise _not_ours(text) from None
         return cls.from_dict(found)
 

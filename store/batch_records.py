@@ -16,7 +16,7 @@ import os
 
 from .errors import FormatError
 from .files.fs import FileSystem
-from .files.small_file import read_whole, replace_file
+from .files.small_file import DOCUMENT_BYTES_MAX, check_size, read_whole, replace_file
 from .files.store_lock import is_signed
 from .files.writable_fs import WritableFileSystem
 from .format import batch_mark
@@ -42,7 +42,7 @@ class BatchRecords:
 
     def mark(self) -> BatchMark:
         """Read the mark; see `format.batch_mark.decode`."""
-        return batch_mark.decode(read_whole(self._fs, self._mark_path), self._mark_path)
+        return batch_mark.decode(read_whole(self._fs, self._mark_path, batch_mark.FILE_BYTES), self._mark_path)
 
     def ledger(self) -> Ledger:
         """Read the ledger.
@@ -53,7 +53,7 @@ class BatchRecords:
             If it is damaged, or is older than the store: batches that are there would be appended again.
         """
         mark = self.mark()  # before the ledger: a batch is there before its mark says that it has landed
-        ledger = ledgers.decode(read_whole(self._fs, self._ledger_path), self._ledger_path)
+        ledger = ledgers.decode(read_whole(self._fs, self._ledger_path, DOCUMENT_BYTES_MAX), self._ledger_path)
         if mark.stop > mark.start and not mark.in_flight and ledger.sequence < mark.sequence:
             raise FormatError(
                 f"the ledger ends with batch {ledger.sequence} of this store, which holds {mark.sequence}",
@@ -73,7 +73,9 @@ class BatchRecords:
 
     def write_ledger(self, fs: WritableFileSystem, ledger: Ledger, making: str) -> None:
         """Write the ledger, onto the device."""
-        replace_file(fs, self._ledger_path, ledgers.encode(ledger), making)
+        content = ledgers.encode(ledger)
+        check_size(self._ledger_path, len(content), DOCUMENT_BYTES_MAX)
+        replace_file(fs, self._ledger_path, content, making)
 
 
 class Visibility:

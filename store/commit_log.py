@@ -17,6 +17,7 @@ import numpy as np
 
 from .errors import CorruptRecordError, DataLossError
 from .files.fs import FileSystem
+from .files.os_errors import descriptor_budget
 from .files.segments import SegmentFile, find, list_segments
 from .format.checksums import check_crcs, surely_hold
 from .format.message import MIN_RECORD_BYTES, Bytes, Ints, Mask, Problem, Records
@@ -25,7 +26,7 @@ from .format.properties import Properties
 from .format.walk import walk
 
 MAPS_MAX: Final = 16
-
+"""Segments that are mapped at a time, and at most a sixteenth of what the process may have open (RLIMIT_NOFILE)."""
 
 _FRONT_BYTES = (4 << 20) + (1 << 17)  # a blank as long as the longest usual record, and records before it
 
@@ -81,6 +82,7 @@ class CommitLog:
         self._fs = fs
         self.directories = tuple(directories)
         self._maps: OrderedDict[str, Bytes] = OrderedDict()
+        self._maps_max = descriptor_budget(MAPS_MAX, 16)
         self.segments: list[SegmentFile] = []
         self.refresh()
 
@@ -149,7 +151,7 @@ class CommitLog:
                     fix="Retention removed it: start at a later offset, or allow the loss with failOnDataLoss=false",
                 ) from None
             self._maps[segment.path] = mapped
-            if len(self._maps) > MAPS_MAX:
+            if len(self._maps) > self._maps_max:
                 self._maps.popitem(last=False)
         else:
             self._maps.move_to_end(segment.path)

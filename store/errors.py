@@ -19,6 +19,10 @@
     ├── StoreClosedError            a store that was closed, or that came along through a fork
     ├── StoreFailedError            a store whose disk failed: nothing is written until it is opened anew
     ├── NoSpaceError                a full disk                           (also OSError)
+    ├── StoreIOError                a system call that failed             (also OSError, with its errno)
+    │   ├── MissingFileError        … because the file is gone            (also FileNotFoundError)
+    │   └── ExistingFileError       … because a file is there             (also FileExistsError)
+    ├── FileTooLargeError           a small file of a store that is larger than any that is read
     ├── BatchGapError               a batch whose predecessor never came
     ├── ChangedReplayError          a batch that is repeated with another number of rows
     ├── IllegalMessageError         a message that RocketMQ would refuse  (also ValueError)
@@ -171,6 +175,57 @@ class NoSpaceError(SegmentLogError, OSError):
     condition = "SEGMENTLOG_NO_SPACE"
 
     __str__ = SegmentLogError.__str__  # OSError has its own idea
+
+
+class StoreIOError(SegmentLogError, OSError):
+    """A system call that failed: a broken device, too many open files, a mount that is gone.
+
+    Parameters
+    ----------
+    problem, path, offset, fix
+        As of `SegmentLogError`.
+    errno
+        The error number of the call, as of any OSError.
+    """
+
+    condition = "SEGMENTLOG_IO_ERROR"
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        path: str | None = None,
+        offset: int | None = None,
+        fix: str | None = None,
+        errno: int | None = None,
+    ) -> None:
+        super().__init__(problem, path=path, offset=offset, fix=fix)
+        self.errno = errno
+
+    __str__ = SegmentLogError.__str__  # OSError has its own idea
+
+    def __reduce__(self) -> tuple[object, ...]:
+        made, arguments, state = super().__reduce__()
+        assert isinstance(state, dict)
+        return made, arguments, {**state, "errno": self.errno}
+
+
+class MissingFileError(StoreIOError, FileNotFoundError):
+    """A file that does not exist, or no longer: retention deletes files while they are read."""
+
+    condition = "SEGMENTLOG_MISSING_FILE"
+
+
+class ExistingFileError(StoreIOError, FileExistsError):
+    """A file that was to be made and exists."""
+
+    condition = "SEGMENTLOG_EXISTING_FILE"
+
+
+class FileTooLargeError(SegmentLogError):
+    """A file that is read as a whole and is larger than any such file of a store can be."""
+
+    condition = "SEGMENTLOG_FILE_TOO_LARGE"
 
 
 class BatchGapError(SegmentLogError):

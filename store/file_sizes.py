@@ -20,7 +20,7 @@ from .config import StoreConfig
 from .errors import ConfigError, FormatError
 from .files.fs import FileSystem, Listed
 from .files.segments import SegmentFile, list_segments
-from .files.small_file import read_whole
+from .files.small_file import read_front
 from .format import durable_point
 from .format.consume_queue import ENTRY_BYTES
 from .format.durable_point import DurablePoint, FileSizes
@@ -46,7 +46,7 @@ def known_sizes(fs: FileSystem, path: str) -> FileSizes:
 
     Of index files the length alone fits several numbers of slots and entries: their entries have to show which.
     """
-    durable = durable_point.decode(read_whole(fs, os.path.join(path, OURS, "durable")) or b"")
+    durable = durable_point.decode(read_front(fs, os.path.join(path, OURS, "durable"), durable_point.FILE_BYTES) or b"")
     if durable is not None and durable.sizes.segment_bytes:
         return durable.sizes
     log = [segment.size for segment in list_segments(fs, [os.path.join(path, COMMIT_LOG)])]

@@ -27,7 +27,7 @@ from typing import Final, TypeVar
 
 from .errors import ConfigError, FormatError
 from .files.fs import FileSystem, LocalFileSystem
-from .files.small_file import read_whole
+from .files.small_file import DOCUMENT_BYTES_MAX, read_whole
 from .format.broker_config import ClientQueue, GroupTopic, client_offsets, consumer_offsets
 from .format.documents import Document, Json, Loaded, Origin, load
 from .format.naming import is_safe_path_component
@@ -120,6 +120,8 @@ def group_offsets(fs: FileSystem, path: str, group: str) -> dict[QueueKey, int]:
     ------
     FormatError
         If a document cannot be read, or the one that stands in for it; with its path.
+    FileTooLargeError
+        If one has more than 64 MiB.
     UnsafeFileError
         If ``config`` is a link, or no directory.
     """
@@ -224,7 +226,8 @@ def _items(table: Json) -> Iterator[tuple[str, Json]]:
 
 
 def _read(fs: FileSystem, path: str, parse: Callable[[Loaded], T]) -> T:
+    file, backup = (read_whole(fs, name, DOCUMENT_BYTES_MAX) for name in (path, path + ".bak"))
     try:
-        return parse(load(read_whole(fs, path), read_whole(fs, path + ".bak")))
+        return parse(load(file, backup))
     except FormatError as error:
         raise FormatError(error.problem, path=path, fix=error.fix) from None

@@ -19,7 +19,7 @@ from enum import Enum
 from typing import Final
 
 from .errors import StoreInUseError
-from .files.small_file import made_aside, replace_file
+from .files.small_file import DOCUMENT_BYTES_MAX, check_size, made_aside, replace_file
 from .files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from .format.documents import Document, Origin, render
 from .group_progress import OFFSETS_PATH, SIDECAR_PATH, Progress, Table, owner_key, read_progress, sidecar_document
@@ -137,6 +137,7 @@ class GroupWriter:
 
     def _write_sidecar(self, progress: Progress) -> None:
         content = render(sidecar_document(progress.sidecar)).encode()
+        check_size(self._at(SIDECAR_PATH), len(content), DOCUMENT_BYTES_MAX)
         replace_file(self._fs, self._at(SIDECAR_PATH), content, self._at(_MAKING))
         self.recorded = Recorded.SIDECAR if self.recorded is Recorded.NOWHERE else self.recorded
 
@@ -150,8 +151,10 @@ class GroupWriter:
         fs, path = self._fs, self._at(OFFSETS_PATH)
         directory = os.path.dirname(path)
         fs.make_dir(directory)
+        content = render(progress.document).encode()
+        check_size(path, len(content), DOCUMENT_BYTES_MAX)
         with made_aside(fs, self._at(_MAKING)) as made:
-            made.write(0, render(progress.document).encode())
+            made.write(0, content)
             made.sync()
             with fs.lock_store_for_a_moment(self._at("lock")) as is_held:
                 if is_held:

@@ -19,11 +19,12 @@ from .files.writable_fs import WritableFileSystem
 from .layout import OURS
 
 _ID: Final = re.compile(rb"[0-9a-f]{32}")
+_ID_BYTES_MAX: Final = 64  # the name, its line end, and what an editor may have added
 
 
 def store_id(path: str, fs: FileSystem | None = None) -> str | None:
     """The name of a store; None for one that has none, such as a broker's."""
-    found = read_whole(fs or LocalFileSystem(), os.path.join(path, OURS, "id"))
+    found = read_whole(fs or LocalFileSystem(), os.path.join(path, OURS, "id"), _ID_BYTES_MAX)
     whole = None if found is None else _ID.fullmatch(found.strip())
     return None if whole is None else whole[0].decode("ascii")
 

@@ -20,7 +20,7 @@ from .commit_log import CommitLog, FoundRecords
 from .dispatch import indexed_keys
 from .errors import FormatError
 from .files.fs import FileSystem
-from .files.small_file import read_whole
+from .files.small_file import read_front
 from .format import durable_point, index_file
 from .format.index_file import infer_geometry
 from .format.message import Ints, Mask
@@ -57,7 +57,7 @@ def keeps_index(fs: FileSystem, path: str) -> bool:
     """Whether a store is to have an index: only one of ours that was written without one states that it has none."""
     if Index(os.path.join(path, "index"), fs=fs).files():
         return True
-    durable = durable_point.decode(read_whole(fs, os.path.join(path, OURS, "durable")) or b"")
+    durable = durable_point.decode(read_front(fs, os.path.join(path, OURS, "durable"), durable_point.FILE_BYTES) or b"")
     return durable is None or not durable.sizes.segment_bytes or durable.index_file > 0
 
 

@@ -88,10 +88,11 @@ class SegmentSupply:
                 _log.warning("%s is not the file that was made there, and is replaced", self._spare)
                 self._stock.close()
                 self._stock = None
-            made = self._stock if self._stock is not None else self._make()
-            self._stock = None
+            if self._stock is None:
+                self._stock = self._make()
             path = os.path.join(self._directory, segment_name(base))
             self._fs.rename(self._spare, path)
+            made, self._stock = self._stock, None
             made.path = path
             return made
 
@@ -233,9 +234,12 @@ class LogAppender:
             finished, self._unsynced = self._unsynced, []
             names, self._names_unsynced = self._names_unsynced, False
             active = self._active
-        for file in finished:
-            file.sync()
-            file.close()
+        try:
+            for file in finished:
+                file.sync()
+        finally:
+            for file in finished:
+                file.close()
         if active is not None:
             active.sync()
         if names:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from .files.fs import FileSystem
-from .files.small_file import read_whole
+from .files.small_file import read_front
 from .format import checkpoint as checkpoints
 from .format import durable_point
 from .format.checkpoint import Checkpoint
@@ -26,6 +26,8 @@ from .layout import OURS
 
 ABORT_SIGNATURE: Final = b" segmentlog\n"
 """Ends the file ``abort`` of a store that we have open, behind our process id; RocketMQ does not read it."""
+_ABORT_BYTES_MAX: Final = 64
+"""More than a process id and our signature have; a longer file is not ours."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,11 +61,12 @@ class OwnState:
             Whether nobody but us had the store open since we last had, as far as the lock tells. The file ``abort``
             tells too, but 4.x leaves one that is there as it is.
         """
-        point = durable_point.decode(read_whole(fs, durable_path(path)) or b"")
-        abort = read_whole(fs, os.path.join(path, "abort"))
+        point = durable_point.decode(read_front(fs, durable_path(path), durable_point.FILE_BYTES) or b"")
+        abort = read_front(fs, os.path.join(path, "abort"), _ABORT_BYTES_MAX + 1)
+        checkpoint = read_front(fs, os.path.join(path, "checkpoint"), checkpoints.CHECKPOINT_BYTES)
         return cls(
             point=point,
-            checkpoint=checkpoints.decode(read_whole(fs, os.path.join(path, "checkpoint")) or b""),
+            checkpoint=checkpoints.decode(checkpoint or b""),
             was_aborted=abort is not None,
             was_ours=is_signed and point is not None and abort is not None and abort.endswith(ABORT_SIGNATURE),
         )

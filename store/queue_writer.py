@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from .commit_log import CommitLog
+from .files.os_errors import descriptor_budget
 from .files.segments import list_segments
 from .files.small_file import made_aside
 from .files.writable_fs import WritableFile, WritableFileSystem
@@ -38,6 +39,7 @@ from .placement import pads
 from .types import QueueKey
 
 OPEN_MAX: Final = 512
+"""Files that are open at a time, and at most a quarter of what the process may have open (RLIMIT_NOFILE)."""
 SYNCED_EACH_MAX: Final = 256
 """Of more files the whole file system is synced in one call: ten thousand calls take seconds, and sync it as well."""
 _TAIL_ENTRIES: Final = 4096
@@ -71,6 +73,7 @@ class QueueWriter:
         self._making = making
         self._per_file = entries_per_file
         self._files: OrderedDict[str, WritableFile] = OrderedDict()
+        self._open_max = descriptor_budget(OPEN_MAX, 4)
         self._unsynced: set[str] = set()
         self._names_unsynced: set[str] = set()
         self._known: set[str] = set()  # files that are there
@@ -263,7 +266,7 @@ class QueueWriter:
 
     def _keep(self, path: str, file: WritableFile) -> None:
         self._files[path] = file
-        if len(self._files) > OPEN_MAX:
+        if len(self._files) > self._open_max:
             _, oldest = self._files.popitem(last=False)
             oldest.close()
 

@@ -127,11 +127,11 @@ def rebuild_index(reader: StoreReader, directory: str | os.PathLike[str], *, geo
     sizes = stored_sizes(LocalFileSystem(), reader.path, StoreConfig())
     geometry = geometry or Geometry(sizes.index_slots, sizes.index_entries)
     with _target(reader, directory) as (target, own), FreshDirectory(target) as fresh:
-        index = IndexWriter(LocalWritableFileSystem(), fresh.place(""), fresh.place("making"), geometry)
-        for found, _ in derive_segments(reader.log, reader.log.min_offset, reader.log.stop):
-            keys += put_keys(index, found.records, found.segment.base + found.records.positions)
-        index.sync()
-        index.close()
+        made = IndexWriter(LocalWritableFileSystem(), fresh.place(""), fresh.place("making"), geometry)
+        with contextlib.closing(made) as index:
+            for found, _ in derive_segments(reader.log, reader.log.min_offset, reader.log.stop):
+                keys += put_keys(index, found.records, found.segment.base + found.records.positions)
+            index.sync()
         own()
         fresh.publish()
     return keys

@@ -12,7 +12,6 @@ one repeats the next entry, as in a rebuild. The source is only read.
 
 import logging
 import os
-import shutil
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,7 +23,7 @@ from .config import QueueSource, StoreConfig
 from .errors import ConfigError
 from .file_sizes import check_segment_bytes, stored_sizes
 from .files.fresh_directory import FreshDirectory
-from .files.fs import LocalFileSystem
+from .files.fs import FileSystem, LocalFileSystem
 from .files.segments import SegmentFile
 from .files.store_lock import is_signed
 from .format import checkpoint as checkpoints
@@ -137,9 +136,9 @@ def salvage(
             keys = rebuild_index(
                 copied, fresh.place("index"), geometry=Geometry(sizes.index_slots, sizes.index_entries)
             )
-        config = os.path.join(reader.path, "config")
-        if os.path.isdir(config) and not os.path.islink(config):
-            shutil.copytree(config, fresh.place("config"), symlinks=True)
+        for listed in files.list_dir(reader.path):
+            if listed.name == "config" and listed.is_dir:
+                _copy_files(files, os.path.join(reader.path, listed.name), fresh, listed.name)
         _describe(fresh, copy, sizes)
         fresh.publish()
     return SalvageReport(
@@ -152,6 +151,22 @@ def salvage(
         lost_messages=queues.lost_messages,
         keys=keys,
     )
+
+
+def _copy_files(fs: FileSystem, source: str, fresh: FreshDirectory, name: str) -> None:
+    """Copy the plain files of a directory, and of those in it.
+
+    Links, FIFOs and devices are left out: a device may have no end, and a link leads out of the store.
+    """
+    for listed in fs.list_dir(source):
+        path, inside = os.path.join(source, listed.name), os.path.join(name, listed.name)
+        if listed.is_dir:
+            _copy_files(fs, path, fresh, inside)
+        elif listed.is_file:
+            for at in range(0, max(listed.size, 1), _COPY_BYTES):
+                fresh.write(inside, at, fs.read(path, at, _COPY_BYTES), file_bytes=listed.size)
+        else:
+            _log.warning("%s is not copied: it is no plain file", path)
 
 
 def _stop(files: LocalFileSystem, path: str, log: CommitLog) -> int:

@@ -30,6 +30,7 @@ import pyarrow as pa
 from .config import StoreConfig
 from .errors import ConfigError, FormatError
 from .files.fs import FileSystem
+from .files.os_errors import Writing
 from .files.plain_files import PlainFiles
 from .files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from .format.message import Bytes, Ints
@@ -324,7 +325,8 @@ def sweep_staging(path: str | os.PathLike[str], *, idle_s: float = SWEEP_IDLE_S)
 def _sweep(path: str | os.PathLike[str], prefix: str, *, idle_s: float) -> int:
     """Delete the staged files of jobs whose name begins so, and that wrote nothing for so long; leave other files."""
     try:
-        with PlainFiles.open(os.path.abspath(path), OURS, _STAGING) as staging:
+        root = os.path.abspath(path)
+        with Writing(staging_directory(root), "sweeping"), PlainFiles.open(root, OURS, _STAGING) as staging:
             jobs: dict[str, dict[str, float]] = {}
             for name, written in staging.modified().items():
                 if _STAGED_NAME.fullmatch(name):

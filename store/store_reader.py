@@ -38,7 +38,7 @@ from .format.consume_queue import is_plausible
 from .format.message import Ints
 from .format.naming import is_readable_topic
 from .group_progress import group_offsets
-from .layout import COMMIT_LOG, CONSUME_QUEUE, check_is_store, list_queues, require_directory
+from .layout import COMMIT_LOG, CONSUME_QUEUE, OURS, check_is_store, list_queues, require_directory
 from .message import Message, read_message
 from .own_state import OwnState
 from .plan import PlannedRange, ScanTask, TaskLimits, plan_tasks
@@ -105,7 +105,7 @@ class StoreReader:
         fs = fs or LocalFileSystem()
         root = os.path.abspath(os.fspath(path))
         names = {entry.name: entry for entry in fs.list_dir(root)}
-        for name in (COMMIT_LOG, CONSUME_QUEUE):
+        for name in (COMMIT_LOG, CONSUME_QUEUE, OURS):
             if name in names:
                 require_directory(names[name], os.path.join(root, name))
         directories = [os.path.abspath(os.fspath(p)) for p in commit_log_paths]

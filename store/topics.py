@@ -15,9 +15,9 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
-from .errors import FormatError
-from .files.fs import LocalFileSystem
-from .files.small_file import read_whole, replace_file
+from .errors import FileTooLargeError, FormatError
+from .files.fs import FileSystem, LocalFileSystem
+from .files.small_file import DOCUMENT_BYTES_MAX, check_size, read_whole, replace_file
 from .files.writable_fs import WritableFileSystem
 from .format.documents import Document, load, render
 from .format.naming import is_broker_topic
@@ -66,13 +66,13 @@ class TopicTable:
             return
         try:
             self._add(wanted)
-        except FormatError as error:
+        except (FormatError, FileTooLargeError) as error:
             _log.warning("%s is left as it is, new topics are not in it: %s", self._path, error)
         self._seen |= wanted
 
     def _add(self, wanted: dict[str, int]) -> None:
-        old = read_whole(self._fs, self._path)
-        document: Document = load(old, read_whole(self._fs, self._path + ".bak")).document
+        old, backup = _read(self._fs, self._path)
+        document: Document = load(old, backup).document
         table = document.setdefault("topicConfigTable", {})
         if not isinstance(table, dict):
             raise FormatError("topicConfigTable is no object", path=self._path)
@@ -93,9 +93,11 @@ class TopicTable:
             counter = version.get("counter")
             version["counter"] = (counter if isinstance(counter, int) else 0) + 1
             version["timestamp"] = time.time_ns() // 1_000_000
+        content = render(document).encode()
+        check_size(self._path, len(content), DOCUMENT_BYTES_MAX)
         if old:
             replace_file(self._fs, self._path + ".bak", old, self._making)
-        replace_file(self._fs, self._path, render(document).encode(), self._making)
+        replace_file(self._fs, self._path, content, self._making)
 
 
 def topic_queues(path: str | os.PathLike[str]) -> dict[str, int]:
@@ -110,12 +112,19 @@ def topic_queues(path: str | os.PathLike[str]) -> dict[str, int]:
     ------
     FormatError
         If neither the document nor its backup makes sense.
+    FileTooLargeError
+        If one has more than 64 MiB.
     """
     fs, name = LocalFileSystem(), os.path.join(os.path.abspath(path), "config", _NAME)
-    table = load(read_whole(fs, name), read_whole(fs, name + ".bak")).document.get("topicConfigTable")
+    table = load(*_read(fs, name)).document.get("topicConfigTable")
     entries = table.items() if isinstance(table, dict) else ()
     counts = {topic: entry.get("writeQueueNums") for topic, entry in entries if isinstance(entry, dict)}
     return {str(topic): count for topic, count in counts.items() if isinstance(count, int) and count > 0}
+
+
+def _read(fs: FileSystem, path: str) -> tuple[bytes | None, bytes | None]:
+    """Read the document and its backup."""
+    return read_whole(fs, path, DOCUMENT_BYTES_MAX), read_whole(fs, path + ".bak", DOCUMENT_BYTES_MAX)
 
 
 def _entry(topic: str) -> Document:

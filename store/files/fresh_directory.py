@@ -12,10 +12,13 @@ is the neighbour with the long name: nobody reads it, and it can be deleted.
 import os
 import secrets
 import shutil
+import stat
+from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 from ..errors import ConfigError
+from .os_errors import Writing
 
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -41,18 +44,20 @@ class FreshDirectory:
 
     def __enter__(self) -> Self:
         parent = os.path.dirname(self.target)
-        if not os.path.isdir(parent):
+        if _is_missing(parent):
             raise ConfigError("there is no such directory", path=parent, fix="Make it first")
         if not _is_free(self.target):
             raise self._taken()
-        os.mkdir(self._work)
+        with Writing(self._work, "making the directory"):
+            os.mkdir(self._work)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self._published:
-            shutil.rmtree(self._work, ignore_errors=True)
+            with suppress(OSError):  # ignore_errors does not cover all of its calls, and the first error counts
+                shutil.rmtree(self._work, ignore_errors=True)
 
     def write(self, name: str, position: int, data: bytes, *, file_bytes: int) -> None:
         """Write into a file, which is made at its full size, sparse, at the first time.
@@ -65,20 +70,21 @@ class FreshDirectory:
             Bytes from the start of the file; ``position + len(data) <= file_bytes``.
         """
         path = os.path.join(self._work, name)
-        try:
-            fd = os.open(path, _NEW_FILE, 0o666)
-        except FileNotFoundError:
-            os.makedirs(os.path.dirname(path))
-            fd = os.open(path, _NEW_FILE, 0o666)
-        try:
-            if os.fstat(fd).st_size == 0:
-                os.ftruncate(fd, file_bytes)
-            rest = memoryview(data)
-            while rest:
-                written = os.pwrite(fd, rest, position)
-                rest, position = rest[written:], position + written
-        finally:
-            os.close(fd)
+        with Writing(path):
+            try:
+                fd = os.open(path, _NEW_FILE, 0o666)
+            except FileNotFoundError:
+                os.makedirs(os.path.dirname(path))
+                fd = os.open(path, _NEW_FILE, 0o666)
+            try:
+                if os.fstat(fd).st_size == 0:
+                    os.ftruncate(fd, file_bytes)
+                rest = memoryview(data)
+                while rest:
+                    written = os.pwrite(fd, rest, position)
+                    rest, position = rest[written:], position + written
+            finally:
+                os.close(fd)
 
     def place(self, name: str) -> str:
         """Path of a directory below, for who makes it himself; its parent is there."""
@@ -86,16 +92,20 @@ class FreshDirectory:
 
     def publish(self) -> None:
         """Put everything onto the device, then under its name."""
-        for folder, _, names in os.walk(self._work, topdown=False):
+        with Writing(self._work, "listing the directory"):
+            # A directory that cannot be listed must not be published as if it were empty.
+            folders = list(os.walk(self._work, topdown=False, onerror=_raise))
+        for folder, _, names in folders:
             for name in names:
                 _sync(os.path.join(folder, name))
             _sync(folder)
-        try:
-            os.rename(self._work, self.target)
-        except OSError:
-            if _is_free(self.target):
-                raise
-            raise self._taken() from None
+        with Writing(self.target, "renaming"):
+            try:
+                os.rename(self._work, self.target)
+            except OSError:
+                if _is_free(self.target):
+                    raise
+                raise self._taken() from None
         self._published = True
         _sync(os.path.dirname(self.target))
 
@@ -109,14 +119,31 @@ class FreshDirectory:
 
 def _is_free(path: str) -> bool:
     """Whether a path is not there, or is an empty directory."""
-    if not os.path.lexists(path):
-        return True
-    return not os.path.islink(path) and os.path.isdir(path) and not os.listdir(path)
+    with Writing(path, "looking at it"):
+        try:
+            status = os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        return stat.S_ISDIR(status.st_mode) and not os.listdir(path)
+
+
+def _is_missing(path: str) -> bool:
+    """Whether a path is no directory, and no link to one."""
+    with Writing(path, "looking at it"):
+        try:
+            return not stat.S_ISDIR(os.stat(path).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return True
 
 
 def _sync(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    with Writing(path, "syncing", is_sync=True):
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise error

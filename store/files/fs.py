@@ -8,7 +8,8 @@
 
 Readers use this side of it: they never lock, never write and never create. Every file is opened with ``O_NOFOLLOW``
 and must be a plain file, so that a link, FIFO or device planted in a store directory is an error and neither a way
-out of the store nor a read that blocks for ever.
+out of the store nor a read that blocks for ever. A system call that fails raises an error of the store's own
+(`os_errors`), never a plain OSError.
 """
 
 import errno
@@ -23,12 +24,12 @@ from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
-from ..errors import SegmentLogError, UnreadableError, UnsafeFileError
+from ..errors import StoreIOError, UnsafeFileError
 from ..format.message import Bytes
 from .modes import file_mode
+from .os_errors import ABSENT, LINK_FIX, read_error
 
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_LINK_FIX = "Replace it by a plain file or directory, or name the real place in an option (commitLogPaths)"
 
 
 class Listed(NamedTuple):
@@ -58,8 +59,8 @@ class Descriptor:
     __slots__ = ("__weakref__", "_held")
 
     def __init__(self, path: str, flags: int) -> None:
+        self._held: list[int] = []  # before anything can fail: `close` is called in any case
         mode = file_mode(path) if flags & os.O_CREAT else 0
-        self._held: list[int] = []
         self._held.extend(map(os.open, (path,), (flags,), (mode,)))
 
     @property
@@ -119,19 +120,20 @@ class LocalFileSystem:
         """Names in a directory, sorted; empty if there is no such directory."""
         try:
             with os.scandir(path) as found:
-                return sorted(_listed(found))
-        except OSError as error:
-            if error.errno in _ABSENT:
-                return []
-            raise _explained(error, path) from None
+                entries = list(found)
         except ValueError:  # a zero byte: no directory has such a name
             return []
+        except OSError as error:
+            if error.errno in ABSENT:
+                return []
+            raise read_error(error, "listing the directory", path) from error
+        return sorted(_listed(entries))
 
     def size(self, path: str) -> int | None:
         """Bytes in a plain file; None if there is no such file."""
         try:
             opened, size = _open(path)
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             return None
         opened.close()
         return size
@@ -140,15 +142,18 @@ class LocalFileSystem:
         """At most ``count`` bytes from ``offset``, fewer only at the end of the file."""
         opened, _ = _open(path)
         with opened as fd:
-            return _pread(fd, offset, count)
+            return _pread(fd, path, offset, count)
 
     def read_into(self, path: str, offset: int, buffer: Bytes) -> int:
         """Fill a buffer from ``offset``; give how many bytes that were, fewer only at the end of the file."""
         opened, _ = _open(path)
         with opened as fd:
             filled = 0
-            while filled < buffer.size and (count := os.preadv(fd, [buffer.data[filled:]], offset + filled)):
-                filled += count
+            try:
+                while filled < buffer.size and (count := os.preadv(fd, [buffer.data[filled:]], offset + filled)):
+                    filled += count
+            except OSError as error:
+                raise read_error(error, "reading", path, offset + filled) from error
             return filled
 
     def map(self, path: str) -> Bytes:
@@ -158,7 +163,17 @@ class LocalFileSystem:
             if size == 0:
                 return np.empty(0, np.uint8)
             # The map outlives the descriptor, and the file's name: a segment that retention unlinks stays readable.
-            return np.frombuffer(mmap.mmap(fd, size, prot=mmap.PROT_READ), np.uint8)
+            try:
+                return np.frombuffer(mmap.mmap(fd, size, prot=mmap.PROT_READ), np.uint8)
+            except OSError as error:
+                raise read_error(error, "mapping", path) from error
+            except ValueError as error:
+                raise StoreIOError(
+                    "the file became shorter while it was mapped",
+                    path=path,
+                    fix="Its writer, or a copy, is at work on it: read it when that is done",
+                    errno=errno.EIO,
+                ) from error
 
     def data_end(self, path: str) -> int:
         """Where the last non-zero byte of a file ends; 0 if there is none.
@@ -172,7 +187,7 @@ class LocalFileSystem:
                 stop, step = end, _BLOCK
                 while stop > start:
                     first = max(start, stop - step)
-                    piece = _pread(fd, first, stop - first)
+                    piece = _pread(fd, path, first, stop - first)
                     if not _ZEROS.startswith(piece):  # compares as fast as memory is; stripping looks at each byte
                         return first + len(piece.rstrip(b"\0"))
                     stop, step = first, min(2 * step, len(_ZEROS))
@@ -188,10 +203,17 @@ class LocalFileSystem:
         """
         try:
             status = os.stat(path, follow_symlinks=False)
-            with open("/proc/locks", encoding="ascii") as table:
+        except OSError as error:
+            if error.errno in ABSENT:
+                return None
+            raise read_error(error, "looking at it", path) from error
+        try:
+            with open(_LOCK_TABLE, encoding="ascii") as table:
                 lines = table.read().splitlines()
-        except OSError:
-            return None
+        except (FileNotFoundError, PermissionError):
+            return None  # the kernel does not show it here
+        except OSError as error:
+            raise read_error(error, "reading the kernel's table of locks", _LOCK_TABLE) from error
         owner: int | None = None
         inode = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
         for line in lines:
@@ -211,15 +233,15 @@ class LocalFileSystem:
         try:
             status = os.stat(path, follow_symlinks=False)
         except OSError as error:
-            if error.errno in _ABSENT:
+            if error.errno in ABSENT:
                 return None
-            raise _explained(error, path) from None
+            raise read_error(error, "looking at it", path) from error
         return status.st_ino, status.st_mtime_ns
 
 
 _BLOCK: Final = 1 << 16
 _ZEROS: Final = bytes(1 << 20)
-_ABSENT: Final = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
+_LOCK_TABLE: Final = "/proc/locks"
 
 
 def _listed(entries: Iterable[os.DirEntry[str]]) -> Iterator[Listed]:
@@ -228,6 +250,8 @@ def _listed(entries: Iterable[os.DirEntry[str]]) -> Iterator[Listed]:
             status = entry.stat(follow_symlinks=False)
         except FileNotFoundError:
             continue  # deleted since it was listed
+        except OSError as error:
+            raise read_error(error, "looking at it", entry.path) from error
         mode = status.st_mode
         yield Listed(entry.name, stat.S_ISDIR(mode), stat.S_ISLNK(mode), stat.S_ISREG(mode), status.st_size)
 
@@ -237,35 +261,34 @@ def _open(path: str) -> tuple[Descriptor, int]:
     try:
         opened = Descriptor(path, _OPEN_FLAGS)
     except OSError as error:
-        raise _explained(error, path) from None
-    status = os.fstat(opened.fd)
-    if not stat.S_ISREG(status.st_mode):
+        raise read_error(error, "opening", path) from error
+    try:
+        return opened, plain_size(opened.fd, path)
+    except OSError as error:
         opened.close()
-        raise UnsafeFileError("this is not a plain file", path=path, fix=_LINK_FIX)
-    return opened, status.st_size
+        raise read_error(error, "looking at it", path) from error
+    except UnsafeFileError:
+        opened.close()
+        raise
 
 
-def _explained(error: OSError, path: str) -> OSError | SegmentLogError:
-    """Say what an error means for a store, where that is known."""
-    match error.errno:
-        case errno.ELOOP:
-            return UnsafeFileError("this is a symbolic link, the store wants a plain file", path=path, fix=_LINK_FIX)
-        case errno.ENXIO:
-            return UnsafeFileError("this is a socket or device, the store wants a plain file", path=path, fix=_LINK_FIX)
-        case errno.EACCES | errno.EPERM:
-            return UnreadableError(
-                "this process may not read it", path=path, fix="Run as the broker's user, or let this user read it"
-            )
-        case _:
-            return error
+def plain_size(fd: int, path: str) -> int:
+    """Return the size of an open plain file; `UnsafeFileError` for anything else."""
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        raise UnsafeFileError("this is not a plain file, the store wants one", path=path, fix=LINK_FIX)
+    return status.st_size
 
 
-def _pread(fd: int, offset: int, count: int) -> bytes:
+def _pread(fd: int, path: str, offset: int, count: int) -> bytes:
     pieces: list[bytes] = []
-    while count > 0 and (piece := os.pread(fd, count, offset)):
-        pieces.append(piece)
-        offset += len(piece)
-        count -= len(piece)
+    try:
+        while count > 0 and (piece := os.pread(fd, count, offset)):
+            pieces.append(piece)
+            offset += len(piece)
+            count -= len(piece)
+    except OSError as error:
+        raise read_error(error, "reading", path, offset) from error
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 

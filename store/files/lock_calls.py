@@ -18,6 +18,7 @@ from typing import Final
 
 from ..errors import SegmentLogError, UnreadableError, UnsafeFileError
 from .fs import Descriptor
+from .os_errors import Writing, write_error
 
 _RECORD_BYTE: Final = 0
 _OURS_BYTE: Final = 8
@@ -47,7 +48,9 @@ def open_lock_file(path: str, *, make: bool) -> Descriptor:
         file = Descriptor(path, _FLAGS | (os.O_CREAT if make else 0))
     except OSError as error:
         raise _explained(error, path) from None
-    if not stat.S_ISREG(os.fstat(file.fd).st_mode):
+    with Writing(path, "looking at it"):
+        is_plain = stat.S_ISREG(os.fstat(file.fd).st_mode)
+    if not is_plain:
         file.close()
         raise _explained(OSError(errno.ENXIO, "not a plain file"), path)
     return file
@@ -102,7 +105,7 @@ def wait_for_owner(fd: int) -> int | None:
     return owner
 
 
-def _explained(error: OSError, path: str) -> OSError | SegmentLogError:
+def _explained(error: OSError, path: str) -> SegmentLogError:
     match error.errno:
         case errno.ELOOP | errno.ENXIO | errno.EISDIR:
             return UnsafeFileError(
@@ -117,4 +120,4 @@ def _explained(error: OSError, path: str) -> OSError | SegmentLogError:
                 fix="Run as the store's owner, or as another user who may write to this directory",
             )
         case _:
-            return error
+            return write_error(error, "opening", path)

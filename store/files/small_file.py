@@ -4,15 +4,25 @@
 
     .segmentlog/small   write, sync ──► rename ──► config/topics.json      and its directory is synced
 
-Whoever reads finds the old file or the new one. RocketMQ writes its JSON in place, with a ``.bak`` beside it.
+A reader finds the old file or the new one. RocketMQ writes its JSON in place, with a ``.bak`` beside it.
+
+Each kind of small file has a limit. A larger file is an error before any of it is read, and is not written either::
+
+    checkpoint, abort, .segmentlog/durable, batch, id      their own size, a few KiB at most
+    JSON documents and their .bak, ledger                  `DOCUMENT_BYTES_MAX`
 """
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
+from ..errors import FileTooLargeError
 from .fs import FileSystem
 from .writable_fs import WritableFile, WritableFileSystem
+
+DOCUMENT_BYTES_MAX: Final = 64 << 20
+"""The largest JSON document or ledger: some 300,000 topics in ``topics.json``."""
 
 
 @contextmanager
@@ -52,10 +62,27 @@ def replace_file(fs: WritableFileSystem, path: str, content: bytes, making: str)
     fs.sync_dir(os.path.dirname(path))
 
 
-def read_whole(fs: FileSystem, path: str) -> bytes | None:
-    """All bytes of a small file; None if there is none."""
+def read_whole(fs: FileSystem, path: str, limit: int) -> bytes | None:
+    """Read all bytes of a small file.
+
+    Parameters
+    ----------
+    limit
+        The most bytes that a file of this kind can have; it bounds what is read and the memory that this takes.
+
+    Returns
+    -------
+    bytes or None
+        None if there is no such file.
+
+    Raises
+    ------
+    FileTooLargeError
+        If it has more than ``limit`` bytes.
+    """
     size = fs.size(path)
     while size is not None:
+        check_size(path, size, limit)
         try:
             content = fs.read(path, 0, size + 1)
         except FileNotFoundError:
@@ -64,3 +91,21 @@ def read_whole(fs: FileSystem, path: str) -> bytes | None:
             return content
         size = fs.size(path)
     return None
+
+
+def read_front(fs: FileSystem, path: str, count: int) -> bytes | None:
+    """Read the first ``count`` bytes of a file that may have more, such as a checkpoint; None if there is none."""
+    try:
+        return fs.read(path, 0, count)
+    except FileNotFoundError:
+        return None
+
+
+def check_size(path: str, size: int, limit: int) -> None:
+    """Raise `FileTooLargeError` if a small file of ``size`` bytes, read or to be written, is larger than its limit."""
+    if size > limit:
+        raise FileTooLargeError(
+            f"this file has {size} bytes, a file of its kind has at most {limit}",
+            path=path,
+            fix="Take it from a copy of the store, or move it away if it is not the store's",
+        )

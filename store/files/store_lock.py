@@ -35,6 +35,7 @@ from weakref import WeakSet, WeakValueDictionary
 from ..errors import StoreClosedError, StoreInUseError, UnreadableError
 from .fs import Descriptor, LocalFileSystem
 from .lock_calls import lock_ours, lock_record, open_lock_file, record_owner, unlock, wait_for_owner
+from .os_errors import Writing, read_error
 
 _CONTENT: Final = b"lock"
 _SIGNATURE: Final = b"slog"
@@ -87,7 +88,8 @@ class StoreLock:
                 raise self._in_use(os.getpid())
             self._file = _opened(path)
             try:
-                status = self._take(self._file.fd)
+                with Writing(path, "locking"):
+                    status = self._take(self._file.fd)
             except BaseException:
                 unlock(self._file)
                 raise
@@ -116,14 +118,19 @@ class StoreLock:
     @property
     def is_signed(self) -> bool:
         """Whether nobody but us had the store open since `sign`: brokers write the file anew."""
-        return os.pread(self._file.fd, len(_SIGNATURE), 0) == _SIGNATURE
+        try:
+            return os.pread(self._file.fd, len(_SIGNATURE), 0) == _SIGNATURE
+        except OSError as error:
+            raise read_error(error, "reading", self.path, 0) from error
 
     def sign(self) -> None:
         """Write that it is we who have the store open, and put that onto the device. Raises what `keep` does."""
         self.keep()
-        os.pwrite(self._file.fd, _SIGNATURE, 0)
-        os.fsync(self._file.fd)
-        self._written_ns = os.fstat(self._file.fd).st_mtime_ns
+        with Writing(self.path):
+            os.pwrite(self._file.fd, _SIGNATURE, 0)
+        with Writing(self.path, "syncing", is_sync=True):
+            os.fsync(self._file.fd)
+            self._written_ns = os.fstat(self._file.fd).st_mtime_ns
 
     def check(self) -> None:
         """Make sure that the lock was not released, and that this process is the one that took it. Calls no kernel.
@@ -157,14 +164,15 @@ class StoreLock:
         """
         self.check()
         fd = self._file.fd
-        if not lock_record(fd):
-            raise self._lost(f"process {record_owner(fd) or 'of another container or host'} took it")
-        status = os.fstat(fd)
-        try:
-            if _identity(os.stat(self.path, follow_symlinks=False)) != _identity(status):
-                raise self._lost("the file lock was replaced")
-        except FileNotFoundError:
-            raise self._lost("the file lock was deleted") from None
+        with Writing(self.path, "locking"):
+            if not lock_record(fd):
+                raise self._lost(f"process {record_owner(fd) or 'of another container or host'} took it")
+            status = os.fstat(fd)
+            try:
+                if _identity(os.stat(self.path, follow_symlinks=False)) != _identity(status):
+                    raise self._lost("the file lock was replaced")
+            except FileNotFoundError:
+                raise self._lost("the file lock was deleted") from None
         if status.st_mtime_ns != self._written_ns:
             if not self.is_signed:
                 raise self._lost("a broker was started on it, and stopped again")
@@ -326,7 +334,8 @@ def mutex(path: str) -> Iterator[None]:
     with _registry:
         file = _opened(path)
     try:
-        fcntl.flock(file.fd, fcntl.LOCK_EX)
+        with Writing(path, "locking"):
+            fcntl.flock(file.fd, fcntl.LOCK_EX)
         yield
     finally:
         with file as fd:
@@ -350,10 +359,12 @@ def _opened(path: str, *, make: bool = True) -> Descriptor:
 
 def _holder(path: str) -> StoreLock | None:
     """Find the lock of this process on a file; needs the registry."""
-    try:
-        return _held.get(_identity(os.stat(path, follow_symlinks=False)))
-    except OSError:
-        return None
+    with Writing(path, "looking at it"):
+        try:
+            status = os.stat(path, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+    return _held.get(_identity(status))
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

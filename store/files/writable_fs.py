@@ -18,15 +18,15 @@ import os
 import stat
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Final, Protocol
 
 import numpy as np
 
-from ..errors import NoSpaceError, NotAStoreError, SegmentLogError, UnreadableError, UnsafeFileError
+from ..errors import NotAStoreError, UnsafeFileError
 from ..format.pieces import Data, Pieces, contiguous
-from .fs import Descriptor, FileSystem, LocalFileSystem
+from .fs import Descriptor, FileSystem, LocalFileSystem, plain_size
 from .modes import directory_mode
+from .os_errors import Writing
 from .store_lock import StoreLock, is_held_here, momentary_lock, mutex
 
 _libc = ctypes.CDLL(None, use_errno=True)  # os.sync would sync all file systems, and tell of no error
@@ -36,8 +36,6 @@ if _pwritev is not None:  # by its address: os.pwritev wants an object of Python
     _pwritev.restype = ctypes.c_ssize_t
 _IOV_MAX: Final = 1024
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of fallocate, as in linux/falloc.h
-_NO_SPACE: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_SPACE_FIX: Final = "Nothing was lost: make room on this file system and try again"
 _CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -91,7 +89,7 @@ class WritableFileSystem(FileSystem, Protocol):
     """The calls behind which faults can be planted, those that write included."""
 
     def create(self, path: str) -> WritableFile:
-        """Make a new, empty file and open it; FileExistsError if there is something of the name."""
+        """Make a new, empty file and open it; `ExistingFileError` if there is something of the name."""
 
     def open(self, path: str) -> WritableFile:
         """Open a plain file that is there."""
@@ -137,12 +135,12 @@ class LocalWritableFileSystem(LocalFileSystem):
 
     def rename(self, source: str, target: str) -> None:
         """Give a file another name, atomically in place of what has it."""
-        with _Explained(target):
+        with Writing(target, "renaming"):
             os.rename(source, target)
 
     def unlink(self, path: str) -> None:
         """Take a file's name away."""
-        with _Explained(path):
+        with Writing(path, "deleting"):
             try:
                 os.unlink(path)
             except FileNotFoundError:
@@ -150,16 +148,16 @@ class LocalWritableFileSystem(LocalFileSystem):
 
     def release(self, path: str, start: int, stop: int) -> None:
         """Give back the space of a part of a file; a file system that cannot do that keeps it."""
-        with Descriptor(path, _OPEN) as fd:
+        with Writing(path, "opening"), Descriptor(path, _OPEN) as fd:
             _libc.fallocate(fd, _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_int64(start), ctypes.c_int64(stop - start))
 
     def make_dir(self, path: str) -> None:
         """Make a directory in one that is there."""
-        with _Explained(path):
+        with Writing(path, "making the directory"):
             try:
                 os.mkdir(path, directory_mode(path))
             except FileExistsError:
-                if os.path.islink(path) or not os.path.isdir(path):
+                if not stat.S_ISDIR(os.lstat(path).st_mode):
                     raise UnsafeFileError(
                         "the store wants a directory here and something else is there",
                         path=path,
@@ -174,16 +172,16 @@ class LocalWritableFileSystem(LocalFileSystem):
 
     def sync_dir(self, path: str) -> None:
         """Put onto the device which names a directory has."""
-        with _Explained(path):
+        with Writing(path, "opening"):
             directory = Descriptor(path, _OPEN_DIRECTORY)
-        with directory as fd:
+        with directory as fd, Writing(path, "syncing", is_sync=True):
             os.fsync(fd)
 
     def sync_all(self, path: str) -> None:
         """Put onto the device all that was written in the file system that a directory is in."""
-        with _Explained(path):
+        with Writing(path, "opening"):
             directory = Descriptor(path, _OPEN_DIRECTORY)
-        with directory as fd:
+        with directory as fd, Writing(path, "syncing", is_sync=True):
             if _libc.syncfs(fd):
                 raise OSError(ctypes.get_errno(), "syncfs failed", path)
 
@@ -207,14 +205,14 @@ class LocalWritableFileSystem(LocalFileSystem):
 class _LocalFile:
     def __init__(self, path: str, flags: int) -> None:
         self.path = path
-        with _Explained(path):
+        with Writing(path, "opening"):
             self._descriptor = Descriptor(path, flags)
-        self._fd = self._descriptor.fd
-        if not stat.S_ISREG(os.fstat(self._fd).st_mode):
-            self.close()
-            raise UnsafeFileError(
-                "this is a FIFO or device, the store wants a plain file", path=path, fix="Replace it by a plain file"
-            )
+            self._fd = self._descriptor.fd
+            try:
+                plain_size(self._fd, path)
+            except BaseException:
+                self.close()
+                raise
 
     def write(self, position: int, data: Data | Pieces) -> None:
         if isinstance(data, Pieces):
@@ -222,7 +220,7 @@ class _LocalFile:
                 self._write_pieces(position, data, _pwritev)
                 return
             data = contiguous(data)
-        with _Explained(self.path):
+        with Writing(self.path):
             written = os.pwrite(self._fd, data, position)
             if written == len(data):
                 return
@@ -237,7 +235,7 @@ class _LocalFile:
         table[:, 0], table[:, 1] = pieces.addresses(), pieces.lengths
         ends = np.cumsum(pieces.lengths)
         written, size = 0, pieces.size
-        with _Explained(self.path):
+        with Writing(self.path):
             while written < size:
                 first = int(np.searchsorted(ends, written, side="right"))
                 here = table[first : first + _IOV_MAX].copy()
@@ -252,16 +250,17 @@ class _LocalFile:
                     raise OSError(number, os.strerror(number), self.path)
 
     def allocate(self, size: int) -> None:
-        with _Explained(self.path):
+        with Writing(self.path):
             os.posix_fallocate(self._fd, 0, size)
 
     def extend(self, size: int) -> None:
-        with _Explained(self.path):
+        with Writing(self.path):
             if os.fstat(self._fd).st_size < size:
                 os.ftruncate(self._fd, size)
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)  # one that finds no room is final, not a put that can be tried again
+        with Writing(self.path, "syncing", is_sync=True):
+            os.fdatasync(self._fd)
 
     def is_at(self, path: str) -> bool:
         try:
@@ -271,36 +270,5 @@ class _LocalFile:
 
     def close(self) -> None:
         self._fd = -1
-        self._descriptor.close()
-
-
-class _Explained:
-    """Says what an error means for a store, where that is known; as a generator it would cost what a write does."""
-
-    __slots__ = ("_path",)
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        """Do nothing."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if not isinstance(error, OSError) or isinstance(error, SegmentLogError):
-            return
-        if error.errno in _NO_SPACE:
-            raise NoSpaceError(f"there is no room: {error.strerror}", path=self._path, fix=_SPACE_FIX) from error
-        if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
-            raise UnreadableError(
-                f"this process may not write it: {error.strerror}",
-                path=self._path,
-                fix="Run as the store's owner, or give this user the right to write",
-            ) from error
-        if error.errno == errno.ELOOP:
-            raise UnsafeFileError(
-                "this is a symbolic link, the store wants a plain file",
-                path=self._path,
-                fix="Replace it by a plain file",
-            ) from error
+        with Writing(self.path, "closing", is_sync=True):  # a remote file system may write only now
+            self._descriptor.close()

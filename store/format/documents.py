@@ -10,9 +10,9 @@
       },                                          commas too many
     }
 
-Parsing is one pass with a stack of its own: linear in the text, and a document of a million brackets is an error and
-not the end of the interpreter. What the documents say is read by `broker_config`. RocketMQ: ``ConfigManager``,
-fastjson's ``DefaultJSONParser`` and ``PrettyFormat``.
+Plain JSON is read by Python's own parser, which is faster. For the rest, parsing is one pass with a stack of its own:
+linear in the text, and a document of a million brackets is an error and not the end of the interpreter. `broker_config`
+reads the meaning. RocketMQ: ``ConfigManager``, fastjson's ``DefaultJSONParser`` and ``PrettyFormat``.
 """
 
 import json
@@ -21,7 +21,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, NamedTuple, NoReturn, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias, cast
 
 from ..errors import FormatError
 
@@ -49,6 +49,7 @@ _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,19}")
 _NAME: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$.-]*+")
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
 _ESCAPED: Final = dict(zip("bfnrtv0\"'\\/", "\b\f\n\r\t\v\0\"'\\/", strict=True))
+_ESCAPED_SURROGATE: Final = re.compile(r"\\u[dD]")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _LITERALS: Final[dict[str, Scalar]] = {"true": True, "false": False, "null": None}
 
@@ -197,6 +198,41 @@ def parse(text: str) -> Document:
         If the text is anything but one object, or nested more than 64 deep; with line, column and, as ``offset``, the
         character where it went wrong.
     """
+    plain = _parse_plain(text)
+    return _parse_wide(text) if plain is None else plain
+
+
+def _parse_plain(text: str) -> Document | None:
+    """Read a document that is plain JSON, some twenty times as fast; None for any other, be it right or wrong."""
+    if _ESCAPED_SURROGATE.search(text):
+        return None
+    try:
+        root = json.loads(text, parse_int=_int, parse_float=_float, parse_constant=_float)
+    except (ValueError, RecursionError):
+        return None
+    level: list[Any] = [root]
+    for _ in range(DEPTH_MAX if isinstance(root, dict) else 0):
+        inner = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [value for values in inner for value in values if isinstance(value, (dict, list))]
+        if not level:
+            return cast("Document", root)
+    return None
+
+
+def _int(digits: str) -> int:
+    if len(digits) > _DIGITS_MAX:
+        raise ValueError(digits)
+    return int(digits)
+
+
+def _float(digits: str) -> float:
+    if len(digits) > _DIGITS_MAX or not math.isfinite(float(digits)):
+        raise ValueError(digits)
+    return float(digits)
+
+
+def _parse_wide(text: str) -> Document:
+    """Read a document as fastjson does; see `parse`."""
     source = _Text(text)
     if source.peek() != "{":
         source.fail_here("an object")

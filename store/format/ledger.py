@@ -17,8 +17,9 @@ exists. Ours; RocketMQ knows nothing like it.
 import json
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ..errors import FormatError
 
@@ -142,12 +143,10 @@ def decode(data: bytes | None, path: str) -> Ledger:
     title, _, body = data.partition(b"\n")
     front, _, crc = title.rpartition(b" ")
     if front.startswith(_TITLE) and crc == b"%08x" % zlib.crc32(body, zlib.crc32(front + b" ")):
-        applications: dict[str | None, Application] = {}
-        for line in body.splitlines():
-            said = json.loads(line)
-            entries = tuple(LedgerEntry(*each) for each in said["batches"])
-            applications[said["app"]] = Application(entries, tuple(QueueSpan(*each) for each in said["queues"]))
-        return Ledger(int(front.removeprefix(_TITLE)), applications)
+        # The checksum is no proof of who wrote it.
+        with suppress(ValueError, TypeError, KeyError, RecursionError):
+            applications = dict(_application(json.loads(line)) for line in body.splitlines())
+            return Ledger(int(front.removeprefix(_TITLE)), applications)
     raise FormatError(
         f"the ledger of batches is damaged: {len(data)} bytes that are not what was written",
         path=path,
@@ -155,3 +154,17 @@ def decode(data: bytes | None, path: str) -> Ledger:
         fix="Take it from a copy of the store. Without it nobody knows which batches were appended: if none can come "
         "again, delete it together with the file batch beside it",
     )
+
+
+def _application(said: dict[str, Any]) -> tuple[str | None, Application]:
+    """Read one line; ValueError, TypeError or KeyError if it is of another shape."""
+    app = said["app"]
+    entries = tuple(LedgerEntry(*each) for each in said["batches"])
+    queues = tuple(QueueSpan(*each) for each in said["queues"])
+    numbers = [number for each in entries for number in (*each[:-1], each.digest or 0)]
+    numbers += [number for each in queues for number in each[1:]]
+    if not entries or not (app is None or isinstance(app, str)) or {type(number) for number in numbers} != {int}:
+        raise ValueError(app)
+    if not all(isinstance(each.topic, str) for each in queues):
+        raise TypeError(app)
+    return app, Application(entries, queues)

@@ -26,6 +26,16 @@ from typing import Any
 
 import pytest
 
+from segmentlog.store import (
+    MessageStore,
+    Outgoing,
+    QueueKey,
+    SegmentLogError,
+    Services,
+    StoreConfig,
+    publish_progress,
+)
+from segmentlog.store.format import batch_mark
 from support.store_builder import Geometry, Queues, StoreBuilder, messages
 
 pytestmark = pytest.mark.attack
@@ -74,6 +84,9 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
         builder.append(messages(COUNT, queues=2))
     assert (store / "commitlog" / SECOND).exists()
     (store / "config" / "consumerOffset.json").write_text('{"offsetTable":{"Orders@group":{0:3}}}')
+    (store / ".segmentlog").mkdir()
+    (store / ".segmentlog" / "batch").write_bytes(batch_mark.encode(batch_mark.NO_BATCH))
+    (store / ".segmentlog" / "groups.json").write_text("{}")
     return store
 
 
@@ -283,9 +296,9 @@ LINKS: tuple[Plant, ...] = (link_to_copy, dangling_link, link_to_itself)
 SPECIAL: tuple[Plant, ...] = (fifo, unix_socket, device)
 SEGMENTS = [f"{folder}/{FIRST}" for folder in ("commitlog", "consumequeue/Orders/0", "consumequeue/Orders/1")]
 SEGMENTS.append(f"commitlog/{SECOND}")
-DIRECTORIES = ["commitlog", "consumequeue", "config"]
+DIRECTORIES = ["commitlog", "consumequeue", "config", ".segmentlog"]
 BELOW = ["consumequeue/Orders", "consumequeue/Orders/0"]
-FILES = ["config/consumerOffset.json", "abort"]
+FILES = ["config/consumerOffset.json", "abort", ".segmentlog/batch", ".segmentlog/groups.json"]
 REFUSED = [
     *product(SEGMENTS + FILES, (*LINKS, *SPECIAL, directory)),
     *product(DIRECTORIES, (*LINKS, *SPECIAL, plain_file)),
@@ -362,3 +375,45 @@ def test_the_probe_sees_what_leaves_the_store(clean: Path, tmp_path: Path) -> No
     (found,) = probe(clean, [case]).values()
     assert found["rows"] == COUNT
     assert {os.path.dirname(path) for path in found["escaped"]} == {str(tmp_path), str(tmp_path / "elsewhere")}
+
+
+@pytest.mark.parametrize("plant", [*LINKS, *SPECIAL, directory], ids=lambda plant: plant.__name__)
+@pytest.mark.parametrize(
+    "place", [".segmentlog", ".segmentlog/groups.lock", ".segmentlog/durable", ".segmentlog/id", "checkpoint", "abort"]
+)
+@pytest.mark.timeout(20)
+def test_a_writer_is_not_led_astray_and_does_not_hang(tmp_path: Path, place: str, plant: Plant) -> None:
+    """What a writer opens or locks is put in order, or named by an error of the store; nothing outside changes."""
+    if plant is device and os.geteuid():
+        pytest.skip("only root can make a device")
+    store = tmp_path / "store"
+    with MessageStore.open(store, WRITTEN) as opened:
+        opened.append(Outgoing(topic="T", queue_id=0, body=b"body"))
+    publish_progress(str(store), "group", {QueueKey("T", 0): 1})
+    if not (store / place).exists():
+        (store / place).touch()
+    plant(store / place)
+    moved = {path: path.read_bytes() for path in tmp_path.rglob("moved*") if path.is_file()}
+    refused = []
+    for write in (write_a_message, write_a_group):
+        try:
+            write(store)
+        except SegmentLogError as error:
+            refused.append(error)
+    for error in refused:
+        assert error.path is not None
+        assert error.path.startswith(str(store / place))
+        assert error.fix
+    assert moved == {path: path.read_bytes() for path in moved}
+
+
+WRITTEN = StoreConfig(segment_bytes=1 << 14, queue_segment_entries=20, index=False, services=Services.ON_CALL)
+
+
+def write_a_message(store: Path) -> None:
+    with MessageStore.open(store, WRITTEN) as opened:
+        opened.append(Outgoing(topic="T", queue_id=0, body=b"another"))
+
+
+def write_a_group(store: Path) -> None:
+    publish_progress(str(store), "group", {QueueKey("T", 0): 2})

@@ -1,4 +1,4 @@
-"""Ten thousand queues in fifty thousand files, with 256 descriptors and 4 GiB of addresses."""
+"""Ten thousand queues in fifty thousand files, with 256 descriptors and 4 GiB of addresses; fewer while writing."""
 
 import json
 import subprocess
@@ -13,6 +13,7 @@ from support.store_builder import Geometry, StoreBuilder
 
 pytestmark = pytest.mark.attack
 
+WRITING_PROBE = Path(__file__).parent / "descriptors_probe.py"
 PROBE = Path(__file__).parent / "many_files_probe.py"
 TOPICS, QUEUES, MESSAGES = 200, 50, 18
 GEOMETRY = Geometry(segment_bytes=1 << 18, queue_segment_entries=4)
@@ -54,3 +55,19 @@ def test_ten_thousand_queues(tmp_path: Path) -> None:
     }
     assert MAPS_MAX - 1 <= most_maps <= MAPS_MAX
     assert most_descriptors <= MAPS_MAX  # Python's maps keep one each
+
+
+@pytest.mark.parametrize("limit", [48, 256])
+def test_a_low_limit_of_descriptors_is_kept_while_writing_and_reading(tmp_path: Path, limit: int) -> None:
+    queues = 1500
+    done = subprocess.run(
+        [sys.executable, str(WRITING_PROBE), str(tmp_path / "store"), str(limit), str(queues)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    found = json.loads(done.stdout)
+    assert found["rows"] == 2 * queues
+    assert found["left open"] <= limit // 16

@@ -61,6 +61,7 @@ def test_ten_thousand_queues_stay_small() -> None:
     [
         "",
         "not JSON",
+        "[" * 100_000,
         "[]",
         "null",
         "{}",

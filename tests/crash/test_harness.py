@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from segmentlog.store.errors import NoSpaceError, NotAStoreError, UnsafeFileError
+from segmentlog.store.errors import NoSpaceError, NotAStoreError, SegmentLogError, UnsafeFileError
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from support.crash.disk_model import SECTOR_BYTES, FileModel
 from support.crash.faults import CALLS, Failure, Fault, FaultyFileSystem, Span
@@ -437,7 +437,7 @@ def test_errors_are_as_real_ones(place: tuple[WritableFileSystem, str]) -> None:
         (FileExistsError, lambda: fs.create(f"{root}/d")),
         (FileNotFoundError, lambda: fs.create(f"{root}/no/f")),
         (FileNotFoundError, lambda: fs.open(f"{root}/no")),
-        (IsADirectoryError, lambda: fs.open(f"{root}/d")),
+        (UnsafeFileError, lambda: fs.open(f"{root}/d")),
         (FileNotFoundError, lambda: fs.read(f"{root}/no", 0, 1)),
         (FileNotFoundError, lambda: fs.map(f"{root}/no")),
         (FileNotFoundError, lambda: fs.data_end(f"{root}/no")),
@@ -445,16 +445,17 @@ def test_errors_are_as_real_ones(place: tuple[WritableFileSystem, str]) -> None:
         (UnsafeFileError, lambda: fs.size(f"{root}/d")),
         (FileNotFoundError, lambda: fs.rename(f"{root}/no", f"{root}/x")),
         (FileNotFoundError, lambda: fs.rename(f"{root}/f", f"{root}/no/f")),
-        (IsADirectoryError, lambda: fs.rename(f"{root}/f", f"{root}/d")),
-        (IsADirectoryError, lambda: fs.unlink(f"{root}/d")),
+        (UnsafeFileError, lambda: fs.rename(f"{root}/f", f"{root}/d")),
+        (UnsafeFileError, lambda: fs.unlink(f"{root}/d")),
         (UnsafeFileError, lambda: fs.make_dir(f"{root}/f")),
         (NotAStoreError, lambda: fs.make_dir(f"{root}/no/d")),
         (NotAStoreError, lambda: fs.make_dir(f"{root}/f/d")),
         (FileNotFoundError, lambda: fs.sync_dir(f"{root}/no")),
-        (NotADirectoryError, lambda: fs.sync_dir(f"{root}/f")),
+        (FileNotFoundError, lambda: fs.sync_dir(f"{root}/f")),
     ]:
-        with pytest.raises(error):
+        with pytest.raises(error) as raised:
             call()
+        assert isinstance(raised.value, SegmentLogError)
     file = fs.open(f"{root}/f")
     file.close()
     with pytest.raises(OSError, match="Bad file descriptor"):

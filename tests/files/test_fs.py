@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from segmentlog.store.errors import SegmentLogError, UnreadableError, UnsafeFileError
+from segmentlog.store.errors import StoreIOError, UnreadableError, UnsafeFileError
 from segmentlog.store.files.fs import Listed, LocalFileSystem
 
 FS = LocalFileSystem()
@@ -120,8 +120,9 @@ def test_data_end_where_holes_cannot_be_told(tmp_path: Path, monkeypatch: pytest
         (errno.ENXIO, UnsafeFileError),
         (errno.EACCES, UnreadableError),
         (errno.EPERM, UnreadableError),
-        (errno.EIO, OSError),
-        (errno.EMFILE, OSError),
+        (errno.EIO, StoreIOError),
+        (errno.EMFILE, StoreIOError),
+        (errno.ESTALE, StoreIOError),
     ],
 )
 def test_errors_say_what_they_mean(
@@ -138,7 +139,48 @@ def test_errors_say_what_they_mean(
         with pytest.raises(expected) as raised:
             ask(path)
         assert path in str(raised.value)
-        assert isinstance(raised.value, SegmentLogError) == (expected is not OSError)
+        assert raised.value.fix
+        assert isinstance(raised.value, OSError) or expected is UnsafeFileError
+
+
+@pytest.mark.parametrize("call", ["fstat", "pread", "preadv"])
+def test_a_failed_read_names_its_place_and_leaves_no_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"0123456789")
+    before = len(os.listdir("/proc/self/fd"))
+
+    def fail(*arguments: object) -> int:
+        raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(os, call, fail)
+    reads = (
+        (lambda: FS.read(str(path), 3, 4))
+        if call != "preadv"
+        else lambda: FS.read_into(str(path), 3, np.empty(4, np.uint8))
+    )
+    with pytest.raises(StoreIOError) as raised:
+        reads()
+    assert raised.value.path == str(path)
+    assert raised.value.errno == errno.EIO
+    assert raised.value.offset == (None if call == "fstat" else 3)
+    monkeypatch.undo()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_an_owner_that_cannot_be_asked_for_is_no_missing_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no descriptor left the table of locks cannot be read: a live store must not pass for a closed one."""
+    (tmp_path / "lock").write_bytes(b"lock")
+
+    def refuse(*arguments: object, **options: object) -> None:
+        raise OSError(errno.EMFILE, "too many")
+
+    monkeypatch.setattr("builtins.open", refuse)
+    with pytest.raises(StoreIOError, match="Too many") as raised:
+        FS.lock_owner(str(tmp_path / "lock"))
+    assert raised.value.path == "/proc/locks"
+    assert "ulimit -n" in str(raised.value)
 
 
 def test_no_descriptor_is_left_open_by_a_refusal(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store.errors import NoSpaceError
-from segmentlog.store.files.small_file import made_aside, read_whole, replace_file
+from segmentlog.store.errors import FileTooLargeError, NoSpaceError
+from segmentlog.store.files.small_file import made_aside, read_front, read_whole, replace_file
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from support.crash.faults import Failure, Fault, FaultyFileSystem
 from support.crash.memory_fs import MemoryFileSystem
@@ -70,10 +70,10 @@ def test_a_file_that_cannot_be_finished_goes(tmp_path: Path, error: BaseExceptio
 
 def test_a_small_file_is_read_whole(tmp_path: Path) -> None:
     fs = LocalWritableFileSystem()
-    assert read_whole(fs, str(tmp_path / "file")) is None
+    assert read_whole(fs, str(tmp_path / "file"), 7) is None
     for content in (b"", b"content"):
         (tmp_path / "file").write_bytes(content)
-        assert read_whole(fs, str(tmp_path / "file")) == content
+        assert read_whole(fs, str(tmp_path / "file"), 7) == content
 
 
 @pytest.mark.parametrize("content", [b"longer than before", b"less", b""])
@@ -91,7 +91,7 @@ def test_a_small_file_that_is_replaced_while_it_is_read(tmp_path: Path, content:
             return size
 
     (tmp_path / "file").write_bytes(b"what was")
-    assert read_whole(Replaced(), path) == content
+    assert read_whole(Replaced(), path, 18) == content
 
 
 def test_a_small_file_that_goes_while_it_is_read(tmp_path: Path) -> None:
@@ -102,4 +102,29 @@ def test_a_small_file_that_goes_while_it_is_read(tmp_path: Path) -> None:
             return size
 
     (tmp_path / "file").write_bytes(b"what was")
-    assert read_whole(Gone(), str(tmp_path / "file")) is None
+    assert read_whole(Gone(), str(tmp_path / "file"), 8) is None
+
+
+def test_a_file_larger_than_its_kind_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    class Unread(LocalWritableFileSystem):
+        def read(self, path: str, offset: int, count: int) -> bytes:
+            raise AssertionError("nothing is read")
+
+    path = tmp_path / "file"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(FileTooLargeError, match=f"has {1 << 40} bytes, a file of its kind has at most 99") as raised:
+        read_whole(Unread(), str(path), 99)
+    assert raised.value.path == str(path)
+    assert raised.value.fix
+    os.truncate(path, 99)
+    assert read_whole(LocalWritableFileSystem(), str(path), 99) == bytes(99)
+
+
+def test_the_front_of_a_file(tmp_path: Path) -> None:
+    fs, path = LocalWritableFileSystem(), tmp_path / "file"
+    assert read_front(fs, str(path), 4) is None
+    path.write_bytes(b"abc")
+    assert read_front(fs, str(path), 4) == b"abc"
+    os.truncate(path, 1 << 40)
+    assert read_front(fs, str(path), 4) == b"abc\0"

@@ -1,4 +1,5 @@
 import json
+import time
 from typing import Any
 
 import pytest
@@ -6,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segmentlog.store.errors import FormatError
-from segmentlog.store.format.documents import DEPTH_MAX, Document, Origin, load, parse, render
+from segmentlog.store.format.documents import (
+    DEPTH_MAX,
+    Document,
+    Origin,
+    _parse_plain,
+    _parse_wide,
+    load,
+    parse,
+    render,
+)
 
 strings = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 scalars = (
@@ -195,6 +205,45 @@ def test_hostile_text_is_refused_in_one_pass(text: str) -> None:
     # Two million characters: anything worse than linear would run into the suite's time limit.
     with pytest.raises(FormatError):
         parse(text)
+
+
+@given(documents)
+def test_plain_json_is_read_alike_by_the_quick_and_the_thorough_parser(document: Document) -> None:
+    text = json.dumps(read_back(document), skipkeys=True, ensure_ascii=False)
+    assert _parse_plain(text) == _parse_wide(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":NaN}',
+        '{"a":Infinity}',
+        '{"a":-Infinity}',
+        '{"a":1e999}',
+        '{"a":%s}' % ("1" * 65),
+        '{"a":0.%s}' % ("1" * 65),
+        '{"a":"\\ud800"}',
+        '{"\\uDC00":1}',
+        '{"a":1}{',
+        "[1]",
+        "0",
+        '{"a":' * DEPTH_MAX + "{}" + "}" * DEPTH_MAX,
+        '{"a":' + "[" * 100_000,
+    ],
+)
+def test_what_the_two_parsers_would_read_otherwise_is_left_to_the_thorough_one(text: str) -> None:
+    assert _parse_plain(text) is None
+
+
+def test_a_hundred_thousand_topics_are_read_at_once() -> None:
+    entry = '"Topic%06d":{"order":false,"perm":6,"readQueueNums":8,"topicSysFlag":0,"writeQueueNums":8}'
+    text = '{"topicConfigTable":{' + ",\n".join(entry % number for number in range(100_000)) + "}}"
+    begun = time.process_time()
+    table = parse(text)["topicConfigTable"]
+    took = time.process_time() - begun
+    assert isinstance(table, dict)
+    assert len(table) == 100_000
+    assert took < 1.5  # by the thorough parser 3 s and more
 
 
 def test_nesting_ends_where_it_is_said_to() -> None:

@@ -60,6 +60,26 @@ def test_any_altered_byte_is_refused_and_not_taken_for_empty() -> None:
             decode(data[:length], "ledger")
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 100_000,
+        b'{"app": "a", "batches": [[1, 2]], "queues": []}',
+        b'{"app": "a", "queues": []}',
+        b'{"app": [], "batches": [], "queues": []}',
+        b'{"app": "a", "batches": [], "queues": []}',
+        b'{"app": "a", "batches": [["1", {}, [], null, 5, 6, 7]], "queues": []}',
+        b"[]",
+        b"7",
+        b"\xff",
+    ],
+)
+def test_a_body_of_another_shape_is_refused_though_its_checksum_is_right(body: bytes) -> None:
+    title = b"segmentlog-ledger 1 1 "
+    with pytest.raises(FormatError, match="ledger of batches is damaged"):
+        decode(title + b"%08x\n" % zlib.crc32(body, zlib.crc32(title)) + body, "ledger")
+
+
 def test_it_does_not_grow_with_an_application_s_batches() -> None:
     ledger = Ledger()
     sizes = []

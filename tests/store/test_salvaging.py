@@ -1,5 +1,7 @@
 """`salvage`: what is whole keeps its offsets, brokers' files and ours."""
 
+import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -228,3 +230,22 @@ def test_a_torn_end_is_left_out(store: Path, tmp_path: Path) -> None:
 def test_nothing_is_overwritten(store: Path) -> None:
     with pytest.raises(ConfigError, match="something is there"):
         salvage(store, store)
+
+
+@pytest.mark.timeout(20)
+def test_only_plain_files_of_the_configuration_are_copied(tmp_path: Path) -> None:
+    """A device has no end, a FIFO blocks, and a link leads out of the store."""
+    source = write_small_store(tmp_path / "source")
+    config = source / "config"
+    (config / "sub").mkdir()
+    (config / "sub" / "large").write_bytes(b"x" * (9 << 20))
+    (config / "empty").touch()
+    os.mkfifo(config / "fifo")
+    (config / "link").symlink_to("/dev/zero")
+    if os.geteuid() == 0:
+        os.mknod(config / "zero", stat.S_IFCHR | 0o600, os.makedev(1, 5))
+    salvage(source, tmp_path / "target")
+    copied = {path.name: path for path in (tmp_path / "target" / "config").rglob("*") if not path.is_dir()}
+    assert copied.keys() == {path.name for path in config.rglob("*") if stat.S_ISREG(path.lstat().st_mode)}
+    assert copied["large"].read_bytes() == b"x" * (9 << 20)
+    assert copied["topics.json"].read_bytes() == (config / "topics.json").read_bytes()

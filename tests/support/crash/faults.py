@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 from segmentlog.store.errors import NoSpaceError, UnreadableError
 from segmentlog.store.files.fs import Listed
+from segmentlog.store.files.os_errors import write_error
 from segmentlog.store.files.writable_fs import Lock, WritableFile, WritableFileSystem
 from segmentlog.store.format.message import Bytes
 from segmentlog.store.format.pieces import Data, Pieces, contiguous
@@ -56,7 +57,7 @@ class Failure(Enum):
             case Failure.EACCES:
                 return UnreadableError(f"this process may not write it: {text}", path=path)
             case _:
-                return OSError(number, text, path)
+                return write_error(OSError(number, text), "the call", path)
 
 
 class Span(Enum):

@@ -21,6 +21,7 @@ import numpy as np
 
 from segmentlog.store.errors import NoSpaceError, NotAStoreError, UnsafeFileError
 from segmentlog.store.files.fs import Listed
+from segmentlog.store.files.os_errors import write_error
 from segmentlog.store.format.message import Bytes
 from segmentlog.store.format.pieces import Data, Pieces, contiguous
 
@@ -271,14 +272,14 @@ class MemoryFileSystem:
         with self.lock:
             parent, name = self._parent(path)
             if name in parent.entries:
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+                raise write_error(OSError(errno.EEXIST, os.strerror(errno.EEXIST)), "the call", path)
             node = FileNode(next(self._numbers))
             parent.entries[name] = node
         return MemoryFile(self, path, node)
 
     def open(self, path: str) -> MemoryFile:
         if isinstance(self.node(path), Directory):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            raise write_error(OSError(errno.EISDIR, os.strerror(errno.EISDIR)), "the call", path)
         return MemoryFile(self, path, self._plain(path))
 
     def rename(self, source: str, target: str) -> None:
@@ -287,10 +288,10 @@ class MemoryFileSystem:
             new_parent, new_name = self._parent(target)
             node = old_parent.entries.get(old_name)
             if node is None:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
+                raise write_error(OSError(errno.ENOENT, os.strerror(errno.ENOENT)), "the call", source)
             replaced = new_parent.entries.get(new_name)
             if isinstance(replaced, Directory) and not isinstance(node, Directory):
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), target)
+                raise write_error(OSError(errno.EISDIR, os.strerror(errno.EISDIR)), "the call", target)
             del old_parent.entries[old_name]
             new_parent.entries[new_name] = node
             if isinstance(replaced, FileNode) and replaced is not node:
@@ -302,7 +303,7 @@ class MemoryFileSystem:
             if node is None:
                 return
             if isinstance(node, Directory):
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+                raise write_error(OSError(errno.EISDIR, os.strerror(errno.EISDIR)), "the call", path)
             parent, name = self._parent(path)
             del parent.entries[name]
             self.used_pages -= len(node.blocks)
@@ -318,16 +319,16 @@ class MemoryFileSystem:
             if node is None:
                 try:
                     parent, name = self._parent(path)
-                except (FileNotFoundError, NotADirectoryError):
+                except FileNotFoundError:
                     raise NotAStoreError("what it should be in is no directory", path=path) from None
                 parent.entries[name] = Directory(next(self._numbers))
 
     def sync_dir(self, path: str) -> None:
         node = self.node(path)
         if node is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            raise write_error(OSError(errno.ENOENT, os.strerror(errno.ENOENT)), "the call", path)
         if not isinstance(node, Directory):
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+            raise write_error(OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)), "the call", path)
 
     def sync_all(self, path: str) -> None:
         self.sync_dir(path)
@@ -352,7 +353,7 @@ class MemoryFileSystem:
     def _plain(self, path: str) -> FileNode:
         node = self.node(path)
         if node is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            raise write_error(OSError(errno.ENOENT, os.strerror(errno.ENOENT)), "the call", path)
         if isinstance(node, Directory):
             raise UnsafeFileError("this is not a plain file", path=path)
         return node
@@ -361,9 +362,9 @@ class MemoryFileSystem:
         folder, _, name = path.rpartition("/")
         node = self.node(folder or "/")
         if node is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            raise write_error(OSError(errno.ENOENT, os.strerror(errno.ENOENT)), "the call", path)
         if not isinstance(node, Directory):
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+            raise write_error(OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)), "the call", path)
         return node, name
 
 

@@ -1,0 +1,121 @@
+"""Run as a program: does what the lines of stdin say within 512 MiB of new addresses, and says on stdout what came.
+
+In a process of its own, since a limit of the address space counts for all of a process, and the most memory that it had
+is remembered for good.
+"""
+
+import json
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from segmentlog.store import (
+    Flush,
+    MessageStore,
+    OnCorrupt,
+    QueueRange,
+    ScanSpec,
+    SegmentLogError,
+    Services,
+    StoreConfig,
+    StoreReader,
+    last_commit,
+    list_groups,
+    store_id,
+    stored_config,
+    topic_queues,
+)
+
+CONFIG = StoreConfig(
+    segment_bytes=1 << 22, queue_segment_entries=20, index=False, services=Services.ON_CALL, flush=Flush.SYNC
+)
+ADDRESS_BYTES = 512 << 20
+
+
+def facts(store: str) -> int:
+    """Ask for all that small files say, one after the other; the first error counts."""
+    StoreReader.open(store).group_offsets("group")
+    list_groups(store)
+    store_id(store)
+    topic_queues(store)
+    last_commit(store)
+    stored_config(store, CONFIG)
+    return 0
+
+
+def open_for_writing(store: str) -> int:
+    with MessageStore.open(store, CONFIG) as opened:
+        return opened.end_offset
+
+
+def scan(store: str, on_corrupt: str = "fail") -> list[int]:
+    """Rows, and the bytes of their bodies."""
+    reader = StoreReader.open(store)
+    ranges = [
+        QueueRange(bounds.key, bounds.min_offset, bounds.max_offset)
+        for topic in reader.topics()
+        for bounds in reader.queues(topic)
+    ]
+    rows = size = 0
+    spec = ScanSpec(columns=("body",), check_crc=True, on_corrupt=OnCorrupt(on_corrupt))
+    for task in reader.plan(ranges, max_bytes=64 << 20):
+        for batch in reader.scan(task, spec):
+            rows += batch.num_rows
+            size += batch.nbytes
+    return [rows, size]
+
+
+def plan(store: str) -> int:
+    """Ask for all queues."""
+    reader = StoreReader.open(store)
+    ranges = [
+        QueueRange(bounds.key, bounds.min_offset, bounds.max_offset)
+        for topic in reader.topics()
+        for bounds in reader.queues(topic)
+    ]
+    reader.plan(ranges, max_bytes=1 << 20)
+    return len(ranges)
+
+
+OPERATIONS = {"facts": facts, "open": open_for_writing, "scan": scan, "plan": plan}
+
+
+def most_memory() -> int:
+    """Bytes. What getrusage tells begins with the memory of the parent process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) << 10
+
+
+def outcome(case: dict[str, Any]) -> dict[str, Any]:
+    begun, before = time.process_time(), most_memory()
+    found: dict[str, Any] = {"name": case["name"]}
+    try:
+        found["result"] = OPERATIONS[case["do"]](*case["with"])
+    except SegmentLogError as error:
+        found |= {"error": type(error).__name__, "text": str(error), "path": error.path}
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
+        found |= {"error": type(error).__name__, "text": str(error), "path": None}
+    found["seconds"] = time.process_time() - begun
+    found["grown"] = most_memory() - before
+    return found
+
+
+def main() -> None:
+    warm_up, *cases = map(json.loads, sys.stdin)
+    outcome(warm_up)
+    pa.array([b""])
+    now = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    resource.setrlimit(resource.RLIMIT_AS, (now + ADDRESS_BYTES, now + ADDRESS_BYTES))
+    if "--descriptors" in sys.argv:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+    for case in cases:
+        sys.stdout.write(json.dumps(outcome(case)) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,376 @@
+"""Each system call of the public operations fails in turn: the error is the store's own, and says where and what to do.
+
+::
+
+    store ──► copy ──► operation, call n fails ──► the same answer as ever, or an error of store/errors.py
+                                                      path of the file, offset where it was read, a remedy
+                       afterwards, on a good disk ──► opens; what was acknowledged is there, nothing that was never put
+                                                      no descriptor is left open
+"""
+
+import errno
+import gc
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+
+from segmentlog.connector.filters import Pushed
+from segmentlog.connector.options import Mode, parse_read_options
+from segmentlog.connector.planning import plan_partitions
+from segmentlog.store import (
+    BatchId,
+    Flush,
+    MessageStore,
+    Outgoing,
+    QueueKey,
+    QueueRange,
+    QueueSource,
+    ScanSpec,
+    SegmentLogError,
+    Services,
+    Staging,
+    StoreReader,
+    ToEarliest,
+    discard_jobs,
+    last_commit,
+    list_groups,
+    publish_progress,
+    rebuild_index,
+    rebuild_queues,
+    reset_group,
+    salvage,
+    store_id,
+    stored_config,
+    sweep_staging,
+    topic_queues,
+    verify,
+)
+from support.crash.campaign import soak
+from support.failing_calls import READ_ERRORS, WRITE_ERRORS, FailingCalls, reads
+from support.small_store import CONFIG as SMALL
+
+pytestmark = pytest.mark.attack
+
+CONFIG = replace(SMALL, segment_bytes=1 << 13, services=Services.ON_CALL, flush=Flush.SYNC)
+BODIES: Final = tuple(f"body {number} {'.' * number}".encode() for number in range(90))
+NEW: Final = tuple(f"new {number}".encode() for number in range(6))
+SPEC: Final = ScanSpec(columns=("topic", "queueOffset", "body"), check_crc=True)
+CALLS_MAX: Final = soak(60, 1 << 30)
+"""About so many calls of an operation fail, evenly spread."""
+OF_THE_ERRORS: Final = soak(1, 9)
+"""Of the errors that a call can meet so many are tried, by turns."""
+
+
+def outgoing(body: bytes) -> Outgoing:
+    return Outgoing(topic="Orders", queue_id=len(body) % 2, body=body, keys=f"k{len(body)}", tags="t")
+
+
+def batch(bodies: tuple[bytes, ...]) -> pa.RecordBatch:
+    return pa.record_batch(
+        {"topic": ["Orders"] * len(bodies), "queueId": pa.array([0] * len(bodies), pa.int32()), "body": list(bodies)}
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store that was closed, with queues, an index, a batch, groups; and one that a crash left, beside it."""
+    store = tmp_path_factory.mktemp("failing") / "whole"
+    with MessageStore.open(store, CONFIG) as opened:
+        for body in BODIES[:60]:
+            opened.append(outgoing(body))
+        opened.append_batch(batch(BODIES[60:80]))
+        with Staging.open(store, "job", 0, "a", CONFIG) as staging:
+            staging.add(batch(BODIES[80:]))
+            staged = staging.finish()
+        opened.commit_batch(BatchId("app", 1), [staged])
+    publish_progress(str(store), "readers", {QueueKey("Orders", 0): 3})
+    return store
+
+
+# What is done. A reading operation gives its answer; a writing one tells what was acknowledged as it goes.
+
+Acknowledged = Callable[[tuple[bytes, ...]], None]
+
+
+def scanned(reader: StoreReader) -> list[Any]:
+    ranges = [
+        QueueRange(bounds.key, bounds.min_offset, bounds.max_offset)
+        for topic in reader.topics()
+        for bounds in reader.queues(topic)
+    ]
+    tasks = reader.plan(ranges, max_bytes=1 << 13)
+    return [row for task in tasks for piece in reader.scan(task, SPEC) for row in piece.to_pylist()]
+
+
+def scan(store: Path) -> Any:
+    return scanned(StoreReader.open(store))
+
+
+def scan_what_a_crash_left(store: Path) -> Any:
+    return scan(store)
+
+
+def scan_the_log(store: Path) -> Any:
+    return scanned(StoreReader.open(store, queue_source=QueueSource.COMMIT_LOG))
+
+
+def follow(store: Path) -> Any:
+    reader = StoreReader.open(store)
+    first = scanned(reader)
+    reader.refresh()
+    return first, scanned(reader)
+
+
+def look_up(store: Path) -> Any:
+    reader = StoreReader.open(store)
+    key = QueueKey("Orders", 0)
+    times = [reader.offset_at(key, ms) for ms in (0, 1 << 50)]
+    message = reader.message_at(0)
+    return times, message and message.body
+
+
+def look_up_keys(store: Path) -> Any:
+    from segmentlog.store.index import Index  # noqa: PLC0415
+
+    return Index.open(store / "index").query("Orders", "k20")
+
+
+def groups(store: Path) -> Any:
+    reader = StoreReader.open(store)
+    return reader.group_offsets("readers"), list_groups(str(store))
+
+
+def small_facts(store: Path) -> Any:
+    return store_id(str(store)), topic_queues(store), last_commit(store), stored_config(store, CONFIG)
+
+
+def verified(store: Path) -> Any:
+    return verify(store)
+
+
+def plan_of_the_connector(store: Path) -> Any:
+    options = parse_read_options({"path": str(store), "subscribe": "Orders"}, Mode.BATCH)
+    return plan_partitions(options, Pushed(), SPEC)
+
+
+READING: Final = (
+    scan,
+    scan_what_a_crash_left,
+    scan_the_log,
+    follow,
+    look_up,
+    look_up_keys,
+    groups,
+    small_facts,
+    verified,
+    plan_of_the_connector,
+)
+
+
+def append(store: Path, acknowledged: Acknowledged) -> None:
+    with MessageStore.open(store, CONFIG) as opened:
+        for body in NEW:
+            opened.append(outgoing(body))
+            acknowledged((body,))
+        opened.flush()
+
+
+def append_a_batch(store: Path, acknowledged: Acknowledged) -> None:
+    with MessageStore.open(store, CONFIG) as opened:
+        opened.append_batch(batch(NEW))
+        acknowledged(NEW)
+        opened.tick()
+
+
+def recover(store: Path, acknowledged: Acknowledged) -> None:
+    append(store, acknowledged)
+
+
+def begin_a_store(store: Path, acknowledged: Acknowledged) -> None:
+    append(store, acknowledged)
+
+
+def commit_a_batch(store: Path, acknowledged: Acknowledged) -> None:
+    with Staging.open(store, "job2", 0, "a", CONFIG) as staging:
+        staging.add(batch(NEW))
+        staged = staging.finish()
+    with MessageStore.open(store, CONFIG) as opened:
+        opened.commit_batch(BatchId("app", 2), [staged])
+        acknowledged(NEW)
+    discard_jobs(store, "job2")
+    sweep_staging(store, idle_s=0)
+
+
+def set_groups(store: Path, acknowledged: Acknowledged) -> None:
+    publish_progress(str(store), "readers", {QueueKey("Orders", 1): 2})
+    reset_group(str(store), "readers", ToEarliest())
+    acknowledged(())
+
+
+def salvage_it(store: Path, acknowledged: Acknowledged) -> None:
+    salvage(store, store.parent / "salvaged", segment_bytes=CONFIG.segment_bytes, queue_segment_entries=20)
+    acknowledged(())
+
+
+def rebuild(store: Path, acknowledged: Acknowledged) -> None:
+    reader = StoreReader.open(store)
+    rebuild_queues(reader, store / "rebuilt", entries_per_segment=20)
+    rebuild_index(reader, store / "index")
+    acknowledged(())
+
+
+WRITING: Final = (append, append_a_batch, recover, begin_a_store, commit_a_batch, set_groups, salvage_it, rebuild)
+
+
+def crashed(store: Path) -> None:
+    (store / "abort").touch()
+    shutil.rmtree(store / "consumequeue" / "Orders" / "1")
+
+
+BEFORE: Final[dict[Callable[..., Any], Callable[[Path], None]]] = {
+    scan_what_a_crash_left: crashed,
+    recover: crashed,
+    begin_a_store: shutil.rmtree,
+    rebuild: lambda store: shutil.rmtree(store / "index"),
+}
+"""What is done to the copy of a store before the operation."""
+
+
+@dataclass
+class Count:
+    """What was tried, and what came of it."""
+
+    calls: int = 0
+    failed: int = 0
+    unnoticed: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+
+
+def faults(calls: list[str], numbers: tuple[int, ...]) -> Iterator[tuple[int, int, bool]]:
+    """Which call fails, with which error, and whether for good."""
+    for step, at in enumerate(range(1, len(calls) + 1, max(1, len(calls) // CALLS_MAX))):
+        for turn in range(step, step + OF_THE_ERRORS):
+            yield at, numbers[turn % len(numbers)], turn // len(numbers) % 2 == 1
+
+
+def complaints(error: BaseException, calls: FailingCalls, call: str) -> list[str]:
+    """What is wrong with an error."""
+    if not isinstance(error, SegmentLogError):
+        return [f"{error!r} is none of the store's errors"]
+    wrong = []
+    if error.path is None or not os.path.isabs(error.path) or error.path not in str(error):
+        wrong.append("names no path")
+    if not error.fix:
+        wrong.append("says not what to do")
+    if reads(call) and error.path == calls.failed_path and error.offset is None:
+        wrong.append("says not where in the file")
+    return [f"{error}: {what}" for what in wrong]
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def check_descriptors(before: int) -> list[str]:
+    if descriptors() > before:
+        gc.collect()
+    left = descriptors() - before
+    return [f"{left} descriptors are left open"] if left > 0 else []
+
+
+def place(whole: Path, folder: Path, operation: Callable[..., Any]) -> Path:
+    """A fresh copy of the store."""
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir()
+    store = Path(shutil.copytree(whole, folder / "store"))
+    if operation in BEFORE:
+        BEFORE[operation](store)
+    return store
+
+
+@pytest.mark.parametrize("operation", READING, ids=lambda each: each.__name__)
+def test_reading(
+    operation: Callable[[Path], Any], whole: Path, tmp_path: Path, report: Callable[[str, object], None]
+) -> None:
+    store = place(whole, tmp_path / "run", operation)
+    operation(store)  # what it imports it has imported
+    healthy = FailingCalls(str(store))
+    with healthy.armed():
+        expected = operation(store)
+    count, wrong = Count(calls=len(healthy.calls)), []
+    for at, number, sticky in faults(healthy.calls, READ_ERRORS):
+        calls, before = FailingCalls(str(store), at, number, sticky=sticky), descriptors()
+        case = f"call {at}, {healthy.calls[at - 1]}, {errno.errorcode[number]}{' for good' if sticky else ''}: "
+        try:
+            with calls.armed():
+                found = operation(store)
+        except Exception as error:  # noqa: BLE001 - whatever comes is judged
+            count.failed += 1
+            count.errors[type(error).__name__] += 1
+            wrong += [case + each for each in complaints(error, calls, healthy.calls[at - 1])]
+            del error
+        else:
+            count.unnoticed += 1
+            wrong += [] if found == expected else [case + "another answer, and no error"]
+        wrong += [case + each for each in check_descriptors(before)]
+    report(operation.__name__, count)
+    assert not wrong, f"{len(wrong)} of {count.failed + count.unnoticed}:\n" + "\n".join(wrong[:40])
+    assert count.failed > count.unnoticed
+
+
+@pytest.mark.parametrize("operation", WRITING, ids=lambda each: each.__name__)
+def test_writing(
+    operation: Callable[[Path, Acknowledged], None], whole: Path, tmp_path: Path, report: Callable[[str, object], None]
+) -> None:
+    operation(place(whole, tmp_path / "run", operation), lambda _: None)
+    store = place(whole, tmp_path / "run", operation)
+    healthy = FailingCalls(str(tmp_path / "run"))
+    with healthy.armed():
+        operation(store, lambda _: None)
+    count, wrong = Count(calls=len(healthy.calls)), []
+    for at, number, sticky in faults(healthy.calls, WRITE_ERRORS):
+        store = place(whole, tmp_path / "run", operation)
+        calls, before = FailingCalls(str(tmp_path / "run"), at, number, sticky=sticky), descriptors()
+        case = f"call {at}, {healthy.calls[at - 1]}, {errno.errorcode[number]}{' for good' if sticky else ''}: "
+        promised: list[bytes] = []
+        try:
+            with calls.armed():
+                operation(store, promised.extend)
+        except Exception as error:  # noqa: BLE001 - whatever comes is judged
+            count.failed += 1
+            count.errors[type(error).__name__] += 1
+            wrong += [case + each for each in complaints(error, calls, healthy.calls[at - 1])]
+            del error
+        else:
+            count.unnoticed += 1
+        wrong += [case + each for each in check_descriptors(before)]
+        wrong += [
+            case + each for each in afterwards(store, [*(() if operation is begin_a_store else BODIES), *promised])
+        ]
+    report(operation.__name__, count)
+    assert not wrong, f"{len(wrong)} of {count.failed + count.unnoticed}:\n" + "\n".join(wrong[:40])
+    assert count.failed > count.unnoticed
+
+
+def afterwards(store: Path, promised: list[bytes]) -> list[str]:
+    """What is wrong with a store whose disk works again."""
+    try:
+        with MessageStore.open(store, CONFIG) as opened:
+            held = [row["body"] for row in scanned(opened.reader())]
+    except (SegmentLogError, OSError) as error:
+        return [f"opening it again: {error!r}"]
+    missing, invented = set(promised) - set(held), set(held) - {*BODIES, *NEW}
+    twice = [body for body, times in Counter(held).items() if times > 1]
+    return [
+        f"{what}: {sorted(which)[:3]}"
+        for what, which in (("lost", missing), ("never put", invented), ("twice", set(twice)))
+        if which
+    ]
