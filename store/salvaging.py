@@ -126,7 +126,7 @@ def salvage(
         check_segment_bytes(files, reader.path, segment_bytes)
     sizes = stored_sizes(files, reader.path, StoreConfig())
     sizes = sizes._replace(queue_segment_entries=queue_segment_entries or sizes.queue_segment_entries)
-    with FreshDirectory(os.fspath(target)) as fresh:
+    with FreshDirectory(os.fspath(target), like=reader.path) as fresh:
         copy = _Copy(log, fresh, sizes.segment_bytes, _stop(files, reader.path, log))
         copy.run()
         copied = StoreReader.open(fresh.place(""), queue_source=QueueSource.COMMIT_LOG)

@@ -373,8 +373,9 @@ class StoreReader:
         start = queue.first_alive(self.log.min_offset, end)
         if extra is not None:
             first = int(extra.queue_offset[0])
-            # Of a queue whose first file never got onto the device the entries that are there begin too late.
-            start = first if start == end else min(start, first)
+            # Of a queue whose first file never got onto the device the entries that are there begin too late. Without
+            # any entry only the log tells where the queue begins.
+            start = min(start, first) if queue.data_end() > queue.first else first
             end = int(extra.queue_offset[-1]) + 1
         return QueueBounds(key, start, end)
 

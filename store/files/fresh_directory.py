@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from ..errors import ConfigError
+from .modes import directory_mode, file_mode
 from .os_errors import Writing
 
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -30,6 +31,8 @@ class FreshDirectory:
     ----------
     target
         Where they will be: a path that is not there, or an empty directory. Its parent is there.
+    like
+        A directory whose permissions bound those of the new one, such as the store that is copied.
 
     Raises
     ------
@@ -37,8 +40,9 @@ class FreshDirectory:
         On entering or publishing, if something is at ``target``, or its parent is missing.
     """
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, *, like: str | None = None) -> None:
         self.target = os.path.abspath(target)
+        self._like = like
         self._work = f"{self.target}.unfinished-{secrets.token_hex(4)}"
         self._published = False
 
@@ -49,7 +53,9 @@ class FreshDirectory:
         if not _is_free(self.target):
             raise self._taken()
         with Writing(self._work, "making the directory"):
-            os.mkdir(self._work)
+            os.mkdir(self._work, directory_mode(self._work))
+            if self._like is not None:
+                os.chmod(self._work, stat.S_IMODE(os.stat(self._work).st_mode & os.stat(self._like).st_mode))
         return self
 
     def __exit__(
@@ -72,10 +78,10 @@ class FreshDirectory:
         path = os.path.join(self._work, name)
         with Writing(path):
             try:
-                fd = os.open(path, _NEW_FILE, 0o666)
+                fd = os.open(path, _NEW_FILE, file_mode(path))
             except FileNotFoundError:
-                os.makedirs(os.path.dirname(path))
-                fd = os.open(path, _NEW_FILE, 0o666)
+                _make_directories(os.path.dirname(path))
+                fd = os.open(path, _NEW_FILE, file_mode(path))
             try:
                 if os.fstat(fd).st_size == 0:
                     os.ftruncate(fd, file_bytes)
@@ -115,6 +121,13 @@ class FreshDirectory:
             path=self.target,
             fix="Nothing is overwritten: move it away first, or name another directory",
         )
+
+
+def _make_directories(path: str) -> None:
+    """Make a directory and those above it that are missing; each is no wider than the one that it is in."""
+    if not os.path.isdir(path):
+        _make_directories(os.path.dirname(path))
+        os.mkdir(path, directory_mode(path))
 
 
 def _is_free(path: str) -> bool:

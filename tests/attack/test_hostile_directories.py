@@ -214,6 +214,7 @@ def test_topics_in_records(clean: Path, tmp_path: Path, left_by: str) -> None:
         (store / "abort").touch()
     (found,) = probe(clean, [{"name": "records", "store": str(store)}]).values()
     expected = {name for name in names if name.isprintable() and "/" not in name and name not in {".", ".."}}
+    assert "topics" in found, found
     assert set(found["topics"]) == expected | {"Orders"}
     check({"records": found}, rows=4 + sum(name in expected for name in names))
 

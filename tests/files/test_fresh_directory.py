@@ -25,6 +25,20 @@ def test_files_appear_at_once_at_their_full_size(tmp_path: Path, *, is_there: bo
     assert os.listdir(tmp_path) == ["new"]
 
 
+def test_permissions_are_bounded_by_the_directory_that_is_copied(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.mkdir(0o700)
+    held = os.umask(0)
+    try:
+        with FreshDirectory(str(tmp_path / "copy"), like=str(secret)) as fresh:
+            fresh.write("a/0/file", 0, b"x", file_bytes=1)
+            fresh.publish()
+    finally:
+        os.umask(held)
+    made = [tmp_path / "copy", tmp_path / "copy/a", tmp_path / "copy/a/0", tmp_path / "copy/a/0/file"]
+    assert [path.stat().st_mode & 0o777 for path in made] == [0o700, 0o700, 0o700, 0o600]
+
+
 def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
     def fail() -> None:
         with FreshDirectory(str(tmp_path / "new")) as fresh:
