@@ -20,7 +20,7 @@ import numpy as np
 
 from .commit_log import CommitLog
 from .files.os_errors import descriptor_budget
-from .files.segments import list_segments
+from .files.segments import SegmentFile, list_segments
 from .files.small_file import made_aside
 from .files.writable_fs import WritableFile, WritableFileSystem
 from .format.consume_queue import (
@@ -78,6 +78,7 @@ class QueueWriter:
         self._names_unsynced: set[str] = set()
         self._known: set[str] = set()  # files that are there
         self._directories: set[str] = set()
+        self._found: dict[str, list[SegmentFile]] = {}  # files of queues, as `end_below` found them
         self._tails: dict[QueueKey, _Tail] = {}
         self.last_physical = -1
         """Physical offset of the last record that a queue was found to have by `end_below`; -1 if none."""
@@ -144,7 +145,9 @@ class QueueWriter:
 
     def end_below(self, key: QueueKey, log_end: int, log: CommitLog) -> int:
         """One past the last entry of a queue that names a record of the log that ends by ``log_end``; 0 without one."""
-        for segment in reversed(list_segments(self._fs, [self._path(key)])):
+        path = self._path(key)
+        segments = self._found[path] = list_segments(self._fs, [path])
+        for segment in reversed(segments):
             count = (self._fs.data_end(segment.path) + ENTRY_BYTES - 1) // ENTRY_BYTES
             stays = self._staying(segment.path, count, log_end, log)
             if stays:
@@ -153,7 +156,11 @@ class QueueWriter:
 
     def truncate(self, key: QueueKey, stop: int) -> None:
         """End a queue at a queue offset: zeros behind it, and files without an entry are unlinked."""
-        for segment in reversed(list_segments(self._fs, [self._path(key)])):
+        path = self._path(key)
+        segments = self._found.pop(path, None)
+        if segments is None or path in self._directories:  # nobody looked, or it was written to since
+            segments = list_segments(self._fs, [path])
+        for segment in reversed(segments):
             stays = (stop * ENTRY_BYTES - segment.base) // ENTRY_BYTES
             if stays > 0:
                 data = self._fs.data_end(segment.path)
@@ -165,7 +172,7 @@ class QueueWriter:
                 return
             self._forget(segment.path)
             self._fs.unlink(segment.path)
-            self._names_unsynced.add(self._path(key))
+            self._names_unsynced.add(path)
 
     def _staying(self, path: str, count: int, log_end: int, log: CommitLog) -> int:
         """How many entries at the front of a file stay; pads alone are no entries.

@@ -70,19 +70,19 @@ class Descriptor:
 
     def close(self) -> None:
         """Close it, unless that was done before."""
-        with suppress(IndexError):
-            deque(map(os.close, map(self._held.pop, (0,))), 0)
+        if self._held:  # a reader closes thousands, and each is asked again when it is dropped
+            with suppress(IndexError):  # another thread was first
+                deque(map(os.close, map(self._held.pop, (0,))), 0)
 
     def __enter__(self) -> int:
-        return self.fd
+        return self._held[0]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        self.close()
+    __del__ = close
 
 
 class FileSystem(Protocol):
