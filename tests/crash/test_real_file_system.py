@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.attack, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_N
 SEEDS = soak(1, 4)
 SHARE = soak(1, 10) / 100
 """Of all calls, so many are the last one."""
-BREADTH = Breadth(exhaustive_bits=2, random_subsets=2, cuts=2, per_point=2, mixed=2, seed=1)
-FEW = Breadth(exhaustive_bits=0, random_subsets=0, cuts=1, per_point=1, mixed=0, seed=1)
+BREADTH = Breadth(exhaustive_bits=2, random_subsets=2, torn=2, per_point=2, mixed=2, seed=1)
+FEW = Breadth(exhaustive_bits=0, random_subsets=0, torn=1, per_point=1, mixed=0, seed=1)
 STATES_LEAST = soak(200, 10_000)
 ACKNOWLEDGED_LEAST = soak(10_000, 1_000_000)
 TOTAL = RealTally()

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.attack
 SEEDS = soak(1, 40)
 STATES_LEAST = soak(20_000, 1_000_000)
 BREADTH = Breadth(
-    exhaustive_bits=soak(2, 10), random_subsets=soak(2, 32), torn=soak(2, CUTS + 3), per_point=soak(1, 400)
+    exhaustive_bits=soak(2, 10), random_subsets=soak(2, 32), torn=soak(1, CUTS + 3), per_point=soak(1, 400)
 )
 """What is tried besides the states that always are."""
 

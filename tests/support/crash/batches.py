@@ -21,7 +21,7 @@ from segmentlog.store.format.properties import UNIQ_KEY, Properties
 from segmentlog.store.types import QueueRange
 
 from ..batches import batch_of
-from .campaign import Effort, Front, Prepared, Tally, judge, nothing, prepare, reopen, told
+from .campaign import Effort, Front, Prepared, Tally, judge, look, nothing, prepare, reopen, told
 from .driver import CONFIG, ROOT, Driver
 from .memory_fs import MemoryFileSystem
 from .promises import LOG, BrokenPromiseError
@@ -190,13 +190,15 @@ def cut_power(
 ) -> Tally:
     """Judge every state of a recording."""
     tally = Tally(calls=len(prepared.recording.ops))
+    places = [start for start, _ in prepared.truth.records]
+    key_of = dict(zip(places, keys_in_log(prepared.disk), strict=True))
     for turn, state in enumerate(States(prepared.recording, breadth, points)):
         promised = max(labels(prepared.recording, state), default=0)
         with told(prepared, state):
             disk = state.disk()
-            if disk.list_dir(LOG):
-                tally.kept += check_whole(rows_seen(disk), batches, "reader") > 0
-                tally.read += 1
+            seen = look(prepared, disk, promised)
+            rows = [key_of[place] for _, physical in seen.values() for place in physical.tolist()]
+            tally.kept += check_whole(rows, batches, "reader") > 0
             end = judge(prepared, disk, promised, effort=EFFORT, turn=turn, tally=tally)
             tally.lost += end < prepared.truth.image.size
             there = check_whole(keys_in_log(disk), batches, "log")

@@ -20,7 +20,7 @@ from segmentlog.store.types import QueueRange
 
 from .driver import CONFIG, ROOT, TIME, Clock, Driver
 from .memory_fs import MemoryFileSystem
-from .promises import INDEX, BrokenPromiseError, Truth, check_messages, contents, differences, seen_by_a_reader
+from .promises import INDEX, BrokenPromiseError, Seen, Truth, check_messages, contents, differences, seen_by_a_reader
 from .recorder import Recording, RecordingFileSystem
 from .states import Breadth, CrashState, States, labels
 from .workloads import Workload
@@ -171,7 +171,9 @@ def cut_power(
         promised = max(labels(prepared.recording, state), default=0)
         with told(prepared, state):
             within = reference if state.point <= prepared.opened_at else None
-            end = judge(prepared, state.disk(), promised, effort=effort, turn=turn, tally=tally, reference=within)
+            disk = state.disk()
+            look(prepared, disk, promised)
+            end = judge(prepared, disk, promised, effort=effort, turn=turn, tally=tally, reference=within)
         if state.point != written_at:
             written, written_at = promised, state.point
         written = max(written, end)
@@ -205,6 +207,14 @@ class told:  # noqa: N801 - reads as a sentence: with told(...)
         ) from error
 
 
+def look(prepared: Prepared, disk: MemoryFileSystem, promised: int) -> Seen:
+    """Look at one disk as it lies, before it is recovered; give what a reader finds."""
+    prepared.truth.check_point(disk, promised)
+    seen = seen_by_a_reader(disk, promised)
+    prepared.truth.check_seen(seen, promised)
+    return seen
+
+
 def judge(
     prepared: Prepared,
     disk: MemoryFileSystem,
@@ -216,8 +226,6 @@ def judge(
     reference: Mapping[str, bytes] | None = None,
 ) -> int:
     """Recover one disk and look at it; give where its log ends."""
-    prepared.truth.check_point(disk, promised)
-    prepared.truth.check_seen(seen_by_a_reader(disk, promised), promised)
     store = reopen(disk, prepared.config)
     end = store.end_offset
     prepared.truth.check(store, disk, promised, every=effort.keys, turn=turn)

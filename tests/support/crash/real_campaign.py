@@ -24,7 +24,7 @@ from segmentlog.store.config import Services
 from segmentlog.store.format.properties import UNIQ_KEY, Properties
 
 from .batches import IssuedBatch, again, check_order, check_whole, keys_in_log, known, rows_seen
-from .campaign import Effort, Prepared, Tally, judge, told
+from .campaign import Effort, Prepared, Tally, judge, look, told
 from .driver import ROOT, Driver
 from .memory_fs import MemoryFileSystem
 from .promises import LOG, Truth, check_messages
@@ -148,6 +148,7 @@ def cut_power(real: RealRun, breadth: Breadth, share: float) -> RealTally:
             if turn % BATCHES_SEEN == 0 and disk.list_dir(LOG):
                 check_whole(rows_seen(disk), real.batches, "reader")
                 tally.seen += 1
+            look(prepared, disk, promised)
             end = judge(prepared, disk, promised, effort=EFFORT, turn=turn, tally=tally)
             there = check_whole([key for stop, key in real.ends if stop <= end], real.batches, "log")
             if turn % COMMITTED_AGAIN == 3:
