@@ -133,8 +133,8 @@ def test_errors_say_what_they_mean(
     def refuse(*arguments: object, **options: object) -> int:
         raise OSError(number, os.strerror(number), path)
 
-    monkeypatch.setattr(os, "open", refuse)
-    monkeypatch.setattr(os, "scandir", refuse)
+    for call in ("open", "lstat", "scandir"):
+        monkeypatch.setattr(os, call, refuse)
     for ask in (FS.size, FS.map, FS.data_end, FS.list_dir):
         with pytest.raises(expected) as raised:
             ask(path)
