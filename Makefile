@@ -36,10 +36,12 @@ setup: ## make .venv fit the clone: Python 3.11 or newer is all it needs
 demo: setup ## read a store that a RocketMQ broker wrote, and print it as tables
 	@$(SPARK) $(BIN)/python -m segmentlog.jobs.demo
 
-# Three at a time on two cores: some wait for a JVM, a disk or a clock.
+# Three at a time on two cores: some wait for a JVM, a disk or a clock. A cluster of four JVMs beside them would meet
+# Spark's own time limits, so its tests run alone.
 test: setup lint types layers bench-check ## everything that has to hold: lint, types, layers, all tests, notebooks
 	@$(SPARK) (cd tests; exec ../$(BIN)/python -m support.class_archive) & \
-	$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder --nbmake --nbmake-timeout=300 notebooks tests
+	$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder --nbmake --nbmake-timeout=300 -m "not cluster" notebooks tests
+	@$(SPARK) $(PYTEST) -m cluster tests
 
 test-oldest: setup ## batches on the oldest PySpark that is supported, in .venv-oldest, which it makes (two minutes, once)
 	@$(PYTHON) scripts/oldest_spark.py

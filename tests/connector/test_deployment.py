@@ -10,7 +10,7 @@ from support.distributions import build, copy_clone, environment
 from support.documents import ROOT, Block, code_blocks, run_shell
 from support.standalone_cluster import StandaloneCluster
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 
 PAGE = ROOT / "docs" / "deployment.md"
 BLOCKS = [block for block in code_blocks(PAGE) if block.cluster]

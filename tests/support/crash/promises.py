@@ -24,7 +24,7 @@ from segmentlog.store.config import ScanSpec, StoreConfig
 from segmentlog.store.derive import derive_segments
 from segmentlog.store.dispatch import indexed_keys
 from segmentlog.store.errors import NotAStoreError
-from segmentlog.store.files.small_file import read_whole
+from segmentlog.store.files.small_file import read_front
 from segmentlog.store.format import durable_point
 from segmentlog.store.format.consume_queue import ENTRY_BYTES, NATIVE, decode, encode
 from segmentlog.store.format.index_file import HEADER, Geometry, chain, decode_header
@@ -198,7 +198,10 @@ class Truth:
 
     def check_point(self, disk: MemoryFileSystem, promised: int) -> None:
         """S: whatever a power cut takes, one of the two durable points is whole."""
-        if promised and durable_point.decode(read_whole(disk, durable_path(ROOT)) or b"") is None:
+        if (
+            promised
+            and durable_point.decode(read_front(disk, durable_path(ROOT), durable_point.FILE_BYTES) or b"") is None
+        ):
             raise BrokenPromiseError("S", f"no durable point is whole, {promised} bytes were promised")
 
     def check_seen(self, seen: Seen, promised: int) -> None:
