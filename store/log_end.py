@@ -100,8 +100,12 @@ def examine_log(log: CommitLog, start: int, sealed_from: int | None = None) -> L
                 problem = Problem(int(records.problem[count])).text
             elif count < whole.size or hi > at:
                 problem = "no whole record follows"
-        beyond += int(np.count_nonzero(whole[count:] & (times[count:] >= newest)))
-        last = max(last, end, segment.base + int(stops[whole].max(initial=0)))
+        after = whole & (times >= newest)  # older ones are what a truncation left
+        after[:count] = False
+        beyond += int(np.count_nonzero(after))
+        last = max(last, end)
+        if after.any():  # a segment without a record, made ahead, does not move the end into it
+            last = max(last, segment.base + int(stops[after].max()))
     if doubtful:
         _log.warning(
             "%d records of %s end in a __CRC32# that is not theirs, or lack theirs, the first at physical offset %d: "

@@ -12,8 +12,12 @@ import pyarrow as pa
 import pytest
 
 from segmentlog.store import DamagedLogError, MessageStore, OnDamage, Outgoing, QueueKey, StoreConfig, StoreReader
+from segmentlog.store.commit_log import CommitLog
+from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format import durable_point
+from segmentlog.store.format.naming import segment_name
 from segmentlog.store.format.record_crc import RecordCrc
+from segmentlog.store.log_end import LogState, examine_log
 from support.batches import batch_of
 from support.store_builder import Geometry, StoreBuilder, messages
 from support.tampering import contents, overwrite
@@ -109,6 +113,24 @@ def test_where_ours_put_all_records_one_without_its_checksum_is_torn(tmp_path: P
     with MessageStore.open(store, CONFIG) as opened:
         assert opened.end_offset == start
     assert count_read(store) == 18
+
+
+def test_a_segment_made_ahead_does_not_move_the_last_record(tmp_path: Path) -> None:
+    brokers(tmp_path, stale_at=0)
+    directory = tmp_path / "commitlog"
+
+    def state() -> LogState:
+        return examine_log(CommitLog(LocalFileSystem(), [str(directory)]), 0)
+
+    whole = state()
+    newest = max(directory.iterdir())
+    (directory / segment_name(int(newest.name) + 8192)).write_bytes(bytes(8192))
+    data = bytearray(newest.read_bytes())
+    data[4:8] = b"\xff" * 4  # the magic of its first record
+    newest.write_bytes(data)
+    damaged = state()
+    assert damaged.beyond > 0
+    assert damaged.last == whole.end
 
 
 def test_below_the_durable_point_it_is_damage_and_not_torn(tmp_path: Path) -> None:
