@@ -103,9 +103,7 @@ def examine_log(log: CommitLog, start: int, sealed_from: int | None = None) -> L
         after = whole & (times >= newest)  # older ones are what a truncation left
         after[:count] = False
         beyond += int(np.count_nonzero(after))
-        last = max(last, end)
-        if after.any():  # a segment without a record, made ahead, does not move the end into it
-            last = max(last, segment.base + int(stops[after].max()))
+        last = max(last, end, *(segment.base + stops[after][-1:]).tolist())  # a segment made ahead has none
     if doubtful:
         _log.warning(
             "%d records of %s end in a __CRC32# that is not theirs, or lack theirs, the first at physical offset %d: "
