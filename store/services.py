@@ -14,6 +14,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from .errors import NoSpaceError
 from .flusher import Failure
@@ -44,9 +45,11 @@ class BackgroundServices:
         self, dispatch: Callable[[], None], flush: Callable[[], None], interval_s: float, failure: Failure
     ) -> None:
         self._failure = failure
-        self._stopping = threading.Event()
-        # Written in C: a Ctrl-C within Event.set can leave an event that is set and a thread that still waits for it.
+        self._stopping = False
+        # Written in C: a Ctrl-C within Event.set can leave its lock held, and everybody waits for that for ever.
         self._work: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._pauses: tuple[queue.SimpleQueue[None], queue.SimpleQueue[None]] = queue.SimpleQueue(), queue.SimpleQueue()
+        """Of each thread: what ends its pause before its time."""
         self._running = [threading.Lock(), threading.Lock()]
         """Held by each thread as long as it runs services."""
         self._threads = [
@@ -66,8 +69,7 @@ class BackgroundServices:
 
     def stop(self) -> None:
         """End the threads, and wait until no service runs; may be repeated, by another thread, too."""
-        self._stopping.set()
-        self._work.put(None)
+        self._halt()
         for running in self._running:
             # Thread.join takes a thread for ended if a Ctrl-C interrupts it (bpo-45274); one that is only about to run
             # finds that it is to stop.
@@ -77,21 +79,35 @@ class BackgroundServices:
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join()
 
+    def _halt(self) -> None:
+        self._stopping = True
+        for each in (self._work, *self._pauses):
+            each.put(None)
+
+    def _pause(self, which: int, seconds: float) -> bool:
+        """Let a thread wait; tell whether it goes on."""
+        if not self._stopping:
+            with suppress(queue.Empty):
+                self._pauses[which].get(timeout=seconds)
+        return not self._stopping
+
+    def _await_work(self) -> bool:
+        """Wait until there is something to dispatch; tell whether the thread goes on."""
+        self._work.get()
+        return not self._stopping
+
     def _dispatching(self, dispatch: Callable[[], None]) -> None:
         with self._running[0]:
-            while not self._stopping.is_set():
-                self._work.get()
-                if self._stopping.is_set():
-                    return
+            while self._await_work():
                 if self._attempt(dispatch):
-                    self._stopping.wait(_ROUND_S)
+                    self._pause(0, _ROUND_S)
                 else:
-                    self._stopping.wait(_RETRY_S)
+                    self._pause(0, _RETRY_S)
                     self._work.put(None)
 
     def _flushing(self, flush: Callable[[], None], interval_s: float) -> None:
         with self._running[1]:
-            while not self._stopping.wait(interval_s):
+            while self._pause(1, interval_s):
                 self._attempt(flush)
 
     def _attempt(self, service: Callable[[], None]) -> bool:
@@ -102,8 +118,8 @@ class BackgroundServices:
             _log.warning("waiting for room: %s", error)
             return False
         except Exception as error:  # noqa: BLE001 - whoever appends next hears of it
-            if not self._stopping.is_set():
+            if not self._stopping:
                 _log.error("no append is accepted any more: %s", error, exc_info=error)
             self._failure.note(error)
-            self._stopping.set()
+            self._halt()
         return True
