@@ -219,6 +219,7 @@ def test_planted_bug_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     before = open_files()
     with monkeypatch.context() as patched:
         patched.setattr(BackgroundServices, "stop", lambda self: None)
+        patched.setattr(BackgroundServices, "_halt", lambda self: None)  # else a closed store ends them by its error
         scene.open()
         scene.close()
         assert scene.store is not None
