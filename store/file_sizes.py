@@ -26,7 +26,8 @@ from .format.consume_queue import ENTRY_BYTES
 from .format.durable_point import DurablePoint, FileSizes
 from .format.index_file import HEADER, Geometry, decode_header, infer_geometry
 from .format.naming import is_index_name
-from .layout import COMMIT_LOG, CONSUME_QUEUE, OURS
+from .layout import COMMIT_LOG, CONSUME_QUEUE
+from .own_state import durable_path
 
 _REBUILD: Final = "ConsumeQueues can be deleted, and written with the store's own sizes by the job `rebuild`"
 
@@ -46,7 +47,7 @@ def known_sizes(fs: FileSystem, path: str) -> FileSizes:
 
     Of index files the length alone fits several numbers of slots and entries: their entries have to show which.
     """
-    durable = durable_point.decode(read_front(fs, os.path.join(path, OURS, "durable"), durable_point.FILE_BYTES) or b"")
+    durable = durable_point.decode(read_front(fs, durable_path(path), durable_point.FILE_BYTES) or b"")
     if durable is not None and durable.sizes.segment_bytes:
         return durable.sizes
     log = [segment.size for segment in list_segments(fs, [os.path.join(path, COMMIT_LOG)])]
