@@ -83,7 +83,7 @@ bench-check: setup ## warn if reading or writing has become slower than benchmar
 
 soak: setup ## crash states, kills and faults at their large numbers (hours)
 	@$(SPARK) SEGMENTLOG_SOAK=1 $(PYTEST) tests/crash tests/attack tests/interop/test_live_stream.py \
-		tests/connector/test_stream_planning.py
+		tests/connector/stream/test_planner.py
 
 bench-quick: setup ## the same on small data, in three minutes: shows that it runs, not how fast
 	@$(SPARK) $(BIN)/python benchmarks/run.py --quick

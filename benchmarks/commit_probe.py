@@ -24,8 +24,8 @@ import workload
 from memory import peak_memory, this_process
 
 from segmentlog.store import BatchId, Flush, Staged, Staging, StoreConfig, commit_batch, prepare_store
+from segmentlog.store.encode.batch import encode_batch
 from segmentlog.store.files import writable_fs
-from segmentlog.store.outgoing_batch import encode_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa

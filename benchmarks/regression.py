@@ -27,7 +27,7 @@ import workload
 from test_support import store_builder
 
 from segmentlog.store import NATIVE_SCHEMA, QueueRange, ScanSpec, StoreConfig, StoreReader
-from segmentlog.store.outgoing_batch import encode_batch
+from segmentlog.store.encode.batch import encode_batch
 
 BASELINE = Path(__file__).parent / "baseline.json"
 TOLERANCE = 0.25

@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from segmentlog.connector import register
-from segmentlog.connector.environment import prepare_java, prepare_workers
+from segmentlog.connector.setup.java import prepare_java, prepare_workers
 
 CORES = 2
 DRIVER_MEMORY = "2g"

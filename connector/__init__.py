@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from segmentlog.store import last_commit
 
-    from .lag import LagReport, QueueLag, group_lag
-    from .lag_listener import LagListener
-    from .lag_metrics import LagMetrics
+    from .metadata.lag import LagReport, QueueLag, group_lag
+    from .metadata.lag_listener import LagListener
+    from .metadata.lag_metrics import LagMetrics
     from .source import SegmentLogDataSource
 
 __all__ = [
@@ -75,12 +75,12 @@ def register(spark: "SparkSession") -> None:
 
 
 _HOME_OF: Final = {
-    "LagListener": ".lag_listener",
-    "LagMetrics": ".lag_metrics",
-    "LagReport": ".lag",
-    "QueueLag": ".lag",
+    "LagListener": ".metadata.lag_listener",
+    "LagMetrics": ".metadata.lag_metrics",
+    "LagReport": ".metadata.lag",
+    "QueueLag": ".metadata.lag",
     "SegmentLogDataSource": ".source",
-    "group_lag": ".lag",
+    "group_lag": ".metadata.lag",
     "last_commit": "segmentlog.store",
 }
 

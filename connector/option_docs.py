@@ -9,17 +9,17 @@ from pathlib import Path
 
 from pyspark.sql.types import DataType
 
-from .column_docs import KAFKA_MEANINGS, NATIVE_MEANINGS, ColumnMeaning
-from .option_table import OPTIONS, Mode, Option
-from .schema import KAFKA, NATIVE
-from .sink_option_table import SINK_OPTIONS
-from .sink_schema import FIELDS, IGNORED
+from .options.read_table import OPTIONS, Mode, Option
+from .options.write_table import SINK_OPTIONS
+from .read.column_docs import KAFKA_MEANINGS, NATIVE_MEANINGS, ColumnMeaning
+from .read.schema import KAFKA, NATIVE
+from .write.schema import FIELDS, IGNORED
 
 _HEAD = """\
 # Options of `segmentlog`
 
-<!-- Made by `python -m segmentlog.connector.option_docs docs/options.md`; change connector/option_table.py and
-connector/sink_option_table.py instead. -->
+<!-- Made by `python -m segmentlog.connector.option_docs docs/options.md`; change connector/options/read_table.py and
+connector/options/write_table.py instead. -->
 
 ## Options of the source
 

@@ -15,10 +15,10 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from .environment import workers_like_driver
-from .shipping import package_archive, ship_package, warn_of_workers
+from .setup.java import workers_like_driver
+from .setup.shipping import package_archive, ship_package, warn_of_workers
+from .setup.spark_versions import register_format
 from .source import SegmentLogDataSource
-from .spark_versions import register_format
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

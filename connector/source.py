@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from .metadata_options import wants_metadata
-from .option_table import Mode
-from .options import parse_read_options
+from .options.metadata_options import wants_metadata
+from .options.read_options import parse_read_options
+from .options.read_table import Mode
 
 if TYPE_CHECKING:
-    from .batch_reader import SegmentLogBatchReader
-    from .metadata import MetadataReader
-    from .spark_versions import RefusedStream
-    from .stream_reader import SegmentLogStreamReader
-    from .writer import SegmentLogBatchWriter, SegmentLogStreamWriter
+    from .metadata.reader import MetadataReader
+    from .read.batch_reader import SegmentLogBatchReader
+    from .setup.spark_versions import RefusedStream
+    from .stream.reader import SegmentLogStreamReader
+    from .write.writer import SegmentLogBatchWriter, SegmentLogStreamWriter
 
 NAME = "segmentlog"
 
@@ -39,11 +39,11 @@ class SegmentLogDataSource(DataSource):
         Spark does not ask when the user gives a schema.
         """
         if wants_metadata(self.options):
-            from .metadata import metadata_schema
+            from .metadata.reader import metadata_schema
 
             return metadata_schema(self.options)
-        from .planning import open_stores
-        from .schema import spark_schema
+        from .read.planning import open_stores
+        from .read.schema import spark_schema
 
         options = parse_read_options(self.options, Mode.BOTH)  # Spark does not say which it will be
         open_stores(options)  # a wrong path should fail in load(), not in the query after it
@@ -52,28 +52,28 @@ class SegmentLogDataSource(DataSource):
     def reader(self, schema: StructType) -> "SegmentLogBatchReader | MetadataReader":
         """Make the batch reader, of messages or of what the stores tell of themselves."""
         if wants_metadata(self.options):
-            from .metadata import MetadataReader
+            from .metadata.reader import MetadataReader
 
             return MetadataReader(self.options, schema)
-        from .batch_reader import FilteringBatchReader, SegmentLogBatchReader
+        from .read.batch_reader import FilteringBatchReader, SegmentLogBatchReader
 
         options = parse_read_options(self.options)
         return (FilteringBatchReader if options.filter_pushdown else SegmentLogBatchReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> "SegmentLogStreamReader | RefusedStream":  # noqa: N802 - Spark's name
         """Make the stream reader; on a Spark that cannot run it, one that says so."""
-        from .spark_versions import RefusedStream, has_streams
+        from .setup.spark_versions import RefusedStream, has_streams
 
         if not has_streams():
             return RefusedStream()
-        from .stream_reader import SegmentLogStreamReader
+        from .stream.reader import SegmentLogStreamReader
 
         return SegmentLogStreamReader(parse_read_options(self.options, Mode.STREAM), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> "SegmentLogBatchWriter":  # noqa: FBT001 - Spark's names
         """Make the batch writer, for a frame of this schema."""
-        from .sink_options import parse_write_options
-        from .writer import SegmentLogBatchWriter, refuse_overwrite
+        from .options.write_options import parse_write_options
+        from .write.writer import SegmentLogBatchWriter, refuse_overwrite
 
         if overwrite:
             raise refuse_overwrite(Mode.BATCH)
@@ -81,9 +81,9 @@ class SegmentLogDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "SegmentLogStreamWriter":  # noqa: FBT001, N802 - as above
         """Make the writer of one batch of a stream, for its tasks and once more for its commit."""
-        from .sink_options import parse_write_options
-        from .spark_versions import has_streams, refuse_stream
-        from .writer import SegmentLogStreamWriter, refuse_overwrite
+        from .options.write_options import parse_write_options
+        from .setup.spark_versions import has_streams, refuse_stream
+        from .write.writer import SegmentLogStreamWriter, refuse_overwrite
 
         if not has_streams():
             raise refuse_stream()

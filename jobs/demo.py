@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from segmentlog.connector import register
-from segmentlog.connector.environment import JavaNotFoundError, prepare_java, prepare_workers
+from segmentlog.connector.setup.java import JavaNotFoundError, prepare_java, prepare_workers
 from segmentlog.store import ConfigError, SegmentLogError
 
 from .command_line import DONE, failed

@@ -54,15 +54,18 @@ from .errors import (
 )
 from .format.message_decode import NATIVE_SCHEMA, QUEUE_COLUMNS
 from .format.naming import is_system_topic, topic_problem
-from .plan import PlannedRange, ScanTask, TaskLimits
-from .store_reader import StoreReader
+from .read.plan import PlannedRange, ScanTask, TaskLimits
+from .read.store_reader import StoreReader
 from .types import Boundary, Mark, PhysicalOffset, QueueKey, QueueOffset, QueueRange
 
 if TYPE_CHECKING:
-    from .allocation import allocate_averagely, allocate_by_circle, allocate_consistent_hash
-    from .backlog import Backlog, backlogs, store_times, stored_bytes
-    from .batch_sink import commit_batch, last_commit, open_in_turn, prepare_store, refuse_broker, stored_config
-    from .consumer_groups import (
+    from .directory.store_id import ensure_store_id, store_id
+    from .directory.topics import topic_queues
+    from .encode.message import Appended, Outgoing
+    from .format.broker_config import ClientQueue
+    from .format.hashing import java_hash_array
+    from .format.ledger import QueueSpan
+    from .groups.admin import (
         GroupChange,
         GroupProgress,
         MessageModel,
@@ -78,25 +81,22 @@ if TYPE_CHECKING:
         publish_progress,
         reset_group,
     )
-    from .format.broker_config import ClientQueue
-    from .format.hashing import java_hash_array
-    from .format.ledger import QueueSpan
-    from .group_progress import client_progress
-    from .group_writer import Recorded
-    from .identity import ensure_store_id, store_id
-    from .marks import mark_of, record_sizes
-    from .message import Message
-    from .message_store import MessageStore
-    from .outgoing import Appended, Outgoing
-    from .put_path import AppendedBatch
-    from .queue_watch import QueueWatch, Sighting
-    from .rebuild import RebuiltQueues, rebuild_index, rebuild_queues
-    from .recovery import Recovery
-    from .replays import BatchId, CommittedBatch
-    from .salvaging import SalvageReport, salvage
-    from .staging import Staged, Staging, discard_jobs, discard_staged, sweep_staging
-    from .topics import topic_queues
-    from .verification import Finding, Kind, VerifyReport, verify
+    from .groups.allocation import allocate_averagely, allocate_by_circle, allocate_consistent_hash
+    from .groups.offsets import client_progress
+    from .groups.writer import Recorded
+    from .maintenance.rebuild import RebuiltQueues, rebuild_index, rebuild_queues
+    from .maintenance.salvaging import SalvageReport, salvage
+    from .maintenance.verification import Finding, Kind, VerifyReport, verify
+    from .read.lag import Backlog, backlogs, store_times, stored_bytes
+    from .read.message import Message
+    from .read.probe import mark_of, record_sizes
+    from .read.queue_watch import QueueWatch, Sighting
+    from .recovery.decide import Recovery
+    from .write.message_store import MessageStore
+    from .write.put_path import AppendedBatch
+    from .write.replays import BatchId, CommittedBatch
+    from .write.sink import commit_batch, last_commit, open_in_turn, prepare_store, refuse_broker, stored_config
+    from .write.staging import Staged, Staging, discard_jobs, discard_staged, sweep_staging
 
 __all__ = [
     "BATCH_BYTES",
@@ -217,10 +217,10 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "allocation": ("allocate_averagely", "allocate_by_circle", "allocate_consistent_hash"),
-    "backlog": ("Backlog", "backlogs", "store_times", "stored_bytes"),
-    "batch_sink": ("commit_batch", "last_commit", "open_in_turn", "prepare_store", "refuse_broker", "stored_config"),
-    "consumer_groups": (
+    "groups.allocation": ("allocate_averagely", "allocate_by_circle", "allocate_consistent_hash"),
+    "read.lag": ("Backlog", "backlogs", "store_times", "stored_bytes"),
+    "write.sink": ("commit_batch", "last_commit", "open_in_turn", "prepare_store", "refuse_broker", "stored_config"),
+    "groups.admin": (
         "GroupChange",
         "GroupProgress",
         "MessageModel",
@@ -239,22 +239,22 @@ _HOMES: Final = {
     "format.broker_config": ("ClientQueue",),
     "format.hashing": ("java_hash_array",),
     "format.ledger": ("QueueSpan",),
-    "group_progress": ("client_progress",),
-    "group_writer": ("Recorded",),
-    "identity": ("ensure_store_id", "store_id"),
-    "marks": ("mark_of", "record_sizes"),
-    "message": ("Message",),
-    "message_store": ("MessageStore",),
-    "outgoing": ("Appended", "Outgoing"),
-    "put_path": ("AppendedBatch",),
-    "queue_watch": ("QueueWatch", "Sighting"),
-    "rebuild": ("RebuiltQueues", "rebuild_index", "rebuild_queues"),
-    "recovery": ("Recovery",),
-    "replays": ("BatchId", "CommittedBatch"),
-    "salvaging": ("SalvageReport", "salvage"),
-    "staging": ("Staged", "Staging", "discard_jobs", "discard_staged", "sweep_staging"),
-    "topics": ("topic_queues",),
-    "verification": ("Finding", "Kind", "VerifyReport", "verify"),
+    "groups.offsets": ("client_progress",),
+    "groups.writer": ("Recorded",),
+    "directory.store_id": ("ensure_store_id", "store_id"),
+    "read.probe": ("mark_of", "record_sizes"),
+    "read.message": ("Message",),
+    "write.message_store": ("MessageStore",),
+    "encode.message": ("Appended", "Outgoing"),
+    "write.put_path": ("AppendedBatch",),
+    "read.queue_watch": ("QueueWatch", "Sighting"),
+    "maintenance.rebuild": ("RebuiltQueues", "rebuild_index", "rebuild_queues"),
+    "recovery.decide": ("Recovery",),
+    "write.replays": ("BatchId", "CommittedBatch"),
+    "maintenance.salvaging": ("SalvageReport", "salvage"),
+    "write.staging": ("Staged", "Staging", "discard_jobs", "discard_staged", "sweep_staging"),
+    "directory.topics": ("topic_queues",),
+    "maintenance.verification": ("Finding", "Kind", "VerifyReport", "verify"),
 }
 """Where the names live that not every process needs: a task that reads should not pay for loading what writes."""
 

@@ -76,7 +76,7 @@ def test_a_source_distribution_has_tests_and_documents(tmp_path: Path) -> None:
         "CONTRIBUTING.md",
         "LICENSE",
         "package/__init__.py",
-        "store/message_store.py",
+        "store/write/message_store.py",
         "docs/reader.md",
         "docs/format/commit_log.md",
         "tests/conftest.py",

@@ -24,7 +24,7 @@ from segmentlog.store import (
     StoreReader,
     verify,
 )
-from segmentlog.store.index import BATCH_MAX
+from segmentlog.store.index.reader import BATCH_MAX
 from support.written_stores import SMALL
 
 pytestmark = pytest.mark.attack

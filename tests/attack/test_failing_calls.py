@@ -21,9 +21,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 
-from segmentlog.connector.filters import Pushed
-from segmentlog.connector.options import Mode, parse_read_options
-from segmentlog.connector.planning import plan_partitions
+from segmentlog.connector.options.read_options import Mode, parse_read_options
+from segmentlog.connector.read.filters import Pushed
+from segmentlog.connector.read.planning import plan_partitions
 from segmentlog.store import (
     BatchId,
     Flush,
@@ -137,7 +137,7 @@ def look_up(store: Path) -> Any:
 
 
 def look_up_keys(store: Path) -> Any:
-    from segmentlog.store.index import Index  # noqa: PLC0415
+    from segmentlog.store.index.reader import Index  # noqa: PLC0415
 
     return Index.open(store / "index").query("Orders", "k20")
 

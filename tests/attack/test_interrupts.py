@@ -35,7 +35,7 @@ from segmentlog.store import (
     StoreReader,
     sweep_staging,
 )
-from segmentlog.store.services import BackgroundServices
+from segmentlog.store.write.background import BackgroundServices
 from support.batches import batch_of
 from support.crash.campaign import soak
 from support.interrupting import Interrupter, own_threads, points_of

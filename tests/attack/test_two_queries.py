@@ -5,7 +5,7 @@
     query a   ── batch 0 ────── batch 1 ── batch 2 ─────────        the lock, for one commit at a time
     query b   ───────── batch 0 ───────────────── batch 1 ──        the ledger, for each query by itself
 
-Row 42 of what kills a sink, below Spark; two streams in one session are in ``tests/connector/test_stream_sink.py``.
+Row 42 of what kills a sink, below Spark; two streams in one session: ``tests/connector/write/test_stream_sink.py``.
 """
 
 import os

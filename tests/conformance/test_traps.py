@@ -42,7 +42,7 @@ TRAPS = {
     3: Trap(
         "digits of __CRC32# are reversed and padded on the right",
         (
-            "store/test_scan.py::test_record_crcs_are_checked",
+            "store/read/test_scan.py::test_record_crcs_are_checked",
             "format/test_message_decode.py::test_a_record_crc_covers_what_the_body_crc_does_not",
             "conformance/test_store_reader.py::test_rows_are_rocketmqs",
         ),
@@ -71,33 +71,33 @@ TRAPS = {
     9: Trap(
         "the queue offset of a record is not always its place in the queue",
         (
-            "store/test_scan.py::test_burnt_queue_offsets_are_places_in_the_queue",
-            "store/test_entries.py::test_burnt_queue_offsets_are_confirmed",
+            "store/read/test_scan.py::test_burnt_queue_offsets_are_places_in_the_queue",
+            "store/read/test_queue_entries.py::test_burnt_queue_offsets_are_confirmed",
         ),
     ),
     10: Trap(
         "prepared and rolled back records have queue offset 0 and no entry",
-        ("store/test_derive.py::test_prepared_rolled_back_and_inner_batch_records_have_no_queue",),
+        ("store/dispatch/test_derive.py::test_prepared_rolled_back_and_inner_batch_records_have_no_queue",),
     ),
     11: Trap(
         "tags codes are Java's hashes, times of delivery, or addresses",
         (
             "format/test_hashing.py::test_java_hash_is_javas",
-            "store/test_derive.py::test_tags_codes_are_javas_hashes",
-            "store/test_derive.py::test_delayed_messages_have_their_time_of_delivery",
-            "store/test_scan.py::test_tags_are_matched_exactly",
+            "store/dispatch/test_derive.py::test_tags_codes_are_javas_hashes",
+            "store/dispatch/test_derive.py::test_delayed_messages_have_their_time_of_delivery",
+            "store/read/test_scan.py::test_tags_are_matched_exactly",
         ),
     ),
     12: Trap(
         "pads count as written, and 4.x as messages",
         (
             "format/test_consume_queue.py::test_what_an_entry_can_be",
-            "store/test_store_reader.py::test_pads_in_front_are_no_messages",
+            "store/read/test_store_reader.py::test_pads_in_front_are_no_messages",
         ),
     ),
     13: Trap(
         "an all-zero ConsumeQueue file is one message to a broker",
-        ("store/test_consume_queue.py::test_a_zero_file_at_the_end_holds_nothing",),
+        ("store/queues/test_consume_queue.py::test_a_zero_file_at_the_end_holds_nothing",),
     ),
     14: Trap(
         "the index begins at entry 1, its times are coarse, its keys are not verified",
@@ -105,7 +105,7 @@ TRAPS = {
             "format/test_index_file.py::test_a_table_is_what_was_put",
             "format/test_index_file.py::test_a_range_within_a_second_misses_what_came_late_in_it",
             "format/test_index_file.py::test_the_first_entry_of_a_following_file_seems_late",
-            "store/test_index.py::test_keys_are_answered_as_rocketmq_answers",
+            "store/index/test_reader.py::test_keys_are_answered_as_rocketmq_answers",
         ),
     ),
     15: Trap(
@@ -127,30 +127,30 @@ TRAPS = {
         "missing entries are not always rebuilt by a broker",
         (
             "conformance/test_store_reader.py::test_bounds_are_rocketmqs",
-            "store/test_scan.py::test_a_damaged_queue_is_healed",
-            "store/test_rebuild.py::test_a_broker_that_does_not_rebuild_goes_on_with_them",
+            "store/read/test_scan.py::test_a_damaged_queue_is_healed",
+            "store/maintenance/test_rebuild.py::test_a_broker_that_does_not_rebuild_goes_on_with_them",
         ),
     ),
     18: Trap("with abort, index files that are not full are deleted", why_not=BROKER + "recovery on start"),
     19: Trap(
         "without CommitLog files the queues are deleted by a broker; a reader loses nothing by looking",
-        ("store/test_store_reader.py::test_what_makes_a_store",),
+        ("store/read/test_store_reader.py::test_what_makes_a_store",),
     ),
     20: Trap(
         "truncation leaves older records that can come back",
-        ("store/test_derive.py::test_what_a_truncation_left_behind_is_not_there",),
+        ("store/dispatch/test_derive.py::test_what_a_truncation_left_behind_is_not_there",),
     ),
     21: Trap(
         "retention goes by modification times and deletes the front only",
         (
-            "store/test_store_reader.py::test_retention_moves_the_front",
-            "store/test_consume_queue.py::test_first_alive",
+            "store/read/test_store_reader.py::test_retention_moves_the_front",
+            "store/queues/test_consume_queue.py::test_first_alive",
             "conformance/test_fixtures.py::test_modification_times_are_kept_to_the_nanosecond",
         ),
     ),
     22: Trap(
         "abort is left by some clean shutdowns, too",
-        ("store/test_crash_tail.py::test_what_no_queue_names_is_read_from_the_log",),
+        ("store/read/test_undispatched_tail.py::test_what_no_queue_names_is_read_from_the_log",),
     ),
     23: Trap(
         "older releases answer with the nearest message of a file chosen by its modification time",
@@ -162,22 +162,22 @@ TRAPS = {
     24: Trap(
         "getMessage looks at 800 entries and one file at most",
         (
-            "store/test_scan.py::test_every_message_once_and_in_order",
-            "store/test_scan.py::test_tags_are_matched_exactly",
+            "store/read/test_scan.py::test_every_message_once_and_in_order",
+            "store/read/test_scan.py::test_tags_are_matched_exactly",
             "interop/test_live_writer.py::test_a_reader_follows_a_live_writer",
         ),
     ),
     25: Trap(
         "an offset far beyond the end resets 4.x to 0",
-        ("store/test_store_reader.py::test_ranges_must_lie_in_their_queue",),
+        ("store/read/test_store_reader.py::test_ranges_must_lie_in_their_queue",),
     ),
     26: Trap("a synchronous master of 5.x does not wait", why_not=BROKER + "replication"),
     27: Trap("a first report of 0 means from the last file", why_not=BROKER + "replication"),
     28: Trap(
         "a replica's log can end inside a record",
         (
-            "store/test_crash_tail.py::test_a_torn_last_record_was_never_there",
-            "store/test_commit_log.py::test_a_walk_over_a_gap_and_a_short_segment",
+            "store/read/test_undispatched_tail.py::test_a_torn_last_record_was_never_there",
+            "store/log/test_commit_log.py::test_a_walk_over_a_gap_and_a_short_segment",
         ),
     ),
     29: Trap(
@@ -193,7 +193,7 @@ TRAPS = {
     ),
     31: Trap(
         "4.x does not derive the CommitLog's path from the root",
-        ("store/test_store_reader.py::test_segments_in_other_directories",),
+        ("store/read/test_store_reader.py::test_segments_in_other_directories",),
     ),
     32: Trap(
         "compression type 0 is zlib; LZ4 is the frame, without its size",
@@ -204,7 +204,7 @@ TRAPS = {
         "lock is taken after recovery by real brokers",
         (
             "files/test_store_lock.py::test_others_are_kept_out_while_it_is_held",
-            "store/test_rebuild.py::test_a_broker_cannot_start_meanwhile",
+            "store/maintenance/test_rebuild.py::test_a_broker_cannot_start_meanwhile",
             "interop/test_live_writer.py::test_a_reader_follows_a_live_writer",
         ),
     ),

@@ -72,7 +72,7 @@ def test_all_rows(load: Load, name: str) -> None:
 
 
 def test_every_column_reaches_spark(load: Load) -> None:
-    from segmentlog.connector.schema import NATIVE  # noqa: PLC0415 - imports pyspark
+    from segmentlog.connector.read.schema import NATIVE  # noqa: PLC0415 - imports pyspark
 
     frame = load(subscribe="TopicA", columns=",".join(NATIVE))
     (row,) = frame.where("queueId = 0 and queueOffset = 1").collect()
@@ -373,7 +373,7 @@ def test_without_registration(spark: "SparkSession", store: Store) -> None:
     # Another session of another process, which has only heard of the format through the installed module.
     code = f"""
         from pyspark.sql import SparkSession
-        from segmentlog.connector.environment import prepare_java
+        from segmentlog.connector.setup.java import prepare_java
 
         prepare_java()
         conf = {{"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.log.level": "OFF"}} | {brief()}
@@ -392,7 +392,7 @@ def test_registered_it_runs_in_the_python_that_registered_it(store: Store, tmp_p
     code = f"""
         from pyspark.sql import SparkSession
         from segmentlog.connector import register
-        from segmentlog.connector.environment import prepare_java
+        from segmentlog.connector.setup.java import prepare_java
 
         prepare_java()
         conf = {{"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.log.level": "OFF"}} | {brief()}

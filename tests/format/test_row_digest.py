@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from segmentlog.store import Outgoing, QueueKey, StoreConfig
+from segmentlog.store.encode.batch import encode_batch
 from segmentlog.store.format.row_digest import add_digests, row_digest
-from segmentlog.store.outgoing_batch import encode_batch
 from support.batches import batch_of
 
 ROWS = [Outgoing(topic=f"T{number % 3}", body=b"%d" % number, queue_id=number % 2) for number in range(50)]

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from segmentlog.store import MessageStore, Outgoing, QueueKey, StoreReader
-from segmentlog.store.allocation import allocate_averagely, allocate_by_circle, allocate_consistent_hash
-from segmentlog.store.consumer_groups import publish_progress
 from segmentlog.store.format.broker_config import ClientQueue
+from segmentlog.store.groups.admin import publish_progress
+from segmentlog.store.groups.allocation import allocate_averagely, allocate_by_circle, allocate_consistent_hash
 from support import groups_oracle
 
 pytestmark = [

@@ -12,7 +12,7 @@ import pytest
 
 from segmentlog.store import Boundary, Flush, MessageStore, QueueKey, Services, StoreConfig, StoreReader
 from segmentlog.store.format.index_file import Geometry
-from segmentlog.store.index import Index
+from segmentlog.store.index.reader import Index
 from support import oracle, writing
 from support.writing import Journal
 

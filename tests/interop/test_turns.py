@@ -11,7 +11,7 @@ import pytest
 
 from segmentlog.store import MessageStore, Outgoing, QueueKey
 from segmentlog.store.format.index_file import Geometry
-from segmentlog.store.index import Index
+from segmentlog.store.index.reader import Index
 from support import oracle, writing
 from support.writing import Journal
 

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from segmentlog.connector import last_commit, register
-from segmentlog.connector.environment import prepare_java
+from segmentlog.connector.setup.java import prepare_java
 
 SMALL = {"mappedFileSizeCommitLog": "1m", "mappedFileSizeConsumeQueue": "20000"}
 

@@ -10,11 +10,11 @@ import segmentlog.store
 
 LOADED = "import sys, {module}; print(*sys.modules)"
 WRITE = {
-    "segmentlog.store.batch_append",
-    "segmentlog.store.consumer_groups",
-    "segmentlog.store.message_store",
-    "segmentlog.store.put_path",
-    "segmentlog.store.recovery",
+    "segmentlog.store.write.batch_commit",
+    "segmentlog.store.groups.admin",
+    "segmentlog.store.write.message_store",
+    "segmentlog.store.write.put_path",
+    "segmentlog.store.recovery.decide",
 }
 
 
@@ -35,7 +35,9 @@ def loaded(module: str) -> set[str]:
     return set(ran.stdout.split())
 
 
-@pytest.mark.parametrize("module", ["segmentlog.store", "segmentlog.connector", "segmentlog.connector.batch_reader"])
+@pytest.mark.parametrize(
+    "module", ["segmentlog.store", "segmentlog.connector", "segmentlog.connector.read.batch_reader"]
+)
 def test_who_reads_does_not_load_what_writes(module: str) -> None:
     found = loaded(module)
     assert module in found
@@ -43,6 +45,13 @@ def test_who_reads_does_not_load_what_writes(module: str) -> None:
 
 
 def test_each_process_of_a_query_loads_its_own_part() -> None:
-    parts = {"segmentlog.connector.batch_reader", "segmentlog.connector.stream_reader", "segmentlog.connector.writer"}
+    parts = {
+        "segmentlog.connector.read.batch_reader",
+        "segmentlog.connector.stream.reader",
+        "segmentlog.connector.write.writer",
+    }
     assert not loaded("segmentlog.connector.source") & (WRITE | parts)
-    assert not loaded("segmentlog.connector.stream_reader") & {"segmentlog.store.message_store", "pyarrow.compute"}
+    assert not loaded("segmentlog.connector.stream.reader") & {
+        "segmentlog.store.write.message_store",
+        "pyarrow.compute",
+    }

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from segmentlog.store.outgoing import Outgoing
+from segmentlog.store.encode.message import Outgoing
 
 
 def batch_of(messages: Iterable[Outgoing]) -> pa.RecordBatch:

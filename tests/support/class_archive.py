@@ -41,7 +41,7 @@ def _path() -> Path | None:
 
 def make() -> None:
     """Make the archive, unless it is there."""
-    from segmentlog.connector.environment import prepare_java  # noqa: PLC0415 - most tests need no connector
+    from segmentlog.connector.setup.java import prepare_java  # noqa: PLC0415 - most tests need no connector
 
     from .spark_session import BRIEF, local_session  # noqa: PLC0415 - it asks for `options`
 

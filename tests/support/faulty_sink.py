@@ -23,10 +23,16 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from segmentlog.connector.option_table import Mode
-from segmentlog.connector.sink_options import WriteOptions, parse_write_options
+from segmentlog.connector.options.read_table import Mode
+from segmentlog.connector.options.write_options import WriteOptions, parse_write_options
 from segmentlog.connector.source import SegmentLogDataSource
-from segmentlog.connector.writer import BATCH_ID, QUERY_ID, SegmentLogBatchWriter, SegmentLogStreamWriter, StagedMessage
+from segmentlog.connector.write.writer import (
+    BATCH_ID,
+    QUERY_ID,
+    SegmentLogBatchWriter,
+    SegmentLogStreamWriter,
+    StagedMessage,
+)
 
 
 class PlantedError(RuntimeError):

@@ -7,8 +7,8 @@ from unittest.mock import patch
 import pyarrow as pa
 from pyspark import cloudpickle
 
-from segmentlog.connector import writer
-from segmentlog.connector.writer import SegmentLogBatchWriter, SegmentLogStreamWriter, StagedMessage
+from segmentlog.connector.write import writer
+from segmentlog.connector.write.writer import SegmentLogBatchWriter, SegmentLogStreamWriter, StagedMessage
 
 SMALL = {
     "mappedFileSizeCommitLog": "64k",

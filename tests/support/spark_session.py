@@ -37,7 +37,7 @@ def local_session(scratch: Path, master: str = "local[2]", **conf: str) -> "Spar
     conf
         More settings, with ``__`` for the dots in their names.
     """
-    from segmentlog.connector.environment import prepare_java  # noqa: PLC0415 - tests of the store need no connector
+    from segmentlog.connector.setup.java import prepare_java  # noqa: PLC0415 - tests of the store need no connector
 
     prepare_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable

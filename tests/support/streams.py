@@ -9,10 +9,10 @@ import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from segmentlog.connector.source import SegmentLogDataSource
-from segmentlog.connector.stream_offsets import StreamOffset
+from segmentlog.connector.stream.offsets import StreamOffset
 
 if TYPE_CHECKING:
-    from segmentlog.connector.stream_reader import SegmentLogStreamReader
+    from segmentlog.connector.stream.reader import SegmentLogStreamReader
 
 Row = tuple[str, int, int]
 """Topic, queue id, queue offset."""

@@ -23,9 +23,10 @@ from unittest.mock import patch
 
 import numpy as np
 
-from segmentlog.store import Flush, MessageStore, Outgoing, QueueKey, Services, StoreConfig, outgoing_batch
-from segmentlog.store.commit_log import CommitLog
+from segmentlog.store import Flush, MessageStore, Outgoing, QueueKey, Services, StoreConfig
+from segmentlog.store.encode import batch as outgoing_batch
 from segmentlog.store.format.message import MAGIC_BLANK, MAGIC_V1
+from segmentlog.store.log.commit_log import CommitLog
 
 from .batches import batch_of
 from .crash.driver import ROOT

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from segmentlog.store.config import ScanSpec, StoreConfig
 from segmentlog.store.files.writable_fs import WritableFileSystem
-from segmentlog.store.message_store import MessageStore
 from segmentlog.store.types import QueueRange
+from segmentlog.store.write.message_store import MessageStore
 
 from .driver import CONFIG, ROOT, TIME, Clock, Driver
 from .memory_fs import MemoryFileSystem

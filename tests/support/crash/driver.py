@@ -11,12 +11,16 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from segmentlog.store import batch_append, index_writer, outgoing, topics, upkeep
 from segmentlog.store.config import Flush, Services, StoreConfig
+from segmentlog.store.directory import topics
+from segmentlog.store.encode import message as outgoing
+from segmentlog.store.encode.message import Outgoing
 from segmentlog.store.errors import NoSpaceError
 from segmentlog.store.files.writable_fs import WritableFileSystem
-from segmentlog.store.message_store import MessageStore
-from segmentlog.store.outgoing import Outgoing
+from segmentlog.store.index import writer as index_writer
+from segmentlog.store.write import batch_commit as batch_append
+from segmentlog.store.write import housekeeping as upkeep
+from segmentlog.store.write.message_store import MessageStore
 
 from ..batches import batch_of
 from .recorder import RecordingFileSystem

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from segmentlog.store.config import OnDamage, StoreConfig
 from segmentlog.store.errors import DamagedLogError, SegmentLogError
 from segmentlog.store.format import durable_point
-from segmentlog.store.message_store import MessageStore
+from segmentlog.store.write.message_store import MessageStore
 
 from .campaign import Front, Prepared, new_disk, nothing, reopen
 from .driver import CONFIG, ROOT, Driver

@@ -8,27 +8,33 @@ from typing import Any
 
 import numpy as np
 
-from segmentlog.store import batch_append, crash_tail, dispatch, log_end, message_store, recovery, repair
-from segmentlog.store.batch_append import BatchAppend
-from segmentlog.store.batch_records import BatchRecords, Visibility
-from segmentlog.store.commit_log import CommitLog
 from segmentlog.store.config import OnDamage
-from segmentlog.store.dispatch import Dispatcher
-from segmentlog.store.durability import Durability
+from segmentlog.store.directory.own_state import OwnState
+from segmentlog.store.dispatch import dispatcher as dispatch
+from segmentlog.store.dispatch.dispatcher import Dispatcher
 from segmentlog.store.files.writable_fs import WritableFile, WritableFileSystem
-from segmentlog.store.flusher import Failure, Flusher
 from segmentlog.store.format import durable_point
 from segmentlog.store.format.durable_point import DurablePoint
 from segmentlog.store.format.ledger import LedgerEntry
 from segmentlog.store.format.message import Problem
 from segmentlog.store.format.pieces import Data, Pieces, contiguous
-from segmentlog.store.index_writer import IndexWriter
-from segmentlog.store.log_appender import LogAppender, SegmentSupply
-from segmentlog.store.own_state import OwnState
-from segmentlog.store.put_path import PutPath
-from segmentlog.store.queue_writer import QueueWriter
-from segmentlog.store.repair import Repair
-from segmentlog.store.upkeep import Upkeep
+from segmentlog.store.index.writer import IndexWriter
+from segmentlog.store.log import log_end
+from segmentlog.store.log.appender import LogAppender, SegmentSupply
+from segmentlog.store.log.batch_state import BatchRecords, Visibility
+from segmentlog.store.log.commit_log import CommitLog
+from segmentlog.store.queues.writer import QueueWriter
+from segmentlog.store.read import undispatched_tail as crash_tail
+from segmentlog.store.recovery import apply as repair
+from segmentlog.store.recovery import decide as recovery
+from segmentlog.store.recovery.apply import Repair
+from segmentlog.store.recovery.durability import Durability
+from segmentlog.store.write import batch_commit as batch_append
+from segmentlog.store.write import message_store
+from segmentlog.store.write.batch_commit import BatchAppend
+from segmentlog.store.write.group_commit import Failure, Flusher
+from segmentlog.store.write.housekeeping import Upkeep
+from segmentlog.store.write.put_path import PutPath
 
 from .mutants import BuggyFileSystem, Patch, Trial
 from .mutants import enter_store_bug as _store

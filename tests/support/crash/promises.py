@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from segmentlog.store.commit_log import CommitLog
 from segmentlog.store.config import ScanSpec, StoreConfig
-from segmentlog.store.derive import derive_segments
-from segmentlog.store.dispatch import indexed_keys
+from segmentlog.store.directory.own_state import durable_path
+from segmentlog.store.dispatch.derive import derive_segments
+from segmentlog.store.dispatch.dispatcher import indexed_keys
 from segmentlog.store.errors import NotAStoreError
 from segmentlog.store.files.small_file import read_front
 from segmentlog.store.format import durable_point
@@ -30,10 +30,10 @@ from segmentlog.store.format.consume_queue import ENTRY_BYTES, NATIVE, decode, e
 from segmentlog.store.format.index_file import HEADER, Geometry, chain, decode_header
 from segmentlog.store.format.message import SYS_COMMIT, SYS_TRANSACTION, Bytes, Ints
 from segmentlog.store.format.properties import KEYS, TAGS, UNIQ_KEY, Properties
-from segmentlog.store.message_store import MessageStore
-from segmentlog.store.own_state import durable_path
-from segmentlog.store.store_reader import StoreReader
+from segmentlog.store.log.commit_log import CommitLog
+from segmentlog.store.read.store_reader import StoreReader
 from segmentlog.store.types import QueueKey, QueueRange
+from segmentlog.store.write.message_store import MessageStore
 
 from .driver import ROOT, Issued
 from .memory_fs import FileNode, MemoryFileSystem

@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from segmentlog.store.commit_log import CommitLog
 from segmentlog.store.config import Services
 from segmentlog.store.format.properties import UNIQ_KEY, Properties
+from segmentlog.store.log.commit_log import CommitLog
 
 from .batches import IssuedBatch, again, check_order, check_whole, keys_in_log, known, rows_seen
 from .campaign import Effort, Prepared, Tally, judge, look, told

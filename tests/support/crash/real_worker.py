@@ -26,8 +26,8 @@ from pathlib import Path
 from segmentlog.store import BatchId, MessageStore, Outgoing, Staging
 from segmentlog.store.config import Flush, Services, StoreConfig
 from segmentlog.store.files import writable_fs
-from segmentlog.store.flusher import Flusher
-from segmentlog.store.log_appender import LogAppender
+from segmentlog.store.log.appender import LogAppender
+from segmentlog.store.write.group_commit import Flusher
 
 from ..batches import batch_of
 from .batches import IssuedBatch

@@ -1,0 +1,206 @@
+"""How far a consumer group or a running stream is behind: in messages, in bytes, in time.
+
+::
+
+    group    consumerOffset.json and ours ── positions ──┐
+                                                         ├──► a line for each queue ──► totals
+    stream   endOffset, latestOffset of its progress ────┘    StoreReader: sizes, store times
+
+Whatever is not known is None, and so is a total with such a part: unknown is not zero. Zero means caught up.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from segmentlog.store import Backlog, GroupProgress, QueueKey, StoreReader, backlogs, list_groups
+
+from ..errors import unknown_group
+from ..stream.offsets import StreamOffset
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QueueLag:
+    """How far behind one queue's end its reader is. None is unknown throughout.
+
+    Attributes
+    ----------
+    broker_name, key
+        Which queue, of which store.
+    position
+        The next queue offset to read.
+    min_offset, max_offset
+        What the queue holds, half-open; for a stream, ``max_offset`` is as of its progress.
+    messages, bytes
+        What waits; bytes are those of the stored records.
+    time_ms
+        By how much the next message is older than the newest one; 0 when none waits.
+    lost
+        Messages that retention deleted before they were read.
+    next_time_ms
+        When the next message was stored, in ms since 1970; None also when none waits.
+    """
+
+    broker_name: str
+    key: QueueKey
+    position: int | None = None
+    min_offset: int | None = None
+    max_offset: int | None = None
+    messages: int | None = None
+    bytes: int | None = None
+    time_ms: int | None = None
+    lost: int | None = None
+    next_time_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LagReport:
+    """How far a group or a stream is behind, all its queues together and each.
+
+    Attributes
+    ----------
+    name
+        The group's name, or the query's, or its id if it has none.
+    queues
+        By broker name, topic and queue id.
+    """
+
+    name: str
+    queues: tuple[QueueLag, ...]
+
+    @property
+    def messages(self) -> int | None:
+        """Messages that wait; None if that is not known of every queue."""
+        return _sum(queue.messages for queue in self.queues)
+
+    @property
+    def bytes(self) -> int | None:
+        """Bytes that wait; None if that is not known of every queue."""
+        return _sum(queue.bytes for queue in self.queues)
+
+    @property
+    def time_ms(self) -> int | None:
+        """The longest of the queues' times; None if that is not known of every queue."""
+        times = [queue.time_ms for queue in self.queues if queue.time_ms is not None]
+        return max(times, default=0) if len(times) == len(self.queues) else None
+
+    @property
+    def unknown(self) -> int:
+        """Queues of which it is not known how many messages wait."""
+        return sum(queue.messages is None for queue in self.queues)
+
+    def __str__(self) -> str:
+        parts = [
+            "messages unknown" if self.messages is None else f"{self.messages} messages",
+            "bytes unknown" if self.bytes is None else f"{self.bytes} bytes",
+            "time unknown" if self.time_ms is None else f"{self.time_ms / 1000:.3f} s",
+        ]
+        unknown = f", {self.unknown} of them unknown" if self.unknown else ""
+        return f"{self.name}: {', '.join(parts)} behind in {len(self.queues)} queues{unknown}"
+
+
+def group_lag(path: str, group: str, *, consumer: str | None = None) -> LagReport:
+    """Measure how far a consumer group of a store is behind, in all queues of the topics it has positions in.
+
+    Parameters
+    ----------
+    path
+        The store directory.
+    group
+        Which group.
+    consumer
+        The id of a broadcasting consumer, whose positions are its own; None for the group's.
+
+    Raises
+    ------
+    ConfigError
+        If the group, or the consumer, has no position in this store.
+    """
+    reader = StoreReader.open(path)
+    known = list_groups(reader.path)
+    for each in known:
+        if (each.group, each.consumer) == (group, consumer):
+            return LagReport(group, progress_lag(reader, each))
+    raise unknown_group(group, {each.group for each in known}, path=reader.path)
+
+
+def progress_lag(reader: StoreReader, progress: GroupProgress) -> tuple[QueueLag, ...]:
+    """Measure each queue of the topics that a group, or a broadcasting consumer, has positions in."""
+    there = set(reader.topics())
+    topics = sorted({key.topic for key in progress.offsets})
+    keys = {bounds.key for topic in topics if topic in there for bounds in reader.queues(topic)}
+    measured = {each.key: each for each in backlogs(reader, {key: progress.offsets.get(key) for key in keys})}
+    # A position in a queue that is not there says nothing of what waits.
+    return tuple(
+        _of_backlog(reader.broker_name, measured[key])
+        if key in measured
+        else QueueLag(broker_name=reader.broker_name, key=key, position=progress.offsets[key])
+        for key in sorted(keys | progress.offsets.keys())
+    )
+
+
+def stream_lag(name: str, end: str, latest: str | None, stores: Mapping[str, StoreReader]) -> LagReport:
+    """Measure how far a stream is behind.
+
+    Parameters
+    ----------
+    name
+        The query's.
+    end, latest
+        Where its last micro-batch ended, and where the queues ended then, as the progress has them; without the latter
+        the ends are those that the stores have now.
+    stores
+        By broker name: where to look for sizes and times. Of the others only the messages are counted.
+
+    Raises
+    ------
+    CheckpointError
+        If the offsets are not of this source.
+    """
+    positions = StreamOffset.from_json(end).positions()
+    stops = {} if latest is None else StreamOffset.from_json(latest).positions()
+    found: list[QueueLag] = []
+    for broker_name in sorted({broker for broker, _ in {**positions, **stops}}):
+        keys = sorted(key for broker, key in {**positions, **stops} if broker == broker_name)
+        own = {key: positions.get((broker_name, key)) for key in keys}
+        own_stops = {key: stops[broker_name, key] for key in keys if (broker_name, key) in stops}
+        reader = stores.get(broker_name)
+        if reader is None:
+            found += [_counted(broker_name, key, own[key], own_stops.get(key)) for key in keys]
+        else:
+            found += [_of_backlog(broker_name, each) for each in backlogs(reader, own, stops=own_stops)]
+    return LagReport(name, tuple(found))
+
+
+def _counted(broker_name: str, key: QueueKey, position: int | None, stop: int | None) -> QueueLag:
+    """What offsets alone tell."""
+    messages = None if position is None or stop is None else max(0, stop - position)
+    nothing = 0 if messages == 0 else None
+    return QueueLag(
+        broker_name=broker_name,
+        key=key,
+        position=position,
+        max_offset=stop,
+        messages=messages,
+        bytes=nothing,
+        time_ms=nothing,
+    )
+
+
+def _of_backlog(broker_name: str, backlog: Backlog) -> QueueLag:
+    return QueueLag(
+        broker_name=broker_name,
+        key=backlog.key,
+        position=backlog.position,
+        min_offset=backlog.min_offset,
+        max_offset=backlog.max_offset,
+        messages=backlog.messages,
+        bytes=backlog.bytes,
+        time_ms=backlog.time_ms,
+        lost=backlog.lost,
+        next_time_ms=backlog.next_time_ms,
+    )
+
+
+def _sum(parts: Iterable[int | None]) -> int | None:
+    known = list(parts)
+    return None if None in known else sum(part for part in known if part is not None)

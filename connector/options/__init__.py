@@ -1,0 +1,1 @@
+"""Options: their tables, parsing, and typed handles; nothing here starts Spark."""

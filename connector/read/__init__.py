@@ -1,0 +1,1 @@
+"""Batch reads: schema, filters, planning of partitions, and what a task does."""

@@ -1,0 +1,51 @@
+"""What a task does, of a batch or of a micro-batch: open one store, scan its share, hand on Arrow batches.
+
+::
+
+    driver    scan_spec(options, projection) ──► in each StorePartition
+    worker    read_partition(partition, projection) ──► StoreReader.scan ──► batches as Spark expects them
+"""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from segmentlog.store import OnLoss, ScanSpec, StoreReader
+
+from ..options.read_options import ReadOptions
+from ..setup.worker_tuning import answer_at_once, keep_memory, settle_worker
+from .partition import StorePartition
+from .schema import Projection
+
+
+def scan_spec(options: ReadOptions, projection: Projection) -> ScanSpec:
+    """Say what is read of each message; which messages is filled in for each task."""
+    return ScanSpec(
+        columns=projection.scan_columns,
+        property_columns=projection.property_columns,
+        check_crc=options.check_crc,
+        on_corrupt=options.on_corrupt,
+        on_loss=OnLoss.FAIL if options.start_rules.fail_on_data_loss else OnLoss.SKIP,
+        raw_body=options.raw_body,
+        max_body_bytes=options.max_body_bytes,
+        batch_bytes=options.batch_bytes,
+        batch_rows=options.batch_rows,
+    )
+
+
+def read_partition(partition: InputPartition, projection: Projection) -> Iterator[pa.RecordBatch]:
+    """Read one task's share. Spark makes up a partition without a share when there is none."""
+    if not isinstance(partition, StorePartition):
+        return
+    keep_memory()
+    answer_at_once()
+    store = StoreReader.open(
+        partition.path,
+        commit_log_paths=partition.commit_log_paths,
+        broker_name=partition.broker_name,
+        queue_source=partition.queue_source,
+    )
+    for batch in store.scan(partition.task, partition.spec):
+        settle_worker()  # only now: what a batch needs has been imported
+        yield projection.convert(batch)

@@ -1,0 +1,102 @@
+"""What a set-up has, what it lacks, and what to do about it.
+
+::
+
+    python -m segmentlog.connector.doctor                  the table below; exit code 1 if a check fails
+    python -m segmentlog.connector.doctor --store PATH     … and whether that store can be read, and who has it open
+    python -m segmentlog.connector.doctor --start          … and start Spark to see on what it really runs
+    python -m segmentlog.connector.doctor --master URL     … and start it there, and ask the executors' workers
+    eval "$(python -m segmentlog.connector.doctor --export)"        make this shell fit: JAVA_HOME, PYSPARK_PYTHON
+
+    ok    python       3.11.7 (/home/me/.venv/bin/python)
+    fail  pyspark      not installed
+                       -> pip install 'segmentlog[spark]'
+
+The checks are in ``checks``, ``session_checks`` and ``store_checks``; this is their command line.
+"""
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from .checks import Check, Status, environment_checks
+from .java import JavaNotFoundError, prepare_java
+from .session_checks import session_checks
+from .store_checks import check_owner, check_store
+
+
+def examine(*, store: str | None = None, start: bool = False, master: str | None = None) -> list[Check]:
+    """Run all checks.
+
+    Parameters
+    ----------
+    store
+        A store directory to open as a reader would; None leaves those checks out.
+    start
+        Whether to start Spark and a Python worker, which takes some seconds and sets ``JAVA_HOME`` of this process.
+    master
+        Where to start it, which implies ``start``; None: on this machine.
+
+    Returns
+    -------
+    list of Check
+        In the order in which to mend things.
+    """
+    found = [check() for check in environment_checks()]
+    if start or master is not None:
+        found += session_checks(master)
+    if store is not None:
+        found += [check_store(store), check_owner(store)]
+    return found
+
+
+def render(checks: Sequence[Check]) -> str:
+    """Lay checks out as a table, with what to do under each."""
+    width = max((len(check.name) for check in checks), default=0)
+    lines = []
+    for check in checks:
+        lines.append(f"{check.status.value:<4}  {check.name:<{width}}  {check.found}")
+        if check.fix:
+            lines.append(f"{'':<{width + 8}}-> {check.fix}")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code: 0, or 1 if a check failed or there is no Java to export."""
+    parser = argparse.ArgumentParser(
+        prog="python -m segmentlog.connector.doctor", description="Tell what this set-up lacks for reading stores."
+    )
+    parser.add_argument("--store", metavar="PATH", help="also open this store directory")
+    parser.add_argument("--start", action="store_true", help="also start Spark, and tell on what it runs")
+    parser.add_argument("--master", metavar="URL", help="start Spark on this master, and ask the workers there")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--export", action="store_true", help="print only shell commands that make the shell fit")
+    options = parser.parse_args(arguments)
+    if options.export:
+        return _export()
+    checks = examine(store=options.store, start=options.start, master=options.master)
+    is_fit = all(check.status is not Status.FAIL for check in checks)
+    if options.json:
+        text = json.dumps({"ok": is_fit, "checks": [asdict(check) for check in checks]}, indent=2)
+    else:
+        text = render(checks)
+    sys.stdout.write(text + "\n")
+    return 0 if is_fit else 1
+
+
+def _export() -> int:
+    try:
+        java = prepare_java()
+    except JavaNotFoundError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    variables = {"JAVA_HOME": str(java.home), "PYSPARK_PYTHON": sys.executable}
+    sys.stdout.writelines(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

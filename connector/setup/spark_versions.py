@@ -1,0 +1,131 @@
+"""Differences between the PySpark releases that the package supports, in one place.
+
+::
+
+    PySpark          4.0    4.1    4.2 and later
+    batch read       yes    yes    yes
+    batch write      yes    yes    yes
+    filter pushdown  -      yes    yes             `Filter` and its kinds
+    stream read      -      -      yes             admission control: `latestOffset(start, limit)`
+    stream write     -      -      yes             `DataSourceStreamArrowWriter` exists from 4.1 on
+
+Other modules import these names from here. A stream on an older release is refused with one `NotSupportedError`. Spark
+before 4.2 hides an error that `streamReader` raises (it fails with ``UnboundLocalError`` while cleaning up), so the
+reader of such a release is made, and raises when it is first asked.
+"""
+
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import pyarrow as pa
+import pyspark
+from pyspark.errors import AnalysisException
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas import types as pandas_types
+from pyspark.sql.types import StructType
+
+from ..errors import NotSupportedError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+try:
+    from pyspark.sql.datasource import (
+        EqualNullSafe,
+        EqualTo,
+        Filter,
+        GreaterThan,
+        GreaterThanOrEqual,
+        In,
+        IsNotNull,
+        LessThan,
+        LessThanOrEqual,
+    )
+except ImportError:  # PySpark 4.0, which pushes no filter: no object is ever of these kinds
+
+    class Filter:  # type: ignore[no-redef]
+        """Stands for the filters that later releases push down."""
+
+    EqualNullSafe = EqualTo = In = IsNotNull = Filter  # type: ignore[misc,assignment]
+    GreaterThan = GreaterThanOrEqual = LessThan = LessThanOrEqual = Filter  # type: ignore[misc,assignment]
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+else:
+    DataSourceStreamArrowWriter = getattr(datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter)
+
+__all__ = [
+    "DataSourceStreamArrowWriter",
+    "EqualNullSafe",
+    "EqualTo",
+    "Filter",
+    "GreaterThan",
+    "GreaterThanOrEqual",
+    "In",
+    "IsNotNull",
+    "LessThan",
+    "LessThanOrEqual",
+    "RefusedStream",
+    "has_streams",
+    "refuse_stream",
+    "register_format",
+    "to_arrow_schema",
+]
+
+_STREAMS_FROM: Final = (4, 2)
+_TAKES_ZONE: Final = "timezone" in signature(pandas_types.to_arrow_schema).parameters
+_IN_UTC: Final[dict[str, Any]] = {"timezone": "UTC"} if _TAKES_ZONE else {}  # before 4.2 UTC is the default
+
+
+def to_arrow_schema(schema: StructType) -> pa.Schema:
+    """Convert a schema of Spark's to Arrow as Spark itself does for batches; its times are in UTC."""
+    return pandas_types.to_arrow_schema(schema, **_IN_UTC)
+
+
+def has_streams(version: str = pyspark.__version__) -> bool:
+    """Tell whether a PySpark release can run streams of this source."""
+    major, minor = version.split(".")[:2]
+    return (int(major), int(minor)) >= _STREAMS_FROM
+
+
+def refuse_stream(version: str = pyspark.__version__) -> NotSupportedError:
+    """Make the error for a stream on a PySpark release that cannot run it."""
+    wanted = ".".join(map(str, _STREAMS_FROM))
+    return NotSupportedError(
+        f"streams of format `segmentlog` need PySpark {wanted} or later, and this is PySpark {version}",
+        fix=f"Upgrade Spark to {wanted}, or read and write batches (spark.read, frame.write), which this release can",
+    )
+
+
+class RefusedStream(DataSourceStreamReader):
+    """The stream reader of a PySpark release without admission control: raises whatever it is asked."""
+
+    def initialOffset(self) -> NoReturn:  # noqa: N802 - Spark's name
+        """Refuse the stream."""
+        raise refuse_stream()
+
+    def latestOffset(self, *_: Any) -> NoReturn:  # noqa: N802 - Spark's name
+        """Refuse the stream, also one that has a checkpoint."""
+        raise refuse_stream()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> NoReturn:  # noqa: ARG002 - Spark's signature
+        """Refuse the stream, also one whose checkpoint has an unfinished batch."""
+        raise refuse_stream()
+
+    def read(self, partition: InputPartition) -> NoReturn:  # noqa: ARG002 - Spark's signature
+        """Refuse the stream."""
+        raise refuse_stream()
+
+
+def register_format(spark: "SparkSession", source: type[DataSource]) -> None:
+    """Register a data source with a session.
+
+    Spark 4.0 refuses a format that it has already found by name, where later releases replace it. The one that it
+    found is ours, so the refusal is no error.
+    """
+    try:
+        spark.dataSource.register(source)
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise

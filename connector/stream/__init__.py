@@ -1,0 +1,1 @@
+"""The stream source: planning of micro-batches, offsets, admission control."""

@@ -1,0 +1,312 @@
+"""Micro-batches: from where to where, and in which tasks. Lives in Spark's planning process for the whole query.
+
+::
+
+    start (checkpoint) ──┐
+    WatchedStore ────────┴─► steps: begin and end of each queue that has something new ── admit ──► end (checkpoint)
+                                                                                                      │
+                                                                        start, end ──► ranges ──► tasks
+
+Where a batch begins and ends is in its two offsets alone (`stream_offsets`), so it can be planned again after a
+restart. Work for each trigger grows with the number of queues, by some microseconds each, not with what they hold.
+"""
+
+import logging
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from segmentlog.store import QueueKey, QueueRange, ScanSpec, record_sizes
+
+from ..errors import OtherStoreError, listing
+from ..options.positions import check_all_read, resolve_start
+from ..options.read_options import ReadOptions, Subscribe
+from ..read.filters import Pushed, Span
+from ..read.partition import StorePartition
+from ..read.planning import check_groups, check_topics, open_stores, plan_shares, select_queues, side_of
+from .admission import TriggerLimits, Waiting, admit
+from .offsets import StoreOffset, StreamOffset, TopicOffset
+from .watched_store import Step, WatchedStore
+
+logger = logging.getLogger(__name__)
+
+_UNLIMITED = TriggerLimits()
+_NOTHING = StoreOffset()
+
+
+class StreamPlanner:
+    """Plans the micro-batches of one query.
+
+    Parameters
+    ----------
+    options
+        What the user asked for.
+    spec
+        What is read of each message.
+    clock
+        Seconds, never falling; for tests.
+    """
+
+    def __init__(self, options: ReadOptions, spec: ScanSpec, clock: Callable[[], float] = time.monotonic) -> None:
+        self._options = options
+        self._spec = spec
+        self._clock = clock
+        self._stores = {reader.broker_name: WatchedStore(reader, options) for reader in open_stores(options)}
+        self._has_looked = False
+        self._is_subscribed = False
+        self._target: dict[str, dict[QueueKey, int]] | None = None
+        self._turn: tuple[str, QueueKey] | None = None
+        self._last_batch: float | None = None
+        self._exhausted: StreamOffset | None = None
+        """Where the query stood when there was nothing to read, as of the last look."""
+        self._newest: StreamOffset | None = None
+
+    def initial(self) -> StreamOffset:
+        """Find where a new query begins; errors as `planning.plan_partitions`."""
+        options = self._options
+        self._look()
+        readers = [store.reader for store in self._stores.values()]
+        selected = select_queues(readers, options)
+        read = {(reader.broker_name, bounds.key) for reader, queues in selected for bounds in queues}
+        check_all_read(options.start, options.start_option, read)
+        check_groups(readers, options)
+        stores = {}
+        for reader, queues in selected:
+            side = side_of(reader)
+            topics: dict[str, dict[int, int]] = {}
+            for bounds in queues:
+                start = resolve_start(options.start, bounds, side, options.start_rules)
+                topics.setdefault(bounds.key.topic, {})[bounds.key.queue_id] = start
+            store = self._stores[reader.broker_name]
+            stores[store.name] = StoreOffset(
+                id=store.id, topics={topic: self._begin(store, topic, starts) for topic, starts in topics.items()}
+            )
+        return StreamOffset(stores)
+
+    def fix_target(self) -> None:
+        """Let the query end with what is there now: for AvailableNow."""
+        self._look()
+        self._target = {
+            name: {QueueKey(topic, each): end for topic, ends in store.watch.ends.items() for each, end in ends.items()}
+            for name, store in self._stores.items()
+        }
+
+    def latest(self, start: StreamOffset, limits: TriggerLimits | None) -> StreamOffset:
+        """Find where the next batch ends.
+
+        Parameters
+        ----------
+        start
+            Where it begins.
+        limits
+            How large it may be; None for all that there is.
+
+        Returns
+        -------
+        StreamOffset
+            ``start`` itself when there is nothing to read yet.
+
+        Raises
+        ------
+        OtherStoreError, DataLossError
+            If the stores are not what ``start`` says they were.
+        """
+        self._look()
+        if start is self._exhausted:
+            return start
+        self._exhausted = None
+        before = self._aligned(start)
+        self._check_subscribed(before)
+        steps = [
+            step
+            for name, store in self._stores.items()
+            for step in store.steps(before[name], None if self._target is None else self._target[name])
+        ]
+        waiting = [step for step in steps if step.begin < step.end]
+        jumps = any(step.jumps for step in steps)
+        limits = limits or _UNLIMITED
+        if not jumps and not waiting:
+            self._exhausted = start
+            return start
+        if not jumps and self._waits(sum(step.end - step.begin for step in waiting), limits):
+            return start
+        ends = self._admit(waiting, limits)
+        self._last_batch = self._clock()
+        return self._advanced(before, steps, ends)
+
+    def newest(self) -> StreamOffset:
+        """Give the ends of all queues as they were last seen: the same object until something changes."""
+        if self._newest is None:
+            self._newest = StreamOffset(
+                {
+                    name: StoreOffset(
+                        id=store.id,
+                        topics={topic: TopicOffset(queues=dict(ends)) for topic, ends in store.watch.ends.items()},
+                    )
+                    for name, store in self._stores.items()
+                }
+            )
+        return self._newest
+
+    def partitions(self, start: StreamOffset, end: StreamOffset) -> list[StorePartition]:
+        """Cut a batch into tasks.
+
+        Raises
+        ------
+        OtherStoreError, DataLossError
+            If what the batch is to read is not there any more.
+        """
+        if not self._has_looked:
+            self._look()
+        before, after = self._aligned(start), self._aligned(end)
+        shares = []
+        for name, store in self._stores.items():
+            store.check(after[name])
+            wanted = _ranges(before[name], after[name])
+            ranges = [found for found in map(store.still_there, wanted) if found is not None]
+            if ranges:
+                shares.append((store.reader, Span(), ranges))
+        return plan_shares(shares, self._options.tags, self._options, Pushed(), self._spec)
+
+    def paths(self) -> dict[str, str]:
+        """Return the store directories, by broker name."""
+        return {name: store.reader.path for name, store in self._stores.items()}
+
+    def by_path(self, offset: StreamOffset) -> dict[str, dict[QueueKey, int]]:
+        """Give the positions of an offset by store path, for whoever publishes them."""
+        return {
+            self._stores[name].reader.path: {
+                QueueKey(topic, queue_id): position
+                for topic, each in store.topics.items()
+                for queue_id, position in each.queues.items()
+            }
+            for name, store in self._aligned(offset).items()
+        }
+
+    def _look(self) -> None:
+        """See what changed."""
+        changed = [store.look() for store in self._stores.values()]
+        self._has_looked = True
+        if any(changed):
+            self._exhausted = self._newest = None
+
+    def _aligned(self, offset: StreamOffset) -> dict[str, StoreOffset]:
+        """Give each store its part of an offset."""
+        there, known = self._stores.keys(), offset.stores.keys()
+        if len(there) == len(known) == 1:
+            # One store is that one, whatever its directory is called now.
+            return dict(zip(there, offset.stores.values(), strict=True))
+        missing = sorted(known - there)
+        if missing:
+            problem = f"the checkpoint has the stores {listing(missing)}, this query reads {listing(sorted(there))}"
+            fix = "Give each path the name it had, in brokerNames, or begin a new checkpoint"
+            if self._options.start_rules.fail_on_data_loss:
+                fix += "; failOnDataLoss=false goes on without those"
+                raise OtherStoreError(problem, fix=fix)
+            logger.warning("%s. They are left out", problem)
+        return {name: offset.stores.get(name, _NOTHING) for name in self._stores}
+
+    def _check_subscribed(self, before: Mapping[str, StoreOffset]) -> None:
+        """Refuse a topic that is neither there nor was there, once: most likely a wrong name."""
+        if self._is_subscribed or not isinstance(self._options.topics, Subscribe):
+            return
+        readers = [store.reader for store in self._stores.values()]
+        known = set().union(*(reader.topics() for reader in readers), *(store.topics for store in before.values()))
+        check_topics(self._options.topics.topics, sorted(known), readers)
+        self._is_subscribed = True
+
+    def _begin(self, store: WatchedStore, topic: str, starts: dict[int, int]) -> TopicOffset:
+        bounds = {each: store.bounds(QueueKey(topic, each)) for each in starts}
+        before = {each: start for each, start in starts.items() if start > bounds[each].min_offset}
+        return TopicOffset(queues=starts, last=store.last_read(None, topic, before))
+
+    def _waits(self, messages: int, limits: TriggerLimits) -> bool:
+        """Whether to wait for more. Not at the start of a query, nor where it is to end with what is there."""
+        if limits.min_records is None or messages >= limits.min_records or self._target is not None:
+            return False
+        return self._last_batch is not None and self._clock() - self._last_batch < limits.max_delay_ms / 1000
+
+    def _admit(self, waiting: Sequence[Step], limits: TriggerLimits) -> dict[tuple[str, QueueKey], int]:
+        """Say where each waiting queue's part of the batch ends."""
+        if limits.max_records is None and limits.max_bytes is None:
+            return {_place(step): step.end for step in waiting}
+        ordered = sorted(waiting, key=_place)
+        at = 0 if self._turn is None else bisect_right(ordered, self._turn, key=_place)
+        ordered = ordered[at:] + ordered[:at]
+        if ordered:
+            self._turn = _place(ordered[0])
+        lines = [Waiting(step.end - step.begin, partial(self._sizes, step)) for step in ordered]
+        counts = admit(lines, max_records=limits.max_records, max_bytes=limits.max_bytes)
+        return {_place(step): step.begin + count for step, count in zip(ordered, counts, strict=True)}
+
+    def _sizes(self, step: Step, start: int, stop: int) -> npt.NDArray[np.int64]:
+        reader = self._stores[step.store].reader
+        return record_sizes(reader, QueueRange(step.key, step.begin + start, step.begin + stop))
+
+    def _advanced(
+        self, before: Mapping[str, StoreOffset], steps: Sequence[Step], ends: Mapping[tuple[str, QueueKey], int]
+    ) -> StreamOffset:
+        """Make the offset at which a batch ends."""
+        moved: dict[tuple[str, str], list[Step]] = {}
+        for step in steps:
+            moved.setdefault((step.store, step.key.topic), []).append(step)
+        stores = {}
+        for name, store in self._stores.items():
+            known = before[name].topics
+            topics = {}
+            for topic, watched in store.watch.ends.items():
+                mine = moved.get((name, topic), [])
+                if topic in known:
+                    topics[topic] = _continued(store, known[topic], watched, mine, ends)
+                elif mine:
+                    topics[topic] = _continued(store, TopicOffset(queues={}), watched, mine, ends)
+            stores[name] = StoreOffset(id=store.id, topics=topics)
+            store.settle()
+        return StreamOffset(stores)
+
+
+def _continued(
+    store: WatchedStore,
+    known: TopicOffset,
+    watched: Mapping[int, int],
+    steps: Sequence[Step],
+    ends: Mapping[tuple[str, QueueKey], int],
+) -> TopicOffset:
+    """Where a topic stands at the end of a batch, of which ``ends`` says how far it goes in each queue that waited."""
+    if not steps and not known.begins and known.queues.keys() <= watched.keys():
+        return known
+    queues = {each: position for each, position in known.queues.items() if each in watched}
+    begins, read = {}, {}
+    last = known.last
+    for step in steps:
+        queue_id = step.key.queue_id
+        stop = ends.get(_place(step), step.begin)
+        queues[queue_id] = stop
+        if stop > step.begin:
+            read[queue_id] = stop
+        if step.jumps or (step.position is None and stop > step.begin):
+            begins[queue_id] = step.begin
+        if step.position is not None and step.begin < step.position:
+            last = None  # it is not there any more
+    topic = steps[0].key.topic if steps else ""
+    lost = known.lost + store.lost.get(topic, 0)
+    return TopicOffset(queues=queues, begins=begins, last=store.last_read(last, topic, read), lost=lost)
+
+
+def _ranges(before: StoreOffset, after: StoreOffset) -> Iterator[QueueRange]:
+    """What a batch reads of one store, by the offsets at its ends."""
+    for topic, each in after.topics.items():
+        known = before.topics.get(topic)
+        starts = known.queues if known is not None else {}
+        for queue_id, stop in each.queues.items():
+            start = each.begins.get(queue_id, starts.get(queue_id, stop))
+            if start < stop:
+                yield QueueRange(QueueKey(topic, queue_id), start, stop)
+
+
+def _place(step: Step) -> tuple[str, QueueKey]:
+    return step.store, step.key

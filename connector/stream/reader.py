@@ -1,0 +1,170 @@
+"""The stream reader: Spark's calls on one side, the planner on the other. No planning of its own.
+
+::
+
+    Spark's planning process, one for the query             initialOffset      once, without a checkpoint
+                                                            prepareForTriggerAvailableNow
+      each trigger   latestOffset(start) ─► end ─► partitions(start, end) ─► [StorePartition, …]   commit(end before)
+    Spark's workers, per task                                                read(StorePartition) ─► record batches
+
+Spark calls ``commit`` for a batch after it has planned the next one, and never for the last batch of a run with
+AvailableNow. But the ``start`` of each ``latestOffset`` is the end of a batch that is finished, and AvailableNow asks
+once more after its last one. So progress is published from there; ``commit`` and ``stop`` find nothing left to do most
+of the time.
+"""
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from segmentlog.store import publish_progress
+
+from ..options.read_options import ReadOptions
+from ..read.schema import check_schema, project
+from ..read.task import read_partition, scan_spec
+from .offsets import StreamOffset
+from .planner import StreamPlanner
+from .report import progress_report
+
+logger = logging.getLogger(__name__)
+
+_PUBLISH_SECONDS: Final = 1.0
+"""How often progress is published while batches follow each other; RocketMQ's clients do it every five seconds."""
+
+Offset = dict[str, Any]
+
+
+class SegmentLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads stores on and on, from where the checkpoint or the options say.
+
+    Parameters
+    ----------
+    options
+        What the user asked for.
+    schema
+        The columns Spark expects, checked by `check_schema` here.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        check_schema(schema, options)
+        self._options = options
+        self._projection = project(schema, options)
+        self._planner: StreamPlanner | None = None
+        self._parsed: list[tuple[Offset, StreamOffset]] = []
+        self._reached: StreamOffset | None = None
+        self._reported: tuple[StreamOffset, StreamOffset, Offset] | None = None
+        self._initial: Offset | None = None
+        self._finished: Offset | None = None
+        self._published: Offset | None = None
+        self._published_at = 0.0
+
+    @property
+    def target(self) -> pa.Schema:
+        """The schema of the batches, which is Spark's own."""
+        return self._projection.target
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """Find where a new query begins."""
+        self._initial = self._published = self._made(self._plans.initial())
+        return self._initial
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Let the query end with what is there now."""
+        self._plans.fix_target()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Say that there are limits. Spark has room for one; all of them are applied in `latestOffset`."""
+        limits = self._options.trigger
+        if limits.max_records is not None:
+            return ReadMaxRows(limits.max_records)
+        if limits.max_bytes is not None:
+            return ReadMaxBytes(limits.max_bytes)
+        return ReadAllAvailable() if limits.min_records is None else ReadMinRows(limits.min_records)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
+        """Find where the next batch ends; ``start`` itself when there is nothing to read."""
+        before = self._offset(start)
+        limits = None if isinstance(limit, ReadAllAvailable) else self._options.trigger
+        found = self._reached = self._plans.latest(before, limits)
+        self._finished = start
+        if found is before:
+            self._publish()
+            return start
+        if time.monotonic() - self._published_at > _PUBLISH_SECONDS:
+            self._publish()
+        return self._made(found)
+
+    def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's name
+        """Report the ends of all queues and what waits there: Spark shows it in the progress (`stream_report`)."""
+        if self._planner is None or self._reached is None:
+            return None
+        ends, reached = self._planner.newest(), self._reached
+        if self._reported is None or self._reported[0] is not ends or self._reported[1] is not reached:
+            self._reported = ends, reached, progress_report(ends, reached, self._planner.paths())
+        return self._reported[2]
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Cut a batch into tasks."""
+        return self._plans.partitions(self._offset(start), self._offset(end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one task's share."""
+        return read_partition(partition, self._projection)
+
+    def commit(self, end: Offset) -> None:
+        """Take note that a batch is finished; `latestOffset` mostly knew."""
+        self._finished = end
+        if time.monotonic() - self._published_at > _PUBLISH_SECONDS:
+            self._publish()
+
+    def stop(self) -> None:
+        """Publish what was not yet. Spark may end the process without asking."""
+        self._publish()
+
+    @property
+    def _plans(self) -> StreamPlanner:
+        """The planner, made when it is first asked: workers have a reader too, and plan nothing."""
+        if self._planner is None:
+            self._planner = StreamPlanner(self._options, scan_spec(self._options, self._projection))
+        return self._planner
+
+    def _offset(self, given: Offset) -> StreamOffset:
+        """Read an offset; mostly it is one of the last two made."""
+        for known, offset in self._parsed:
+            if known == given:
+                return offset
+        return self._note(given, StreamOffset.from_dict(given))
+
+    def _made(self, offset: StreamOffset) -> Offset:
+        made = offset.to_dict()
+        self._note(made, offset)
+        return made
+
+    def _note(self, given: Offset, offset: StreamOffset) -> StreamOffset:
+        self._parsed = [(given, offset), *self._parsed[:1]]
+        return offset
+
+    def _publish(self) -> None:
+        """Publish progress, if there is a group and something new. It never stops the query."""
+        group, finished = self._options.consumer_group, self._finished
+        if group is None or finished is None or finished == self._published:
+            return
+        self._published, self._published_at = finished, time.monotonic()
+        try:
+            for path, positions in self._plans.by_path(self._offset(finished)).items():
+                publish_progress(path, group, positions)
+        except Exception:
+            logger.warning("the progress of consumer group `%s` could not be published", group, exc_info=True)

@@ -1,0 +1,283 @@
+"""One store of a stream: what moved in it, and whether it still is what the checkpoint says.
+
+::
+
+    checkpoint   queue at 40            store [25 … 70)   40 to 69 wait
+                                              [55 … 70)   40 to 54 are lost: retention was faster
+                                              [ 0 … 30)   truncated, or made anew
+                                              none        the queue was deleted
+    checkpoint   last read: queue 1, offset 39, at 81920 since 12:00:00
+                                        store queue 1, offset 39, at  4096 since 14:30:00      made anew
+
+A loss is an error, or with ``failOnDataLoss=false`` a warning. Then a queue that was cut in front goes on at its first
+message. One that ends too early, or was made anew, goes on at the first message stored after the last one that was read
+of its topic: that is the first of all in a topic made anew, and what was appended since in one that was truncated.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from segmentlog.store import (
+    DataLossError,
+    QueueBounds,
+    QueueKey,
+    QueueRange,
+    QueueWatch,
+    SegmentLogError,
+    StoreReader,
+    mark_of,
+    store_id,
+)
+
+from ..errors import OtherStoreError
+from ..options.read_options import Assign, ReadOptions
+from ..read.planning import topic_filter
+from .offsets import LastRead, StoreOffset, TopicOffset
+
+logger = logging.getLogger(__name__)
+
+_LAST_READ_CANDIDATES: Final = 8
+_GO_ON = "failOnDataLoss=false skips what is lost, says so, and goes on"
+_NEW_CHECKPOINT = (
+    "Point the query to the store that the checkpoint was made on, or begin a new checkpoint; failOnDataLoss=false "
+    "goes on with the messages stored after the last one that was read"
+)
+
+
+class Step(NamedTuple):
+    """What waits in one queue, if anything.
+
+    Attributes
+    ----------
+    store
+        Broker name.
+    key
+        Which queue.
+    position
+        Where the stream stood; None for a queue that is new to it.
+    begin, end
+        What there is to read, half-open; ``begin`` is ``position`` unless messages were lost.
+    """
+
+    store: str
+    key: QueueKey
+    position: int | None
+    begin: int
+    end: int
+
+    @property
+    def jumps(self) -> bool:
+        """Whether the stream goes on elsewhere than where it stood."""
+        return self.position is not None and self.begin != self.position
+
+
+class WatchedStore:
+    """A store that a stream reads on and on.
+
+    Parameters
+    ----------
+    reader
+        The store.
+    options
+        What the user asked for.
+    """
+
+    def __init__(self, reader: StoreReader, options: ReadOptions) -> None:
+        self.reader = reader
+        self.name = reader.broker_name
+        self._fails = options.start_rules.fail_on_data_loss
+        self._topic_wanted = topic_filter(options)
+        assigned = frozenset(options.topics.keys) if isinstance(options.topics, Assign) else None
+        self._assigned = assigned
+        self.watch = QueueWatch(reader, self._topic_wanted, self._queue_wanted)
+        self.id = store_id(reader.path)
+        self._doubtful: set[str] | None = None
+        """Topics to be known again before they are read; None for all, as at the start."""
+        self._said: set[str] = set()
+        self.lost: dict[str, int] = {}
+        """Messages that were found lost by topic, and are in no offset yet."""
+
+    def look(self) -> bool:
+        """See what changed; whether anything did."""
+        sighting = self.watch.look()
+        if sighting.rewritten and self._doubtful is not None:
+            self._doubtful |= {key.topic for key in sighting.rewritten}
+        return bool(sighting.moved or sighting.gone)
+
+    def bounds(self, key: QueueKey) -> QueueBounds:
+        """The offsets that a queue holds, be it watched or not."""
+        watched = key.queue_id in self.watch.ends.get(key.topic, {})
+        return self.watch.bounds(key) if watched else self.reader.bounds(key)
+
+    def steps(self, before: StoreOffset, target: Mapping[QueueKey, int] | None) -> list[Step]:
+        """Find what waits, and where queues jump.
+
+        Parameters
+        ----------
+        before
+            Where the stream stands.
+        target
+            Ends that a run with AvailableNow goes to; None without one.
+
+        Raises
+        ------
+        OtherStoreError
+            If the store, or a topic, is not the one that was read before.
+        DataLossError
+            If messages were lost that were not read yet, or may have been.
+        """
+        remade = self._remade(before)
+        self._doubtful = set()
+        steps = [step for topic, known in before.topics.items() for step in self._of_known(topic, known, remade)]
+        steps += self._of_new(before)
+        if target is not None:
+            steps = [self._up_to(step, target[step.key]) for step in steps if step.key in target or step.jumps]
+        return steps
+
+    def settle(self) -> None:
+        """Note that what was lost is in an offset now."""
+        self.lost.clear()
+        self._said.clear()
+
+    def last_read(self, before: LastRead | None, topic: str, positions: Mapping[int, int]) -> LastRead | None:
+        """Find the message to know a topic by, among the one before and those that were read last of some queues."""
+        found = before
+        for queue_id, position in list(positions.items())[:_LAST_READ_CANDIDATES]:
+            mark = mark_of(self.reader, QueueKey(topic, queue_id), position - 1)
+            if mark is not None and (found is None or mark.physical_offset > found.mark.physical_offset):
+                found = LastRead(queue_id, position - 1, mark)
+        return found
+
+    def still_there(self, wanted: QueueRange) -> QueueRange | None:
+        """The part of a planned range that the queue still holds; None for nothing."""
+        bounds = self.bounds(wanted.key)
+        start, stop = max(wanted.start, bounds.min_offset), min(wanted.stop, bounds.max_offset)
+        gone = len(wanted) - max(stop - start, 0)
+        if gone:
+            problem = (
+                f"{gone} messages of {wanted} that a micro-batch is to read are gone: the queue holds "
+                f"[{bounds.min_offset}, {bounds.max_offset}) now"
+            )
+            self._lose(DataLossError(problem, path=self.reader.path, fix=_GO_ON))
+            self._count(wanted.key.topic, gone)
+        return QueueRange(wanted.key, start, stop) if start < stop else None
+
+    def check(self, before: StoreOffset) -> None:
+        """Raise `OtherStoreError`, or warn, if this is not the store of an offset; once at the start of a query."""
+        if self._doubtful is None:
+            self._remade(before)
+
+    def _queue_wanted(self, key: QueueKey) -> bool:
+        return self._assigned is None or key in self._assigned
+
+    def _of_known(self, topic: str, known: TopicOffset, remade: set[str]) -> Iterator[Step]:
+        """Steps of the queues that the stream has been reading."""
+        ends = self.watch.ends.get(topic, {})
+        if topic in remade or any(position > ends.get(each, position) for each, position in known.queues.items()):
+            yield from self._of_remade(topic, known)
+            return
+        for queue_id, position in known.queues.items():
+            end = ends.get(queue_id)
+            if end == position:
+                continue  # nearly all of them
+            key = QueueKey(topic, queue_id)
+            if end is None:
+                self._leave(key, position)
+                continue
+            begin = self.watch.bounds(key).min_offset
+            if position < begin:
+                why = "deleted before they were read, most likely by the broker's retention"
+                problem = f"{begin - position} messages of {key}, offsets {position} to {begin - 1}, were {why}"
+                fix = f"Keep messages longer than the query can fall behind, or read faster. {_GO_ON}"
+                self._lose(DataLossError(problem, path=self.reader.path, fix=fix))
+                self._count(topic, begin - position)
+            yield Step(self.name, key, position, max(begin, position), end)
+
+    def _of_remade(self, topic: str, known: TopicOffset) -> Iterator[Step]:
+        """Steps of a topic whose queues are others, or shorter, than they were."""
+        for queue_id, position in known.queues.items():
+            key = QueueKey(topic, queue_id)
+            if queue_id not in self.watch.ends.get(topic, {}):
+                self._leave(key, position)
+                continue
+            bounds = self.watch.bounds(key)
+            if position > bounds.max_offset:
+                problem = (
+                    f"{key} was read up to offset {position}, and ends at {bounds.max_offset} now: {position} to "
+                    f"{bounds.max_offset} would be backwards. The topic was made anew, or the store lost its end"
+                )
+                self._lose(DataLossError(problem, path=self.reader.path, fix=_NEW_CHECKPOINT))
+            begin = min(position, bounds.max_offset)
+            if known.last is not None:
+                begin = min(begin, self.reader.offset_at(key, known.last.mark.store_time + 1))
+            yield Step(self.name, key, position, max(begin, bounds.min_offset), bounds.max_offset)
+
+    def _of_new(self, before: StoreOffset) -> Iterator[Step]:
+        """Steps of queues that the stream has not been reading: they begin at their first message."""
+        for topic, ends in self.watch.ends.items():
+            known = before.topics[topic].queues if topic in before.topics else {}
+            if len(known) == len(ends) and known.keys() == ends.keys():
+                continue
+            for queue_id, end in ends.items():
+                if queue_id not in known:
+                    begin = self.watch.bounds(QueueKey(topic, queue_id)).min_offset
+                    if begin < end:
+                        self._say(f"{topic}/{queue_id} is new to this query, and is read from offset {begin} on")
+                    yield Step(self.name, QueueKey(topic, queue_id), None, begin, end)
+
+    def _up_to(self, step: Step, target: int) -> Step:
+        return step._replace(end=max(step.begin, min(step.end, target)))
+
+    def _leave(self, key: QueueKey, position: int) -> None:
+        """Leave a queue that is not read any more: it was deleted, or the options do not ask for it now."""
+        if not (self._topic_wanted(key.topic) and self._queue_wanted(key)):
+            self._say(f"{key} was read up to offset {position}, and is not subscribed to any more: it is left there")
+        elif position:
+            problem = f"{key} was read up to offset {position}, and is gone now: what followed, if any, is lost"
+            fix = f"Was the topic deleted? Then {_GO_ON} without it"
+            self._lose(DataLossError(problem, path=self.reader.path, fix=fix))
+
+    def _remade(self, before: StoreOffset) -> set[str]:
+        """The doubtful topics that are others than those that were read."""
+        topics = [topic for topic in before.topics if self._doubtful is None or topic in self._doubtful]
+        if self._doubtful is None and None not in (self.id, before.id) and self.id != before.id:
+            problem = f"the checkpoint was made on the store with id {before.id}, this one has id {self.id}"
+            self._lose(OtherStoreError(problem, path=self.reader.path, fix=_NEW_CHECKPOINT))
+            return set(topics)
+        found = set()
+        for topic in topics:
+            last = before.topics[topic].last
+            if last is None or last.queue_id not in self.watch.ends.get(topic, {}):
+                continue
+            key = QueueKey(topic, last.queue_id)
+            bounds = self.watch.bounds(key)
+            if not bounds.min_offset <= last.queue_offset < bounds.max_offset:
+                continue  # retention took it, or the queue is too short, which is found without it
+            mark = mark_of(self.reader, key, last.queue_offset)
+            if mark is None or mark == last.mark:
+                continue
+            problem = (
+                f"the checkpoint was made on another store, or topic `{topic}` was made anew: the message of {key} at "
+                f"offset {last.queue_offset} lay at {last.mark.physical_offset} in the CommitLog, stored at "
+                f"{last.mark.store_time} ms since 1970; now one lies at {mark.physical_offset}, stored at "
+                f"{mark.store_time} ms"
+            )
+            self._lose(OtherStoreError(problem, path=self.reader.path, fix=_NEW_CHECKPOINT))
+            found.add(topic)
+        return found
+
+    def _count(self, topic: str, messages: int) -> None:
+        self.lost[topic] = self.lost.get(topic, 0) + messages
+
+    def _lose(self, error: SegmentLogError) -> None:
+        """Fail with an error, or say it and go on."""
+        if self._fails:
+            raise error
+        self._say(str(error), warn=True)
+
+    def _say(self, what: str, *, warn: bool = False) -> None:
+        """Log something once, however often it is found before an offset says so."""
+        if what not in self._said:
+            self._said.add(what)
+            logger.log(logging.WARNING if warn else logging.INFO, "%s", what)

@@ -1,0 +1,138 @@
+"""What the driver settles before a task of a write runs: the store, its file sizes, its topics and their queues.
+
+::
+
+    options, schema ──► which column is which field          sink_schema
+    path            ──► a broker has it open?  no            else an error that names its process
+                    ──► file sizes, if a store is there      else those of the options; it is made
+                    ──► queues of its topics                 what tasks choose queues by
+                    ──► SinkPlan                             crosses to the workers
+
+What fails here fails before a row moves.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pyspark.sql.types import StructType
+
+from segmentlog.store import (
+    ConfigError,
+    FormatError,
+    NotAStoreError,
+    StoreConfig,
+    StoreReader,
+    prepare_store,
+    refuse_broker,
+    stored_config,
+    topic_queues,
+)
+
+from ..options.read_table import Mode
+from ..options.write_options import SIZES, WriteOptions
+from .queue_selector import QueueRules, unknown_topic
+from .schema import SinkColumns, plan_columns
+
+logger = logging.getLogger(__name__)
+
+_ENTRY_BYTES: Final = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SinkPlan:
+    """All that a task of a write, and its commit, go by. Crosses to the workers.
+
+    Attributes
+    ----------
+    options
+        What the user asked for; ``options.config`` has the file sizes of the store that is there.
+    columns
+        Which column of the frame is which field.
+    rules
+        What queues are chosen by.
+    """
+
+    options: WriteOptions
+    columns: SinkColumns
+    rules: QueueRules
+
+
+def plan_write(options: WriteOptions, schema: StructType, mode: Mode) -> SinkPlan:
+    """Check a write against the store that is there, and make one if there is none.
+
+    Parameters
+    ----------
+    options
+        What the user asked for.
+    schema
+        Of the frame that is written.
+    mode
+        A stream comes here with each of its batches, and only looks; a batch opens the store and closes it again.
+
+    Raises
+    ------
+    SchemaError
+        If the frame has columns that are no part of a message, or lacks one that is needed.
+    StoreInUseError
+        If a broker has the store open.
+    UnknownTopicError
+        If the topic is not there and not to be made.
+    ConfigError
+        If a file size is asked for that the store does not have.
+    SegmentLogError
+        If the store cannot be written.
+    """
+    columns = plan_columns(schema, options)
+    refuse_broker(options.path)
+    config = _with_stored_sizes(options)
+    try:
+        reader = StoreReader.open(options.path)
+    except NotAStoreError:
+        reader = None  # or the path holds something else: preparing says so
+    counts = {} if reader is None else _queue_counts(reader, options)
+    if options.topic is not None and not options.create_topic and options.topic not in counts:
+        raise unknown_topic(options.topic, "option `topic` asks for")
+    if reader is None or mode is Mode.BATCH:
+        prepare_store(options.path, config)
+    rules = QueueRules(
+        selector=columns.selector,
+        counts=counts,
+        default_queues=options.default_queues,
+        create_topic=options.create_topic,
+        system_topics=options.system_topics,
+    )
+    return SinkPlan(options=replace(options, config=config), columns=columns, rules=rules)
+
+
+def _with_stored_sizes(options: WriteOptions) -> StoreConfig:
+    """Take the file sizes of the store that is there, which are in no option unless they are the same."""
+    config = stored_config(options.path, options.config)
+    for name in options.sizes:
+        asked, held = (getattr(each, SIZES[name]) for each in (options.config, config))
+        if asked != held:
+            scale = _ENTRY_BYTES if SIZES[name] == "queue_segment_entries" else 1
+            raise ConfigError(
+                f"option `{name}` is {asked * scale}, and the store that is there has {held * scale}",
+                path=options.path,
+                fix="Leave it out: a store keeps its file sizes",
+            )
+    return config
+
+
+def _queue_counts(reader: StoreReader, options: WriteOptions) -> Mapping[str, int]:
+    """Tell how many queues each topic has: as it was made with, else those that there are."""
+    try:
+        made = topic_queues(options.path)
+    except FormatError as error:
+        if not options.create_topic:
+            raise
+        logger.warning("%s Topics have as many queues as there are files of", error)
+        made = {}
+    there = reader.topics() if options.topic is None else {options.topic} & set(reader.topics())
+    found = {name: 1 + max(queue.key.queue_id for queue in reader.queues(name)) for name in there if name not in made}
+    counts = {**made, **found}
+    if options.topic is not None:
+        return {name: count for name, count in counts.items() if name == options.topic}
+    return counts

@@ -1,0 +1,176 @@
+"""Which queue a row goes to. Pure: it knows what the driver found out of the store, and what it chose before.
+
+::
+
+    queueId of the row          as it says, if it is not null
+    shardingKey of the row      |hash| mod the topic's queues: equal keys, one queue, their order kept
+    neither                     the topic's queues in turn, from (partition + batch) on
+
+The hash is Java's ``String.hashCode``, what RocketMQ's own clients choose by (``SelectMessageQueueByHash``), so both
+send a key to the same queue of as many. In turn begins elsewhere for each task and each batch of a stream, so that
+small batches spread, and goes by nothing but them and the rows in front: the same batch goes the same way again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from segmentlog.store import IllegalMessageError, is_system_topic, java_hash_array
+
+from ..errors import UnknownTopicError
+from ..options.write_options import SYSTEM_TOPIC_FIX
+from ..options.write_table import Selector
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Queues: TypeAlias = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QueueRules:
+    """What the driver settled for all tasks of a write. Crosses to the workers.
+
+    Attributes
+    ----------
+    selector
+        What chooses; never ``AUTO``.
+    counts
+        Queues of the topics that the store has; of all, or of the only one that is written.
+    default_queues
+        Queues of a topic that it does not have.
+    create_topic
+        Whether there may be such topics, and queues beyond those of a topic.
+    system_topics
+        Whether rows may go to topics of the broker and of consumer groups.
+    """
+
+    selector: Selector
+    counts: Mapping[str, int]
+    default_queues: int
+    create_topic: bool
+    system_topics: bool
+
+
+class QueueChooser:
+    """Chooses for the rows of one task, batch after batch.
+
+    Parameters
+    ----------
+    rules
+        What the driver settled.
+    start
+        Where each topic's turn begins; any number that the next attempt has, too.
+
+    Attributes
+    ----------
+    made
+        Topics that the store did not have, and how many queues each is to have.
+    """
+
+    def __init__(self, rules: QueueRules, start: int) -> None:
+        self._rules = rules
+        self._start = start
+        self._turns: dict[str, int] = {}
+        self.made: dict[str, int] = {}
+
+    def choose(
+        self, topics: pa.DictionaryArray, queue_ids: pa.Array | None, sharding_keys: pa.StringArray | None, rows: Ints
+    ) -> Queues:
+        """Choose a queue for each row of a batch.
+
+        Parameters
+        ----------
+        topics
+            (n,) without nulls; each topic once in the dictionary.
+        queue_ids, sharding_keys
+            (n,) of integers and texts, or None where the frame has no such column.
+        rows
+            (n,) what errors call the rows.
+
+        Returns
+        -------
+        (n,) int32
+
+        Raises
+        ------
+        UnknownTopicError
+            If a topic is not there and none is to be made.
+        IllegalMessageError
+            If a topic is a system topic and those are not allowed, or if a queue id is below zero, or beyond the
+            topic's queues where none is to be made.
+        """
+        codes = topics.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        names = topics.dictionary.to_pylist()
+        counts = self._counts(names, codes, rows)[codes] if names else codes
+        chosen = np.full(codes.size, -1, np.int64)
+        if self._rules.selector is Selector.COLUMN and queue_ids is not None:
+            given = queue_ids.is_valid().to_numpy(zero_copy_only=False)
+            chosen[given] = queue_ids.drop_null().to_numpy(zero_copy_only=False)
+            self._check_queue_ids(chosen, given, counts, rows)
+        if self._rules.selector is not Selector.ROUND_ROBIN and sharding_keys is not None:
+            keyed = sharding_keys.is_valid().to_numpy(zero_copy_only=False) & (chosen < 0)
+            chosen[keyed] = np.abs(java_hash_array(sharding_keys.filter(pa.array(keyed)))) % counts[keyed]
+        rest = np.flatnonzero(chosen < 0)
+        if rest.size:
+            chosen[rest] = (self._start + self._ranks(codes[rest], names)) % counts[rest]
+        return chosen.astype(np.int32)
+
+    def _counts(self, names: list[str], codes: Ints, rows: Ints) -> Ints:
+        """Queues of each topic by its code; those that the store does not have are noted."""
+        rules = self._rules
+        counts = np.empty(len(names), np.int64)
+        for code, name in enumerate(names):
+            if is_system_topic(name) and not rules.system_topics:
+                row = int(rows[(codes == code).argmax()])
+                raise IllegalMessageError(f"row {row} is for the system topic `{name}`", fix=SYSTEM_TOPIC_FIX)
+            known = rules.counts.get(name)
+            if known is None:
+                if not rules.create_topic:
+                    row = int(rows[(codes == code).argmax()])
+                    raise unknown_topic(name, f"row {row} asks for")
+                self.made[name] = known = rules.default_queues
+            counts[code] = known
+        return counts
+
+    def _check_queue_ids(self, chosen: Ints, given: npt.NDArray[np.bool_], counts: Ints, rows: Ints) -> None:
+        wrong = given & (chosen < 0)
+        if wrong.any():
+            at = int(wrong.argmax())
+            raise IllegalMessageError(
+                f"row {int(rows[at])} has queue id {int(chosen[at])}, below zero",
+                fix="Give 0 or more, or null for the queue whose turn it is",
+            )
+        wrong = given & (chosen >= counts)
+        if not self._rules.create_topic and wrong.any():
+            at = int(wrong.argmax())
+            raise IllegalMessageError(
+                f"row {int(rows[at])} has queue id {int(chosen[at])}, and its topic has {int(counts[at])} queues",
+                fix="Give a lower one, or leave createTopic=false out: the topic then gets the queues it needs",
+            )
+
+    def _ranks(self, codes: Ints, names: list[str]) -> Ints:
+        """How many rows of its topic had their turn before each row."""
+        if len(names) == 1:
+            before = self._turns.get(names[0], 0)
+            self._turns[names[0]] = before + codes.size
+            return np.arange(before, before + codes.size)
+        order = np.argsort(codes, kind="stable")
+        many = np.bincount(codes, minlength=len(names))
+        firsts = np.cumsum(many) - many
+        before_each = np.array([self._turns.get(name, 0) for name in names], np.int64)
+        ranks = np.empty(codes.size, np.int64)
+        ranks[order] = np.arange(codes.size) - np.repeat(firsts - before_each, many)
+        for name, before, more in zip(names, before_each.tolist(), many.tolist(), strict=True):
+            self._turns[name] = before + more
+        return ranks
+
+
+def unknown_topic(name: str, asker: str) -> UnknownTopicError:
+    """Make the error for a topic that is not there and is not to be made."""
+    return UnknownTopicError(
+        f"{asker} topic `{name}`, which the store does not have",
+        fix="Leave createTopic=false out to make it, or make it with RocketMQ's own tools",
+    )

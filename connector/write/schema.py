@@ -1,0 +1,245 @@
+"""The columns of the sink: what a frame may have, and which of its columns becomes which part of a message.
+
+::
+
+    the frame's columns ──► fields of a message          body, topic, queueId, tags, keys, …   by name or alias
+                        ├─► nothing                      where a message lies is for the store to say: queueOffset, …
+                        └─► SchemaError                  unknown, mistyped, there twice, missing
+
+Checked when the write is planned, before a task runs. Names are read in any case, as Spark reads them. A frame that
+our source gave goes in as it is, and so does one of Spark's Kafka source.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    ByteType,
+    CharType,
+    DataType,
+    IntegerType,
+    MapType,
+    NullType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampType,
+    VarcharType,
+)
+
+from ..errors import SchemaError, listing, suggest
+from ..options.write_options import WriteOptions
+from ..options.write_table import Selector
+
+_TEXT: Final = (StringType, VarcharType, CharType)
+
+
+def _is_text(kind: DataType) -> bool:
+    return isinstance(kind, _TEXT)
+
+
+def _is_bytes(kind: DataType) -> bool:
+    return isinstance(kind, BinaryType) or _is_text(kind)
+
+
+def _is_int(kind: DataType) -> bool:
+    return isinstance(kind, (IntegerType, ShortType, ByteType))
+
+
+def _is_keys(kind: DataType) -> bool:
+    return _is_bytes(kind) or (isinstance(kind, ArrayType) and _is_text(kind.elementType))
+
+
+def _is_timestamp(kind: DataType) -> bool:
+    return isinstance(kind, TimestampType)
+
+
+def _is_properties(kind: DataType) -> bool:
+    if isinstance(kind, MapType):
+        return _is_text(kind.keyType) and _is_text(kind.valueType)
+    pair = kind.elementType if isinstance(kind, ArrayType) else None
+    if not isinstance(pair, StructType) or [name.lower() for name in pair.names] != ["key", "value"]:
+        return False
+    return _is_text(pair.fields[0].dataType) and _is_bytes(pair.fields[1].dataType)
+
+
+class Field(NamedTuple):
+    """One part of a message that a column can give.
+
+    Attributes
+    ----------
+    names
+        Its name, then others that mean the same.
+    is_type, type_text
+        Which types its column may have, for a check and for people.
+    meaning
+        For the documentation.
+    """
+
+    names: tuple[str, ...]
+    is_type: Callable[[DataType], bool]
+    type_text: str
+    meaning: str
+
+
+FIELDS: Final = (
+    Field(("body", "value"), _is_bytes, "binary, string", "The message itself; text is stored as UTF-8. Needed."),
+    Field(("topic",), _is_text, "string", "Needed, unless option `topic` names one for all rows."),
+    Field(("queueId", "partition"), _is_int, "int", "The queue; where it is null, by `shardingKey`, else in turn."),
+    Field(("shardingKey",), _is_text, "string", "Rows with equal keys go to one queue; kept as `__SHARDINGKEY`."),
+    Field(("tags",), _is_text, "string", "The tag."),
+    Field(
+        ("keys", "key"),
+        _is_keys,
+        "string, array<string>, binary",
+        "Keys to find the message by; an array is joined by blanks, bytes are UTF-8.",
+    ),
+    Field(("uniqKey",), _is_text, "string", "The client's message id; made where there is none."),
+    Field(
+        ("properties", "headers"),
+        _is_properties,
+        "map<string,string>, array<struct<key:string,value:binary>>",
+        "Further properties. A column of its own wins over a property of the same name.",
+    ),
+    Field(("bornTimestamp", "timestamp"), _is_timestamp, "timestamp", "The producer's time; where there is none, now."),
+    Field(("flag",), _is_int, "int", "The producer's flag; 0 where there is none."),
+    Field(("bornHost",), _is_text, "string", "The producer's `ip:port`."),
+    Field(("reconsumeTimes",), _is_int, "int", "How often it was delivered in vain."),
+)
+"""Every field of a message that can be written; the documentation is made from this."""
+
+IGNORED: Final[Mapping[str, str]] = {
+    "queueOffset": "the store counts",
+    "offset": "the store counts",
+    "storeTimestamp": "when it is written",
+    "timestampType": "of Kafka; the time is the producer's",
+    "msgId": "follows from where it lies",
+    "physicalOffset": "where it lies",
+    "storeSize": "follows from the rest",
+    "segment": "where it lies",
+    "brokerName": "the store that is written",
+    "storeHost": "option `storeHost`",
+    "bodyCrc": "follows from the body",
+    "tagsCode": "follows from the tags",
+    "sysFlag": "bodies are stored as they come, and no transaction is open",
+    "preparedTransactionOffset": "no transaction is open",
+}
+"""Columns of our source, and of Spark's for Kafka, that say what only the store can say, and why nobody asks them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SinkColumns:
+    """Which column of the frame is which field. Crosses to the workers.
+
+    Attributes
+    ----------
+    positions
+        Of the columns, by the field's own name.
+    selector
+        What chooses the queue; never ``AUTO``.
+    """
+
+    positions: Mapping[str, int]
+    selector: Selector
+
+    def __contains__(self, field: str) -> bool:
+        return field in self.positions
+
+
+def plan_columns(schema: StructType, options: WriteOptions) -> SinkColumns:
+    """Work out which column is which field.
+
+    Parameters
+    ----------
+    schema
+        Of the frame that is written.
+    options
+        What the user asked for.
+
+    Raises
+    ------
+    SchemaError
+        If a column is unknown, mistyped, missing, or there under two names.
+    """
+    known = {name.lower(): field for field in FIELDS for name in field.names}
+    ignored = {name.lower() for name in IGNORED}
+    positions: dict[str, int] = {}
+    for position, column in enumerate(schema.fields):
+        field = known.get(column.name.lower())
+        if field is None:
+            if column.name.lower() not in ignored:
+                raise _no_column(column.name)
+            continue
+        own = field.names[0]
+        if own in positions:
+            raise _twice(schema.names[positions[own]], column.name, own)
+        if isinstance(column.dataType, NullType) and own not in ("body", "topic"):
+            continue  # a column without a value says nothing of any row
+        if not field.is_type(column.dataType):
+            raise _mistyped(column.name, column.dataType, field)
+        positions[own] = position
+    if "body" not in positions:
+        raise SchemaError(
+            f"the frame has no column `body`: its columns are {listing(schema.names)}",
+            fix="Name the column with the message `body` or `value`; several go into one with to_json(struct(…))",
+        )
+    if "topic" not in positions and options.topic is None:
+        raise SchemaError(
+            f"nothing says which topic: the frame has no column `topic`, only {listing(schema.names)}",
+            fix="Add .option('topic', 'orders'), or a column `topic`",
+        )
+    return SinkColumns(positions=positions, selector=_selector(positions, options.selector))
+
+
+def _selector(positions: Mapping[str, int], asked: Selector) -> Selector:
+    needed = {Selector.COLUMN: "queueId", Selector.SHARDING_KEY: "shardingKey"}
+    if asked is Selector.AUTO:
+        return next((each for each, column in needed.items() if column in positions), Selector.ROUND_ROBIN)
+    column = needed.get(asked)
+    if column is not None and column not in positions:
+        raise SchemaError(
+            f"option `queueSelector` is `{asked.value}`, and the frame has no column `{column}`",
+            fix=f"Add the column, such as .withColumn('{column}', …), or leave the option out",
+        )
+    return asked
+
+
+def _no_column(name: str) -> SchemaError:
+    names = [each for field in FIELDS for each in field.names]
+    near = suggest(name, names)
+    hint = f"Did you mean `{near}`? " if near is not None else f"Drop it, as .drop('{name}'), or put it into the body. "
+    written = "; ".join(" or ".join(f"`{each}`" for each in field.names) for field in FIELDS)
+    return SchemaError(
+        f"the frame has a column `{name}`, which is no part of a message", fix=f"{hint}The columns are {written}"
+    )
+
+
+def _twice(one: str, other: str, own: str) -> SchemaError:
+    if one.lower() == other.lower():
+        return SchemaError(f"the frame has the column `{other}` twice", fix="Drop one of them")
+    return SchemaError(
+        f"the frame has columns `{one}` and `{other}`, which are two names of one thing: `{own}`",
+        fix="Drop one of them",
+    )
+
+
+def _mistyped(name: str, kind: DataType, field: Field) -> SchemaError:
+    found = kind.simpleString()
+    return SchemaError(
+        f"the frame gives column `{name}` the type {found}",
+        fix=f"It can be {_either(field.type_text.split(', '))}: {_CASTS.get(found, _CAST).format(name=name)}",
+    )
+
+
+def _either(types: Sequence[str]) -> str:
+    return " or ".join(types)
+
+
+_CAST: Final = "cast it in the query"
+_CASTS: Final = {
+    "bigint": "cast it, as .withColumn('{name}', col('{name}').cast('int')); milliseconds with timestamp_millis",
+    "timestamp_ntz": "it names no zone; .withColumn('{name}', col('{name}').cast('timestamp')) takes the session's",
+}

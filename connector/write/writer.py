@@ -1,0 +1,359 @@
+"""The writers: tasks stage their rows beside the store, the driver appends all of them at once.
+
+::
+
+    planning    writer(schema) ──► SinkPlan                     what is wrong with a write is said here
+    task        write(batches) ──► SinkRows ──► Staging ──► StagedMessage: file, query, batch
+    driver      commit([StagedMessage, …]) ──► commit_batch     all rows or none, and each batch once
+                abort(…) ──► staged files are taken away
+
+    exactlyOnce=false
+    task        write(batches) ──► SinkRows ──► MessageStore.append_batch, taking turns     each row at least once
+
+A task may run twice, also at the same time; each attempt stages a file of its own name, and only those that came back
+in a message are appended. For the commit of a stream Spark makes a new writer, which knows nothing: all that it goes by
+is in the messages.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from segmentlog.store import (
+    BatchId,
+    CommittedBatch,
+    IllegalMessageError,
+    SegmentLogError,
+    Staged,
+    Staging,
+    commit_batch,
+    discard_jobs,
+    open_in_turn,
+)
+
+from ..errors import NotSupportedError
+from ..options.read_table import Mode
+from ..options.write_options import WriteOptions
+from ..setup.spark_versions import DataSourceStreamArrowWriter
+from ..setup.worker_tuning import answer_at_once, keep_memory, settle_worker
+from .planning import SinkPlan, plan_write
+from .rows import Origin, SinkRows
+
+logger = logging.getLogger(__name__)
+
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+_TURN_BYTES: Final = 64 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StagedMessage(WriterCommitMessage):
+    """What one task tells the commit.
+
+    Attributes
+    ----------
+    partition
+        Which task.
+    query, batch
+        Of a stream: its id and the number of the batch, as the task was told.
+    staged
+        What it staged; None where it appended its rows itself.
+    rows, skipped
+        How many rows it wrote, and left out.
+    made_topics
+        Topics that the store did not have, and how many queues each is to have.
+    """
+
+    partition: int
+    query: str | None
+    batch: int | None
+    staged: Staged | None
+    rows: int
+    skipped: int
+    made_topics: dict[str, int]
+
+
+class _Writer:
+    """What batches and streams share: staging in the tasks, one commit of what they say."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, mode: Mode) -> None:
+        self._plan: SinkPlan = plan_write(options, schema, mode)
+        self._job = uuid4().hex
+
+    def stage(self, batches: Iterator[pa.RecordBatch]) -> StagedMessage:
+        """Do one task's share.
+
+        Raises
+        ------
+        IllegalMessageError
+            If a row cannot be a message.
+        UnknownTopicError
+            If a row's topic is not there and not to be made.
+        SegmentLogError
+            If the rows cannot be put where they belong.
+        """
+        keep_memory()
+        answer_at_once()
+        task, plan = TaskContext.get(), self._plan
+        assert task is not None
+        partition, query, batch = task.partitionId(), task.getLocalProperty(QUERY_ID), task.getLocalProperty(BATCH_ID)
+        options = plan.options
+        version = options.version if batch is None else int(batch)
+        origin = Origin(app=options.app or query or self._job, version=version or 0, partition=partition)
+        rows = SinkRows(plan.columns, options, plan.rules, origin)
+        target = _Aside(options, self._job_of(query, batch), partition) if options.exactly_once else _Straight(options)
+        with target:
+            _write(rows, batches, target, partition)
+            staged = target.finish()
+        settle_worker()
+        return StagedMessage(
+            partition=partition,
+            query=query,
+            batch=None if batch is None else int(batch),
+            staged=staged,
+            rows=rows.rows - rows.skipped,
+            skipped=rows.skipped,
+            made_topics=rows.made_topics,
+        )
+
+    def append(self, batch_id: BatchId, messages: Sequence[StagedMessage]) -> CommittedBatch | None:
+        """Append what the tasks staged; None where they appended it themselves, or there is nothing to remember."""
+        options = self._plan.options
+        rows, skipped = sum(each.rows for each in messages), sum(each.skipped for each in messages)
+        if skipped:
+            logger.warning("%s: %d rows without a topic or body were left out", options.path, skipped)
+        topics: dict[str, int] = {}
+        for message in messages:
+            topics |= message.made_topics
+        if options.exactly_once and not rows and batch_id.app is None:
+            return None  # of a stream a batch without a row counts, too: the next one follows on it
+        if not options.exactly_once and not topics:
+            return None  # topics are all that tasks leave to do
+        staged = [each.staged for each in sorted(messages, key=lambda each: each.partition) if each.staged is not None]
+        committed = commit_batch(
+            options.path,
+            options.config,
+            batch_id,
+            staged,
+            topics=topics,
+            on_changed_replay=options.on_changed_replay,
+            wait_s=options.lock_timeout_s,
+        )
+        self._sweep({self._batch_of(each.query, each.batch) for each in messages})
+        if committed.repeated:
+            logger.warning(
+                "%s: %s is there already, nothing was appended; it has %d rows, from %d to %d",
+                options.path,
+                batch_id,
+                committed.rows,
+                committed.start,
+                committed.stop,
+            )
+        return committed
+
+    def discard(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Take away what tasks staged, those that failed included, as far as anything says whose they are."""
+        self._sweep({self._job, *(each.staged.job for each in _all_staged(messages) if each.staged is not None)})
+
+    def _batch_of(self, query: str | None, batch: int | str | None) -> str:
+        """How the names of all jobs begin that try a batch: a stream's may be tried by several drivers."""
+        return self._job if query is None else f"{query}-{batch}-"
+
+    def _job_of(self, query: str | None, batch: int | str | None) -> str:
+        """Under which name tasks stage: one that is their driver's, so that it takes nothing from a successor."""
+        return self._job if query is None else self._batch_of(query, batch) + self._job
+
+    def _sweep(self, jobs: set[str]) -> None:
+        path = self._plan.options.path
+        try:
+            for job in jobs:
+                discard_jobs(path, job)
+        except (SegmentLogError, OSError) as error:  # what was appended is appended, and what failed has said so
+            logger.warning("%s: staged rows were left behind: %s", path, error)
+
+
+class SegmentLogBatchWriter(DataSourceArrowWriter):
+    """Appends a frame once: all of its rows, or none.
+
+    Parameters
+    ----------
+    options
+        What the user asked for.
+    schema
+        Of the frame.
+
+    Raises
+    ------
+    SegmentLogError
+        If the frame cannot be written as asked; see `plan_write`.
+    """
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        self._writer = _Writer(options, schema, Mode.BATCH)
+        self._id = BatchId(options.app, options.version or 0)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
+        """Do one task's share."""
+        return self._writer.stage(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Append what the tasks staged."""
+        self._writer.append(self._id, _all_staged(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Take away what the tasks staged."""
+        self._writer.discard(messages)
+
+
+class SegmentLogStreamWriter(DataSourceStreamArrowWriter):
+    """Appends the batches of a stream, each once.
+
+    Parameters
+    ----------
+    options
+        What the user asked for.
+    schema
+        Of the frame.
+
+    Raises
+    ------
+    SegmentLogError
+        If the frame cannot be written as asked; see `plan_write`.
+    """
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        self._options = options
+        self._writer = _Writer(options, schema, Mode.STREAM)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
+        """Do one task's share."""
+        return self._writer.stage(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Append what the tasks staged, unless the batch is there."""
+        staged = _all_staged(messages)
+        if not staged:
+            # Spark 4.3 runs at least one task a batch; without one, nothing says whose batch it is.
+            logger.warning("batch %d came without a task: nothing is appended", batchId)
+            return
+        options = self._options
+        known = stream_batch(staged, batchId, options.app) if options.exactly_once else BatchId()
+        self._writer.append(known, staged)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - as above
+        """Take away what the tasks staged."""
+        self._writer.discard(messages)
+
+
+def stream_batch(messages: Sequence[StagedMessage], batch: int, app: str | None) -> BatchId:
+    """Tell which batch of which query the messages are of; all have to agree.
+
+    Parameters
+    ----------
+    messages
+        One of each task.
+    batch
+        The number that Spark commits.
+    app
+        What the user calls the query, in place of its id.
+
+    Raises
+    ------
+    NotSupportedError
+        If they do not, or know of no query: then nothing can be appended exactly once.
+    """
+    said = {(each.query, each.batch) for each in messages}
+    (query, number), *others = sorted(said, key=str)
+    name = app or query
+    if others or name is None or number != batch:
+        raise NotSupportedError(
+            f"Spark commits batch {batch}, and its tasks say they are of "
+            + ", ".join(f"batch {number} of query {query}" for query, number in sorted(said, key=str)),
+            fix="Restart the query; if it comes again, write with foreachBatch, txnAppId and txnVersion",
+        )
+    return BatchId(name, batch, contiguous=True)
+
+
+def _all_staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedMessage]:
+    return [each for each in messages if isinstance(each, StagedMessage)]
+
+
+def _write(rows: SinkRows, batches: Iterator[pa.RecordBatch], target: "_Aside | _Straight", partition: int) -> None:
+    for batch in batches:
+        first = rows.rows
+        for native in rows.convert(batch):
+            try:
+                target.add(native)
+            except IllegalMessageError as error:
+                # The store counts the rows of what it was given, without those that were left out.
+                where = f"of those from row {first} of Spark partition {partition} on"
+                raise IllegalMessageError(f"{error.problem}; {where}", path=error.path, fix=error.fix) from None
+
+
+class _Aside(ExitStack):
+    """Stages rows, in a file that is made for the first of them."""
+
+    def __init__(self, options: WriteOptions, job: str, partition: int) -> None:
+        super().__init__()
+        self._options, self._job, self._partition = options, job, partition
+        self._staging: Staging | None = None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Stage the rows of a batch."""
+        if self._staging is None:
+            options = self._options
+            staging = Staging.open(options.path, self._job, self._partition, uuid4().hex, options.config)
+            self._staging = self.enter_context(staging)
+        self._staging.add(batch)
+
+    def finish(self) -> Staged | None:
+        """Say what was staged; None for no row."""
+        return None if self._staging is None else self._staging.finish()
+
+
+class _Straight(ExitStack):
+    """Appends rows to the store without staging, some megabytes a turn: other tasks want theirs."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        super().__init__()
+        self._options = options
+        self._waiting: list[pa.RecordBatch] = []
+        self._bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take the rows of a batch; they are appended when there are enough, or at the end."""
+        self._waiting.append(batch)
+        self._bytes += batch.nbytes
+        if self._bytes >= _TURN_BYTES:
+            self.finish()
+
+    def finish(self) -> None:
+        """Append what waits."""
+        if not self._waiting:
+            return
+        options = self._options
+        with open_in_turn(options.path, options.config, wait_s=options.lock_timeout_s) as store:
+            for batch in self._waiting:
+                store.append_batch(batch)
+        self._waiting, self._bytes = [], 0
+
+
+def refuse_overwrite(mode: Mode) -> NotSupportedError:
+    """Make the error for a write that wants what is there to go away."""
+    if mode is Mode.STREAM:
+        return NotSupportedError(
+            "output mode `complete` replaces what was written before, and a message log keeps what it has",
+            fix="Use outputMode('append'); an aggregation needs a watermark for that",
+        )
+    return NotSupportedError(
+        "mode `overwrite` replaces what was written before, and a message log keeps what it has",
+        fix="Use .mode('append'), to another directory or topic if the rows are to stand alone",
+    )

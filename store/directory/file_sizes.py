@@ -1,0 +1,181 @@
+"""File sizes of a store: stated in ``.segmentlog/durable`` by ours, inferred from the files of a broker's.
+
+::
+
+    ours        .segmentlog/durable states them       a crash may leave a file shorter, never longer
+    a broker's  the lengths of the files tell them    the last file of each kind may be short
+
+    lengths     files [0, 400) [400, 800) …  with 20 entries of 20 bytes
+                       ▲ a length or a base that this size cannot have: the store is not opened
+
+A store that is written on with other sizes than its own is lost to every broker, and files that overlap hide messages.
+RocketMQ: ``MappedFileQueue.load``.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from ..config import StoreConfig
+from ..errors import ConfigError, FormatError
+from ..files.fs import FileSystem, Listed
+from ..files.segments import SegmentFile, list_segments
+from ..files.small_file import read_front
+from ..format import durable_point
+from ..format.consume_queue import ENTRY_BYTES
+from ..format.durable_point import DurablePoint, FileSizes
+from ..format.index_file import HEADER, Geometry, decode_header, infer_geometry
+from ..format.naming import is_index_name
+from .layout import COMMIT_LOG, CONSUME_QUEUE
+from .own_state import durable_path
+
+_REBUILD: Final = "ConsumeQueues can be deleted, and written with the store's own sizes by the job `rebuild`"
+
+
+def stored_sizes(fs: FileSystem, path: str, config: StoreConfig) -> FileSizes:
+    """Return the file sizes of an existing store; where nothing tells one, that of a configuration.
+
+    The one place that answers this: whatever writes files into a store, or copies one, asks here.
+    """
+    known = known_sizes(fs, path)
+    given = FileSizes(config.segment_bytes, config.queue_segment_entries, config.index_slots, config.index_entries)
+    return FileSizes(*(held or wanted for held, wanted in zip(known, given, strict=True)))
+
+
+def known_sizes(fs: FileSystem, path: str) -> FileSizes:
+    """Return the file sizes that a store states, or that its files show; 0 where nothing tells.
+
+    Of index files the length alone fits several numbers of slots and entries: their entries have to show which.
+    """
+    durable = durable_point.decode(read_front(fs, durable_path(path), durable_point.FILE_BYTES) or b"")
+    if durable is not None and durable.sizes.segment_bytes:
+        return durable.sizes
+    log = [segment.size for segment in list_segments(fs, [os.path.join(path, COMMIT_LOG)])]
+    entries = [segment.size // ENTRY_BYTES for _, files in _queues(fs, path) for segment in files]
+    geometry = _index_geometry(fs, path)
+    index = (geometry.slots, geometry.entries) if geometry is not None else (0, 0)
+    return FileSizes(max(log, default=0), max(entries, default=0), *index)
+
+
+def check_queue_entries(fs: FileSystem, path: str, entries: int) -> None:
+    """Make sure that queue files of a number of entries fit a store.
+
+    Raises
+    ------
+    ConfigError
+        If the store is known to have others.
+    """
+    held = known_sizes(fs, path).queue_segment_entries
+    if held and held != entries:
+        raise _other("queue_segment_entries", entries, held, path)
+
+
+def check_segment_bytes(fs: FileSystem, path: str, segment_bytes: int) -> None:
+    """Make sure that segments of a size fit a store; raises as `check_queue_entries` does."""
+    held = known_sizes(fs, path).segment_bytes
+    if held and held != segment_bytes:
+        raise _other("segment_bytes", segment_bytes, held, path)
+
+
+def check_file_sizes(fs: FileSystem, path: str, config: StoreConfig, durable: DurablePoint | None) -> None:
+    """Make sure that a store is opened with the sizes that it states, and that its files have.
+
+    Lengths are compared whatever the store states: files may have been copied or rebuilt with other sizes.
+
+    Raises
+    ------
+    ConfigError
+        If a file has another length, or begins where none of this size can; the message names the option.
+    FormatError
+        If a segment begins where none of its size can.
+    """
+    states = durable is not None and durable.sizes.segment_bytes > 0
+    if durable is not None and states:
+        for option, wanted in zip(FileSizes._fields, durable.sizes, strict=True):
+            if getattr(config, option) != wanted:
+                raise _other(option, getattr(config, option), wanted, path)
+    log = list_segments(fs, [os.path.join(path, COMMIT_LOG)])
+    _check("segment_bytes", config.segment_bytes, 1, log, path, states=states)
+    for segment in log:
+        if segment.base % config.segment_bytes:
+            raise FormatError(
+                f"a segment of {config.segment_bytes} bytes cannot begin at {segment.base}",
+                path=segment.path,
+                fix="Open the store with the segment_bytes it was written with",
+            )
+    for directory, files in _queues(fs, path):
+        _check("queue_segment_entries", config.queue_segment_entries, ENTRY_BYTES, files, directory, states=states)
+    wanted = Geometry(config.index_slots, config.index_entries).file_bytes
+    for listed in _index_files(fs, path) if config.index else ():
+        if listed.size > wanted or (not states and listed.size not in {0, wanted}):
+            raise ConfigError(
+                f"this index file has {listed.size} bytes, index_slots={config.index_slots} and "
+                f"index_entries={config.index_entries} make {wanted}",
+                path=os.path.join(path, "index", listed.name),
+                fix="Give the index_slots and index_entries it was written with, or delete the directory index",
+            )
+
+
+def _queues(fs: FileSystem, path: str) -> Iterator[tuple[str, list[SegmentFile]]]:
+    """Directory and files of each ConsumeQueue."""
+    queues = os.path.join(path, CONSUME_QUEUE)
+    for topic in fs.list_dir(queues):
+        for queue in fs.list_dir(os.path.join(queues, topic.name)) if topic.is_dir else ():
+            if queue.is_dir:
+                directory = os.path.join(queues, topic.name, queue.name)
+                yield directory, list_segments(fs, [directory])
+
+
+def _index_files(fs: FileSystem, path: str) -> list[Listed]:
+    return [listed for listed in fs.list_dir(os.path.join(path, "index")) if is_index_name(listed.name)]
+
+
+def _index_geometry(fs: FileSystem, path: str) -> Geometry | None:
+    """How the index files are divided; None where there are none, or none that shows it."""
+    for listed in _index_files(fs, path):
+        file = os.path.join(path, "index", listed.name)
+
+        def read(position: int, count: int, file: str = file) -> bytes:
+            return fs.read(file, position, count)
+
+        try:
+            header = decode_header(read(0, HEADER.itemsize))
+            geometry = infer_geometry(listed.size, header, fs.data_end(file), read)
+        except (FormatError, FileNotFoundError):
+            continue  # damaged, or deleted since it was listed: another one may show it
+        if geometry is not None:
+            return geometry
+    return Geometry() if any(listed.size == Geometry().file_bytes for listed in _index_files(fs, path)) else None
+
+
+def _check(option: str, given: int, unit: int, files: Sequence[SegmentFile], path: str, *, states: bool) -> None:
+    """Compare the files of one log with the size that they are going to be written with.
+
+    In a store that states its sizes a crash may have left any file short. In a broker's all but the last have the size,
+    and the last has none that could be the size of all.
+    """
+    wanted = given * unit
+    files = [file for file in files if file.size]
+    if not states:
+        wrong = [file for file in files[:-1] if file.size != wanted]
+        if len(files) == 1 or (files and files[-1].size > wanted):
+            wrong += [file for file in files[-1:] if file.size != wanted]
+        if wrong:
+            raise _other(option, given, wrong[0].size // unit, path)
+    for file in files:
+        misplaced = unit > 1 and file.base % wanted  # of segments `check_file_sizes` says so itself
+        if file.size > wanted or misplaced:
+            raise ConfigError(
+                f"this file has {file.size} bytes and begins at {file.base}, {option}={given} makes files of "
+                f"{wanted} bytes",
+                path=file.path,
+                fix=f"Open the store with the {option} that its files were written with. {_REBUILD}",
+            )
+
+
+def _other(option: str, given: int, held: int, path: str) -> ConfigError:
+    return ConfigError(
+        f"{option} is {given}, the store's files are made for {held}",
+        path=path,
+        fix=f"Open it with {option}={held}, or write to another directory",
+    )

@@ -1,0 +1,107 @@
+"""The directories of a store, checked before anything in them is read.
+
+::
+
+    path/   commitlog/                      segments of the log
+            consumequeue/TOPIC/QUEUE_ID/    files of one queue each
+            consumequeue_ext/               of a broker with enableConsumeQueueExt
+
+A link among them is refused, whoever put it there; other names than a broker's are ignored.
+"""
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from ..errors import NotAStoreError, UnsafeFileError, UnsupportedStoreError
+from ..files.fs import FileSystem, Listed
+from ..format.naming import is_readable_topic, parse_queue_id
+
+_log = logging.getLogger(__name__)
+
+OURS: Final = ".segmentlog"
+"""Our own directory in a store; RocketMQ ignores it."""
+COMMIT_LOG = "commitlog"
+CONSUME_QUEUE = "consumequeue"
+CONSUME_QUEUE_EXTENSION = "consumequeue_ext"
+
+
+def list_queues(fs: FileSystem, path: str) -> dict[str, list[int]]:
+    """Topics and queue ids that ``consumequeue/`` of a store has directories for."""
+    found: dict[str, list[int]] = {}
+    root = os.path.join(path, CONSUME_QUEUE)
+    if fs.list_dir(os.path.join(path, CONSUME_QUEUE_EXTENSION)):
+        _log.warning(
+            "%s uses the ConsumeQueue extension (enableConsumeQueueExt): tagsCode of such entries is an address"
+            " in it and no hash, so tags are looked for in the records",
+            path,
+        )
+    for topic in fs.list_dir(root):
+        directory = os.path.join(root, topic.name)
+        refuse_link(topic, directory)
+        if not topic.is_dir:
+            continue
+        if not is_readable_topic(topic.name):
+            _log.warning("ignoring %r: no topic can have this name", directory)
+            continue
+        ids = list_queue_ids(fs, directory)
+        if ids:
+            found[topic.name] = ids
+    return found
+
+
+def list_queue_ids(fs: FileSystem, directory: str) -> list[int]:
+    """Queue ids that ``consumequeue/TOPIC`` has directories for."""
+    ids = []
+    for queue in fs.list_dir(directory):
+        refuse_link(queue, os.path.join(directory, queue.name))
+        queue_id = parse_queue_id(queue.name)  # other names a broker ignores as well
+        if queue.is_dir and queue_id is not None:
+            ids.append(queue_id)
+    return ids
+
+
+def refuse_link(entry: Listed, path: str) -> None:
+    """Raise `UnsafeFileError` for a link that stands where a directory should."""
+    if entry.is_link:
+        raise UnsafeFileError(
+            "this is a symbolic link, the store wants a directory",
+            path=path,
+            fix="Put the directory itself there, open its own root, or name it in commitLogPaths",
+        )
+
+
+def require_directory(entry: Listed, path: str) -> None:
+    """Raise `UnsafeFileError` for all but a directory."""
+    refuse_link(entry, path)
+    if not entry.is_dir:
+        raise UnsafeFileError("this is no directory, the store wants one", path=path, fix="Put the directory there")
+
+
+def check_is_store(fs: FileSystem, root: str, names: Mapping[str, Listed], commit_logs: Sequence[str]) -> None:
+    """Raise an error that says why, if a directory holds no store, or one of a kind that is not read."""
+    files = {entry.name for entry in fs.list_dir(os.path.join(root, CONSUME_QUEUE)) if entry.is_file}
+    if {"CURRENT", "IDENTITY"} <= files:
+        raise UnsupportedStoreError(
+            "the ConsumeQueues of this store are a RocksDB database (storeType=defaultRocksDB)",
+            path=os.path.join(root, CONSUME_QUEUE),
+            fix="Read a copy without consumequeue/: its queues are then derived from the CommitLog",
+        )
+    if any(name.startswith("dledger") for name in names):
+        raise UnsupportedStoreError(
+            "this is a DLedger store, whose records lie inside entries of another format",
+            path=root,
+            fix="Read the store of a broker without DLedger",
+        )
+    if commit_logs or not {COMMIT_LOG, CONSUME_QUEUE, "checkpoint"}.isdisjoint(names):
+        return
+    directories = [name for name in sorted(names) if names[name].is_dir]
+    nested = [name for name in directories if fs.list_dir(os.path.join(root, name, COMMIT_LOG))]
+    raise NotAStoreError(
+        "this directory holds no RocketMQ store" if names or os.path.isdir(root) else "there is no such directory",
+        path=root,
+        fix=f"Did you mean {os.path.join(root, nested[0])}?"
+        if nested
+        else "Give the broker's storePathRootDir, the directory that holds commitlog/ and consumequeue/",
+    )

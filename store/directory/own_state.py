@@ -1,0 +1,92 @@
+"""What a store says of itself: how much of it is on the device, whether it was closed, and who had it last.
+
+::
+
+    .segmentlog/durable   durable point                      format.durable_point
+    checkpoint            store times that were flushed      format.checkpoint
+    abort                 there while it is open; ours ends in " segmentlog"
+    lock                  ours begins with a signature; brokers write the file anew
+
+    was ours = durable point, and abort is ours, and the lock is signed: nobody else wrote the store since
+
+Recovery and readers of a crashed store ask the same questions here.
+"""
+
+import os
+from dataclasses import dataclass
+from typing import Final
+
+from ..files.fs import FileSystem
+from ..files.small_file import read_front
+from ..format import checkpoint as checkpoints
+from ..format import durable_point
+from ..format.checkpoint import Checkpoint
+from ..format.durable_point import DurablePoint
+from .layout import OURS
+
+ABORT_SIGNATURE: Final = b" segmentlog\n"
+"""Ends the file ``abort`` of a store that we have open, behind our process id; RocketMQ does not read it."""
+_ABORT_BYTES_MAX: Final = 64
+"""More than a process id and our signature have; a longer file is not ours."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnState:
+    """What one store says of itself.
+
+    Attributes
+    ----------
+    point
+        Its durable point; None if it has none.
+    checkpoint
+        Its checkpoint; all zeros if it has none.
+    was_aborted
+        Whether it was not closed.
+    was_ours
+        Whether it was not closed by us: no broker wrote it since the durable point.
+    """
+
+    point: DurablePoint | None
+    checkpoint: Checkpoint
+    was_aborted: bool
+    was_ours: bool
+
+    @classmethod
+    def read(cls, fs: FileSystem, path: str, *, is_signed: bool) -> "OwnState":
+        """Read it from a store directory.
+
+        Parameters
+        ----------
+        is_signed
+            Whether nobody but us had the store open since we last had, as far as the lock tells. The file ``abort``
+            tells too, but 4.x leaves one that is there as it is.
+        """
+        point = durable_point.decode(read_front(fs, durable_path(path), durable_point.FILE_BYTES) or b"")
+        abort = read_front(fs, os.path.join(path, "abort"), _ABORT_BYTES_MAX + 1)
+        checkpoint = read_front(fs, os.path.join(path, "checkpoint"), checkpoints.CHECKPOINT_BYTES)
+        return cls(
+            point=point,
+            checkpoint=checkpoints.decode(checkpoint or b""),
+            was_aborted=abort is not None,
+            was_ours=is_signed and point is not None and abort is not None and abort.endswith(ABORT_SIGNATURE),
+        )
+
+    @property
+    def crash_point(self) -> DurablePoint | None:
+        """The durable point, if all records and entries behind it were written by us; None if nobody knows."""
+        return self.point if self.was_ours else None
+
+    @property
+    def sealed_from(self) -> int | None:
+        """Physical offset from which on every record ends in a right ``__CRC32#``; None if that is not known.
+
+        An opening ends with the durable point at the end of the log: what lies behind it was put by whoever had the
+        store last.
+        """
+        point = self.crash_point
+        return point.queues if point is not None and point.has_record_crc else None
+
+
+def durable_path(path: str) -> str:
+    """Where a store keeps its durable point."""
+    return os.path.join(path, OURS, "durable")

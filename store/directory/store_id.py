@@ -1,0 +1,43 @@
+"""Which store this is: a name that it was given when it was made, and keeps wherever it is copied or moved.
+
+::
+
+    .segmentlog/id    32 hex digits and a line end
+
+Only stores that we write have one; a broker's directory is not written to. What reads of both for a long time also
+remembers the last message that it read (`types.Mark`), and looks whether that is still at its place.
+"""
+
+import os
+import re
+import uuid
+from typing import Final
+
+from ..files.fs import FileSystem, LocalFileSystem
+from ..files.small_file import read_whole, replace_file
+from ..files.writable_fs import WritableFileSystem
+from .layout import OURS
+
+_ID: Final = re.compile(rb"[0-9a-f]{32}")
+_ID_BYTES_MAX: Final = 64  # the name, its line end, and what an editor may have added
+
+
+def store_id(path: str, fs: FileSystem | None = None) -> str | None:
+    """The name of a store; None for one that has none, such as a broker's."""
+    found = read_whole(fs or LocalFileSystem(), os.path.join(path, OURS, "id"), _ID_BYTES_MAX)
+    whole = None if found is None else _ID.fullmatch(found.strip())
+    return None if whole is None else whole[0].decode("ascii")
+
+
+def ensure_store_id(fs: WritableFileSystem, path: str) -> str:
+    """Give a store its name, if it has none; for whoever holds its lock, and has made ``.segmentlog``.
+
+    What is there and is no name is replaced: nothing can have been remembered by it.
+    """
+    known = store_id(path, fs)
+    if known is not None:
+        return known
+    made = uuid.uuid4().hex
+    own = os.path.join(path, OURS)
+    replace_file(fs, os.path.join(own, "id"), made.encode("ascii") + b"\n", os.path.join(own, "small"))
+    return made

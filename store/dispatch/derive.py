@@ -1,0 +1,305 @@
+"""Queues derived from the CommitLog, for when a ConsumeQueue is missing, damaged or behind.
+
+::
+
+    CommitLog   [A0][B0][A1][A2][B1][A3]          every record states topic, queue and queue offset
+                  │       │   │       │
+    queue A       0       1   2       3           so a walk over the log gives each queue's entries
+
+RocketMQ: ``ReputMessageService`` and ``ConsumeQueue.putMessagePositionInfo``, in columns.
+"""
+
+import logging
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
+
+import numpy as np
+
+from ..format.consume_queue import SCHEDULE_TOPIC
+from ..format.hashing import java_hash_array
+from ..format.message import MIN_RECORD_BYTES, SYS_COMMIT, SYS_INNER_BATCH, SYS_TRANSACTION, Ints, Mask, Records
+from ..format.naming import is_readable_topic
+from ..format.properties import TAGS, Properties, java_int
+from ..format.slices import slices, text
+from ..log.commit_log import CommitLog, FoundRecords
+from ..queues.keys import Queues, different_queues
+from ..types import QueueKey
+
+_log = logging.getLogger(__name__)
+
+BURNT_OFFSETS_MAX = 1 << 16
+"""How many queue offsets in a row a broker is believed to have skipped: 5.0 to 5.1.0 burn one at each failed put."""
+
+
+class DerivedQueue(NamedTuple):
+    """Entries of one queue as the log has them.
+
+    Attributes
+    ----------
+    queue_offset, physical_offset, size
+        (n,) int64; queue offsets strictly rise.
+    tags_code
+        (n,) int64, as dispatch would give them; zeros from `derive_queues`, which does not look at properties.
+    """
+
+    queue_offset: Ints
+    physical_offset: Ints
+    size: Ints
+    tags_code: Ints
+
+
+def derive_queue(log: CommitLog, key: QueueKey, start: int, stop: int) -> DerivedQueue:
+    """Entries of one queue from the records that begin in ``[start, stop)`` of the log."""
+    return _collect(log, start, stop, lambda found: entries_of(found, {key})).get(key, NO_ENTRIES)
+
+
+def derive_queues(log: CommitLog, start: int, stop: int) -> dict[QueueKey, DerivedQueue]:
+    """Entries of all queues from the records that begin in ``[start, stop)`` of the log."""
+    return _collect(log, start, stop, _without_tags_codes)
+
+
+def derive_segments(
+    log: CommitLog, start: int, stop: int
+) -> Iterator[tuple[FoundRecords, dict[QueueKey, DerivedQueue]]]:
+    """Entries of all queues, one segment of the log at a time, as dispatch would see them.
+
+    Parameters
+    ----------
+    start, stop
+        Physical offsets between which the records begin.
+
+    Yields
+    ------
+    tuple
+        All whole records of the segment, and the entries of each queue among them in the order of the log, with their
+        tags codes. Queue offsets are as the records state them: they need not rise.
+    """
+    for found in _without_stale(log.walk(start, stop)):
+        groups: list[tuple[QueueKey, Ints]] = []
+        for key, rows in _groups(found.records):
+            if _is_named(key.topic):
+                groups.append((key, rows))
+            else:
+                _warn_unnamed(key.topic, rows.size)
+        yield found, dict(_with_tags_codes(found, groups))
+
+
+def tags_codes(records: Records, topic: str, properties: Properties | None = None) -> Ints:
+    """The tags codes that dispatch gives: Java's hash of TAGS, or the time of delivery in the schedule topic.
+
+    ``properties`` are those of the records, where they are parsed already.
+
+    Returns
+    -------
+    (n,) int64
+
+    Notes
+    -----
+    ``CommitLog.checkMessageAndReturnSize``. The delays are RocketMQ's default ``messageDelayLevel``; a broker with
+    other delays wrote other times.
+    """
+    properties = properties or Properties(records)
+    codes = java_hash_array(properties.column(TAGS))
+    if topic == SCHEDULE_TOPIC:
+        delay = properties.column("DELAY").dictionary_encode()
+        levels = np.array([*(java_int(text) or 0 for text in delay.dictionary.to_pylist()), 0])  # the last: no DELAY
+        level = levels[delay.indices.fill_null(len(levels) - 1).to_numpy(zero_copy_only=False)]
+        delay_ms = _DELAYS_MS[np.clip(level, 0, _DELAYS_MS.size - 1)]
+        codes = np.where(level > 0, records.field("store_timestamp") + delay_ms, codes)
+    return codes
+
+
+# 1s 5s 10s 30s 1m … 10m 20m 30m 1h 2h, level 0 not at all
+_DELAYS_MS = (
+    np.array([0, 1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200], np.int64)
+    * 1000
+)
+_TAGS_ROWS = 1 << 18
+NO_ENTRIES = DerivedQueue(*(np.empty(0, np.int64) for _ in DerivedQueue._fields))
+
+
+def _collect(
+    log: CommitLog, start: int, stop: int, entries_in: Callable[[FoundRecords], Iterator[tuple[QueueKey, DerivedQueue]]]
+) -> dict[QueueKey, DerivedQueue]:
+    queues = by_queue(each for found in _without_stale(log.walk(start, stop)) for each in entries_in(found))
+    for queue in [queue for queue in queues if not _is_named(queue.topic)]:
+        _warn_unnamed(queue.topic, queues.pop(queue).size.size)
+    risen = {queue: rising(entries) for queue, entries in queues.items()}
+    return {queue: entries for queue, entries in risen.items() if entries.size.size}
+
+
+def _is_named(topic: str) -> bool:
+    # Names become directories, and the replacement character stands for bytes that were no text.
+    return is_readable_topic(topic) and "\N{REPLACEMENT CHARACTER}" not in topic
+
+
+def _warn_unnamed(topic: str, count: int) -> None:
+    _log.warning("%d records are left out: no topic can be named %r", count, topic)
+
+
+def _without_stale(walked: Iterator[FoundRecords]) -> Iterator[FoundRecords]:
+    """Leave out what a truncation left behind.
+
+    A broker that truncates does not erase: behind the end of what it wrote since, whole older records may lie. They
+    follow a gap, and their store time lies before that of the records in front of the gap.
+    """
+    newest = 0
+    for found in walked:
+        stale, newest = stale_rows(found, newest)
+        if stale.size:
+            records = found.records
+            yield FoundRecords(found.segment, Records(records.buffer, records.positions[: stale[0]]))
+            return
+        if len(found.records):
+            yield found
+
+
+def stale_rows(found: FoundRecords, newest: int) -> tuple[Ints, int]:
+    """Which records follow a gap and are older than one in front of it, and the newest store time so far.
+
+    Parameters
+    ----------
+    newest
+        Store time in ms that those in front of all of them reached.
+    """
+    positions = found.records.positions
+    times = found.records.field("store_timestamp")
+    before = np.maximum.accumulate(np.concatenate([[newest], times]))
+    ends = positions + found.records.field("total_size")
+    follows_gap = np.zeros(positions.size, np.bool_)
+    follows_gap[1:] = positions[1:] != ends[:-1]
+    return np.flatnonzero(follows_gap & (times < before[:-1])), int(before[-1])
+
+
+def is_queued(records: Records) -> Mask:
+    """Which records get an entry in a ConsumeQueue: neither prepared nor rolled back ones, nor inner batches.
+
+    Returns
+    -------
+    (n,) bool
+    """
+    sys_flag = records.field("sys_flag")
+    transaction = sys_flag & SYS_TRANSACTION
+    queued: Mask = ((transaction == 0) | (transaction == SYS_COMMIT)) & (sys_flag & SYS_INNER_BATCH == 0)
+    return queued
+
+
+def queues_of(records: Records, rows: Ints) -> tuple[Queues, Ints]:
+    """Tell apart the queues of some records.
+
+    Returns
+    -------
+    Queues, (number of rows,) int64
+        The different queues, and which of them each row belongs to.
+    """
+    topics = text(slices(records.buffer, records.topic_start[rows], records.topic_length[rows]))
+    return different_queues(topics.dictionary_encode(), records.field("queue_id")[rows].astype(np.int64))
+
+
+def _groups(records: Records) -> Iterator[tuple[QueueKey, Ints]]:
+    """Tell apart the queues of all records that are in one: each with its rows, in the order of the records."""
+    return _grouped(records, np.flatnonzero(is_queued(records)))
+
+
+def _groups_of(records: Records, wanted: AbstractSet[QueueKey]) -> Iterator[tuple[QueueKey, Ints]]:
+    """The same of the queues that are wanted."""
+    chosen = is_queued(records) & np.isin(records.field("queue_id"), [key.queue_id for key in wanted])
+    topics = {key.topic for key in wanted}
+    if len(topics) == 1:
+        chosen &= records.has_topic(topics.pop().encode(), slice(None))
+    return ((key, rows) for key, rows in _grouped(records, np.flatnonzero(chosen)) if key in wanted)
+
+
+def _grouped(records: Records, rows: Ints) -> Iterator[tuple[QueueKey, Ints]]:
+    queues, queue_of = queues_of(records, rows)
+    order = np.argsort(queue_of, kind="stable")
+    stops = np.cumsum(np.bincount(queue_of, minlength=queues.queue_id.size))
+    return zip(queues.as_keys(), np.split(rows[order], stops[:-1]), strict=False)
+
+
+def entries_of(found: FoundRecords, wanted: AbstractSet[QueueKey]) -> Iterator[tuple[QueueKey, DerivedQueue]]:
+    """Entries of those queues that are wanted, as the records state them."""
+    return _with_tags_codes(found, _groups_of(found.records, wanted))
+
+
+def by_queue(found: Iterable[tuple[QueueKey, DerivedQueue]]) -> dict[QueueKey, DerivedQueue]:
+    """Put entries of each queue behind each other, in the order in which they come."""
+    pieces: dict[QueueKey, list[DerivedQueue]] = {}
+    for queue, entries in found:
+        pieces.setdefault(queue, []).append(entries)
+    return {
+        queue: DerivedQueue(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        for queue, parts in pieces.items()
+    }
+
+
+def _without_tags_codes(found: FoundRecords) -> Iterator[tuple[QueueKey, DerivedQueue]]:
+    return _entries(found, _groups(found.records), np.zeros(len(found.records), np.int64))
+
+
+def _with_tags_codes(
+    found: FoundRecords, groups: Iterable[tuple[QueueKey, Ints]]
+) -> Iterator[tuple[QueueKey, DerivedQueue]]:
+    records, groups = found.records, list(groups)
+    queued = np.sort(np.concatenate([np.empty(0, np.int64), *(rows for _, rows in groups)]))
+    codes = np.zeros(len(records), np.int64)
+    for at in range(0, queued.size, _TAGS_ROWS):  # of all queues at once: many may have a few records each
+        some = queued[at : at + _TAGS_ROWS]
+        codes[some] = tags_codes(Records(records.buffer, records.positions[some]), "")
+    for key, rows in groups:
+        if key.topic == SCHEDULE_TOPIC:
+            codes[rows] = tags_codes(Records(records.buffer, records.positions[rows]), key.topic)
+    return _entries(found, groups, codes)
+
+
+def _entries(
+    found: FoundRecords, groups: Iterable[tuple[QueueKey, Ints]], codes: Ints
+) -> Iterator[tuple[QueueKey, DerivedQueue]]:
+    records = found.records
+    physical = records.positions + found.segment.base
+    all_queues = DerivedQueue(records.field("queue_offset"), physical, records.field("total_size"), codes)
+    return ((key, DerivedQueue(*(column[rows] for column in all_queues))) for key, rows in groups)
+
+
+def rising(queue: DerivedQueue) -> DerivedQueue:
+    """Leave out records whose queue offset cannot be: taken before, as dispatch ignores them, or damaged.
+
+    A damaged offset must not cost what lies behind it: as many records stay as can stand in one rising row.
+    """
+    offsets = queue.queue_offset
+    if not (offsets[:1] >= 0).all() or not (np.diff(offsets) > 0).all():
+        queue = DerivedQueue(*(column[offsets >= 0] for column in queue))
+        keep = _longest_rising(queue.queue_offset)
+        queue = DerivedQueue(*(column[keep] for column in queue))
+    jumps = np.diff(queue.queue_offset)
+    possible = np.diff(queue.physical_offset) // MIN_RECORD_BYTES + BURNT_OFFSETS_MAX
+    cuts = np.flatnonzero(jumps > possible) + 1
+    if cuts.size:
+        edges = np.concatenate([[0], cuts, [queue.queue_offset.size]])
+        longest = int(np.argmax(np.diff(edges)))
+        queue = DerivedQueue(*(column[edges[longest] : edges[longest + 1]] for column in queue))
+    if queue.queue_offset.size < offsets.size:
+        _log.warning("%d records are left out: their queue offsets do not fit", offsets.size - queue.queue_offset.size)
+    return queue
+
+
+def _longest_rising(offsets: Ints) -> Ints:
+    """Rows of the longest strictly rising part; of equal offsets the first."""
+    # Row by row, in Python: only for queues that hold a damaged or repeated offset.
+    ends: list[int] = []  # least last offset of a rising part of each length
+    rows: list[int] = []
+    before = np.full(offsets.size, -1, np.int64)
+    for row, offset in enumerate(offsets.tolist()):
+        length = bisect_left(ends, offset)
+        if length < len(ends) and ends[length] == offset:
+            continue
+        before[row] = rows[length - 1] if length else -1
+        ends[length : length + 1], rows[length : length + 1] = [offset], [row]
+    chosen: list[int] = []
+    row = rows[-1] if rows else -1
+    while row >= 0:
+        chosen.append(row)
+        row = int(before[row])
+    return np.array(chosen[::-1], np.int64)

@@ -1,0 +1,251 @@
+"""Where the entries of records found in the log go in their queues.
+
+::
+
+    CommitLog       [A0][B0][A1]...[A2]####[A4]              #### damage: A3 was there
+                      │       │      │       │
+    consumequeue/A/0  e0      e1     e2  e4  e4  000…        a place whose record is lost repeats the next entry
+
+    a queue that begins at 5, files of 4 entries:      00000000000000000080  [pad][e5][e6][e7]
+                                                       00000000000000000160  [e8][000…
+
+A broker appends an entry at the end of its queue, whatever queue offset the record states, and leaves out records
+that state an offset which is taken (``ConsumeQueue.putMessagePositionInfo``). 5.0 to 5.1.0 skip a number when a put
+fails; so a gap between records that lie side by side is closed here as it is there. Behind damage a broker closes the
+gap too, and from then on gives every consumer group other messages than its offsets mean. There this module differs:
+places of lost records repeat the entry of the next record, so that all others keep their offsets, a broker delivers
+that one twice, and a reader of ours reports each place as a lost message (``entries``). No other entry would do:
+RocketMQ ends the queue at one of zeros, and behind one that names nothing readable it skips messages
+(docs/adr/0016-lost-places-repeat-the-next-entry.md).
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ..format.consume_queue import NATIVE, PAD_SIZE, Entries
+from ..format.message import MIN_RECORD_BYTES, SYS_ROLLBACK, SYS_TRANSACTION, Mask, Records, is_blank
+from ..log.commit_log import CommitLog, FoundRecords
+from ..types import QueueKey
+from .derive import DerivedQueue, rising
+
+_log = logging.getLogger(__name__)
+
+FILLER_TOPIC: Final = "%LOST%"
+"""Topic of the rolled back records that ``salvage`` puts over damaged bytes: they stand for lost records."""
+
+_QUEUE_OFFSET_MAX: Final = 1 << 58  # times 20 bytes, and some files more, is a file name of 63 bits
+_FITTING_ROWS: Final = 4096
+
+
+class Placed(NamedTuple):
+    """Entries to append to one queue.
+
+    Attributes
+    ----------
+    start
+        Queue offset of the first.
+    entries
+        (n,) of ``format.consume_queue.NATIVE``.
+    lost
+        (n,) bool: which of them stand for records that are lost.
+    """
+
+    start: int
+    entries: Entries
+    lost: Mask
+
+    @property
+    def repeated(self) -> int:
+        """How many of them stand for records that are lost."""
+        return int(np.count_nonzero(self.lost))
+
+
+class Placement:
+    """Follows the log segment by segment and says what is appended to which queue.
+
+    Parameters
+    ----------
+    log
+        Where the records lie.
+    start
+        Physical offset from which on all segments will be given.
+    tails
+        Queues that have entries already, of records in front of ``start``: number of the next entry of each.
+    """
+
+    def __init__(self, log: CommitLog, start: int, tails: Mapping[QueueKey, int] | None = None) -> None:
+        self._log = log
+        self._tails = {key: _Tail(end, start) for key, end in (tails or {}).items()}
+        self._damage = _Damage(end=start)
+
+    @property
+    def ends(self) -> dict[QueueKey, int]:
+        """One past the last entry of each queue."""
+        return {key: tail.next for key, tail in self._tails.items()}
+
+    def begin(self, key: QueueKey, start: int, physical: int) -> None:
+        """Say where a queue begins, other than its first record states."""
+        self._tails[key] = _Tail(start, physical)
+
+    def place(self, found: FoundRecords, queues: Mapping[QueueKey, DerivedQueue]) -> Iterator[tuple[QueueKey, Placed]]:
+        """Say what the records of the next segment add to each queue."""
+        self._damage.add(self._log, found)
+        for key, derived in queues.items():
+            placed = self._append(key, derived)
+            if placed is not None and placed.entries.size:
+                yield key, placed
+
+    def _append(self, key: QueueKey, derived: DerivedQueue) -> Placed | None:
+        tail = self._tails.get(key)
+        if tail is None:
+            derived = _from_first_fitting(derived)
+            first = int(derived.queue_offset[0]) if derived.queue_offset.size else -1
+            if key.queue_id < 0 or not 0 <= first < _QUEUE_OFFSET_MAX:
+                # Damaged, all of them: such a queue would have no directory, or no file name.
+                _log.warning("records are left out: no queue %s can begin at %d", key, first)
+                return None
+            tail = self._tails[key] = self._front(first, int(derived.physical_offset[0]))
+        placed = _place(derived, tail, self._damage)
+        if placed.entries.size:
+            tail.next += placed.entries.size
+            tail.physical = int(derived.physical_offset[-1])
+        if placed.repeated:
+            _log.warning("%d messages of queue %s are lost in a damaged part of the log", placed.repeated, key)
+        return placed
+
+    def _front(self, first: int, physical: int) -> "_Tail":
+        """Where a queue begins whose first record found states a queue offset.
+
+        If no record was ever deleted, the ones before it were lost to damage and have places: RocketMQ would skip all
+        messages of the first segment after a pad, whose record it cannot read.
+        """
+        if self._log.min_offset == 0 and 0 < first <= self._damage.between(-1, physical):
+            return _Tail(0, -1)
+        return _Tail(first, physical)
+
+
+def is_filler(records: Records) -> Mask:
+    """Records that ``salvage`` put over damaged bytes.
+
+    Returns
+    -------
+    (n,) bool
+    """
+    rolled_back: Mask = records.field("sys_flag") & SYS_TRANSACTION == SYS_ROLLBACK
+    return rolled_back & records.has_topic(FILLER_TOPIC.encode(), slice(None)) if rolled_back.any() else rolled_back
+
+
+def holds_filler(log: CommitLog, start: int, stop: int) -> bool:
+    """Whether ``salvage`` put a record over damaged bytes in ``[start, stop)`` of the log."""
+    return any(is_filler(found.records).any() for found in log.walk(start, stop))
+
+
+def pads(count: int) -> Entries:
+    """Entries for the front of a file whose queue begins in its middle."""
+    made = np.zeros(count, NATIVE)
+    made["size"] = PAD_SIZE
+    return made
+
+
+@dataclass(slots=True)
+class _Tail:
+    """Where a queue ends so far.
+
+    Attributes
+    ----------
+    next
+        Number of the entry to be appended.
+    physical
+        Where in the log the last record begins.
+    """
+
+    next: int
+    physical: int
+
+
+@dataclass(slots=True)
+class _Damage:
+    """Where the log holds something else than records side by side.
+
+    Attributes
+    ----------
+    before, count
+        Physical offsets of the records that follow damage, ascending; how many records it can have held.
+    end
+        Where the next record begins if there is none.
+    """
+
+    before: list[int] = field(default_factory=list)
+    count: list[int] = field(default_factory=list)
+    end: int = 0
+
+    def add(self, log: CommitLog, found: FoundRecords) -> None:
+        """Note what lies before and between the records of the next segment."""
+        records = found.records
+        filler = is_filler(records)
+        if filler.any():
+            records = records.take(~filler)
+        if not len(records):
+            return
+        starts = found.segment.base + records.positions
+        stops = starts + records.field("total_size")
+        edges = np.concatenate([[self.end], stops[:-1]])
+        for row in np.flatnonzero(starts > edges):
+            self.before.append(int(starts[row]))
+            self.count.append(int(starts[row] - edges[row]) // MIN_RECORD_BYTES)
+        end = int(stops[-1])
+        self.end = found.segment.stop if is_blank(log.view(found.segment), end - found.segment.base) else end
+
+    def between(self, first: int, last: int) -> int:
+        """How many records can be lost between two records; 0 if they lie side by side but for other whole records."""
+        lo, hi = np.searchsorted(self.before, [first, last], side="right")
+        return sum(self.count[lo:hi])
+
+
+def _place(derived: DerivedQueue, tail: _Tail, damage: _Damage) -> Placed:
+    """Say what is appended for the records of a queue, as the prologue has it."""
+    entries = np.zeros(derived.size.size, NATIVE)
+    entries["physical_offset"] = derived.physical_offset
+    entries["size"] = derived.size
+    entries["tags_code"] = derived.tags_code
+    offsets = derived.queue_offset
+    edges = np.flatnonzero(np.diff(offsets) != 1) + 1
+    if edges.size == 0 and offsets[0] == tail.next:
+        return Placed(tail.next, entries, np.zeros(entries.size, np.bool_))
+    pieces: list[Entries] = []
+    lost: list[slice] = []
+    end, physical = tail.next, tail.physical
+    taken = 0  # behind the last record that was appended
+    for at, stop in pairwise([0, *edges.tolist(), offsets.size]):  # runs of queue offsets one after the other
+        first = at + max(0, end - int(offsets[at]))  # the numbers before are taken
+        if first >= stop:
+            continue
+        gap = int(offsets[first]) - end
+        if 0 < gap <= first - taken:  # records with taken numbers, and as many free ones: the numbers are damaged
+            pieces.append(entries[first - gap : first])
+            end += gap
+        elif gap and gap <= damage.between(physical, int(entries["physical_offset"][first])):
+            pieces.append(np.repeat(entries[first : first + 1], gap))
+            lost.append(slice(end - tail.next, end - tail.next + gap))
+            end += gap
+        pieces.append(entries[first:stop])
+        end += pieces[-1].size
+        taken = stop
+        physical = int(entries["physical_offset"][stop - 1])
+    placed = np.concatenate(pieces) if pieces else entries[:0]
+    is_lost = np.zeros(placed.size, np.bool_)
+    for rows in lost:
+        is_lost[rows] = True
+    return Placed(tail.next, placed, is_lost)
+
+
+def _from_first_fitting(derived: DerivedQueue) -> DerivedQueue:
+    """Leave out records before the first whose number fits to those behind it: one damaged number must not hide all."""
+    fitting = rising(DerivedQueue(*(column[:_FITTING_ROWS] for column in derived)))
+    first = fitting.physical_offset[0] if fitting.size.size else np.iinfo(np.int64).max
+    return DerivedQueue(*(column[derived.physical_offset >= first] for column in derived))

@@ -1,0 +1,378 @@
+"""A batch of messages on its way into a store: what ``outgoing`` does with one, column by column.
+
+::
+
+    RecordBatch ──► check ──► delay? ──► deflate? ──► properties ──► encode ──► EncodedRows: records side by side
+
+All rows are checked before any is put. RocketMQ: ``DefaultMessageStore.putMessages``, ``SendMessageProcessor``.
+"""
+
+import time
+import zlib
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..config import BatchPlacement, StoreConfig
+from ..errors import ConfigError, IllegalMessageError
+from ..format.arrow_buffers import numbers, value_bounds, value_lengths
+from ..format.consume_queue import SCHEDULE_TOPIC
+from ..format.encoded_batch import EncodedBatch
+from ..format.hashing import java_hash_array, key_hashes
+from ..format.message import (
+    RECORD_CRC_BYTES,
+    SYS_COMMIT,
+    SYS_COMPRESSED,
+    SYS_INNER_BATCH,
+    SYS_TRANSACTION,
+    Ints,
+    Mask,
+)
+from ..format.message_encode import PROPERTIES_BYTES_MAX, RecordColumns, encode
+from ..format.properties import KEYS, TAGS, UNIQ_KEY
+from ..format.properties_encode import encode_properties
+from ..format.record_crc import RecordCrc
+from ..format.slices import repeated
+from ..queues.keys import Queues, different_queues
+from .message import (
+    DEFLATE_LEVEL,
+    DELAY,
+    DELAY_LEVELS,
+    MESSAGE_ILLEGAL,
+    PROPERTIES_SIZE_EXCEEDED,
+    REAL_QUEUE,
+    REAL_TOPIC,
+    check_body,
+    check_record,
+    check_topic,
+    delay_level,
+    packed_host,
+    record_crc,
+)
+
+
+class Lookups(NamedTuple):
+    """What queues and index hold of rows besides where they are, taken from the columns they come from.
+
+    Attributes
+    ----------
+    tags_codes
+        (n,) int64.
+    hashes, hash_rows
+        (k,) int64: hashes of all keys, and the row of each, ascending.
+    """
+
+    tags_codes: Ints
+    hashes: Ints
+    hash_rows: Ints
+
+
+class EncodedRows(NamedTuple):
+    """Records side by side that only lack their places and time.
+
+    Attributes
+    ----------
+    records
+        Their bytes.
+    queues
+        The different queues among them.
+    queue_of
+        (n,) int64, which of them each is for.
+    counts
+        (n,) bool, see `Encoded`.
+    lookups
+        None where the records themselves have to be asked: delayed ones, transactions, keys within a map.
+    """
+
+    records: EncodedBatch
+    queues: Queues
+    queue_of: Ints
+    counts: Mask
+    lookups: Lookups | None = None
+
+
+def encode_batch(
+    batch: pa.RecordBatch | pa.Table,
+    config: StoreConfig,
+    placement: BatchPlacement = BatchPlacement.RUN_ON,
+    *,
+    bodies_apart: bool = False,
+) -> list[EncodedRows]:
+    """Check and encode the rows of a batch; columns are named as in ``NATIVE_SCHEMA``.
+
+    Gives them in pieces of some megabytes, whose memory the next batch finds again; in one if they are to lie in one
+    segment. All are checked before any is given.
+
+    ``topic`` and ``body`` are needed; ``queueId, tags, keys, uniqKey, properties, flag, sysFlag, bornTimestamp,
+    bornHost, reconsumeTimes`` and ``preparedTransactionOffset`` may be there. The two ways of saying a property are
+    merged, a column wins.
+
+    Parameters
+    ----------
+    bodies_apart
+        Whether the bodies of a large batch may stay where it has them until they are written: it is not changed before.
+
+    Raises
+    ------
+    IllegalMessageError
+        If RocketMQ would refuse one of them; the error names the row. None is written then.
+    ConfigError
+        If a column is missing, unknown or of another type.
+    """
+    columns = _Columns(batch)
+    topic, body = columns.get("topic"), columns.get("body")
+    topics = _encode_dictionary(topic)
+    _check_rows(topics, body, config)
+    queue_id = columns.integers("queueId")
+    if (queue_id < 0).any():
+        row = int((queue_id < 0).argmax())
+        raise IllegalMessageError(
+            f"{MESSAGE_ILLEGAL}: row {row} has queue id {int(queue_id[row])}, below zero", fix="Give 0 or more"
+        )
+    sys_flag = columns.integers("sysFlag")
+    transaction = sys_flag & SYS_TRANSACTION
+    counts: Mask = (transaction == 0) | (transaction == SYS_COMMIT)
+    named = {name: columns.get(column) for name, column in _PROPERTY_COLUMNS.items() if column in columns.names}
+    pairs = columns.get("properties") if "properties" in columns.names else None
+    asked = _delay_levels(pairs, counts)
+    level = np.clip(asked, 0, DELAY_LEVELS)
+    if level.any():
+        later = pa.array(level > 0)
+        if (asked > level).any():
+            named[DELAY] = pc.if_else(pa.array(asked > level), str(DELAY_LEVELS), pa.scalar(None, pa.string()))
+        named[REAL_TOPIC] = pc.if_else(later, topic, pa.scalar(None, pa.string()))
+        named[REAL_QUEUE] = pc.if_else(later, pa.array(queue_id).cast(pa.string()), pa.scalar(None, pa.string()))
+        topics = pc.if_else(later, SCHEDULE_TOPIC, topic).dictionary_encode()
+        queue_id = np.where(level > 0, level - 1, queue_id)
+    if config.compress_over_bytes is not None:
+        body, sys_flag = _deflated_rows(body, sys_flag, config.compress_over_bytes)
+    fields: dict[str, Any] = {
+        "flag": columns.integers_or("flag", 0),
+        "sys_flag": sys_flag,
+        "born_timestamp": columns.integers_or("bornTimestamp", time.time_ns() // 1_000_000),
+        "born_host": columns.hosts("bornHost"),
+        "store_host": packed_host(config.store_host, "store_host"),
+        "reconsume_times": columns.integers_or("reconsumeTimes", 0),
+        "prepared_transaction_offset": columns.integers_or("preparedTransactionOffset", 0),
+    }
+    crc = record_crc(config)
+    plain = not level.any() and not (sys_flag & (SYS_TRANSACTION | SYS_INNER_BATCH)).any() and not _hold_keys(pairs)
+    body_bytes = value_lengths(body)
+    apart = bodies_apart and plain and int(body_bytes.sum()) >= LARGE_BATCH_BYTES
+    try:
+        properties = encode_properties(named, pairs) if named or pairs is not None else b""
+        given = RecordColumns(body=body, topic=topics, queue_id=queue_id, properties=properties, **fields)
+        held = _check_properties(properties, crc) + (body_bytes // _APART_PER_BYTE if apart else body_bytes)
+        cuts = _cuts(held, placement)
+        parts = [_part(given, start, stop) for start, stop in pairwise(cuts)]
+        encoded = [encode(part, record_crc=crc, bodies_apart=apart) for part in parts]
+    except ConfigError as error:
+        raise IllegalMessageError(f"{MESSAGE_ILLEGAL}: {error.problem}", fix=error.fix) from None
+    for records in encoded:
+        check_record(int(records.sizes.max()), config)
+        if placement is BatchPlacement.ONE_SEGMENT:
+            check_record(int(records.sizes.sum()), config)
+    pieces = []
+    for records, part, (start, stop) in zip(encoded, parts, pairwise(cuts), strict=True):
+        queues, queue_of = different_queues(part.topic, queue_id[start:stop])
+        looked_up = {name: values[start:stop] for name, values in named.items()}
+        lookups = _look_up(part.topic, looked_up, with_keys=config.index) if plain else None
+        pieces.append(EncodedRows(records, queues, queue_of, counts[start:stop], lookups))
+    return pieces
+
+
+def _encode_dictionary(texts: pa.StringArray) -> pa.DictionaryArray:
+    """Tell texts apart; most batches have one topic, and to see that takes a tenth of hashing every row."""
+    start, stop = value_bounds(texts)
+    lengths = stop - start
+    if len(texts) and not texts.null_count and lengths[0] and (lengths == lengths[0]).all():
+        data = np.frombuffer(texts.buffers()[2], np.uint8)[start[0] : stop[-1]]
+        if (data[lengths[0] :] == data[: -lengths[0]]).all():
+            return pa.DictionaryArray.from_arrays(numbers(np.zeros(len(texts), np.int32)), texts[:1])
+    return texts.dictionary_encode()
+
+
+def _hold_keys(pairs: pa.MapArray | None) -> bool:
+    """Whether a map has tags or keys in it, which then are not in the columns alone."""
+    return pairs is not None and bool(len(pairs.keys)) and pc.any(pc.is_in(pairs.keys, _LOOKED_UP)).as_py() is True
+
+
+def _look_up(topics: pa.DictionaryArray, named: Mapping[str, pa.StringArray], *, with_keys: bool) -> Lookups:
+    absent = pa.nulls(len(topics), pa.string())
+    codes = java_hash_array(named.get(TAGS, absent))
+    hashes = rows = np.zeros(0, np.int64)
+    if with_keys:
+        hashes, rows = key_hashes(topics, named.get(UNIQ_KEY, absent), named.get(KEYS, absent))
+    return Lookups(codes, hashes, rows)
+
+
+def _check_properties(properties: pa.BinaryArray | bytes, crc: RecordCrc) -> Ints | int:
+    """Bytes of the properties of each row, which have been looked at."""
+    if isinstance(properties, bytes):
+        return 0
+    lengths = value_lengths(properties) + (RECORD_CRC_BYTES if crc is RecordCrc.PROPERTY else 0)
+    if lengths.size and int(lengths.max()) > PROPERTIES_BYTES_MAX:
+        row = int(lengths.argmax())
+        raise IllegalMessageError(
+            f"{PROPERTIES_SIZE_EXCEEDED}: the properties of row {row} take {int(lengths[row])} bytes of "
+            f"{PROPERTIES_BYTES_MAX} at most",
+            fix="Shorten them or move them into the body",
+        )
+    return lengths
+
+
+def _cuts(sizes: Ints, placement: BatchPlacement) -> list[int]:
+    """Rows at which pieces begin, and one past the last row."""
+    if placement is BatchPlacement.ONE_SEGMENT or not sizes.size:
+        return [0, sizes.size] if sizes.size else []
+    number = np.cumsum(sizes + _FIXED_BYTES) // _PIECE_BYTES
+    return [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), sizes.size]
+
+
+def _part(columns: RecordColumns, start: int, stop: int) -> RecordColumns:
+    """Some of the rows; where there are many topics, without those that only other rows have."""
+    part = {name: getattr(columns, name) for name in columns.__slots__}
+    part = {name: each[start:stop] if isinstance(each, pa.Array | np.ndarray) else each for name, each in part.items()}
+    if len(part["topic"].dictionary) > _FEW_TOPICS:
+        part["topic"] = part["topic"].dictionary_decode().dictionary_encode()
+    return RecordColumns(**part)
+
+
+_PIECE_BYTES: Final = 4 << 20
+LARGE_BATCH_BYTES: Final = 3 << 20  # of bodies; less than that is sooner copied, and still in the cache when written
+_APART_PER_BYTE: Final = 16  # bytes of bodies that are not copied count as one
+_FEW_TOPICS: Final = 64
+_FIXED_BYTES: Final = 128  # of a record beside body and properties, about
+_LOOKED_UP: Final = repeated([TAGS, KEYS, UNIQ_KEY], 1)
+_PROPERTY_COLUMNS: Final = {TAGS: "tags", KEYS: "keys", UNIQ_KEY: "uniqKey"}
+
+
+_TYPES: Final[dict[str, tuple[pa.DataType, ...]]] = {
+    "topic": (pa.string(),),
+    "body": (pa.binary(),),
+    "queueId": (pa.int32(), pa.int64()),
+    "tags": (pa.string(),),
+    "keys": (pa.string(),),
+    "uniqKey": (pa.string(),),
+    "properties": (pa.map_(pa.string(), pa.string()),),
+    "flag": (pa.int32(), pa.int64()),
+    "sysFlag": (pa.int32(), pa.int64()),
+    "bornTimestamp": (pa.int64(),),
+    "bornHost": (pa.string(),),
+    "reconsumeTimes": (pa.int32(), pa.int64()),
+    "preparedTransactionOffset": (pa.int64(),),
+}
+
+
+class _Columns:
+    """The columns of a batch by name, each one array of a type we know."""
+
+    def __init__(self, batch: pa.RecordBatch | pa.Table) -> None:
+        self.names = set(batch.schema.names)
+        self.rows = len(batch)
+        self._batch = batch
+        unknown = sorted(self.names - _TYPES.keys())
+        missing = sorted({"topic", "body"} - self.names)
+        if unknown or missing:
+            what = f"has no column {missing[0]!r}" if missing else f"has a column {unknown[0]!r} that no message has"
+            raise ConfigError(f"the batch {what}", fix=f"The columns can be {', '.join(_TYPES)}")
+
+    def get(self, name: str) -> Any:
+        values = self._batch.column(name)
+        if isinstance(values, pa.ChunkedArray):
+            values = values.combine_chunks()
+        kind, wanted = values.type, _TYPES[name][0]
+        if kind in _TYPES[name]:
+            return values
+        is_time = name == "bornTimestamp" and pa.types.is_timestamp(kind)
+        fix = f"Give it as {wanted}"
+        if not is_time and not _may_cast(kind, wanted):
+            raise ConfigError(f"column {name!r} is of type {kind}", fix=fix)
+        try:
+            if is_time:  # seconds may be too many for milliseconds; finer ones are cut
+                values = values.cast(pa.timestamp("ms", kind.tz), safe=kind.unit == "s")
+            elif pa.types.is_dictionary(kind):  # Arrow takes nothing out of a dictionary of views
+                return values.dictionary.cast(wanted).take(values.indices)
+            return values.cast(wanted)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # its text may quote a value
+            raise ConfigError(f"column {name!r} is of type {kind}, and does not convert", fix=fix) from None
+
+    def integers(self, name: str) -> Ints:
+        """(n,) int64; 0 where the column is missing or null."""
+        values = self.integers_or(name, 0)
+        return values if isinstance(values, np.ndarray) else np.full(self.rows, values, np.int64)
+
+    def integers_or(self, name: str, otherwise: int) -> Ints | int:
+        """(n,) int64 with ``otherwise`` for nulls, or only that where the column is missing."""
+        if name not in self.names:
+            return otherwise
+        values = self.get(name)
+        if values.null_count:
+            values = pc.fill_null(values, otherwise)
+        return np.asarray(values.to_numpy(zero_copy_only=False), np.int64)
+
+    def hosts(self, name: str) -> pa.BinaryArray | bytes:
+        if name not in self.names:
+            return packed_host("127.0.0.1:0")
+        values = pc.fill_null(self.get(name), "127.0.0.1:0").dictionary_encode()
+        packed = pa.array([packed_host(host) for host in values.dictionary.to_pylist()], pa.binary())
+        return packed.take(values.indices)
+
+
+def _may_cast(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    is_ = pa.types
+    if is_.is_null(kind):
+        return True
+    if is_.is_integer(wanted):
+        return bool(is_.is_integer(kind))
+    if is_.is_map(wanted):
+        return bool(is_.is_map(kind))
+    if is_.is_dictionary(kind):
+        kind = kind.value_type
+    stringlike = is_.is_string(kind) or is_.is_large_string(kind) or is_.is_string_view(kind)
+    if not is_.is_binary(wanted):
+        return bool(stringlike)
+    sized = is_.is_large_binary(kind) or is_.is_fixed_size_binary(kind)
+    return bool(stringlike or sized or is_.is_binary(kind) or is_.is_binary_view(kind))
+
+
+def _check_rows(topics: pa.DictionaryArray, body: pa.BinaryArray, config: StoreConfig) -> None:
+    if topics.null_count:
+        row = int(pc.index(pc.is_null(topics), value=True).as_py())
+        raise IllegalMessageError(f"{MESSAGE_ILLEGAL}: row {row} has no topic", fix="Give every row a topic")
+    if body.null_count:
+        row = int(pc.index(pc.is_null(body), value=True).as_py())
+        raise IllegalMessageError(
+            f"{MESSAGE_ILLEGAL}: row {row} has no body", fix="Give every row a body, be it an empty one"
+        )
+    for name in topics.dictionary.to_pylist():
+        check_topic(name)
+    if len(body):
+        sizes = value_lengths(body)
+        row = int(sizes.argmax())
+        if sizes[row] > config.max_body_bytes:
+            check_body(int(sizes[row]), config, f"row {row}")
+
+
+def _delay_levels(pairs: pa.MapArray | None, counts: Mask) -> Ints:
+    """The delay level that each row asks for, 0 where it has none, or RocketMQ does not look at it."""
+    if pairs is None or not len(pairs.keys) or not pc.any(pc.equal(pairs.keys, DELAY)).as_py():
+        return np.zeros(counts.size, np.int64)
+    asked = pc.if_else(pa.array(counts), pc.map_lookup(pairs, DELAY, "last").fill_null(""), "").dictionary_encode()
+    levels: Ints = np.array([delay_level(text) for text in asked.dictionary.to_pylist()], np.int64)
+    which: Ints = asked.indices.to_numpy(zero_copy_only=False)
+    return levels[which]
+
+
+def _deflated_rows(body: pa.BinaryArray, sys_flag: Ints, over: int) -> tuple[pa.BinaryArray, Ints]:
+    chosen = (pc.binary_length(body).to_numpy(zero_copy_only=False) >= over) & (sys_flag & SYS_COMPRESSED == 0)
+    if not chosen.any():
+        return body, sys_flag
+    # The loop is zlib's work, some 20 µs a body; what Python adds does not show.
+    small = [zlib.compress(value.as_buffer(), DEFLATE_LEVEL) for value in body.filter(pa.array(chosen))]
+    replaced = pc.replace_with_mask(body, pa.array(chosen), pa.array(small, pa.binary()))
+    return replaced, np.where(chosen, sys_flag | SYS_COMPRESSED, sys_flag)

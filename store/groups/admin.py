@@ -1,0 +1,365 @@
+"""Consumer groups of a store directory: publish, commit, reset, clone, list, delete.
+
+::
+
+    change ──► .segmentlog/groups.lock ──► both documents read, positions decided
+                                              │
+                                              ├──► .segmentlog/groups.json            what we say, and what was there
+                                              └──► config/consumerOffset.json         where no broker has the store:
+                                                   (the former one as .bak)           renamed under the store's lock
+
+A broker with the store open keeps offsets in memory and would write over ours, so they stay in the document beside its
+own, and `StoreReader.group_offsets` gives both as one; see `group_progress` for the rule. The first change after the
+broker has gone writes them all into its document. The store's lock is held for two renames only: whoever opens the
+store must not find it taken. RocketMQ: ``ConsumerOffsetManager``, ``ConfigManager``, ``LocalFileOffsetStore``.
+"""
+
+import logging
+import os
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, TypeAlias
+
+from ..errors import ConfigError
+from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
+from ..format.broker_config import GroupTopic
+from ..format.naming import is_readable_topic
+from ..read.store_reader import StoreReader
+from ..types import Boundary, QueueKey
+from .offsets import Table, by_queue, read_progress
+from .writer import GroupWriter, Recorded
+
+_log = logging.getLogger(__name__)
+
+_GROUP: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
+_OFFSET_MAX: Final = (1 << 63) - 1
+
+
+class MessageModel(Enum):
+    """Who of a group reads what (RocketMQ: ``MessageModel``)."""
+
+    CLUSTERING = "clustering"
+    """The consumers share the queues; the group has one position in each."""
+    BROADCASTING = "broadcasting"
+    """Every consumer reads all queues, and has positions of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToEarliest:
+    """The first message that each queue still holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToLatest:
+    """One past the last message of each queue: skip what is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToTime:
+    """The message that a store time stands for, in ms since 1970; see `types.Boundary`."""
+
+    ms: int
+    boundary: Boundary = Boundary.LOWER
+
+
+@dataclass(frozen=True, slots=True)
+class ToOffset:
+    """One queue offset in every queue, brought into what the queue holds."""
+
+    offset: int
+
+
+ResetTarget: TypeAlias = ToEarliest | ToLatest | ToTime | ToOffset
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One queue of a change: the next queue offset before and after it, None for no position."""
+
+    key: QueueKey
+    before: int | None
+    after: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChange:
+    """What a change does to a group, queue by queue.
+
+    Attributes
+    ----------
+    group
+        Whose positions.
+    moves
+        All queues that were asked for, by topic and id, also those that stay where they are.
+    recorded
+        Where it was written.
+    """
+
+    group: str
+    moves: tuple[Move, ...]
+    recorded: Recorded
+
+    def __str__(self) -> str:
+        rows = [("queue", "before", "after"), *((str(m.key), _shown(m.before), _shown(m.after)) for m in self.moves)]
+        widths = [max(len(row[at]) for row in rows) for at in range(3)]
+        return "\n".join(
+            f"{name:<{widths[0]}}  {before:>{widths[1]}}  {after:>{widths[2]}}" for name, before, after in rows
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupProgress:
+    """Where a group, or one broadcasting consumer of it, goes on.
+
+    Attributes
+    ----------
+    group, model
+        Which group, and how its consumers divide the queues among them.
+    consumer
+        The client id of a broadcasting consumer; None for the group as a whole.
+    offsets
+        The next queue offset of each queue.
+    """
+
+    group: str
+    model: MessageModel
+    consumer: str | None
+    offsets: Mapping[QueueKey, int]
+
+
+def publish_progress(
+    path: str,
+    group: str,
+    offsets: Mapping[QueueKey, int],
+    *,
+    consumer: str | None = None,
+    fs: WritableFileSystem | None = None,
+) -> None:
+    """Say how far a group has read. Positions only go forward: a lower one than is known is left out.
+
+    Parameters
+    ----------
+    path
+        The store directory.
+    group
+        Whose progress.
+    offsets
+        The next queue offset to read of each queue; those that it leaves out stay as they are.
+    consumer
+        The id of a broadcasting consumer, whose progress is its own; None for the group's.
+    fs
+        What to write through. One that is given stands for a machine of its own: no lock is taken.
+
+    Raises
+    ------
+    ConfigError
+        If the group, a topic or an offset cannot be one.
+    NotAStoreError
+        If there is no store.
+    UnreadableError, NoSpaceError
+        If this process cannot write there.
+    """
+    asked = _by_owner(group, offsets)
+
+    def forward(held: Table) -> Table:
+        return {
+            owner: {q: offset for q, offset in queues.items() if offset > held.get(owner, {}).get(q, -1)}
+            for owner, queues in asked.items()
+        }
+
+    if consumer is not None:
+        GroupWriter(path, fs).set_broadcast(group, _checked_consumer(consumer), forward)
+    else:
+        GroupWriter(path, fs).set(forward)
+
+
+def commit_offsets(
+    path: str, group: str, offsets: Mapping[QueueKey, int], *, fs: WritableFileSystem | None = None
+) -> GroupChange:
+    """Set positions of a group, forwards or back; arguments and errors as `publish_progress`."""
+    asked = _by_owner(group, offsets)
+    return _set(path, group, asked, fs=fs)
+
+
+def reset_group(
+    path: str,
+    group: str,
+    to: ResetTarget,
+    *,
+    topics: Collection[str] | None = None,
+    dry_run: bool = False,
+    fs: WritableFileSystem | None = None,
+) -> GroupChange:
+    """Move a group to another place in all queues of its topics.
+
+    Parameters
+    ----------
+    path, group, fs
+        As `publish_progress`.
+    to
+        Where.
+    topics
+        In which topics; all that the group has positions in, if not given. A topic that is named need not be known to
+        the group.
+    dry_run
+        Only say what would change.
+
+    Raises
+    ------
+    ConfigError
+        If the group has no position anywhere, and no topic is named.
+    UnknownQueueError
+        If the store has no such topic.
+    """
+    _check_group(group)
+    reader = StoreReader.open(path, fs=fs)
+    wanted = sorted({key.topic for key in reader.group_offsets(group)} if topics is None else set(topics))
+    if not wanted:
+        raise ConfigError(
+            f"group {group} has no position in any topic",
+            path=reader.path,
+            fix="Name the topics to give it positions in",
+        )
+    asked: Table = {}
+    for topic in wanted:
+        for bounds in reader.queues(topic):
+            match to:
+                case ToEarliest():
+                    offset = bounds.min_offset
+                case ToLatest():
+                    offset = bounds.max_offset
+                case ToTime(ms, boundary):
+                    offset = reader.offset_at(bounds.key, ms, boundary)
+                case ToOffset(number):
+                    offset = min(max(number, bounds.min_offset), bounds.max_offset)
+            asked.setdefault(GroupTopic(topic, group), {})[bounds.key.queue_id] = offset
+    return _set(path, group, asked, dry_run=dry_run, fs=fs)
+
+
+def clone_group(
+    path: str,
+    source: str,
+    target: str,
+    *,
+    topics: Collection[str] | None = None,
+    dry_run: bool = False,
+    fs: WritableFileSystem | None = None,
+) -> GroupChange:
+    """Give a group the positions of another one; what it has in other queues stays. Arguments as `reset_group`.
+
+    Raises
+    ------
+    ConfigError
+        If the source has no position in these topics.
+    """
+    _check_group(target)
+    there = {
+        key: offset
+        for key, offset in StoreReader.open(path, fs=fs).group_offsets(source).items()
+        if topics is None or key.topic in topics
+    }
+    if not there:
+        of = "" if topics is None else f" of topics {', '.join(sorted(topics))}"
+        raise ConfigError(
+            f"group {source} has no position in any queue{of}", path=path, fix="list_groups() tells which groups have"
+        )
+    return _set(path, target, _by_owner(target, there), dry_run=dry_run, fs=fs)
+
+
+def delete_group(
+    path: str,
+    group: str,
+    *,
+    topics: Collection[str] | None = None,
+    dry_run: bool = False,
+    fs: WritableFileSystem | None = None,
+) -> GroupChange:
+    """Forget a group's positions, those of broadcasting consumers too; arguments as `reset_group`.
+
+    Raises
+    ------
+    StoreInUseError
+        If a broker has the store open and knows the group: it would write it down again.
+    """
+    held = {
+        key: offset
+        for key, offset in StoreReader.open(path, fs=fs).group_offsets(group).items()
+        if topics is None or key.topic in topics
+    }
+    writer = GroupWriter(path, fs)
+    if not dry_run:
+        writer.delete(group, topics)
+    return GroupChange(group, tuple(Move(key, held[key], None) for key in sorted(held)), writer.recorded)
+
+
+def list_groups(path: str, *, fs: WritableFileSystem | None = None) -> list[GroupProgress]:
+    """Tell where every group goes on that has a position, by name; broadcasting consumers behind their group."""
+    chosen = fs or LocalWritableFileSystem()
+    progress = read_progress(chosen, os.path.abspath(path))
+    merged = progress.merged()
+    found = [
+        GroupProgress(group, MessageModel.CLUSTERING, None, by_queue(merged, group))
+        for group in {owner.group for owner, queues in merged.items() if queues}
+    ]
+    for group, consumers in progress.sidecar.broadcast.items():
+        found += [
+            GroupProgress(group, MessageModel.BROADCASTING, consumer, by_queue(table, group))
+            for consumer, table in consumers.items()
+        ]
+    return sorted(found, key=lambda each: (each.group, each.consumer or ""))
+
+
+def _set(path: str, group: str, asked: Table, *, dry_run: bool = False, fs: WritableFileSystem | None) -> GroupChange:
+    """Set positions of a group, or only say what would change."""
+    writer = GroupWriter(path, fs)
+    if dry_run:
+        held = read_progress(fs or LocalWritableFileSystem(), writer.path).merged()
+    else:
+        held = writer.set(lambda _: asked)
+    before = by_queue(held, group)
+    moves = tuple(Move(key, before.get(key), after) for key, after in sorted(by_queue(asked, group).items()))
+    if writer.recorded is Recorded.SIDECAR:
+        _log.warning(
+            "another process has %s open: positions of group %s are noted beside its own, where our readers see them"
+            " and a broker's consumers do not",
+            writer.path,
+            group,
+        )
+    return GroupChange(group, moves, writer.recorded)
+
+
+def _by_owner(group: str, offsets: Mapping[QueueKey, int]) -> Table:
+    """Arrange positions by topic, after a look at each."""
+    _check_group(group)
+    found: Table = {}
+    for (topic, queue_id), offset in offsets.items():
+        owner = GroupTopic(topic, group)
+        if owner not in found and ("@" in topic or not is_readable_topic(topic)):
+            raise ConfigError(f"{topic[:80]!r} cannot be a topic with consumers", fix="Name a topic of the store")
+        if not (0 <= queue_id < 1 << 31 and 0 <= offset <= _OFFSET_MAX):
+            raise ConfigError(
+                f"queue {queue_id} of topic {topic} cannot have the position {offset}",
+                fix="Give a queue id and an offset from 0 up",
+            )
+        found.setdefault(owner, {})[queue_id] = int(offset)
+    return found
+
+
+def _check_group(group: str) -> None:
+    if not _GROUP.fullmatch(group):
+        raise ConfigError(
+            f"{group[:80]!r} cannot be a consumer group",
+            fix="Use a to z, A to Z, 0 to 9 and % | _ -, at most 255 of them",
+        )
+
+
+def _checked_consumer(consumer: str) -> str:
+    if not consumer or not consumer.isprintable():
+        raise ConfigError(f"{consumer[:80]!r} cannot be a consumer's id", fix="Give a text that can be printed")
+    return consumer
+
+
+def _shown(offset: int | None) -> str:
+    return "-" if offset is None else str(offset)

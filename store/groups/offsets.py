@@ -1,0 +1,233 @@
+"""How far consumer groups have read, as two documents say it together.
+
+::
+
+    config/consumerOffset.json     offsetTable      topic@group → queue id → next offset       brokers write it, and we
+                                                                                               while none has the store
+    .segmentlog/groups.json        offsetTable      topic@group → queue id → next offset       what we said last
+                                   seenTable        topic@group → queue id → next offset       … and what the broker's
+                                                                                               document said then
+                                   broadcastTable   group → consumer → topic@group → …         each consumer for itself
+
+A broker keeps offsets in its memory, writes all of them every five seconds, and reads the document before it takes the
+lock: whatever others write there meanwhile is gone. So what we say is kept beside, with what the document said then::
+
+    the document still says that        ours counts: it is the later word, or it was overwritten
+    it says more than then              the higher of the two: somebody consumed through the broker
+    it says less than then              the document's: somebody set the group back at the broker
+    it says nothing                     ours
+
+A negative offset is RocketMQ's word for unknown, and none. Readers take the second document first: it is written first.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from ..directory.layout import OURS, require_directory
+from ..errors import ConfigError, FormatError
+from ..files.fs import FileSystem, LocalFileSystem
+from ..files.small_file import DOCUMENT_BYTES_MAX, read_whole
+from ..format.broker_config import ClientQueue, GroupTopic, client_offsets, consumer_offsets
+from ..format.documents import Document, Json, Loaded, Origin, load
+from ..format.naming import is_safe_path_component
+from ..types import QueueKey
+
+T = TypeVar("T")
+
+OFFSETS_PATH: Final = os.path.join("config", "consumerOffset.json")
+SIDECAR_PATH: Final = os.path.join(OURS, "groups.json")
+
+Table = dict[GroupTopic, dict[int, int]]
+"""By topic and group, then by queue id: the next queue offset."""
+
+
+@dataclass(slots=True)
+class Sidecar:
+    """What ``.segmentlog/groups.json`` says.
+
+    Attributes
+    ----------
+    offsets
+        What we said last.
+    seen
+        What the broker's document said then; a queue is missing where it said nothing.
+    broadcast
+        By group and consumer: positions of consumers that read all queues, each for itself.
+    """
+
+    offsets: Table = field(default_factory=dict)
+    seen: Table = field(default_factory=dict)
+    broadcast: dict[str, dict[str, Table]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Progress:
+    """Both documents of one store.
+
+    Attributes
+    ----------
+    document, origin
+        ``consumerOffset.json`` as it is, with what we do not understand, or what stands in for it.
+    stored
+        The positions in it.
+    sidecar
+        Ours.
+    """
+
+    document: Document
+    origin: Origin
+    stored: Table
+    sidecar: Sidecar
+
+    def merged(self) -> Table:
+        """Where all groups go on, by the rule above."""
+        merged: Table = {}
+        for owner in {**self.stored, **self.sidecar.offsets}:
+            stored, seen = self.stored.get(owner, {}), self.sidecar.seen.get(owner, {})
+            published = self.sidecar.offsets.get(owner, {})
+            merged[owner] = {
+                queue_id: later(stored.get(queue_id), published.get(queue_id), seen.get(queue_id))
+                for queue_id in sorted({**stored, **published})
+            }
+        return merged
+
+
+def later(stored: int | None, published: int | None, seen: int | None) -> int:
+    """Choose between what the broker's document says of a queue, and what we said; one of them says something.
+
+    Parameters
+    ----------
+    stored
+        The document's offset now.
+    published, seen
+        What we said last, and the document's offset then.
+    """
+    if published is None or stored is None:
+        found = stored if published is None else published
+        assert found is not None
+        return found
+    if stored == seen:
+        return published
+    return stored if seen is not None and stored < seen else max(stored, published)
+
+
+def group_offsets(fs: FileSystem, path: str, group: str) -> dict[QueueKey, int]:
+    """Where a consumer group of the store in a directory goes on, by queue; empty for a group that is not known.
+
+    Raises
+    ------
+    FormatError
+        If a document cannot be read, or the one that stands in for it; with its path.
+    FileTooLargeError
+        If one has more than 64 MiB.
+    UnsafeFileError
+        If ``config`` is a link, or no directory.
+    """
+    return by_queue(read_progress(fs, path).merged(), group)
+
+
+def by_queue(table: Table, group: str) -> dict[QueueKey, int]:
+    """The positions of one group."""
+    return {
+        QueueKey(owner.topic, queue_id): offset
+        for owner, queues in table.items()
+        if owner.group == group
+        for queue_id, offset in queues.items()
+    }
+
+
+def read_progress(fs: FileSystem, path: str) -> Progress:
+    """Read both documents of a store; errors as `group_offsets`."""
+    for entry in fs.list_dir(path):
+        if entry.name in {"config", OURS}:
+            require_directory(entry, os.path.join(path, entry.name))
+    # In this order: a change is written to ours first, and must not slip through between the two.
+    sidecar = _read(fs, os.path.join(path, SIDECAR_PATH), lambda found: _sidecar(found.document))
+    loaded, stored = _read(fs, os.path.join(path, OFFSETS_PATH), lambda found: (found, _known(found.document)))
+    return Progress(loaded.document, loaded.origin, stored, sidecar)
+
+
+def client_progress(
+    client_id: str, group: str, *, directory: str | None = None, fs: FileSystem | None = None
+) -> dict[ClientQueue, int]:
+    """Read where a broadcasting RocketMQ client goes on: it keeps that beside itself, the broker does not know.
+
+    Parameters
+    ----------
+    client_id
+        As ``10.0.0.7@DEFAULT``.
+    group
+        Whose consumer it is.
+    directory
+        The client's ``rocketmq.client.localOffsetStoreDir``; ``~/.rocketmq_offsets`` if not given.
+
+    Returns
+    -------
+    dict
+        The next queue offset of each queue, of all brokers; empty where the client has written nothing.
+    """
+    for part in (client_id, group):
+        if not is_safe_path_component(part):
+            raise ConfigError(f"{part!r} is no client id or group", fix="Give the id as the client's log has it")
+    root = os.path.expanduser(directory or os.path.join("~", ".rocketmq_offsets"))
+    file = os.path.join(root, client_id, group, "offsets.json")
+    return _read(fs or LocalFileSystem(), file, lambda found: client_offsets(found.document))
+
+
+def sidecar_document(sidecar: Sidecar) -> Document:
+    """Write down what `read_progress` reads of ``.segmentlog/groups.json``."""
+    consumers: Document = {
+        group: {consumer: _nested(table) for consumer, table in by_consumer.items() if table}
+        for group, by_consumer in sidecar.broadcast.items()
+    }
+    return {
+        "broadcastTable": {group: tables for group, tables in consumers.items() if tables},
+        "offsetTable": _nested(sidecar.offsets),
+        "seenTable": _nested(sidecar.seen),
+    }
+
+
+def owner_key(owner: GroupTopic) -> str:
+    """The key ``topic@group``."""
+    return f"{owner.topic}@{owner.group}"
+
+
+def _nested(table: Mapping[GroupTopic, Mapping[int, int]]) -> Json:
+    return {
+        owner_key(owner): {str(queue_id): offset for queue_id, offset in queues.items()}
+        for owner, queues in table.items()
+        if queues
+    }
+
+
+def _known(document: Document, name: str = "offsetTable") -> Table:
+    """The positions of a table, without those that RocketMQ calls unknown."""
+    found = consumer_offsets({"offsetTable": document.get(name)})
+    return {owner: {q: offset for q, offset in queues.items() if offset >= 0} for owner, queues in found.items()}
+
+
+def _sidecar(document: Document) -> Sidecar:
+    broadcast: dict[str, dict[str, Table]] = {}
+    for group, consumers in _items(document.get("broadcastTable")):
+        for consumer, table in _items(consumers):
+            broadcast.setdefault(group, {})[consumer] = _known({"offsetTable": table})
+    return Sidecar(_known(document), _known(document, "seenTable"), broadcast)
+
+
+def _items(table: Json) -> Iterator[tuple[str, Json]]:
+    if table is None:
+        return
+    if not isinstance(table, dict):
+        raise FormatError(f"broadcastTable holds {table!r} where an object was expected", fix="Delete the file")
+    for key, value in table.items():
+        yield str(key), value
+
+
+def _read(fs: FileSystem, path: str, parse: Callable[[Loaded], T]) -> T:
+    file, backup = (read_whole(fs, name, DOCUMENT_BYTES_MAX) for name in (path, path + ".bak"))
+    try:
+        return parse(load(file, backup))
+    except FormatError as error:
+        raise FormatError(error.problem, path=path, fix=error.fix) from None

@@ -1,0 +1,217 @@
+"""Writing what consumer groups have read: into the broker's document where none has it, beside it in any case.
+
+::
+
+    decide(positions) ──► .segmentlog/groups.json              what we say, and what the broker's document says now
+                     └──► .segmentlog/groups.making ──► config/consumerOffset.json      under the store's lock; what was
+                                                                                        there gets its name with .bak
+
+Ours is written first, so that a change is there whole or not at all, whatever happens to the second one: a crash, or a
+broker that read the document before and writes what it remembers. The store's lock is held for two renames and no
+longer: whoever opens the store must not find it taken. RocketMQ: ``ConsumerOffsetManager``, ``ConfigManager``.
+"""
+
+import os
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import Final
+
+from ..directory.layout import OURS, check_is_store
+from ..errors import StoreInUseError
+from ..files.small_file import DOCUMENT_BYTES_MAX, check_size, made_aside, replace_file
+from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
+from ..format.documents import Document, Origin, render
+from .offsets import OFFSETS_PATH, SIDECAR_PATH, Progress, Table, owner_key, read_progress, sidecar_document
+
+_MAKING: Final = os.path.join(OURS, "groups.making")
+_MUTEX: Final = os.path.join(OURS, "groups.lock")
+
+
+class Recorded(Enum):
+    """Where a change was written."""
+
+    STORE = "store"
+    """``config/consumerOffset.json``: a broker that is started on the store goes on from there."""
+    SIDECAR = "sidecar"
+    """Beside it only, since somebody else has the store open: our readers see it, the broker's consumers do not."""
+    NOWHERE = "nowhere"
+    """Not at all: it was only asked what would change, or nothing did."""
+
+
+class GroupWriter:
+    """Changes the documents of one store, one change each.
+
+    Parameters
+    ----------
+    path
+        The store directory.
+    fs
+        What to write through, with its locks; None for the machine's own.
+    """
+
+    def __init__(self, path: str, fs: WritableFileSystem | None) -> None:
+        self._fs = fs or LocalWritableFileSystem()
+        self.path = os.path.abspath(path)
+        self.recorded = Recorded.NOWHERE
+        """Where the change was written, so far."""
+
+    def set(self, decide: Callable[[Table], Table]) -> Table:
+        """Set the positions that a function of all positions gives; give all that there were."""
+        with self._alone():
+            progress = read_progress(self._fs, self.path)
+            held = progress.merged()
+            changes = _changes(held, decide(held))
+            if changes:
+                self._write(progress, changes)
+        return held
+
+    def set_broadcast(self, group: str, consumer: str, decide: Callable[[Table], Table]) -> None:
+        """Set the positions of one broadcasting consumer that a function of all its positions gives."""
+        with self._alone():
+            progress = read_progress(self._fs, self.path)
+            held = progress.sidecar.broadcast.setdefault(group, {}).setdefault(consumer, {})
+            changes = _changes(held, decide(held))
+            if changes:
+                _update(held, changes)
+                self._write_sidecar(progress)
+
+    def delete(self, group: str, topics: Collection[str] | None) -> None:
+        """Forget what a group and its broadcasting consumers have read, of some topics or of all.
+
+        Raises
+        ------
+        StoreInUseError
+            If the broker's document knows the group and somebody has the store open.
+        """
+        with self._alone():
+            progress = read_progress(self._fs, self.path)
+            sidecar = progress.sidecar
+            gone = {
+                owner
+                for owner in (*progress.stored, *sidecar.offsets)
+                if owner.group == group and (topics is None or owner.topic in topics)
+            }
+            stays = bool(gone & progress.stored.keys())
+            if stays:
+                offsets = _offset_table(progress.document)
+                for owner in gone:
+                    offsets.pop(owner_key(owner), None)
+                if self._is_anothers() or not self._write_store(progress):
+                    raise StoreInUseError(
+                        f"group {group} cannot be deleted: whoever has this store open keeps it in memory",
+                        path=self.path,
+                        fix="Stop it first, or delete the group there (mqadmin deleteSubGroup)",
+                    )
+            for owner in gone:
+                sidecar.offsets.pop(owner, None)
+                sidecar.seen.pop(owner, None)
+            for consumer, table in sidecar.broadcast.get(group, {}).items():
+                sidecar.broadcast[group][consumer] = {
+                    owner: queues for owner, queues in table.items() if topics is not None and owner.topic not in topics
+                }
+            self._write_sidecar(progress)
+
+    def _write(self, progress: Progress, changes: Table) -> None:
+        sidecar = progress.sidecar
+        _settle(progress)
+        for owner, queues in changes.items():
+            stored, seen = progress.stored.get(owner, {}), sidecar.seen.setdefault(owner, {})
+            for queue_id in queues:
+                seen.pop(queue_id, None)
+                if queue_id in stored:
+                    seen[queue_id] = stored[queue_id]
+        _update(sidecar.offsets, changes)
+        self._write_sidecar(progress)
+        if self._is_anothers():
+            return
+        offsets = _offset_table(progress.document)
+        for owner, queues in progress.merged().items():
+            entry = offsets.setdefault(owner_key(owner), {})
+            assert isinstance(entry, dict)  # it was read as one
+            for queue_id, offset in queues.items():
+                entry.pop(queue_id, None)  # a broker's key, without quotes: 5 and "5" are two
+                entry[str(queue_id)] = offset
+        self._write_store(progress)
+
+    def _write_sidecar(self, progress: Progress) -> None:
+        content = render(sidecar_document(progress.sidecar)).encode()
+        check_size(self._at(SIDECAR_PATH), len(content), DOCUMENT_BYTES_MAX)
+        replace_file(self._fs, self._at(SIDECAR_PATH), content, self._at(_MAKING))
+        self.recorded = Recorded.SIDECAR if self.recorded is Recorded.NOWHERE else self.recorded
+
+    def _write_store(self, progress: Progress) -> bool:
+        """Put the document in its place, and tell whether nobody has the store open, which keeps it from being put."""
+        version = progress.document.setdefault("dataVersion", {})
+        if isinstance(version, dict):
+            counter = version.get("counter")
+            version["counter"] = (counter if isinstance(counter, int) else 0) + 1
+            version["timestamp"] = time.time_ns() // 1_000_000
+        fs, path = self._fs, self._at(OFFSETS_PATH)
+        directory = os.path.dirname(path)
+        fs.make_dir(directory)
+        content = render(progress.document).encode()
+        check_size(path, len(content), DOCUMENT_BYTES_MAX)
+        with made_aside(fs, self._at(_MAKING)) as made:
+            made.write(0, content)
+            made.sync()
+            with fs.lock_store_for_a_moment(self._at("lock")) as is_held:
+                if is_held:
+                    if progress.origin is Origin.FILE:  # as 4.x does it; until the next line, readers take this one
+                        fs.rename(path, path + ".bak")
+                    fs.rename(self._at(_MAKING), path)
+        made.close()
+        if not is_held:
+            fs.unlink(self._at(_MAKING))
+            return False
+        fs.sync_dir(directory)
+        self.recorded = Recorded.STORE
+        return True
+
+    def _is_anothers(self) -> bool:
+        """Whether the store is open in another process, as far as can be seen: a hint that saves writing in vain."""
+        return self._fs.lock_owner(self._at("lock")) not in {None, os.getpid()}
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep others of ours from changing the documents, in this process and in others."""
+        fs, root = self._fs, self.path
+        check_is_store(fs, root, {entry.name: entry for entry in fs.list_dir(root)}, ())
+        fs.make_dir(self._at(OURS))
+        with fs.mutex(self._at(_MUTEX)):
+            yield
+
+    def _at(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+
+def _changes(held: Table, asked: Table) -> Table:
+    """Leave out of what is asked for what is there."""
+    found = {
+        owner: {q: offset for q, offset in queues.items() if held.get(owner, {}).get(q) != offset}
+        for owner, queues in asked.items()
+    }
+    return {owner: queues for owner, queues in found.items() if queues}
+
+
+def _settle(progress: Progress) -> None:
+    """Forget what the broker's document says itself by now."""
+    sidecar = progress.sidecar
+    for owner, queues in sidecar.offsets.items():
+        stored = progress.stored.get(owner, {})
+        for queue_id in [q for q, offset in queues.items() if stored.get(q) == offset]:
+            del queues[queue_id]
+            sidecar.seen.get(owner, {}).pop(queue_id, None)
+
+
+def _update(table: Table, changes: Table) -> None:
+    for owner, queues in changes.items():
+        table.setdefault(owner, {}).update(queues)
+
+
+def _offset_table(document: Document) -> Document:
+    table = document.get("offsetTable")
+    if not isinstance(table, dict):
+        table = document["offsetTable"] = {}
+    return table

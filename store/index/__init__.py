@@ -1,0 +1,1 @@
+"""IndexFiles: keys and times of messages, read and written."""

@@ -1,0 +1,261 @@
+"""The index, written: entries behind the last one, slots in memory until they are flushed.
+
+::
+
+    put(hashes, offsets, times)
+        │   entries ──► one write behind the last                   [header][slots …][e1 e2 … en ▲      ]
+        └─► slots ────► in memory; pages that changed ──► flush ──► [header][slots …]
+                                                                     ▲ last of all
+
+An index is a cache. What a crash leaves of the file that was written on counts only as far as the durable point says:
+`IndexWriter.open` takes the entries up to there, which never change, and makes header and slots of them anew. RocketMQ:
+``IndexService.buildIndex``, ``IndexFile.putKey``; it deletes the file instead.
+"""
+
+import logging
+import os
+import time
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..files.small_file import made_aside
+from ..files.writable_fs import WritableFile, WritableFileSystem
+from ..format.index_file import ENTRY, HEADER, SLOT, Geometry, Header, decode_header, encode_header
+from ..format.message import Ints
+from ..format.naming import index_name, is_index_name
+from ..log.commit_log import CommitLog
+
+_log = logging.getLogger(__name__)
+
+_PAGE_SLOTS: Final = 1024
+_SECONDS_MAX: Final = (1 << 31) - 1
+
+
+class IndexMark(NamedTuple):
+    """How much of the index is there: the newest file, and the number of its next entry."""
+
+    file: int
+    next_number: int
+
+
+NO_INDEX: Final = IndexMark(0, 1)
+
+
+class IndexWriter:
+    """Writes the index of one store. Not thread-safe.
+
+    Parameters
+    ----------
+    fs
+        Where the bytes go.
+    directory
+        ``index``.
+    making
+        Path where a file is made before it gets its name.
+    geometry
+        How files are divided.
+    """
+
+    def __init__(self, fs: WritableFileSystem, directory: str, making: str, geometry: Geometry) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._making = making
+        self._geometry = geometry
+        self._file: WritableFile | None = None
+        self._name = 0
+        self._header = Header()
+        self._slots: npt.NDArray[np.int32] = np.zeros(0, np.int32)
+        self._changed: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self._unflushed = False
+        self._unsynced: list[WritableFile] = []
+        self._names_unsynced = False
+        self.full_timestamp = 0
+        """End of the last file that was filled, for the checkpoint; 0 if none was."""
+
+    @property
+    def mark(self) -> IndexMark:
+        """How much of the index there is."""
+        return IndexMark(self._name, self._header.count)
+
+    @property
+    def end_offset(self) -> int:
+        """Physical offset of the last record indexed."""
+        return self._header.end_physical_offset
+
+    def names(self) -> list[int]:
+        """The files that are there, oldest first."""
+        return sorted(int(listed.name) for listed in self._fs.list_dir(self._directory) if is_index_name(listed.name))
+
+    def path_of(self, name: int) -> str:
+        """Path of a file."""
+        return os.path.join(self._directory, f"{name:017d}")
+
+    def header_of(self, name: int) -> Header:
+        """What a file says of itself."""
+        return decode_header(self._fs.read(self.path_of(name), 0, HEADER.itemsize))
+
+    def drop_from(self, first: int) -> None:
+        """Unlink all files from a name on."""
+        for name in reversed(self.names()):
+            if name >= first:
+                self._fs.unlink(self.path_of(name))
+                self._names_unsynced = True
+
+    def open(self, mark: IndexMark, log: CommitLog) -> None:
+        """Go on behind an entry of the newest file: what is behind it goes, slots and header are made of the rest.
+
+        Parameters
+        ----------
+        mark
+            The newest file that stays, and the number that its next entry gets.
+        log
+            Knows the store time of the record of its last entry.
+        """
+        geometry = self._geometry
+        path = self.path_of(mark.file)
+        held = self.header_of(mark.file)
+        start, stop = geometry.entry_position(1), geometry.entry_position(mark.next_number)
+        entries = np.frombuffer(self._fs.read(path, start, stop - start), ENTRY)
+        self._file, self._name = self._fs.open(path), mark.file
+        self._slots = np.zeros(geometry.slots, np.int32)
+        self._changed = np.ones(-(-geometry.slots // _PAGE_SLOTS), np.bool_)
+        slot = entries["key_hash"].astype(np.int64) % geometry.slots
+        self._slots[slot] = np.arange(1, entries.size + 1)  # of equal slots the last assignment stays
+        # The header on the device is of some later time, or torn; its first and last record say what it said.
+        first, last = int(entries["physical_offset"][0]), int(entries["physical_offset"][-1])
+        begin, known = log.store_time_at(first), log.store_time_at(last)
+        begin = held.begin_timestamp if begin is None else begin
+        self._header = Header(
+            begin_timestamp=begin,
+            end_timestamp=known if known is not None else begin + 1000 * int(entries["seconds"][-1]),
+            begin_physical_offset=first,
+            end_physical_offset=last,
+            used_slots=int(np.count_nonzero(entries["previous"] == 0)),
+            count=mark.next_number,
+        )
+        data = self._fs.data_end(path)
+        if data > stop:
+            self._file.write(stop, bytes(data - stop))
+        self._unflushed = self._names_unsynced = True
+
+    def put(self, hashes: Ints, offsets: Ints, times: Ints) -> None:
+        """Add entries.
+
+        Parameters
+        ----------
+        hashes
+            (n,) of ``hashing.index_hashes``.
+        offsets
+            (n,) physical offsets, ascending.
+        times
+            (n,) store timestamps, ms.
+        """
+        at = 0
+        while at < hashes.size:
+            room = self._geometry.entries - self._header.count if self._file is not None else 0
+            if room <= 0:
+                self._roll()
+                continue
+            stop = min(hashes.size, at + room)
+            self._add(hashes[at:stop], offsets[at:stop], times[at:stop])
+            at = stop
+
+    def _add(self, hashes: Ints, offsets: Ints, times: Ints) -> None:
+        assert self._file is not None
+        held, count = self._header, hashes.size
+        numbers = np.arange(held.count, held.count + count)
+        slot = hashes % self._geometry.slots
+        order = np.argsort(slot, kind="stable")
+        ordered = slot[order]
+        again = np.zeros(count, np.bool_)  # follows an entry of these of the same slot
+        again[1:] = ordered[1:] == ordered[:-1]
+        previous = self._slots[ordered].astype(np.int64)
+        previous[1:][again[1:]] = numbers[order[:-1]][again[1:]]
+        first = held.count <= 1
+        begin = held.begin_timestamp
+        seconds = (times - begin) // 1000 if begin > 0 else np.zeros(count, np.int64)
+        if first:
+            # As RocketMQ has it: the first entry's time is told from what the header said before it.
+            begin = int(times[0])
+            seconds[1:] = (times[1:] - begin) // 1000 if begin > 0 else 0
+        entries = np.zeros(count, ENTRY)
+        entries["key_hash"] = hashes
+        entries["physical_offset"] = offsets
+        entries["seconds"] = np.clip(seconds, 0, _SECONDS_MAX)
+        entries["previous"][order] = previous
+        self._file.write(self._geometry.entry_position(held.count), entries.tobytes())
+        newest = np.append(~again[1:], np.True_)
+        self._slots[ordered[newest]] = numbers[order[newest]]
+        self._changed[ordered[newest] // _PAGE_SLOTS] = True
+        self._header = Header(
+            begin_timestamp=begin,
+            end_timestamp=int(times[-1]),
+            begin_physical_offset=int(offsets[0]) if first else held.begin_physical_offset,
+            end_physical_offset=int(offsets[-1]),
+            used_slots=held.used_slots + int(np.count_nonzero(previous == 0)),
+            count=held.count + count,
+        )
+        self._unflushed = True
+
+    def _roll(self) -> None:
+        """Begin the next file."""
+        before = self._header
+        if self._file is not None:
+            self.write_slots()
+        now = int(index_name(datetime.fromtimestamp(time.time(), UTC).astimezone()))
+        names = self.names()
+        name = max(now, names[-1] + 1 if names else 0)
+        path = self.path_of(name)
+        with made_aside(self._fs, self._making) as made:
+            made.extend(self._geometry.file_bytes)
+            self._fs.rename(self._making, path)
+        made.path = path
+        if self._file is not None:  # only now: without room for the next one it stays the newest
+            self._unsynced.append(self._file)
+            self.full_timestamp = before.end_timestamp
+        self._names_unsynced = True
+        self._file, self._name = made, name
+        follows = self.full_timestamp > 0 and before.count > 1
+        self._header = Header(
+            begin_timestamp=before.end_timestamp if follows else 0,
+            end_timestamp=before.end_timestamp if follows else 0,
+            begin_physical_offset=before.end_physical_offset if follows else 0,
+            end_physical_offset=before.end_physical_offset if follows else 0,
+        )
+        self._slots = np.zeros(self._geometry.slots, np.int32)
+        self._changed = np.zeros(-(-self._geometry.slots // _PAGE_SLOTS), np.bool_)
+
+    def write_slots(self) -> None:
+        """Write the slots that changed, and the header, so that a reader finds all entries."""
+        if self._file is None or not self._unflushed:
+            return
+        pages = np.flatnonzero(self._changed)
+        for run in np.split(pages, np.flatnonzero(np.diff(pages) != 1) + 1) if pages.size else ():
+            first = int(run[0]) * _PAGE_SLOTS
+            stop = (int(run[-1]) + 1) * _PAGE_SLOTS
+            self._file.write(self._geometry.slot_position(first), self._slots[first:stop].astype(SLOT).tobytes())
+        self._changed[:] = False
+        self._file.write(0, encode_header(self._header))
+        self._unflushed = False
+
+    def sync(self) -> None:
+        """Put all entries onto the device."""
+        self.write_slots()
+        for file in self._unsynced:
+            file.sync()
+            file.close()
+        self._unsynced.clear()
+        if self._file is not None:
+            self._file.sync()
+        if self._names_unsynced:
+            self._fs.sync_dir(self._directory)
+            self._names_unsynced = False
+
+    def close(self) -> None:
+        """Close all files."""
+        for file in [*self._unsynced, *([self._file] if self._file else [])]:
+            file.close()
+        self._unsynced, self._file = [], None

@@ -1,0 +1,103 @@
+"""What a store has written down of its batches, for those who read it.
+
+::
+
+    .segmentlog/batch    which part of the log is a batch in flight      format.batch_mark
+    .segmentlog/ledger   which batches are in the store                  format.ledger
+
+    reader   ends of queues ──► mark ──► cut off what is in flight, and what came since the reader first looked
+
+A reader reads the mark after what it is to be applied to: whatever shows of a batch, its mark was there before. What a
+crash left in flight stays hidden until the store is opened again, be it in the ledger or not: a batch that was seen
+once is seen ever after. The ledger is read after the mark: a batch is in it before its mark says that it has landed.
+"""
+
+import os
+
+from ..directory.layout import OURS
+from ..errors import FormatError
+from ..files.fs import FileSystem
+from ..files.small_file import DOCUMENT_BYTES_MAX, check_size, read_whole, replace_file
+from ..files.store_lock import is_signed
+from ..files.writable_fs import WritableFileSystem
+from ..format import batch_mark
+from ..format import ledger as ledgers
+from ..format.batch_mark import BatchMark, hidden_from
+from ..format.ledger import Ledger
+
+
+class BatchRecords:
+    """What a store has written down of its batches: the mark and the ledger.
+
+    Parameters
+    ----------
+    fs, path
+        Which store.
+    """
+
+    def __init__(self, fs: FileSystem, path: str) -> None:
+        self._fs = fs
+        self._mark_path = os.path.join(path, OURS, "batch")
+        self._ledger_path = os.path.join(path, OURS, "ledger")
+
+    def mark(self) -> BatchMark:
+        """Read the mark; see `format.batch_mark.decode`."""
+        return batch_mark.decode(read_whole(self._fs, self._mark_path, batch_mark.FILE_BYTES), self._mark_path)
+
+    def ledger(self) -> Ledger:
+        """Read the ledger.
+
+        Raises
+        ------
+        FormatError
+            If it is damaged, or is older than the store: batches that are there would be appended again.
+        """
+        mark = self.mark()  # before the ledger: a batch is there before its mark says that it has landed
+        ledger = ledgers.decode(read_whole(self._fs, self._ledger_path, DOCUMENT_BYTES_MAX), self._ledger_path)
+        if mark.stop > mark.start and not mark.in_flight and ledger.sequence < mark.sequence:
+            raise FormatError(
+                f"the ledger ends with batch {ledger.sequence} of this store, which holds {mark.sequence}",
+                path=self._ledger_path,
+                fix="Take it from the copy that the store is from. If no batch can come again, delete it together with "
+                "the file batch beside it",
+            )
+        return ledger
+
+    def pending(self, mark: BatchMark) -> bool:
+        """Whether a batch that is in flight never got into the ledger."""
+        return mark.in_flight and self.ledger().sequence < mark.sequence
+
+    def write_mark(self, fs: WritableFileSystem, mark: BatchMark, making: str) -> None:
+        """Write the mark, onto the device."""
+        replace_file(fs, self._mark_path, batch_mark.encode(mark), making)
+
+    def write_ledger(self, fs: WritableFileSystem, ledger: Ledger, making: str) -> None:
+        """Write the ledger, onto the device."""
+        content = ledgers.encode(ledger)
+        check_size(self._ledger_path, len(content), DOCUMENT_BYTES_MAX)
+        replace_file(fs, self._ledger_path, content, making)
+
+
+class Visibility:
+    """What a reader may see: the log up to where no batch is in flight, and none that came after its first look.
+
+    Parameters
+    ----------
+    fs, path
+        Which store.
+    """
+
+    def __init__(self, fs: FileSystem, path: str) -> None:
+        self._path = path
+        self._records = BatchRecords(fs, path)
+        self._seen = self._now()
+
+    def hidden_from(self) -> int | None:
+        """Physical offset from which on nothing is to be seen, of what was read before this call; None for all."""
+        return hidden_from(self._seen, self._now())
+
+    def _now(self) -> BatchMark:
+        mark = self._records.mark()
+        if mark.in_flight and not is_signed(os.path.join(self._path, "lock")):
+            return mark._replace(in_flight=False)  # a broker has the store since: all of its log are messages now
+        return mark

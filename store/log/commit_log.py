@@ -1,0 +1,302 @@
+"""The CommitLog, read: one address space of physical offsets over mapped segments.
+
+::
+
+    physical offset   0              2^30            2^31
+                      [ segment ....B][ segment ....B][ segment ..0000]       B blank record, 0 not yet written
+                          ^ view(): the whole segment as uint8, mapped, shared by all that read from it
+
+At most a few segments are mapped at a time, so that any number of them needs few descriptors. RocketMQ: ``CommitLog``.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ..errors import CorruptRecordError, DataLossError
+from ..files.fs import FileSystem
+from ..files.os_errors import descriptor_budget
+from ..files.segments import SegmentFile, find, list_segments
+from ..format.checksums import check_crcs, surely_hold
+from ..format.message import MIN_RECORD_BYTES, Bytes, Ints, Mask, Problem, Records
+from ..format.message_decode_one import Record, read_record
+from ..format.properties import Properties
+from ..format.walk import walk
+
+MAPS_MAX: Final = 16
+"""Segments that are mapped at a time, and at most a sixteenth of what the process may have open (RLIMIT_NOFILE)."""
+
+_FRONT_BYTES = (4 << 20) + (1 << 17)  # a blank as long as the longest usual record, and records before it
+
+
+class FoundRecord(NamedTuple):
+    """A whole record that was looked up.
+
+    Attributes
+    ----------
+    segment
+        Which segment it lies in.
+    position
+        Where it begins in that segment.
+    record
+        Its fields and parts.
+    """
+
+    segment: SegmentFile
+    position: int
+    record: Record
+
+
+class FoundRecords(NamedTuple):
+    """Whole records found by walking the log.
+
+    Attributes
+    ----------
+    segment
+        Which segment they lie in.
+    records
+        Their headers and parts, positions within the segment.
+    """
+
+    segment: SegmentFile
+    records: Records
+
+
+class CommitLog:
+    """Read access to the segments of one CommitLog, which may be spread over several directories.
+
+    Segments that appear later are found by `refresh`; a segment that is unlinked stays readable while it is mapped.
+    Not thread-safe.
+
+    Parameters
+    ----------
+    fs
+        Where the bytes come from.
+    directories
+        All directories that hold segments; RocketMQ's ``storePathCommitLog`` and ``readOnlyCommitLogStorePaths``.
+    """
+
+    def __init__(self, fs: FileSystem, directories: Sequence[str]) -> None:
+        self._fs = fs
+        self.directories = tuple(directories)
+        self._maps: OrderedDict[str, Bytes] = OrderedDict()
+        self._maps_max = descriptor_budget(MAPS_MAX, 16)
+        self.segments: list[SegmentFile] = []
+        self.refresh()
+
+    def refresh(self) -> None:
+        """List the directories again. What was mapped is mapped anew: a file may be another one under its old name.
+
+        Nor does a reader that runs for a year hold on to the space of segments that retention deleted.
+        """
+        self._maps.clear()
+        self.segments = list_segments(self._fs, self.directories)
+        self._bases = np.array([s.base for s in self.segments], np.int64)
+        self._stops = np.array([s.stop for s in self.segments], np.int64)
+
+    @property
+    def min_offset(self) -> int:
+        """The first physical offset that is there; 0 in an empty log."""
+        return self.segments[0].base if self.segments else 0
+
+    @property
+    def stop(self) -> int:
+        """One past the last byte of the last segment: no record can lie beyond, most logs end before."""
+        return self.segments[-1].stop if self.segments else 0
+
+    def data_stop(self) -> int:
+        """One past the last byte that is not zero, as of now.
+
+        A walk to here is consistent: what a live writer appends meanwhile, perhaps to a segment that the walk has left
+        behind half full, begins at or behind it.
+        """
+        for segment in reversed(self.segments):
+            try:
+                end = self._fs.data_end(segment.path)
+            except FileNotFoundError:
+                continue
+            if end:
+                return segment.base + end
+        return self.min_offset
+
+    @property
+    def records_max(self) -> int:
+        """The most records that its segments can hold."""
+        return sum(segment.size for segment in self.segments) // MIN_RECORD_BYTES
+
+    def view(self, segment: SegmentFile) -> Bytes:
+        """Map a segment.
+
+        Returns
+        -------
+        (size,) uint8
+            Read-only; keeps the map alive, also after the file was unlinked.
+
+        Raises
+        ------
+        DataLossError
+            If the file is gone.
+        """
+        mapped = self._maps.get(segment.path)
+        if mapped is None:
+            try:
+                mapped = self._fs.map(segment.path)
+            except FileNotFoundError:
+                raise DataLossError(
+                    "this CommitLog segment was deleted while it was wanted",
+                    path=segment.path,
+                    offset=segment.base,
+                    fix="Retention removed it: start at a later offset, or allow the loss with failOnDataLoss=false",
+                ) from None
+            self._maps[segment.path] = mapped
+            if len(self._maps) > self._maps_max:
+                self._maps.popitem(last=False)
+        else:
+            self._maps.move_to_end(segment.path)
+        return mapped
+
+    def locate(self, offsets: Ints) -> Ints:
+        """Which segment holds each physical offset.
+
+        Returns
+        -------
+        (n,) int64, indices into `segments`, -1 where none does
+        """
+        if not self.segments:
+            return np.full(offsets.size, -1, np.int64)
+        index = np.searchsorted(self._bases, offsets, side="right") - 1
+        index[(index >= 0) & (offsets >= self._stops[index])] = -1
+        return index
+
+    def find(self, offset: int) -> SegmentFile | None:
+        """The segment that holds a physical offset, or None."""
+        return find(self.segments, offset)
+
+    def sound(self, offsets: Ints, sizes: Ints) -> Mask:
+        """Whether a whole record of the given size begins at each physical offset.
+
+        Where the segment was deleted since it was listed nobody can tell: it may have.
+
+        Returns
+        -------
+        (n,) bool
+        """
+        good = np.zeros(offsets.size, np.bool_)
+        holder = self.locate(offsets)
+        for index in np.unique(holder[holder >= 0]):
+            segment = self.segments[index]
+            rows = np.flatnonzero(holder == index)
+            try:
+                records = Records(self.view(segment), offsets[rows] - segment.base)
+            except DataLossError:
+                good[rows] = True
+                continue
+            good[rows] = (
+                (records.problem == Problem.OK)
+                & (records.field("physical_offset") == offsets[rows])
+                & (records.field("total_size") == sizes[rows])
+            )
+        return good
+
+    def record_at(self, offset: int) -> FoundRecord | None:
+        """The one record that begins at a physical offset, or None if none that is whole does, or it was deleted."""
+        segment = self.find(offset)
+        if segment is None:
+            return None
+        try:
+            view = self.view(segment)
+        except DataLossError:
+            return None
+        position = offset - segment.base
+        record = read_record(view.data, position)
+        if record is None or record.physical_offset != offset:
+            return None
+        return FoundRecord(segment, position, record)
+
+    def store_time_at(self, offset: int) -> int | None:
+        """Store timestamp in ms of the record at a physical offset, or None if there is none."""
+        found = self.record_at(offset)
+        return None if found is None else found.record.store_timestamp
+
+    def walk(self, start: int, stop: int) -> Iterator[FoundRecords]:
+        """Whole records that begin in ``[start, stop)``, one segment at a time, damaged ones left out.
+
+        ``start`` should be where a record begins, or the base of a segment.
+        """
+        for segment in self.segments:
+            if segment.stop <= start or segment.base >= stop:
+                continue
+            try:
+                view = self.view(segment)
+            except DataLossError:
+                continue  # retention was faster; its records are gone, and whoever was promised them will miss them
+            lo = max(start - segment.base, 0)
+            hi = min(stop - segment.base, view.size)
+            if lo >= hi:
+                continue
+            yield FoundRecords(segment, walk(view, segment.base, lo, hi).records)
+
+    def damage(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Spans of the log that begin in ``[start, stop)`` and hold no records, or records that their CRC denies.
+
+        The zeros behind the last record of the log are no damage; a file that is missing between two others is.
+        """
+        spans: list[tuple[int, int]] = []
+        reached: int | None = None
+        for segment in self.segments:
+            if segment.stop <= start or segment.base >= stop:
+                continue
+            if reached is not None and reached < segment.base:
+                spans.append((reached, segment.base))
+            reached = segment.stop
+            try:
+                view = self.view(segment)
+            except DataLossError:
+                spans.append((segment.base, segment.stop))
+                continue
+            lo, hi = max(start - segment.base, 0), min(stop - segment.base, view.size)
+            walked = walk(view, segment.base, lo, hi)
+            records = walked.records
+            self.check_crcs(segment, records)
+            wrong = np.flatnonzero(records.problem != Problem.OK)
+            denied = zip(
+                walked.positions[wrong].tolist(), (walked.positions + walked.sizes)[wrong].tolist(), strict=True
+            )
+            behind = stop <= segment.stop or segment is not self.segments[-1]  # something must have followed
+            unended = [(walked.end, hi)] if behind and not walked.blank and walked.end < hi else []
+            spans += [(segment.base + a, segment.base + b) for a, b in [*walked.damage, *denied, *unended]]
+        return sorted(spans)
+
+    def check_crcs(self, segment: SegmentFile | None, records: Records) -> None:
+        """Flag records of one segment that their CRCs deny; see `format.checksums.check_crcs`."""
+
+        def front() -> Bytes:
+            at = self.segments.index(segment) if segment in self.segments else 0
+            try:
+                return self.view(self.segments[at - 1])[-_FRONT_BYTES:] if at else np.empty(0, np.uint8)
+            except DataLossError:
+                return np.empty(0, np.uint8)
+
+        check_crcs(records, Properties(records), front)
+
+    def check_crc(self, found: FoundRecord) -> Problem:
+        """Say whether the CRCs of one record deny it, as `check_crcs` does."""
+        view = self.view(found.segment)
+        if surely_hold(view, found.position, found.record):
+            return Problem.OK
+        records = Records(view, np.array([found.position], np.int64))
+        self.check_crcs(found.segment, records)
+        return Problem(int(records.problem[0]))
+
+    def corrupt(self, problem: Problem, offset: int, place: str) -> CorruptRecordError:
+        """The error for a damaged record at a physical offset, which is at ``place`` in its queue."""
+        before = [segment for segment in self.segments if segment.base <= offset]  # the last may end in front of it
+        segment = before[-1] if before else None
+        return CorruptRecordError(
+            f"{place}: {problem.text}",
+            path=segment.path if segment else self.directories[0] if self.directories else None,
+            offset=offset,
+            fix="Read on without it with corruptRecord=skip, or keep its place with corruptRecord=null",
+        )

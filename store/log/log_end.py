@@ -1,0 +1,138 @@
+"""Where the records of a log end: the walk that recovery decides by, and readers of a crashed store.
+
+::
+
+    [rec][rec][rec?][rec][rec]####[rec]000
+                 │            ▲ end    ▲ last
+                 │            └ of the records that follow one another      └ of the last whole record
+                 └ doubtful: whole by all that RocketMQ checks; reported, and kept
+
+A record ends the log only where it is surely not whole: its lengths or its place do not fit, or the CRC of its body is
+wrong. Those are RocketMQ's own rules (``CommitLog.checkMessageAndReturnSize``). A record whose ``__CRC32#`` is wrong or
+missing, where others have it, is in doubt only: a broker stores what a client forwarded. Where our own writer put all
+records, each must end in a right one. docs/reliability.md lists the rules.
+"""
+
+import logging
+from typing import NamedTuple
+
+import numpy as np
+
+from ..format.checksums import ends_in_crc
+from ..format.message import RECORD_CRC_BYTES, Ints, Mask, Problem
+from ..format.naming import segment_name
+from ..format.walk import Walk, walk
+from .commit_log import CommitLog
+
+_log = logging.getLogger(__name__)
+
+
+class LogState(NamedTuple):
+    """What a walk over the end of the log found.
+
+    Attributes
+    ----------
+    start
+        Where it began.
+    end
+        Physical offset behind the last record that follows on the one before.
+    problem
+        What is wrong there; empty if there is nothing but zeros.
+    beyond
+        Whole records behind the problem, and not older than those in front of it.
+    newest
+        Store time in ms of the newest record up to ``end``; 0 if there is none.
+    last
+        Physical offset behind the last whole record of all, be it beyond a problem or not.
+    """
+
+    start: int
+    end: int
+    problem: str
+    beyond: int
+    newest: int
+    last: int
+
+
+def examine_log(log: CommitLog, start: int, sealed_from: int | None = None) -> LogState:
+    """Follow the records to where they end.
+
+    Parameters
+    ----------
+    start
+        Physical offset where a record, or a segment, begins.
+    sealed_from
+        Where the records begin that all end in a right ``__CRC32#``, if that is known: one without it is torn. Its body
+        may be whole, and what the body's CRC does not cover is not.
+    """
+    end, problem, beyond, newest = min(start, log.stop), "", 0, 0
+    last = end
+    doubtful: list[int] = []
+    data_stop = log.data_stop()
+    for segment in log.segments:
+        if segment.stop <= start:
+            continue
+        lo = max(start - segment.base, 0)
+        if not problem and segment.base + lo != end:
+            problem = f"the segment {segment_name(end - end % segment.size)} is missing, or was not finished"
+        view = log.view(segment)
+        hi = max(lo, min(view.size, data_stop - segment.base))  # behind it are zeros only
+        walked = walk(view, segment.base, lo, hi)
+        records, stops = walked.records, walked.positions + walked.sizes
+        log.check_crcs(segment, records)
+        sealed = np.zeros(len(records), np.bool_)
+        if sealed_from is not None:
+            sealed = segment.base + walked.positions >= sealed_from
+        doubtful += (segment.base + _keep_doubtful(walked, sealed)).tolist()
+        whole = records.problem == Problem.OK
+        times = records.field("store_timestamp")
+        count = 0
+        if not problem:
+            follows = np.append(lo, stops)[:-1] == walked.positions
+            broken = np.flatnonzero(~(whole & follows))
+            count = int(broken[0]) if broken.size else whole.size
+            end = segment.base + (int(stops[count - 1]) if count else lo)
+            newest = max(newest, int(times[:count].max(initial=0)))
+            at = end - segment.base
+            if count == whole.size and walked.blank and walked.end == view.size:
+                end = segment.stop
+            elif count < whole.size and not whole[count] and follows[count]:
+                problem = Problem(int(records.problem[count])).text
+            elif count < whole.size or hi > at:
+                problem = "no whole record follows"
+        after = whole & (times >= newest)  # older ones are what a truncation left
+        after[:count] = False
+        beyond += int(np.count_nonzero(after))
+        last = max(last, end, *(segment.base + stops[after][-1:]).tolist())  # a segment made ahead has none
+    if doubtful:
+        _log.warning(
+            "%d records of %s end in a __CRC32# that is not theirs, or lack theirs, the first at physical offset %d: "
+            "damaged properties, or a client's that were forwarded; they are kept",
+            len(doubtful),
+            log.directories[0],
+            doubtful[0],
+        )
+    return LogState(start, end, problem, beyond, newest, last)
+
+
+def _keep_doubtful(walked: Walk, sealed: Mask) -> Ints:
+    """Let records count as whole that only their ``__CRC32#`` denies, and those as torn that should have it.
+
+    Parameters
+    ----------
+    sealed
+        (n,) bool, records of which it is known that they end in a right one.
+
+    Returns
+    -------
+    (m,) int64
+        Where in the segment those begin that are in doubt.
+    """
+    records = walked.records
+    if sealed.any():
+        ends = ends_in_crc(records.buffer, walked.positions + walked.sizes)
+        has = ends & (records.properties_length >= RECORD_CRC_BYTES)
+        records.flag_problem(sealed & ~has, Problem.RECORD_CRC)
+    doubtful = np.flatnonzero((records.problem == Problem.RECORD_CRC) & ~sealed)
+    records.problem[doubtful] = Problem.OK
+    return walked.positions[doubtful]

@@ -1,0 +1,1 @@
+"""Offline tools: verify, salvage, and rebuild of queues and index."""

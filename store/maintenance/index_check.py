@@ -1,0 +1,207 @@
+"""The key index of a store, compared with its CommitLog.
+
+::
+
+    CommitLog   [rec: UNIQ_KEY, KEYS] ──► (hash, physical offset) of each key ──► in the index?     no: INDEX_GAP
+    index       [h e1 e2 …]           ──► physical offset of each entry ──► a record of the log?    no: INDEX_ENTRY
+
+A broker that crashed deletes the index file that was not full, and indexes no record twice: what its index lacks stays
+missing, and no query by key finds it. RocketMQ: ``IndexService``, ``IndexFile``.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..directory.layout import OURS
+from ..dispatch.dispatcher import indexed_keys
+from ..errors import FormatError
+from ..files.fs import FileSystem
+from ..files.small_file import read_front
+from ..format import durable_point, index_file
+from ..format.index_file import infer_geometry
+from ..format.message import Ints, Mask
+from ..format.properties import Properties
+from ..index.reader import Index
+from ..log.commit_log import CommitLog, FoundRecords
+
+_BLOCK_ENTRIES: Final = 1 << 20
+
+
+class IndexGap(NamedTuple):
+    """Neighbouring keys of the log that the index lacks: physical offset of the first one's record, how many keys."""
+
+    physical_offset: int
+    keys: int
+
+
+class _File(NamedTuple):
+    """An index file that could be read: (n,) of ``format.index_file.ENTRY``, without entry 0; a view of its map."""
+
+    path: str
+    entries: npt.NDArray[np.void]
+
+
+class _Block(NamedTuple):
+    """Some entries of one file, and the least and greatest physical offset among them."""
+
+    entries: npt.NDArray[np.void]
+    low: int
+    high: int
+
+
+def keeps_index(fs: FileSystem, path: str) -> bool:
+    """Whether a store is to have an index: only one of ours that was written without one states that it has none."""
+    if Index(os.path.join(path, "index"), fs=fs).files():
+        return True
+    durable = durable_point.decode(read_front(fs, os.path.join(path, OURS, "durable"), durable_point.FILE_BYTES) or b"")
+    return durable is None or not durable.sizes.segment_bytes or durable.index_file > 0
+
+
+class IndexCheck:
+    """Compares an index with the log it belongs to, a segment of the log at a time. Not thread-safe.
+
+    Index files stay mapped while it lives; memory beyond that goes with the keys of one segment.
+
+    Parameters
+    ----------
+    fs, path
+        Which store.
+    log
+        Its CommitLog.
+    damage
+        Spans of the log whose records are not to be believed, in order.
+    is_live
+        Whether its owner may be writing: what is behind the last entry of the index is then no gap.
+    """
+
+    def __init__(
+        self, fs: FileSystem, path: str, log: CommitLog, damage: Sequence[tuple[int, int]], *, is_live: bool
+    ) -> None:
+        self.directory = os.path.join(path, "index")
+        self.unreadable: list[tuple[str, str]] = []
+        """Files that make no sense, and why."""
+        self._fs = fs
+        self._log = log
+        self._damage = damage
+        self._files = list(self._read_files())
+        self._blocks = [
+            _Block(block, int(offsets.min()), int(offsets.max()))
+            for file in self._files
+            for block in (file.entries[at : at + _BLOCK_ENTRIES] for at in range(0, file.entries.size, _BLOCK_ENTRIES))
+            for offsets in (block["physical_offset"],)
+        ]
+        end = max((block.high for block in self._blocks), default=0)
+        self._stop = end if is_live else log.stop
+        self._is_kept = keeps_index(fs, path)
+        self._gaps: list[IndexGap] = []
+        self._reaches_end = False  # whether the last gap goes on until the last key seen
+
+    def add(self, found: FoundRecords) -> None:
+        """Look for the keys of a segment's whole records; segments come in order."""
+        if not self._is_kept:
+            return
+        base = found.segment.base
+        hashes, rows = indexed_keys(found.records, Properties(found.records))
+        positions = found.records.positions[rows]
+        believed = (base + positions < self._stop) & ~inside(base + positions, self._damage)
+        wanted = _packed(hashes[believed], positions[believed])
+        if not wanted.size:
+            return
+        held = self._held(base, found.segment.stop)
+        if np.array_equal(held, wanted):  # as nearly always: both are in the order of the log
+            self._reaches_end = False
+            return
+        missing = ~np.isin(wanted, held)
+        for start, stop in runs(missing):
+            gap = IndexGap(base + int(wanted[start] >> 32), stop - start)
+            if start == 0 and self._reaches_end:
+                before = self._gaps.pop()
+                gap = IndexGap(before.physical_offset, before.keys + gap.keys)
+            self._gaps.append(gap)
+        self._reaches_end = bool(missing[-1])
+
+    def _held(self, base: int, stop: int) -> Ints:
+        """What the index has of records in ``[base, stop)``, as `_packed` puts it."""
+        parts = [np.empty(0, np.int64)]
+        for block in self._blocks:
+            if block.low < stop and block.high >= base:
+                offsets = block.entries["physical_offset"].astype(np.int64)
+                hashes = block.entries["key_hash"].astype(np.int64)
+                within = (offsets >= base) & (offsets < stop)
+                parts.append(_packed(hashes[within], offsets[within] - base))
+        return np.concatenate(parts)
+
+    def gaps(self) -> list[IndexGap]:
+        """The keys that the index lacks, of all segments so far."""
+        return self._gaps
+
+    def wrong_entries(self, positions: Ints) -> Iterator[tuple[str, Mask, int]]:
+        """Entries that name no record, or a later entry as the one before.
+
+        Parameters
+        ----------
+        positions
+            (n,) physical offsets of all records, ascending.
+
+        Yields
+        ------
+        str, (m,) bool, int
+            The file, which entries are wrong (the first is number 1), and how many of the others name records.
+        """
+        for path, entries in self._files:
+            offsets = entries["physical_offset"].astype(np.int64)
+            alive = offsets >= self._log.min_offset
+            wrong = alive & ~np.isin(offsets, positions)
+            wrong |= (entries["previous"] < 0) | (entries["previous"] >= np.arange(1, offsets.size + 1))
+            yield path, wrong, int(np.count_nonzero(alive & ~wrong))
+
+    def _read_files(self) -> Iterator[_File]:
+        index = Index(self.directory, fs=self._fs)
+        for path in index.files():
+
+            def read(position: int, count: int, path: str = path) -> bytes:
+                return self._fs.read(path, position, count)
+
+            try:
+                geometry = infer_geometry(self._fs.size(path) or 0, index.header(path), self._fs.data_end(path), read)
+                if geometry is None:
+                    continue
+                entries = index_file.decode(self._fs.map(path), geometry).entries[1:]
+            except FileNotFoundError:
+                continue  # deleted by retention
+            except FormatError as error:
+                self.unreadable.append((path, error.problem))
+                continue
+            if entries.size:
+                yield _File(path, entries)
+
+
+def inside(positions: Ints, spans: Sequence[tuple[int, int]]) -> Mask:
+    """Which physical offsets are in one of some spans, which are in order of their starts.
+
+    Returns
+    -------
+    (n,) bool
+    """
+    if not spans:
+        return np.zeros(positions.size, np.bool_)
+    starts, stops = np.array(spans, np.int64).T
+    at = np.searchsorted(starts, positions, side="right") - 1
+    within: Mask = (at >= 0) & (positions < np.maximum.accumulate(stops)[at])
+    return within
+
+
+def runs(chosen: Mask) -> Iterator[tuple[int, int]]:
+    """Where runs of true values start and stop."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], chosen, [False]]).astype(np.int8)))
+    yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+
+
+def _packed(hashes: Ints, positions: Ints) -> Ints:
+    """Put hashes of 31 bits and positions in a segment of 31 bits into (n,) int64 that can be compared at once."""
+    packed: Ints = positions << 32 | hashes
+    return packed

@@ -1,0 +1,204 @@
+"""ConsumeQueues written anew from the CommitLog, byte for byte as a broker would have dispatched them.
+
+::
+
+    CommitLog  ──► derive (entries of each queue) ──► placement (where they go) ──► a fresh directory, published whole
+
+Which entries a queue gets is said in ``placement``; that they are the broker's own, byte for byte, is what the tests
+hold against stores of real brokers.
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ..config import StoreConfig
+from ..directory.file_sizes import check_queue_entries, stored_sizes
+from ..dispatch.derive import derive_segments
+from ..dispatch.dispatcher import put_keys
+from ..dispatch.entry_placement import Placed, Placement, pads
+from ..errors import ConfigError, StoreInUseError
+from ..files.fresh_directory import FreshDirectory
+from ..files.fs import LocalFileSystem
+from ..files.store_lock import held_lock
+from ..files.writable_fs import LocalWritableFileSystem
+from ..format.consume_queue import ENTRY_BYTES, Entries, by_file, encode
+from ..format.index_file import Geometry
+from ..format.naming import segment_name
+from ..index.writer import IndexWriter
+from ..log.commit_log import CommitLog
+from ..read.store_reader import StoreReader
+from ..types import QueueKey
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RebuiltQueues:
+    """What was written.
+
+    Attributes
+    ----------
+    queues, entries
+        Queues, and messages that their entries name.
+    lost_messages
+        Places of messages that are lost, which repeat the next entry.
+    files, bytes
+        Files, and their lengths together; they are sparse behind the last entry.
+    """
+
+    queues: int
+    entries: int
+    lost_messages: int
+    files: int
+    bytes: int
+
+
+def rebuild_queues(
+    reader: StoreReader, directory: str | os.PathLike[str], *, entries_per_segment: int | None = None
+) -> RebuiltQueues:
+    """Write the ConsumeQueues of a whole store into a new directory, which appears once all of it is on the device.
+
+    Reads the CommitLog once, a segment at a time; memory goes with the largest segment and the number of queues.
+
+    Parameters
+    ----------
+    reader
+        The store; only its CommitLog is looked at.
+    directory
+        A path that is not there, or an empty directory; for a broker, the store's ``consumequeue``.
+    entries_per_segment
+        Entries in a file: the broker's ``mappedFileSizeConsumeQueue`` / 20. A broker refuses to start on others. By
+        default those that the store is known to have, else RocketMQ's default.
+
+    Raises
+    ------
+    StoreInUseError
+        If a broker has the store open.
+    ConfigError
+        If something is at ``directory``, or the store is known to have files of other sizes than it is to get.
+
+    Notes
+    -----
+    Not rebuilt: light queues (``%LMQ%…``) and batch queues, and the filter bits of ``consumequeue_ext``. Entries of
+    the schedule topic have the times of RocketMQ's default ``messageDelayLevel``.
+    """
+    if entries_per_segment is not None and entries_per_segment < 1:
+        raise ConfigError(f"a file of {entries_per_segment} entries cannot be", fix="Give 1 or more")
+    files = LocalFileSystem()
+    entries = entries_per_segment or stored_sizes(files, reader.path, StoreConfig()).queue_segment_entries
+    with _target(reader, directory) as (target, own), FreshDirectory(target) as fresh:
+        if _is_inside(reader, target):
+            check_queue_entries(files, reader.path, entries)
+        report = _Rebuild(reader.log, fresh, entries).run()
+        own()
+        fresh.publish()
+    return report
+
+
+def rebuild_index(reader: StoreReader, directory: str | os.PathLike[str], *, geometry: Geometry | None = None) -> int:
+    """Write the index of a whole store into a new directory, which appears once all of it is on the device.
+
+    Parameters
+    ----------
+    reader
+        The store; only its CommitLog is looked at.
+    directory
+        A path that is not there, or an empty directory; for a broker, the store's ``index``.
+    geometry
+        How the files are divided: the broker's ``maxHashSlotNum`` and ``maxIndexNum``. By default as the store is known
+        to have them, else RocketMQ's default.
+
+    Returns
+    -------
+    int
+        How many keys were indexed.
+
+    Raises
+    ------
+    StoreInUseError
+        If a broker has the store open.
+    ConfigError
+        If something is at ``directory``.
+    """
+    keys = 0
+    sizes = stored_sizes(LocalFileSystem(), reader.path, StoreConfig())
+    geometry = geometry or Geometry(sizes.index_slots, sizes.index_entries)
+    with _target(reader, directory) as (target, own), FreshDirectory(target) as fresh:
+        made = IndexWriter(LocalWritableFileSystem(), fresh.place(""), fresh.place("making"), geometry)
+        with contextlib.closing(made) as index:
+            for found, _ in derive_segments(reader.log, reader.log.min_offset, reader.log.stop):
+                keys += put_keys(index, found.records, found.segment.base + found.records.positions)
+            index.sync()
+        own()
+        fresh.publish()
+    return keys
+
+
+@contextlib.contextmanager
+def _target(reader: StoreReader, directory: str | os.PathLike[str]) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Give the path to write to, and what makes sure that the store is still locked if it is written into."""
+    if reader.is_live:
+        raise StoreInUseError("another process has this store open", path=reader.path, fix="Stop the broker first")
+    target = os.path.abspath(directory)
+    inside = _is_inside(reader, target)
+    with held_lock(os.path.join(reader.path, "lock")) if inside else contextlib.nullcontext() as lock:
+        yield target, (lock.keep if lock is not None else lambda: None)
+
+
+def _is_inside(reader: StoreReader, target: str) -> bool:
+    return os.path.commonpath([reader.path, target]) == reader.path
+
+
+class _Rebuild:
+    """One rebuild under way."""
+
+    def __init__(self, log: CommitLog, fresh: FreshDirectory, entries_per_segment: int) -> None:
+        self._log = log
+        self._fresh = fresh
+        self._file_entries = entries_per_segment
+        self._placement = Placement(log, log.min_offset)
+        self._begun: set[QueueKey] = set()
+        self._files = self._entries = self._lost = 0
+
+    def run(self) -> RebuiltQueues:
+        segments = self._log.segments
+        for number, (found, queues) in enumerate(derive_segments(self._log, self._log.min_offset, self._log.stop), 1):
+            for key, placed in self._placement.place(found, queues):
+                self._append(key, placed)
+            _log.info(
+                "CommitLog segment %s (%d of %d): %d entries of %d queues so far",
+                segment_name(found.segment.base),
+                number,
+                len(segments),
+                self._entries,
+                len(self._begun),
+            )
+        return RebuiltQueues(
+            queues=len(self._begun),
+            entries=self._entries,
+            lost_messages=self._lost,
+            files=self._files,
+            bytes=self._files * self._file_entries * ENTRY_BYTES,
+        )
+
+    def _append(self, key: QueueKey, placed: Placed) -> None:
+        if key not in self._begun:
+            self._begun.add(key)
+            missing = placed.start % self._file_entries
+            self._write(key, placed.start - missing, pads(missing))
+        self._write(key, placed.start, placed.entries)
+        self._entries += placed.entries.size - placed.repeated
+        self._lost += placed.repeated
+
+    def _write(self, key: QueueKey, start: int, entries: Entries) -> None:
+        for piece in by_file(start, entries, self._file_entries):
+            self._files += piece.position == 0  # no file begins in its middle
+            self._fresh.write(
+                os.path.join(key.topic, str(key.queue_id), piece.name),
+                piece.position,
+                encode(piece.entries),
+                file_bytes=self._file_entries * ENTRY_BYTES,
+            )

@@ -1,0 +1,323 @@
+"""All that is whole of a damaged store, copied to where a broker can go on with it.
+
+::
+
+    damaged   [rec][rec]########[rec][rec]#####      [rec]
+    copy      [rec][rec][filler][rec][rec][B…]       [rec]         B blank: the segment ends here
+                         ▲ one record over the damaged bytes, of a transaction that was rolled back: in no queue
+
+Every whole record keeps its physical offset, and so its message id; every message its queue offset: the place of a lost
+one repeats the next entry, as in a rebuild. The source is only read.
+"""
+
+import logging
+import os
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ..config import QueueSource, StoreConfig
+from ..directory.file_sizes import check_segment_bytes, stored_sizes
+from ..directory.layout import OURS
+from ..dispatch.entry_placement import FILLER_TOPIC
+from ..errors import ConfigError
+from ..files.fresh_directory import FreshDirectory
+from ..files.fs import FileSystem, LocalFileSystem
+from ..files.segments import SegmentFile
+from ..files.store_lock import is_signed
+from ..format import checkpoint as checkpoints
+from ..format import durable_point
+from ..format.checkpoint import Checkpoint
+from ..format.durable_point import DurablePoint, FileSizes
+from ..format.index_file import Geometry
+from ..format.message import (
+    BLANK_BYTES,
+    MIN_RECORD_BYTES,
+    RECORD_CRC_BYTES,
+    SYS_ROLLBACK,
+    Bytes,
+    Ints,
+    Problem,
+    blank_record,
+)
+from ..format.message_encode import pack_host
+from ..format.message_encode_one import encode_record, patch_record
+from ..format.naming import segment_name
+from ..format.record_crc import RecordCrc
+from ..format.walk import walk
+from ..index.reader import Index
+from ..log.batch_state import BatchRecords
+from ..log.commit_log import CommitLog
+from ..read.store_reader import StoreReader
+from .index_check import keeps_index
+from .rebuild import rebuild_index, rebuild_queues
+
+_log = logging.getLogger(__name__)
+
+_FILLER_MIN: Final = MIN_RECORD_BYTES + len(FILLER_TOPIC) + RECORD_CRC_BYTES
+_COPY_BYTES: Final = 8 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SalvageReport:
+    """What was copied.
+
+    Attributes
+    ----------
+    records
+        Whole records.
+    lost_spans, lost_bytes
+        Where the log held something else, and how much.
+    dropped
+        Whole records that were dropped since the damage beside them is too small to be filled.
+    queues, entries, lost_messages
+        Queues, entries of records in them, and places of lost messages, which repeat the next entry.
+    keys
+        Entries of the index.
+    """
+
+    records: int
+    lost_spans: int
+    lost_bytes: int
+    dropped: int
+    queues: int
+    entries: int
+    lost_messages: int
+    keys: int
+
+
+def salvage(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    segment_bytes: int | None = None,
+    queue_segment_entries: int | None = None,
+) -> SalvageReport:
+    """Copy what is whole of a store into a new directory, which appears once all of it is on the device.
+
+    Parameters
+    ----------
+    source
+        The damaged store; nobody should be writing it.
+    target
+        A path that is not there, or an empty directory.
+    segment_bytes
+        Size of the segments, where neither the store states it nor a segment is as long.
+    queue_segment_entries
+        Entries in a file of a queue: the broker's ``mappedFileSizeConsumeQueue`` / 20. By default those that the store
+        is known to have, else RocketMQ's default.
+
+    Raises
+    ------
+    ConfigError
+        If something is at ``target``, the source has no segment at all, or is known to have segments of another size.
+
+    Notes
+    -----
+    The copy has an index, unless the source states that it keeps none, and states its file sizes.
+    """
+    files = LocalFileSystem()
+    reader = StoreReader.open(source)
+    log = reader.log
+    if not log.segments:
+        raise ConfigError("this store has no CommitLog segment", path=reader.path, fix="There is nothing to copy")
+    if segment_bytes is not None:
+        check_segment_bytes(files, reader.path, segment_bytes)
+    sizes = stored_sizes(files, reader.path, StoreConfig())
+    sizes = sizes._replace(queue_segment_entries=queue_segment_entries or sizes.queue_segment_entries)
+    with FreshDirectory(os.fspath(target), like=reader.path) as fresh:
+        copy = _Copy(log, fresh, sizes.segment_bytes, _stop(files, reader.path, log))
+        copy.run()
+        copied = StoreReader.open(fresh.place(""), queue_source=QueueSource.COMMIT_LOG)
+        queues = rebuild_queues(copied, fresh.place("consumequeue"), entries_per_segment=sizes.queue_segment_entries)
+        keys = 0
+        if keeps_index(files, reader.path):
+            keys = rebuild_index(
+                copied, fresh.place("index"), geometry=Geometry(sizes.index_slots, sizes.index_entries)
+            )
+        for listed in files.list_dir(reader.path):
+            if listed.name == "config" and listed.is_dir:
+                _copy_files(files, os.path.join(reader.path, listed.name), fresh, listed.name)
+        _describe(fresh, copy, sizes)
+        fresh.publish()
+    return SalvageReport(
+        records=copy.records,
+        lost_spans=copy.lost_spans,
+        lost_bytes=copy.lost_bytes,
+        dropped=copy.dropped,
+        queues=queues.queues,
+        entries=queues.entries,
+        lost_messages=queues.lost_messages,
+        keys=keys,
+    )
+
+
+def _copy_files(fs: FileSystem, source: str, fresh: FreshDirectory, name: str) -> None:
+    """Copy the plain files of a directory, and of those in it.
+
+    Links, FIFOs and devices are left out: a device may have no end, and a link leads out of the store.
+    """
+    for listed in fs.list_dir(source):
+        path, inside = os.path.join(source, listed.name), os.path.join(name, listed.name)
+        if listed.is_dir:
+            _copy_files(fs, path, fresh, inside)
+        elif listed.is_file:
+            for at in range(0, max(listed.size, 1), _COPY_BYTES):
+                fresh.write(inside, at, fs.read(path, at, _COPY_BYTES), file_bytes=listed.size)
+        else:
+            _log.warning("%s is not copied: it is no plain file", path)
+
+
+def _stop(files: LocalFileSystem, path: str, log: CommitLog) -> int:
+    """Physical offset where the log ends: opening the store would undo a batch that never got into the ledger."""
+    records = BatchRecords(files, path)
+    mark = records.mark()
+    stop = log.data_stop()
+    # A broker that had the store since does not know of unfinished batches: all of its log are messages.
+    return min(stop, mark.start) if is_signed(os.path.join(path, "lock")) and records.pending(mark) else stop
+
+
+def _describe(fresh: FreshDirectory, copy: "_Copy", sizes: FileSizes) -> None:
+    """Write checkpoint and durable point, by which the copy is one of ours that was closed."""
+    checkpoint = Checkpoint(physic_timestamp=copy.newest_ms, logics_timestamp=copy.newest_ms)
+    data = checkpoints.encode(checkpoint)
+    fresh.write("checkpoint", 0, data, file_bytes=len(data))
+    made = StoreReader.open(fresh.place(""))
+    ends = sum(bounds.max_offset for topic in made.topics() for bounds in made.queues(topic))
+    index = Index(fresh.place("index"))
+    newest = max(index.files(), default=None)
+    point = DurablePoint(
+        log=copy.end,
+        queues=copy.end,
+        entries=ends,
+        clean=True,
+        index_file=int(os.path.basename(newest)) if newest else 0,
+        index_count=index.header(newest).count if newest else 1,
+        sizes=sizes,
+    )
+    fresh.write(os.path.join(OURS, "durable"), 0, durable_point.encode(point), file_bytes=durable_point.FILE_BYTES)
+
+
+class _Copy:
+    """The log on its way into a new directory."""
+
+    def __init__(self, log: CommitLog, fresh: FreshDirectory, segment_bytes: int, stop: int) -> None:
+        self._log = log
+        self._stop = stop
+        self._fresh = fresh
+        self._bytes = segment_bytes
+        self.records = self.lost_spans = self.lost_bytes = self.dropped = 0
+        self.end = log.min_offset
+        self.newest_ms = 0
+
+    def run(self) -> None:
+        segments = {segment.base: segment for segment in self._log.segments}
+        first = min(segments)
+        last = max((base for base in segments if base < self._stop), default=first)
+        for base in range(first, last + 1, self._bytes):
+            is_last = base == last
+            if base in segments:
+                self._segment(segments[base], is_last=is_last)
+            else:
+                self._fill(base, 0, self._bytes - BLANK_BYTES)
+                self._blank(base, self._bytes - BLANK_BYTES)
+                self._lose(self._bytes)
+            number, count = (base - first) // self._bytes + 1, (last - first) // self._bytes + 1
+            _log.info(
+                "CommitLog segment %s (%d of %d): %d records so far", segment_name(base), number, count, self.records
+            )
+
+    def _segment(self, segment: SegmentFile, *, is_last: bool) -> None:
+        view = self._log.view(segment)
+        hi = max(0, min(view.size, self._stop - segment.base))
+        walked = walk(view, segment.base, 0, hi)
+        records = walked.records
+        self._log.check_crcs(segment, records)
+        whole = records.problem == Problem.OK
+        starts, stops = walked.positions[whole], (walked.positions + walked.sizes)[whole]
+        starts, stops = self._spaced(starts, stops)
+        self.records += starts.size
+        if starts.size:
+            self.newest_ms = max(self.newest_ms, int(records.field("store_timestamp")[whole].max()))
+        at = 0
+        begins = np.flatnonzero(np.append(-1, stops[:-1]) != starts)  # first record of each run of neighbours
+        for run, row in enumerate(begins.tolist()):
+            after = int(begins[run + 1]) if run + 1 < begins.size else starts.size
+            if starts[row] > at:
+                self._fill(segment.base, at, int(starts[row]) - at)
+                self._lose(int(starts[row]) - at)
+            self._copy(segment.base, view, int(starts[row]), int(stops[after - 1]))
+            at = int(stops[after - 1])
+        if not is_last or walked.blank:
+            records_end = int(walked.positions[-1] + walked.sizes[-1]) if walked.sizes.size else 0
+            self._finish(segment.base, at, records_end if walked.blank else None)
+            return
+        self.end = segment.base + at
+        if hi > at:
+            self._lose(hi - at)
+
+    def _finish(self, base: int, at: int, records_end: int | None) -> None:
+        """End a segment that another one follows: what was lost behind its last whole record is filled.
+
+        ``records_end`` is where the blank of the source is; None if it is lost, and records may be lost up to the end.
+        Without a filler nothing would tell that messages were here, and those of later segments would move up.
+        """
+        stop = self._bytes - BLANK_BYTES if records_end is None else records_end
+        if stop > at:
+            self._lose((self._bytes if records_end is None else stop) - at)
+        if stop - at >= _FILLER_MIN:
+            self._fill(base, at, stop - at)
+            at = stop
+        self._blank(base, at)
+        self.end = base + self._bytes
+
+    def _spaced(self, starts: Ints, stops: Ints) -> tuple[Ints, Ints]:
+        """Drop records behind a gap that is too small for a filler."""
+        while True:
+            gaps = starts - np.append(0, stops[:-1])
+            small = np.flatnonzero((gaps > 0) & (gaps < _FILLER_MIN))
+            if not small.size:
+                return starts, stops
+            self.dropped += 1
+            starts, stops = np.delete(starts, small[0]), np.delete(stops, small[0])
+
+    def _lose(self, count: int) -> None:
+        self.lost_spans += 1
+        self.lost_bytes += count
+
+    def _name(self, base: int) -> str:
+        return os.path.join("commitlog", segment_name(base))
+
+    def _copy(self, base: int, view: Bytes, start: int, stop: int) -> None:
+        for at in range(start, stop, _COPY_BYTES):
+            piece = view[at : min(at + _COPY_BYTES, stop)].tobytes()
+            self._fresh.write(self._name(base), at, piece, file_bytes=self._bytes)
+
+    def _fill(self, base: int, position: int, size: int) -> None:
+        host = pack_host(b"\x7f\0\0\1", 0)
+        record = encode_record(
+            topic=FILLER_TOPIC,
+            body=bytes(size - _FILLER_MIN),
+            properties=b"",
+            queue_id=0,
+            flag=0,
+            sys_flag=SYS_ROLLBACK,
+            born_timestamp=self.newest_ms,
+            born_host=host,
+            store_host=host,
+            reconsume_times=0,
+            prepared_transaction_offset=0,
+            record_crc=RecordCrc.PROPERTY,
+        )
+        patch_record(
+            record,
+            queue_offset=0,
+            physical_offset=base + position,
+            store_timestamp=max(self.newest_ms, 1),
+            record_crc=RecordCrc.PROPERTY,
+        )
+        self._fresh.write(self._name(base), position, bytes(record), file_bytes=self._bytes)
+
+    def _blank(self, base: int, position: int) -> None:
+        self._fresh.write(self._name(base), position, blank_record(self._bytes - position), file_bytes=self._bytes)

@@ -1,0 +1,1 @@
+"""ConsumeQueues: entries read and appended, queue numbers, and the search by store time."""

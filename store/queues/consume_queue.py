@@ -1,0 +1,182 @@
+"""One ConsumeQueue, read: which physical offset message q of a queue has.
+
+::
+
+    consumequeue/TOPIC/QUEUE/  00000000000000000000   00000000000006000000
+                               [e0 e1 … e299999    ]  [e300000 … eN 000000]
+                                ^ first                          ^ end: behind the last entry that is not zero
+
+Entries are read, never mapped: 20 bytes a message are cheap to copy, and ten thousand queues need no open files.
+RocketMQ: ``ConsumeQueue``.
+"""
+
+import logging
+import os
+
+import numpy as np
+
+from ..errors import CorruptQueueError
+from ..files.fs import FileSystem
+from ..files.segments import SegmentFile, find, list_segments
+from ..format.consume_queue import ENTRY_BYTES, NATIVE, Entries, decode, is_pad, is_plausible
+from ..format.message import Problem
+from ..log.commit_log import CommitLog
+from ..types import QueueKey
+
+_log = logging.getLogger(__name__)
+
+_TAIL_ENTRIES = 4096
+_PROBE_ENTRIES = 256
+
+
+class ConsumeQueue:
+    """Read access to the entries of one queue. Not thread-safe.
+
+    Parameters
+    ----------
+    fs
+        Where the bytes come from.
+    directory
+        ``consumequeue/TOPIC/QUEUE``.
+    key
+        Which queue this is.
+    missing_max
+        The most entries that can be missing between two files: as many as the CommitLog can hold records. A file behind
+        a wider gap is none of this queue.
+    """
+
+    def __init__(self, fs: FileSystem, directory: str, key: QueueKey, *, missing_max: int) -> None:
+        self._fs = fs
+        self.directory = directory
+        self.key = key
+        self.segments: list[SegmentFile] = []
+        for segment in list_segments(fs, [directory]):
+            missing = segment.base - self.segments[-1].stop if self.segments else 0
+            if segment.base % ENTRY_BYTES or missing > missing_max * ENTRY_BYTES:
+                _log.warning("%s is left out: no file of this queue can begin there", segment.path)
+                continue
+            self.segments.append(segment)
+
+    @property
+    def first(self) -> int:
+        """Queue offset of the first entry of the first file, be it a message, a pad or deleted."""
+        return self.segments[0].base // ENTRY_BYTES if self.segments else 0
+
+    def data_end(self) -> int:
+        """One past the last entry that is not all zero, be it sound or not."""
+        for segment in reversed(self.segments):
+            try:
+                end = self._fs.data_end(segment.path)
+            except FileNotFoundError:  # the topic is being deleted
+                end = 0
+            if end or segment is self.segments[0]:
+                return (segment.base + end + ENTRY_BYTES - 1) // ENTRY_BYTES
+        return 0
+
+    def entries(self, start: int, stop: int) -> Entries:
+        """Entries ``[start, stop)``; zeros where no file holds any.
+
+        Returns
+        -------
+        (stop - start,) array of ``format.consume_queue.NATIVE``
+        """
+        at = find(self.segments, start * ENTRY_BYTES)
+        if at is not None and stop * ENTRY_BYTES <= at.stop:
+            found = self._read(at, start, stop)
+            if found.size == stop - start:
+                return found
+        found = np.zeros(max(stop - start, 0), NATIVE)
+        for segment in self.segments:
+            first = max(start, segment.base // ENTRY_BYTES)
+            last = min(stop, segment.stop // ENTRY_BYTES)
+            if first < last:
+                piece = self._read(segment, first, last)
+                found[first - start : first - start + piece.size] = piece
+        return found
+
+    def _read(self, segment: SegmentFile, start: int, stop: int) -> Entries:
+        """Entries of one file, as many of ``[start, stop)`` as it holds."""
+        try:
+            data = self._fs.read(segment.path, start * ENTRY_BYTES - segment.base, (stop - start) * ENTRY_BYTES)
+        except FileNotFoundError:
+            first = self.segments[0] if self.segments else segment
+            if first.base >= segment.base or self._fs.size(first.path) is None:
+                # Retention: the queue begins later now, and whoever was promised these entries finds that it does.
+                self.segments = [other for other in self.segments if other.base > segment.base]
+            return np.zeros(0, NATIVE)
+        return decode(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES])
+
+    def first_alive(self, log_min: int, end: int) -> int:
+        """The first queue offset below ``end`` whose record can still be in a log that begins at ``log_min``.
+
+        Records that retention deleted and pads are at the front. A damaged entry counts as alive: what it stood for
+        may be found in the log.
+
+        Notes
+        -----
+        ``ConsumeQueue.correctMinOffset``; 4.x counts pads, which stand for nothing, as messages.
+        """
+        low, high = self.first, end
+        start = low  # most queues begin with a message that is alive
+        while low < high:
+            stop = min(start + _PROBE_ENTRIES, high)
+            within = find(self.segments, start * ENTRY_BYTES)
+            if within is not None:
+                stop = min(stop, within.stop // ENTRY_BYTES)
+            entries = self.entries(start, stop)
+            if within is not None and find(self.segments, start * ENTRY_BYTES) is None:
+                start = low = self.first if self.segments else end  # the file was deleted while it was looked at
+                high = end
+                continue
+            deleted = np.flatnonzero(is_pad(entries) | (is_plausible(entries) & (entries["physical_offset"] < log_min)))
+            if deleted.size == 0:
+                high = start
+            else:
+                low = start + int(deleted[-1]) + 1
+                if low < stop:
+                    return low
+            start = max(low, (low + high - _PROBE_ENTRIES) // 2)
+        return low
+
+    def end_before(self, physical_offset: int, end: int) -> int:
+        """One past the last entry below ``end`` that names a record in front of a physical offset.
+
+        Entries rise by physical offset; those at the end that name nothing sensible are not counted either.
+        """
+        low, high = self.first, end
+        while low < high:
+            middle = (low + high) // 2
+            entry = self.entries(middle, middle + 1)
+            if (is_plausible(entry)[0] and int(entry["physical_offset"][0]) < physical_offset) or is_pad(entry)[0]:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def last_sound(self, log: CommitLog, end: int) -> int:
+        """One past the last entry below ``end`` that names a whole record of its size; ``first`` if there is none."""
+        stop = end
+        while stop > self.first:
+            start = max(self.first, stop - _TAIL_ENTRIES)
+            entries = self.entries(start, stop)
+            rows = np.flatnonzero(is_plausible(entries))
+            good = rows[log.sound(entries["physical_offset"][rows], entries["size"][rows])]
+            if good.size:
+                return start + int(good[-1]) + 1
+            stop = start
+        return self.first
+
+    def corrupt(self, queue_offset: int, place: str) -> CorruptQueueError:
+        """The error for an entry that names no record; ``place`` says which it is."""
+        segment = find(self.segments, queue_offset * ENTRY_BYTES)
+        return CorruptQueueError(
+            f"{place}: {Problem.ENTRY.text}",
+            path=self.path_of(queue_offset),
+            offset=queue_offset * ENTRY_BYTES - (segment.base if segment else 0),
+            fix="Read on without it with corruptRecord=skip, or keep its place with corruptRecord=null",
+        )
+
+    def path_of(self, queue_offset: int) -> str:
+        """The file that holds an entry, or the directory where there is none."""
+        segment = find(self.segments, queue_offset * ENTRY_BYTES)
+        return segment.path if segment else os.path.join(self.directory, "")

@@ -1,0 +1,288 @@
+"""ConsumeQueues, written: entries behind the last one, files made with their first entry.
+
+::
+
+    consumequeue/TOPIC/QUEUE/  00000000000000000000   00000000000006000000
+                               [e0 e1 … e299999    ]  [e300000 … eN 000000]
+                                                                    ▲ next: appended here, one write a run
+
+A file without an entry would be one phantom message to a broker, so a file gets its name when its first entries are in
+it. Files are sparse: ten thousand queues have 6 MB each, and hardly any data. At most a few are open at a time.
+RocketMQ: ``ConsumeQueue.putMessagePositionInfo``.
+"""
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ..dispatch.entry_placement import pads
+from ..files.os_errors import descriptor_budget
+from ..files.segments import SegmentFile, list_segments
+from ..files.small_file import made_aside
+from ..files.writable_fs import WritableFile, WritableFileSystem
+from ..format.consume_queue import (
+    ENTRY,
+    ENTRY_BYTES,
+    NATIVE,
+    Entries,
+    by_file,
+    decode,
+    is_pad,
+    is_plausible,
+    repeats_next,
+)
+from ..format.naming import is_readable_topic, parse_queue_id
+from ..log.commit_log import CommitLog
+from ..types import QueueKey
+
+OPEN_MAX: Final = 512
+"""Files that are open at a time, and at most a quarter of what the process may have open (RLIMIT_NOFILE)."""
+SYNCED_EACH_MAX: Final = 256
+"""Of more files the whole file system is synced in one call: ten thousand calls take seconds, and sync it as well."""
+_TAIL_ENTRIES: Final = 4096
+
+
+class _Tail(NamedTuple):
+    """The file that a queue was written to last, and the queue offset with which it begins."""
+
+    path: str
+    first: int
+
+
+class QueueWriter:
+    """Writes the queues of one store. Not thread-safe.
+
+    Parameters
+    ----------
+    fs
+        Where the bytes go.
+    directory
+        ``consumequeue``.
+    making
+        Path where a file is made before it gets its name.
+    entries_per_file
+        Entries of a file.
+    """
+
+    def __init__(self, fs: WritableFileSystem, directory: str, making: str, entries_per_file: int) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._making = making
+        self._per_file = entries_per_file
+        self._files: OrderedDict[str, WritableFile] = OrderedDict()
+        self._open_max = descriptor_budget(OPEN_MAX, 4)
+        self._unsynced: set[str] = set()
+        self._names_unsynced: set[str] = set()
+        self._known: set[str] = set()  # files that are there
+        self._directories: set[str] = set()
+        self._found: dict[str, list[SegmentFile]] = {}  # files of queues, as `end_below` found them
+        self._tails: dict[QueueKey, _Tail] = {}
+        self.last_physical = -1
+        """Physical offset of the last record that a queue was found to have by `end_below`; -1 if none."""
+
+    def queues(self) -> Iterable[QueueKey]:
+        """The queues that have a directory."""
+        for topic in self._fs.list_dir(self._directory):
+            if topic.is_dir and is_readable_topic(topic.name):
+                for queue in self._fs.list_dir(os.path.join(self._directory, topic.name)):
+                    queue_id = parse_queue_id(queue.name)
+                    if queue.is_dir and queue_id is not None:
+                        yield QueueKey(topic.name, queue_id)
+
+    def append(self, key: QueueKey, start: int, entries: Entries) -> None:
+        """Write entries from queue offset ``start`` on, as columns named as ``format.consume_queue.ENTRY``."""
+        tail = self._tails.get(key)
+        if tail is not None and tail.first <= start and start + entries.size <= tail.first + self._per_file:
+            self._write(tail.path, (start - tail.first) * ENTRY_BYTES, entries)
+            return
+        directory = self._directory_of(key)
+        for piece in by_file(start, entries, self._per_file):
+            path = f"{directory}/{piece.name}"
+            self._write(path, piece.position, piece.entries)
+            self._tails[key] = _Tail(path, int(piece.name) // ENTRY_BYTES)
+
+    def correct(self, key: QueueKey, start: int, entries: Entries) -> int:
+        """Write entries where other bytes, or none, are; give how many were not there."""
+        directory = self._directory_of(key)
+        wrong = 0
+        for piece in by_file(start, entries, self._per_file):
+            path = f"{directory}/{piece.name}"
+            # What is there may be in the page cache only, of a process that was killed.
+            self._unsynced.add(path)
+            self._names_unsynced.add(directory)
+            wanted = piece.entries.astype(ENTRY)
+            found = b""
+            if self._is_there(path):
+                found = self._fs.read(path, piece.position, wanted.nbytes)
+            there = np.frombuffer(found[: len(found) // ENTRY_BYTES * ENTRY_BYTES], ENTRY)
+            differs = np.ones(wanted.size, np.bool_)
+            differs[: there.size] = there != wanted[: there.size]
+            if differs.any():
+                row = int(differs.argmax())
+                self._write(path, piece.position + row * ENTRY_BYTES, piece.entries[row:])
+                wrong += int(differs.sum())
+        return wrong
+
+    def doubt_names(self, key: QueueKey) -> None:
+        """Have the next `sync` put the names of a queue's files onto the device: whoever made them may have died."""
+        self._names_unsynced.add(self._path(key))
+
+    def find(self, key: QueueKey, physical: int, start: int, stop: int) -> int | None:
+        """Queue offset in ``[start, stop)`` whose entry names the record at a physical offset, or None."""
+        for segment in list_segments(self._fs, [self._path(key)]):
+            first = max(start * ENTRY_BYTES, segment.base)
+            last = min(stop * ENTRY_BYTES, segment.stop)
+            if first < last:
+                data = self._fs.read(segment.path, first - segment.base, last - first)
+                entries = decode(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES])
+                rows = np.flatnonzero(is_plausible(entries) & (entries["physical_offset"] == physical))
+                if rows.size:
+                    return first // ENTRY_BYTES + int(rows[0])
+        return None
+
+    def end_below(self, key: QueueKey, log_end: int, log: CommitLog) -> int:
+        """One past the last entry of a queue that names a record of the log that ends by ``log_end``; 0 without one."""
+        path = self._path(key)
+        segments = self._found[path] = list_segments(self._fs, [path])
+        for segment in reversed(segments):
+            count = (self._fs.data_end(segment.path) + ENTRY_BYTES - 1) // ENTRY_BYTES
+            stays = self._staying(segment.path, count, log_end, log)
+            if stays:
+                return segment.base // ENTRY_BYTES + stays
+        return 0
+
+    def truncate(self, key: QueueKey, stop: int) -> None:
+        """End a queue at a queue offset: zeros behind it, and files without an entry are unlinked."""
+        path = self._path(key)
+        segments = self._found.pop(path, None)
+        if segments is None or path in self._directories:  # nobody looked, or it was written to since
+            segments = list_segments(self._fs, [path])
+        for segment in reversed(segments):
+            stays = (stop * ENTRY_BYTES - segment.base) // ENTRY_BYTES
+            if stays > 0:
+                data = self._fs.data_end(segment.path)
+                if data > stays * ENTRY_BYTES:
+                    self._zero(segment.path, stays * ENTRY_BYTES, data)
+                if segment.size < self._per_file * ENTRY_BYTES:
+                    self._open(segment.path).extend(self._per_file * ENTRY_BYTES)
+                    self._unsynced.add(segment.path)
+                return
+            self._forget(segment.path)
+            self._fs.unlink(segment.path)
+            self._names_unsynced.add(path)
+
+    def _staying(self, path: str, count: int, log_end: int, log: CommitLog) -> int:
+        """How many entries at the front of a file stay; pads alone are no entries.
+
+        A torn one may hold half of its zeros, and look like an entry of another record: physical offsets have to rise,
+        and each candidate must be the size of the record it names. Retired records cannot be asked any more.
+        """
+        stop = count
+        while stop > 0:
+            start = max(0, stop - _TAIL_ENTRIES)
+            data = self._fs.read(path, start * ENTRY_BYTES, (stop - start) * ENTRY_BYTES)
+            entries = decode(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES])
+            good = is_plausible(entries) & (entries["physical_offset"] + entries["size"] <= log_end)
+            good &= ~is_pad(entries)
+            physical = np.where(good, entries["physical_offset"], -1)
+            before = np.maximum.accumulate(physical)[:-1]
+            # Equal ones are the place of a lost message, and the message after it.
+            good[1:] &= (physical[1:] > before) | (repeats_next(entries) & (physical[1:] == before))
+            rows = np.flatnonzero(good)
+            while rows.size:
+                last = entries["physical_offset"][rows[-1:]]
+                if int(last[0]) < log.min_offset or log.sound(last, entries["size"][rows[-1:]])[0]:
+                    break
+                rows = rows[:-1]
+            if rows.size:
+                self.last_physical = max(self.last_physical, int(entries["physical_offset"][rows[-1]]))
+                return start + int(rows[-1]) + 1
+            stop = start
+        return 0
+
+    def _zero(self, path: str, start: int, stop: int) -> None:
+        self._open(path).write(start, bytes(stop - start))
+        self._unsynced.add(path)
+
+    def sync(self) -> None:
+        """Put all entries that were written onto the device."""
+        if len(self._unsynced) > SYNCED_EACH_MAX:
+            self._fs.sync_all(self._directory)
+        else:
+            for path in sorted(self._unsynced):
+                self._open(path).sync()
+            for directory in sorted(self._names_unsynced, reverse=True):
+                self._fs.sync_dir(directory)
+        self._unsynced.clear()
+        self._names_unsynced.clear()
+
+    def close(self) -> None:
+        """Close all files."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    def _path(self, key: QueueKey) -> str:
+        return f"{self._directory}/{key.topic}/{key.queue_id}"
+
+    def _directory_of(self, key: QueueKey) -> str:
+        """Path of a queue's directory, which is made if it is not there."""
+        path = self._path(key)
+        if path not in self._directories:
+            topic = f"{self._directory}/{key.topic}"
+            for parent, child in ((self._directory, topic), (topic, path)):
+                self._fs.make_dir(child)
+                self._names_unsynced.add(parent)
+            self._known.update(f"{path}/{listed.name}" for listed in self._fs.list_dir(path))
+            self._directories.add(path)
+        return path
+
+    def _is_there(self, path: str) -> bool:
+        return path in self._known
+
+    def _write(self, path: str, position: int, entries: Entries) -> None:
+        data = (entries if entries.dtype is ENTRY else entries.astype(ENTRY)).tobytes()
+        if not self._is_there(path):
+            self._make(path, position, data)
+        else:
+            self._open(path).write(position, data)
+        self._unsynced.add(path)
+
+    def _make(self, path: str, position: int, data: bytes) -> None:
+        """Make a file with its first entries; those in front of them are pads, as in a queue that begins later."""
+        with made_aside(self._fs, self._making) as made:
+            made.extend(self._per_file * ENTRY_BYTES)
+            made.write(0, pads(position // ENTRY_BYTES).astype(ENTRY).tobytes() + data)
+            self._fs.rename(self._making, path)
+        made.path = path
+        self._keep(path, made)
+        self._known.add(path)
+        self._names_unsynced.add(path.rpartition("/")[0])
+
+    def _open(self, path: str) -> WritableFile:
+        file = self._files.get(path)
+        if file is None:
+            file = self._fs.open(path)
+            self._keep(path, file)
+        else:
+            self._files.move_to_end(path)
+        return file
+
+    def _keep(self, path: str, file: WritableFile) -> None:
+        self._files[path] = file
+        if len(self._files) > self._open_max:
+            _, oldest = self._files.popitem(last=False)
+            oldest.close()
+
+    def _forget(self, path: str) -> None:
+        self._known.discard(path)
+        self._unsynced.discard(path)
+        file = self._files.pop(path, None)
+        if file is not None:
+            file.close()
+
+
+assert NATIVE.names == ENTRY.names

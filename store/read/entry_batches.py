@@ -1,0 +1,252 @@
+"""Chunks: what a task reads of the ConsumeQueues, cut into rows of about a batch each.
+
+::
+
+    range 0   e0 e1 e2 …  ──► tags hash, physical offset: rows that cannot match go
+    range 1   e0 e1 …     ──►                                         │
+                                         run: rows of many ranges in the order of the log
+                                              ├──► chunk (a batch, or some of few rows each)
+                                              └──► chunk …
+
+After a range it has seen exactly the messages that the plan promised, or it says what is missing.
+"""
+
+import logging
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ..config import OnCorrupt, OnLoss, Predicate, ScanSpec
+from ..dispatch.entry_placement import holds_filler
+from ..dispatch.walk_cache import Walks
+from ..errors import DataLossError
+from ..format.consume_queue import EXTENSION_ADDRESS_MAX, SCHEDULE_TOPIC, Entries, joined, some
+from ..format.hashing import java_hash
+from ..format.message import Ints, Mask, Problem
+from ..format.message_decode import QUEUE_COLUMNS
+from ..types import QueueKey
+from .plan import PlannedRange, ScanTask
+from .queue_entries import Block, StoreView, range_blocks
+
+_log = logging.getLogger(__name__)
+
+_PROPERTY_BYTES_MAX = 1 << 15
+_RUN_ROWS = 1 << 20
+_ROWS_AT_ONCE = 1 << 13
+_BATCHES_AT_ONCE = 4  # so that properties as long as they can be do not pile up
+_PLACE_BITS = 46  # of a physical offset, for sorting: a log of 64 TiB, in up to 2^17 ranges
+_PLACE_MASK = (1 << _PLACE_BITS) - 1
+
+
+class Chunk(NamedTuple):
+    """Rows on their way to becoming a batch: which range each belongs to, and its place and entry there."""
+
+    range_index: Ints
+    queue_offset: Ints
+    entries: Entries
+
+    def take(self, rows: Ints | Mask | slice) -> "Chunk":
+        """Some of the rows."""
+        return Chunk(self.range_index[rows], self.queue_offset[rows], some(self.entries, rows))
+
+    def part(self, first: int, last: int) -> "Chunk":
+        """Rows ``[first, last)``; itself where that is all of them."""
+        return self if last - first == self.queue_offset.size else self.take(slice(first, last))
+
+
+def reads_entries_only(spec: ScanSpec) -> bool:
+    """Whether a scan never opens the CommitLog, as nothing of the records themselves is wanted."""
+    predicate = spec.predicate
+    return (
+        QUEUE_COLUMNS.issuperset(spec.columns)
+        and not spec.property_columns
+        and not spec.check_crc
+        and predicate.tags is None
+        and predicate.store_time_start is None
+        and predicate.store_time_stop is None
+    )
+
+
+def batches_of(entries: Entries, spec: ScanSpec) -> Iterator[slice]:
+    """Cut rows into batches of about ``spec.batch_bytes``, and at most ``spec.batch_rows``; a row may be larger."""
+    ends = np.cumsum(_weights(entries, spec))
+    at, before = 0, 0
+    while at < ends.size:
+        stop = int(np.searchsorted(ends, before + spec.batch_bytes, side="right"))
+        stop = min(max(stop, at + 1), at + spec.batch_rows)
+        yield slice(at, stop)
+        at, before = stop, int(ends[stop - 1])
+
+
+def _weights(entries: Entries, spec: ScanSpec) -> Ints:
+    """About how many bytes of a batch each row will take."""
+    size: Ints = np.clip(entries["size"], 64, spec.batch_bytes)
+    if "body" in spec.columns:
+        return size
+    if reads_entries_only(spec):
+        return np.full(size.size, 64)
+    return np.minimum(size, _PROPERTY_BYTES_MAX)
+
+
+class Chunks:
+    """The rows of a task that can match by their entries, a batch of them at a time, or some small ones.
+
+    Parameters
+    ----------
+    store
+        Whose ConsumeQueues are read; of the log no more than where entries are damaged.
+    task
+        Which messages.
+    spec
+        Which of them, what of them, and how large a batch is.
+    walks
+        What the log says of ranges and entries that need it.
+    """
+
+    def __init__(self, store: StoreView, task: ScanTask, spec: ScanSpec, walks: Walks) -> None:
+        self._store = store
+        self._ranges = task.ranges
+        self._walks = walks
+        self._spec = spec
+        # Ranges of one queue follow each other: the same number for them.
+        changes = [index == 0 or r.key != task.ranges[index - 1].key for index, r in enumerate(task.ranges)]
+        self._groups = np.cumsum(changes)
+        self._queue_only = reads_entries_only(spec)
+        # A chunk costs something however few its rows are; but what reads bodies twice wants to find them in the cache.
+        self._batches_at_once = 1 if spec.check_crc or self._queue_only else _BATCHES_AT_ONCE
+        tags = spec.predicate.tags
+        self._tag_hashes = None if tags is None else np.array([java_hash(tag) for tag in tags], np.int64)
+
+    def __iter__(self) -> Iterator[Chunk]:
+        """Rows of a batch each, or of some batches where these have few rows."""
+        for run in self._runs():
+            at, count = 0, 0
+            for rows in batches_of(run.entries, self._spec):
+                if count and (count == self._batches_at_once or rows.stop - at > _ROWS_AT_ONCE):
+                    yield run.take(slice(at, rows.start))
+                    at, count = rows.start, 0
+                count += 1
+            if count:
+                yield run.take(slice(at, None))
+
+    def _runs(self) -> Iterator[Chunk]:
+        """Rows of all ranges that can match by their entries, many at once.
+
+        Rows of several ranges are put in the order in which they lie in the log: what a task reads of it is then read
+        once and forward, whatever queue it is of.
+        """
+        held: list[Chunk] = []
+        rows = 0
+        for index, planned in enumerate(self._ranges):
+            for block in self._checked_blocks(planned):
+                wanted = self._prefilter(planned, block.entries)
+                offsets, entries = block.queue_offset[wanted], some(block.entries, wanted)
+                held.append(Chunk(np.full(offsets.size, index), offsets, entries))
+                rows += offsets.size
+                if rows >= _RUN_ROWS:
+                    yield self._by_place(_concatenate(held))
+                    held, rows = [], 0
+        if rows:
+            yield self._by_place(_concatenate(held))
+
+    def _checked_blocks(self, planned: PlannedRange) -> Iterator[Block]:
+        """Blocks of a range, and after the last one the question whether that was all."""
+        rows = 0
+        for block in range_blocks(self._store, planned, self._walks):
+            rows += block.queue_offset.size + block.lost.size
+            if block.lost.size:
+                report_lost(self._store, self._spec, planned.key, block.lost)
+            if planned.walk is not None and rows < planned.stop - planned.start:
+                self._check_gaps(planned, planned.walk, block)
+            yield block
+        if rows != planned.rows:
+            report_loss(self._store, self._spec, f"{planned} was planned with {planned.rows} messages and has {rows}")
+
+    def _check_gaps(self, planned: PlannedRange, walk: tuple[int, int], block: Block) -> None:
+        """Ask what became of queue offsets that the log lacks: a broker may have skipped them, or they are damaged."""
+        log = self._store.log
+        offsets = np.concatenate([[planned.start - 1], block.queue_offset, [planned.stop]])
+        begins = np.concatenate([block.entries["physical_offset"], [walk[1]]])
+        ends = np.concatenate([[walk[0]], block.entries["physical_offset"] + block.entries["size"]])
+        for gap in np.flatnonzero(np.diff(offsets) > 1).tolist():
+            span = int(ends[gap]), int(begins[gap])
+            first, last = int(offsets[gap]) + 1, int(offsets[gap + 1]) - 1
+            damage = log.damage(*span)
+            if not damage:
+                if holds_filler(log, *span):
+                    report_lost(self._store, self._spec, planned.key, np.arange(first, last + 1))
+                continue
+            place = f"queue {planned.key} offsets {first} to {last} are missing where the CommitLog is damaged"
+            error = log.corrupt(Problem.LENGTHS, damage[0][0], place)
+            if self._spec.on_corrupt is OnCorrupt.FAIL:
+                raise error
+            _log.warning("%s", error)
+
+    def _prefilter(self, planned: PlannedRange, entries: Entries) -> Mask | slice:
+        """Rows that can match by their entry alone."""
+        keep: Mask | None = None
+        if self._tag_hashes is not None and planned.key.topic != SCHEDULE_TOPIC:
+            codes = entries["tags_code"]
+            keep = np.isin(codes, self._tag_hashes) | (codes <= EXTENSION_ADDRESS_MAX)
+        inside = within(self._spec.predicate, entries)
+        if inside is not None:
+            keep = inside if keep is None else keep & inside
+        return slice(None) if keep is None else keep
+
+    def _by_place(self, run: Chunk) -> Chunk:
+        """Order rows by physical offset, if they are of several ranges and the log is to be read.
+
+        Within a queue that is its own order; where a damaged entry says otherwise the queue keeps it all the same.
+        """
+        if self._queue_only or (run.range_index == run.range_index[0]).all():
+            return run
+        place = np.clip(run.entries["physical_offset"] - self._store.log.min_offset, 0, _PLACE_MASK)
+        reached: Ints = np.maximum.accumulate((self._groups[run.range_index] << _PLACE_BITS) | place)
+        return run.take(np.argsort(reached & _PLACE_MASK, kind="stable"))
+
+
+def within(predicate: Predicate, entries: Entries) -> Mask | None:
+    """Rows between the physical offsets of the predicate; None where it has none."""
+    start, stop = predicate.physical_start, predicate.physical_stop
+    if start is None and stop is None:
+        return None
+    physical = entries["physical_offset"]
+    inside = np.ones(physical.size, np.bool_)
+    if start is not None:
+        inside &= physical >= start
+    if stop is not None:
+        inside &= physical < stop
+    return inside
+
+
+def report_lost(store: StoreView, spec: ScanSpec, key: QueueKey, lost: Ints) -> None:
+    """Report the places of messages that ``rebuild`` or ``salvage`` found to be lost, as `report_loss` does."""
+    report_loss(
+        store,
+        spec,
+        f"{lost.size} messages of queue {key} are lost, the first at offset {int(lost[0])}: the CommitLog was damaged"
+        " there when its queues were rebuilt or salvaged",
+        "No store has them any more: go on without them with failOnDataLoss=false",
+    )
+
+
+_REMOVED: Final = (
+    "Retention or truncation removed them since the query was planned: run it again from a later offset,"
+    " or go on without them with failOnDataLoss=false"
+)
+
+
+def report_loss(store: StoreView, spec: ScanSpec, what: str, fix: str = _REMOVED) -> None:
+    """Report that messages of the plan are gone: an error, or a warning where the spec allows it."""
+    error = DataLossError(what, path=store.log.directories[0], fix=fix)
+    if spec.on_loss is OnLoss.FAIL:
+        raise error
+    _log.warning("%s", error)
+
+
+def _concatenate(parts: list[Chunk]) -> Chunk:
+    if len(parts) == 1:
+        return parts[0]
+    range_index, queue_offset, entries = zip(*parts, strict=True)
+    return Chunk(np.concatenate(range_index), np.concatenate(queue_offset), joined(entries))

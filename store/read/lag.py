@@ -1,0 +1,159 @@
+"""What of a queue its readers have still before them: in messages, in bytes, in time.
+
+::
+
+    queue        min                  position                      stop
+                  [ . . . . . . . . . . . . . | n . . . . . . . . . . . ]
+                                     messages   ◄─────────────────────► lag: count, sum of the ConsumeQueue's sizes
+                  time                        t(n) ◄───── newest message ──────►   lag: by so much is what waits older
+
+    position    min          lost: what retention took before it was read, no lag
+        ◄───────► [ . . .
+
+What cannot be known is None and never 0: a queue without a position, one whose position lies behind its end, a next
+message whose record cannot be read. Zero means that nothing waits.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from ..config import OnCorrupt, OnLoss, QueueBounds, ScanSpec
+from ..types import QueueKey, QueueRange
+from .store_reader import StoreReader
+
+_EXACT_ROWS: Final = 1 << 22  # a plan of more messages goes by samples, and keeps arrays of all of them
+_NO_LIMIT: Final = 1 << 62
+_TIMES: Final = ScanSpec(columns=("topic", "queueId", "storeTimestamp"), on_corrupt=OnCorrupt.SKIP, on_loss=OnLoss.SKIP)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Backlog:
+    """How far behind the end of one queue a reader is.
+
+    Attributes
+    ----------
+    key
+        Which queue.
+    position
+        The next queue offset of the reader; None where it has none.
+    min_offset, max_offset
+        What the queue holds, half-open.
+    messages, bytes
+        What waits; None where it is not known.
+    lost
+        Messages that were deleted before they were read.
+    time_ms
+        By how much the next message is older than the newest one of all these queues; 0 where none waits, None where it
+        is not known.
+    next_time_ms
+        When the next message was stored, in ms since 1970; None where none waits, or it is not known.
+    """
+
+    key: QueueKey
+    position: int | None
+    min_offset: int
+    max_offset: int
+    messages: int | None
+    bytes: int | None
+    lost: int | None
+    time_ms: int | None
+    next_time_ms: int | None
+
+
+def backlogs(
+    reader: StoreReader, positions: Mapping[QueueKey, int | None], *, stops: Mapping[QueueKey, int] | None = None
+) -> list[Backlog]:
+    """Measure what waits in each queue.
+
+    Parameters
+    ----------
+    reader
+        The store, as it is to be seen: it is not refreshed.
+    positions
+        The next queue offset of each queue to measure; None where there is none.
+    stops
+        Where queues are said to end, if not at their ends; what the store does not hold by now does not count.
+
+    Returns
+    -------
+    list of Backlog
+        In the order of ``positions``.
+
+    Notes
+    -----
+    Reads 20 bytes for each message that waits, and the records of the first one and of the last one of each queue.
+    """
+    waiting = {
+        key: _waiting(reader.bounds(key), position, (stops or {}).get(key)) for key, position in positions.items()
+    }
+    ranges = [each for each in waiting.values() if each]
+    next_times = store_times(reader, {each.key: each.start for each in ranges})
+    newest = max(_newest_times(reader, positions), default=None)
+    found = []
+    for key, position in positions.items():
+        each, bounds = waiting[key], reader.bounds(key)
+        next_ms = next_times.get(key)
+        if each is None:
+            time_ms = None
+        elif not each:
+            time_ms = 0
+        else:
+            time_ms = None if next_ms is None or newest is None else max(0, newest - next_ms)
+        found.append(
+            Backlog(
+                key=key,
+                position=position,
+                min_offset=bounds.min_offset,
+                max_offset=bounds.max_offset,
+                messages=None if each is None else len(each),
+                bytes=None if each is None else stored_bytes(reader, each),
+                lost=None if each is None or position is None else max(0, bounds.min_offset - position),
+                time_ms=time_ms,
+                next_time_ms=next_ms,
+            )
+        )
+    return found
+
+
+def stored_bytes(reader: StoreReader, wanted: QueueRange) -> int:
+    """Bytes of the records of a range, as the ConsumeQueue has them, or the log where there is none."""
+    return sum(
+        task.bytes
+        for start in range(wanted.start, wanted.stop, _EXACT_ROWS)
+        for piece in [QueueRange(wanted.key, start, min(start + _EXACT_ROWS, wanted.stop))]
+        for task in reader.plan([piece], max_bytes=_NO_LIMIT)
+    )
+
+
+def store_times(reader: StoreReader, offsets: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
+    """When one message of each queue was stored, in ms since 1970; without those that cannot be read.
+
+    Parameters
+    ----------
+    offsets
+        Queue offsets that the queues hold.
+    """
+    found: dict[QueueKey, int] = {}
+    for task in reader.plan([QueueRange(key, at, at + 1) for key, at in offsets.items()], max_bytes=_NO_LIMIT):
+        for batch in reader.scan(task, _TIMES):
+            topics, ids = batch.column(0).to_pylist(), batch.column(1).to_pylist()
+            times = batch.column(2).cast(pa.int64()).to_pylist()
+            found.update((QueueKey(topic, at), us // 1000) for topic, at, us in zip(topics, ids, times, strict=True))
+    return found
+
+
+def _waiting(bounds: QueueBounds, position: int | None, stop: int | None) -> QueueRange | None:
+    """The messages that wait; None where that is not known."""
+    if position is None or position > bounds.max_offset:
+        return None
+    start = max(position, bounds.min_offset)
+    stop = bounds.max_offset if stop is None else min(stop, bounds.max_offset)
+    return QueueRange(bounds.key, start, max(start, stop))
+
+
+def _newest_times(reader: StoreReader, keys: Iterable[QueueKey]) -> Iterable[int]:
+    ends = {key: bounds.max_offset - 1 for key in keys if len(bounds := reader.bounds(key))}
+    return store_times(reader, ends).values()

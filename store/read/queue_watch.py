@@ -1,0 +1,388 @@
+"""QueueWatch: which queues of a store moved, for a read of 40 bytes a queue.
+
+::
+
+    ConsumeQueue file   … [ e(end-1) ][ 00000000 ] …     what was there when the queue was last looked at
+                          [ e(end-1) ][ e(end)   ]       moved: a message was appended
+                          [ another  ][ …        ]       rewritten: truncated, repaired, made anew
+                          no such file                   retention, or the topic was deleted
+
+The time of a file's last change does not tell: a broker writes through a map, and the kernel notes the time only when
+it finds a clean page dirty. So the place where the next entry will be is read, which costs some microseconds and needs
+no descriptor or map in between. New topics and queues are directories, and the time of the directory that holds them
+does tell of those.
+
+What a look finds is only a hint: offsets come from `StoreReader`, which knows what may be seen.
+
+Whoever watches thousands of queues looks at the end of the log first::
+
+    CommitLog   …[record][last record][00000000 …       still zero, and long enough for all to be in the queues:
+                          ▲ the same   ▲ the end        nothing moved, and no queue is read
+
+For some seconds only: then all queues are read again, whatever the log says.
+"""
+
+import math
+import os
+import struct
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from ..config import QueueBounds
+from ..directory.layout import CONSUME_QUEUE, OURS, list_queue_ids
+from ..files.fs import FileSystem, LocalFileSystem
+from ..files.segments import find
+from ..format.consume_queue import ENTRY_BYTES
+from ..format.message import BLANK_BYTES, HEADER, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
+from ..format.naming import is_readable_topic, segment_name
+from ..log.commit_log import CommitLog
+from ..queues.consume_queue import ConsumeQueue
+from ..types import QueueKey
+from .store_reader import StoreReader
+
+_MANY_QUEUES: Final = 64
+"""From so many on it is worth while to ask the log first."""
+_DISPATCHED_S: Final = 3.0
+"""So long after a message was put its owner has put it into its queue: ours may wait for a second, and sync before."""
+_BELIEVED_S: Final = 5.0
+"""So long it is believed that nothing moved. An owner that takes longer to dispatch is seen so much later."""
+_HOPS_MAX: Final = 64
+_FRONT: Final = struct.Struct(">ii")
+_SETTLED_NS: Final = 2_000_000_000
+"""Names that change within one tick of the file system's clock leave the directory's time as it is: for so long after a
+change a directory is listed again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What one look found.
+
+    Attributes
+    ----------
+    moved
+        Queues whose bounds, or entries, may be others than at the look before; new ones among them.
+    rewritten
+        Those of them whose last known entry is another now, or gone.
+    gone
+        Queues that were there and are not any more.
+    """
+
+    moved: frozenset[QueueKey] = field(default_factory=frozenset)
+    rewritten: frozenset[QueueKey] = field(default_factory=frozenset)
+    gone: frozenset[QueueKey] = field(default_factory=frozenset)
+
+
+class _Piece(NamedTuple):
+    """A part of a queue's file, and what it reads as while nothing is appended."""
+
+    path: str
+    position: int
+    length: int
+    still: bytes | None
+    """None where there is no file yet."""
+    begins_with_last: bool
+    """Whether the last known entry is its front, which nobody should change."""
+
+
+class _Directory:
+    """When the names in a directory last changed, as far as its time tells."""
+
+    def __init__(self, fs: FileSystem, path: str) -> None:
+        self._fs = fs
+        self.path = path
+        self._stamp: tuple[int, int] | None = None
+        self._is_settled = False
+
+    def changed(self) -> bool:
+        """Whether names may have changed since the last call; always at the first."""
+        now = time.time_ns()
+        stamp = self._fs.stamp(self.path)
+        same = self._is_settled and stamp == self._stamp
+        self._stamp = stamp
+        self._is_settled = stamp is None or abs(now - stamp[1]) > _SETTLED_NS
+        return not same
+
+
+class _LogEnd:
+    """Where a log ends, followed from record to record, and since when. It keeps nothing open.
+
+    Parameters
+    ----------
+    fs, log
+        Which log.
+
+    Attributes
+    ----------
+    since
+        When the end was first found where it is, in seconds; None while it is not known where that is.
+    """
+
+    def __init__(self, fs: FileSystem, log: CommitLog) -> None:
+        self._fs = fs
+        self._log = log
+        self._last = -1
+        self._header: bytes | None = None
+        self._end = -1
+        self.since: float | None = None
+
+    def follow(self, named: int, now: float) -> None:
+        """Go on to the end from a record that a queue names, or from the last one that was found, if it is later.
+
+        After some records it gives up for this time; the next call goes on there.
+        """
+        if self._read(self._last, HEADER.itemsize) != self._header:
+            self._last = -1  # the log was cut
+        before, self.since = self.since, None
+        at = max(named, self._last)
+        for hop in range(_HOPS_MAX):
+            size = self._front(at)
+            if size == 0 and hop:
+                self.since = now if before is None or at != self._end else before
+                self._end = at
+                break
+            if not size:
+                break
+            if size > 0:
+                self._last = at
+            at += abs(size)
+        self._header = self._read(self._last, HEADER.itemsize)
+
+    def stands(self) -> bool:
+        """Whether the last record is still the same, and nothing follows it; one read of each."""
+        return (
+            self.since is not None
+            and self._front(self._end) == 0
+            and self._read(self._last, HEADER.itemsize) == self._header
+        )
+
+    def _front(self, at: int) -> int | None:
+        """Give the size of the record at an offset; below 0 the rest of its segment; 0 at the end; None for neither."""
+        segment = self._log.find(at)
+        if segment is None:
+            return 0 if at == self._log.stop else None
+        if segment.stop - at < BLANK_BYTES:
+            return at - segment.stop
+        front = self._read(at, BLANK_BYTES)
+        if front is None or len(front) < BLANK_BYTES:
+            return None
+        size, magic = _FRONT.unpack(front)
+        if magic == MAGIC_BLANK:
+            return at - segment.stop
+        if magic in {MAGIC_V1, MAGIC_V2} and size >= MIN_RECORD_BYTES:
+            return int(size)
+        return None if any(front) else 0
+
+    def _read(self, at: int, count: int) -> bytes | None:
+        segment = self._log.find(at) if at >= 0 else None
+        if segment is None:
+            return None
+        try:
+            return self._fs.read(segment.path, at - segment.base, count)
+        except FileNotFoundError:
+            return None
+
+
+class QueueWatch:
+    """Watches queues of one store for whoever reads on and on. Not thread-safe.
+
+    Parameters
+    ----------
+    reader
+        The store; its queues are looked at anew as they move.
+    topic_wanted, queue_wanted
+        Which topics, and which of their queues, are watched.
+    fs, clock
+        The file system, and seconds that never fall; for tests.
+
+    Attributes
+    ----------
+    ends
+        One past the last message of every queue that is watched, by topic and queue id, as of the last look.
+    """
+
+    def __init__(
+        self,
+        reader: StoreReader,
+        topic_wanted: Callable[[str], bool],
+        queue_wanted: Callable[[QueueKey], bool],
+        *,
+        fs: FileSystem | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._fs = fs or LocalFileSystem()
+        self._clock = clock
+        self._reader = reader
+        self._topic_wanted = topic_wanted
+        self._queue_wanted = queue_wanted
+        self._root = _Directory(self._fs, os.path.join(reader.path, CONSUME_QUEUE))
+        self._root_changed = True
+        self._topics: dict[str, _Directory] = {}
+        self._queue_keys: dict[str, list[QueueKey]] = {}
+        self._keys: set[QueueKey] | None = None
+        self._logs = [_Directory(self._fs, path) for path in reader.log.directories]
+        self._places: dict[QueueKey, tuple[_Piece, ...]] = {}
+        self._log_min: dict[QueueKey, int] = {}
+        self._named: dict[QueueKey, int] = {}
+        """Where the last message of each queue lies in the log."""
+        self._log_end = _LogEnd(self._fs, reader.log)
+        self._mark: tuple[int, int] | None = None
+        self._looked = -math.inf
+        self._state: tuple[object, ...] | None = None
+        self.ends: dict[str, dict[int, int]] = {}
+
+    def look(self) -> Sighting:
+        """See what changed since the last look; at the first all queues are new."""
+        reader = self._reader
+        reader.look_again()  # before the segments are listed, as `StoreReader.refresh` does it
+        changed = [directory.changed() for directory in self._logs]  # all are asked: each remembers its answer
+        if any(changed):
+            reader.log.refresh()
+        self._root_changed |= self._root.changed()
+        state = self._state_now()
+        mark = self._fs.stamp(os.path.join(reader.path, OURS, "batch"))
+        now = self._clock()
+        same = state == self._state
+        if same and mark == self._mark and not any(changed) and not self._root_changed and self._is_quiet(now):
+            return Sighting()
+        self._looked, self._mark = now, mark
+        rewritten: set[QueueKey] = set()
+        if same:
+            listed = self._listed()
+            moved, rewritten = self._changed_places()
+            moved |= listed - self._places.keys()
+        else:
+            # The store changed hands, or its queues are derived and the log grew: nothing known holds any more.
+            reader.refresh()
+            state = self._state_now()
+            listed = self._listed()
+            moved = set(listed)
+        self._state = state
+        gone = self._places.keys() - listed
+        for key in gone:
+            self._drop(key)
+        moved -= gone
+        for key in moved:
+            self._take(key)
+        if len(self._places) >= _MANY_QUEUES and reader.goes_by_queues:
+            self._log_end.follow(max(self._named.values()), self._clock())
+        return Sighting(frozenset(moved), frozenset(rewritten & moved), frozenset(gone))
+
+    def bounds(self, key: QueueKey) -> QueueBounds:
+        """The offsets that a watched queue holds, as of the last look.
+
+        The first of them is looked for again only when segments of the log were deleted since.
+        """
+        if self._log_min[key] != self._reader.log.min_offset:
+            self._take(key)
+        return self._reader.bounds(key)
+
+    def _is_quiet(self, now: float) -> bool:
+        """Whether nothing can have moved, going by the end of the log, as all queues were read when it was there."""
+        since = self._log_end.since
+        return (
+            len(self._places) >= _MANY_QUEUES
+            and since is not None
+            and self._looked - since >= _DISPATCHED_S
+            and now - self._looked < _BELIEVED_S
+            and self._log_end.stands()
+        )
+
+    def _changed_places(self) -> tuple[set[QueueKey], set[QueueKey]]:
+        """The queues whose files read differently now; and those of them whose last known entry is another."""
+        moved: set[QueueKey] = set()
+        rewritten: set[QueueKey] = set()
+        for key, pieces in self._places.items():
+            for piece in pieces:
+                found = self._read(piece.path, piece.position, piece.length)
+                if found != piece.still:
+                    moved.add(key)
+                    if piece.begins_with_last and not _same_front(found, piece.still):
+                        rewritten.add(key)
+        return moved, rewritten
+
+    def _state_now(self) -> tuple[object, ...]:
+        """What decides where messages are looked for: is a writer at work, was there a crash.
+
+        And the end of the log, where it has messages that the queues do not name.
+        """
+        reader = self._reader
+        aborted = self._fs.size(os.path.join(reader.path, "abort")) is not None
+        return reader.is_live, aborted, None if reader.goes_by_queues else reader.log.data_stop()
+
+    def _listed(self) -> set[QueueKey]:
+        """The queues that are wanted and there."""
+        if not self._reader.goes_by_queues:
+            found = {topic: [b.key.queue_id for b in self._reader.queues(topic)] for topic in self._reader.topics()}
+            every = {QueueKey(topic, each) for topic, ids in found.items() if self._topic_wanted(topic) for each in ids}
+            return {key for key in every if self._queue_wanted(key)}
+        if self._root_changed:
+            self._root_changed = False
+            names = [entry.name for entry in self._fs.list_dir(self._root.path) if entry.is_dir]
+            wanted = {name for name in names if is_readable_topic(name) and self._topic_wanted(name)}
+            for name in self._topics.keys() - wanted:
+                del self._topics[name], self._queue_keys[name]
+            for name in wanted - self._topics.keys():
+                self._topics[name] = _Directory(self._fs, os.path.join(self._root.path, name))
+            self._keys = None
+        for name, directory in self._topics.items():
+            if directory.changed():
+                keys = [QueueKey(name, queue_id) for queue_id in list_queue_ids(self._fs, directory.path)]
+                self._queue_keys[name] = [key for key in keys if self._queue_wanted(key)]
+                self._keys = None
+        if self._keys is None:
+            self._keys = {key for keys in self._queue_keys.values() for key in keys}
+        return self._keys
+
+    def _take(self, key: QueueKey) -> None:
+        """Ask the reader for a queue's bounds, then note what stands where its next entry will be."""
+        reader = self._reader
+        reader.forget(key)
+        end = reader.bounds(key).max_offset
+        self.ends.setdefault(key.topic, {})[key.queue_id] = end
+        self._log_min[key] = reader.log.min_offset
+        self._places[key] = pieces = tuple(self._pieces(reader.queue(key), end))
+        last = pieces[0].still if pieces[0].begins_with_last else None
+        self._named[key] = -1 if last is None else int.from_bytes(last[:8], "big", signed=True)
+
+    def _drop(self, key: QueueKey) -> None:
+        self._reader.forget(key)
+        del self._places[key], self._log_min[key], self._named[key]
+        of_topic = self.ends[key.topic]
+        del of_topic[key.queue_id]
+        if not of_topic:
+            del self.ends[key.topic]
+
+    def _pieces(self, queue: ConsumeQueue, end: int) -> Iterator[_Piece]:
+        at = end * ENTRY_BYTES
+        last, following = find(queue.segments, at - ENTRY_BYTES), find(queue.segments, at)
+        if last is not None:
+            length = 2 * ENTRY_BYTES if last is following else ENTRY_BYTES
+            position = at - ENTRY_BYTES - last.base
+            found = self._read(last.path, position, length)
+            # What may be there already, and was not to be seen, is what the next look is to notice.
+            still = None if found is None else found[:ENTRY_BYTES].ljust(len(found), b"\0")
+            yield _Piece(last.path, position, length, still, begins_with_last=True)
+        if last is not following or last is None:
+            if following is not None:
+                position = at - following.base
+                found = self._read(following.path, position, ENTRY_BYTES)
+                still = None if found is None else bytes(len(found))
+                yield _Piece(following.path, position, ENTRY_BYTES, still, begins_with_last=False)
+            else:
+                # A queue without files may begin anywhere, a full one goes on where its file ends.
+                name = segment_name(at) if queue.segments else ""
+                yield _Piece(os.path.join(queue.directory, name), 0, ENTRY_BYTES, None, begins_with_last=False)
+
+    def _read(self, path: str, position: int, length: int) -> bytes | None:
+        if path.endswith("/"):
+            return b"".join(entry.name.encode() for entry in self._fs.list_dir(path) if entry.is_file) or None
+        try:
+            return self._fs.read(path, position, length)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+
+def _same_front(found: bytes | None, still: bytes | None) -> bool:
+    return found is not None and still is not None and found[:ENTRY_BYTES] == still[:ENTRY_BYTES]

@@ -1,0 +1,373 @@
+"""Scans: planned ranges in, Arrow record batches out. All that the connector reads with.
+
+::
+
+    ConsumeQueue ──► Chunks (chunks.py): entries that can match, some thousand of them at a time
+                       nothing of the record  │
+                       wanted: batch at once ◄┤
+                                              ▼
+    CommitLog map ──► Records ──► does each state this offset, size, queue and queue offset?
+                                              │   no: ask the log itself (heal), else it is damaged
+                                              ▼
+                                  CRC, store time, exact tags ──► Decoder ──► RecordBatches
+
+After a range the scan has seen exactly the messages that the plan promised, or it says what is missing.
+RocketMQ: ``DefaultMessageStore.getMessage``.
+"""
+
+import logging
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from ..config import OnCorrupt, ScanSpec
+from ..dispatch.walk_cache import Walks
+from ..errors import CorruptError, DataLossError
+from ..files.segments import SegmentFile
+from ..format.arrow_buffers import booleans, numbers
+from ..format.consume_queue import LMQ_PREFIX, is_plausible
+from ..format.message import Ints, Mask, Problem, Records, gather
+from ..format.message_decode import (
+    ENTRY_COLUMNS,
+    Decoder,
+    Inflated,
+    Origin,
+    inflate_in_pieces,
+    select,
+)
+from ..format.properties import TAGS, Properties
+from ..log.commit_log import MAPS_MAX
+from .entry_batches import Chunk, Chunks, batches_of, reads_entries_only, report_loss, within
+from .plan import ScanTask
+from .queue_entries import Block, StoreView, heal
+
+_log = logging.getLogger(__name__)
+
+_INFLATED_BATCHES = 4
+_SIZE = np.dtype(">i4")
+
+
+def scan(store: StoreView, task: ScanTask, spec: ScanSpec) -> Iterator[pa.RecordBatch]:
+    """Read the messages of a task.
+
+    Parameters
+    ----------
+    store
+        Where from.
+    task
+        Which messages, by queue offset.
+    spec
+        Which columns of which of them, and what becomes of damage.
+
+    Yields
+    ------
+    RecordBatch
+        Of schema ``select(spec.columns, spec.property_columns)``; never empty. All memory is its own. Messages of one
+        queue come in the order of their queue offsets.
+
+    Raises
+    ------
+    CorruptRecordError, CorruptQueueError
+        At the first damaged record or entry, if ``spec.on_corrupt`` is ``FAIL``.
+    DataLossError
+        If messages of the plan are gone, and ``spec.on_loss`` is ``FAIL``.
+    """
+    yield from _Scan(store, task, spec).batches()
+
+
+class _Scan:
+    """One scan under way."""
+
+    def __init__(self, store: StoreView, task: ScanTask, spec: ScanSpec) -> None:
+        self._store = store
+        self._task = task
+        self._ranges = task.ranges
+        self._walks = Walks(store.log, task.ranges)
+        self._spec = spec
+        self._schema = select(spec.columns, spec.property_columns)
+        self._queue_ids = np.array([planned.key.queue_id for planned in task.ranges], np.int64)
+        self._topics = sorted({planned.key.topic for planned in task.ranges})
+        codes = {topic: code for code, topic in enumerate(self._topics)}
+        self._topic_codes = np.array([codes[planned.key.topic] for planned in task.ranges], np.int64)
+        predicate = spec.predicate
+        self._times = predicate.store_time_start is not None or predicate.store_time_stop is not None
+        self._queue_only = reads_entries_only(spec)
+        tags = predicate.tags
+        self._tag_values = None if tags is None else pa.array(sorted(tags), pa.string())
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for chunk in Chunks(self._store, self._task, self._spec, self._walks):
+            if self._queue_only:
+                yield from self._queue_batches(chunk)
+            else:
+                yield from self._record_batches(chunk)
+
+    def _queue_batches(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        """Entries as they are, taken at their word as far as they make sense."""
+        sensible = is_plausible(chunk.entries)
+        if not sensible.all():
+            bad = np.flatnonzero(~sensible)
+            error = self._damage(chunk, int(bad[0]), Problem.ENTRY)
+            if self._spec.on_corrupt is OnCorrupt.FAIL:
+                raise error
+            _log.warning("%d damaged ConsumeQueue entries; the first: %s", bad.size, error)
+            if self._spec.on_corrupt is OnCorrupt.SKIP:
+                chunk, sensible = chunk.take(sensible), sensible[sensible]
+        if chunk.queue_offset.size == 0:
+            return
+        origin = self._origin(chunk)
+        columns = {name: origin.column(name) for name in self._spec.columns}
+        if not sensible.all():
+            import pyarrow.compute as pc  # noqa: PLC0415 - only damage needs it, and loading it takes long
+
+            for name in ENTRY_COLUMNS & columns.keys():
+                columns[name] = pc.if_else(booleans(sensible), columns[name], pa.scalar(None, columns[name].type))
+        yield self._batch(list(columns.values()), len(origin))
+
+    # Chunks to batches
+
+    def _record_batches(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        # No more segments at once than stay mapped anyway: small rows of many queues may come from hundreds.
+        edges = self._edges(chunk)
+        for first, last in pairwise([*edges[:-1:MAPS_MAX], edges[-1]]):
+            yield from self._located_batches(chunk.part(first, last))
+
+    def _located_batches(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        located, problems = self._locate(chunk)
+        if any(bad.any() for bad in problems):
+            chunk, confirmed = self._heal(chunk, np.concatenate(problems))
+            located, problems = self._locate(chunk, confirmed)
+        start = 0
+        for (segment, records), bad in zip(located, problems, strict=True):
+            yield from self._segment_batches(segment, records, chunk.part(start, start + bad.size))
+            start += bad.size
+
+    def _locate(
+        self, chunk: Chunk, confirmed: Mask | None = None
+    ) -> tuple[list[tuple[SegmentFile | None, Records]], list[Mask]]:
+        """Records of each run of rows in one segment, and which of them are not what their entry says."""
+        located: list[tuple[SegmentFile | None, Records]] = []
+        problems: list[Mask] = []
+        for first, last in pairwise(self._edges(chunk)):
+            part = chunk.part(first, last)
+            segment = self._store.log.find(int(part.entries["physical_offset"][0]))
+            records = self._records(segment, part, None if confirmed is None else confirmed[first:last])
+            located.append((segment, records))
+            problems.append((records.problem != Problem.OK) & (records.problem != Problem.GONE))
+        return located, problems
+
+    def _edges(self, chunk: Chunk) -> list[int]:
+        """Where runs of rows in one segment begin, and one past the last row."""
+        holder = self._store.log.locate(chunk.entries["physical_offset"])
+        if (holder == holder[0]).all():
+            return [0, holder.size]
+        return [0, *(np.flatnonzero(holder[1:] != holder[:-1]) + 1).tolist(), holder.size]
+
+    def _records(self, segment: SegmentFile | None, part: Chunk, confirmed: Mask | None) -> Records:
+        physical = part.entries["physical_offset"]
+        if segment is None:
+            records = Records(np.empty(0, np.uint8), physical)
+            records.problem[:] = np.where(physical < self._store.log.min_offset, Problem.GONE, Problem.BEYOND_END)
+            return records
+        try:
+            view = self._store.log.view(segment)
+        except DataLossError:
+            records = Records(np.empty(0, np.uint8), physical)
+            records.problem[:] = Problem.GONE
+            return records
+        records = Records(view, physical - segment.base)
+        records.flag_problem(records.field("physical_offset") != physical, Problem.PHYSICAL_OFFSET)
+        records.flag_problem(records.field("total_size") != part.entries["size"], Problem.SIZE)
+        self._check_queue(records, part, confirmed)
+        return records
+
+    def _check_queue(self, records: Records, part: Chunk, confirmed: Mask | None) -> None:
+        """Flag records of another queue, or of another place in it."""
+        wrong_queue = records.field("queue_id") != self._queue_ids[part.range_index]
+        wrong_place = records.field("queue_offset") != part.queue_offset
+        if confirmed is not None:
+            wrong_place &= ~confirmed
+        codes = self._topic_codes[part.range_index]
+        present = np.unique(codes) if codes.min() != codes.max() else codes[:1]
+        for code in present.tolist():
+            topic = self._topics[code]
+            rows: Ints | slice = slice(None) if present.size == 1 else np.flatnonzero(codes == code)
+            if topic.startswith(LMQ_PREFIX):  # a second queue for records of another topic
+                wrong_queue[rows] = wrong_place[rows] = False
+            else:
+                wrong_queue[rows] |= ~records.has_topic(topic.encode(), rows)
+        records.flag_problem(wrong_queue, Problem.QUEUE)
+        records.flag_problem(wrong_place, Problem.QUEUE_OFFSET)
+
+    def _heal(self, chunk: Chunk, bad: Mask) -> tuple[Chunk, Mask]:
+        """Ask the log about rows whose record is not what their entry says."""
+        entries = chunk.entries.copy()
+        confirmed = np.zeros(bad.size, np.bool_)
+        for index in np.unique(chunk.range_index[bad]):
+            planned = self._ranges[index]
+            if planned.walk is not None:
+                continue  # these entries came from the log
+            rows = np.flatnonzero(chunk.range_index == index)
+            healed = heal(
+                self._store, self._walks, planned.key, Block(chunk.queue_offset[rows], entries[rows]), bad[rows]
+            )
+            entries[rows] = healed.entries
+            confirmed[rows] = healed.confirmed
+            changed = int((healed.sound & bad[rows] & ~healed.confirmed).sum())
+            if changed:
+                _log.warning(
+                    "%d entries of ConsumeQueue %s are damaged; what they stood for was found in the CommitLog",
+                    changed,
+                    planned.key,
+                )
+        return chunk._replace(entries=entries), confirmed
+
+    def _segment_batches(self, segment: SegmentFile | None, records: Records, part: Chunk) -> Iterator[pa.RecordBatch]:
+        name = segment.path.rpartition("/")[2] if segment else ""
+        if self._spec.check_crc:
+            self._store.log.check_crcs(segment, records)
+        for wanted in (self._after_damage, self._matching):
+            keep = wanted(records, part)
+            if keep is not None:
+                records, part = records.take(keep), part.take(keep)
+        if not len(records):
+            return
+        if "body" not in self._spec.columns or self._spec.raw_body:
+            yield from self._decoded(records, part, name, None)
+            return
+        limit = _INFLATED_BATCHES * self._spec.batch_bytes
+        for rows, inflated in inflate_in_pieces(records, self._spec.max_body_bytes, limit):
+            piece, piece_part, bodies = records, part, inflated
+            if rows != slice(0, len(records)):
+                piece, piece_part = records.take(rows), part.take(rows)
+            keep = self._after_damage(piece, piece_part) if (piece.problem == Problem.INFLATE).any() else None
+            if keep is not None:
+                piece, piece_part, bodies = piece.take(keep), piece_part.take(keep), inflated.kept(keep)
+            if len(piece):
+                yield from self._decoded(piece, piece_part, name, bodies)
+
+    def _after_damage(self, records: Records, part: Chunk) -> Mask | None:
+        """Rows that stay when the spec has been asked about damaged and lost ones; None for all of them."""
+        bad = records.problem != Problem.OK
+        if not bad.any():
+            return None
+        gone = records.problem == Problem.GONE
+        if gone.any():
+            first = int(np.flatnonzero(gone)[0])
+            report_loss(
+                self._store,
+                self._spec,
+                f"{int(gone.sum())} messages, the first {self._place(part, first)}, are no longer in the CommitLog,"
+                f" which now begins at physical offset {self._store.log.min_offset}",
+            )
+        damaged = bad & ~gone
+        if damaged.any():
+            first = int(np.flatnonzero(damaged)[0])
+            error = self._damage(part, first, Problem(int(records.problem[first])))
+            if self._spec.on_corrupt is OnCorrupt.FAIL:
+                raise error
+            _log.warning("%d damaged records; the first: %s", int(damaged.sum()), error)
+        drop = bad if self._spec.on_corrupt is OnCorrupt.SKIP else gone
+        return ~drop if drop.any() else None
+
+    def _damage(self, part: Chunk, row: int, problem: Problem) -> CorruptError:
+        """The error for one damaged row: it is the record's, or the entry's where that cannot name any record."""
+        planned = self._ranges[part.range_index[row]]
+        entry = part.entries[row : row + 1]
+        physical = int(entry["physical_offset"][0])
+        log = self._store.log
+        if planned.walk is None and not (is_plausible(entry)[0] and log.min_offset <= physical < log.stop):
+            return self._store.queue(planned.key).corrupt(int(part.queue_offset[row]), self._place(part, row))
+        return log.corrupt(problem, physical, self._place(part, row))
+
+    def _matching(self, records: Records, part: Chunk) -> Mask | None:
+        """Rows that match the predicate exactly; None for all of them."""
+        keep = within(self._spec.predicate, part.entries)  # again: an entry may have been healed since
+        if self._times:
+            predicate = self._spec.predicate
+            time = records.field("store_timestamp")
+            whole = records.problem == Problem.OK
+            keep = whole if keep is None else keep & whole
+            if predicate.store_time_start is not None:
+                keep &= time >= predicate.store_time_start
+            if predicate.store_time_stop is not None:
+                keep &= time < predicate.store_time_stop
+        if self._tag_values is not None:
+            import pyarrow.compute as pc  # noqa: PLC0415 - not all scans need it, and loading it takes long
+
+            tags = Properties(records).column(TAGS)
+            match = pc.is_in(tags, self._tag_values, skip_nulls=True).to_numpy(zero_copy_only=False)
+            keep = match if keep is None else keep & match
+        return None if keep is None or keep.all() else keep
+
+    def _decoded(
+        self, records: Records, part: Chunk, segment: str, inflated: Inflated | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Decode rows, all of them unless the log was cut meanwhile."""
+        decoder = Decoder(records, self._origin(part), segment, inflated)
+        for rows in batches_of(part.entries, self._spec):
+            columns = [decoder.column(name, rows) for name in self._spec.columns]
+            columns += [decoder.property_column(name, rows) for name in self._spec.property_columns]
+            batch = self._batch(columns, rows.stop - rows.start)
+            if self._cut(records, rows) is not None:
+                yield from self._after_cut(records, part, segment, inflated, rows.start)
+                return
+            yield batch
+
+    def _after_cut(
+        self, records: Records, part: Chunk, segment: str, inflated: Inflated | None, start: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Decode rows from one on, of which some were taken back after they had been looked at."""
+        rest = slice(start, len(records))
+        cut = self._cut(records, slice(0, len(records)))
+        if cut is not None:
+            records.flag_problem(cut, Problem.MAGIC)
+        records, part = records.take(rest), part.take(rest)
+        keep = self._after_damage(records, part)
+        stays = np.arange(rest.stop) >= start
+        if keep is not None:
+            records, part = records.take(keep), part.take(keep)
+            stays[start:] = keep
+        if len(records):
+            yield from self._decoded(records, part, segment, inflated.kept(stays) if inflated else None)
+
+    def _cut(self, records: Records, rows: slice) -> Mask | None:
+        """Rows, of all, whose record was taken back since it was looked at; None if there are none, as nearly always.
+
+        Recovery and replication overwrite the end of a log with zeros, from the front on, in the very pages that are
+        mapped here: where the size of a record still stands, what was copied before was whole.
+        """
+        looked: Ints | slice = rows
+        if records.problem[rows].any():
+            looked = rows.start + np.flatnonzero(records.problem[rows] == Problem.OK)
+        gone = gather(records.buffer, records.positions[looked], _SIZE) != records.field("total_size")[looked]
+        if not gone.any():
+            return None
+        cut = np.zeros(len(records), np.bool_)
+        cut[looked] = gone
+        return cut
+
+    def _batch(self, columns: list[pa.Array], rows: int) -> pa.RecordBatch:
+        if not columns:  # whoever only counts
+            return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), rows, [None]))
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _origin(self, chunk: Chunk) -> Origin:
+        codes = self._topic_codes[chunk.range_index]
+        topics: pa.Array | str = self._topics[codes[0]]
+        if (codes != codes[0]).any():
+            topics = pa.array(self._topics, pa.string()).take(numbers(codes))
+        return Origin(
+            topics=topics,
+            queue_id=self._queue_ids[chunk.range_index],
+            queue_offset=chunk.queue_offset,
+            physical_offset=chunk.entries["physical_offset"],
+            size=chunk.entries["size"],
+            tags_code=chunk.entries["tags_code"],
+            broker_name=self._store.broker_name,
+        )
+
+    def _place(self, part: Chunk, row: int) -> str:
+        return f"queue {self._ranges[part.range_index[row]].key} offset {int(part.queue_offset[row])}"

@@ -1,0 +1,231 @@
+"""Brings the files of a store into the state that it is written on from: what ``recovery`` decided, done.
+
+::
+
+    cut        log behind the end: later segments unlinked, zeros in its own; all of it synced
+    dispatch   queues   ours: from the durable point on written anew, in place: a reader loses sight of nothing; a
+                        broker's: compared with the log. Behind the last entry zeros
+               index    ours: back to the durable point's mark, then anew; a broker's: its full files, then anew
+
+Before, the durable point was lowered to the end and ``abort`` is there; afterwards it is raised. A crash anywhere in
+between leaves a store that is decided about the same way. RocketMQ: ``truncateDirtyFiles``,
+``truncateDirtyLogicFiles``, ``doDispatch`` in recovery.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Final
+
+from ..config import StoreConfig
+from ..dispatch.derive import DerivedQueue, derive_segments
+from ..dispatch.dispatcher import put_keys
+from ..dispatch.entry_placement import Placement
+from ..files.segments import SegmentFile
+from ..files.writable_fs import WritableFileSystem
+from ..format.durable_point import DurablePoint
+from ..index.writer import IndexMark, IndexWriter
+from ..log.commit_log import CommitLog
+from ..log.log_end import LogState, examine_log
+from ..queues.writer import QueueWriter
+from ..types import QueueKey
+from .durability import Durability
+
+_BLOCK_BYTES: Final = 1 << 20
+_SEARCH_ENTRIES: Final = 1 << 16
+
+
+class Repair:
+    """The repair of one store that is being opened.
+
+    Parameters
+    ----------
+    fs, path, config
+        Which store, and how it is written.
+    durability
+        What the store says of itself.
+    queues, index
+        Its queues and index, not opened yet.
+    """
+
+    def __init__(
+        self,
+        fs: WritableFileSystem,
+        path: str,
+        config: StoreConfig,
+        *,
+        durability: Durability,
+        queues: QueueWriter,
+        index: IndexWriter | None,
+    ) -> None:
+        self._fs = fs
+        self._directory = os.path.join(path, "commitlog")
+        self._config = config
+        self._durability = durability
+        self._durable = durability.found
+        self._queues = queues
+        self._index = index
+        self._log = CommitLog(fs, [self._directory])
+
+    def examine(self) -> LogState:
+        """Look at the log from where something can be missing or torn."""
+        durable = self._durable
+        if durable is None:
+            return examine_log(self._log, self._log.min_offset)
+        start = max(self._log.min_offset, min(durable.queues, self._index_start(durable)))
+        return examine_log(self._log, start, self._durability.sealed_from)
+
+    # -- the log
+
+    def cut(self, end: int) -> int:
+        """End the log at a physical offset: later segments go, what lies behind in its own becomes zero.
+
+        All of it is on the device then. Gives how many bytes were not zero, at most.
+        """
+        durable_log = self._durable.log if self._durable is not None else 0
+        cut = 0
+        for segment in reversed(self._log.segments):
+            if segment.base >= end:
+                cut += self._fs.data_end(segment.path)
+                self._fs.unlink(segment.path)
+            elif segment.stop > min(durable_log, end):
+                cut += self._settle(segment, end)
+            else:
+                break
+        if self._log.segments:
+            self._fs.sync_dir(self._directory)
+        self._log = CommitLog(self._fs, [self._directory])
+        return cut
+
+    def _settle(self, segment: SegmentFile, end: int) -> int:
+        """Zero what lies behind the end of one segment, and put the rest onto the device; see `cut`."""
+        position = min(end - segment.base, self._config.segment_bytes)
+        data = self._fs.data_end(segment.path)
+        file = self._fs.open(segment.path)
+        try:
+            if segment.size < self._config.segment_bytes:
+                file.allocate(self._config.segment_bytes)
+            for at in range(position, data, _BLOCK_BYTES):
+                file.write(at, bytes(min(_BLOCK_BYTES, data - at)))
+            if self._durability.was_ours and self._durable is not None:
+                # What a failed sync left looks well in the page cache, and is clean there: no sync would write it.
+                for at in range(max(self._durable.log - segment.base, 0), position, _BLOCK_BYTES):
+                    count = min(_BLOCK_BYTES, position - at)
+                    file.write(at, self._fs.read(segment.path, at, count))
+            file.sync()
+        finally:
+            file.close()
+        return max(data - position, 0)
+
+    # -- queues and index
+
+    def dispatch(self, state: LogState, end: int) -> tuple[dict[QueueKey, int], int]:
+        """Make queues and index what the log says, and sync them.
+
+        Returns
+        -------
+        dict, int
+            One past the last entry of each queue; how many entries were missing or wrong in a store taken over.
+        """
+        durable = self._durable
+        kept = end if durable is None else max(min(durable.queues, end), self._log.min_offset)
+        keys = list(self._queues.queues())
+        ends = {key: stop for key in keys if (stop := self._queues.end_below(key, kept, self._log))}
+        # Of queues that somebody deleted, or a file of them, nothing else tells.
+        adopted = durable is None or (durable.queues <= end and sum(ends.values()) != durable.entries)
+        resume = self._log.min_offset if adopted else kept
+        start = min(state.start, resume)
+        placement = Placement(self._log, start, {} if adopted else ends)
+        self._open_index(end)
+        corrected = 0
+        for found, derived in derive_segments(self._log, start, end) if start < end else ():
+            behind = {key: queue for key, each in derived.items() if (queue := _behind(each, resume)).size.size}
+            if adopted:
+                self._begin_where_they_do(placement, behind)
+            for key, placed in placement.place(found, behind):
+                if adopted:
+                    corrected += self._queues.correct(key, placed.start, placed.entries)
+                else:  # what looks well may be in the page cache only, and clean there: no sync would write it
+                    self._queues.append(key, placed.start, placed.entries)
+                    self._queues.doubt_names(key)
+            if self._index is not None:
+                put_keys(self._index, found.records, found.segment.base + found.records.positions)
+        placed_ends = placement.ends
+        for key in keys:
+            self._queues.truncate(key, max(ends.get(key, 0), placed_ends.get(key, 0)))
+        self._queues.sync()
+        if self._index is not None:
+            self._index.sync()
+        return ends | placed_ends, corrected
+
+    def _begin_where_they_do(self, placement: Placement, queues: Mapping[QueueKey, DerivedQueue]) -> None:
+        """Let queues that were taken over begin where their first record stands in them, if it does.
+
+        5.0 to 5.1.0 burn queue offsets: a record may state another than the one it has.
+        """
+        for key in queues.keys() - placement.ends.keys():
+            stated, physical = int(queues[key].queue_offset[0]), int(queues[key].physical_offset[0])
+            first = self._queues.find(key, physical, max(0, stated - _SEARCH_ENTRIES), stated + 1)
+            if first is not None:
+                placement.begin(key, first, physical)
+
+    def _open_index(self, end: int) -> None:
+        if self._index is None:
+            return
+        durable = self._durable
+        mark = self._mark(durable) if durable is not None and durable.queues <= end else None
+        if mark is not None:
+            self._index.drop_from(mark.file + 1)
+            self._index.open(mark, self._log)
+            return
+        kept = self._full_files(end)
+        self._index.drop_from(kept[-1] + 1 if kept else 0)
+        if kept:
+            self._index.open(IndexMark(kept[-1], self._config.index_entries), self._log)
+
+    def _index_start(self, durable: DurablePoint) -> int:
+        """Physical offset from which records are not indexed for certain."""
+        if self._index is None or self._mark(durable) is not None or not durable.index_file:
+            return durable.queues
+        kept = self._full_files(durable.queues)
+        return self._index.header_of(kept[-1]).end_physical_offset if kept else 0
+
+    def _mark(self, durable: DurablePoint) -> IndexMark | None:
+        """The part of the newest index file that was synced, if the file is there."""
+        if self._index is None or durable.index_file not in self._index.names() or durable.index_count <= 1:
+            return None
+        return IndexMark(durable.index_file, durable.index_count)
+
+    def _full_files(self, stop: int) -> list[int]:
+        """Index files that are full, were synced, and end in front of a physical offset, up to the first that does not.
+
+        Of ours those are synced that are older than the marked one; a broker says in its checkpoint up to which time.
+        """
+        assert self._index is not None
+        kept: list[int] = []
+        reached = 0
+        for name in self._index.names():
+            header = self._index.header_of(name)
+            if self._durable is not None:
+                synced = name < self._durable.index_file
+            else:
+                checkpoint = self._durability.checkpoint
+                synced = not self._durability.was_aborted or header.end_timestamp <= checkpoint.index_timestamp
+            if not synced or header.count < self._config.index_entries:
+                break
+            if not reached <= header.end_physical_offset < stop:
+                break
+            reached = header.end_physical_offset
+            kept.append(name)
+        return kept
+
+    def newest_timestamp(self, state: LogState) -> int:
+        """Store time in ms of the last record of the log; 0 if there is none."""
+        last = self._log.store_time_at(self._queues.last_physical) if self._queues.last_physical >= 0 else None
+        return max(state.newest, last or 0)
+
+
+def _behind(derived: DerivedQueue, start: int) -> DerivedQueue:
+    """Entries of records from a physical offset on."""
+    if derived.physical_offset.size and derived.physical_offset[0] >= start:
+        return derived
+    return DerivedQueue(*(column[derived.physical_offset >= start] for column in derived))

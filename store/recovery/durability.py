@@ -1,0 +1,183 @@
+"""What a store writes down of itself: how much of it is on the device, and whether it was closed.
+
+::
+
+    open      abort made, root synced ──► recovery ──► durable point, synced
+    flush     log synced ──────────────────────────► durable point (log)
+              queues, index synced ──► checkpoint ──► durable point (queues), synced
+    close     all of it ──► durable point (clean), synced ──► abort unlinked, root synced
+
+Each is written after what it speaks of. RocketMQ: ``StoreCheckpoint``, ``DefaultMessageStore.createTempFile``.
+"""
+
+import os
+import threading
+from dataclasses import replace
+from typing import Final
+
+from ..config import StoreConfig
+from ..directory.layout import OURS
+from ..directory.own_state import ABORT_SIGNATURE, OwnState, durable_path
+from ..errors import StoreClosedError
+from ..files.small_file import replace_file
+from ..files.writable_fs import WritableFile, WritableFileSystem
+from ..format import checkpoint as checkpoints
+from ..format import durable_point
+from ..format.durable_point import DurablePoint, FileSizes
+from ..index.writer import IndexMark
+
+_DIRECTORIES: Final = (OURS, "commitlog", "consumequeue", "index", "config")
+
+
+class Durability:
+    """Reads and writes ``.segmentlog/durable``, ``checkpoint`` and ``abort`` of one store.
+
+    Parameters
+    ----------
+    fs, path
+        Which store.
+    config
+        How it is written from now on.
+    was_ours
+        Whether nobody else had it open since we last had, as far as the lock tells; a file ``abort`` tells too, but 4.x
+        leaves one that is there as it is.
+    """
+
+    def __init__(self, fs: WritableFileSystem, path: str, config: StoreConfig, *, was_ours: bool) -> None:
+        self._fs = fs
+        self._path = path
+        self._durable = durable_path(path)
+        self._lock = threading.Lock()
+        self._file: WritableFile | None = None
+        self._synced_at = self._written_at = 0
+        """Where in the file the slot begins that was synced last, and the one that was written last."""
+        found = OwnState.read(fs, path, is_signed=was_ours)
+        self.found = found.point
+        """The durable point when the store was opened; None if it has none."""
+        self.point = self.found or DurablePoint()
+        self.checkpoint = found.checkpoint
+        self.was_aborted = found.was_aborted
+        """Whether the store was not closed."""
+        self.was_ours = found.was_ours
+        """Whether it was not closed by us: no broker wrote it since the durable point."""
+        self.sealed_from = found.sealed_from
+        """See `OwnState.sealed_from`."""
+        self._record_crc = config.record_crc
+        self._sizes = FileSizes(
+            config.segment_bytes, config.queue_segment_entries, config.index_slots, config.index_entries
+        )
+
+    def begin(self, log_end: int) -> None:
+        """Say that the store is open, and that its log ends at a physical offset, before anything is changed."""
+        fs, ours = self._fs, os.path.join(self._path, OURS)
+        for name in _DIRECTORIES:
+            fs.make_dir(os.path.join(self._path, name))
+        replace_file(fs, os.path.join(self._path, "abort"), b"%d%s" % (os.getpid(), ABORT_SIGNATURE), self.making)
+        fs.sync_dir(self._path)
+        for name in ("spare", "queue", "index"):
+            fs.unlink(os.path.join(ours, name))
+        if fs.size(self._durable) != durable_point.FILE_BYTES:
+            replace_file(fs, self._durable, bytes(durable_point.FILE_BYTES), self.making)
+        self._file = fs.open(self._durable)
+        if self.found is not None:
+            # What was found may be in the page cache only, and clean there after a sync that failed.
+            self._written_at = durable_point.position_of(fs.read(self._durable, 0, durable_point.FILE_BYTES))
+            self._file.write(self._written_at, durable_point.encode(self.found))
+            self._sync()
+            # What is cut must not count as lost if a crash comes in between, nor what a broker put as torn.
+            held = self.point
+            self._note(
+                replace(
+                    held,
+                    log=min(held.log, log_end),
+                    queues=min(held.queues, log_end),
+                    clean=False,
+                    has_record_crc=held.has_record_crc and self.was_ours,
+                )
+            )
+            self._sync()
+
+    @property
+    def making(self) -> str:
+        """Path where a small file is written before it gets its name."""
+        return os.path.join(self._path, OURS, "small")
+
+    def note_log(self, end: int) -> None:
+        """Say that the log is on the device up to a physical offset.
+
+        Not synced: a crash of the machine may leave an older point, which is a lower bound as well.
+        """
+        with self._lock:
+            self._note(replace(self.point, log=end))
+
+    def note_queues(self, end: int, entries: int, mark: IndexMark, newest_ms: int, index_ms: int) -> None:
+        """Say that queues and index have the records up to a physical offset on the device.
+
+        The first time ends an opening; from then on all that lies behind the point is as ``config`` has it. Until then
+        it is still that of whoever wrote it.
+
+        Parameters
+        ----------
+        entries
+            Sum of the ends of all queues.
+        mark
+            How much of the index that is.
+        newest_ms
+            Store time of the last of these records.
+        index_ms
+            End of the last index file that was filled; 0 if none was since the store was opened.
+        """
+        self.checkpoint = replace(
+            self.checkpoint,
+            physic_timestamp=newest_ms,
+            logics_timestamp=newest_ms,
+            index_timestamp=index_ms or self.checkpoint.index_timestamp,
+        )
+        content = checkpoints.encode(self.checkpoint)
+        replace_file(self._fs, os.path.join(self._path, "checkpoint"), content, self.making)
+        with self._lock:
+            held = self.point
+            self._note(
+                replace(
+                    held,
+                    log=max(held.log, end),
+                    queues=end,
+                    entries=entries,
+                    index_file=mark.file,
+                    index_count=mark.next_number,
+                    has_record_crc=self._record_crc,
+                    sizes=self._sizes,
+                )
+            )
+            self._sync()
+
+    def note_closed(self) -> None:
+        """Say that the store was closed: the last thing that is written."""
+        with self._lock:
+            self._note(replace(self.point, clean=True))
+            self._sync()
+        self._fs.unlink(os.path.join(self._path, "abort"))
+        self._fs.sync_dir(self._path)
+
+    def close(self) -> None:
+        """Close the file; nothing is noted any more."""
+        with self._lock:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+
+    def _note(self, point: DurablePoint) -> None:
+        file = self._opened()
+        self.point = replace(point, sequence=self.point.sequence + 1)
+        # Never into the slot that was synced last: a write that is torn leaves that one.
+        self._written_at = durable_point.other_position(self._synced_at)
+        file.write(self._written_at, durable_point.encode(self.point))
+
+    def _sync(self) -> None:
+        self._opened().sync()
+        self._synced_at = self._written_at
+
+    def _opened(self) -> WritableFile:
+        if self._file is None:
+            raise StoreClosedError("this store was closed", path=self._path, fix="Open it")
+        return self._file

@@ -1,0 +1,1 @@
+"""One open store: append, group commit, exactly-once batch commit, staging, and housekeeping."""

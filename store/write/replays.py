@@ -1,0 +1,169 @@
+"""Batch identities, and the check whether a batch repeats one that was committed before.
+
+::
+
+    ledger, newest batch of the application is 7
+    batch 8      ──► new: it is appended
+    batch 7, 6   ──► a replay: nothing is appended    same rows        silent
+                                                      other bodies     warning with both digests
+                                                      other row count  ChangedReplayError, or a warning (SKIP)
+    batch 10     ──► BatchGapError, where numbers are contiguous
+
+A replay with another number of rows means that rows are neither in the store nor going to be: a checkpoint that lost
+its newest files makes Spark plan the next batches anew, with whatever the source holds by then. RocketMQ has no
+counterpart.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from ..config import OnChangedReplay
+from ..errors import BatchGapError, ChangedReplayError, ConfigError
+from ..format.ledger import Ledger, LedgerEntry, QueueSpan
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchId:
+    """What makes a batch the same as another.
+
+    Attributes
+    ----------
+    app
+        Who numbers the batches: a streaming query, a ``txnAppId``. None for a batch that nobody will repeat.
+    version
+        Its number; it has been appended if the ledger has this one or a later one. Means nothing without ``app``.
+    contiguous
+        Whether each number follows on the one before: one that is left out was never appended, and is missed.
+    """
+
+    app: str | None = None
+    version: int = 0
+    contiguous: bool = False
+
+    def __str__(self) -> str:
+        return "a batch without an id" if self.app is None else f"batch {self.version} of {self.app}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommittedBatch:
+    """Where a batch went.
+
+    Attributes
+    ----------
+    app, version
+        Which batch, see `BatchId`.
+    rows, bytes
+        How many records, and their bytes.
+    start, stop
+        Physical offsets between which they lie.
+    committed_ms
+        When, ms since the epoch.
+    queues
+        Where the rows of each queue went; only known of the newest batch of an application.
+    repeated
+        Whether it was there before, so that nothing was appended now.
+    """
+
+    app: str | None
+    version: int
+    rows: int
+    bytes: int
+    start: int
+    stop: int
+    committed_ms: int
+    queues: tuple[QueueSpan, ...]
+    repeated: bool = False
+
+    @classmethod
+    def of(
+        cls, app: str | None, entry: LedgerEntry, queues: tuple[QueueSpan, ...], *, repeated: bool = False
+    ) -> "CommittedBatch":
+        """Give what the ledger says of a batch."""
+        return cls(
+            app=app,
+            version=entry.version,
+            rows=entry.rows,
+            bytes=entry.bytes,
+            start=entry.start,
+            stop=entry.stop,
+            committed_ms=entry.committed_ms,
+            queues=queues,
+            repeated=repeated,
+        )
+
+
+def find_replay(
+    ledger: Ledger, batch_id: BatchId, rows: int, digest: int, *, on_changed: OnChangedReplay, path: str
+) -> CommittedBatch | None:
+    """Look a batch up among those that were committed; None if it is new.
+
+    Parameters
+    ----------
+    ledger
+        Of the store.
+    rows, digest
+        How many rows the batch has now, and their `row_digest.row_digest`.
+    on_changed
+        What happens to a replay with another number of rows, or whose number of rows cannot be compared any more.
+    path
+        The store directory, for errors.
+
+    Raises
+    ------
+    BatchGapError
+        If the number of the batch leaves out others, and numbers are contiguous.
+    ChangedReplayError
+        If the batch was committed with another number of rows, and ``on_changed`` is FAIL.
+    ConfigError
+        If the number of the batch is negative.
+    """
+    if batch_id.app is None:
+        return None
+    if batch_id.version < 0:
+        raise ConfigError(f"batch number {batch_id.version} is below zero", path=path, fix="Count from 0")
+    known = ledger.applications.get(batch_id.app)
+    if known is None:
+        return None
+    newest = known.newest
+    if batch_id.version > newest.version:
+        if batch_id.contiguous and batch_id.version > newest.version + 1:
+            raise BatchGapError(
+                f"{batch_id} comes after batch {newest.version}: those in between were never appended",
+                path=path,
+                fix="Look where they went (another sink, another copy of this store, a checkpoint of another time); "
+                "to go on without them give the query a txnAppId of its own",
+            )
+        return None
+    entry = known.find(batch_id.version)
+    if entry is None:
+        if batch_id.contiguous:  # jobs may leave numbers out: theirs may never have had rows
+            problem = f"{batch_id} has {rows} rows, and the ledger no longer says how many were committed"
+            _report_change(f"{problem}: its newest batch is {newest.version}", on_changed, path)
+        entry = newest._replace(version=batch_id.version, start=newest.stop, rows=0, bytes=0)
+    elif entry.rows != rows:
+        _report_change(f"{batch_id} has {rows} rows, and had {entry.rows} rows when it was committed", on_changed, path)
+    elif entry.digest is not None and entry.digest != digest:
+        _log.warning(
+            "%s: %s has other bodies or topics than when it was committed: digest %016x now, %016x then. "
+            "The committed rows stay, the others are not appended",
+            path,
+            batch_id,
+            digest,
+            entry.digest,
+        )
+    queues = known.queues if entry is newest else ()
+    return CommittedBatch.of(batch_id.app, entry, queues, repeated=True)
+
+
+def _report_change(problem: str, on_changed: OnChangedReplay, path: str) -> None:
+    if on_changed is OnChangedReplay.FAIL:
+        raise ChangedReplayError(
+            problem,
+            path=path,
+            fix="Find out what changed: a checkpoint that lost its newest files, a query or source that returns other "
+            "rows. Give the query a new txnAppId to append these rows too (some may then be there twice), or "
+            "onChangedReplay=skip to go on without them",
+        )
+    _log.warning("%s: %s. The committed rows stay, the others are not appended", path, problem)

@@ -1,0 +1,166 @@
+"""What a sink needs that has no store open: a store that is there, a commit that waits for its turn, what it did last.
+
+::
+
+    driver   prepare_store ──────────────► the store is there, and can be written
+    tasks        Staging.open … finish ──► staged rows
+    driver   commit_batch ── waits for the lock ──► MessageStore.open ── commit_batch ── close
+
+Sinks of several queries take turns; a broker does not, so who finds one says so at once.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from ..config import OnChangedReplay, StoreConfig
+from ..directory.file_sizes import stored_sizes
+from ..errors import SegmentLogError, StoreInUseError
+from ..files.fs import LocalFileSystem
+from ..files.store_lock import broker_of
+from ..log.batch_state import BatchRecords
+from .message_store import MessageStore
+from .replays import BatchId, CommittedBatch
+from .staging import Staged, sweep_staging
+
+_log = logging.getLogger(__name__)
+
+_POLL_S: Final = 0.02
+_POLL_MAX_S: Final = 0.05  # who waits longer must not come last for ever
+_BROKER_FIX: Final = "Stop it, write to another directory, or to a store that is replicated from it"
+
+
+def stored_config(path: str | os.PathLike[str], config: StoreConfig) -> StoreConfig:
+    """Give a configuration the file sizes of a store that is there; as it is, where there is none."""
+    return replace(config, **stored_sizes(LocalFileSystem(), os.path.abspath(path), config)._asdict())
+
+
+def prepare_store(path: str | os.PathLike[str], config: StoreConfig) -> None:
+    """Make a store if there is none, and make sure that it can be written.
+
+    Raises
+    ------
+    StoreInUseError
+        If a broker has it open. Another one of ours may: a commit waits for it.
+    SegmentLogError
+        As `MessageStore.open`, if it cannot be opened.
+    """
+    path = os.path.abspath(path)
+    refuse_broker(path)
+    try:
+        MessageStore.open(path, config).close()
+    except StoreInUseError:
+        refuse_broker(path)  # another one of ours may have it, or be opening it
+
+
+def refuse_broker(path: str) -> None:
+    """Raise `StoreInUseError` if a broker has a store open, naming its process."""
+    owner = broker_of(os.path.join(path, "lock"))
+    if owner is not None:
+        which = f"process {owner}" if owner else "of another container or host"
+        raise StoreInUseError(f"a broker, {which}, has this store open", path=path, fix=_BROKER_FIX)
+
+
+def open_in_turn(path: str | os.PathLike[str], config: StoreConfig, *, wait_s: float) -> MessageStore:
+    """Open a store as soon as nobody else has it open.
+
+    Parameters
+    ----------
+    wait_s
+        How many seconds to wait at most.
+
+    Raises
+    ------
+    StoreInUseError
+        If it is still open then, or a broker has it.
+    """
+    path = os.path.abspath(path)
+    begun, pause = time.monotonic(), _POLL_S
+    while True:
+        try:
+            return MessageStore.open(path, config)
+        except StoreInUseError as error:
+            refuse_broker(path)
+            if time.monotonic() - begun >= wait_s:
+                raise StoreInUseError(
+                    f"{error.problem}, and had all of the {wait_s:g} s that this waited",
+                    path=path,
+                    fix="Close it there, or give a longer lockTimeout",
+                ) from None
+        time.sleep(pause)
+        pause = min(2 * pause, _POLL_MAX_S)
+
+
+def commit_batch(
+    path: str | os.PathLike[str],
+    config: StoreConfig,
+    batch_id: BatchId,
+    staged: Sequence[Staged],
+    *,
+    topics: Mapping[str, int] | None = None,
+    on_changed_replay: OnChangedReplay = OnChangedReplay.FAIL,
+    wait_s: float = 120.0,
+) -> CommittedBatch:
+    """Open a store in turn, commit what tasks staged for it, and close it; see `MessageStore.commit_batch`.
+
+    Parameters
+    ----------
+    on_changed_replay
+        What happens if the batch was committed before with another number of rows.
+    wait_s
+        How many seconds to wait at most for others who have it open.
+
+    Raises
+    ------
+    SegmentLogError
+        As `open_in_turn` and `MessageStore.commit_batch`; the batch is not committed then. An error of closing the
+        store after the commit is only logged: opening the store again completes what is left.
+    """
+    begun, committed = time.monotonic(), None
+    try:
+        with open_in_turn(path, config, wait_s=wait_s) as store:
+            opened = time.monotonic()
+            committed = store.commit_batch(batch_id, staged, topics=topics, on_changed_replay=on_changed_replay)
+            done = time.monotonic()
+        sweep_staging(path)
+    except (SegmentLogError, OSError) as error:
+        if committed is None:
+            raise
+        # An error now would have the job run again, and the rows of a batch without an id be there twice.
+        _log.error("%s: %s is committed; what follows a commit failed: %s", os.path.abspath(path), batch_id, error)
+    _log.info(
+        "%s: %s %s: %d rows, %d bytes at [%d, %d), %s; opened in %.3f s, committed in %.3f, closed in %.3f",
+        os.path.abspath(path),
+        batch_id,
+        "was there already" if committed.repeated else "committed",
+        committed.rows,
+        committed.bytes,
+        committed.start,
+        committed.stop,
+        ", ".join(f"{span.topic}/{span.queue_id} [{span.first}, {span.last}]" for span in committed.queues[:8])
+        + (f" and {len(committed.queues) - 8} queues more" if len(committed.queues) > 8 else ""),
+        opened - begun,
+        done - opened,
+        time.monotonic() - done,
+    )
+    return committed
+
+
+def last_commit(path: str | os.PathLike[str], app: str | None = None) -> CommittedBatch | None:
+    """Say where the last batch of an application went; None if it has none in this store.
+
+    Parameters
+    ----------
+    app
+        A query's id or a ``txnAppId``; None for the last batch of all.
+    """
+    ledger = BatchRecords(LocalFileSystem(), os.path.abspath(path)).ledger()
+    if app is None:
+        found = max(ledger.applications.items(), key=lambda each: each[1].newest.sequence, default=None)
+    else:
+        held = ledger.applications.get(app)
+        found = (app, held) if held is not None else None
+    return CommittedBatch.of(found[0], found[1].newest, found[1].queues) if found is not None else None

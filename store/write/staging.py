@@ -1,0 +1,355 @@
+"""Staging: tasks put encoded rows beside the store, and say what they put; nothing of it is in the store yet.
+
+::
+
+    .segmentlog/staging/
+        7f3a….0.5d21…           job, partition 0, one attempt: chunks, see ``format.staged_rows``
+        7f3a….1.90ab…           partition 1
+        7f3a….1.c377…           partition 1, an attempt that failed, or came late: nobody names it
+
+    task     Staging.open ──► add(batch): check, encode, write ──► finish ──► Staged: name, rows, size, CRC
+    driver   commit(…, [Staged, …])      takes what is named, and nothing that is not what its task said
+
+Staged bytes are not synced: a batch that is not in the ledger after a crash is staged anew. Files that no commit took
+are swept once nothing of their job was written for long.
+"""
+
+import logging
+import os
+import re
+import time
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+import numpy as np
+import pyarrow as pa
+
+from ..config import StoreConfig
+from ..directory.layout import OURS
+from ..encode.batch import encode_batch
+from ..encode.message import record_crc
+from ..errors import ConfigError, FormatError
+from ..files.fs import FileSystem
+from ..files.os_errors import Writing
+from ..files.plain_files import PlainFiles
+from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
+from ..format.message import Bytes, Ints
+from ..format.record_crc import RecordCrc, covered_bytes, record_crcs
+from ..format.row_digest import add_digests, row_digest
+from ..format.staged_rows import (
+    HEADER_BYTES,
+    ChunkHeader,
+    StagedRows,
+    decode_chunk,
+    decode_header,
+    decode_sizes,
+    encode_chunk,
+)
+
+_log = logging.getLogger(__name__)
+
+SWEEP_IDLE_S: Final = 86_400.0
+_STAGING: Final = "staging"
+_PART: Final = "[A-Za-z0-9_-]{1,100}"
+_STAGED_NAME: Final = re.compile(rf"{_PART}\.[0-9]+\.{_PART}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Staged:
+    """What one task attempt staged. Small and picklable: it goes back to the driver.
+
+    Attributes
+    ----------
+    name
+        ``job.partition.attempt``.
+    rows, record_bytes, file_bytes
+        How many rows, the bytes of their records, and of the file.
+    crc
+        Over the headers of all chunks, which have those of their contents.
+    digest
+        See `row_digest.row_digest`.
+    """
+
+    name: str
+    rows: int
+    record_bytes: int
+    file_bytes: int
+    crc: int
+    digest: int
+
+    @property
+    def job(self) -> str:
+        """Of which job it is a part."""
+        return self.name.partition(".")[0]
+
+
+class Staging:
+    """One task attempt's rows; a context manager that leaves nothing behind unless finished. Use `open`."""
+
+    def __init__(self, fs: WritableFileSystem, path: str, name: str, config: StoreConfig) -> None:
+        self._fs = fs
+        self._path = os.path.join(staging_directory(path), name)
+        self._name = name
+        self._config = config
+        self._rows = self._record_bytes = self._position = self._crc = self._digest = 0
+        self._finished = False
+        self._file = fs.create(self._path)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        job: str,
+        partition: int,
+        attempt: str,
+        config: StoreConfig,
+        *,
+        fs: WritableFileSystem | None = None,
+    ) -> Self:
+        """Begin to stage for a store that is there.
+
+        Parameters
+        ----------
+        path
+            The store directory.
+        job, attempt
+            Names that nobody else uses: for all tasks of one write, and for one attempt of one task.
+        partition
+            Which task.
+        config
+            How the store is written.
+        fs
+            What to write through, for tests.
+
+        Raises
+        ------
+        ConfigError
+            If a name cannot be one of a file.
+        """
+        for given in (job, attempt):
+            if not re.fullmatch(_PART, given):
+                raise ConfigError(f"{given!r} cannot name staged rows", fix="Use at most 100 of A-Z a-z 0-9 - _")
+        fs = fs or LocalWritableFileSystem()
+        root = staging_directory(os.path.abspath(path))
+        for directory in (os.path.dirname(root), root):
+            fs.make_dir(directory)
+        return cls(fs, os.path.abspath(path), f"{job}.{partition}.{attempt}", config)
+
+    def add(self, batch: pa.RecordBatch | pa.Table) -> None:
+        """Stage the rows of a batch; see `MessageStore.append_batch` for its columns and errors."""
+        for piece in encode_batch(batch, self._config):
+            records = piece.records
+            known = piece.lookups
+            joined, queues = records.join(), piece.queues.as_keys()
+            parts = encode_chunk(
+                StagedRows(
+                    sizes=records.sizes,
+                    queue_of=piece.queue_of,
+                    tags_codes=known.tags_codes if known else np.zeros(records.sizes.size, np.int64),
+                    crcs=self._crcs(joined, records.positions),
+                    counts=piece.counts,
+                    hashes=known.hashes if known else None,
+                    hash_rows=known.hash_rows if known else None,
+                    queues=queues,
+                    records=joined,
+                )
+            )
+            for part in parts:
+                self._file.write(self._position, part.data if isinstance(part, np.ndarray) else part)
+                self._position += len(part)
+            self._crc = zlib.crc32(parts[0], self._crc)
+            digest = row_digest(joined, records.positions, piece.queue_of, queues)
+            self._digest = add_digests(self._digest, digest)
+            self._rows += records.sizes.size
+            self._record_bytes += joined.size
+
+    def _crcs(self, joined: Bytes, positions: Ints) -> Ints:
+        if record_crc(self._config) is RecordCrc.ABSENT:
+            return np.zeros(positions.size, np.int64)
+        return record_crcs(joined, positions, covered_bytes(joined, positions))
+
+    def finish(self) -> Staged:
+        """Say what was staged, for the commit. Nothing can be added afterwards."""
+        self._file.close()
+        self._finished = True
+        return Staged(
+            name=self._name,
+            rows=self._rows,
+            record_bytes=self._record_bytes,
+            file_bytes=self._position,
+            crc=self._crc,
+            digest=self._digest,
+        )
+
+    def discard(self) -> None:
+        """Take the file away; nothing happens if it was finished."""
+        if not self._finished:
+            self._file.close()
+            self._fs.unlink(self._path)
+            self._finished = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.discard()
+
+
+def staging_directory(path: str) -> str:
+    """Where rows for a store are staged."""
+    return os.path.join(path, OURS, _STAGING)
+
+
+def survey_staged(fs: FileSystem, path: str, staged: Staged) -> Iterator[Ints]:
+    """Give the sizes of the records of each chunk, and make sure on the way that the file is the one its task wrote.
+
+    Reads little of it: of each chunk its header, whose checksum covers the rest, and the sizes.
+
+    Yields
+    ------
+    (n,) int64
+        Bytes of the records of a chunk.
+
+    Raises
+    ------
+    FormatError
+        If the file is another, at the latest behind its last chunk.
+    """
+    file = _file_of(path, staged)
+    size = fs.size(file)
+    if size != staged.file_bytes:
+        raise _altered(file, "there is no such file" if size is None else f"it has {size} bytes", staged)
+    for start, header in _chunks(fs, file, staged):
+        try:
+            yield decode_sizes(header, fs.read(file, start, 4 * header.rows))
+        except FormatError as error:
+            raise _altered_chunk(file, error, start, staged) from None
+
+
+def take_staged(fs: WritableFileSystem, path: str, staged: Staged) -> Iterator[StagedRows]:
+    """Give the chunks of a staged file, one at a time; their bytes belong to the caller, who may write to them.
+
+    What was given is gone from the file: its pages are what the next bytes of the log are written into. Otherwise all
+    of a batch would be in memory twice, be written to the device twice, and cost new pages twice.
+
+    Raises
+    ------
+    FormatError
+        If one is not what its task wrote; after the last chunk, if together they are not the file that its task wrote.
+    """
+    file = _file_of(path, staged)
+    for start, header in _chunks(fs, file, staged):
+        rest = np.empty(min(header.rest_bytes, staged.file_bytes - start), np.uint8)
+        rest = rest[: fs.read_into(file, start, rest)]
+        try:
+            rows = decode_chunk(header, rest)
+        except FormatError as error:
+            raise _altered_chunk(file, error, start, staged) from None
+        fs.release(file, start - HEADER_BYTES, start + header.rest_bytes)
+        yield rows
+
+
+def _chunks(fs: FileSystem, file: str, staged: Staged) -> Iterator[tuple[int, ChunkHeader]]:
+    """Go over the chunks of a staged file: the position after each header, and the header.
+
+    At the end the headers must add up to what the task wrote, so a caller that used the headers to check the rest of
+    each chunk has had the task's own file, also if the file was exchanged since it was last looked at.
+    """
+    at = rows = record_bytes = crc = 0
+    while at < staged.file_bytes:
+        data = fs.read(file, at, HEADER_BYTES)
+        header = decode_header(data)
+        if header is None:
+            raise _altered(file, f"no chunk begins at {at}", staged)
+        start = at + HEADER_BYTES
+        yield start, header
+        crc = zlib.crc32(data, crc)
+        rows, record_bytes = rows + header.rows, record_bytes + header.record_bytes
+        at = start + header.rest_bytes
+    if (at, rows, record_bytes, crc) != (staged.file_bytes, staged.rows, staged.record_bytes, staged.crc):
+        raise _altered(file, f"its chunks have {rows} rows, {record_bytes} bytes and CRC {crc:08x}", staged)
+
+
+def discard_staged(
+    path: str | os.PathLike[str], staged: Iterable[Staged], *, fs: WritableFileSystem | None = None
+) -> None:
+    """Take staged files away."""
+    fs = fs or LocalWritableFileSystem()
+    for each in staged:
+        fs.unlink(_file_of(os.path.abspath(path), each))
+
+
+def _file_of(path: str, staged: Staged) -> str:
+    """Return the path of a staged file, whose name came from another process."""
+    if not _STAGED_NAME.fullmatch(staged.name):
+        raise FormatError(
+            f"{staged.name[:80]!r} is not a name of staged rows",
+            path=staging_directory(path),
+            fix="Pass on what Staging.finish returned, unchanged",
+        )
+    return os.path.join(staging_directory(path), staged.name)
+
+
+def discard_jobs(path: str | os.PathLike[str], prefix: str) -> int:
+    """Delete everything staged for jobs whose name begins with a text; return the number of files.
+
+    For jobs that have ended. A task of one that still writes does so into a file without a name.
+
+    Raises
+    ------
+    UnsafeFileError
+        If the staging directory, or the one it is in, is a symbolic link. Nothing is deleted then.
+    """
+    return _sweep(path, prefix, idle_s=float("-inf"))
+
+
+def sweep_staging(path: str | os.PathLike[str], *, idle_s: float = SWEEP_IDLE_S) -> int:
+    """Delete what was staged by jobs that wrote nothing for a while; return the number of files.
+
+    Raises
+    ------
+    UnsafeFileError
+        As `discard_jobs`.
+    """
+    swept = _sweep(path, "", idle_s=idle_s)
+    if swept:
+        _log.info("%s: swept %d staged files that no commit took", path, swept)
+    return swept
+
+
+def _sweep(path: str | os.PathLike[str], prefix: str, *, idle_s: float) -> int:
+    """Delete the staged files of jobs whose name begins so, and that wrote nothing for so long; leave other files."""
+    try:
+        root = os.path.abspath(path)
+        with Writing(staging_directory(root), "sweeping"), PlainFiles.open(root, OURS, _STAGING) as staging:
+            jobs: dict[str, dict[str, float]] = {}
+            for name, written in staging.modified().items():
+                if _STAGED_NAME.fullmatch(name):
+                    jobs.setdefault(name.partition(".")[0], {})[name] = written
+            latest = time.time() - idle_s
+            return sum(
+                staging.unlink(name)
+                for job, files in jobs.items()
+                if job.startswith(prefix) and max(files.values()) <= latest
+                for name in files
+            )
+    except FileNotFoundError:
+        return 0  # nothing was ever staged
+
+
+def _altered_chunk(file: str, error: FormatError, start: int, staged: Staged) -> FormatError:
+    return _altered(file, f"{error.problem}, in the chunk at {start - HEADER_BYTES}", staged)
+
+
+def _altered(file: str, found: str, staged: Staged) -> FormatError:
+    return FormatError(
+        f"staged rows are not what their task wrote: {found}; it wrote {staged.file_bytes} bytes, {staged.rows} rows, "
+        f"{staged.record_bytes} bytes of records, CRC {staged.crc:08x}",
+        path=file,
+        fix="Run the job again; look who else writes into this directory",
+    )

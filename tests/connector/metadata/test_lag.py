@@ -1,0 +1,130 @@
+"""Lag of groups and of streams: per queue, in total, and what is not known."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from segmentlog.connector import LagReport, QueueLag, group_lag
+from segmentlog.connector.errors import CheckpointError
+from segmentlog.connector.metadata.lag import stream_lag
+from segmentlog.store import (
+    ConfigError,
+    MessageStore,
+    Outgoing,
+    QueueKey,
+    StoreConfig,
+    StoreReader,
+    commit_offsets,
+    publish_progress,
+)
+
+START_MS = 1_700_000_000_000
+O0, O1, GONE = QueueKey("Orders", 0), QueueKey("Orders", 1), QueueKey("Gone", 2)
+CONFIG = StoreConfig(segment_bytes=1 << 20, index=False)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """Orders: six messages in queue 0, at 0 to 5 s, then two in queue 1, and one of another topic."""
+    now = [START_MS]
+    with MessageStore.open(tmp_path / "broker-a", CONFIG, clock=lambda: now[0]) as made:
+        for number in range(8):
+            now[0] = START_MS + 1000 * min(number, 5)
+            made.append(Outgoing(topic="Orders", queue_id=number // 6, body=b"x" * 100))
+        made.append(Outgoing(topic="Other", body=b"x"))
+    return str(tmp_path / "broker-a")
+
+
+def offset(positions: dict[QueueKey, int], broker: str = "broker-a") -> str:
+    topics: dict[str, dict[str, dict[str, int]]] = {}
+    for key, position in positions.items():
+        topics.setdefault(key.topic, {"queues": {}})["queues"][str(key.queue_id)] = position
+    return json.dumps({"stores": {broker: {"topics": topics}}, "version": 1})
+
+
+def lag(messages: int | None, size: int | None, time_ms: int | None) -> QueueLag:
+    return QueueLag(broker_name="b", key=O0, messages=messages, bytes=size, time_ms=time_ms)
+
+
+def test_a_group_is_behind_in_all_queues_of_its_topics(path: str) -> None:
+    publish_progress(path, "g", {O0: 4, O1: 2})
+    report = group_lag(path, "g")
+    assert [(queue.key, queue.position, queue.messages, queue.time_ms) for queue in report.queues] == [
+        (O0, 4, 2, 1000),
+        (O1, 2, 0, 0),
+    ]
+    assert (report.messages, report.unknown, report.time_ms) == (2, 0, 1000)
+    assert report.bytes == report.queues[0].bytes
+    assert report.bytes is not None
+    assert report.bytes > 200
+    assert str(report) == f"g: 2 messages, {report.bytes} bytes, 1.000 s behind in 2 queues"
+
+
+def test_what_is_not_known_makes_the_total_unknown(path: str) -> None:
+    commit_offsets(path, "g", {O0: 4, GONE: 7})
+    report = group_lag(path, "g")
+    assert [(queue.key, queue.position, queue.messages) for queue in report.queues] == [
+        (GONE, 7, None),  # the topic is not there any more
+        (O0, 4, 2),
+        (O1, None, None),  # no position yet
+    ]
+    assert (report.messages, report.bytes, report.time_ms, report.unknown) == (None, None, None, 2)
+    expected = "g: messages unknown, bytes unknown, time unknown behind in 3 queues, 2 of them unknown"
+    assert str(report) == expected
+
+
+@pytest.mark.parametrize(
+    ("queues", "expected"),
+    [
+        ([], (0, 0, 0)),
+        ([lag(2, 20, 5), lag(3, 30, 4)], (5, 50, 5)),
+        ([lag(2, 20, 5), lag(3, 30, None)], (5, 50, None)),
+        ([lag(0, 0, 0), lag(None, None, None)], (None, None, None)),
+    ],
+)
+def test_totals(queues: list[QueueLag], expected: tuple[int | None, ...]) -> None:
+    report = LagReport("g", tuple(queues))
+    assert (report.messages, report.bytes, report.time_ms) == expected
+
+
+def test_a_broadcasting_consumer_has_its_own(path: str) -> None:
+    publish_progress(path, "g", {O0: 6, O1: 2})
+    publish_progress(path, "g", {O0: 1, O1: 2}, consumer="one")
+    assert group_lag(path, "g").messages == 0
+    assert group_lag(path, "g", consumer="one").messages == 5
+    with pytest.raises(ConfigError):
+        group_lag(path, "g", consumer="two")
+
+
+def test_an_unknown_group_is_an_error_with_a_suggestion(path: str) -> None:
+    publish_progress(path, "readers", {O0: 6})
+    with pytest.raises(ConfigError, match=r"`reader` has no position here.*Did you mean `readers`\?"):
+        group_lag(path, "reader")
+
+
+def test_a_stream_is_behind_what_its_progress_says(path: str) -> None:
+    stores = {"broker-a": StoreReader.open(path)}
+    report = stream_lag("etl", offset({O0: 1, O1: 2}), offset({O0: 5, O1: 2}), stores)
+    first, second = report.queues
+    assert (first.messages, first.time_ms, first.next_time_ms, first.lost) == (4, 4000, START_MS + 1000, 0)
+    assert (second.messages, second.bytes, second.time_ms) == (0, 0, 0)
+    assert first.bytes == stream_lag("etl", offset({O0: 1}), offset({O0: 5}), stores).bytes != 0
+    now = stream_lag("etl", offset({O0: 1, O1: 2}), None, stores)
+    assert now.messages == 5
+
+
+def test_without_the_store_only_messages_are_counted() -> None:
+    report = stream_lag("etl", offset({O0: 1, O1: 2}), offset({O0: 5, O1: 2, GONE: 3}), {})
+    assert [(queue.key, queue.messages, queue.bytes, queue.time_ms) for queue in report.queues] == [
+        (GONE, None, None, None),  # new, and nothing says where it begins
+        (O0, 4, None, None),
+        (O1, 0, 0, 0),
+    ]
+    assert stream_lag("etl", offset({O0: 1}), None, {}).messages is None
+
+
+@pytest.mark.parametrize("text", ["", "12", '{"orders": {"0": 3}}', "not json", '{"version": 2, "stores": {}}'])
+def test_offsets_of_other_sources_are_none(text: str) -> None:
+    with pytest.raises(CheckpointError):
+        stream_lag("etl", text, None, {})

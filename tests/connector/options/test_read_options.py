@@ -1,0 +1,410 @@
+import logging
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from segmentlog.connector import option_docs
+from segmentlog.connector.errors import ConflictingOptionsError, MissingOptionError, UnknownOptionError
+from segmentlog.connector.options import matching as option_texts
+from segmentlog.connector.options import read_options as options
+from segmentlog.connector.options import read_table as option_table
+from segmentlog.connector.options.positions import (
+    AtOffsets,
+    AtTime,
+    AtTimes,
+    Earliest,
+    Fallback,
+    GroupPosition,
+    Latest,
+    StartRules,
+)
+from segmentlog.connector.options.read_options import (
+    Assign,
+    ReadOptions,
+    Subscribe,
+    SubscribePattern,
+    parse_read_options,
+)
+from segmentlog.connector.stream.admission import TriggerLimits
+from segmentlog.store import Boundary, ConfigError, OnCorrupt, QueueKey, QueueSource, SegmentLogError
+
+LEAST = {"path": "/data/store", "subscribe": "orders"}
+DOCS = Path(__file__).parents[3] / "docs" / "options.md"
+
+
+def parse(**given: str) -> ReadOptions:
+    return parse_read_options(LEAST | given)
+
+
+def test_defaults() -> None:
+    found = parse()
+    assert found.paths == ("/data/store",)
+    assert found.topics == Subscribe(("orders",))
+    assert (found.start, found.stop) == (Earliest(), Latest())
+    assert found.start_rules == StartRules()
+    assert found.max_bytes_per_partition == 128 << 20
+    assert (found.tags, found.columns, found.property_columns) == (None, None, ())
+    assert found.schema_mode is option_table.SchemaMode.NATIVE
+    assert found.queue_source is QueueSource.AUTO
+    assert found.on_corrupt is OnCorrupt.FAIL
+    assert found.exact_timestamps
+    assert not any((found.check_crc, found.raw_body, found.include_properties, found.include_system_topics))
+
+
+def test_options_travel_to_workers() -> None:
+    found = parse(startingOffsets='{"orders": {"0": 1}}', tags="a || b", startingOffsetsDefault="latest")
+    assert pickle.loads(pickle.dumps(found)) == found
+
+
+@pytest.mark.parametrize("name", ["subscribe", "SUBSCRIBE", "topic", "Topics"])
+def test_names_in_any_case_and_aliases(name: str) -> None:
+    assert parse_read_options({"PATH": "/x", name: "a,b"}).topics == Subscribe(("a", "b"))
+
+
+def test_an_option_under_two_names_is_a_conflict() -> None:
+    with pytest.raises(
+        ConflictingOptionsError, match=r"`topic` and `subscribe` exclude each other|`subscribe` and `topic`"
+    ):
+        parse(topic="b")
+
+
+@pytest.mark.parametrize("strict", ["true", "false"])
+def test_a_name_that_an_option_once_had(strict: str) -> None:
+    wanted = r"option `filterPushdown` does not exist any more\. .*`unsafeSingleUseFilterPushdown`"
+    with pytest.raises(UnknownOptionError, match=wanted):
+        parse(filterpushdown="true", strictOptions=strict)
+
+
+def test_what_spark_adds_is_ignored() -> None:
+    added = {
+        "owner": "me",
+        "provider": "segmentlog",
+        "location": "file:/data/store",
+        "option.subscribe": "orders",
+        "checkpointlocation": "/tmp/cp",
+    }
+    assert parse(**added) == parse()
+
+
+@pytest.mark.parametrize(
+    ("given", "paths"),
+    [
+        ({"path": "file:/data/my%20store"}, ("/data/my store",)),
+        ({"path": "file:///data/store"}, ("/data/store",)),
+        ({"path": "/data/a:b"}, ("/data/a:b",)),
+        ({"path": "/data/../data/store/"}, ("/data/store",)),
+        ({"paths": '["/a", "/b,c"]'}, ("/a", "/b,c")),
+        ({"paths": "/a, /b"}, ("/a", "/b")),
+    ],
+)
+def test_paths(given: dict[str, str], paths: tuple[str, ...]) -> None:
+    assert parse_read_options({"subscribe": "t"} | given).paths == paths
+
+
+@pytest.mark.parametrize("path", ["hdfs://host/x", "s3://bucket/x", "s3a:/x"])
+def test_a_path_that_is_not_local(path: str) -> None:
+    with pytest.raises(ConfigError, match=r"which is not a local directory\. Give a local directory"):
+        parse_read_options({"path": path, "topic": "t"})
+
+
+def test_a_path_that_is_there_twice() -> None:
+    with pytest.raises(ConfigError, match="names a directory twice"):
+        parse_read_options({"paths": "/a,/b/../a", "topic": "t"})
+
+
+def test_no_path_shows_the_ways_to_give_one() -> None:
+    with pytest.raises(MissingOptionError) as caught:
+        parse_read_options({})
+    text = str(caught.value)
+    assert text.startswith("[SEGMENTLOG_MISSING_OPTION] no store is named: the option `path` is not there. ")
+    for form in (
+        "load('/data/store')",
+        "CREATE TEMPORARY VIEW v USING segmentlog OPTIONS (path '/data/store'",
+        "WITH (",
+    ):
+        assert form in text
+    assert "CREATE TABLE … USING segmentlog OPTIONS (…) cannot keep them" in text
+
+
+def test_no_topic() -> None:
+    with pytest.raises(MissingOptionError, match="none of the options subscribe, subscribePattern and assign is there"):
+        parse_read_options({"path": "/x"})
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("startingoffset", "startingOffsets"), ("maxBytesPerPartitions", "maxBytesPerPartition"), ("tag", "tags")],
+)
+def test_an_unknown_option_is_refused_with_a_suggestion(given: str, meant: str) -> None:
+    with pytest.raises(UnknownOptionError) as caught:
+        parse(**{given: "1"})
+    text = str(caught.value)
+    assert text.startswith(
+        f"[SEGMENTLOG_UNKNOWN_OPTION] unknown option `{given}`. Did you mean `{meant}` for `{given}`?"
+    )
+    assert "strictOptions=false ignores others" in text
+
+
+def test_several_unknown_options_are_all_named() -> None:
+    with pytest.raises(UnknownOptionError, match=r"unknown options `kafka\.group\.id`, `zzz`"):
+        parse(**{"kafka.group.id": "g", "zzz": "1"})
+
+
+def test_an_unknown_option_is_a_warning_when_not_strict(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert parse(startingoffset="1", strictOptions="false") == parse()
+    assert "unknown option `startingoffset`: ignored" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("subscribe", "assign"),
+        ("subscribe", "subscribePattern"),
+        ("path", "paths"),
+        ("startingOffsets", "startingTimestamp"),
+        ("startingOffsets", "startingOffsetsByTimestamp"),
+        ("startingTimestamp", "startingOffsetsByTimestamp"),
+        ("endingOffsets", "endingTimestamp"),
+        ("endingTimestamp", "endingOffsetsByTimestamp"),
+    ],
+)
+def test_conflicting_options_are_both_named(one: str, other: str) -> None:
+    given = dict.fromkeys((one, other), "1")
+    with pytest.raises(
+        ConflictingOptionsError, match=rf"^\[SEGMENTLOG_CONFLICTING_OPTIONS\] options `{one}` and `{other}`"
+    ):
+        parse_read_options(LEAST | given)
+
+
+def test_start_and_end_may_be_of_different_kinds() -> None:
+    found = parse(startingTimestamp="1970-01-01T00:00:00.005Z", endingOffsets='{"orders": {"0": 9}}')
+    assert found.start == AtTime(5)
+    assert found.stop == AtOffsets({(None, QueueKey("orders", 0)): 9})
+    assert (found.start_option, found.stop_option) == ("startingTimestamp", "endingOffsets")
+
+
+def test_a_time_window_that_is_backwards() -> None:
+    with pytest.raises(
+        ConflictingOptionsError,
+        match=r"`startingTimestamp` \(1767225600006 ms\) is after `endingTimestamp` \(1767225600005 ms\)",
+    ):
+        parse(startingTimestamp="1767225600006", endingTimestamp="1767225600005")
+
+
+def test_time_zone_is_for_times_that_name_none() -> None:
+    found = parse(startingTimestamp="2026-01-01T01:00:00", endingTimestamp="2026-01-01T01:00:00Z", timeZone="+01:00")
+    assert found.start == AtTime(1_767_225_600_000)
+    assert found.stop == AtTime(1_767_229_200_000)
+
+
+def test_where_to_start_and_stop() -> None:
+    assert parse(startingOffsets="group:g", endingOffsets=" Latest ").start == GroupPosition("g")
+    times = parse(startingOffsetsByTimestamp='{"orders": {"3": 1767225600000}}').start
+    assert times == AtTimes({(None, QueueKey("orders", 3)): 1_767_225_600_000})
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "why"),
+    [
+        ("startingOffsets", "latest", "after which a batch read finds nothing"),
+        ("endingOffsets", "earliest", "before which nothing is left to read"),
+        ("endingOffsets", '{"orders": {"0": -2}}', r"-2 \(earliest\) for orders/0"),
+    ],
+)
+def test_positions_that_leave_nothing_to_read(name: str, raw: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        parse(**{name: raw})
+
+
+def test_exact_times_go_with_the_lower_boundary() -> None:
+    assert not parse(exactTimestamps="false").exact_timestamps
+    upper = parse(timestampBoundary="upper", startingTimestamp="1767225600000")
+    assert not upper.exact_timestamps
+    assert upper.start_rules.boundary is Boundary.UPPER
+    with pytest.raises(ConflictingOptionsError, match="`exactTimestamps=true` and `timestampBoundary=upper`"):
+        parse(timestampBoundary="upper", exactTimestamps="true")
+
+
+def test_rules() -> None:
+    found = parse(
+        startingOffsetsDefault="earliest", startingOffsetsByTimestampStrategy="latest", failOnDataLoss="false"
+    ).start_rules
+    assert found.unlisted is Fallback.EARLIEST
+    assert found.unmatched_time is Fallback.LATEST
+    assert not found.fail_on_data_loss
+
+
+@pytest.mark.parametrize(
+    ("raw", "tags"), [("A", {"A"}), (" A || B ", {"A", "B"}), ("*", None), ("Größe || 標", {"Größe", "標"})]
+)
+def test_tags(raw: str, tags: set[str] | None) -> None:
+    assert parse(tags=raw).tags == tags
+    assert parse(subExpression=raw).tags == tags
+
+
+@pytest.mark.parametrize("raw", ["", "A || ", "A || *", "||"])
+def test_tags_that_are_none(raw: str) -> None:
+    with pytest.raises(ConfigError, match=r"Give tags as `A \|\| B`"):
+        parse(tags=raw)
+
+
+def test_assign_and_pattern() -> None:
+    assigned = parse_read_options({"path": "/x", "assign": '{"t": [2, 0]}'}).topics
+    assert assigned == Assign((QueueKey("t", 2), QueueKey("t", 0)))
+    assert parse_read_options({"path": "/x", "subscribePattern": "a.*"}).topics == SubscribePattern("a.*")
+
+
+def test_several_stores() -> None:
+    found = parse_read_options(
+        {"paths": "/a,/b", "topic": "t", "brokerNames": "x,y", "commitLogPaths": '{"/b": ["/c", "/d"]}'}
+    )
+    assert found.broker_names == ("x", "y")
+    assert found.commit_log_paths == {"/b": ("/c", "/d")}
+    assert parse(commitLogPaths="/c,/d").commit_log_paths == {"/data/store": ("/c", "/d")}
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"brokerNames": "x"}, "1 names for 2 stores"),
+        ({"commitLogPaths": "/c"}, "does not say which of 2 stores"),
+        ({"commitLogPaths": '{"/z": "/c"}'}, "names `/z`, which this query does not read"),
+        ({"commitLogPaths": '{"/a": 3}'}, "Give directories by store"),
+        ({"commitLogPaths": "{"}, "valid JSON"),
+    ],
+)
+def test_what_does_not_fit_the_stores(given: dict[str, str], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        parse_read_options({"paths": "/a,/b", "topic": "t"} | given)
+
+
+def test_every_option_is_read_by_somebody() -> None:
+    # One value each that differs from the default must make a difference, or the option is a promise nobody keeps.
+    other = {
+        "path": "/other",
+        "brokerNames": "b",
+        "commitLogPaths": "/c",
+        "queueSource": "commitlog",
+        "subscribe": "other",
+        "includeSystemTopics": "true",
+        "startingOffsets": "group:g",
+        "endingOffsets": "group:g",
+        "startingOffsetsDefault": "latest",
+        "startingTimestamp": "1767225600000",
+        "endingTimestamp": "1767225600000",
+        "startingOffsetsByTimestamp": '{"t": {"0": 1767225600000}}',
+        "endingOffsetsByTimestamp": '{"t": {"0": 1767225600000}}',
+        "startingOffsetsByTimestampStrategy": "earliest",
+        "timestampBoundary": "upper",
+        "exactTimestamps": "false",
+        "minPartitions": "3",
+        "maxRecordsPerPartition": "3",
+        "maxBytesPerPartition": "3",
+        "failOnDataLoss": "false",
+        "tags": "A",
+        "unsafeSingleUseFilterPushdown": "true",
+        "columns": "body",
+        "includeProperties": "true",
+        "propertyColumns": "p",
+        "schemaMode": "kafka",
+        "checkCrc": "true",
+        "corruptRecord": "skip",
+        "rawBody": "true",
+        "maxBodyBytes": "3",
+        "batchBytes": "3",
+        "batchRows": "3",
+        "maxOffsetsPerTrigger": "3",
+        "maxBytesPerTrigger": "3",
+        "minOffsetsPerTrigger": "3",
+        "maxTriggerDelay": "3s",
+        "consumerGroup": "g",
+    }
+    tried_elsewhere = {"paths", "subscribePattern", "assign", "timeZone", "strictOptions", "metadata"}
+    assert other.keys() | tried_elsewhere == {option.name for option in option_table.OPTIONS}
+    for name, raw in other.items():
+        assert parse(**{name: raw}) != parse(), name
+
+
+def test_a_stream_begins_at_the_end_and_a_batch_at_the_beginning() -> None:
+    stream = option_table.Mode.STREAM
+    assert parse_read_options(LEAST, stream).start == Latest()
+    assert parse_read_options(LEAST | {"startingOffsets": "latest"}, stream).start == Latest()
+    assert parse_read_options(LEAST | {"startingOffsets": "earliest"}, stream).start == Earliest()
+    assert parse_read_options(LEAST | {"startingOffsets": "latest"}, option_table.Mode.BOTH).start == Latest()
+
+
+@pytest.mark.parametrize(
+    "name", ["endingOffsets", "endingTimestamp", "exactTimestamps", "unsafeSingleUseFilterPushdown"]
+)
+def test_what_only_a_batch_has(name: str) -> None:
+    value = {"endingOffsets": "latest", "endingTimestamp": "1767225600000"}.get(name, "true")
+    with pytest.raises(ConflictingOptionsError, match=rf"`{name}` is for batch reads, this is a stream\. Leave it out"):
+        parse_read_options(LEAST | {name: value}, option_table.Mode.STREAM)
+
+
+def test_the_default_of_pushdown_may_be_said_in_a_stream() -> None:
+    assert not parse_read_options(
+        LEAST | {"unsafeSingleUseFilterPushdown": "false"}, option_table.Mode.STREAM
+    ).filter_pushdown
+
+
+def test_what_only_a_stream_has(caplog: pytest.LogCaptureFixture) -> None:
+    limits = {
+        "maxOffsetsPerTrigger": "7",
+        "maxBytesPerTrigger": "1m",
+        "minOffsetsPerTrigger": "5",
+        "maxTriggerDelay": "2m",
+    }
+    found = parse_read_options(LEAST | limits | {"consumerGroup": "g"}, option_table.Mode.STREAM)
+    assert found.trigger == TriggerLimits(max_records=7, max_bytes=1 << 20, min_records=5, max_delay_ms=120_000)
+    assert found.consumer_group == "g"
+    assert not caplog.records
+    parse(maxOffsetsPerTrigger="7")
+    assert "option `maxOffsetsPerTrigger` has no effect on a batch read" in caplog.text
+
+
+def test_a_stream_that_survives_losses_skips_damage_unless_told() -> None:
+    def on_corrupt(mode: option_table.Mode, **given: str) -> OnCorrupt:
+        return parse_read_options(LEAST | given, mode).on_corrupt
+
+    stream = option_table.Mode.STREAM
+    assert on_corrupt(stream) is OnCorrupt.FAIL
+    assert on_corrupt(stream, failOnDataLoss="false") is OnCorrupt.SKIP
+    assert on_corrupt(stream, failOnDataLoss="false", corruptRecord="fail") is OnCorrupt.FAIL
+    assert on_corrupt(option_table.Mode.BATCH, failOnDataLoss="false") is OnCorrupt.FAIL
+
+
+def test_names_are_distinct() -> None:
+    names = [name.lower() for option in option_table.OPTIONS for name in (option.name, *option.aliases)]
+    assert len(set(names)) == len(names)
+    assert not option_texts.SPARKS_OWN & set(names)
+    assert {name for group in options.EXCLUSIVE.values() for name in group} <= {o.name for o in option_table.OPTIONS}
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([option.name for option in option_table.OPTIONS]),
+        st.one_of(
+            st.text(max_size=20), st.sampled_from(["true", "1", "{}", '{"t": {"0": 1}}', '{"t": [0]}', "[1]", "-1"])
+        ),
+        max_size=6,
+    )
+)
+def test_any_texts_give_options_or_an_error_of_ours(given: dict[str, str]) -> None:
+    try:
+        parse_read_options(LEAST | given)
+    except SegmentLogError as error:
+        assert str(error).startswith("[SEGMENTLOG_")  # noqa: PT017 - either outcome is right
+
+
+def test_the_option_reference_is_up_to_date(tmp_path: Path) -> None:
+    option_docs.main([str(tmp_path / "options.md")])
+    made = (tmp_path / "options.md").read_text(encoding="utf-8")
+    fix = "run python -m segmentlog.connector.option_docs docs/options.md"
+    assert DOCS.read_text(encoding="utf-8") == made, fix
+    for option in option_table.OPTIONS:
+        assert f"| `{option.name}`" in made

@@ -1,0 +1,334 @@
+import base64
+import hashlib
+import operator
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark import cloudpickle
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from segmentlog.connector.options.read_options import parse_read_options
+from segmentlog.connector.read.batch_reader import SegmentLogBatchReader
+from segmentlog.connector.read.schema import NATIVE, spark_schema
+from segmentlog.connector.source import SegmentLogDataSource
+from segmentlog.store import DataLossError
+from support import fixtures
+
+Store = Callable[[str], Path]
+Read = Callable[..., pa.Table]
+BASIC = "basic-5.3.3"
+ALL = {"subscribePattern": ".*", "includeSystemTopics": "true"}
+EVERY_COLUMN = StructType([StructField(name, kind) for name, kind in NATIVE.items()])
+
+
+def reader_of(path: Path, **options: str) -> SegmentLogBatchReader:
+    source = SegmentLogDataSource({"path": str(path)} | options)
+    return source.reader(source.schema())
+
+
+def moment(ms: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
+
+
+def expected_rows(name: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": line["topic"],
+            "queueId": line["queueId"],
+            "queueOffset": line["queueOffset"],
+            "tags": line["tags"],
+            "keys": line["keys"],
+            "uniqKey": line["properties"].get("UNIQ_KEY"),
+            "bornTimestamp": moment(line["bornTimestamp"]),
+            "storeTimestamp": moment(line["storeTimestamp"]),
+            "body": base64.b64decode(line["body"]) if "body" in line else line["bodySha256"],
+        }
+        for line in fixtures.expected(name).messages
+    ]
+
+
+def found_rows(table: pa.Table, name: str) -> list[dict[str, Any]]:
+    """Rows in the order of the expectation, long bodies as the hash that stands for them there."""
+    hashed = {
+        (line["topic"], line["queueId"], line["queueOffset"])
+        for line in fixtures.expected(name).messages
+        if "body" not in line
+    }
+    rows = table.sort_by([(column, "ascending") for column in ("topic", "queueId", "queueOffset")]).to_pylist()
+    for row in rows:
+        if (row["topic"], row["queueId"], row["queueOffset"]) in hashed:
+            row["body"] = hashlib.sha256(row["body"]).hexdigest()
+    return rows
+
+
+@pytest.mark.parametrize("name", [BASIC, "basic-4.9.1", "long-topic-5.3.3", "retention-5.3.3", "time-5.1.0"])
+@pytest.mark.parametrize("cut", [{}, {"maxRecordsPerPartition": "13"}, {"batchRows": "5", "queueSource": "commitlog"}])
+def test_every_row_is_rocketmqs(store: Store, read: Read, name: str, cut: dict[str, str]) -> None:
+    found = read(store(name), **ALL, **cut)
+    wanted = sorted(expected_rows(name), key=lambda row: (row["topic"], row["queueId"], row["queueOffset"]))
+    assert found_rows(found, name) == wanted
+
+
+@pytest.mark.parametrize("mode", ["native", "kafka"])
+def test_batches_have_sparks_schema_to_the_letter(store: Store, mode: str) -> None:
+    path = store(BASIC)
+    given = {"path": str(path), "subscribe": "TopicA", "schemaMode": mode, "propertyColumns": "user"}
+    every = spark_schema(parse_read_options(given | {"includeProperties": "true"}))
+    choose = random.Random(5)
+    for _ in range(40):
+        fields = choose.sample(every.fields, choose.randint(1, len(every.fields)))
+        asked = StructType(fields)
+        reader = SegmentLogDataSource(given).reader(asked)
+        batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+        assert sum(batch.num_rows for batch in batches) == 248
+        for batch in batches:
+            batch.validate(full=True)
+            assert batch.schema.equals(to_arrow_schema(asked, timezone="UTC"))
+
+
+def test_kafkas_rows_are_the_native_ones(store: Store, read: Read) -> None:
+    native = read(store(BASIC), subscribe="TopicA", includeProperties="true").to_pylist()
+    kafka = read(store(BASIC), subscribe="TopicA", includeHeaders="true", schemaMode="kafka").to_pylist()
+    assert len(native) == len(kafka) == 248
+    for one, other in zip(native, kafka, strict=True):
+        assert other == {
+            "key": None if one["keys"] is None else one["keys"].encode(),
+            "value": one["body"],
+            "topic": one["topic"],
+            "partition": one["queueId"],
+            "offset": one["queueOffset"],
+            "timestamp": one["storeTimestamp"],
+            "timestampType": 1,  # Kafka's LogAppendTime
+            "headers": one["properties"]
+            and [{"key": key, "value": value.encode()} for key, value in one["properties"]],
+        }
+
+
+def test_kafkas_timestamp_is_of_the_clock_that_the_options_go_by(store: Store, read: Read) -> None:
+    times = sorted({row["storeTimestamp"] for row in expected_rows("time-5.3.3")})
+    start, stop = times[3], times[-4]
+    window = {
+        "startingTimestamp": start.isoformat(),
+        "endingTimestamp": stop.isoformat(),
+        "startingOffsetsByTimestampStrategy": "latest",
+    }
+    found = read(store("time-5.3.3"), **ALL, schemaMode="kafka", **window).column("timestamp").to_pylist()
+    assert found
+    assert (min(found), max(found)) == (start, times[-5])
+
+
+def test_property_columns(store: Store, read: Read) -> None:
+    rows = read(store(BASIC), **ALL, includeProperties="true", propertyColumns="user,größe,nobody").to_pylist()
+    assert sum(row["user"] is not None for row in rows) > 100
+    for row in rows:
+        properties = dict(row["properties"] or ())
+        assert [row[name] for name in ("user", "größe", "nobody")] == [
+            properties.get(name) for name in ("user", "größe", "nobody")
+        ]
+
+
+@pytest.mark.parametrize("tags", ["标签", "标签 || TagA", "nothing"])
+def test_tags(store: Store, read: Read, tags: str) -> None:
+    wanted = [row for row in expected_rows(BASIC) if row["tags"] in tags.split(" || ")]
+    assert bool(wanted) == (tags != "nothing")
+    assert read(store(BASIC), **ALL, tags=tags).num_rows == len(wanted)
+
+
+def test_a_time_window_is_exact_and_half_open(store: Store, read: Read) -> None:
+    times = sorted({row["storeTimestamp"] for row in expected_rows("time-5.3.3")})
+    for start, stop in ((times[3], times[-4]), (times[5], times[6]), (times[5], times[5])):
+        found = read(
+            store("time-5.3.3"),
+            **ALL,
+            startingTimestamp=start.isoformat(),
+            endingTimestamp=stop.isoformat(),
+            startingOffsetsByTimestampStrategy="latest",
+        )
+        wanted = [row for row in expected_rows("time-5.3.3") if start <= row["storeTimestamp"] < stop]
+        assert found.num_rows == len(wanted)
+        assert bool(wanted) == (start != stop)
+
+
+def test_several_stores_are_told_apart(store: Store, read: Read) -> None:
+    found = read(
+        None,
+        paths=f"{store(BASIC)},{store('basic-4.9.1')}",
+        brokerNames="new,old",
+        subscribe="TopicA",
+        columns="brokerName",
+    )
+    counts = {
+        row["values"]: row["counts"] for row in found.column("brokerName").combine_chunks().value_counts().to_pylist()
+    }
+    assert counts == {"new": 248, "old": sum(row["topic"] == "TopicA" for row in expected_rows("basic-4.9.1"))}
+
+
+COMPARISONS: dict[type[Filter], Callable[[Any, Any], bool]] = {
+    EqualTo: operator.eq,
+    EqualNullSafe: operator.eq,
+    LessThan: operator.lt,
+    LessThanOrEqual: operator.le,
+    GreaterThan: operator.gt,
+    GreaterThanOrEqual: operator.ge,
+    In: lambda value, others: value in [other for other in others if other is not None],
+}
+
+
+def matches(each: Any, row: dict[str, Any]) -> bool:
+    """SQL's answer, where NULL is not true."""
+    positive = each.child if isinstance(each, Not) else each
+    value = row[positive.attribute[0]]
+    if isinstance(each, IsNull | IsNotNull):
+        return (value is None) == isinstance(each, IsNull)
+    return value is not None and COMPARISONS[type(positive)](value, positive.value) != isinstance(each, Not)
+
+
+def near(value: Any) -> st.SearchStrategy[Any]:
+    """The value, and its neighbours in its own unit and the next finer one."""
+    if isinstance(value, datetime):
+        return st.sampled_from([-1_000, -1, 0, 1, 999, 1_000]).map(lambda us: value + timedelta(microseconds=us))
+    if isinstance(value, int):
+        return st.integers(-2, 2).map(lambda step: value + step)
+    return st.sampled_from([value, str(value) + "x"])
+
+
+@st.composite
+def filters_on(draw: st.DrawFn, rows: list[dict[str, Any]]) -> Filter:
+    column = draw(
+        st.sampled_from(["topic", "queueId", "queueOffset", "physicalOffset", "storeTimestamp", "tags", "keys"])
+    )
+    values = st.sampled_from([row[column] for row in rows if row[column] is not None]).flatmap(near)
+    kinds = [kind for kind in COMPARISONS if kind is not In]
+    shape = draw(st.sampled_from(["compare", "compare", "in", "not", "null"]))
+    if shape == "null":
+        return draw(st.sampled_from([IsNull, IsNotNull]))((column,))
+    if shape == "in":
+        return In((column,), draw(st.lists(st.one_of(values, st.none()), max_size=5)))  # type: ignore[arg-type]
+    made: Filter = draw(st.sampled_from(kinds))((column,), draw(values))
+    return Not(made) if shape == "not" else made
+
+
+@pytest.mark.parametrize("name", [BASIC, "delay-5.3.3", "cq-ext-4.9.1"])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+@given(data=st.data())
+def test_filters_answer_as_sql_does(store: Store, read: Read, name: str, data: st.DataObject) -> None:
+    rows = ROWS.setdefault(name, read(store(name), schema=EVERY_COLUMN, **ALL).to_pylist())
+    filters = data.draw(st.lists(filters_on(rows), min_size=1, max_size=3))
+    reader = SegmentLogDataSource({"path": str(store(name)), "unsafeSingleUseFilterPushdown": "true"} | ALL).reader(
+        EVERY_COLUMN
+    )
+    handed_back = list(reader.pushFilters(filters))
+    batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+    found = [row for batch in batches for row in batch.to_pylist()]
+    checked = [row for row in found if all(matches(each, row) for each in handed_back)]
+    wanted = [row for row in rows if all(matches(each, row) for each in filters)]
+    key = ("topic", "queueId", "queueOffset")
+    assert sorted(tuple(row[k] for k in key) for row in checked) == sorted(tuple(row[k] for k in key) for row in wanted)
+
+
+ROWS: dict[str, list[dict[str, Any]]] = {}
+
+
+def test_filters_that_are_handled_touch_less(store: Store, read: Read) -> None:
+    partitions: list[Any] = []
+    read(
+        store(BASIC),
+        filters=[EqualTo(("topic",), "TopicA"), GreaterThanOrEqual(("queueOffset",), 40)],
+        partitions=partitions,
+        unsafeSingleUseFilterPushdown="true",
+        **ALL,
+    )
+    assert sum(partition.task.rows for partition in partitions) == 17 + 29 + 32 + 10
+
+
+def test_filters_are_handed_back_unless_asked_for(store: Store) -> None:
+    reader = reader_of(store(BASIC), **ALL)
+    filters: list[Filter] = [EqualTo(("topic",), "TopicA"), LessThan(("queueOffset",), 3)]
+    assert reader.pushFilters(filters) == filters
+    assert sum(partition.task.rows for partition in reader.partitions()) == 701
+
+
+def test_only_a_reader_that_was_asked_to_overrides_push_filters(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    # Spark refuses to read from one that does, unless pushdown is enabled.
+    reader = reader_of(store(BASIC), **ALL)
+    assert type(reader).pushFilters is DataSourceReader.pushFilters
+    reader.partitions()
+    assert "unsafe" not in caplog.text
+    asked = reader_of(store(BASIC), unsafeSingleUseFilterPushdown="true", **ALL)
+    assert type(asked).pushFilters is not DataSourceReader.pushFilters
+    asked.partitions()
+    assert "option `unsafeSingleUseFilterPushdown` is on: a second use of this DataFrame" in caplog.text
+
+
+def test_a_partition_without_a_share_is_empty(store: Store) -> None:
+    reader = reader_of(store(BASIC), **ALL)
+    assert list(reader.read(InputPartition(None))) == []
+
+
+def test_what_is_sent_to_workers_is_small(store: Store) -> None:
+    reader = reader_of(store(BASIC), subscribe="TopicA")
+    partitions = reader.partitions()
+    for sent in (reader, *partitions):
+        assert len(cloudpickle.dumps(sent)) < 4096
+    copy = cloudpickle.loads(cloudpickle.dumps(reader))
+    assert sum(batch.num_rows for batch in copy.read(partitions[0])) == 248
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_messages_that_go_while_the_query_runs(store: Store, tmp_path: Path, fail: str) -> None:
+    path = copytree(store(BASIC), tmp_path / "store")
+    reader = reader_of(path, **ALL, failOnDataLoss=fail)
+    partitions = reader.partitions()
+    first = min((path / "commitlog").iterdir())
+    first.unlink()  # as retention does
+    if fail == "true":
+        with pytest.raises(DataLossError, match=r"^\[SEGMENTLOG_DATA_LOSS\]"):
+            [batch for partition in partitions for batch in reader.read(partition)]
+        return
+    left = [row for partition in partitions for batch in reader.read(partition) for row in batch.to_pylist()]
+    second = int(min((path / "commitlog").iterdir()).name)
+    wanted = [line for line in fixtures.expected(BASIC).messages if line["phyOffset"] >= second]
+    assert len(left) == len(wanted) > 0
+
+
+@pytest.mark.parametrize(("corrupt", "rows"), [("skip", 247), ("null", 248)])
+def test_a_damaged_record(store: Store, tmp_path: Path, read: Read, corrupt: str, rows: int) -> None:
+    path = copytree(store(BASIC), tmp_path / "store")
+    line = next(line for line in fixtures.expected(BASIC).messages if line["topic"] == "TopicA" and line["tags"])
+    segment = max(file for file in (path / "commitlog").iterdir() if int(file.name) <= line["phyOffset"])
+    with segment.open("r+b") as file:
+        file.seek(line["phyOffset"] - int(segment.name) + 4)
+        file.write(b"\0\0\0\0")  # its magic
+    found = read(path, subscribe="TopicA", corruptRecord=corrupt).to_pylist()
+    assert len(found) == rows
+    damaged = [row for row in found if row["storeTimestamp"] is None]
+    assert len(damaged) == rows - 247
+    for row in damaged:
+        assert (row["queueId"], row["queueOffset"]) == (line["queueId"], line["queueOffset"])
+        assert row["body"] is row["tags"] is None
+    with pytest.raises(Exception, match=r"^\[SEGMENTLOG_CORRUPT_RECORD\] .*TopicA"):
+        read(path, subscribe="TopicA")

@@ -1,0 +1,278 @@
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import pytest
+
+from segmentlog.connector.errors import MissingOptionError, StartAfterEndError, UnknownTopicError
+from segmentlog.connector.options.read_options import parse_read_options
+from segmentlog.connector.read.filters import Pushed, Span
+from segmentlog.connector.read.partition import StorePartition
+from segmentlog.connector.read.planning import open_stores, plan_partitions
+from segmentlog.store import ConfigError, NotAStoreError, OffsetOutOfRangeError, ScanSpec, UnknownQueueError
+from support.store_builder import StoreBuilder, messages
+
+BODIES = ScanSpec(columns=("body",))
+
+Store = Callable[[str], Path]
+BASIC = "basic-5.3.3"
+RETENTION = "retention-5.3.3"
+TOPICS = {"TopicA": [57, 69, 72, 50], "TopicB": [51, 54, 66, 47], "topic_c-3": [49, 58, 63, 65]}
+
+
+def plan(path: Path, pushed: Pushed | None = None, **given: str) -> list[StorePartition]:
+    return plan_partitions(parse_read_options({"path": str(path)} | given), pushed or Pushed(), BODIES)
+
+
+def queues(partitions: list[StorePartition]) -> dict[str, tuple[int, int]]:
+    """First and last offset of each queue; that the pieces lie end to end is checked on the way."""
+    found: dict[str, tuple[int, int]] = {}
+    for partition in partitions:
+        for piece in partition.task.ranges:
+            start, stop = found.get(str(piece.key), (piece.start, piece.start))
+            assert stop == piece.start
+            found[str(piece.key)] = (start, piece.stop)
+    return found
+
+
+def whole(*topics: str) -> dict[str, tuple[int, int]]:
+    return {f"{topic}/{n}": (0, stop) for topic in topics for n, stop in enumerate(TOPICS[topic])}
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"subscribe": "TopicA"}, whole("TopicA")),
+        ({"subscribe": "TopicB,topic_c-3"}, whole("TopicB", "topic_c-3")),
+        ({"subscribePattern": "Topic."}, whole("TopicA", "TopicB")),
+        ({"subscribePattern": "Topic"}, {}),  # the whole name has to match
+        ({"assign": '{"TopicB": [3], "TopicA": [1]}'}, {"TopicA/1": (0, 69), "TopicB/3": (0, 47)}),
+    ],
+)
+def test_which_queues(store: Store, given: dict[str, str], wanted: dict[str, tuple[int, int]]) -> None:
+    assert queues(plan(store(BASIC), **given)) == wanted
+
+
+@pytest.mark.parametrize("name", ["delay-5.3.3", "transactions-5.3.3"])
+def test_system_topics_are_left_out_of_patterns(store: Store, name: str) -> None:
+    plain = {key.split("/")[0] for key in queues(plan(store(name), subscribePattern=".*"))}
+    every = {key.split("/")[0] for key in queues(plan(store(name), subscribePattern=".*", includeSystemTopics="true"))}
+    (system,) = {topic[:4] for topic in every - plain}
+    assert plain in ({"DelayTopic"}, {"TxTopic"})
+    assert system in ("SCHE", "RMQ_")
+    named = next(iter(sorted(every - plain)))
+    assert queues(plan(store(name), subscribe=named))
+
+
+def test_a_topic_that_is_not_there(store: Store) -> None:
+    with pytest.raises(UnknownTopicError) as caught:
+        plan(store(BASIC), subscribe="TopicA,topica")
+    text = str(caught.value)
+    assert text.startswith(
+        f"[SEGMENTLOG_UNKNOWN_TOPIC] there is no topic `topica` (in {store(BASIC)}). Did you mean `TopicA`?"
+    )
+    assert text.endswith("The topics are `TopicA`, `TopicB`, `topic_c-3`.")
+
+
+def test_a_queue_that_is_not_there(store: Store) -> None:
+    with pytest.raises(UnknownQueueError) as caught:
+        plan(store(BASIC), assign='{"TopicA": [0, 4]}')
+    text = str(caught.value)
+    assert "[SEGMENTLOG_UNKNOWN_QUEUE] there is no queue 4 of topic `TopicA`" in text
+    assert "The queues of this topic are 0, 1, 2, 3" in text
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_path_that_is_no_store(tmp_path: Path, exists: bool) -> None:
+    with pytest.raises(NotAStoreError, match=r"^\[SEGMENTLOG_NOT_A_STORE\] "):
+        plan(tmp_path if exists else tmp_path / "nowhere", subscribe="t")
+
+
+def test_offsets_of_both_ends(store: Store) -> None:
+    partitions = plan(
+        store(BASIC),
+        assign='{"TopicA": [0, 1, 2]}',
+        startingOffsets='{"TopicA": {"0": 10, "1": -1, "2": -2}}',
+        endingOffsets='{"TopicA": {"0": 20, "2": 5}}',
+    )
+    assert queues(partitions) == {"TopicA/0": (10, 20), "TopicA/2": (0, 5)}
+
+
+def test_backwards_is_an_error(store: Store) -> None:
+    with pytest.raises(StartAfterEndError, match="TopicA/0 would be read from offset 30 to offset 20"):
+        plan(
+            store(BASIC),
+            assign='{"TopicA": [0]}',
+            startingOffsets='{"TopicA": {"0": 30}}',
+            endingOffsets='{"TopicA": {"0": 20}}',
+        )
+
+
+def test_what_retention_deleted(store: Store) -> None:
+    asked = {"subscribe": "Hot", "startingOffsets": '{"Hot": {"0": 5, "1": -2}}'}
+    with pytest.raises(
+        OffsetOutOfRangeError, match=r"asks for offset 5 of Hot/0, .*\(min 268, max 444\).*5 to 267 are gone"
+    ):
+        plan(store(RETENTION), **asked)
+    assert queues(plan(store(RETENTION), **asked, failOnDataLoss="false")) == {"Hot/0": (268, 444), "Hot/1": (86, 165)}
+    assert plan(store(RETENTION), subscribe="Cold") == []
+
+
+def test_numbers_for_a_queue_that_is_not_read(store: Store) -> None:
+    with pytest.raises(ConfigError, match="option `startingOffsets` names TopicB/0, which this query does not read"):
+        plan(
+            store(BASIC), subscribe="TopicA", startingOffsets='{"TopicB": {"0": 1}}', startingOffsetsDefault="earliest"
+        )
+
+
+@pytest.mark.parametrize("limit", ["1", "7", "1000"])
+def test_partitions_by_records(store: Store, limit: str) -> None:
+    partitions = plan(store(BASIC), subscribe="TopicA", maxRecordsPerPartition=limit)
+    assert queues(partitions) == whole("TopicA")
+    assert all(0 < partition.task.rows <= int(limit) for partition in partitions)
+
+
+def test_partitions_by_bytes(store: Store) -> None:
+    partitions = plan(store(BASIC), subscribe="TopicA", maxBytesPerPartition="32k")
+    assert queues(partitions) == whole("TopicA")
+    assert len(partitions) > 3
+    assert all(partition.task.bytes <= 32 << 10 or partition.task.rows == 1 for partition in partitions)
+
+
+def test_short_queues_share_a_partition(store: Store) -> None:
+    (partition,) = plan(store(BASIC), subscribePattern=".*")
+    assert partition.task.rows == 701
+    assert len(partition.task.ranges) == 12
+
+
+def test_least_partitions(store: Store) -> None:
+    partitions = plan(store(BASIC), subscribe="TopicA", minPartitions="9")
+    assert len(partitions) >= 9
+    assert queues(partitions) == whole("TopicA")
+
+
+def test_filters_leave_queues_out_and_cut_ranges(store: Store) -> None:
+    pushed = Pushed(topics=frozenset({"TopicA", "elsewhere"}), queue_ids=frozenset({1, 2}), queue_offset=Span(60, 70))
+    assert queues(plan(store(BASIC), pushed, subscribePattern=".*")) == {"TopicA/1": (60, 69), "TopicA/2": (60, 70)}
+    assert plan(store(BASIC), Pushed(queue_offset=Span(100, None)), subscribePattern=".*") == []
+    assert plan(store(BASIC), Pushed(tags=frozenset()), subscribePattern=".*") == []
+    assert plan(store(BASIC), Pushed(tags=frozenset("a")), subscribePattern=".*", tags="b") == []
+    assert plan(store(BASIC), Pushed(brokers=frozenset("x")), subscribePattern=".*") == []
+
+
+def test_options_are_checked_even_where_filters_leave_nothing(store: Store) -> None:
+    with pytest.raises(UnknownTopicError):
+        plan(store(BASIC), Pushed(topics=frozenset()), subscribe="nothing")
+
+
+def test_times_cut_ranges_and_go_along_as_a_window(store: Store) -> None:
+    path = store("time-5.3.3")
+    everything = queues(plan(path, subscribe="TimeTopic"))
+    assert everything == {"TimeTopic/0": (0, 483), "TimeTopic/1": (0, 137)}
+    middle = 1_795_227_236_700
+    before = plan(path, subscribe="TimeTopic", endingTimestamp=str(middle))
+    after = plan(path, subscribe="TimeTopic", startingTimestamp=str(middle))
+    cuts = {key: stop for key, (_, stop) in queues(before).items()}
+    assert {key: start for key, (start, _) in queues(after).items()} == cuts
+    assert all(0 < cut < everything[key][1] for key, cut in cuts.items())
+    assert {(p.spec.predicate.store_time_start, p.spec.predicate.store_time_stop) for p in before} == {(None, middle)}
+    assert {(p.spec.predicate.store_time_start, p.spec.predicate.store_time_stop) for p in after} == {(middle, None)}
+    inexact = plan(path, subscribe="TimeTopic", startingTimestamp=str(middle), exactTimestamps="false")
+    assert {p.spec.predicate.store_time_start for p in inexact} == {None}
+    pushed = plan(path, Pushed(store_time_ms=Span(middle, None)), subscribe="TimeTopic")
+    assert (queues(pushed), {p.spec.predicate.store_time_start for p in pushed}) == (queues(after), {middle})
+
+
+def test_queues_with_windows_of_their_own_do_not_share_a_task(store: Store) -> None:
+    times = {"TimeTopic": {"0": 1_795_227_236_700, "1": 1_795_227_236_600}}
+    partitions = plan(store("time-5.3.3"), subscribe="TimeTopic", startingOffsetsByTimestamp=json.dumps(times))
+    assert len(partitions) == 2
+    for partition in partitions:
+        (piece,) = partition.task.ranges
+        assert partition.spec.predicate.store_time_start == times["TimeTopic"][str(piece.key.queue_id)]
+
+
+def test_a_group_is_read_from_the_store(store: Store, tmp_path: Path) -> None:
+    path = copytree(store(BASIC), tmp_path / "store")
+    (path / "config").mkdir(exist_ok=True)
+    document = {"offsetTable": {"TopicA@billing": {"0": 10, "1": 20, "2": 30, "3": 40}, "TopicB@billing": {"0": 5}}}
+    (path / "config" / "consumerOffset.json").write_text(json.dumps(document))
+    rest = plan(path, subscribe="TopicA", startingOffsets="group:billing")
+    assert {key: start for key, (start, _) in queues(rest).items()} == {f"TopicA/{n}": 10 * (n + 1) for n in range(4)}
+    consumed = plan(path, subscribe="TopicB", endingOffsets="group:billing")
+    assert queues(consumed) == {"TopicB/0": (0, 5)}
+    with pytest.raises(MissingOptionError, match="the consumer group `billing` has no position for topic_c-3/0"):
+        plan(path, subscribe="topic_c-3", startingOffsets="group:billing")
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
+def test_a_group_that_no_store_knows(store: Store, tmp_path: Path, option: str) -> None:
+    path = copytree(store(BASIC), tmp_path / "store")
+    (path / "config").mkdir(exist_ok=True)
+    document = {"offsetTable": {"TopicA@billing": {"0": 10}, "TopicB@shipping": {"0": 5}}}
+    (path / "config" / "consumerOffset.json").write_text(json.dumps(document))
+    wanted = rf"consumer group `biling` has no position here \(in {path}\)\. Did you mean `billing`\?"
+    with pytest.raises(ConfigError, match=wanted) as caught:
+        plan(path, subscribe="TopicA", **{option: "group:biling"})
+    assert "`billing`, `shipping`" in str(caught.value)
+    # A group that begins now has no position yet: that is what the default is for.
+    first = plan(path, subscribe="TopicA", startingOffsets="group:new", startingOffsetsDefault="earliest")
+    assert queues(first) == whole("TopicA")
+
+
+def test_a_pattern_leaves_out_retry_and_dead_letter_topics(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with StoreBuilder(tmp_path) as builder:
+        for topic in ("Orders", "%RETRY%etl", "%DLQ%etl"):
+            builder.append(messages(4, topic=topic))
+    assert {key.split("/")[0] for key in queues(plan(tmp_path, subscribePattern=".*"))} == {"Orders"}
+    every = {"Orders", "%RETRY%etl", "%DLQ%etl"}
+    found = plan(tmp_path, subscribePattern=".*", includeSystemTopics="true")
+    assert {key.split("/")[0] for key in queues(found)} == every
+    assert {key.split("/")[0] for key in queues(plan(tmp_path, subscribe="%RETRY%etl"))} == {"%RETRY%etl"}
+    caplog.clear()
+    assert plan(tmp_path, subscribePattern="%DLQ%.*") == []
+    assert "with includeSystemTopics=true it matches `%DLQ%etl`" in caplog.text
+
+
+def test_several_stores(store: Store, tmp_path: Path) -> None:
+    for name in ("broker-a", "broker-b"):
+        copytree(store(BASIC), tmp_path / name / "store")
+    paths = [str(tmp_path / name / "store") for name in ("broker-a", "broker-b")]
+    given = {"paths": json.dumps(paths), "subscribe": "TopicA"}
+    assert [each.broker_name for each in open_stores(parse_read_options(given))] == ["broker-a", "broker-b"]
+    starts: dict[str, Any] = {"broker-b": {"TopicA": {"0": 50}}, "TopicA": {"0": 7}}
+    partitions = plan_partitions(
+        parse_read_options(given | {"startingOffsets": json.dumps(starts), "startingOffsetsDefault": "latest"}),
+        Pushed(),
+        BODIES,
+    )
+    found = {partition.broker_name: queues([partition]) for partition in partitions}
+    assert found == {"broker-a": {"TopicA/0": (7, 57)}, "broker-b": {"TopicA/0": (50, 57)}}
+    only = plan_partitions(parse_read_options(given), Pushed(brokers=frozenset({"broker-b"})), BODIES)
+    assert {partition.broker_name for partition in only} == {"broker-b"}
+    named = parse_read_options(given | {"brokerNames": "x,y"})
+    assert {partition.broker_name for partition in plan_partitions(named, Pushed(), BODIES)} == {"x", "y"}
+
+
+def test_stores_whose_names_do_not_differ() -> None:
+    with pytest.raises(ConfigError, match=r"gives each of these stores a name of its own.*brokerNames"):
+        open_stores(parse_read_options({"paths": "/x/y,/y/y,/x/x", "topic": "t"}))
+
+
+def test_a_topic_need_not_be_in_every_store(store: Store) -> None:
+    given = {"paths": f"{store(BASIC)},{store('time-5.3.3')}", "brokerNames": "a,b", "subscribe": "TopicA,TimeTopic"}
+    partitions = plan_partitions(parse_read_options(given), Pushed(), BODIES)
+    assert {p.broker_name: {r.key.topic for r in p.task.ranges} for p in partitions} == {
+        "a": {"TopicA"},
+        "b": {"TimeTopic"},
+    }
+
+
+def test_what_is_sent_to_workers_is_small(store: Store) -> None:
+    (partition,) = plan(store(BASIC), subscribe="TopicA")
+    sent = pickle.dumps(partition)
+    assert len(sent) < 4096
+    assert pickle.loads(sent) == partition

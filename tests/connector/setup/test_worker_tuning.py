@@ -1,0 +1,157 @@
+"""What a task does once for its worker."""
+
+import gc
+import importlib.util
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from segmentlog.connector.setup import worker_tuning as worker
+from segmentlog.store import MessageStore, Outgoing
+
+READ = """
+import sys
+import segmentlog.connector.stream.reader, segmentlog.connector.read.task, segmentlog.connector.write.writer
+from segmentlog.store import QueueKey, QueueRange, ScanSpec, StoreReader
+from segmentlog.store.format.message_decode import NATIVE_SCHEMA
+reader = StoreReader.open(sys.argv[1])
+(task,) = reader.plan([QueueRange(QueueKey("T", 0), 0, 2)], max_bytes=1 << 20)
+columns = [name for name in NATIVE_SCHEMA.names if not name.endswith("Host")]
+(batch,) = reader.scan(task, ScanSpec(columns=tuple(columns), property_columns=("color",)))
+assert batch.num_rows == 2
+print("pandas" in sys.modules)
+"""
+
+APPEND = """
+import sys
+from segmentlog.store import MessageStore, Outgoing
+for _ in range(2):
+    with MessageStore.open(sys.argv[1]) as store:
+        store.append(Outgoing(topic="T", body=b"body", tags="a", keys="k l", properties={"color": "red"}))
+        store.append(Outgoing(topic="T", body=b"body"))
+        store.wait_dispatched()
+    with open(sys.argv[1] + "/abort", "w"):  # as after a crash
+        pass
+print("pandas" in sys.modules)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    worker.settle_worker.cache_clear()
+    worker.keep_memory.cache_clear()
+
+
+@pytest.fixture
+def connection() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Give the ends of a TCP connection; the first has answered, and acknowledges late from now on."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as here:
+        there, _ = server.accept()
+        with there:
+            for _ in range(4):
+                there.sendall(b"asked")
+                here.recv(5)
+                here.sendall(b"answered")
+                there.recv(8)
+            here.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
+            yield here, there
+
+
+def acknowledges_at_once(connection: socket.socket) -> bool:
+    return bool(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK))
+
+
+def test_a_task_that_is_done_acknowledges_the_next_at_once(
+    connection: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = connection
+    monkeypatch.setattr(worker.gc, "callbacks", [])
+    worker.answer_at_once()
+    assert worker.gc.callbacks == []  # not a worker of Spark's
+    monkeypatch.setattr(worker.TaskContext, "get", object)
+    worker.answer_at_once()
+    worker.answer_at_once()
+    (collected,) = worker.gc.callbacks
+    assert not acknowledges_at_once(here)
+    for phase, generation in (("start", 2), ("stop", 0), ("stop", 1)):
+        collected(phase, {"generation": generation})
+    assert not acknowledges_at_once(here)
+    collected("stop", {"generation": 2})
+    assert acknowledges_at_once(here)
+    here.sendall(b"open as ever")
+    assert there.recv(20) == b"open as ever"
+
+
+def test_only_spark_s_workers_are_settled() -> None:
+    before = gc.get_freeze_count()
+    worker.settle_worker()
+    assert gc.get_freeze_count() == before
+
+
+def test_once_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen = []
+    monkeypatch.setattr(worker.gc, "freeze", lambda: frozen.append(1))
+    monkeypatch.setattr(worker.TaskContext, "get", object)
+    worker.settle_worker()
+    worker.settle_worker()
+    assert frozen == [1]
+
+
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Backends of the pools that Arrow is told to use; nothing is changed in this process."""
+    pools: list[str] = []
+    monkeypatch.delenv("ARROW_DEFAULT_MEMORY_POOL", raising=False)
+    monkeypatch.setattr(worker.pa, "set_memory_pool", lambda pool: pools.append(pool.backend_name))
+    monkeypatch.setattr(worker.ctypes, "CDLL", lambda _: type("Libc", (), {"mallopt": staticmethod(lambda *_: 1)}))
+    return pools
+
+
+def test_memory_is_kept_in_spark_s_workers_only(chosen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    worker.keep_memory()
+    assert chosen == []
+    worker.keep_memory.cache_clear()
+    monkeypatch.setattr(worker.TaskContext, "get", object)
+    worker.keep_memory()
+    worker.keep_memory()
+    assert chosen == [pa.system_memory_pool().backend_name]
+
+
+def test_the_user_s_choice_of_allocator_stays(chosen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker.TaskContext, "get", object)
+    monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", "mimalloc")
+    worker.keep_memory()
+    assert chosen == []
+
+
+def test_a_libc_without_mallopt_keeps_arrow_s_allocator(chosen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker.TaskContext, "get", object)
+    monkeypatch.setattr(worker.ctypes, "CDLL", lambda _: object())
+    worker.keep_memory()
+    assert chosen == []
+
+
+needs_pandas = pytest.mark.skipif(importlib.util.find_spec("pandas") is None, reason="there is no pandas to load")
+
+
+def loads_pandas(program: str, store: Path) -> bytes:
+    return subprocess.run([sys.executable, "-c", program, str(store)], capture_output=True, check=True).stdout
+
+
+@needs_pandas
+def test_a_worker_that_reads_does_not_load_pandas(tmp_path: Path) -> None:
+    """pyarrow does, half a second long, when it makes an array of what may be a pandas one."""
+    with MessageStore.open(tmp_path / "store") as store:
+        for body in (b"first", b"second"):
+            store.append(Outgoing(topic="T", body=body, tags="a", keys="k", properties={"color": "red"}))
+    assert loads_pandas(READ, tmp_path / "store") == b"False\n"
+
+
+@needs_pandas
+def test_who_appends_one_message_does_not_load_pandas(tmp_path: Path) -> None:
+    assert loads_pandas(APPEND, tmp_path / "store") == b"False\n"

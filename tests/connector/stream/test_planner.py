@@ -1,0 +1,565 @@
+"""Micro-batches, driven as Spark drives them, without a JVM."""
+
+import gc
+import json
+import logging
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from segmentlog.connector.errors import CheckpointError, ConflictingOptionsError, OtherStoreError, UnknownTopicError
+from segmentlog.connector.stream.offsets import StreamOffset
+from segmentlog.store import (
+    ConfigError,
+    DataLossError,
+    MessageStore,
+    Outgoing,
+    QueueKey,
+    SegmentLogError,
+    StoreConfig,
+    commit_offsets,
+)
+from support import store_builder
+from support.crash.campaign import soak
+from support.retention import Retention
+from support.streams import EVERYTHING, Row, Stream
+
+SMALL = StoreConfig(segment_bytes=16 << 10, queue_segment_entries=16, index=False)
+ROOMY = StoreConfig(segment_bytes=4 << 20, queue_segment_entries=1000, index=False)
+TRIGGERS = soak(2000, 86_400)
+MAPS_MAX = 17
+GROWTH_KIB_MAX = 16 << 10
+EARLIEST = {"startingOffsets": "earliest"}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[MessageStore]:
+    with MessageStore.open(tmp_path / "store", ROOMY) as opened:
+        yield opened
+
+
+def put(store: MessageStore, total: int, topic: str = "T", queues: int = 2, body: bytes = b"body") -> None:
+    for number in range(total):
+        store.append(Outgoing(topic=topic, body=body, queue_id=number % queues))
+    store.wait_dispatched()
+
+
+def written(path: Path, total: int, config: StoreConfig = SMALL, **how: object) -> Path:
+    """Make a store and close it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with MessageStore.open(path, config) as made:
+        put(made, total, **how)
+    return path
+
+
+def anonymous(path: Path) -> Path:
+    """Take a store's own name away: it is then known as a broker's is, by what was read."""
+    (path / ".segmentlog" / "id").unlink()
+    return path
+
+
+def spans(rows: list[Row] | None) -> dict[str, tuple[int, int, int]]:
+    """First and last offset of each queue, and how many rows it has; that they are in order is checked on the way."""
+    found: dict[str, list[int]] = {}
+    for topic, queue, offset in rows or []:
+        found.setdefault(f"{topic}/{queue}", []).append(offset)
+    for offsets in found.values():
+        assert offsets == sorted(set(offsets))
+    return {key: (offsets[0], offsets[-1], len(offsets)) for key, offsets in found.items()}
+
+
+def drop_segments(path: Path, keep: int = 1) -> None:
+    """Delete all segments of the CommitLog but the last ones, as retention does."""
+    for segment in sorted((path / "commitlog").iterdir())[:-keep]:
+        segment.unlink()
+
+
+def test_each_message_once_and_nothing_when_nothing_moved(store: MessageStore) -> None:
+    put(store, 5)
+    stream = Stream(store.path, subscribe="T", **EARLIEST)
+    assert spans(stream.batch()) == {"T/0": (0, 2, 3), "T/1": (0, 1, 2)}
+    for _ in range(3):
+        assert stream.batch() is None
+    put(store, 1)
+    assert spans(stream.batch()) == {"T/0": (3, 3, 1)}
+    assert stream.positions() == {"T/0": 4, "T/1": 2}
+
+
+def test_latest_is_the_default_and_only_for_what_is_there_at_the_start(store: MessageStore) -> None:
+    put(store, 4)
+    stream = Stream(store.path, subscribePattern=".*")
+    assert stream.batch() is None
+    put(store, 3, queues=3)
+    put(store, 2, topic="New", queues=1)
+    assert spans(stream.batch()) == {"T/0": (2, 2, 1), "T/1": (2, 2, 1), "T/2": (0, 0, 1), "New/0": (0, 1, 2)}
+    assert stream.batch() is None
+
+
+def test_a_batch_can_be_planned_again_after_a_restart(store: MessageStore) -> None:
+    put(store, 4)
+    stream = Stream(store.path, subscribePattern="T", **EARLIEST)
+    first = stream.batch()
+    put(store, 6, queues=3)
+    second = stream.batch()
+    begun, ended = stream.started, stream.offset
+    put(store, 5)
+    again = Stream(store.path, begun, subscribePattern="T")
+    assert again.rows(begun, ended) == second
+    again.offset = ended
+    assert spans(first + second + again.all()) == {"T/0": (0, 6, 7), "T/1": (0, 5, 6), "T/2": (0, 1, 2)}
+
+
+def test_an_offset_that_means_the_same_is_the_same_text(store: MessageStore) -> None:
+    put(store, 30, queues=12)
+    stream = Stream(store.path, subscribe="T", **EARLIEST)
+    stream.batch()
+    assert stream.offset == json.dumps(json.loads(stream.offset), sort_keys=True)
+    shuffled = json.loads(stream.offset)
+    topic = next(iter(shuffled["stores"].values()))["topics"]["T"]
+    topic["queues"] = dict(reversed(topic["queues"].items()))
+    start = json.loads(json.dumps(shuffled))
+    assert stream.reader.latestOffset(start, EVERYTHING) is start
+
+
+@pytest.mark.parametrize(
+    ("limits", "most"),
+    [({"maxOffsetsPerTrigger": "7"}, 7), ({"maxBytesPerTrigger": "1k"}, 9), ({"maxOffsetsPerTrigger": "1"}, 1)],
+)
+def test_limits(store: MessageStore, limits: dict[str, str], most: int) -> None:
+    put(store, 60)
+    stream = Stream(store.path, subscribe="T", **EARLIEST, **limits)
+    batches = []
+    while (rows := stream.batch()) is not None:
+        batches.append(rows)
+    assert all(1 <= len(rows) <= most for rows in batches)
+    assert Counter(row for rows in batches for row in rows) == Counter(("T", n % 2, n // 2) for n in range(60))
+
+
+def test_a_limit_of_spark_that_says_everything_rules(store: MessageStore) -> None:
+    put(store, 60)
+    stream = Stream(store.path, subscribe="T", maxOffsetsPerTrigger="7", **EARLIEST)
+    assert len(stream.batch(EVERYTHING) or []) == 60
+
+
+def test_least_messages_wait_but_not_for_ever(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(store, 4)
+    stream = Stream(store.path, subscribe="T", minOffsetsPerTrigger="10", maxTriggerDelay="30s", **EARLIEST)
+    now = [1000.0]
+    monkeypatch.setattr(stream.reader._plans, "_clock", lambda: now[0])
+    assert len(stream.batch() or []) == 4  # a query does not begin with a wait
+    put(store, 9)
+    now[0] += 29
+    assert stream.batch() is None
+    put(store, 1)
+    assert len(stream.batch() or []) == 10
+    put(store, 1)
+    now[0] += 29
+    assert stream.batch() is None
+    now[0] += 1.5
+    assert len(stream.batch() or []) == 1
+
+
+def test_available_now_ends_with_what_was_there(store: MessageStore) -> None:
+    put(store, 20)
+    given = {"subscribePattern": "T.*", "maxOffsetsPerTrigger": "6", "minOffsetsPerTrigger": "6"}
+    stream = Stream(store.path, available_now=True, **given, **EARLIEST)
+    assert len(stream.batch() or []) == 6
+    put(store, 20, queues=3)
+    put(store, 3, topic="T2")
+    rows = stream.all()
+    assert len(rows) == 14
+    assert stream.positions() == {"T/0": 10, "T/1": 10}
+    after = Stream(store.path, stream.offset, available_now=True, **given)
+    assert spans(after.all()) == {
+        "T/0": (10, 16, 7), "T/1": (10, 16, 7), "T/2": (0, 5, 6), "T2/0": (0, 1, 2), "T2/1": (0, 0, 1),
+    }  # fmt: skip
+
+
+def test_a_batch_is_cut_into_tasks_as_a_batch_read_is(store: MessageStore) -> None:
+    put(store, 40)
+    stream = Stream(store.path, subscribe="T", maxRecordsPerPartition="7", **EARLIEST)
+    assert len(stream.batch() or []) == 40
+    partitions = stream.partitions(stream.started, stream.offset)
+    assert len(partitions) >= 6
+    assert all(partition.task.rows <= 7 for partition in partitions)
+    assert stream.partitions(stream.offset, stream.offset) == []
+
+
+def test_starts_by_group_by_json_and_by_time(store: MessageStore, tmp_path: Path) -> None:
+    put(store, 10)
+    (tmp_path / "store" / "config").mkdir(exist_ok=True)
+    table = {"offsetTable": {"T@g": {"0": 3, "1": 4}}}
+    (tmp_path / "store" / "config" / "consumerOffset.json").write_text(json.dumps(table))
+    starts = {
+        "group:g": {"T/0": (3, 4, 2), "T/1": (4, 4, 1)},
+        '{"T": {"0": -1, "1": 2}}': {"T/1": (2, 4, 3)},
+        '{"T": {"0": -2, "1": -1}}': {"T/0": (0, 4, 5)},
+    }
+    for start, wanted in starts.items():
+        assert spans(Stream(store.path, subscribe="T", startingOffsets=start).batch()) == wanted
+    timed = Stream(store.path, subscribe="T", startingTimestamp="1970-01-01T00:00:01Z")
+    assert spans(timed.batch())["T/0"] == (0, 4, 5)
+
+
+# Options
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"endingOffsets": "latest"},
+        {"endingTimestamp": "1767225600000"},
+        {"endingOffsetsByTimestamp": '{"T": {"0": 1767225600000}}'},
+        {"unsafeSingleUseFilterPushdown": "true"},
+        {"minOffsetsPerTrigger": "8", "maxOffsetsPerTrigger": "7"},
+    ],
+)
+def test_what_makes_no_sense_in_a_stream_is_refused(store: MessageStore, given: dict[str, str]) -> None:
+    with pytest.raises(ConflictingOptionsError):
+        Stream(store.path, subscribe="T", **given)
+
+
+def test_a_topic_that_never_was(store: MessageStore) -> None:
+    put(store, 1)
+    with pytest.raises(UnknownTopicError, match="there is no topic `Tee`"):
+        Stream(store.path, subscribe="Tee")
+    stream = Stream(store.path, subscribe="T")
+    with pytest.raises(UnknownTopicError, match="there is no topic `Tee`"):
+        Stream(store.path, stream.offset, subscribe="T,Tee").batch()
+
+
+def test_a_group_that_the_store_does_not_know(store: MessageStore) -> None:
+    put(store, 1)
+    commit_offsets(store.path, "billing", {QueueKey("T", 0): 0})
+    with pytest.raises(ConfigError, match=r"consumer group `biling` has no position here .*Did you mean `billing`"):
+        Stream(store.path, subscribe="T", startingOffsets="group:biling")
+
+
+def test_a_topic_leaves_and_joins_the_subscription(store: MessageStore, caplog: pytest.LogCaptureFixture) -> None:
+    put(store, 4)
+    put(store, 4, topic="U")
+    stream = Stream(store.path, subscribe="T,U", **EARLIEST)
+    assert len(stream.batch() or []) == 8
+    put(store, 2)
+    with caplog.at_level(logging.INFO):
+        only = Stream(store.path, stream.offset, subscribe="T")
+        assert spans(only.batch()) == {"T/0": (2, 2, 1), "T/1": (2, 2, 1)}
+    assert "U/0 was read up to offset 2, and is not subscribed to any more" in caplog.text
+    assert set(only.positions()) == {"T/0", "T/1"}
+    both = Stream(store.path, only.offset, subscribe="T,U", startingOffsets="latest")
+    assert spans(both.batch()) == {"U/0": (0, 1, 2), "U/1": (0, 1, 2)}
+
+
+def test_an_unfinished_batch_is_repeated_as_it_was_whatever_is_subscribed_now(store: MessageStore) -> None:
+    put(store, 4)
+    put(store, 4, topic="U")
+    stream = Stream(store.path, subscribe="T,U", **EARLIEST)
+    rows = stream.batch()
+    assert Stream(store.path, stream.started, subscribe="T").rows(stream.started, stream.offset) == rows
+
+
+def test_limits_and_starts_may_change(store: MessageStore) -> None:
+    put(store, 10)
+    stream = Stream(store.path, subscribe="T", maxOffsetsPerTrigger="4", **EARLIEST)
+    stream.batch()
+    after = Stream(store.path, stream.offset, subscribe="T", maxOffsetsPerTrigger="5", startingOffsets="latest")
+    assert len(after.batch() or []) == 5
+    assert len(after.all()) == 1
+
+
+# Which store it is
+
+
+def test_a_store_may_be_moved(store: MessageStore, tmp_path: Path) -> None:
+    put(store, 6)
+    stream = Stream(store.path, subscribe="T", **EARLIEST)
+    stream.batch()
+    put(store, 2)
+    store.close()
+    moved = shutil.copytree(tmp_path / "store", tmp_path / "elsewhere" / "copy")
+    assert spans(Stream(moved, stream.offset, subscribe="T").all()) == {"T/0": (3, 3, 1), "T/1": (3, 3, 1)}
+
+
+@pytest.mark.parametrize("total", [12, 60])
+def test_another_store_in_its_place(tmp_path: Path, total: int) -> None:
+    """With as many messages and with more, of the same sizes: only their times differ."""
+    path = anonymous(written(tmp_path / "store", 12))
+    stream = Stream(path, subscribe="T", **EARLIEST)
+    stream.batch()
+    shutil.rmtree(path)
+    anonymous(written(path, total))
+    with pytest.raises(
+        OtherStoreError, match=r"another store, or topic `T` was made anew: the message of T/1 at offset 5"
+    ):
+        Stream(path, stream.offset, subscribe="T").batch()
+    with pytest.raises(OtherStoreError):
+        Stream(path, stream.started, subscribe="T").partitions(stream.started, stream.offset)
+    after = Stream(path, stream.offset, subscribe="T", failOnDataLoss="false")
+    assert spans(after.all()) == {"T/0": (0, total // 2 - 1, total // 2), "T/1": (0, total // 2 - 1, total // 2)}
+
+
+def test_a_store_of_another_name_in_its_place(tmp_path: Path) -> None:
+    path = written(tmp_path / "store", 12)
+    stream = Stream(path, subscribe="T", **EARLIEST)
+    stream.batch()
+    shutil.rmtree(path)
+    written(path, 12)
+    with pytest.raises(OtherStoreError, match="the checkpoint was made on the store with id"):
+        Stream(path, stream.offset, subscribe="T").batch()
+
+
+def test_a_smaller_store_in_its_place(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = anonymous(written(tmp_path / "store", 12))
+    stream = Stream(path, subscribe="T", **EARLIEST)
+    stream.batch()
+    shutil.rmtree(path)
+    anonymous(written(path, 4))
+    with pytest.raises(DataLossError, match="T/0 was read up to offset 6, and ends at 2 now") as caught:
+        Stream(path, stream.offset, subscribe="T").batch()
+    assert "begin a new checkpoint" in str(caught.value)
+    after = Stream(path, stream.offset, subscribe="T", failOnDataLoss="false")
+    assert spans(after.all()) == {"T/0": (0, 1, 2), "T/1": (0, 1, 2)}
+    assert "T/0 was read up to offset 6" in caplog.text
+    assert after.batch() is None
+
+
+def test_a_store_that_lost_its_end_is_not_read_again(tmp_path: Path) -> None:
+    path = written(tmp_path / "store", 12, ROOMY)
+    early = shutil.copytree(path, tmp_path / "early")
+    with MessageStore.open(path, ROOMY) as store:
+        put(store, 8)
+    stream = Stream(path, subscribe="T", **EARLIEST)
+    stream.batch()
+    shutil.rmtree(path)
+    early.rename(path)
+    after = Stream(path, stream.offset, subscribe="T", failOnDataLoss="false")
+    assert after.batch() == []  # the jump back, so that a restart does not find it again
+    assert after.positions() == {"T/0": 6, "T/1": 6}
+    with MessageStore.open(path, ROOMY) as store:
+        put(store, 2)
+    assert spans(after.batch()) == {"T/0": (6, 6, 1), "T/1": (6, 6, 1)}
+    assert after.batch() is None
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_topic_deleted_while_the_query_runs(tmp_path: Path, fails: str) -> None:
+    path = written(tmp_path / "store", 6)
+    with MessageStore.open(path, SMALL) as store:
+        put(store, 6, topic="U")
+    stream = Stream(path, subscribePattern=".*", failOnDataLoss=fails, **EARLIEST)
+    stream.batch()
+    shutil.rmtree(path / "consumequeue" / "U")
+    if fails == "true":
+        with pytest.raises(DataLossError, match="U/0 was read up to offset 3, and is gone now"):
+            stream.batch()
+        return
+    assert stream.batch() is None
+    with MessageStore.open(path, SMALL) as store:  # which makes the queues of its log again
+        put(store, 2)
+    shutil.rmtree(path / "consumequeue" / "U")
+    assert spans(stream.batch()) == {"T/0": (3, 3, 1), "T/1": (3, 3, 1)}
+    assert set(stream.positions()) == {"T/0", "T/1"}
+
+
+def test_a_checkpoint_of_something_else(store: MessageStore) -> None:
+    put(store, 1)
+    for text in ('{"T": {"0": 5}}', '{"stores": {}, "version": 9}', '{"stores": {"a": 1}, "version": 1}', "[]", "7"):
+        with pytest.raises(CheckpointError):
+            Stream(store.path, text, subscribe="T").batch()
+
+
+# Losses
+
+
+def test_retention_overtakes_the_stream(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = written(tmp_path / "store", 300, body=b"x" * 300)
+    given = {"subscribe": "T", "maxOffsetsPerTrigger": "20"}
+    stream = Stream(path, **given, **EARLIEST)
+    stream.batch()
+    position = stream.offset
+    drop_segments(path, keep=2)
+    with pytest.raises(DataLossError) as caught:
+        stream.batch()
+    assert "messages of T/0, offsets 10 to " in str(caught.value)
+    assert "failOnDataLoss=false skips what is lost" in str(caught.value)
+    after = Stream(path, position, **given, failOnDataLoss="false")
+    rows = after.all()
+    assert spans(rows)["T/0"][1:] == (149, 150 - spans(rows)["T/0"][0])
+    (store,) = json.loads(after.offset)["stores"].values()
+    assert store["topics"]["T"]["lost"] == 300 - 20 - len(rows)
+    assert caplog.text.count("messages of T/0, offsets 10 to ") == 1
+
+
+def test_retention_again_and_again(tmp_path: Path) -> None:
+    path = written(tmp_path / "store", 300, body=b"x" * 300)
+    stream = Stream(path, subscribe="T", maxOffsetsPerTrigger="10", failOnDataLoss="false", **EARLIEST)
+    rows = []
+    while (found := stream.batch()) is not None:
+        rows += found
+        segments = sorted((path / "commitlog").iterdir())
+        if len(segments) > 1:
+            segments[0].unlink()
+    (store,) = StreamOffset.from_json(stream.offset).stores.values()
+    assert store.topics["T"].lost + len(rows) == 300
+    assert len(set(rows)) == len(rows)
+    assert spans(rows)["T/0"][1] == 149
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+@pytest.mark.parametrize("lost", ["segments", "queues", "both"])
+def test_retention_between_the_plan_and_the_read(tmp_path: Path, fails: str, lost: str) -> None:
+    path = written(tmp_path / "store", 300, body=b"x" * 300)
+    stream = Stream(path, subscribe="T", failOnDataLoss=fails, maxRecordsPerPartition="40", **EARLIEST)
+    end = stream.reader.latestOffset(json.loads(stream.offset), EVERYTHING)
+    partitions = stream.partitions(stream.offset, json.dumps(end))
+    if lost != "queues":
+        drop_segments(path, keep=3)
+    if lost != "segments":
+        for queue in ("0", "1"):
+            for file in sorted((path / "consumequeue" / "T" / queue).iterdir())[:2]:
+                file.unlink()
+    rows: list[object] = []
+
+    def read() -> None:
+        for partition in partitions:
+            for batch in stream.reader.read(partition):
+                rows.extend(batch.column("queueOffset").to_pylist())
+
+    if fails == "true" and lost != "queues":
+        with pytest.raises(DataLossError):
+            read()
+        return
+    read()
+    # Entries that are gone are derived from a log that is there.
+    assert len(rows) == 300 if lost == "queues" else 0 < len(rows) < 300
+
+
+def test_a_hole_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = written(tmp_path / "store", 300, body=b"x" * 300)
+    segments = sorted((path / "commitlog").iterdir())
+    segments[2].unlink()
+    with pytest.raises(SegmentLogError, match="T/0 offset"):
+        Stream(path, subscribe="T", **EARLIEST).batch()
+    rows = Stream(path, subscribe="T", failOnDataLoss="false", **EARLIEST).batch() or []
+    whole = Counter(("T", n % 2, n // 2) for n in range(300))
+    assert not Counter(rows) - whole
+    assert 0 < 300 - len(rows) < 60
+    assert "damaged records" in caplog.text
+
+
+def test_a_damaged_record(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = written(tmp_path / "store", 30, ROOMY, body=b"x" * 300)
+    segment = next((path / "commitlog").iterdir())
+    damaged = bytearray(segment.read_bytes())
+    damaged[12 * 400 : 12 * 400 + 200] = b"\xff" * 200
+    segment.write_bytes(damaged)
+    with pytest.raises(SegmentLogError, match="SEGMENTLOG_CORRUPT"):
+        Stream(path, subscribe="T", **EARLIEST).batch()
+    stream = Stream(path, subscribe="T", failOnDataLoss="false", **EARLIEST)
+    assert 27 <= len(stream.batch() or []) < 30
+    assert stream.batch() is None
+
+
+def test_a_restart_finds_its_batch_gone(tmp_path: Path) -> None:
+    path = written(tmp_path / "store", 300, body=b"x" * 300)
+    stream = Stream(path, subscribe="T", **EARLIEST)
+    stream.batch()
+    drop_segments(path, keep=2)
+    with pytest.raises(DataLossError, match="that a micro-batch is to read are gone"):
+        Stream(path, stream.started, subscribe="T").rows(stream.started, stream.offset)
+    again = Stream(path, stream.started, subscribe="T", failOnDataLoss="false")
+    rows = again.rows(stream.started, stream.offset)
+    assert 0 < len(rows) < 300
+
+
+# Going on and on
+
+
+@pytest.mark.timeout(soak(600, 7200))
+def test_thousands_of_triggers_leave_nothing_behind(tmp_path: Path, report: Callable[[str, object], None]) -> None:
+    """A day at one a second, in the long run; some find messages, and files come and go."""
+    geometry = store_builder.Geometry(segment_bytes=64 << 10, queue_segment_entries=50)
+    builder = store_builder.StoreBuilder(tmp_path / "store", geometry=geometry)
+    builder.append(store_builder.messages(40, queues=20))
+    retention = Retention(tmp_path / "store", keep=4)
+    stream = Stream(tmp_path / "store", subscribePattern=".*", maxOffsetsPerTrigger="15", maxBytesPerTrigger="64k")
+    put = 40
+
+    def run(triggers: int) -> tuple[int, int, int, int]:
+        nonlocal put
+        for number in range(triggers):
+            if number % 20 == 0:
+                builder.append(store_builder.messages(20, queues=20))
+                put += 20
+            stream.batch()
+            stream.reader.reportLatestOffset()
+        stream.all()
+        retention.tick()
+        gc.collect()
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8").count(str(tmp_path))
+        memory = Path("/proc/self/status").read_text(encoding="ascii").partition("RssAnon:")[2].split()[0]
+        return len(os.listdir("/proc/self/fd")), maps, len(gc.get_objects()), int(memory)
+
+    run(200)
+    descriptors, maps, objects, memory = run(1000)
+    for _ in range(TRIGGERS // 1000):
+        after = run(1000)
+        assert after[0] <= descriptors + MAPS_MAX
+        assert after[1] <= MAPS_MAX
+        assert after[2] <= objects + 500
+        assert after[3] <= memory + GROWTH_KIB_MAX
+    report("triggers", f"{TRIGGERS}: descriptors {descriptors} {after[0]}, maps {maps} {after[1]}, objects {objects} ")
+    report("triggers, memory", f"{memory} KiB after 1,200, {after[3]} at the end; {retention.deleted}")
+    assert sum(stream.positions().values()) == put
+    builder.close()
+
+
+# Several stores
+
+
+def test_several_stores(tmp_path: Path) -> None:
+    one, two = written(tmp_path / "a" / "store", 4), written(tmp_path / "b" / "store", 6)
+    given = {"paths": json.dumps([str(one), str(two)]), "subscribe": "T"}
+    stream = Stream(None, **given, **EARLIEST)
+    assert len(stream.batch() or []) == 10
+    assert sorted(name for name, _ in StreamOffset.from_json(stream.offset).positions()) == ["a"] * 2 + ["b"] * 2
+    renamed = Stream(None, stream.offset, **given, brokerNames="x,y")
+    with pytest.raises(OtherStoreError, match="the checkpoint has the stores `a`, `b`, this query reads `x`, `y`"):
+        renamed.batch()
+    swapped = {"paths": json.dumps([str(two), str(one)]), "subscribe": "T"}
+    assert Stream(None, stream.offset, **swapped).batch() is None
+    third = written(tmp_path / "c" / "store", 2)
+    more = {"paths": json.dumps([str(one), str(two), str(third)]), "subscribe": "T"}
+    assert len(Stream(None, stream.offset, **more).batch() or []) == 2
+
+
+# Groups
+
+
+def test_progress_is_published(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = written(tmp_path / "store", 10)
+    offsets = path / "config" / "consumerOffset.json"
+
+    def progress() -> object:
+        return json.loads(offsets.read_text()).get("offsetTable", {}).get("T@g") if offsets.exists() else None
+
+    stream = Stream(path, available_now=True, subscribe="T", consumerGroup="g", maxOffsetsPerTrigger="4", **EARLIEST)
+    assert progress() is None
+    assert len(stream.all()) == 10
+    assert progress() == {"0": 5, "1": 5}, caplog.text
+
+
+def test_progress_that_cannot_be_published_stops_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("segmentlog.connector.stream.reader.publish_progress", refuse)
+    stream = Stream(written(tmp_path / "store", 10), subscribe="T", consumerGroup="g", **EARLIEST)
+    assert len(stream.all()) == 10
+    assert "the progress of consumer group `g` could not be published" in caplog.text

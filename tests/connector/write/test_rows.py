@@ -1,0 +1,262 @@
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import TimestampType as Timestamp
+
+from segmentlog.connector.errors import UnknownTopicError
+from segmentlog.connector.options.read_table import Mode
+from segmentlog.connector.options.write_options import parse_write_options
+from segmentlog.connector.write import rows as sink_rows
+from segmentlog.connector.write.queue_selector import QueueRules
+from segmentlog.connector.write.rows import Origin, SinkRows
+from segmentlog.connector.write.schema import plan_columns
+from segmentlog.store import IllegalMessageError, StoreConfig
+from segmentlog.store.encode.batch import encode_batch
+
+TEXT, BYTES, MAP = StringType(), BinaryType(), MapType(StringType(), StringType())
+HEADERS = ArrayType(StructType([StructField("key", TEXT), StructField("value", BYTES)]))
+ARROW_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+ARROW_MAP = pa.map_(pa.string(), pa.string())
+VIEWS = (pa.string_view(), pa.binary_view())
+ORIGIN = Origin(app="app", version=3, partition=2)
+
+
+def rows_of(kinds: dict[str, DataType], origin: Origin = ORIGIN, **asked: str) -> SinkRows:
+    options = parse_write_options({"path": "/data/store"} | asked, Mode.BATCH)
+    schema = StructType([StructField(name, kind) for name, kind in kinds.items()])
+    columns = plan_columns(schema, options)
+    rules = QueueRules(
+        selector=columns.selector,
+        counts={},
+        default_queues=8,
+        create_topic=options.create_topic,
+        system_topics=options.system_topics,
+    )
+    return SinkRows(columns, options, rules, origin)
+
+
+def convert(rows: SinkRows, **columns: Any) -> list[dict[str, Any]]:
+    """Convert one batch, and have the store take it: what comes out must be what it understands."""
+    batch = pa.record_batch(list(columns.values()), names=list(columns))
+    found = []
+    for piece in rows.convert(batch):
+        piece.validate(full=True)
+        encode_batch(piece, StoreConfig())
+        found += piece.to_pylist()
+    return found
+
+
+def texts(*values: str | None) -> pa.Array:
+    return pa.array(values, pa.string())
+
+
+def test_the_least_there_can_be() -> None:
+    rows = rows_of({"value": TEXT}, topic="t")
+    first, second = convert(rows, value=texts("a", "ü"))
+    assert (first["topic"], first["body"], second["body"]) == ("t", b"a", "ü".encode())
+    assert (first["queueId"], second["queueId"]) == (5, 6)  # partition 2 and batch 3 begin at 5
+    assert first.keys() == {"topic", "body", "queueId", "uniqKey"}
+    assert rows.made_topics == {"t": 8}
+
+
+def test_the_option_wins_over_the_column() -> None:
+    rows = rows_of({"body": TEXT, "topic": TEXT}, topic="t")
+    assert [row["topic"] for row in convert(rows, body=texts("a", "b"), topic=texts("other", None))] == ["t", "t"]
+
+
+def test_keys_are_made_as_rocketmqs_clients_make_them_and_again_the_same() -> None:
+    def keys(origin: Origin, cuts: list[int]) -> list[str]:
+        rows = rows_of({"body": TEXT}, origin, topic="t")
+        return [row["uniqKey"] for size in cuts for row in convert(rows, body=texts(*["x"] * size))]
+
+    one = keys(ORIGIN, [3, 4])
+    assert all(len(key) == 32 and set(key) <= set("0123456789ABCDEF") for key in one)
+    assert len(set(one)) == 7
+    assert [int(key[22:], 16) for key in one] == list(range(7))
+    assert keys(ORIGIN, [1, 6]) == one
+    for other in (
+        Origin(app="app", version=3, partition=3),
+        Origin(app="app", version=4, partition=2),
+        Origin(app="app2", version=3, partition=2),
+    ):
+        assert not set(keys(other, [7])) & set(one)
+
+
+def test_numbers_of_keys_go_beyond_32_bits() -> None:
+    found = sink_rows.number_keys(b"0" * 22, sink_rows.np.array([0, 0xABCDE, 0x12_3456_789A]))
+    assert [key[22:] for key in found.to_pylist()] == ["0000000000", "00000ABCDE", "123456789A"]
+
+
+def test_a_key_is_made_only_where_there_is_none() -> None:
+    rows = rows_of({"body": TEXT, "uniqKey": TEXT, "properties": MAP}, topic="t")
+    maps = pa.array([None, [("UNIQ_KEY", "P1")], [("UNIQ_KEY", "P2")], [("UNIQ_KEY", "")]], ARROW_MAP)
+    found = convert(rows, body=texts(*"abcd"), uniqKey=texts("K0", "K1", None, ""), properties=maps)
+    assert [row["uniqKey"] for row in found[:3]] == ["K0", "K1", None]
+    assert len(found[3]["uniqKey"]) == 32
+    assert [dict(row["properties"]) for row in found[:3]] == [{}, {}, {"UNIQ_KEY": "P2"}]
+
+
+def test_what_a_column_says_the_map_need_not_say_again() -> None:
+    kinds = {"body": TEXT, "tags": TEXT, "keys": TEXT, "shardingKey": TEXT, "properties": MAP}
+    pairs = [("TAGS", "old"), ("KEYS", "old"), ("__SHARDINGKEY", "old"), ("user", "amy")]
+    found = convert(
+        rows_of(kinds, topic="t"),
+        body=texts("a", "b"),
+        tags=texts("new", None),
+        keys=texts("new", ""),
+        shardingKey=texts("new", None),
+        properties=pa.array([pairs, pairs], ARROW_MAP),
+    )
+    assert found[0]["properties"] == [("user", "amy"), ("__SHARDINGKEY", "new")]
+    assert found[1]["properties"] == pairs
+
+
+def test_a_sharding_key_is_kept() -> None:
+    rows = rows_of({"body": TEXT, "shardingKey": TEXT}, topic="t")
+    found = convert(rows, body=texts("a", "b", "c"), shardingKey=texts("x", None, "x"))
+    assert [row["properties"] for row in found] == [[("__SHARDINGKEY", "x")], [], [("__SHARDINGKEY", "x")]]
+    assert found[0]["queueId"] == found[2]["queueId"] == ord("x") % 8
+
+
+def test_kafkas_headers() -> None:
+    rows = rows_of({"value": BYTES, "headers": HEADERS}, topic="t")
+    headers = pa.array(
+        [
+            [{"key": "a", "value": b"1"}, {"key": "b", "value": None}, {"key": "a", "value": "ü".encode()}],
+            None,
+            [],
+            [None, {"key": "c", "value": b"3"}],
+        ],
+        ARROW_HEADERS,
+    )
+    found = convert(rows, value=pa.array([b"x"] * 4), headers=headers)
+    assert [row["properties"] for row in found] == [[("a", "1"), ("b", None), ("a", "ü")], [], [], [("c", "3")]]
+
+
+def test_slices_of_nested_columns() -> None:
+    rows = rows_of({"body": TEXT, "properties": MAP, "keys": ArrayType(TEXT)}, topic="t")
+    batch = pa.record_batch(
+        {
+            "body": texts(*"abcd"),
+            "properties": pa.array([[("a", "1"), ("b", "2")], None, [("TAGS", "x")], [("c", "3")]], ARROW_MAP),
+            "keys": pa.array([["k", "l"], ["m"], [None, "n", "o"], None], pa.list_(pa.string())),
+        }
+    ).slice(1, 3)
+    found = [row for piece in rows.convert(batch) for row in piece.to_pylist()]
+    assert [(row["body"], row["keys"], row["properties"]) for row in found] == [
+        (b"b", "m", []),
+        (b"c", "n o", [("TAGS", "x")]),
+        (b"d", None, [("c", "3")]),
+    ]
+
+
+@pytest.mark.parametrize(("large", "large_bytes"), [(pa.large_string(), pa.large_binary()), VIEWS], ids=str)
+def test_arrows_other_types(large: pa.DataType, large_bytes: pa.DataType) -> None:
+    kinds = {"body": TEXT, "topic": TEXT, "keys": ArrayType(TEXT), "properties": MAP, "tags": TEXT}
+    (found,) = convert(
+        rows_of(kinds),
+        body=pa.array(["ü"], large),
+        topic=pa.array(["t"], large),
+        keys=pa.array([["a", "b"]], pa.list_(large)),
+        properties=pa.array([[("x", "y")]], ARROW_MAP).cast(pa.map_(large, large)),
+        tags=pa.array(["T"], large),
+    )
+    assert (found["body"], found["topic"], found["keys"], found["properties"], found["tags"]) == (
+        "ü".encode(),
+        "t",
+        "a b",
+        [("x", "y")],
+        "T",
+    )
+    large_headers = pa.list_(pa.struct([("key", large), ("value", large_bytes)]))
+    (found,) = convert(
+        rows_of({"value": BYTES, "key": BYTES, "headers": HEADERS}, topic="t"),
+        value=pa.array([b"\xff"], large_bytes),
+        key=pa.array([b"k"], large_bytes),
+        headers=pa.array([[{"key": "a", "value": b"1"}]], large_headers),
+    )
+    assert (found["body"], found["keys"], found["properties"]) == (b"\xff", "k", [("a", "1")])
+
+
+def test_what_is_said_of_time_and_the_rest() -> None:
+    kinds = {"body": TEXT, "timestamp": Timestamp(), "flag": IntegerType(), "reconsumeTimes": IntegerType()}
+    moment = datetime(2026, 1, 31, 12, 0, 0, 123_456, UTC)
+    (found,) = convert(
+        rows_of(kinds, topic="t"),
+        body=texts("a"),
+        timestamp=pa.array([moment], pa.timestamp("us", "Europe/Berlin")),
+        flag=pa.array([7], pa.int16()),
+        reconsumeTimes=pa.array([2], pa.int32()),
+    )
+    assert (found["bornTimestamp"], found["flag"], found["reconsumeTimes"]) == (moment, 7, 2)
+
+
+def test_rows_that_are_left_out() -> None:
+    given = {
+        "body": texts("a", None, "c", None, "e"),
+        "topic": texts("t", "t", None, None, "t"),
+        "tags": texts(*"vwxyz"),
+    }
+    kinds: dict[str, DataType] = dict.fromkeys(given, TEXT)
+    rows = rows_of(kinds, onNullBody="skip", onNullTopic="skip")
+    assert [(row["body"], row["tags"]) for row in convert(rows, **given)] == [(b"a", "v"), (b"e", "z")]
+    assert (rows.rows, rows.skipped) == (5, 3)
+    rows = rows_of(kinds, onNullBody="empty", onNullTopic="skip")
+    assert [(row["body"], row["tags"]) for row in convert(rows, **given)] == [(b"a", "v"), (b"", "w"), (b"e", "z")]
+    rows = rows_of(kinds, onNullBody="skip", topic="t")
+    found = convert(rows, **given)
+    assert [(row["body"], row["tags"]) for row in found] == [(b"a", "v"), (b"c", "x"), (b"e", "z")]
+    assert [int(row["uniqKey"][22:], 16) for row in found] == [0, 2, 4]
+    assert convert(rows_of(kinds, onNullBody="skip", topic="t"), **{n: v.slice(1, 1) for n, v in given.items()}) == []
+
+
+def second_batch(kinds: dict[str, DataType], values: dict[str, pa.Array], **asked: str) -> str:
+    """Give the error of a batch that comes after three good rows."""
+    rows = rows_of(kinds, **{"topic": "t"} | asked)
+    assert len(convert(rows, **{name: value.slice(0, 1) for name, value in values.items()})) == 1
+    with pytest.raises((IllegalMessageError, UnknownTopicError)) as caught:
+        convert(rows, **values)
+    return str(caught.value)
+
+
+def test_errors_name_the_row() -> None:
+    where = "of Spark partition 2"
+    text = second_batch({"body": TEXT}, {"body": texts("a", "b", None)})
+    assert f"row 3 {where} has no body" in text
+    assert "onNullBody=empty" in text
+    rows = rows_of({"body": TEXT, "topic": TEXT})
+    with pytest.raises(IllegalMessageError, match=f"row 1 {where} has no topic.*onNullTopic=skip"):
+        convert(rows, body=texts("a", "b"), topic=texts("t", None))
+    text = second_batch({"body": TEXT}, {"body": texts("a", "b", "1234567")}, maxMessageSize="6")
+    assert f"row 3 {where} has a body of 7 bytes, and at most 6 can be stored" in text
+    text = second_batch({"body": TEXT, "key": BYTES}, {"body": texts("a", "b"), "key": pa.array([b"a", b"\xff"])})
+    assert f"row 2 {where} has bytes in column `keys` that are not UTF-8" in text
+    broken = pa.Array.from_buffers(pa.string(), 2, pa.array([b"a", b"\xff"]).buffers())
+    text = second_batch({"body": TEXT, "tags": TEXT}, {"body": texts("a", "b"), "tags": broken})
+    assert f"row 2 {where} has bytes in column `tags` that are not UTF-8" in text
+    entries = pa.array([[{"key": "a", "value": b"1"}], [], [{"key": None, "value": b"1"}]], ARROW_HEADERS)
+    text = second_batch({"body": TEXT, "headers": HEADERS}, {"body": texts(*"abc"), "headers": entries})
+    assert f"row 3 {where} has a header without a key" in text
+    entries = pa.array([[], [{"key": "a", "value": b"\xff"}]], ARROW_HEADERS)
+    text = second_batch({"body": TEXT, "headers": HEADERS}, {"body": texts(*"ab"), "headers": entries})
+    assert f"row 2 {where} has bytes in column `headers` that are not UTF-8" in text
+
+
+def test_a_huge_batch_comes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_rows, "_BATCH_BYTES_MAX", 1000)
+    rows = rows_of({"body": TEXT}, topic="t")
+    batch = pa.record_batch({"body": pa.array(["x" * 100 + str(at) for at in range(50)], pa.large_string())})
+    pieces = list(rows.convert(batch))
+    assert len(pieces) > 4
+    assert [row["body"][100:] for piece in pieces for row in piece.to_pylist()] == [b"%d" % at for at in range(50)]
+    keys = [row["uniqKey"] for piece in pieces for row in piece.to_pylist()]
+    assert [int(key[22:], 16) for key in keys] == list(range(50))
+
+
+def test_no_rows() -> None:
+    rows = rows_of({"body": TEXT}, topic="t")
+    assert convert(rows, body=texts()) == []
+    assert rows.rows == 0

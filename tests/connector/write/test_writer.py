@@ -1,0 +1,311 @@
+"""The writers without a JVM: tasks run twice, late or not at all, and what the commit makes of it."""
+
+import logging
+import pickle
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql.types import StringType, StructField, StructType
+
+from segmentlog.connector import NotSupportedError, last_commit
+from segmentlog.connector.source import SegmentLogDataSource
+from segmentlog.connector.write import writer
+from segmentlog.connector.write.writer import SegmentLogBatchWriter, SegmentLogStreamWriter, StagedMessage, stream_batch
+from segmentlog.store import BatchGapError, BatchId, ChangedReplayError, FormatError, IllegalMessageError, StoreReader
+from segmentlog.store.write import replays
+from support.reading import read
+from support.sink_tasks import SMALL, run_task
+
+SCHEMA = StructType([StructField("body", StringType()), StructField("topic", StringType())])
+
+
+def task(
+    of: SegmentLogBatchWriter | SegmentLogStreamWriter,
+    bodies: list[str | None],
+    partition: int = 0,
+    query: str | None = None,
+    batch: int | None = None,
+) -> StagedMessage:
+    columns = [pa.array(bodies, pa.string()), pa.array(["t"] * len(bodies), pa.string())]
+    table = pa.Table.from_arrays(columns, names=["body", "topic"])
+    return run_task(of, table.to_batches(3), partition, query, batch)
+
+
+def source(path: Path, **options: str) -> SegmentLogDataSource:
+    return SegmentLogDataSource(SMALL | {"path": str(path)} | options)
+
+
+def batch_writer(path: Path, **options: str) -> SegmentLogBatchWriter:
+    return source(path, **options).writer(SCHEMA, False)
+
+
+def stream_writer(path: Path, **options: str) -> SegmentLogStreamWriter:
+    return source(path, **options).streamWriter(schema=SCHEMA, overwrite=False)
+
+
+def bodies(path: Path) -> list[str]:
+    return sorted(row["body"].decode() for row in read(StoreReader.open(path), columns=("body",)))
+
+
+def staged(path: Path) -> list[str]:
+    folder = path / ".segmentlog" / "staging"
+    return [each.name for each in folder.iterdir()] if folder.exists() else []
+
+
+def test_rows_are_there_once_they_are_committed(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    one = batch_writer(path)
+    messages = [task(one, ["a", "b", "c", "d"], 0), task(one, ["e"], 1)]
+    assert len(staged(path)) == 2
+    assert bodies(path) == []
+    pickle.loads(cloudpickle.dumps(one)).commit(messages)
+    assert bodies(path) == list("abcde")
+    assert staged(path) == []
+
+
+def test_the_partitions_order_counts_not_the_messages(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    one = batch_writer(path, defaultQueueNums="1")
+    one.commit([task(one, ["c", "d"], 1), task(one, ["a", "b"], 0)])
+    assert [row["body"] for row in read(StoreReader.open(path), columns=("body",))] == [b"a", b"b", b"c", b"d"]
+
+
+def test_attempts_that_nobody_names_are_not_appended(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    one = batch_writer(path)
+    task(one, ["lost"], 0)  # the task ended, and its worker died before it said so
+    kept = task(one, ["a"], 0)
+    zombie = task(one, ["late"], 0)
+    one.commit([kept])
+    assert bodies(path) == ["a"]
+    assert staged(path) == []
+    task(one, ["later"], 0)
+    batch_writer(path).commit([task(batch_writer(path), ["b"], 0)])
+    assert bodies(path) == ["a", "b"]
+    with pytest.raises(FormatError, match="there is no such file"):
+        batch_writer(path).commit([zombie])
+
+
+def test_an_attempt_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    one = batch_writer(path)
+    with pytest.raises(IllegalMessageError, match="row 4 of Spark partition 2 has no body"):
+        task(one, ["a", "b", "c", "d", None], 2)
+    assert staged(path) == []
+
+
+def test_an_abort_takes_away_what_was_staged(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    one, other = batch_writer(path), batch_writer(path)
+    message, elses = task(one, ["a"], 0), task(other, ["b"], 0)
+    task(one, ["unsaid"], 1)
+    pickle.loads(cloudpickle.dumps(one)).abort([message, None])
+    assert [name.partition(".")[0] for name in staged(path)] == [elses.staged and elses.staged.name.partition(".")[0]]
+    other.commit([elses])
+    assert bodies(path) == ["b"]
+
+
+def test_a_stream_that_fails_and_tries_again(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    task(stream_writer(path), ["a"], 0, "query", 0)
+    stream_writer(path).abort([None, None], 0)  # Spark 4.3 says so also of tasks that ended well
+    message = task(stream_writer(path), ["b"], 0, "query", 0)
+    stream_writer(path).commit([message], 0)
+    assert bodies(path) == ["b"]
+    assert staged(path) == []
+
+
+def test_altered_rows_are_not_appended(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    one = batch_writer(path)
+    message = task(one, ["a" * 100], 0)
+    (file,) = (path / ".segmentlog" / "staging").iterdir()
+    data = bytearray(file.read_bytes())
+    data[-30] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(FormatError, match="staged rows are not what their task wrote"):
+        one.commit([message])
+    assert bodies(path) == []
+    again = batch_writer(path)
+    again.commit([task(again, ["b"], 0)])
+    assert bodies(path) == ["b"]
+
+
+def test_the_batches_of_a_stream_count_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "store"
+    for batch in range(3):
+        stream_writer(path).commit([task(stream_writer(path), [f"{batch}"], 0, "query", batch)], batch)
+    assert bodies(path) == ["0", "1", "2"]
+    with caplog.at_level(logging.WARNING, logger="segmentlog"):
+        message = task(stream_writer(path), ["other row"], 3, "query", 2)
+        stream_writer(path).commit([message], 2)
+    assert "batch 2 of query is there already, nothing was appended" in caplog.text
+    assert "digest" in caplog.text
+    assert bodies(path) == ["0", "1", "2"]
+    assert staged(path) == []
+    committed = last_commit(path, "query")
+    assert committed is not None
+    assert (committed.version, committed.rows) == (2, 1)
+
+
+def test_a_replay_with_another_number_of_rows_fails_unless_told_otherwise(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    stream_writer(path).commit([task(stream_writer(path), ["a"], 0, "query", 0)], 0)
+    one = stream_writer(path)
+    message = task(one, ["a", "b"], 0, "query", 0)
+    with pytest.raises(ChangedReplayError, match=r"batch 0 of query has 2 rows, and had 1 rows.*onChangedReplay=skip"):
+        one.commit([message], 0)
+    one.abort([message], 0)
+    assert staged(path) == []
+    skipping = stream_writer(path, onChangedReplay="skip")
+    skipping.commit([task(skipping, ["a", "b"], 0, "query", 0)], 0)
+    assert bodies(path) == ["a"]
+
+
+def replay_after_a_lost_checkpoint(path: Path) -> set[str]:
+    """Run a stream whose checkpoint loses its newest files while the source grows; return rows in no batch.
+
+    Batches of at most three rows: 0-2, 3, then the checkpoint forgets the second, and five rows more arrive.
+    """
+    source = [f"row {number}" for number in range(9)]
+    for batch, rows in ((0, source[0:3]), (1, source[3:4]), (1, source[3:6]), (2, source[6:9])):
+        one = stream_writer(path)
+        one.commit([task(one, [*rows], 0, "query", batch)], batch)
+    return set(source) - set(bodies(path))
+
+
+def test_a_checkpoint_that_lost_its_newest_files_loses_no_row_in_silence(tmp_path: Path) -> None:
+    with pytest.raises(ChangedReplayError, match="batch 1 of query has 3 rows, and had 1 rows"):
+        replay_after_a_lost_checkpoint(tmp_path / "store")
+
+
+def test_rows_would_be_lost_if_a_changed_replay_were_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: the comparison of row counts is gone, and rows are in no batch."""
+    monkeypatch.setattr(replays, "_report_change", lambda problem, on_changed, path: None)
+    assert replay_after_a_lost_checkpoint(tmp_path / "store") == {"row 4", "row 5"}
+
+
+def test_a_batch_that_is_left_out_is_missed(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    one = stream_writer(path)
+    one.commit([task(one, ["a"], 0, "query", 4)], 4)  # a store that the stream came to later
+    with pytest.raises(BatchGapError, match="batch 6 of query comes after batch 4"):
+        one.commit([task(one, ["c"], 0, "query", 6)], 6)
+    one.commit([task(one, [], 0, "query", 5)], 5)  # no row, and still a batch
+    one.commit([task(one, ["c"], 0, "query", 6)], 6)
+    assert bodies(path) == ["a", "c"]
+
+
+def test_a_killed_driver_whose_commit_comes_late(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    late = task(stream_writer(path), ["0"], 0, "query", 0)
+    for batch in range(3):
+        one = stream_writer(path)
+        kept = task(one, [f"{batch}"], 0, "query", batch)
+        if batch == 2:
+            stream_writer(path).commit([late], 0)  # its rows were staged, and its batch is long there
+        one.commit([kept], batch)
+    assert bodies(path) == ["0", "1", "2"]
+    assert staged(path) == []
+
+
+def test_a_killed_driver_whose_abort_comes_late(tmp_path: Path) -> None:
+    """It takes nothing from its successor, which has staged the same batch by then."""
+    path = tmp_path / "store"
+    lost, successor = stream_writer(path), stream_writer(path)
+    late, kept = task(lost, ["a"], 0, "query", 1), task(successor, ["a"], 0, "query", 1)
+    other = task(lost, ["b"], 1, "query", 11)  # not of the batch, though its name begins like it
+    stream_writer(path).abort([late], 1)  # Spark makes a writer anew for each of these calls
+    assert sorted(staged(path)) == sorted(each.staged.name for each in (kept, other) if each.staged)
+    task(lost, ["a"], 0, "query", 1)
+    stream_writer(path).commit([kept], 1)
+    assert bodies(path) == ["a"]
+    assert staged(path) == [other.staged and other.staged.name]
+
+
+def test_queries_and_applications_do_not_mix(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    for query, app in (("q1", {}), ("q2", {}), ("q3", {"txnAppId": "a"}), ("q4", {"txnAppId": "a"})):
+        one = stream_writer(path, **app)
+        one.commit([task(one, [query], 0, query, 0)], 0)
+    assert bodies(path) == ["q1", "q2", "q3"]  # q4 calls itself what q3 did: a new checkpoint of the same stream
+
+
+def test_rows_of_a_replay_have_the_same_ids(tmp_path: Path) -> None:
+    def ids(path: Path, query: str, batch: int) -> list[str]:
+        one = stream_writer(path)
+        one.commit([task(one, ["a", "b"], 0, query, batch), task(one, ["c"], 1, query, batch)], batch)
+        return [row["uniqKey"] for row in read(StoreReader.open(path), columns=("uniqKey",))]
+
+    first = ids(tmp_path / "a", "query", 7)
+    assert len(set(first)) == 3
+    assert ids(tmp_path / "b", "query", 7) == first
+    assert not set(ids(tmp_path / "c", "query", 8)) & set(first)
+    assert not set(ids(tmp_path / "d", "other", 7)) & set(first)
+
+
+def test_small_batches_of_a_stream_spread_over_the_queues(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    one = stream_writer(path, defaultQueueNums="4")
+    for batch in range(8):
+        one.commit([task(one, ["x"], 0, "query", batch)], batch)
+    queues = [row["queueId"] for row in read(StoreReader.open(path), columns=("queueId",))]
+    assert sorted(queues) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def message(query: str | None, batch: int | None) -> StagedMessage:
+    return StagedMessage(partition=0, query=query, batch=batch, staged=None, rows=0, skipped=0, made_topics={})
+
+
+def test_whose_batch_it_is() -> None:
+    assert stream_batch([message("q", 3), message("q", 3)], 3, None) == BatchId("q", 3, contiguous=True)
+    assert stream_batch([message("q", 3)], 3, "app") == BatchId("app", 3, contiguous=True)
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [[message("q", 3), message("r", 3)], [message("q", 3), message("q", 2)], [message("q", 2)], [message(None, None)]],
+)
+def test_messages_that_do_not_agree(messages: list[StagedMessage]) -> None:
+    with pytest.raises(NotSupportedError, match="Spark commits batch 3, and its tasks say they are of"):
+        stream_batch(messages, 3, None)
+
+
+def test_a_batch_without_a_task(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "store"
+    stream_writer(path).commit([], 3)
+    assert "batch 3 came without a task: nothing is appended" in caplog.text
+    assert last_commit(path) is None
+
+
+def test_rows_that_are_left_out_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "store"
+    one = batch_writer(path, onNullBody="skip")
+    one.commit([task(one, ["a", None, None], 0), task(one, [None], 1)])
+    assert "3 rows without a topic or body were left out" in caplog.text
+    assert bodies(path) == ["a"]
+
+
+def test_straight_from_the_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "_TURN_BYTES", 1)
+    path = tmp_path / "store"
+    one = stream_writer(path, exactlyOnce="false", topic="t", defaultQueueNums="2")
+    messages = [task(one, list("abcdefg"), 0, "query", 0)]
+    assert bodies(path) == list("abcdefg")
+    assert staged(path) == []
+    one.commit(messages, 0)
+    one.commit(messages, 0)
+    assert bodies(path) == list("abcdefg")
+    assert last_commit(path, "query") is None
+    one = stream_writer(path, exactlyOnce="false", topic="t", defaultQueueNums="9")
+    task(one, ["h", "i", "j"], 0, "query", 0)
+    assert {row["queueId"] for row in read(StoreReader.open(path), columns=("queueId",))} == {0, 1}
+
+
+def test_a_stream_that_would_replace_what_is_there(tmp_path: Path) -> None:
+    with pytest.raises(NotSupportedError, match=r"output mode `complete`.*outputMode\('append'\)"):
+        source(tmp_path / "store").streamWriter(SCHEMA, True)
+    with pytest.raises(NotSupportedError, match="mode `overwrite`"):
+        source(tmp_path / "store").writer(SCHEMA, True)

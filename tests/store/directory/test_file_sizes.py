@@ -1,0 +1,132 @@
+"""The file sizes of a store: asked by every job that writes files, and compared with the files on each open."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from segmentlog.store import (
+    ConfigError,
+    MessageStore,
+    Outgoing,
+    QueueKey,
+    StoreConfig,
+    StoreReader,
+    rebuild_index,
+    rebuild_queues,
+    salvage,
+)
+from segmentlog.store.directory.file_sizes import stored_sizes
+from segmentlog.store.files.fs import LocalFileSystem
+from segmentlog.store.index.reader import Index
+from support import reading
+from support.small_store import CONFIG, write_small_store
+from support.tampering import segments
+from support.written_stores import tree
+
+ENTRIES_BYTES = 20 * CONFIG.queue_segment_entries
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return write_small_store(tmp_path / "store")
+
+
+def places(path: Path) -> list[tuple[object, ...]]:
+    rows = reading.read(StoreReader.open(path))
+    return [(row["topic"], row["queueId"], row["queueOffset"], row["body"]) for row in rows]
+
+
+def test_rebuilt_queues_have_the_stored_sizes_and_are_written_on(store: Path) -> None:
+    before = places(store)
+    shutil.rmtree(store / "consumequeue")
+    rebuild_queues(StoreReader.open(store), store / "consumequeue")
+    assert {file.stat().st_size for file in store.glob("consumequeue/*/*/*")} == {ENTRIES_BYTES}
+    with MessageStore.open(store, CONFIG) as opened:
+        end = opened.bounds(QueueKey("orders", 0)).max_offset
+        for _ in range(3):
+            opened.append(Outgoing(topic="orders", body=b"more"))
+    more = [("orders", 0, end + row, b"more") for row in range(3)]
+    assert sorted(places(store)) == sorted(before + more)
+
+
+def test_a_salvaged_copy_has_the_stored_sizes(store: Path, tmp_path: Path) -> None:
+    before = places(store)
+    salvage(store, tmp_path / "copy")
+    assert {file.stat().st_size for file in (tmp_path / "copy").glob("consumequeue/*/*/*")} == {ENTRIES_BYTES}
+    assert {file.stat().st_size for file in segments(tmp_path / "copy")} == {CONFIG.segment_bytes}
+    held = stored_sizes(LocalFileSystem(), str(tmp_path / "copy"), StoreConfig())
+    assert held == stored_sizes(LocalFileSystem(), str(store), StoreConfig())
+    with pytest.raises(ConfigError, match="queue_segment_entries is 300000, the store's files are made for 20"):
+        MessageStore.open(tmp_path / "copy", StoreConfig(segment_bytes=CONFIG.segment_bytes))
+    with MessageStore.open(tmp_path / "copy", CONFIG) as opened:
+        opened.append(Outgoing(topic="refunds", body=b"more"))
+    assert len(places(tmp_path / "copy")) == len(before) + 1
+
+
+def test_a_rebuilt_index_has_the_stored_sizes(store: Path, tmp_path: Path) -> None:
+    rebuild_index(StoreReader.open(store), tmp_path / "index")
+    made, written = (Index.open(path).files() for path in (tmp_path / "index", store / "index"))
+    assert [Path(path).stat().st_size for path in made] == [Path(path).stat().st_size for path in written]
+
+
+def test_a_store_that_says_nothing_is_judged_by_its_files(store: Path, tmp_path: Path) -> None:
+    (store / ".segmentlog" / "durable").unlink()
+    salvage(store, tmp_path / "copy")
+    assert {file.stat().st_size for file in (tmp_path / "copy").glob("consumequeue/*/*/*")} == {ENTRIES_BYTES}
+
+
+@pytest.mark.parametrize("entries", [300_000, 30])
+def test_queues_of_another_size_are_not_made_inside_a_store(store: Path, entries: int) -> None:
+    shutil.rmtree(store / "consumequeue")
+    before = tree(store)
+    with pytest.raises(ConfigError, match=f"queue_segment_entries is {entries}, the store's files are made for 20"):
+        rebuild_queues(StoreReader.open(store), store / "consumequeue", entries_per_segment=entries)
+    assert tree(store) == before
+
+
+@pytest.mark.parametrize("entries", [300_000, 30, 10])
+def test_files_of_another_length_than_the_store_is_written_with_are_refused(
+    store: Path, tmp_path: Path, entries: int
+) -> None:
+    rebuild_queues(StoreReader.open(store), tmp_path / "other", entries_per_segment=entries)
+    shutil.rmtree(store / "consumequeue")
+    shutil.move(tmp_path / "other", store / "consumequeue")
+    before = tree(store)
+    with pytest.raises(ConfigError) as raised:
+        MessageStore.open(store, CONFIG)
+    assert raised.value.path is not None
+    assert Path(raised.value.path).is_relative_to(store / "consumequeue")
+    assert re.search(rf"{20 * entries} bytes.*queue_segment_entries=20.*{ENTRIES_BYTES} bytes", str(raised.value))
+    assert "rebuild" in str(raised.value)
+    assert tree(store) == before
+
+
+@pytest.mark.parametrize(("folder", "option"), [("commitlog", "segment_bytes"), ("index", "index_slots")])
+def test_longer_files_than_the_store_is_written_with_are_refused(store: Path, folder: str, option: str) -> None:
+    file = max((store / folder).iterdir())
+    with file.open("r+b") as opened:
+        opened.truncate(2 * file.stat().st_size)
+    before = tree(store)
+    with pytest.raises(ConfigError, match=rf"{file.stat().st_size} bytes.*{option}") as raised:
+        MessageStore.open(store, CONFIG)
+    assert raised.value.path == str(file)
+    assert tree(store) == before
+
+
+def test_a_file_that_a_crash_left_short_is_no_other_size(store: Path) -> None:
+    with MessageStore.open(store, CONFIG) as opened:
+        opened.append(Outgoing(topic="new", body=b"one"))
+    file = store / "consumequeue" / "new" / "0" / f"{0:020d}"
+    with file.open("r+b") as cut:
+        cut.truncate(20)
+    with MessageStore.open(store, CONFIG) as opened:
+        assert opened.bounds(QueueKey("new", 0)).max_offset == 1
+    assert file.stat().st_size == ENTRIES_BYTES
+
+
+def test_a_salvage_with_segments_of_another_size_is_refused(store: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"segment_bytes is 4096, the store's files are made for {1 << 14}"):
+        salvage(store, tmp_path / "copy", segment_bytes=4096)
+    assert not (tmp_path / "copy").exists()

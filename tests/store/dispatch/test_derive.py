@@ -1,0 +1,184 @@
+"""Queues derived from the log alone."""
+
+import logging
+import struct
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from segmentlog.store.dispatch.derive import DerivedQueue, derive_queue, derive_queues, derive_segments, tags_codes
+from segmentlog.store.files.fs import LocalFileSystem
+from segmentlog.store.format.hashing import java_hash
+from segmentlog.store.format.message import Records
+from segmentlog.store.log.commit_log import CommitLog
+from segmentlog.store.types import QueueKey
+from support.store_builder import Appended, Geometry, Queues, StoreBuilder, messages
+from support.tampering import QueueFiles, contents, overwrite, segments
+
+GEOMETRY = Geometry(segment_bytes=4096, queue_segment_entries=20)
+
+
+def log(store: Path) -> CommitLog:
+    return CommitLog(LocalFileSystem(), [str(store / "commitlog")])
+
+
+def build(store: Path, *batches: pa.RecordBatch) -> list[Appended]:
+    with StoreBuilder(store, geometry=GEOMETRY) as builder:
+        return [builder.append(batch) for batch in batches]
+
+
+def with_column(batch: pa.RecordBatch, name: str, values: list[int]) -> pa.RecordBatch:
+    return batch.append_column(name, pa.array(values, pa.int32()))
+
+
+def whole(store: Path) -> dict[QueueKey, DerivedQueue]:
+    found = log(store)
+    return derive_queues(found, found.min_offset, found.stop)
+
+
+def test_what_is_derived_is_what_dispatch_wrote(tmp_path: Path) -> None:
+    build(tmp_path / "s", messages(90), messages(30, topic="Ünïcode", queues=2), messages(9, topic="t" * 200, queues=1))
+    found = log(tmp_path / "s")
+    assert len(found.segments) > 3
+    derived = whole(tmp_path / "s")
+    assert {str(key) for key in derived} == {
+        *(f"Orders/{i}" for i in range(4)),
+        *(f"Ünïcode/{i}" for i in range(2)),
+        "t" * 200 + "/0",
+    }
+    for key, queue in derived.items():
+        count = queue.queue_offset.size
+        written = QueueFiles(tmp_path / "s", key.topic, key.queue_id).entries[:count]
+        assert queue.queue_offset.tolist() == list(range(count))
+        assert queue.physical_offset.tolist() == written["physical_offset"].tolist()
+        assert queue.size.tolist() == written["size"].tolist()
+        alone = derive_queue(found, key, found.min_offset, found.stop)
+        assert alone.physical_offset.tolist() == written["physical_offset"].tolist()
+        assert alone.tags_code.tolist() == written["tags_code"].tolist()
+
+
+def test_columns_are_read_once_and_not_for_each_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with StoreBuilder(tmp_path / "s") as builder:
+        builder.append(messages(600, queues=300))
+    read: list[str] = []
+    real = Records.field
+    monkeypatch.setattr(Records, "field", lambda records, name: read.append(name) or real(records, name))
+    assert len(whole(tmp_path / "s")) == 300
+    assert 0 < len(read) < 20
+    read.clear()
+    found = log(tmp_path / "s")
+    ((_, queues),) = derive_segments(found, 0, found.stop)
+    assert len(queues) == 300
+    assert 0 < len(read) < 40
+
+
+@pytest.mark.parametrize("topic", ["Order", "Orderz", "None", "Orders/0"])
+def test_a_queue_that_is_not_there(tmp_path: Path, topic: str) -> None:
+    build(tmp_path / "s", messages(9))
+    found = log(tmp_path / "s")
+    assert derive_queue(found, QueueKey(topic, 0), 0, found.stop).size.size == 0
+    assert derive_queue(found, QueueKey("Orders", 4), 0, found.stop).size.size == 0
+
+
+def test_a_part_of_the_log(tmp_path: Path) -> None:
+    (appended,) = build(tmp_path / "s", messages(40, queues=1))
+    places = appended.physical_offsets.tolist()
+    part = derive_queue(log(tmp_path / "s"), QueueKey("Orders", 0), places[7], places[31])
+    assert part.queue_offset.tolist() == list(range(7, 31))
+
+
+def test_prepared_rolled_back_and_inner_batch_records_have_no_queue(tmp_path: Path) -> None:
+    flags = [0, 0x4, 0x8, 0xC, 0x1, 0x80]
+    batch = with_column(messages(60, queues=1), "sysFlag", [flags[i % 6] for i in range(60)])
+    (appended,) = build(tmp_path / "s", batch)
+    queued = [i for i in range(60) if flags[i % 6] in {0, 0x8, 0x1}]
+    derived = derive_queue(log(tmp_path / "s"), QueueKey("Orders", 0), 0, 1 << 40)
+    assert set(derived.physical_offset.tolist()) == set(appended.physical_offsets[queued].tolist())
+
+
+def test_a_damaged_record_is_left_out_alone(tmp_path: Path) -> None:
+    (appended,) = build(tmp_path / "s", messages(60, queues=2))
+    overwrite(tmp_path / "s", int(appended.physical_offsets[20]) + 4, b"\0\0\0\0")
+    derived = whole(tmp_path / "s")
+    assert derived[QueueKey("Orders", 0)].queue_offset.tolist() == [*range(10), *range(11, 30)]
+    assert derived[QueueKey("Orders", 1)].queue_offset.tolist() == list(range(30))
+
+
+@pytest.mark.parametrize(("stated", "lost"), [(5, [20]), (-1, [20]), (1 << 60, [20]), (30, [20])])
+def test_a_damaged_queue_offset_costs_one_message(tmp_path: Path, stated: int, lost: list[int]) -> None:
+    (appended,) = build(tmp_path / "s", messages(40, queues=1))
+    overwrite(tmp_path / "s", int(appended.physical_offsets[20]) + 20, struct.pack(">q", stated))
+    derived = whole(tmp_path / "s")[QueueKey("Orders", 0)]
+    assert derived.queue_offset.tolist() == [i for i in range(40) if i not in lost]
+
+
+def test_burnt_queue_offsets_stay_as_they_are(tmp_path: Path) -> None:
+    (appended,) = build(tmp_path / "s", messages(40, queues=1))
+    for number in range(25, 40):
+        overwrite(tmp_path / "s", int(appended.physical_offsets[number]) + 20, struct.pack(">q", number + 7))
+    derived = whole(tmp_path / "s")[QueueKey("Orders", 0)]
+    assert derived.queue_offset.tolist() == [*range(25), *range(32, 47)]
+
+
+def test_what_a_truncation_left_behind_is_not_there(tmp_path: Path) -> None:
+    """Whole older records lie behind the end of what was written since, after bytes of one that was cut in two."""
+    old = messages(20, queues=1, store_time_start=1_600_000_000_000, body_bytes=50)
+    build(tmp_path / "s", old)
+    (new,) = build(tmp_path / "new", messages(5, queues=1, body_bytes=31))
+    for place, size in zip(new.physical_offsets.tolist(), new.sizes.tolist(), strict=True):
+        overwrite(tmp_path / "s", place, contents(tmp_path / "new", place, size))
+    derived = whole(tmp_path / "s")[QueueKey("Orders", 0)]
+    assert derived.physical_offset.tolist() == new.physical_offsets.tolist()
+
+
+def test_segments_that_are_gone(tmp_path: Path) -> None:
+    (appended,) = build(tmp_path / "s", messages(90, queues=1))
+    found = log(tmp_path / "s")
+    for path in segments(tmp_path / "s")[:2]:
+        path.unlink()
+    derived = derive_queue(found, QueueKey("Orders", 0), 0, found.stop)
+    assert derived.queue_offset.tolist() == np.flatnonzero(appended.physical_offsets >= 2 * 4096).tolist()
+
+
+def test_names_that_no_topic_can_have(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    _, bad, _ = build(tmp_path / "s", messages(4), messages(3, topic="xxxxx"), messages(2, topic="yyyyy"))
+    for place in bad.physical_offsets.tolist():
+        record = contents(tmp_path / "s", place, int(bad.sizes[0]))
+        overwrite(tmp_path / "s", place + record.index(b"xxxxx"), b"../xx")
+    with caplog.at_level(logging.WARNING):
+        assert {key.topic for key in whole(tmp_path / "s")} == {"Orders", "yyyyy"}
+    assert "'../xx'" in caplog.text
+
+
+@pytest.mark.parametrize("tag", ["Aa", "BB", "已支付", "", "x" * 300])
+def test_tags_codes_are_javas_hashes(tmp_path: Path, tag: str) -> None:
+    build(tmp_path / "s", messages(3, queues=1, tags=(tag,)))
+    derived = derive_queue(log(tmp_path / "s"), QueueKey("Orders", 0), 0, 4096)
+    assert derived.tags_code.tolist() == [java_hash(tag)] * 3
+
+
+@pytest.mark.parametrize(
+    ("delay", "seconds"),
+    [("1", 1), ("3", 10), ("18", 7200), ("19", 7200), ("0", None), ("-1", None), ("x", None), ("9" * 30, None)],
+)
+def test_delayed_messages_have_their_time_of_delivery(tmp_path: Path, delay: str, seconds: int | None) -> None:
+    batch = messages(1, topic="SCHEDULE_TOPIC_XXXX", queues=1, tags=("t",)).append_column(
+        "properties", pa.array([[("DELAY", delay)]], pa.map_(pa.string(), pa.string()))
+    )
+    build(tmp_path / "s", batch)
+    found = log(tmp_path / "s")
+    derived = derive_queue(found, QueueKey("SCHEDULE_TOPIC_XXXX", 0), 0, found.stop)
+    expected = java_hash("t") if seconds is None else 1_700_000_000_000 + 1000 * seconds
+    assert derived.tags_code.tolist() == [expected]
+
+
+def test_no_records_have_no_codes() -> None:
+    assert tags_codes(Records(np.zeros(0, np.uint8), np.zeros(0, np.int64)), "T").size == 0
+
+
+def test_queues_can_be_missing_altogether(tmp_path: Path) -> None:
+    with StoreBuilder(tmp_path / "s", geometry=GEOMETRY, queues=Queues.MISSING) as builder:
+        builder.append(messages(10))
+    assert sum(queue.size.size for queue in whole(tmp_path / "s").values()) == 10

@@ -1,0 +1,130 @@
+"""The index, written: as RocketMQ chains it, file after file, and gone on with where it was."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from segmentlog.store.errors import NoSpaceError
+from segmentlog.store.files.writable_fs import WritableFileSystem
+from segmentlog.store.format.hashing import index_hashes, java_hash
+from segmentlog.store.format.index_file import Geometry
+from segmentlog.store.index.reader import Index
+from segmentlog.store.index.writer import IndexMark, IndexWriter
+from segmentlog.store.log.commit_log import CommitLog
+from support.crash.faults import Failure, Fault, FaultyFileSystem
+from support.crash.memory_fs import MemoryFileSystem
+
+GEOMETRY = Geometry(5, 8)
+FIRST_MS = 1_763_700_000_000
+
+
+def writer(fs: WritableFileSystem) -> IndexWriter:
+    fs.make_dir("/index")
+    return IndexWriter(fs, "/index", "/making", GEOMETRY)
+
+
+def put(index: IndexWriter, keys: list[str], first: int = 0) -> None:
+    hashes = index_hashes(np.array([java_hash(f"T#{key}") for key in keys], np.int64))
+    rows = np.arange(first, first + len(keys))
+    index.put(hashes, rows * 100 + 100, FIRST_MS + rows * 1000)
+
+
+def found(fs: WritableFileSystem, key: str) -> list[int]:
+    return sorted(Index("/index", GEOMETRY, fs).query("T", key, 1000))
+
+
+def places(keys: list[str], wanted: str) -> list[int]:
+    return [row * 100 + 100 for row, key in enumerate(keys) if key == wanted]
+
+
+@given(st.lists(st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=20), min_size=1, max_size=6))
+def test_every_key_finds_its_records(puts: list[list[str]]) -> None:
+    fs = MemoryFileSystem()
+    index = writer(fs)
+    keys: list[str] = []
+    for batch in puts:
+        put(index, batch, len(keys))
+        keys += batch
+    index.write_slots()
+    for key in "abcdefgh":
+        assert found(fs, key) == places(keys, key)
+    assert len(index.names()) == -(-len(keys) // (GEOMETRY.entries - 1))
+    assert index.end_offset == len(keys) * 100
+
+
+def test_how_puts_are_cut_makes_no_difference() -> None:
+    keys = list("abcabdaaefgbacd") * 2
+    disks = []
+    for step in (1, 4, 30):
+        disk = MemoryFileSystem()
+        index = writer(disk)
+        for at in range(0, len(keys), step):
+            put(index, keys[at : at + step], at)
+        index.sync()
+        disks.append([data for _, data in sorted(disk.files().items())])
+    assert disks[0] == disks[1] == disks[2]
+
+
+def test_entries_are_not_found_before_their_slots_are_written() -> None:
+    fs = MemoryFileSystem()
+    index = writer(fs)
+    put(index, ["a"])
+    assert found(fs, "a") == []
+    index.write_slots()
+    assert found(fs, "a") == [100]
+
+
+def test_it_is_gone_on_with_behind_a_mark() -> None:
+    fs = MemoryFileSystem()
+    fs.make_dir("/log")
+    index = writer(fs)
+    put(index, list("abcda"))
+    index.sync()
+    mark = index.mark
+    put(index, list("ee"), 5)  # which a crash may keep or not: it does not count
+    index.write_slots()
+    index.close()
+    again = writer(fs)
+    again.open(mark, CommitLog(fs, ["/log"]))
+    assert (again.mark, again.end_offset) == (mark, 500)
+    put(again, list("ba"), 5)
+    again.write_slots()
+    for key in "abcde":
+        assert found(fs, key) == places(list("abcdaba"), key)
+
+
+def test_files_from_a_name_on_are_dropped() -> None:
+    fs = MemoryFileSystem()
+    index = writer(fs)
+    put(index, list("abcdefg") * 3)
+    names = index.names()
+    assert len(names) == 3
+    index.drop_from(names[1])
+    assert index.names() == names[:1]
+    assert index.mark == IndexMark(names[2], 8)
+
+
+@pytest.mark.parametrize("call", ["create", "extend", "rename"])
+def test_without_room_for_the_next_file_it_goes_on_when_there_is(call: str) -> None:
+    disk = MemoryFileSystem()
+    fs = FaultyFileSystem(disk, Fault(error=Failure.ENOSPC, at=2, calls=(call,)))
+    index = writer(fs)
+    put(index, list("abcdefg"))
+    with pytest.raises(NoSpaceError):
+        put(index, list("abc"), 7)
+    assert disk.size("/making") is None
+    index.sync()
+    put(index, list("abc"), 7)
+    index.sync()
+    put(index, list("d"), 10)
+    index.sync()
+    index.close()
+    for key in "abcdefg":
+        assert found(disk, key) == places(list("abcdefgabcd"), key)
+
+
+def test_a_clock_that_stands_still_makes_other_names() -> None:
+    index = writer(MemoryFileSystem())
+    put(index, list("abcdefg") * 20)
+    assert len(set(index.names())) == 20

@@ -1,0 +1,183 @@
+"""The CommitLog: segments as one address space."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from segmentlog.store.errors import DataLossError
+from segmentlog.store.files.fs import LocalFileSystem
+from segmentlog.store.format.message import MIN_RECORD_BYTES, Problem
+from segmentlog.store.log.commit_log import MAPS_MAX, CommitLog
+from support.store_builder import Appended, Geometry, StoreBuilder, messages
+from support.tampering import WatchedFiles, overwrite, segments
+
+BYTES = 2048
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> tuple[Path, Appended]:
+    geometry = Geometry(segment_bytes=BYTES, queue_segment_entries=10)
+    with StoreBuilder(tmp_path / "s", geometry=geometry, log_start=3 * BYTES) as builder:
+        appended = builder.append(messages(60))
+    return tmp_path / "s", appended
+
+
+def log(store: Path, *more: Path, fs: LocalFileSystem | None = None) -> CommitLog:
+    return CommitLog(fs or LocalFileSystem(), [str(path) for path in (store / "commitlog", *more)])
+
+
+def walked(found: CommitLog, start: int, stop: int) -> list[int]:
+    return [int(p) + piece.segment.base for piece in found.walk(start, stop) for p in piece.records.positions]
+
+
+def test_the_ends(built: tuple[Path, Appended]) -> None:
+    store, _ = built
+    found = log(store)
+    count = len(segments(store))
+    assert (found.min_offset, found.stop) == (3 * BYTES, (3 + count) * BYTES)
+    assert found.records_max == count * BYTES // MIN_RECORD_BYTES
+    empty = log(store / "nothing")
+    assert (empty.min_offset, empty.stop, empty.segments, empty.records_max) == (0, 0, [], 0)
+    assert empty.locate(np.array([0, 5])).tolist() == [-1, -1]
+    assert list(empty.walk(0, 1 << 40)) == []
+
+
+def test_where_the_bytes_end(built: tuple[Path, Appended]) -> None:
+    store, appended = built
+    end = int(appended.physical_offsets[-1] + appended.sizes[-1])
+    empty = store / "commitlog" / f"{20 * BYTES:020d}"
+    empty.write_bytes(bytes(BYTES))
+    assert log(store).data_stop() == end
+    found = log(store)
+    for path in segments(store)[1:]:
+        path.unlink()
+    assert 3 * BYTES < found.data_stop() <= 4 * BYTES
+    assert log(store / "nothing").data_stop() == 0
+
+
+def test_locate(built: tuple[Path, Appended]) -> None:
+    store, _ = built
+    segments(store)[1].unlink()
+    found = log(store)
+    offsets = np.array(
+        [-1, 0, 3 * BYTES - 1, 3 * BYTES, 4 * BYTES - 1, 4 * BYTES, 5 * BYTES - 1, 5 * BYTES, found.stop]
+    )
+    assert found.locate(offsets).tolist() == [-1, -1, -1, 0, 0, -1, -1, 1, -1]
+    for offset, index in zip(offsets.tolist(), found.locate(offsets).tolist(), strict=True):
+        assert found.find(offset) == (found.segments[index] if index >= 0 else None)
+
+
+def test_walk(built: tuple[Path, Appended]) -> None:
+    store, appended = built
+    places = appended.physical_offsets.tolist()
+    found = log(store)
+    assert walked(found, 0, found.stop) == places
+    assert walked(found, places[5], places[20]) == places[5:20]
+    assert walked(found, places[5], places[20] + 1) == places[5:21]
+    assert walked(found, places[7], places[7]) == []
+
+
+def test_a_walk_over_a_gap_and_a_short_segment(built: tuple[Path, Appended]) -> None:
+    store, appended = built
+    places, ends = appended.physical_offsets, appended.physical_offsets + appended.sizes
+    segments(store)[1].unlink()
+    with segments(store)[-1].open("r+b") as file:
+        file.truncate(300)
+    found = log(store)
+    cut = found.segments[-1].base + 300
+    expected = [p for p, e in zip(places, ends, strict=True) if not 4 * BYTES <= p < 5 * BYTES and e <= cut]
+    assert walked(found, 0, found.stop) == expected
+    assert found.stop == cut
+
+
+def test_segments_of_several_directories(built: tuple[Path, Appended], tmp_path: Path) -> None:
+    store, appended = built
+    (tmp_path / "more").mkdir()
+    for path in segments(store)[::2]:
+        path.rename(tmp_path / "more" / path.name)
+    assert len(walked(log(store), 0, 1 << 40)) < 60
+    assert walked(log(store, tmp_path / "more"), 0, 1 << 40) == appended.physical_offsets.tolist()
+
+
+def test_sound(built: tuple[Path, Appended]) -> None:
+    store, appended = built
+    places, sizes = appended.physical_offsets, appended.sizes
+    found = log(store)
+    assert found.sound(places, sizes).all()
+    assert not found.sound(places + 1, sizes).any()
+    assert not found.sound(places, sizes + 1).any()
+    overwrite(store, int(places[9]) + 28, (5).to_bytes(8, "big"))  # it says that it lies elsewhere
+    assert np.flatnonzero(~log(store).sound(places, sizes)).tolist() == [9]
+    assert not found.sound(np.array([-5, 0, 1 << 60]), np.array([100] * 3)).any()
+
+
+def test_one_record(built: tuple[Path, Appended]) -> None:
+    store, appended = built
+    place = int(appended.physical_offsets[11])
+    found = log(store).record_at(place)
+    assert found is not None
+    assert found.record.queue_offset == int(appended.queue_offsets[11])
+    assert log(store).store_time_at(place) == 1_700_000_000_011
+    for other in (place + 1, 0, 1 << 60, -1):
+        assert log(store).record_at(other) is None
+        assert log(store).store_time_at(other) is None
+
+
+def test_few_segments_stay_mapped(tmp_path: Path) -> None:
+    with StoreBuilder(tmp_path / "s", geometry=Geometry(segment_bytes=512, queue_segment_entries=99)) as builder:
+        builder.append(messages(3 * MAPS_MAX * 3))
+    fs = WatchedFiles()
+    found = log(tmp_path / "s", fs=fs)
+    assert len(found.segments) > 2 * MAPS_MAX
+    walked(found, 0, found.stop)
+    assert len(fs.mapped) == len(found.segments)
+    in_memory = Path("/proc/self/maps").read_text().count(f"{tmp_path}/s/")
+    assert in_memory == MAPS_MAX
+    recent = found.segments[-1]
+    found.view(recent)
+    assert len(fs.mapped) == len(found.segments)
+    found.view(found.segments[0])
+    assert len(fs.mapped) == len(found.segments) + 1
+
+
+def test_a_segment_that_is_deleted(built: tuple[Path, Appended]) -> None:
+    store, appended = built
+    found = log(store)
+    kept = found.view(found.segments[0])
+    before = kept.tobytes()
+    for path in segments(store)[:2]:
+        path.unlink()
+    assert found.view(found.segments[0]) is kept
+    assert kept.tobytes() == before
+    with pytest.raises(DataLossError) as raised:
+        found.view(found.segments[1])
+    assert raised.value.path == found.segments[1].path
+    assert raised.value.offset == 4 * BYTES
+    places = appended.physical_offsets
+    assert walked(found, 0, found.stop) == places[(places < 4 * BYTES) | (places >= 5 * BYTES)].tolist()
+    del found
+    assert kept.tobytes() == before
+    assert log(store).min_offset == 5 * BYTES
+
+
+def test_new_segments_are_seen_after_a_refresh(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "s", geometry=Geometry(segment_bytes=BYTES, queue_segment_entries=10))
+    builder.append(messages(5))
+    found = log(tmp_path / "s")
+    more = builder.append(messages(40, first=5))
+    place = int(more.physical_offsets[-1])
+    assert found.record_at(place) is None
+    found.refresh()
+    assert found.record_at(place) is not None
+
+
+def test_errors_say_where(built: tuple[Path, Appended]) -> None:
+    store, appended = built
+    place = int(appended.physical_offsets[30])
+    error = log(store).corrupt(Problem.BODY_CRC, place, "queue Orders/2 offset 7")
+    assert error.offset == place
+    assert error.path is not None
+    assert int(Path(error.path).name) <= place < int(Path(error.path).name) + BYTES
+    assert "queue Orders/2 offset 7: the CRC-32 of the body" in str(error)
+    assert log(store).corrupt(Problem.BEYOND_END, 1 << 60, "x").path == log(store).segments[-1].path

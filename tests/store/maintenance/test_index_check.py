@@ -1,0 +1,131 @@
+"""The keys that an index lacks, found by comparing it with the log."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from segmentlog.store import Finding, Kind, MessageStore, Outgoing, StoreReader, verify
+from segmentlog.store.files.fs import LocalFileSystem
+from segmentlog.store.format.index_file import HEADER
+from segmentlog.store.maintenance.index_check import IndexCheck, inside
+from support import fixtures
+from support.small_store import CONFIG, ROWS, write_small_store
+from support.tampering import put_at, segments
+
+ENTRIES_AT = HEADER.itemsize + 4 * CONFIG.index_slots
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return write_small_store(tmp_path / "store")
+
+
+def gaps(path: Path) -> list[Finding]:
+    findings = verify(path).findings
+    assert {finding.kind for finding in findings} <= {Kind.INDEX_GAP}
+    return [finding for finding in findings if finding.kind is Kind.INDEX_GAP]
+
+
+def index_files(path: Path) -> list[Path]:
+    return sorted((path / "index").iterdir())
+
+
+def set_count(file: Path, count: int) -> None:
+    put_at(file, HEADER.itemsize - 4, count.to_bytes(4, "big"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "keys"),
+    [
+        (lambda files: [file.unlink() for file in files], ROWS),
+        (lambda files: files[0].unlink(), 79),
+        (lambda files: files[-1].unlink(), ROWS - 3 * 79),
+        (lambda files: set_count(files[-1], 11), ROWS - 3 * 79 - 10),
+    ],
+)
+def test_keys_that_are_missing_are_one_gap(store: Path, damage: Callable[[list[Path]], object], keys: int) -> None:
+    assert not gaps(store)
+    assert len(segments(store)) > 2
+    last = segments(store)[-1]
+    damage(index_files(store))
+    (gap,) = gaps(store)
+    assert (gap.path, gap.count) == (str(store / "index"), keys)
+    assert gap.offset == 0 or gap.offset > 79 * 100
+    assert verify(store).keys == ROWS - keys
+    assert int(last.name) > 0
+
+
+def test_opening_a_store_writes_an_index_that_was_deleted(store: Path) -> None:
+    shutil.rmtree(store / "index")
+    with MessageStore.open(store, CONFIG):
+        pass
+    assert verify(store).is_sound
+    assert verify(store).keys == ROWS
+
+
+def test_single_entries_of_other_keys_are_gaps_of_their_own(store: Path) -> None:
+    first = index_files(store)[0]
+    for number in (3, 4, 9):
+        put_at(first, ENTRIES_AT + 20 * number, (number * 7919).to_bytes(4, "big"))
+    places = [int.from_bytes(first.read_bytes()[ENTRIES_AT + 20 * number + 4 :][:8], "big") for number in (3, 9)]
+    assert [(gap.offset, gap.count) for gap in gaps(store)] == [(places[0], 2), (places[1], 1)]
+
+
+def test_keys_of_a_damaged_record_are_not_missed(store: Path) -> None:
+    place = segments(store)[0].read_bytes().index(b"\1k7\2")
+    put_at(segments(store)[0], place, b"\1k_\2")  # its CRC denies it: whether it had this key nobody knows
+    assert Kind.INDEX_GAP not in {finding.kind for finding in verify(store).findings}
+
+
+def test_a_live_store_may_be_behind_with_its_index(store: Path) -> None:
+    (index_files(store)[-1]).unlink()
+    reader = StoreReader.open(store)
+    fs = LocalFileSystem()
+    for is_live, lacking in ((True, 0), (False, ROWS - 3 * 79)):
+        check = IndexCheck(fs, str(store), reader.log, (), is_live=is_live)
+        for found in reader.log.walk(0, reader.log.stop):
+            check.add(found)
+        assert sum(gap.keys for gap in check.gaps()) == lacking
+
+
+def test_a_store_that_states_no_index_lacks_none(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store", replace(CONFIG, index=False)) as opened:
+        opened.append(Outgoing(topic="orders", body=b"", keys="k"))
+    assert not gaps(tmp_path / "store")
+
+
+def test_a_key_that_a_record_has_twice_is_no_gap(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store", CONFIG) as opened:
+        opened.append(Outgoing(topic="orders", body=b"", keys="k k", uniq_key="k"))
+    assert verify(tmp_path / "store").is_sound
+
+
+COMPLETE = [name for name in fixtures.names() if not name.startswith(("crash", "empty", "index-deleted"))]
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("name", COMPLETE)
+def test_rocketmqs_own_index_lacks_nothing(name: str, tmp_path: Path) -> None:
+    store = fixtures.unpack(name, tmp_path)
+    before = verify(store)
+    assert Kind.INDEX_GAP not in {finding.kind for finding in before.findings}
+    shutil.rmtree(store / "index")
+    lacking = sum(finding.count for finding in verify(store).findings if finding.kind is Kind.INDEX_GAP)
+    assert lacking == before.keys
+
+
+@pytest.mark.conformance
+def test_a_deleted_index_of_rocketmq_is_told(tmp_path: Path) -> None:
+    store = fixtures.unpack("index-deleted-4.9.1", tmp_path)
+    assert Kind.INDEX_GAP in {finding.kind for finding in verify(store).findings}
+
+
+def test_inside() -> None:
+    spans = [(10, 40), (12, 15), (50, 51)]
+    found = inside(np.array([0, 9, 10, 14, 20, 39, 40, 49, 50, 51, 99]), spans)
+    assert found.tolist() == [False, False, True, True, True, True, False, False, True, False, False]
+    assert inside(np.array([1, 2]), []).tolist() == [False, False]

@@ -1,0 +1,267 @@
+"""ConsumeQueues written anew: RocketMQ's own bytes, and what becomes of damage."""
+
+import fcntl
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from segmentlog.store import (
+    ConfigError,
+    DataLossError,
+    MessageStore,
+    OnLoss,
+    Outgoing,
+    QueueKey,
+    StoreConfig,
+    StoreInUseError,
+    StoreReader,
+    rebuild_index,
+    rebuild_queues,
+)
+from segmentlog.store.format import index_file
+from segmentlog.store.format.consume_queue import ENTRY, ENTRY_BYTES, PAD_SIZE
+from segmentlog.store.index.reader import Index
+from support import fixtures, oracle, reading
+from support.store_builder import Appended, Geometry, StoreBuilder, messages
+from support.tampering import overwrite
+
+QUEUE_OFFSET = 20  # where a record states it
+SMALL = Geometry(segment_bytes=4096, queue_segment_entries=30)
+
+# The others have no queues, or queues of other messages than those that are whole in the log.
+SAME = [
+    name
+    for name in fixtures.names()
+    if not name.startswith(("cq-", "crash-cq-", "crash-garbage", "crash-zeros", "retention", "empty"))
+]
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def entries_per_file(name: str) -> int:
+    return -(-int(fixtures.config(name).get("mappedFileSizeConsumeQueue", 6_000_000)) // ENTRY_BYTES)
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("name", SAME)
+def test_bytes_are_rocketmqs(name: str, tmp_path: Path) -> None:
+    store = fixtures.unpack(name, tmp_path)
+    shutil.move(store / "consumequeue", tmp_path / "original")
+    others = files(store)
+    report = rebuild_queues(StoreReader.open(store), store / "consumequeue", entries_per_segment=entries_per_file(name))
+    rebuilt = files(store / "consumequeue")
+    assert rebuilt == files(tmp_path / "original")
+    assert {path: data for path, data in files(store).items() if not path.startswith("consumequeue/")} == others
+    assert (report.files, report.bytes) == (len(rebuilt), sum(map(len, rebuilt.values())))
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("name", ["retention-4.9.1", "retention-5.3.3"])
+def test_deleted_messages_become_pads(name: str, tmp_path: Path) -> None:
+    store = fixtures.unpack(name, tmp_path)
+    log_start = StoreReader.open(store).log.min_offset
+    assert log_start > 0
+    report = rebuild_queues(StoreReader.open(store), tmp_path / "new", entries_per_segment=entries_per_file(name))
+    original = files(store / "consumequeue")
+    alive = 0
+    for path, data in files(tmp_path / "new").items():
+        ours, theirs = np.frombuffer(data, ENTRY), np.frombuffer(original[path], ENTRY)
+        pads = ours["size"] == PAD_SIZE
+        assert (theirs["physical_offset"][pads] < log_start).all()
+        assert not ours["physical_offset"][pads].any()
+        assert (ours[~pads] == theirs[~pads]).all()
+        alive += int((ours["size"] > 0).sum() - pads.sum())
+    assert alive == report.entries
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("name", [n for n in fixtures.names() if n.startswith(("cq-deleted", "crash-cq-deleted"))])
+def test_the_reader_reads_the_same_through_them(name: str, tmp_path: Path) -> None:
+    store = fixtures.unpack(name, tmp_path)
+    shutil.rmtree(store / "consumequeue", ignore_errors=True)
+    derived = list(reading.read(StoreReader.open(store)))
+    report = rebuild_queues(StoreReader.open(store), store / "consumequeue", entries_per_segment=entries_per_file(name))
+    assert list(reading.read(StoreReader.open(store))) == derived
+    assert report.entries == len(derived) > 200
+
+
+@pytest.mark.interop
+@pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available()))
+def test_a_broker_that_does_not_rebuild_goes_on_with_them(tmp_path: Path) -> None:
+    name = "cq-deleted-5.1.0"
+    store = fixtures.unpack(name, tmp_path)
+    config = fixtures.config(name)
+    assert not [line for line in oracle.dump(store, config, "5.1.0") if line["type"] == "message"]
+    rebuild_queues(StoreReader.open(store), store / "consumequeue", entries_per_segment=entries_per_file(name))
+    read = {
+        line["phyOffset"]: line["recordSha256"]
+        for line in oracle.dump(store, config, "5.1.0")
+        if line["type"] == "message"
+    }
+    assert read == {line["phyOffset"]: line["recordSha256"] for line in fixtures.expected(name).records}
+    assert len(read) == 250
+
+
+def build(path: Path, *, count: int = 60, queues: int = 1) -> Appended:
+    with StoreBuilder(path, geometry=SMALL) as builder:
+        appended = builder.append(messages(count, queues=queues))
+    shutil.rmtree(path / "consumequeue")
+    return appended
+
+
+def rebuilt_entries(store: Path, queue_id: int = 0) -> np.ndarray:
+    rebuild_queues(StoreReader.open(store), store / "consumequeue", entries_per_segment=SMALL.queue_segment_entries)
+    folder = store / "consumequeue" / "Orders" / str(queue_id)
+    data = b"".join(path.read_bytes() for path in sorted(folder.iterdir()))
+    entries = np.frombuffer(data, ENTRY)
+    return entries[: int(np.flatnonzero(entries["size"])[-1]) + 1]
+
+
+@pytest.mark.parametrize("lost", [[7], [7, 8], [20, 21, 22, 23], [40, 42]])
+def test_messages_behind_damage_keep_their_offsets(tmp_path: Path, lost: list[int]) -> None:
+    appended = build(tmp_path / "store")
+    for row in lost:
+        overwrite(tmp_path / "store", int(appended.physical_offsets[row]), bytes(int(appended.sizes[row])))
+    entries = rebuilt_entries(tmp_path / "store")
+    assert entries.size == 60
+    kept = np.setdiff1d(np.arange(60), lost)
+    assert (entries["physical_offset"][kept] == appended.physical_offsets[kept]).all()
+    for row in lost:
+        assert entries[row] == entries[kept[kept > row][0]]
+    with pytest.raises(DataLossError, match=f"the first at offset {lost[0]}"):
+        list(reading.read(StoreReader.open(tmp_path / "store"), max_bytes=1 << 20))
+    rows = list(reading.read(StoreReader.open(tmp_path / "store"), on_loss=OnLoss.SKIP))
+    assert [row["queueOffset"] for row in rows] == kept.tolist()
+
+
+def test_a_segment_that_is_gone_keeps_the_offsets_behind_it(tmp_path: Path) -> None:
+    appended = build(tmp_path / "store")
+    (tmp_path / "store" / "commitlog" / f"{4096:020d}").unlink()
+    entries = rebuilt_entries(tmp_path / "store")
+    kept = appended.physical_offsets // 4096 != 1
+    assert 0 < (~kept).sum() < 60
+    assert (entries["physical_offset"][kept] == appended.physical_offsets[kept]).all()
+
+
+def test_a_number_that_was_skipped_is_no_gap(tmp_path: Path) -> None:
+    appended = build(tmp_path / "store")
+    # As 5.1.0 leaves it: a failed put took 10; after a restart, numbers go on where the queue ends.
+    for row, number in [(10, 11), (11, 12), (12, 13), (13, 13)]:
+        overwrite(tmp_path / "store", int(appended.physical_offsets[row]) + QUEUE_OFFSET, number.to_bytes(8, "big"))
+    entries = rebuilt_entries(tmp_path / "store")
+    assert (entries["physical_offset"] == appended.physical_offsets).all()
+
+
+@pytest.mark.parametrize("number", [1 << 40, (1 << 63) - 1, 2, -1, -1 << 63])
+def test_a_damaged_number_costs_nothing(tmp_path: Path, number: int) -> None:
+    appended = build(tmp_path / "store")
+    place = int(appended.physical_offsets[10]) + QUEUE_OFFSET
+    overwrite(tmp_path / "store", place, number.to_bytes(8, "big", signed=True))
+    entries = rebuilt_entries(tmp_path / "store")
+    assert (entries["physical_offset"] == appended.physical_offsets).all()
+
+
+@pytest.mark.parametrize("number", [1 << 40, (1 << 63) - 1, -1 << 63])
+def test_a_damaged_first_number_costs_no_other_message(tmp_path: Path, number: int) -> None:
+    appended = build(tmp_path / "store")
+    overwrite(tmp_path / "store", QUEUE_OFFSET, number.to_bytes(8, "big", signed=True))
+    entries = rebuilt_entries(tmp_path / "store")
+    assert (entries["physical_offset"][1:] == appended.physical_offsets[1:]).all()
+    assert entries["size"][0] == PAD_SIZE
+
+
+def test_a_queue_of_one_impossible_number_is_left_out(tmp_path: Path) -> None:
+    build(tmp_path / "store", count=1)
+    overwrite(tmp_path / "store", QUEUE_OFFSET, ((1 << 63) - 1).to_bytes(8, "big"))
+    report = rebuild_queues(StoreReader.open(tmp_path / "store"), tmp_path / "new")
+    assert (report.queues, report.entries, report.files) == (0, 0, 0)
+
+
+def test_lost_messages_at_the_front_have_places_if_none_was_ever_deleted(tmp_path: Path) -> None:
+    appended = build(tmp_path / "store")
+    for row in (0, 1):
+        overwrite(tmp_path / "store", int(appended.physical_offsets[row]), bytes(int(appended.sizes[row])))
+    entries = rebuilt_entries(tmp_path / "store")
+    assert entries["physical_offset"][:3].tolist() == [int(appended.physical_offsets[2])] * 3
+    assert entries.size == 60
+    rows = list(reading.read(StoreReader.open(tmp_path / "store"), on_loss=OnLoss.SKIP))
+    assert [row["queueOffset"] for row in rows] == list(range(2, 60))
+
+
+def test_a_queue_that_begins_late_gets_pads(tmp_path: Path) -> None:
+    appended = build(tmp_path / "store", count=200, queues=2)
+    (tmp_path / "store" / "commitlog" / f"{0:020d}").unlink()
+    (tmp_path / "store" / "commitlog" / f"{4096:020d}").unlink()
+    alive = appended.physical_offsets >= 8192
+    first = int(appended.queue_offsets[alive & (np.arange(200) % 2 == 0)][0])
+    assert first % 30
+    rebuilt_entries(tmp_path / "store")
+    folder = tmp_path / "store" / "consumequeue" / "Orders" / "0"
+    oldest = min(folder.iterdir())
+    assert int(oldest.name) == first // 30 * 600
+    entries = np.fromfile(oldest, ENTRY)
+    assert (entries["size"] == PAD_SIZE).tolist() == [True] * (first % 30) + [False] * (30 - first % 30)
+    bounds = StoreReader.open(tmp_path / "store").bounds(QueueKey("Orders", 0))
+    assert (bounds.min_offset, bounds.max_offset) == (first, 100)
+
+
+def test_hostile_names_and_numbers_get_no_file(tmp_path: Path) -> None:
+    appended = build(tmp_path / "store")
+    record = int(appended.physical_offsets[3])
+    size = int(appended.sizes[3])
+    base = record // 4096 * 4096
+    data = (tmp_path / "store" / "commitlog" / f"{base:020d}").read_bytes()[record - base : record - base + size]
+    overwrite(tmp_path / "store", record, data.replace(b"Orders", b"../../"))
+    overwrite(tmp_path / "store", int(appended.physical_offsets[5]) + 12, (-5).to_bytes(4, "big", signed=True))
+    before = sorted(path.name for path in tmp_path.iterdir())
+    rebuilt_entries(tmp_path / "store")
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert [path.name for path in (tmp_path / "store" / "consumequeue").rglob("*") if path.is_dir()] == ["Orders", "0"]
+
+
+def test_a_store_with_an_owner_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build(tmp_path / "store")
+    reader = StoreReader.open(tmp_path / "store")
+    monkeypatch.setitem(reader.__dict__, "is_live", True)
+    with pytest.raises(StoreInUseError, match="another process"):
+        rebuild_queues(reader, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_broker_cannot_start_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build(tmp_path / "store")
+    (tmp_path / "store" / "lock").write_bytes(b"lock")
+    asked: list[int] = []
+    monkeypatch.setattr(fcntl, "lockf", lambda _fd, how, *_: asked.append(how))
+    rebuild_queues(StoreReader.open(tmp_path / "store"), tmp_path / "elsewhere")
+    assert asked == []
+    rebuild_queues(StoreReader.open(tmp_path / "store"), tmp_path / "store" / "consumequeue")
+    assert asked == [fcntl.LOCK_EX | fcntl.LOCK_NB] * 2  # once more before the queues get their name
+
+
+def test_no_entries_in_a_file_cannot_be(tmp_path: Path) -> None:
+    build(tmp_path / "store")
+    with pytest.raises(ConfigError, match="0 entries"):
+        rebuild_queues(StoreReader.open(tmp_path / "store"), tmp_path / "new", entries_per_segment=0)
+
+
+def test_an_index_made_again_answers_as_the_one_that_was_written(tmp_path: Path) -> None:
+    config = StoreConfig(segment_bytes=1 << 14, queue_segment_entries=20, index_slots=20, index_entries=80)
+    with MessageStore.open(tmp_path / "store", config) as store:
+        for number in range(200):
+            store.append(Outgoing(topic="orders", body=b"", keys=f"k{number % 40} all", uniq_key=f"U{number}"))
+    reader = StoreReader.open(tmp_path / "store")
+    geometry = index_file.Geometry(config.index_slots, config.index_entries)
+    assert rebuild_index(reader, tmp_path / "index", geometry=geometry) == 600
+    written, made = (Index.open(path, geometry) for path in (tmp_path / "store" / "index", tmp_path / "index"))
+    assert len(made.files()) == len(written.files()) == 8
+    for key in ["all", *(f"k{number}" for number in range(40)), *(f"U{number}" for number in range(200))]:
+        assert made.query("orders", key, 500) == written.query("orders", key, 500) != []
+    for one, other in zip(made.files(), written.files(), strict=True):
+        assert Path(one).read_bytes() == Path(other).read_bytes()
+    with pytest.raises(ConfigError, match="Nothing is overwritten"):
+        rebuild_index(reader, tmp_path / "index", geometry=geometry)

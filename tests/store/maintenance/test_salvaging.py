@@ -1,0 +1,251 @@
+"""`salvage`: what is whole keeps its offsets, brokers' files and ours."""
+
+import os
+import stat
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from segmentlog.store import (
+    ConfigError,
+    DamagedLogError,
+    DataLossError,
+    Kind,
+    MessageStore,
+    OnCorrupt,
+    OnLoss,
+    Outgoing,
+    QueueKey,
+    QueueRange,
+    QueueSource,
+    ScanSpec,
+    StoreReader,
+    salvage,
+    verify,
+)
+from segmentlog.store.files.writable_fs import LocalWritableFileSystem
+from segmentlog.store.format import batch_mark
+from segmentlog.store.format.batch_mark import BatchMark
+from segmentlog.store.format.index_file import Geometry
+from segmentlog.store.index.reader import Index
+from segmentlog.store.queues.writer import QueueWriter
+from support.reading import whole_queues
+from support.small_store import CONFIG, ROWS, write_small_store
+from support.tampering import QueueFiles, overwrite, put_at, segments
+from support.written_stores import tree
+
+COLUMNS = ("topic", "queueId", "queueOffset", "physicalOffset", "msgId", "body", "tags")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return write_small_store(tmp_path / "store")
+
+
+def rows(
+    path: Path,
+    on_corrupt: OnCorrupt = OnCorrupt.FAIL,
+    on_loss: OnLoss = OnLoss.FAIL,
+    source: QueueSource = QueueSource.AUTO,
+) -> list[dict[str, Any]]:
+    reader = StoreReader.open(path, queue_source=source)
+    spec = ScanSpec(columns=COLUMNS, on_corrupt=on_corrupt, on_loss=on_loss, check_crc=True)
+    plan = reader.plan(whole_queues(reader), max_bytes=1 << 30, spec=spec)
+    return sorted(
+        (row for task in plan for batch in reader.scan(task, spec) for row in batch.to_pylist()),
+        key=lambda row: row["physicalOffset"],
+    )
+
+
+@pytest.mark.parametrize("position", [0, 5, 777, 4000, 12000])
+@pytest.mark.parametrize("size", [1, 40, 500])
+def test_what_is_whole_is_copied_with_its_offsets(store: Path, tmp_path: Path, position: int, size: int) -> None:
+    whole = rows(store)
+    put_at(segments(store)[1], position, b"\xee" * size)
+    left = rows(store, OnCorrupt.SKIP)
+    (store / ".segmentlog" / "durable").unlink()  # a store of nobody, whose log is looked at from its start
+    if size > 1:  # one byte may be denied by `__CRC32#` alone, by which no store is refused
+        with pytest.raises(DamagedLogError):
+            MessageStore.open(store, CONFIG)
+
+    report = salvage(store, tmp_path / "copy")
+
+    copied = rows(tmp_path / "copy", on_loss=OnLoss.SKIP)
+    assert copied == left
+    assert all(row in whole for row in copied)
+    assert report.records == len(copied) == ROWS - report.lost_messages
+    assert report.lost_spans == 1
+    assert only_lost(tmp_path / "copy") == report.lost_messages
+
+
+def only_lost(path: Path) -> int:
+    """How many messages `verify` says are lost, and that it finds nothing else."""
+    findings = verify(path).findings
+    assert {finding.kind for finding in findings} <= {Kind.LOST_MESSAGE}
+    return sum(finding.count for finding in findings)
+
+
+@pytest.fixture
+def copy(store: Path, tmp_path: Path) -> Path:
+    """A salvaged store that lost message 6, which is (orders, 0) offset 2."""
+    put_at(segments(store)[0], segments(store)[0].read_bytes().index(b"body 6 ") - 88, b"\xee" * 8)
+    salvage(store, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+@pytest.mark.parametrize("columns", [COLUMNS, ("topic", "queueId", "queueOffset", "physicalOffset")])
+@pytest.mark.parametrize("source", list(QueueSource))
+def test_a_lost_message_is_a_known_loss(
+    copy: Path, source: QueueSource, columns: tuple[str, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = StoreReader.open(copy, queue_source=source)
+
+    def read(on_loss: OnLoss) -> list[int]:
+        spec = ScanSpec(columns=columns, on_loss=on_loss)
+        plan = reader.plan([QueueRange(QueueKey("orders", 0), 0, 10)], max_bytes=300, spec=spec)
+        return [row["queueOffset"] for task in plan for batch in reader.scan(task, spec) for row in batch.to_pylist()]
+
+    with pytest.raises(DataLossError, match="1 messages of queue orders/0 are lost, the first at offset 2") as raised:
+        read(OnLoss.FAIL)
+    assert "failOnDataLoss=false" in str(raised.value)
+    assert read(OnLoss.SKIP) == [0, 1, 3, 4, 5, 6, 7, 8, 9]
+    assert "1 messages of queue orders/0 are lost" in caplog.text
+
+
+def test_verify_lists_the_lost_message(copy: Path) -> None:
+    (finding,) = verify(copy).findings
+    assert (finding.kind, finding.offset, finding.count) == (Kind.LOST_MESSAGE, 2, 1)
+    assert finding.path == str(copy / "consumequeue" / "orders" / "0" / f"{0:020d}")
+    assert verify(copy).entries == ROWS - 1
+
+
+def test_an_entry_that_repeats_the_next_one_is_healed_where_the_log_has_the_message(store: Path) -> None:
+    whole = rows(store)
+    queue = QueueFiles(store, "orders", 0)
+    entries = queue.entries
+    entries[7], entries[15] = entries[8], entries[14]
+    queue.entries = entries
+    assert rows(store) == whole
+    places = StoreReader.open(store)
+    spec = ScanSpec(columns=("queueOffset", "physicalOffset"))
+    (task,) = places.plan([QueueRange(QueueKey("orders", 0), 0, 20)], max_bytes=1 << 30, spec=spec)
+    found = [row["physicalOffset"] for batch in places.scan(task, spec) for row in batch.to_pylist()]
+    assert found == [row["physicalOffset"] for row in whole if (row["topic"], row["queueId"]) == ("orders", 0)][:20]
+
+
+def test_the_copy_has_an_index(store: Path, copy: Path) -> None:
+    report = salvage(store, copy.parent / "again")
+    assert report.keys == ROWS - 1
+    assert verify(copy).keys == ROWS - 1
+    asked = Index.open(copy / "index", Geometry(CONFIG.index_slots, CONFIG.index_entries))
+    for row in rows(copy, on_loss=OnLoss.SKIP):
+        key = f"k{bytes(row['body']).split()[1].decode()}"
+        assert asked.query(str(row["topic"]), key) == [row["physicalOffset"]]
+    before = tree(copy / "index")
+    with MessageStore.open(copy, CONFIG) as opened:
+        assert not opened.recovered.adopted
+        assert opened.recovered.dispatched_from == opened.end_offset
+        assert opened.query("orders", "k0") == [0]
+    assert tree(copy / "index") == before
+    assert only_lost(copy) == 1
+
+
+def test_a_store_without_an_index_is_copied_without_one(tmp_path: Path) -> None:
+    config = replace(CONFIG, index=False)
+    with MessageStore.open(tmp_path / "store", config) as opened:
+        opened.append(Outgoing(topic="orders", body=b"", keys="k"))
+    assert verify(tmp_path / "store").is_sound
+    assert salvage(tmp_path / "store", tmp_path / "copy").keys == 0
+    assert verify(tmp_path / "copy").is_sound
+    assert list((tmp_path / "copy").glob("index/*")) == []
+
+
+def test_a_lost_message_before_the_last_one(store: Path, tmp_path: Path) -> None:
+    whole = rows(store)
+    (*_, lost, last) = (row for row in whole if (row["topic"], row["queueId"]) == ("orders", 1))
+    overwrite(store, lost["physicalOffset"], b"\xee" * 8)
+    salvage(store, tmp_path / "copy")
+    copy = tmp_path / "copy"
+    log = StoreReader.open(copy).log
+    writer = QueueWriter(
+        LocalWritableFileSystem(), str(copy / "consumequeue"), str(tmp_path / "making"), CONFIG.queue_segment_entries
+    )
+    key = QueueKey("orders", 1)
+    assert writer.end_below(key, log.stop, log) == last["queueOffset"] + 1  # else each opening would walk the whole log
+    with MessageStore.open(copy, CONFIG) as opened:
+        assert opened.bounds(key).max_offset == last["queueOffset"] + 1
+
+
+def test_a_batch_that_was_not_finished_is_left_out(store: Path, tmp_path: Path) -> None:
+    before = rows(store)
+    with MessageStore.open(store, CONFIG) as opened:
+        start = opened.end_offset
+        opened.append(Outgoing(topic="orders", body=b"in flight"))
+    mark = BatchMark(1, start, start, in_flight=True)
+    (store / ".segmentlog" / "batch").write_bytes(batch_mark.encode(mark))
+    (store / "abort").write_bytes(b"1 segmentlog\n")
+    report = salvage(store, tmp_path / "copy")
+    assert (report.records, report.lost_bytes) == (ROWS, 0)
+    assert rows(tmp_path / "copy") == before
+
+
+def test_a_broker_or_we_can_go_on_with_the_copy(store: Path, tmp_path: Path) -> None:
+    put_at(segments(store)[1], 3000, bytes(200))
+    salvage(store, tmp_path / "copy")
+    before = rows(tmp_path / "copy", on_loss=OnLoss.SKIP)
+    lost = only_lost(tmp_path / "copy")
+    with MessageStore.open(tmp_path / "copy", CONFIG) as opened:
+        assert opened.query("orders", "k0") == [0]
+        assert opened.query("orders", f"k{ROWS - 1}") == [before[-1]["physicalOffset"]]
+        at = opened.bounds(QueueKey("orders", 0)).max_offset
+        assert opened.append(Outgoing(topic="orders", body=b"more")).queue_offset == at
+    assert rows(tmp_path / "copy", on_loss=OnLoss.SKIP)[:-1] == before
+    assert only_lost(tmp_path / "copy") == lost
+
+
+def test_a_missing_segment(store: Path, tmp_path: Path) -> None:
+    whole = rows(store)
+    segments(store)[1].unlink()
+    report = salvage(store, tmp_path / "copy")
+    lost = range(CONFIG.segment_bytes, 2 * CONFIG.segment_bytes)
+    copied = rows(tmp_path / "copy", on_loss=OnLoss.SKIP)
+    assert copied == [row for row in whole if row["physicalOffset"] not in lost]
+    assert report.lost_bytes == CONFIG.segment_bytes
+    assert only_lost(tmp_path / "copy") == report.lost_messages
+
+
+def test_a_torn_end_is_left_out(store: Path, tmp_path: Path) -> None:
+    whole = rows(store)
+    last = segments(store)[-1]
+    end = int(last.name) + len(last.read_bytes().rstrip(b"\0"))
+    put_at(segments(store)[-1], end - int(last.name) - 30, bytes(30))
+    salvage(store, tmp_path / "copy")
+    assert rows(tmp_path / "copy") == whole[:-1]
+    with MessageStore.open(tmp_path / "copy", CONFIG) as opened:
+        assert opened.end_offset == whole[-1]["physicalOffset"]
+
+
+def test_nothing_is_overwritten(store: Path) -> None:
+    with pytest.raises(ConfigError, match="something is there"):
+        salvage(store, store)
+
+
+@pytest.mark.timeout(20)
+def test_only_plain_files_of_the_configuration_are_copied(tmp_path: Path) -> None:
+    """A device has no end, a FIFO blocks, and a link leads out of the store."""
+    source = write_small_store(tmp_path / "source")
+    config = source / "config"
+    (config / "sub").mkdir()
+    (config / "sub" / "large").write_bytes(b"x" * (9 << 20))
+    (config / "empty").touch()
+    os.mkfifo(config / "fifo")
+    (config / "link").symlink_to("/dev/zero")
+    if os.geteuid() == 0:
+        os.mknod(config / "zero", stat.S_IFCHR | 0o600, os.makedev(1, 5))
+    salvage(source, tmp_path / "target")
+    copied = {path.name: path for path in (tmp_path / "target" / "config").rglob("*") if not path.is_dir()}
+    assert copied.keys() == {path.name for path in config.rglob("*") if stat.S_ISREG(path.lstat().st_mode)}
+    assert copied["large"].read_bytes() == b"x" * (9 << 20)
+    assert copied["topics.json"].read_bytes() == (config / "topics.json").read_bytes()

@@ -1,0 +1,52 @@
+"""Which message a time stands for, against a search by hand."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from segmentlog.store.queues.time_search import offset_at
+from segmentlog.store.types import Boundary
+
+
+def by_hand(times: list[int | None], time: int, boundary: Boundary) -> int:
+    known = [(offset, t) for offset, t in enumerate(times) if t is not None]
+    if boundary is Boundary.LOWER:
+        return next((offset for offset, t in known if t >= time), len(times))
+    return max((offset for offset, t in known if t <= time), default=0)
+
+
+@pytest.mark.parametrize(
+    ("time", "lower", "upper"), [(9, 0, 0), (10, 0, 0), (15, 1, 0), (20, 1, 3), (25, 4, 3), (30, 4, 4), (31, 5, 4)]
+)
+def test_the_drawing(time: int, lower: int, upper: int) -> None:
+    times = [10, 20, 20, 20, 30]
+    assert offset_at(time, 0, 5, times.__getitem__, Boundary.LOWER) == lower
+    assert offset_at(time, 0, 5, times.__getitem__, Boundary.UPPER) == upper
+
+
+@given(
+    st.lists(st.integers(0, 20)).map(sorted), st.integers(-2, 22), st.sampled_from(Boundary), st.integers(0, 1 << 40)
+)
+def test_a_search_is_a_look_at_all(times: list[int], time: int, boundary: Boundary, start: int) -> None:
+    found = offset_at(time, start, start + len(times), lambda q: times[q - start], boundary)
+    assert found == start + by_hand(list(times), time, boundary)
+
+
+@given(st.lists(st.integers(0, 20)).map(sorted), st.sets(st.integers(0, 30)), st.integers(-2, 22))
+def test_messages_that_cannot_be_read_are_stepped_over(times: list[int], lost: set[int], time: int) -> None:
+    """What is found is at least never on the wrong side of the time."""
+    readable = [None if offset in lost else t for offset, t in enumerate(times)]
+    found = offset_at(time, 0, len(times), readable.__getitem__, Boundary.LOWER)
+    assert all(t is None or t < time for t in readable[:found])
+    assert all(t is None or t >= time for t in readable[found:])
+
+
+def test_few_messages_are_looked_at() -> None:
+    asked: list[int] = []
+
+    def time_of(offset: int) -> int:
+        asked.append(offset)
+        return offset
+
+    assert offset_at(777_777, 0, 1 << 20, time_of, Boundary.LOWER) == 777_777
+    assert len(asked) <= 21

@@ -1,0 +1,108 @@
+"""What waits in a queue, in messages, bytes and time; what is not known of it."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from segmentlog.store import MessageStore, Outgoing, QueueKey, QueueRange, StoreReader
+from segmentlog.store.read import lag as module
+from segmentlog.store.read.lag import Backlog, backlogs, store_times, stored_bytes
+from support import fixtures
+from support.written_stores import SMALL
+
+A, B, EMPTY = QueueKey("A", 0), QueueKey("B", 3), QueueKey("C", 0)
+START_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Five messages in A, at 0 to 4 s, with bodies of 10, 20, … bytes; two in B, at 10 and 11 s."""
+    now = [START_MS]
+    with MessageStore.open(tmp_path / "store", SMALL, clock=lambda: now[0]) as made:
+        for number in range(5):
+            now[0] = START_MS + 1000 * number
+            made.append(Outgoing(topic="A", body=b"x" * 10 * (number + 1)))
+        for number in range(2):
+            now[0] = START_MS + 1000 * (10 + number)
+            made.append(Outgoing(topic="B", queue_id=3, body=b"x"))
+    return tmp_path / "store"
+
+
+def sizes(path: Path, key: QueueKey) -> list[int]:
+    reader = StoreReader.open(path)
+    bounds = reader.bounds(key)
+    return reader.queue(key).entries(bounds.min_offset, bounds.max_offset)["size"].tolist()
+
+
+def measure(path: Path, key: QueueKey, position: int | None, **rest: dict[QueueKey, int]) -> Backlog:
+    return backlogs(StoreReader.open(path), {key: position, B: 0}, **rest)[0]
+
+
+@pytest.mark.parametrize("position", range(6))
+def test_what_waits_is_counted_and_weighed(store: Path, position: int) -> None:
+    found = measure(store, A, position)
+    assert found.messages == 5 - position
+    assert found.bytes == sum(sizes(store, A)[position:])
+    assert found.lost == 0
+    newest = 11_000  # of B: A's reader is as far behind as the store has gone on
+    assert found.time_ms == (newest - 1000 * position if position < 5 else 0)
+    assert found.next_time_ms == (START_MS + 1000 * position if position < 5 else None)
+
+
+@pytest.mark.parametrize("position", [None, 6, 1 << 40])
+def test_what_is_not_known_is_not_zero(store: Path, position: int | None) -> None:
+    found = measure(store, A, position)
+    assert (found.min_offset, found.max_offset) == (0, 5)
+    assert (found.messages, found.bytes, found.lost, found.time_ms, found.next_time_ms) == (None,) * 5
+
+
+def test_a_queue_that_is_not_there_has_nothing_that_waits(store: Path) -> None:
+    assert measure(store, EMPTY, 0).messages == 0
+    assert measure(store, EMPTY, 1).messages is None
+
+
+def test_the_end_may_be_one_of_before(store: Path) -> None:
+    found = measure(store, A, 1, stops={A: 3})
+    assert (found.messages, found.bytes, found.max_offset) == (2, sum(sizes(store, A)[1:3]), 5)
+    assert measure(store, A, 4, stops={A: 3}).messages == 0
+    assert measure(store, A, 4, stops={A: 9}).messages == 1
+
+
+def test_a_record_that_cannot_be_read_leaves_the_time_unknown(store: Path) -> None:
+    reader = StoreReader.open(store)
+    entry = reader.queue(A).entries(2, 3)
+    segment = store / "commitlog" / f"{0:020d}"
+    data = bytearray(segment.read_bytes())
+    start = int(entry["physical_offset"][0])
+    data[start + 4 : start + 8] = b"\0\0\0\0"  # the magic
+    segment.write_bytes(data)
+    found = measure(store, A, 2)
+    assert (found.messages, found.time_ms, found.next_time_ms) == (3, None, None)
+    assert found.bytes == sum(sizes(store, A)[2:])
+
+
+def test_without_queues_it_is_told_from_the_log(store: Path) -> None:
+    whole = [measure(store, A, position) for position in (0, 3, 5)]
+    shutil.rmtree(store / "consumequeue")
+    assert [measure(store, A, position) for position in (0, 3, 5)] == whole
+
+
+def test_what_retention_took_is_lost_and_does_not_wait(tmp_path: Path) -> None:
+    path = fixtures.unpack("retention-5.3.3", tmp_path)
+    reader = StoreReader.open(path)
+    bounds = next(b for topic in reader.topics() for b in reader.queues(topic) if b.min_offset and len(b))
+    found = backlogs(reader, {bounds.key: 0})[0]
+    assert (found.lost, found.messages) == (bounds.min_offset, len(bounds))
+    assert found.next_time_ms == store_times(reader, {bounds.key: bounds.min_offset})[bounds.key]
+
+
+def test_long_ranges_are_added_up_exactly(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_EXACT_ROWS", 2)
+    assert stored_bytes(StoreReader.open(store), QueueRange(A, 0, 5)) == sum(sizes(store, A))
+    assert stored_bytes(StoreReader.open(store), QueueRange(A, 3, 3)) == 0
+
+
+def test_no_queue_is_no_backlog(store: Path) -> None:
+    assert backlogs(StoreReader.open(store), {}) == []
+    assert store_times(StoreReader.open(store), {}) == {}

@@ -1,0 +1,83 @@
+"""What is taken from columns for queues and index is what their records say."""
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from segmentlog.store import StoreConfig
+from segmentlog.store.dispatch.dispatcher import numbered
+from segmentlog.store.encode.batch import encode_batch
+from segmentlog.store.format.encoded_batch import patch
+from segmentlog.store.format.message import Records
+from segmentlog.store.format.record_crc import RecordCrc
+from segmentlog.store.queues.keys import QueueNumbers
+from segmentlog.store.write.put_path import known_of
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x02"), max_size=8)
+KEYS = st.lists(st.sampled_from(["k1", "größer", "order-17", "\U0001f600", ""]), max_size=3).map(" ".join)
+ROW = st.fixed_dictionaries(
+    {
+        "topic": st.sampled_from(["orders", "refunds", "%RETRY%group"]),
+        "body": st.binary(max_size=20),
+        "queueId": st.integers(0, 3),
+        "tags": st.none() | TEXT,
+        "keys": st.none() | KEYS,
+        "uniqKey": st.none() | TEXT,
+        "properties": st.none()
+        | st.dictionaries(st.sampled_from(["a", "b"]), TEXT, max_size=2).map(lambda d: [*d.items()]),
+    }
+)
+SCHEMA = pa.schema(
+    {
+        "topic": pa.string(),
+        "body": pa.binary(),
+        "queueId": pa.int32(),
+        "tags": pa.string(),
+        "keys": pa.string(),
+        "uniqKey": pa.string(),
+        "properties": pa.map_(pa.string(), pa.string()),
+    }
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(ROW, min_size=1, max_size=12), st.sets(st.sampled_from(["tags", "keys", "uniqKey", "properties"])))
+def test_columns_and_records_say_the_same(rows: list[dict[str, object]], left_out: set[str]) -> None:
+    batch = pa.RecordBatch.from_pylist(rows, SCHEMA).drop_columns(sorted(left_out))
+    (piece,) = encode_batch(batch, StoreConfig())
+    records = piece.records
+    buffer = records.join()
+    count = records.sizes.size
+    offsets, physical = np.arange(count) + 7, records.positions + 4096
+    patch(
+        buffer,
+        records.positions,
+        queue_offsets=offsets,
+        physical_offsets=physical,
+        store_timestamps=1_763_700_000_000,
+        record_crc=RecordCrc.PROPERTY,
+    )
+    numbers = QueueNumbers()
+    known = known_of(piece, numbers.of(piece.queues), offsets, physical, 1_763_700_000_000)
+    assert known is not None
+    read = numbered(Records(buffer, records.positions), numbers, with_keys=True)
+    for name in ("queues", "queue_of", "queue_offset", "entries", "hashes", "hash_physical", "hash_timestamp"):
+        assert np.array_equal(getattr(known, name), getattr(read, name)), name
+    assert known.newest == read.newest
+
+
+def test_records_are_asked_where_columns_do_not_tell() -> None:
+    rows = {"topic": ["orders"], "body": [b""]}
+    names = pa.map_(pa.string(), pa.string())
+    for more in (
+        {"properties": pa.array([[("TAGS", "red")]], names)},
+        {"properties": pa.array([[("KEYS", "k")]], names)},
+        {"properties": pa.array([[("DELAY", "3")]], names)},
+        {"sysFlag": pa.array([0x8], pa.int32())},
+    ):
+        (piece,) = encode_batch(pa.RecordBatch.from_pydict(rows | more), StoreConfig())
+        assert piece.lookups is None
+    (piece,) = encode_batch(pa.RecordBatch.from_pydict(rows), StoreConfig(index=False))
+    assert piece.lookups is not None
+    assert piece.lookups.hashes.size == 0

@@ -1,0 +1,87 @@
+"""What a store writes down of itself: a durable point that is whole at any time, and none that says too much."""
+
+from collections.abc import Callable
+
+import pytest
+
+from segmentlog.store.config import StoreConfig
+from segmentlog.store.directory.own_state import OwnState
+from segmentlog.store.format import durable_point
+from segmentlog.store.format.durable_point import FILE_BYTES, SLOT_BYTES
+from segmentlog.store.index.writer import NO_INDEX
+from segmentlog.store.recovery.durability import Durability
+from support.crash.memory_fs import MemoryFileSystem
+from support.crash.recorder import Kind, Op, RecordingFileSystem
+
+PATH = "/store"
+DURABLE = f"{PATH}/.segmentlog/durable"
+
+
+def begun(fs: RecordingFileSystem, *, was_ours: bool = True) -> Durability:
+    opened = Durability(fs, PATH, StoreConfig(), was_ours=was_ours)
+    opened.begin(1000)
+    return opened
+
+
+def new_disk() -> MemoryFileSystem:
+    disk = MemoryFileSystem()
+    disk.make_dir(PATH)
+    return disk
+
+
+def stop(opened: Durability) -> None:
+    """As a process does that is killed."""
+    opened.close()
+
+
+@pytest.mark.parametrize("end", [stop, Durability.note_closed], ids=["killed", "closed"])
+@pytest.mark.parametrize("notes", [0, 1, 2, 3])
+def test_the_slot_that_was_synced_last_is_not_overwritten(notes: int, end: Callable[[Durability], None]) -> None:
+    fs = RecordingFileSystem(new_disk())
+    for log in range(3000, 3004):
+        opened = begun(fs)
+        opened.note_queues(log, 0, NO_INDEX, 0, 0)
+        for number in range(notes):
+            opened.note_log(log + number)
+        end(opened)
+        opened.close()
+    check_slots(fs.recording.ops)
+
+
+def check_slots(ops: list[Op]) -> None:
+    """No write changes the slot that was synced last."""
+    file, synced, pending = bytearray(FILE_BYTES), -1, -1
+    for op in (op for op in ops if op.path == DURABLE):
+        if op.kind is Kind.WRITE:
+            before = bytes(file)
+            file[op.position : op.position + len(op.data)] = op.data
+            assert op.position in {0, SLOT_BYTES}
+            assert op.position != synced or bytes(file) == before
+            pending = op.position
+        elif op.kind is Kind.SYNC and pending >= 0:
+            synced, pending = pending, -1
+
+
+def test_what_was_found_is_made_durable_before_the_other_slot_is_written() -> None:
+    """Of a process that was killed the newest point may be in the page cache alone."""
+    disk = new_disk()
+    opened = begun(RecordingFileSystem(disk))
+    opened.note_queues(1000, 0, NO_INDEX, 0, 0)
+    opened.note_log(2000)
+    stop(opened)
+    fs = RecordingFileSystem(disk)
+    newest = durable_point.position_of(disk.read(DURABLE, 0, FILE_BYTES))
+    begun(fs)
+    done = [(op.kind, op.position) for op in fs.recording.ops if op.path == DURABLE]
+    assert done[:3] == [(Kind.WRITE, newest), (Kind.SYNC, 0), (Kind.WRITE, SLOT_BYTES - newest)]
+
+
+@pytest.mark.parametrize("was_ours", [True, False])
+def test_what_a_broker_put_is_not_said_to_have_our_checksums(was_ours: bool) -> None:
+    """An opening that is killed leaves a store that is ours, with records behind the point that are a broker's."""
+    disk = new_disk()
+    opened = begun(RecordingFileSystem(disk))
+    opened.note_queues(1000, 0, NO_INDEX, 0, 0)
+    stop(opened)
+    begun(RecordingFileSystem(disk), was_ours=was_ours)
+    assert OwnState.read(disk, PATH, is_signed=True).sealed_from == (1000 if was_ours else None)

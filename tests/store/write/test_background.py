@@ -1,0 +1,124 @@
+"""The threads of a store."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from segmentlog.store.errors import NoSpaceError, StoreFailedError
+from segmentlog.store.write.background import BackgroundServices
+from segmentlog.store.write.group_commit import Failure
+from support.interrupting import Interrupter, own_threads, points_of
+
+
+def within_10_s(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.001)
+
+
+@pytest.fixture(autouse=True)
+def none_left() -> Iterator[None]:
+    yield
+    within_10_s(lambda: not own_threads())
+
+
+def nothing() -> None:
+    """Do nothing."""
+
+
+def services(dispatch: Callable[[], None] = nothing, flush: Callable[[], None] = nothing) -> BackgroundServices:
+    return BackgroundServices(dispatch, flush, 60, Failure("/store"))
+
+
+def test_work_is_done_when_there_is_some() -> None:
+    done = threading.Semaphore(0)
+    running = services(done.release)
+    running.start()
+    for _ in range(3):
+        running.wake()
+        assert done.acquire(timeout=10)
+    running.stop()
+
+
+def test_stopping_waits_for_the_service_that_runs_and_may_be_repeated() -> None:
+    began, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def dispatch() -> None:
+        began.set()
+        assert go_on.wait(10)
+        ended.set()
+
+    running = services(dispatch)
+    running.start()
+    running.wake()
+    assert began.wait(10)
+    threading.Timer(0.05, go_on.set).start()
+    running.stop()
+    assert ended.is_set()
+    running.stop()
+
+
+def test_what_was_never_started_can_be_stopped() -> None:
+    services().stop()
+
+
+def test_an_interrupt_within_starting_leaves_threads_that_can_be_stopped() -> None:
+    counted = services()
+    points = points_of(counted.start)
+    counted.stop()
+    assert points > 10
+    for at in range(1, points + 1):
+        running = services()
+        Interrupter(at).run(running.start)
+        running.stop()
+        assert not any(lock.locked() for lock in running._running)
+
+
+def test_an_interrupt_within_stopping_is_made_good_by_stopping_again() -> None:
+    """Thread.join would take a thread for ended that still runs."""
+    in_service = threading.Lock()
+
+    def dispatch() -> None:
+        with in_service:
+            time.sleep(0.01)
+
+    for at in range(1, 40):
+        running = services(dispatch)
+        running.start()
+        running.wake()
+        if Interrupter(at).run(running.stop):
+            running.stop()
+        assert not in_service.locked()
+        assert not any(lock.locked() for lock in running._running)
+
+
+def test_an_interrupt_within_waking_does_not_put_dispatch_to_sleep_for_ever() -> None:
+    done = threading.Semaphore(0)
+    running = services(done.release)
+    running.start()
+    for at in range(1, 10):
+        Interrupter(at).run(running.wake)
+        running.wake()
+        assert done.acquire(timeout=10)
+    running.stop()
+
+
+def test_a_lack_of_room_is_waited_out_and_a_failure_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("segmentlog.store.write.background._RETRY_S", 0.001)
+    failure = Failure("/store")
+    errors: list[Exception] = [NoSpaceError("there is no room"), NoSpaceError("there is no room"), OSError("broken")]
+
+    def dispatch() -> None:
+        if errors:
+            raise errors.pop(0)
+
+    running = BackgroundServices(dispatch, nothing, 60, failure)
+    running.start()
+    running.wake()
+    within_10_s(lambda: not errors and not any(thread.name == "segmentlog-dispatch" for thread in own_threads()))
+    with pytest.raises(StoreFailedError, match="broken"):
+        failure.check()
+    running.stop()

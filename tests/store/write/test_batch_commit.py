@@ -1,0 +1,564 @@
+"""Batches that are appended as a whole, and once."""
+
+import errno
+import json
+import logging
+import shutil
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from segmentlog.store import (
+    BatchGapError,
+    BatchId,
+    ChangedReplayError,
+    CommittedBatch,
+    ConfigError,
+    Flush,
+    FormatError,
+    MessageStore,
+    NoSpaceError,
+    OnChangedReplay,
+    Outgoing,
+    QueueKey,
+    QueueSource,
+    QueueSpan,
+    Staged,
+    Staging,
+    StoreClosedError,
+    StoreConfig,
+    StoreFailedError,
+    StoreReader,
+)
+from segmentlog.store.dispatch.dispatcher import Dispatcher
+from segmentlog.store.files.fs import LocalFileSystem
+from segmentlog.store.files.writable_fs import LocalWritableFileSystem, WritableFileSystem
+from segmentlog.store.format.batch_mark import BatchMark
+from segmentlog.store.log.batch_state import BatchRecords
+from segmentlog.store.log.commit_log import CommitLog
+from segmentlog.store.read import store_reader
+from segmentlog.store.read.undispatched_tail import find_crash_tail
+from segmentlog.store.write.put_path import PutPath
+from segmentlog.store.write.staging import staging_directory
+from support.batches import batch_of
+from support.reading import read
+from support.written_stores import SMALL
+
+HELLO = Outgoing(topic="Orders", body=b"hello")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[MessageStore]:
+    with MessageStore.open(path, SMALL) as opened:
+        yield opened
+
+
+def stage(path: Path, *tasks: int, job: str = "job", config: StoreConfig = SMALL) -> list[Staged]:
+    staged = []
+    for number, rows in enumerate(tasks):
+        with Staging.open(path, job, number, "a", config) as staging:
+            rows_of = [
+                Outgoing(topic="Orders", body=f"{job} {number} {row}".encode(), queue_id=row % 2) for row in range(rows)
+            ]
+            staging.add(batch_of(rows_of))
+            staged.append(staging.finish())
+    return staged
+
+
+def commit(
+    store: MessageStore,
+    version: int,
+    *tasks: int,
+    app: str | None = "q",
+    job: str = "job",
+    on_changed_replay: OnChangedReplay = OnChangedReplay.FAIL,
+) -> CommittedBatch:
+    batch_id = BatchId(app, version, contiguous=True)
+    return store.commit_batch(batch_id, stage(Path(store.path), *tasks, job=job), on_changed_replay=on_changed_replay)
+
+
+def bodies(path: Path, topic: str = "Orders") -> list[bytes]:
+    reader = StoreReader.open(path)
+    rows = sorted(read(reader), key=lambda row: (row["queueId"], row["queueOffset"]))
+    return [row["body"] for row in rows if row["topic"] == topic]
+
+
+def mark(path: Path) -> BatchMark:
+    return BatchRecords(LocalFileSystem(), str(path)).mark()
+
+
+def test_all_rows_are_there_in_the_order_of_the_tasks(store: MessageStore, path: Path) -> None:
+    store.append(HELLO)
+    committed = commit(store, 0, 5, 0, 4)
+    assert committed.queues == (QueueSpan("Orders", 0, 1, 5, 5), QueueSpan("Orders", 1, 0, 3, 4))
+    assert (committed.app, committed.version, committed.rows, committed.repeated) == ("q", 0, 9, False)
+    assert committed.stop == store.end_offset == store.flushed_offset
+    assert committed.bytes == committed.stop - committed.start
+    even = [f"job 0 {row}".encode() for row in (0, 2, 4)] + [f"job 2 {row}".encode() for row in (0, 2)]
+    odd = [f"job 0 {row}".encode() for row in (1, 3)] + [f"job 2 {row}".encode() for row in (1, 3)]
+    assert bodies(path) == [b"hello", *even, *odd]
+    assert list(Path(staging_directory(str(path))).iterdir()) == []
+
+
+def test_the_same_batch_is_appended_once(store: MessageStore, path: Path) -> None:
+    first = commit(store, 0, 3)
+    again = commit(store, 0, 3)
+    assert again.repeated
+    assert (again.start, again.stop, again.queues) == (first.start, first.stop, first.queues)
+    assert len(bodies(path)) == 3
+    assert list(Path(staging_directory(str(path))).iterdir()) == []
+
+
+def test_a_replay_with_another_number_of_rows_is_refused(store: MessageStore, path: Path) -> None:
+    commit(store, 0, 3)
+    with pytest.raises(ChangedReplayError, match="batch 0 of q has 8 rows, and had 3 rows when it was committed"):
+        commit(store, 0, 8)
+    with pytest.raises(ChangedReplayError, match="has 0 rows, and had 3 rows"):
+        commit(store, 0)
+    assert len(bodies(path)) == 3
+    assert not commit(store, 1, 2, job="next").repeated  # a refused replay changed nothing
+
+
+def test_a_changed_replay_is_skipped_if_asked(
+    store: MessageStore, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    commit(store, 0, 3)
+    with caplog.at_level(logging.WARNING):
+        again = commit(store, 0, 8, on_changed_replay=OnChangedReplay.SKIP)
+    assert again.repeated
+    assert again.rows == 3
+    assert len(bodies(path)) == 3
+    assert "batch 0 of q has 8 rows, and had 3 rows when it was committed" in caplog.text
+
+
+@pytest.mark.parametrize("on_changed_replay", OnChangedReplay)
+def test_a_replay_with_other_bodies_is_skipped_with_both_digests(
+    store: MessageStore, path: Path, caplog: pytest.LogCaptureFixture, on_changed_replay: OnChangedReplay
+) -> None:
+    (before,) = stage(path, 5)
+    store.commit_batch(BatchId("q", 0, contiguous=True), [before])
+    (after,) = stage(path, 5, job="other")
+    with caplog.at_level(logging.WARNING):
+        again = store.commit_batch(BatchId("q", 0, contiguous=True), [after], on_changed_replay=on_changed_replay)
+    assert again.repeated
+    assert len(bodies(path)) == 5
+    assert f"{before.digest:016x}" in caplog.text
+    assert f"{after.digest:016x}" in caplog.text
+
+
+def test_the_same_rows_in_other_tasks_are_the_same_batch(
+    store: MessageStore, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [Outgoing(topic="Orders", body=b"%d" % number, queue_id=number % 3) for number in range(10)]
+
+    def staged(attempt: str, *parts: list[Outgoing]) -> list[Staged]:
+        done = []
+        for number, part in enumerate(parts):
+            with Staging.open(path, attempt, number, "a", SMALL) as staging:
+                staging.add(batch_of(part))
+                done.append(staging.finish())
+        return done
+
+    store.commit_batch(BatchId("q", 0), staged("one", rows))
+    shuffled = [replace(row, queue_id=0, born_timestamp=5, uniq_key=f"K{at}") for at, row in enumerate(rows[::-1])]
+    with caplog.at_level(logging.WARNING):
+        assert store.commit_batch(BatchId("q", 0), staged("two", shuffled[:3], shuffled[3:])).repeated
+    assert "digest" not in caplog.text
+
+
+def test_older_batches_are_known_too(store: MessageStore, path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for version in range(30):
+        commit(store, version, 1)
+    assert commit(store, 29, 1).repeated
+    late = commit(store, 20, 1)
+    assert (late.repeated, late.rows, late.queues) == (True, 1, ())
+    with pytest.raises(
+        ChangedReplayError, match=r"batch 2 of q has 1 rows, and the ledger no longer says"
+    ):  # a stream that goes back that far
+        commit(store, 2, 1)
+    forgotten = commit(store, 2, 1, job="again", on_changed_replay=OnChangedReplay.SKIP)
+    assert (forgotten.repeated, forgotten.rows) == (True, 0)
+    assert "batch 2 of q" in caplog.text
+    assert store.commit_batch(BatchId("q", 2), stage(path, 1, job="jump")).repeated  # a job may never have had it
+    assert len(bodies(path)) == 30
+
+
+def test_applications_count_for_themselves(store: MessageStore, path: Path) -> None:
+    for app in ("q", "other", None, None):
+        assert not commit(store, 0, 2, app=app).repeated
+    assert commit(store, 0, 2, app="other").repeated
+    assert len(bodies(path)) == 8
+
+
+def test_a_batch_that_is_missing_is_missed(store: MessageStore, path: Path) -> None:
+    assert not commit(store, 5, 1).repeated  # the first of an application may have any number
+    commit(store, 6, 1)
+    with pytest.raises(BatchGapError, match="batch 8 of q comes after batch 6"):
+        commit(store, 8, 1)
+    assert not store.commit_batch(BatchId("q", 8), stage(path, 1, job="jump")).repeated  # a job may jump
+    with pytest.raises(ConfigError, match="below zero"):
+        store.commit_batch(BatchId("q", -1), [])
+    assert len(bodies(path)) == 3
+
+
+def test_a_batch_without_rows_counts(store: MessageStore, path: Path) -> None:
+    empty = commit(store, 0)
+    assert (empty.rows, empty.bytes, empty.start, empty.queues) == (0, 0, empty.stop, ())
+    assert commit(store, 0, 0).repeated
+    assert not commit(store, 1, 1).repeated
+    assert len(bodies(path)) == 1
+
+
+def test_it_is_remembered_by_the_next_process(path: Path) -> None:
+    with MessageStore.open(path, SMALL) as store:
+        commit(store, 0, 2)
+    with MessageStore.open(path, SMALL) as store:
+        assert store.recovered.was_clean
+        assert commit(store, 0, 2).repeated
+        assert not commit(store, 1, 2).repeated
+    assert len(bodies(path)) == 4
+
+
+def test_it_rolls_over_segments(path: Path) -> None:
+    config = StoreConfig(segment_bytes=4096, queue_segment_entries=16, index_slots=20, index_entries=60)
+    with MessageStore.open(path, config) as store:
+        staged = stage(path, 60, 60, config=config)
+        committed = store.commit_batch(BatchId(), staged)
+        assert committed.stop - committed.start > committed.bytes  # blanks
+        assert len(list((path / "commitlog").iterdir())) >= committed.bytes // 4096
+    assert len(bodies(path)) == 120
+
+
+def test_topics_are_made_known(store: MessageStore, path: Path) -> None:
+    store.commit_batch(BatchId(), stage(path, 2), topics={"Orders": 8, "Empty": 4})
+    table = json.loads((path / "config" / "topics.json").read_text())["topicConfigTable"]
+    assert {topic: table[topic]["writeQueueNums"] for topic in table} == {"Orders": 8, "Empty": 4}
+
+
+# Who looks while it is appended
+
+
+class Pause:
+    """Holds a batch after its first piece until the test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reached, self.go_on = threading.Event(), threading.Event()
+        real = PutPath.put_batch
+
+        def put_batch(path: PutPath, pieces: Sequence[object]) -> object:
+            done = real(path, pieces)  # type: ignore[arg-type]
+            self.reached.set()
+            assert self.go_on.wait(30)
+            return done
+
+        monkeypatch.setattr(PutPath, "put_batch", put_batch)
+
+
+@pytest.mark.parametrize("source", QueueSource)
+@pytest.mark.parametrize("flush", Flush)
+def test_readers_see_all_of_it_or_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch, source: QueueSource, flush: Flush
+) -> None:
+    config = StoreConfig(segment_bytes=1 << 16, queue_segment_entries=16, index_slots=20, index_entries=60, flush=flush)
+    with MessageStore.open(path, config) as store:
+        store.append_batch(pa.record_batch({"topic": ["Orders"] * 3, "body": [b"x", b"y", b"z"]}))
+        store.wait_dispatched()
+        begun = StoreReader.open(path, queue_source=source)
+        before = begun.bounds(QueueKey("Orders", 0))
+        pause = Pause(monkeypatch)
+        staged = stage(path, 5, 5, 5, config=config)
+        worker = threading.Thread(target=store.commit_batch, args=(BatchId("q", 0), staged))
+        worker.start()
+        assert pause.reached.wait(30)
+        store._upkeep.dispatch(at_once=True)  # its entries are in the queues by now
+        assert len(list((path / "consumequeue" / "Orders" / "1").iterdir())) == 1
+        during = StoreReader.open(path, queue_source=source)
+        assert during.bounds(QueueKey("Orders", 0)) == before
+        assert len(during.bounds(QueueKey("Orders", 1))) == 0
+        assert during.message_at(store.end_offset - 100) is None
+        hidden = mark(path)
+        assert hidden.in_flight
+        assert during.message_at(hidden.start) is None
+        pause.go_on.set()
+        worker.join(30)
+        # Who looked before still sees what it saw; who looks anew sees all of it.
+        assert len(begun.bounds(QueueKey("Orders", 1))) == 0
+        assert len(during.bounds(QueueKey("Orders", 1))) == 0
+        after = StoreReader.open(path, queue_source=source)
+        assert (len(after.bounds(QueueKey("Orders", 0))), len(after.bounds(QueueKey("Orders", 1)))) == (12, 6)
+        during.refresh()
+        assert len(during.bounds(QueueKey("Orders", 1))) == 6
+        assert during.message_at(hidden.start) is not None
+
+
+def test_a_store_that_is_opened_while_its_crash_is_looked_at(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MessageStore.open(path, SMALL) as store:
+        commit(store, 0, 4)
+        crashed = Path(shutil.copytree(path, tmp_path / "crashed"))
+    staged = stage(crashed, 6, 6)
+    pause = Pause(monkeypatch)
+    workers: list[threading.Thread] = []
+
+    def commit_meanwhile() -> None:
+        with MessageStore.open(crashed, SMALL) as opened:
+            opened.commit_batch(BatchId("q", 1), staged)
+
+    def find(log: CommitLog, *arguments: Any) -> Any:
+        workers.append(threading.Thread(target=commit_meanwhile))
+        workers[0].start()
+        assert pause.reached.wait(30)
+        return find_crash_tail(log, *arguments)
+
+    monkeypatch.setattr(store_reader, "find_crash_tail", find)
+    reader = StoreReader.open(crashed)
+    seen = [len(reader.bounds(QueueKey("Orders", queue))) for queue in range(2)]
+    pause.go_on.set()
+    workers[0].join(30)
+    seen += [len(StoreReader.open(crashed).bounds(QueueKey("Orders", queue))) for queue in range(2)]
+    assert seen == [2, 2, 8, 8]
+
+
+def test_nobody_else_puts_meanwhile(path: Path, store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    pause = Pause(monkeypatch)
+    staged = stage(path, 4, 4)
+    done: list[CommittedBatch] = []
+    worker = threading.Thread(target=lambda: done.append(store.commit_batch(BatchId(), staged)))
+    worker.start()
+    assert pause.reached.wait(30)
+    other = threading.Thread(target=store.append, args=(HELLO,))
+    other.start()
+    other.join(0.2)
+    assert other.is_alive()
+    pause.go_on.set()
+    worker.join(30)
+    other.join(30)
+    assert len(bodies(path)) == 9
+    assert done[0].stop - done[0].start == done[0].bytes
+
+
+def test_closing_waits_for_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MessageStore.open(path, SMALL)
+    pause = Pause(monkeypatch)
+    staged = stage(path, 4)
+    worker = threading.Thread(target=store.commit_batch, args=(BatchId(), staged))
+    worker.start()
+    assert pause.reached.wait(30)
+    closer = threading.Thread(target=store.close)
+    closer.start()
+    closer.join(0.2)
+    assert closer.is_alive()
+    pause.go_on.set()
+    worker.join(30)
+    closer.join(30)
+    assert len(bodies(path)) == 4
+    with pytest.raises(StoreClosedError):
+        store.commit_batch(BatchId(), [])
+
+
+def test_queues_are_flushed_meanwhile(path: Path) -> None:
+    with MessageStore.open(path, SMALL) as store:
+        done = threading.Event()
+        failures: list[BaseException] = []
+
+        def flush() -> None:
+            try:
+                while not done.is_set():
+                    store._upkeep.flush_queues()
+            except BaseException as error:  # noqa: BLE001 - for the test to see
+                failures.append(error)
+
+        flusher = threading.Thread(target=flush)
+        flusher.start()
+        for version in range(25):
+            staged = stage(path, 3, job=f"job{version}")
+            store.commit_batch(BatchId("q", version), staged, topics={f"T{version}": 2})
+        done.set()
+        flusher.join(30)
+    assert failures == []
+    assert len(bodies(path)) == 75
+    table = json.loads((path / "config" / "topics.json").read_text())["topicConfigTable"]
+    assert len(table) == 26
+
+
+# What goes wrong
+
+
+def test_altered_rows_are_found_before_or_undone(path: Path) -> None:
+    store = MessageStore.open(path, SMALL)
+    store.append(HELLO)
+    staged = stage(path, 5, 5)
+    file = Path(staging_directory(str(path))) / staged[1].name
+    data = bytearray(file.read_bytes())
+    file.write_bytes(data[:-1])
+    with pytest.raises(FormatError, match="are not what their task wrote"):
+        store.commit_batch(BatchId("q", 0), staged)
+    store.append(HELLO)  # found before the first byte: nothing happened
+    data[-1] ^= 1  # only the checksum of the chunk tells
+    file.write_bytes(data)
+    with pytest.raises(FormatError, match="in the chunk at 0"):
+        store.commit_batch(BatchId("q", 0), staged)
+    with pytest.raises(StoreFailedError):
+        store.append(HELLO)
+    with pytest.raises(StoreFailedError):
+        store.close()
+    assert bodies(path) == [b"hello"] * 2  # a reader of what was left there
+    with MessageStore.open(path, SMALL) as again:
+        assert again.recovered.undone_from == again.end_offset
+        with pytest.raises(FormatError, match="are not what their task wrote"):
+            again.commit_batch(BatchId("q", 0), staged)  # what was put is gone
+        assert not commit(again, 0, 5, 5, job="again").repeated
+    assert len(bodies(path)) == 12
+
+
+def test_without_room_nothing_is_appended(store: MessageStore, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    staged = stage(path, 600)
+
+    def full(*arguments: object) -> None:
+        raise NoSpaceError("there is no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("segmentlog.store.log.appender.SegmentSupply.take", full)
+        with pytest.raises(NoSpaceError):
+            store.commit_batch(BatchId("q", 0), staged)
+    assert not mark(path).in_flight
+    store.append(HELLO)
+    assert store.commit_batch(BatchId("q", 0), staged).rows == 600
+
+
+@contextmanager
+def no_room_for_queues() -> Iterator[None]:
+    def fail(*arguments: object, **named: object) -> None:
+        raise NoSpaceError("there is no room", path="consumequeue", fix="Make room")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Dispatcher, "run", fail)
+        yield
+
+
+def test_a_batch_without_room_for_its_queues_is_committed_and_shown_later(
+    store: MessageStore, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with no_room_for_queues():
+        with caplog.at_level(logging.ERROR):
+            committed = commit(store, 0, 4)
+        assert (committed.rows, committed.repeated) == (4, False)
+        assert "batch 0 of q is committed, but readers do not see it yet: " in caplog.text
+        assert mark(path).in_flight
+        assert bodies(path) == []
+        with pytest.raises(NoSpaceError):
+            commit(store, 1, 4, job="next")  # nothing of it was appended
+    assert commit(store, 0, 4, job="again").repeated
+    assert len(bodies(path)) == 4
+    assert not mark(path).in_flight
+
+
+@pytest.mark.parametrize("how", ["tick", "close", "open"])
+def test_it_is_shown_as_soon_as_there_is_room(path: Path, how: str) -> None:
+    store = MessageStore.open(path, SMALL)
+    with no_room_for_queues():
+        commit(store, 0, 4)
+        assert bodies(path) == []
+        if how == "open":
+            with pytest.raises(NoSpaceError):
+                store.close()
+    if how == "tick":
+        store.append(HELLO)
+        store.tick()
+        assert len(bodies(path)) == 5
+        assert not mark(path).in_flight
+    if how == "open":
+        store = MessageStore.open(path, SMALL)
+    store.close()
+    assert len(bodies(path)) == 4 + (how == "tick")
+    assert not mark(path).in_flight
+
+
+def test_a_mark_that_cannot_be_taken_back_is_no_failed_commit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MessageStore.open(path, SMALL)
+    real = BatchRecords.write_mark
+
+    def write_mark(self: BatchRecords, fs: WritableFileSystem, mark: BatchMark, making: str) -> None:
+        if not mark.in_flight:
+            raise OSError(errno.EIO, "the device failed")
+        real(self, fs, mark, making)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchRecords, "write_mark", write_mark)
+        assert commit(store, 0, 4).rows == 4
+    with pytest.raises(StoreFailedError):
+        store.append(HELLO)
+    with pytest.raises(StoreFailedError):
+        store.close()
+    with MessageStore.open(path, SMALL) as again:
+        assert commit(again, 0, 4, job="again").repeated
+    assert len(bodies(path)) == 4
+
+
+def test_a_damaged_ledger_is_not_taken_for_empty(path: Path) -> None:
+    with MessageStore.open(path, SMALL) as store:
+        commit(store, 0, 2)
+    ledger = path / ".segmentlog" / "ledger"
+    good = ledger.read_bytes()
+    ledger.write_bytes(good.replace(b"q", b"p"))
+    with MessageStore.open(path, SMALL) as store:
+        store.append(HELLO)
+        with pytest.raises(FormatError, match="ledger of batches is damaged"):
+            commit(store, 0, 2)
+        ledger.unlink()
+        with pytest.raises(FormatError, match=r"the ledger ends with batch 0 of this store, which holds 1"):
+            commit(store, 0, 2, job="again")
+        ledger.write_bytes(good)
+        assert commit(store, 0, 2, job="third").repeated
+
+
+@pytest.mark.parametrize("reads", [1, 2])
+def test_a_batch_lands_while_the_ledger_is_read(store: MessageStore, path: Path, reads: int) -> None:
+    """It is of one of the two moments; one between them is no damage."""
+
+    class LandsMeanwhile(LocalFileSystem):
+        left = reads
+
+        def read(self, path: str, offset: int, count: int) -> bytes:
+            found = super().read(path, offset, count)
+            self.left -= 1
+            if self.left == 0:
+                commit(store, 1, 2)
+            return found
+
+    commit(store, 0, 2)
+    fs = LandsMeanwhile()
+    assert BatchRecords(fs, str(path)).ledger().sequence in {1, 2}
+    assert fs.left <= 0
+
+
+def test_what_a_broker_took_over_is_not_undone(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with MessageStore.open(path, SMALL) as store:
+        commit(store, 0, 2)
+        start = store.end_offset
+        store.append(HELLO)
+    records = BatchRecords(LocalFileSystem(), str(path))
+    (path / ".segmentlog" / "batch").unlink()
+    records.write_mark(
+        LocalWritableFileSystem(), BatchMark(2, start, start, in_flight=True), str(path / ".segmentlog" / "small")
+    )
+    (path / "lock").write_bytes(b"lock")  # as brokers write it
+    (path / "abort").write_bytes(b"4711")
+    assert len(bodies(path)) == 3
+    with caplog.at_level(logging.ERROR), MessageStore.open(path, SMALL) as store:
+        assert store.recovered.undone_from is None
+        assert "was not finished when a broker took the store over" in caplog.text
+    assert len(bodies(path)) == 3
+    assert not mark(path).in_flight

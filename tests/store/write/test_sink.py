@@ -1,0 +1,182 @@
+"""Committing by processes that open the store only for it."""
+
+import logging
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from segmentlog.store import (
+    BatchId,
+    MessageStore,
+    NoSpaceError,
+    Outgoing,
+    Staged,
+    Staging,
+    StoreConfig,
+    StoreInUseError,
+    StoreReader,
+    commit_batch,
+    last_commit,
+    open_in_turn,
+    prepare_store,
+    stored_config,
+)
+from segmentlog.store.write import sink as batch_sink
+from support.batches import batch_of
+from support.reading import read
+from support.written_stores import SMALL
+
+BROKER = """
+import fcntl, os, sys, time
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+os.pwrite(fd, b"lock", 0)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+def stage(path: Path, rows: int, job: str = "job", config: StoreConfig = SMALL) -> list[Staged]:
+    with Staging.open(path, job, 0, "a", config) as staging:
+        staging.add(batch_of([Outgoing(topic="Orders", body=b"x", queue_id=row % 2) for row in range(rows)]))
+        return [staging.finish()]
+
+
+def test_a_store_is_made_where_there_is_none(path: Path) -> None:
+    prepare_store(path, SMALL)
+    prepare_store(path, SMALL)
+    assert last_commit(path) is None
+    committed = commit_batch(path, SMALL, BatchId("q", 3), stage(path, 4), topics={"Orders": 2})
+    assert committed.rows == len(list(read(StoreReader.open(path)))) == 4
+    assert last_commit(path, "q") == last_commit(path) == committed
+    assert last_commit(path, "other") is None
+    assert commit_batch(path, SMALL, BatchId("q", 3), stage(path, 4)).repeated
+    latest = commit_batch(path, SMALL, BatchId(), stage(path, 1))
+    assert last_commit(path) == latest
+    assert last_commit(path, "q") == committed
+
+
+def test_each_commit_is_logged(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    prepare_store(path, SMALL)
+    with caplog.at_level(logging.INFO):
+        commit_batch(path, SMALL, BatchId("q", 0), stage(path, 4))
+        commit_batch(path, SMALL, BatchId("q", 0), stage(path, 4))
+    assert "batch 0 of q committed: 4 rows" in caplog.text
+    assert "Orders/0 [0, 1], Orders/1 [0, 1]" in caplog.text
+    assert "batch 0 of q was there already" in caplog.text
+
+
+@pytest.mark.parametrize("broken", ["close", "sweep"])
+def test_what_fails_after_the_commit_does_not_undo_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str
+) -> None:
+    prepare_store(path, SMALL)
+    staged = stage(path, 4)
+
+    def fail(*arguments: object, **named: object) -> None:
+        raise NoSpaceError("there is no room", path="consumequeue", fix="Make room")
+
+    def close(store: MessageStore) -> None:
+        real(store)
+        fail()
+
+    real = MessageStore.close
+    with monkeypatch.context() as patch, caplog.at_level(logging.ERROR):
+        if broken == "close":
+            patch.setattr(MessageStore, "close", close)
+        else:
+            patch.setattr(batch_sink, "sweep_staging", fail)
+        assert commit_batch(path, SMALL, BatchId(), staged).rows == 4
+    assert "a batch without an id is committed" in caplog.text
+    MessageStore.open(path, SMALL).close()
+    assert len(list(read(StoreReader.open(path)))) == 4
+
+
+def test_sizes_of_a_store_are_its_own(path: Path, tmp_path: Path) -> None:
+    assert stored_config(tmp_path / "nothing", SMALL) == SMALL
+    prepare_store(path, SMALL)
+    assert stored_config(path, StoreConfig(record_crc=False)) == StoreConfig(
+        record_crc=False,
+        segment_bytes=SMALL.segment_bytes,
+        queue_segment_entries=SMALL.queue_segment_entries,
+        index_slots=SMALL.index_slots,
+        index_entries=SMALL.index_entries,
+    )
+
+
+def test_sizes_of_a_broker_s_store_are_those_of_its_files(path: Path) -> None:
+    with MessageStore.open(path, SMALL) as store:
+        store.append_batch(batch_of([Outgoing(topic="Orders", body=bytes(9000)) for _ in range(40)]))
+    (path / ".segmentlog" / "durable").unlink()
+    found = stored_config(path, StoreConfig(index_slots=SMALL.index_slots, index_entries=SMALL.index_entries))
+    assert found.segment_bytes == SMALL.segment_bytes
+    assert found.queue_segment_entries == SMALL.queue_segment_entries
+    MessageStore.open(path, found).close()
+
+
+def test_a_commit_waits_for_its_turn(path: Path) -> None:
+    prepare_store(path, SMALL)
+    staged = stage(path, 3)
+    other = MessageStore.open(path, SMALL)
+    prepare_store(path, SMALL)  # somebody of ours has it: a commit will wait
+    closer = threading.Timer(0.3, other.close)
+    closer.start()
+    assert commit_batch(path, SMALL, BatchId("q", 0), staged, wait_s=60).rows == 3
+    closer.join()
+
+
+def test_it_does_not_wait_for_ever(path: Path) -> None:
+    with MessageStore.open(path, SMALL), pytest.raises(StoreInUseError, match=r"had all of the 0\.05 s"):
+        open_in_turn(path, SMALL, wait_s=0.05)
+
+
+def test_a_broker_is_named_at_once(path: Path) -> None:
+    prepare_store(path, SMALL)
+    staged = stage(path, 3)
+    with subprocess.Popen(
+        [sys.executable, "-c", BROKER, str(path / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as broker:
+        assert broker.stdout is not None
+        assert broker.stdin is not None
+        broker.stdout.readline()
+        began = time.monotonic()
+        for act in (
+            lambda: prepare_store(path, SMALL),
+            lambda: commit_batch(path, SMALL, BatchId("q", 0), staged, wait_s=600),
+        ):
+            with pytest.raises(StoreInUseError, match=f"a broker, process {broker.pid}, has this store open") as error:
+                act()
+            assert "replicated" in str(error.value)
+        assert time.monotonic() - began < 300
+        broker.stdin.close()
+    assert commit_batch(path, SMALL, BatchId("q", 0), staged).rows == 3
+
+
+def test_two_queries_take_turns(path: Path) -> None:
+    prepare_store(path, SMALL)
+    failures: list[BaseException] = []
+
+    def query(app: str) -> None:
+        try:
+            for version in range(15):
+                commit_batch(path, SMALL, BatchId(app, version, contiguous=True), stage(path, 3, job=app))
+        except BaseException as error:  # noqa: BLE001 - for the test to see
+            failures.append(error)
+
+    threads = [threading.Thread(target=query, args=(app,)) for app in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert failures == []
+    assert len(list(read(StoreReader.open(path)))) == 90
+    assert [last_commit(path, app).version for app in ("a", "b")] == [14, 14]  # type: ignore[union-attr]
