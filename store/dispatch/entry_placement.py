@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..format.consume_queue import NATIVE, PAD_SIZE, Entries
+from ..format.consume_queue import NATIVE, Entries
 from ..format.message import MIN_RECORD_BYTES, SYS_ROLLBACK, SYS_TRANSACTION, Mask, Records, is_blank
 from ..log.commit_log import CommitLog, FoundRecords
 from ..types import QueueKey
@@ -143,13 +143,6 @@ def is_filler(records: Records) -> Mask:
 def holds_filler(log: CommitLog, start: int, stop: int) -> bool:
     """Whether ``salvage`` put a record over damaged bytes in ``[start, stop)`` of the log."""
     return any(is_filler(found.records).any() for found in log.walk(start, stop))
-
-
-def pads(count: int) -> Entries:
-    """Entries for the front of a file whose queue begins in its middle."""
-    made = np.zeros(count, NATIVE)
-    made["size"] = PAD_SIZE
-    return made
 
 
 @dataclass(slots=True)

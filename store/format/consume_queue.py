@@ -112,6 +112,18 @@ def by_file(start: int, entries: Entries, per_file: int) -> Iterator[Piece]:
         at = stop
 
 
+def pads(count: int) -> Entries:
+    """Pad entries for the front of a file whose queue begins in its middle.
+
+    Returns
+    -------
+    (count,) array of `NATIVE`
+    """
+    made = np.zeros(count, NATIVE)
+    made["size"] = PAD_SIZE
+    return made
+
+
 def is_pad(entries: Entries) -> Mask:
     """Entries that fill up the front of a queue and stand for no message.
 

@@ -18,13 +18,13 @@ from ..config import StoreConfig
 from ..directory.file_sizes import check_queue_entries, stored_sizes
 from ..dispatch.derive import derive_segments
 from ..dispatch.dispatcher import put_keys
-from ..dispatch.entry_placement import Placed, Placement, pads
+from ..dispatch.entry_placement import Placed, Placement
 from ..errors import ConfigError, StoreInUseError
 from ..files.fresh_directory import FreshDirectory
 from ..files.fs import LocalFileSystem
 from ..files.store_lock import held_lock
 from ..files.writable_fs import LocalWritableFileSystem
-from ..format.consume_queue import ENTRY_BYTES, Entries, by_file, encode
+from ..format.consume_queue import ENTRY_BYTES, Entries, by_file, encode, pads
 from ..format.index_file import Geometry
 from ..format.naming import segment_name
 from ..index.writer import IndexWriter

@@ -18,7 +18,6 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..dispatch.entry_placement import pads
 from ..files.os_errors import descriptor_budget
 from ..files.segments import SegmentFile, list_segments
 from ..files.small_file import made_aside
@@ -32,6 +31,7 @@ from ..format.consume_queue import (
     decode,
     is_pad,
     is_plausible,
+    pads,
     repeats_next,
 )
 from ..format.naming import is_readable_topic, parse_queue_id

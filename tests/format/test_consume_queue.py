@@ -17,6 +17,7 @@ from segmentlog.store.format.consume_queue import (
     encode,
     is_pad,
     is_plausible,
+    pads,
 )
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -78,3 +79,11 @@ def test_what_an_entry_can_be(physical_offset: int, size: int, *, pad: bool, pla
     entries = np.array([(physical_offset, size, 7)], NATIVE)
     assert is_pad(entries).tolist() == [pad]
     assert is_plausible(entries).tolist() == [plausible]
+
+
+def test_pads_are_pads_and_as_many_as_asked_for() -> None:
+    made = pads(3)
+    assert made.dtype == NATIVE
+    assert is_pad(made).tolist() == [True] * 3
+    assert encode(made) == struct.pack(">qiq", 0, (1 << 31) - 1, 0) * 3
+    assert pads(0).size == 0
