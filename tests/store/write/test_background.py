@@ -1,5 +1,6 @@
 """The threads of a store."""
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -93,6 +94,27 @@ def test_an_interrupt_within_stopping_is_made_good_by_stopping_again() -> None:
             running.stop()
         assert not in_service.locked()
         assert not any(lock.locked() for lock in running._running)
+
+
+def test_a_ctrl_c_while_stopping_waits_for_a_service_does_not_make_it_ended() -> None:
+    """Thread.join, interrupted while it waits, takes the thread for ended; the next stop must still wait for it."""
+    in_service, began = threading.Lock(), threading.Event()
+
+    def dispatch() -> None:
+        with in_service:
+            began.set()
+            time.sleep(0.5)
+
+    running = services(dispatch)
+    running.start()
+    running.wake()
+    assert began.wait(10)
+    threading.Timer(0.1, signal.pthread_kill, (threading.get_ident(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        running.stop()
+    assert in_service.locked()
+    running.stop()
+    assert not in_service.locked()
 
 
 def test_an_interrupt_within_waking_does_not_put_dispatch_to_sleep_for_ever() -> None:
