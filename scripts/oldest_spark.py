@@ -3,7 +3,7 @@
 ::
 
     .venv-oldest/segmentlog-oldest.json    what it was made for: interpreter, PySpark and the package's dependencies
-                                           differs: make it again (a minute or two; some 450 MB are loaded)
+                                           differs: create it again (a minute or two; downloads some 450 MB)
     .venv-oldest/…/segmentlog.pth          the tree of links that .venv has, so the code under test is the clone's
 
 `make test-oldest` calls it after `.venv` was set up. Needs a package index only when the environment has to be made.
@@ -68,8 +68,8 @@ def is_made(wanted: dict[str, Any]) -> bool:
 
 
 def make(wanted: list[str]) -> None:
-    """Make the environment anew."""
-    say(f"making {ENVIRONMENT.name} with {wanted[0]}; the first time this loads some 450 MB")
+    """Create the environment, in place of an old one."""
+    say(f"making {ENVIRONMENT.name} with {wanted[0]}; the first run downloads about 450 MB")
     venv.create(ENVIRONMENT, with_pip=True, clear=True)
     for packages in (["pip>=24"], wanted):
         command = [PYTHON, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", *packages]

@@ -1,18 +1,18 @@
-"""Make `.venv` fit the clone, or find in some milliseconds that it does.
+"""Set-up of `.venv` for the clone; takes some milliseconds where nothing changed.
 
 ::
 
     .venv/segmentlog-setup.json    {"environment": digest, "files": digest}
-        environment   this interpreter, the place of the clone, what pyproject.toml says of packaging and dependencies
+        environment   this interpreter, the clone's path, packaging and dependencies in pyproject.toml
                                                                     differs: install everything
         files         the names of all files of the packages        differs: link the files again
 
-A strict editable install links the files that were there when it ran, one by one (ADR 0001). A module that was added
-since cannot be imported, and one that was removed still can: so the list of files is part of the stamp. What is *in* a
-module is not, since the links show every edit at once.
+A strict editable install links the files that exist when it runs, one by one (ADR 1). A module that is added later
+cannot be imported, and a removed one still can. So the list of files is part of the stamp. The contents of modules are
+not, since the links show every edit at once.
 
 Runs under the machine's own Python and uses its standard library only. pip is called with no option that chooses a
-registry: whatever configures pip elsewhere (files, variables) holds here too.
+registry, so its ordinary configuration (files, variables) applies.
 """
 
 import hashlib
@@ -91,12 +91,12 @@ def is_usable() -> bool:
 
 
 def install_all() -> None:
-    """Make the environment anew and install the package with everything that developing it needs."""
-    say(f"making .venv with Python {'.'.join(map(str, sys.version_info[:3]))}; the first time this loads some 500 MB")
+    """Create the environment, in place of an old one, and install the package with its development dependencies."""
+    say(f"making .venv with Python {'.'.join(map(str, sys.version_info[:3]))}; the first run downloads about 500 MB")
     try:
         venv.create(ENVIRONMENT, with_pip=True, clear=True)
     except subprocess.CalledProcessError:
-        # Debian and Ubuntu split venv off; the error that Python gives does not say so.
+        # Debian and Ubuntu split venv off; Python's error does not say so.
         say("this Python cannot make virtual environments; on Debian and Ubuntu: apt-get install python3-venv")
         raise
     # An older pip builds Spark's source archive without isolation, on whatever setuptools Python came with.
