@@ -7,8 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from segmentlog.connector import register
-from segmentlog.connector.setup.java import prepare_java, prepare_workers
+from segmentlog.connector import prepare_java, prepare_workers, register
 
 CORES = 2
 DRIVER_MEMORY = "2g"

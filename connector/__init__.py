@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from .metadata.lag import LagReport, QueueLag, group_lag
     from .metadata.lag_listener import LagListener
     from .metadata.lag_metrics import LagMetrics
+    from .setup.java import prepare_java
+    from .setup.workers import prepare_workers
     from .source import SegmentLogDataSource
 
 __all__ = [
@@ -52,6 +54,8 @@ __all__ = [
     "UnknownTopicError",
     "group_lag",
     "last_commit",
+    "prepare_java",
+    "prepare_workers",
     "register",
 ]
 
@@ -82,6 +86,8 @@ _HOME_OF: Final = {
     "SegmentLogDataSource": ".source",
     "group_lag": ".metadata.lag",
     "last_commit": "segmentlog.store",
+    "prepare_java": ".setup.java",
+    "prepare_workers": ".setup.workers",
 }
 
 

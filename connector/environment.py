@@ -1,5 +1,9 @@
-"""Former place of `prepare_java` and `prepare_workers`, kept for code that imports them from here."""
+"""Former place of `prepare_java` and `prepare_workers`, which are on the door `segmentlog.connector` now.
 
-from .setup.java import prepare_java, prepare_workers
+The module stays for code that imports them from here.
+"""
+
+from .setup.java import prepare_java
+from .setup.workers import prepare_workers
 
 __all__ = ["prepare_java", "prepare_workers"]

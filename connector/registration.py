@@ -15,9 +15,9 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from .setup.java import workers_like_driver
 from .setup.shipping import package_archive, ship_package, warn_of_workers
 from .setup.spark_versions import register_format
+from .setup.workers import workers_like_driver
 from .source import SegmentLogDataSource
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from segmentlog.connector import register
-from segmentlog.connector.setup.java import JavaNotFoundError, prepare_java, prepare_workers
+from segmentlog.connector import prepare_java, prepare_workers, register
+from segmentlog.connector.setup.java import JavaNotFoundError
 from segmentlog.store import ConfigError, SegmentLogError
 
 from .command_line import DONE, failed

@@ -17,11 +17,11 @@ from typing import Any, TypeAlias
 from segmentlog.store import Boundary, ConfigError, OnCorrupt, QueueKey, QueueSource
 
 from ..errors import ConflictingOptionsError, MissingOptionError, listing
-from ..stream.admission import TriggerLimits
 from . import values
 from .matching import by_option, conflict, local_path, value_of
 from .positions import EARLIEST, AtOffsets, AtTime, Earliest, Latest, Position, StartRules
 from .read_table import OPTIONS, Mode, SchemaMode
+from .trigger import TriggerLimits
 from .write_table import SINK_OPTIONS
 
 logger = logging.getLogger(__name__)

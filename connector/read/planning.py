@@ -31,21 +31,11 @@ from segmentlog.store import (
 )
 
 from ..errors import UnknownTopicError, listing, suggest, unknown_group
-from ..options.positions import (
-    AtTime,
-    AtTimes,
-    Fallback,
-    GroupPosition,
-    Position,
-    check_all_read,
-    check_order,
-    number_of,
-    resolve_start,
-    resolve_stop,
-)
+from ..options.positions import AtTime, AtTimes, Fallback, GroupPosition, Position, number_of
 from ..options.read_options import Assign, ReadOptions, Subscribe, SubscribePattern
 from .filters import Pushed, Span
 from .partition import StorePartition
+from .positions import check_all_read, check_order, resolve_start, resolve_stop
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +50,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A store as `offsets` asks it, with what is asked once a queue read only once."""
+    """A store as `positions` asks it, with what is asked once a queue read only once."""
 
     path: str
     broker_name: str
@@ -69,7 +59,7 @@ class Side:
 
 
 def side_of(store: StoreReader) -> Side:
-    """Make what `offsets` asks of a store."""
+    """Make what `positions` asks of a store."""
     return Side(store.path, store.broker_name, store.offset_at, cache(store.group_offsets))
 
 

@@ -26,7 +26,8 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
-from .java import JavaOrigin, is_local, survey_java
+from .java import JavaOrigin, survey_java
+from .workers import is_local
 
 PYTHON_MIN = (3, 11)
 OPEN_FILES_MIN = 1024
@@ -130,7 +131,7 @@ def check_java() -> Check:
         status=Status.WARN,
         found=f"{found}, but JAVA_HOME is {home or 'not set'}",
         fix='In this shell: eval "$(python -m segmentlog.connector.doctor --export)"; '
-        "in Python, before the session: segmentlog.connector.setup.java.prepare_java()",
+        "in Python, before the session: segmentlog.connector.prepare_java()",
     )
 
 

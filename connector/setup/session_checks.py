@@ -14,7 +14,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from .checks import WORKER_MODULES, Check, Status, check_workers, workers_fix
-from .java import JavaNotFoundError, is_local, prepare_java, prepare_workers
+from .java import JavaNotFoundError, prepare_java
+from .workers import is_local, prepare_workers
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -23,24 +23,6 @@ _SIZES_FIRST: Final = 1 << 10
 _SIZES_MAX: Final = 1 << 20
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TriggerLimits:
-    """How large a micro-batch may be, and what it waits for.
-
-    Attributes
-    ----------
-    max_records, max_bytes
-        The most messages and stored bytes; None for no limit.
-    min_records, max_delay_ms
-        Wait for so many messages, but no longer than that; None to take what there is.
-    """
-
-    max_records: int | None = None
-    max_bytes: int | None = None
-    min_records: int | None = None
-    max_delay_ms: int = 15 * 60_000
-
-
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """What waits in one queue.

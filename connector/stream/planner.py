@@ -23,12 +23,13 @@ import numpy.typing as npt
 from segmentlog.store import QueueKey, QueueRange, ScanSpec, record_sizes
 
 from ..errors import OtherStoreError, listing
-from ..options.positions import check_all_read, resolve_start
 from ..options.read_options import ReadOptions, Subscribe
+from ..options.trigger import TriggerLimits
 from ..read.filters import Pushed, Span
 from ..read.partition import StorePartition
 from ..read.planning import check_groups, check_topics, open_stores, plan_shares, select_queues, side_of
-from .admission import TriggerLimits, Waiting, admit
+from ..read.positions import check_all_read, resolve_start
+from .admission import Waiting, admit
 from .offsets import StoreOffset, StreamOffset, TopicOffset
 from .watched_store import Step, WatchedStore
 

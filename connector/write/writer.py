@@ -109,7 +109,11 @@ class _Writer:
         version = options.version if batch is None else int(batch)
         origin = Origin(app=options.app or query or self._job, version=version or 0, partition=partition)
         rows = SinkRows(plan.columns, options, plan.rules, origin)
-        target = _Aside(options, self._job_of(query, batch), partition) if options.exactly_once else _Straight(options)
+        target = (
+            _StagedRows(options, self._job_of(query, batch), partition)
+            if options.exactly_once
+            else _DirectAppend(options)
+        )
         with target:
             _write(rows, batches, target, partition)
             staged = target.finish()
@@ -286,7 +290,9 @@ def _all_staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedMe
     return [each for each in messages if isinstance(each, StagedMessage)]
 
 
-def _write(rows: SinkRows, batches: Iterator[pa.RecordBatch], target: "_Aside | _Straight", partition: int) -> None:
+def _write(
+    rows: SinkRows, batches: Iterator[pa.RecordBatch], target: "_StagedRows | _DirectAppend", partition: int
+) -> None:
     for batch in batches:
         first = rows.rows
         for native in rows.convert(batch):
@@ -298,7 +304,7 @@ def _write(rows: SinkRows, batches: Iterator[pa.RecordBatch], target: "_Aside | 
                 raise IllegalMessageError(f"{error.problem}; {where}", path=error.path, fix=error.fix) from None
 
 
-class _Aside(ExitStack):
+class _StagedRows(ExitStack):
     """Stages rows, in a file that is made for the first of them."""
 
     def __init__(self, options: WriteOptions, job: str, partition: int) -> None:
@@ -319,7 +325,7 @@ class _Aside(ExitStack):
         return None if self._staging is None else self._staging.finish()
 
 
-class _Straight(ExitStack):
+class _DirectAppend(ExitStack):
     """Appends rows to the store without staging, some megabytes a turn: other tasks want theirs."""
 
     def __init__(self, options: WriteOptions) -> None:

@@ -99,7 +99,7 @@ def test_spark_connect(tmp_path: Path) -> None:
         warnings.simplefilter("ignore")  # Connect's, of settings that only the server takes
         from pyspark.sql import SparkSession
         from segmentlog.connector import register
-        from segmentlog.connector.setup.java import prepare_java, prepare_workers
+        from segmentlog.connector import prepare_java, prepare_workers
 
         prepare_java(), prepare_workers()
         conf = {{"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.log.level": "OFF"}} | {brief()}

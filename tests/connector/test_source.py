@@ -373,7 +373,7 @@ def test_without_registration(spark: "SparkSession", store: Store) -> None:
     # Another session of another process, which has only heard of the format through the installed module.
     code = f"""
         from pyspark.sql import SparkSession
-        from segmentlog.connector.setup.java import prepare_java
+        from segmentlog.connector import prepare_java
 
         prepare_java()
         conf = {{"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.log.level": "OFF"}} | {brief()}
@@ -392,7 +392,7 @@ def test_registered_it_runs_in_the_python_that_registered_it(store: Store, tmp_p
     code = f"""
         from pyspark.sql import SparkSession
         from segmentlog.connector import register
-        from segmentlog.connector.setup.java import prepare_java
+        from segmentlog.connector import prepare_java
 
         prepare_java()
         conf = {{"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.log.level": "OFF"}} | {brief()}

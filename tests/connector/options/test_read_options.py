@@ -28,7 +28,7 @@ from segmentlog.connector.options.read_options import (
     SubscribePattern,
     parse_read_options,
 )
-from segmentlog.connector.stream.admission import TriggerLimits
+from segmentlog.connector.options.trigger import TriggerLimits
 from segmentlog.store import Boundary, ConfigError, OnCorrupt, QueueKey, QueueSource, SegmentLogError
 
 LEAST = {"path": "/data/store", "subscribe": "orders"}

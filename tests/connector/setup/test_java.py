@@ -5,8 +5,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -18,9 +16,7 @@ from segmentlog.connector.setup.java import (
     find_java,
     java_major,
     prepare_java,
-    prepare_workers,
     survey_java,
-    workers_like_driver,
 )
 
 # What a Java prints for -XshowSettings:properties, and how it answers to a module that it has or lacks.
@@ -218,36 +214,3 @@ def test_outside_a_virtual_environment_the_shim_goes_to_the_cache(
     shim = environment._wheel_shim()
     assert shim is not None
     assert shim.home.parent == tmp_path / "segmentlog"
-
-
-def test_workers_run_here_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
-    assert prepare_workers() == "/opt/python"
-    monkeypatch.delenv("PYSPARK_PYTHON")
-    assert prepare_workers() == sys.executable == os.environ["PYSPARK_PYTHON"]
-
-
-@pytest.mark.parametrize(
-    ("master", "chosen", "conf", "runs"),
-    [
-        ("local[2]", None, {}, sys.executable),
-        ("local", None, {}, sys.executable),
-        ("local[2]", "/opt/python", {}, "/opt/python"),
-        ("local[2]", None, {"spark.pyspark.python": "python4"}, "python3"),
-        ("local-cluster[1,1,1024]", None, {}, "python3"),
-        ("spark://host:7077", None, {}, "python3"),
-    ],
-)
-def test_a_local_source_runs_where_it_is_registered(
-    monkeypatch: pytest.MonkeyPatch, master: str, chosen: str | None, conf: dict[str, str], runs: str
-) -> None:
-    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
-    if chosen is not None:
-        monkeypatch.setenv("PYSPARK_PYTHON", chosen)
-    spark_takes = chosen or "python3"
-    context: Any = SimpleNamespace(
-        master=master, pythonExec=spark_takes, getConf=lambda: SimpleNamespace(contains=conf.__contains__)
-    )
-    with workers_like_driver(context):
-        assert context.pythonExec == runs
-    assert context.pythonExec == spark_takes
