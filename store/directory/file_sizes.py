@@ -26,8 +26,7 @@ from ..format.consume_queue import ENTRY_BYTES
 from ..format.durable_point import DurablePoint, FileSizes
 from ..format.index_file import HEADER, Geometry, decode_header, infer_geometry
 from ..format.naming import is_index_name
-from .layout import COMMIT_LOG, CONSUME_QUEUE
-from .own_state import durable_path
+from ..format.store_paths import StorePaths
 
 _REBUILD: Final = "ConsumeQueues can be deleted, and written with the store's own sizes by the job `rebuild`"
 
@@ -47,10 +46,10 @@ def known_sizes(fs: FileSystem, path: str) -> FileSizes:
 
     Of index files the length alone fits several numbers of slots and entries: their entries have to show which.
     """
-    durable = durable_point.decode(read_front(fs, durable_path(path), durable_point.FILE_BYTES) or b"")
+    durable = durable_point.decode(read_front(fs, StorePaths(path).durable_point, durable_point.FILE_BYTES) or b"")
     if durable is not None and durable.sizes.segment_bytes:
         return durable.sizes
-    log = [segment.size for segment in list_segments(fs, [os.path.join(path, COMMIT_LOG)])]
+    log = [segment.size for segment in list_segments(fs, [StorePaths(path).commit_log])]
     entries = [segment.size // ENTRY_BYTES for _, files in _queues(fs, path) for segment in files]
     geometry = _index_geometry(fs, path)
     index = (geometry.slots, geometry.entries) if geometry is not None else (0, 0)
@@ -94,7 +93,7 @@ def check_file_sizes(fs: FileSystem, path: str, config: StoreConfig, durable: Du
         for option, wanted in zip(FileSizes._fields, durable.sizes, strict=True):
             if getattr(config, option) != wanted:
                 raise _other(option, getattr(config, option), wanted, path)
-    log = list_segments(fs, [os.path.join(path, COMMIT_LOG)])
+    log = list_segments(fs, [StorePaths(path).commit_log])
     _check("segment_bytes", config.segment_bytes, 1, log, path, states=states)
     for segment in log:
         if segment.base % config.segment_bytes:
@@ -111,14 +110,14 @@ def check_file_sizes(fs: FileSystem, path: str, config: StoreConfig, durable: Du
             raise ConfigError(
                 f"this index file has {listed.size} bytes, index_slots={config.index_slots} and "
                 f"index_entries={config.index_entries} make {wanted}",
-                path=os.path.join(path, "index", listed.name),
+                path=os.path.join(StorePaths(path).index, listed.name),
                 fix="Give the index_slots and index_entries it was written with, or delete the directory index",
             )
 
 
 def _queues(fs: FileSystem, path: str) -> Iterator[tuple[str, list[SegmentFile]]]:
     """Directory and files of each ConsumeQueue."""
-    queues = os.path.join(path, CONSUME_QUEUE)
+    queues = StorePaths(path).consume_queues
     for topic in fs.list_dir(queues):
         for queue in fs.list_dir(os.path.join(queues, topic.name)) if topic.is_dir else ():
             if queue.is_dir:
@@ -127,13 +126,13 @@ def _queues(fs: FileSystem, path: str) -> Iterator[tuple[str, list[SegmentFile]]
 
 
 def _index_files(fs: FileSystem, path: str) -> list[Listed]:
-    return [listed for listed in fs.list_dir(os.path.join(path, "index")) if is_index_name(listed.name)]
+    return [listed for listed in fs.list_dir(StorePaths(path).index) if is_index_name(listed.name)]
 
 
 def _index_geometry(fs: FileSystem, path: str) -> Geometry | None:
     """How the index files are divided; None where there are none, or none that shows it."""
     for listed in _index_files(fs, path):
-        file = os.path.join(path, "index", listed.name)
+        file = os.path.join(StorePaths(path).index, listed.name)
 
         def read(position: int, count: int, file: str = file) -> bytes:
             return fs.read(file, position, count)

@@ -12,26 +12,20 @@ A link among them is refused, whoever put it there; other names than a broker's 
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from ..errors import NotAStoreError, UnsafeFileError, UnsupportedStoreError
 from ..files.fs import FileSystem, Listed
 from ..format.naming import is_readable_topic, parse_queue_id
+from ..format.store_paths import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, StorePaths
 
 _log = logging.getLogger(__name__)
-
-OURS: Final = ".segmentlog"
-"""Our own directory in a store; RocketMQ ignores it."""
-COMMIT_LOG = "commitlog"
-CONSUME_QUEUE = "consumequeue"
-CONSUME_QUEUE_EXTENSION = "consumequeue_ext"
 
 
 def list_queues(fs: FileSystem, path: str) -> dict[str, list[int]]:
     """Topics and queue ids that ``consumequeue/`` of a store has directories for."""
     found: dict[str, list[int]] = {}
-    root = os.path.join(path, CONSUME_QUEUE)
-    if fs.list_dir(os.path.join(path, CONSUME_QUEUE_EXTENSION)):
+    root = StorePaths(path).consume_queues
+    if fs.list_dir(StorePaths(path).consume_queue_extension):
         _log.warning(
             "%s uses the ConsumeQueue extension (enableConsumeQueueExt): tagsCode of such entries is an address"
             " in it and no hash, so tags are looked for in the records",
@@ -81,11 +75,11 @@ def require_directory(entry: Listed, path: str) -> None:
 
 def check_is_store(fs: FileSystem, root: str, names: Mapping[str, Listed], commit_logs: Sequence[str]) -> None:
     """Raise an error that says why, if a directory holds no store, or one of a kind that is not read."""
-    files = {entry.name for entry in fs.list_dir(os.path.join(root, CONSUME_QUEUE)) if entry.is_file}
+    files = {entry.name for entry in fs.list_dir(StorePaths(root).consume_queues) if entry.is_file}
     if {"CURRENT", "IDENTITY"} <= files:
         raise UnsupportedStoreError(
             "the ConsumeQueues of this store are a RocksDB database (storeType=defaultRocksDB)",
-            path=os.path.join(root, CONSUME_QUEUE),
+            path=StorePaths(root).consume_queues,
             fix="Read a copy without consumequeue/: its queues are then derived from the CommitLog",
         )
     if any(name.startswith("dledger") for name in names):
@@ -94,10 +88,10 @@ def check_is_store(fs: FileSystem, root: str, names: Mapping[str, Listed], commi
             path=root,
             fix="Read the store of a broker without DLedger",
         )
-    if commit_logs or not {COMMIT_LOG, CONSUME_QUEUE, "checkpoint"}.isdisjoint(names):
+    if commit_logs or not {COMMIT_LOG, CONSUME_QUEUE, CHECKPOINT}.isdisjoint(names):
         return
     directories = [name for name in sorted(names) if names[name].is_dir]
-    nested = [name for name in directories if fs.list_dir(os.path.join(root, name, COMMIT_LOG))]
+    nested = [name for name in directories if fs.list_dir(StorePaths(os.path.join(root, name)).commit_log)]
     raise NotAStoreError(
         "this directory holds no RocketMQ store" if names or os.path.isdir(root) else "there is no such directory",
         path=root,

@@ -12,7 +12,6 @@
 Recovery and readers of a crashed store ask the same questions here.
 """
 
-import os
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,7 +21,7 @@ from ..format import checkpoint as checkpoints
 from ..format import durable_point
 from ..format.checkpoint import Checkpoint
 from ..format.durable_point import DurablePoint
-from .layout import OURS
+from ..format.store_paths import StorePaths
 
 ABORT_SIGNATURE: Final = b" segmentlog\n"
 """Ends the file ``abort`` of a store that we have open, behind our process id; RocketMQ does not read it."""
@@ -61,9 +60,10 @@ class OwnState:
             Whether nobody but us had the store open since we last had, as far as the lock tells. The file ``abort``
             tells too, but 4.x leaves one that is there as it is.
         """
-        point = durable_point.decode(read_front(fs, durable_path(path), durable_point.FILE_BYTES) or b"")
-        abort = read_front(fs, os.path.join(path, "abort"), _ABORT_BYTES_MAX + 1)
-        checkpoint = read_front(fs, os.path.join(path, "checkpoint"), checkpoints.CHECKPOINT_BYTES)
+        paths = StorePaths(path)
+        point = durable_point.decode(read_front(fs, paths.durable_point, durable_point.FILE_BYTES) or b"")
+        abort = read_front(fs, paths.abort, _ABORT_BYTES_MAX + 1)
+        checkpoint = read_front(fs, paths.checkpoint, checkpoints.CHECKPOINT_BYTES)
         return cls(
             point=point,
             checkpoint=checkpoints.decode(checkpoint or b""),
@@ -85,8 +85,3 @@ class OwnState:
         """
         point = self.crash_point
         return point.queues if point is not None and point.has_record_crc else None
-
-
-def durable_path(path: str) -> str:
-    """Where a store keeps its durable point."""
-    return os.path.join(path, OURS, "durable")

@@ -8,7 +8,6 @@ Only stores that we write have one; a broker's directory is not written to. What
 remembers the last message that it read (`types.Mark`), and looks whether that is still at its place.
 """
 
-import os
 import re
 import uuid
 from typing import Final
@@ -16,7 +15,7 @@ from typing import Final
 from ..files.fs import FileSystem, LocalFileSystem
 from ..files.small_file import read_whole, replace_file
 from ..files.writable_fs import WritableFileSystem
-from .layout import OURS
+from ..format.store_paths import StorePaths
 
 _ID: Final = re.compile(rb"[0-9a-f]{32}")
 _ID_BYTES_MAX: Final = 64  # the name, its line end, and what an editor may have added
@@ -24,7 +23,7 @@ _ID_BYTES_MAX: Final = 64  # the name, its line end, and what an editor may have
 
 def store_id(path: str, fs: FileSystem | None = None) -> str | None:
     """The name of a store; None for one that has none, such as a broker's."""
-    found = read_whole(fs or LocalFileSystem(), os.path.join(path, OURS, "id"), _ID_BYTES_MAX)
+    found = read_whole(fs or LocalFileSystem(), StorePaths(path).store_id, _ID_BYTES_MAX)
     whole = None if found is None else _ID.fullmatch(found.strip())
     return None if whole is None else whole[0].decode("ascii")
 
@@ -38,6 +37,6 @@ def ensure_store_id(fs: WritableFileSystem, path: str) -> str:
     if known is not None:
         return known
     made = uuid.uuid4().hex
-    own = os.path.join(path, OURS)
-    replace_file(fs, os.path.join(own, "id"), made.encode("ascii") + b"\n", os.path.join(own, "small"))
+    paths = StorePaths(path)
+    replace_file(fs, paths.store_id, made.encode("ascii") + b"\n", paths.making_state)
     return made

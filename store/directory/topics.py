@@ -13,7 +13,6 @@ import os
 import threading
 import time
 from collections.abc import Iterable
-from typing import Final
 
 from ..errors import FileTooLargeError, FormatError
 from ..files.fs import FileSystem, LocalFileSystem
@@ -21,11 +20,10 @@ from ..files.small_file import DOCUMENT_BYTES_MAX, check_size, read_whole, repla
 from ..files.writable_fs import WritableFileSystem
 from ..format.documents import Document, load, render
 from ..format.naming import is_broker_topic
+from ..format.store_paths import StorePaths
 from ..types import QueueKey
 
 _log = logging.getLogger(__name__)
-
-_NAME: Final = "topics.json"
 
 
 class TopicTable:
@@ -33,18 +31,14 @@ class TopicTable:
 
     Parameters
     ----------
-    fs
-        Where the document is.
-    directory
-        ``config``.
-    making
-        Path where it is written before it gets its name.
+    fs, paths
+        The store.
     """
 
-    def __init__(self, fs: WritableFileSystem, directory: str, making: str) -> None:
+    def __init__(self, fs: WritableFileSystem, paths: StorePaths) -> None:
         self._fs = fs
-        self._path = os.path.join(directory, _NAME)
-        self._making = making
+        self._path = paths.topics
+        self._making = paths.making_topics
         self._lock = threading.Lock()
         self._seen: dict[str, int] = {}  # queues of each topic that the document is known to have
 
@@ -115,8 +109,8 @@ def topic_queues(path: str | os.PathLike[str]) -> dict[str, int]:
     FileTooLargeError
         If one has more than 64 MiB.
     """
-    fs, name = LocalFileSystem(), os.path.join(os.path.abspath(path), "config", _NAME)
-    table = load(*_read(fs, name)).document.get("topicConfigTable")
+    document = StorePaths(os.path.abspath(path)).topics
+    table = load(*_read(LocalFileSystem(), document)).document.get("topicConfigTable")
     entries = table.items() if isinstance(table, dict) else ()
     counts = {topic: entry.get("writeQueueNums") for topic, entry in entries if isinstance(entry, dict)}
     return {str(topic): count for topic, count in counts.items() if isinstance(count, int) and count > 0}

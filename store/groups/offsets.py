@@ -23,21 +23,19 @@ A negative offset is RocketMQ's word for unknown, and none. Readers take the sec
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import TypeVar
 
-from ..directory.layout import OURS, require_directory
+from ..directory.layout import require_directory
 from ..errors import ConfigError, FormatError
 from ..files.fs import FileSystem, LocalFileSystem
 from ..files.small_file import DOCUMENT_BYTES_MAX, read_whole
 from ..format.broker_config import ClientQueue, GroupTopic, client_offsets, consumer_offsets
 from ..format.documents import Document, Json, Loaded, Origin, load
 from ..format.naming import is_safe_path_component
+from ..format.store_paths import CONFIG, OURS, StorePaths
 from ..types import QueueKey
 
 T = TypeVar("T")
-
-OFFSETS_PATH: Final = os.path.join("config", "consumerOffset.json")
-SIDECAR_PATH: Final = os.path.join(OURS, "groups.json")
 
 Table = dict[GroupTopic, dict[int, int]]
 """By topic and group, then by queue id: the next queue offset."""
@@ -141,11 +139,12 @@ def by_queue(table: Table, group: str) -> dict[QueueKey, int]:
 def read_progress(fs: FileSystem, path: str) -> Progress:
     """Read both documents of a store; errors as `group_offsets`."""
     for entry in fs.list_dir(path):
-        if entry.name in {"config", OURS}:
+        if entry.name in {CONFIG, OURS}:
             require_directory(entry, os.path.join(path, entry.name))
+    paths = StorePaths(path)
     # In this order: a change is written to ours first, and must not slip through between the two.
-    sidecar = _read(fs, os.path.join(path, SIDECAR_PATH), lambda found: _sidecar(found.document))
-    loaded, stored = _read(fs, os.path.join(path, OFFSETS_PATH), lambda found: (found, _known(found.document)))
+    sidecar = _read(fs, paths.group_positions, lambda found: _sidecar(found.document))
+    loaded, stored = _read(fs, paths.consumer_offsets, lambda found: (found, _known(found.document)))
     return Progress(loaded.document, loaded.origin, stored, sidecar)
 
 

@@ -16,17 +16,14 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from enum import Enum
-from typing import Final
 
-from ..directory.layout import OURS, check_is_store
+from ..directory.layout import check_is_store
 from ..errors import StoreInUseError
 from ..files.small_file import DOCUMENT_BYTES_MAX, check_size, made_aside, replace_file
 from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from ..format.documents import Document, Origin, render
-from .offsets import OFFSETS_PATH, SIDECAR_PATH, Progress, Table, owner_key, read_progress, sidecar_document
-
-_MAKING: Final = os.path.join(OURS, "groups.making")
-_MUTEX: Final = os.path.join(OURS, "groups.lock")
+from ..format.store_paths import StorePaths
+from .offsets import Progress, Table, owner_key, read_progress, sidecar_document
 
 
 class Recorded(Enum):
@@ -54,6 +51,7 @@ class GroupWriter:
     def __init__(self, path: str, fs: WritableFileSystem | None) -> None:
         self._fs = fs or LocalWritableFileSystem()
         self.path = os.path.abspath(path)
+        self._paths = StorePaths(self.path)
         self.recorded = Recorded.NOWHERE
         """Where the change was written, so far."""
 
@@ -137,8 +135,8 @@ class GroupWriter:
 
     def _write_sidecar(self, progress: Progress) -> None:
         content = render(sidecar_document(progress.sidecar)).encode()
-        check_size(self._at(SIDECAR_PATH), len(content), DOCUMENT_BYTES_MAX)
-        replace_file(self._fs, self._at(SIDECAR_PATH), content, self._at(_MAKING))
+        check_size(self._paths.group_positions, len(content), DOCUMENT_BYTES_MAX)
+        replace_file(self._fs, self._paths.group_positions, content, self._paths.making_groups)
         self.recorded = Recorded.SIDECAR if self.recorded is Recorded.NOWHERE else self.recorded
 
     def _write_store(self, progress: Progress) -> bool:
@@ -148,22 +146,22 @@ class GroupWriter:
             counter = version.get("counter")
             version["counter"] = (counter if isinstance(counter, int) else 0) + 1
             version["timestamp"] = time.time_ns() // 1_000_000
-        fs, path = self._fs, self._at(OFFSETS_PATH)
+        fs, path = self._fs, self._paths.consumer_offsets
         directory = os.path.dirname(path)
         fs.make_dir(directory)
         content = render(progress.document).encode()
         check_size(path, len(content), DOCUMENT_BYTES_MAX)
-        with made_aside(fs, self._at(_MAKING)) as made:
+        with made_aside(fs, self._paths.making_groups) as made:
             made.write(0, content)
             made.sync()
-            with fs.lock_store_for_a_moment(self._at("lock")) as is_held:
+            with fs.lock_store_for_a_moment(self._paths.lock) as is_held:
                 if is_held:
                     if progress.origin is Origin.FILE:  # as 4.x does it; until the next line, readers take this one
                         fs.rename(path, path + ".bak")
-                    fs.rename(self._at(_MAKING), path)
+                    fs.rename(self._paths.making_groups, path)
         made.close()
         if not is_held:
-            fs.unlink(self._at(_MAKING))
+            fs.unlink(self._paths.making_groups)
             return False
         fs.sync_dir(directory)
         self.recorded = Recorded.STORE
@@ -171,19 +169,16 @@ class GroupWriter:
 
     def _is_anothers(self) -> bool:
         """Whether the store is open in another process, as far as can be seen: a hint that saves writing in vain."""
-        return self._fs.lock_owner(self._at("lock")) not in {None, os.getpid()}
+        return self._fs.lock_owner(self._paths.lock) not in {None, os.getpid()}
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Keep others of ours from changing the documents, in this process and in others."""
         fs, root = self._fs, self.path
         check_is_store(fs, root, {entry.name: entry for entry in fs.list_dir(root)}, ())
-        fs.make_dir(self._at(OURS))
-        with fs.mutex(self._at(_MUTEX)):
+        fs.make_dir(self._paths.ours)
+        with fs.mutex(self._paths.group_mutex):
             yield
-
-    def _at(self, name: str) -> str:
-        return os.path.join(self.path, name)
 
 
 def _changes(held: Table, asked: Table) -> Table:

@@ -12,9 +12,6 @@ crash left in flight stays hidden until the store is opened again, be it in the 
 once is seen ever after. The ledger is read after the mark: a batch is in it before its mark says that it has landed.
 """
 
-import os
-
-from ..directory.layout import OURS
 from ..errors import FormatError
 from ..files.fs import FileSystem
 from ..files.small_file import DOCUMENT_BYTES_MAX, check_size, read_whole, replace_file
@@ -24,6 +21,7 @@ from ..format import batch_mark
 from ..format import ledger as ledgers
 from ..format.batch_mark import BatchMark, hidden_from
 from ..format.ledger import Ledger
+from ..format.store_paths import StorePaths
 
 
 class BatchRecords:
@@ -37,8 +35,8 @@ class BatchRecords:
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self._fs = fs
-        self._mark_path = os.path.join(path, OURS, "batch")
-        self._ledger_path = os.path.join(path, OURS, "ledger")
+        self._mark_path = StorePaths(path).batch_mark
+        self._ledger_path = StorePaths(path).ledger
 
     def mark(self) -> BatchMark:
         """Read the mark; see `format.batch_mark.decode`."""
@@ -98,6 +96,6 @@ class Visibility:
 
     def _now(self) -> BatchMark:
         mark = self._records.mark()
-        if mark.in_flight and not is_signed(os.path.join(self._path, "lock")):
+        if mark.in_flight and not is_signed(StorePaths(self._path).lock):
             return mark._replace(in_flight=False)  # a broker has the store since: all of its log are messages now
         return mark

@@ -9,14 +9,12 @@ A broker that crashed deletes the index file that was not full, and indexes no r
 missing, and no query by key finds it. RocketMQ: ``IndexService``, ``IndexFile``.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ..directory.layout import OURS
 from ..dispatch.dispatcher import indexed_keys
 from ..errors import FormatError
 from ..files.fs import FileSystem
@@ -25,6 +23,7 @@ from ..format import durable_point, index_file
 from ..format.index_file import infer_geometry
 from ..format.message import Ints, Mask
 from ..format.properties import Properties
+from ..format.store_paths import StorePaths
 from ..index.reader import Index
 from ..log.commit_log import CommitLog, FoundRecords
 
@@ -55,9 +54,10 @@ class _Block(NamedTuple):
 
 def keeps_index(fs: FileSystem, path: str) -> bool:
     """Whether a store is to have an index: only one of ours that was written without one states that it has none."""
-    if Index(os.path.join(path, "index"), fs=fs).files():
+    paths = StorePaths(path)
+    if Index(paths.index, fs=fs).files():
         return True
-    durable = durable_point.decode(read_front(fs, os.path.join(path, OURS, "durable"), durable_point.FILE_BYTES) or b"")
+    durable = durable_point.decode(read_front(fs, paths.durable_point, durable_point.FILE_BYTES) or b"")
     return durable is None or not durable.sizes.segment_bytes or durable.index_file > 0
 
 
@@ -81,7 +81,7 @@ class IndexCheck:
     def __init__(
         self, fs: FileSystem, path: str, log: CommitLog, damage: Sequence[tuple[int, int]], *, is_live: bool
     ) -> None:
-        self.directory = os.path.join(path, "index")
+        self.directory = StorePaths(path).index
         self.unreadable: list[tuple[str, str]] = []
         """Files that make no sense, and why."""
         self._fs = fs

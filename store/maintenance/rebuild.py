@@ -27,6 +27,7 @@ from ..files.writable_fs import LocalWritableFileSystem
 from ..format.consume_queue import ENTRY_BYTES, Entries, by_file, encode, pads
 from ..format.index_file import Geometry
 from ..format.naming import segment_name
+from ..format.store_paths import StorePaths
 from ..index.writer import IndexWriter
 from ..log.commit_log import CommitLog
 from ..read.store_reader import StoreReader
@@ -144,7 +145,7 @@ def _target(reader: StoreReader, directory: str | os.PathLike[str]) -> Iterator[
         raise StoreInUseError("another process has this store open", path=reader.path, fix="Stop the broker first")
     target = os.path.abspath(directory)
     inside = _is_inside(reader, target)
-    with held_lock(os.path.join(reader.path, "lock")) if inside else contextlib.nullcontext() as lock:
+    with held_lock(StorePaths(reader.path).lock) if inside else contextlib.nullcontext() as lock:
         yield target, (lock.keep if lock is not None else lambda: None)
 
 

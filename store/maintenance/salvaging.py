@@ -19,7 +19,6 @@ import numpy as np
 
 from ..config import QueueSource, StoreConfig
 from ..directory.file_sizes import check_segment_bytes, stored_sizes
-from ..directory.layout import OURS
 from ..dispatch.entry_placement import FILLER_TOPIC
 from ..errors import ConfigError
 from ..files.fresh_directory import FreshDirectory
@@ -45,6 +44,7 @@ from ..format.message_encode import pack_host
 from ..format.message_encode_one import encode_record, patch_record
 from ..format.naming import segment_name
 from ..format.record_crc import RecordCrc
+from ..format.store_paths import CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, StorePaths
 from ..format.walk import walk
 from ..index.reader import Index
 from ..log.batch_state import BatchRecords
@@ -130,14 +130,12 @@ def salvage(
         copy = _Copy(log, fresh, sizes.segment_bytes, _stop(files, reader.path, log))
         copy.run()
         copied = StoreReader.open(fresh.place(""), queue_source=QueueSource.COMMIT_LOG)
-        queues = rebuild_queues(copied, fresh.place("consumequeue"), entries_per_segment=sizes.queue_segment_entries)
+        queues = rebuild_queues(copied, fresh.place(CONSUME_QUEUE), entries_per_segment=sizes.queue_segment_entries)
         keys = 0
         if keeps_index(files, reader.path):
-            keys = rebuild_index(
-                copied, fresh.place("index"), geometry=Geometry(sizes.index_slots, sizes.index_entries)
-            )
+            keys = rebuild_index(copied, fresh.place(INDEX), geometry=Geometry(sizes.index_slots, sizes.index_entries))
         for listed in files.list_dir(reader.path):
-            if listed.name == "config" and listed.is_dir:
+            if listed.name == CONFIG and listed.is_dir:
                 _copy_files(files, os.path.join(reader.path, listed.name), fresh, listed.name)
         _describe(fresh, copy, sizes)
         fresh.publish()
@@ -175,17 +173,17 @@ def _stop(files: LocalFileSystem, path: str, log: CommitLog) -> int:
     mark = records.mark()
     stop = log.data_stop()
     # A broker that had the store since does not know of unfinished batches: all of its log are messages.
-    return min(stop, mark.start) if is_signed(os.path.join(path, "lock")) and records.pending(mark) else stop
+    return min(stop, mark.start) if is_signed(StorePaths(path).lock) and records.pending(mark) else stop
 
 
 def _describe(fresh: FreshDirectory, copy: "_Copy", sizes: FileSizes) -> None:
     """Write checkpoint and durable point, by which the copy is one of ours that was closed."""
     checkpoint = Checkpoint(physic_timestamp=copy.newest_ms, logics_timestamp=copy.newest_ms)
     data = checkpoints.encode(checkpoint)
-    fresh.write("checkpoint", 0, data, file_bytes=len(data))
+    fresh.write(CHECKPOINT, 0, data, file_bytes=len(data))
     made = StoreReader.open(fresh.place(""))
     ends = sum(bounds.max_offset for topic in made.topics() for bounds in made.queues(topic))
-    index = Index(fresh.place("index"))
+    index = Index(fresh.place(INDEX))
     newest = max(index.files(), default=None)
     point = DurablePoint(
         log=copy.end,
@@ -196,7 +194,7 @@ def _describe(fresh: FreshDirectory, copy: "_Copy", sizes: FileSizes) -> None:
         index_count=index.header(newest).count if newest else 1,
         sizes=sizes,
     )
-    fresh.write(os.path.join(OURS, "durable"), 0, durable_point.encode(point), file_bytes=durable_point.FILE_BYTES)
+    fresh.write(StorePaths("").durable_point, 0, durable_point.encode(point), file_bytes=durable_point.FILE_BYTES)
 
 
 class _Copy:
@@ -287,7 +285,7 @@ class _Copy:
         self.lost_bytes += count
 
     def _name(self, base: int) -> str:
-        return os.path.join("commitlog", segment_name(base))
+        return os.path.join(COMMIT_LOG, segment_name(base))
 
     def _copy(self, base: int, view: Bytes, start: int, stop: int) -> None:
         for at in range(start, stop, _COPY_BYTES):

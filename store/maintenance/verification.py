@@ -27,6 +27,7 @@ from ..files.fs import FileSystem, LocalFileSystem
 from ..format.consume_queue import SCHEDULE_TOPIC, is_plausible
 from ..format.message import Ints
 from ..format.naming import segment_name
+from ..format.store_paths import StorePaths
 from ..queues.consume_queue import ConsumeQueue
 from ..read.store_reader import StoreReader
 from ..types import QueueKey
@@ -172,7 +173,7 @@ class _Verification:
             for key, placed in placement.place(found, derived):
                 queue = held.get(key)
                 if queue is None:
-                    directory = os.path.join(self._path, "consumequeue", key.topic, str(key.queue_id))
+                    directory = StorePaths(self._path).consume_queue(key)
                     queue = held[key] = ConsumeQueue(self._fs, directory, key, missing_max=self._log.records_max)
                 self._compare(queue, placed)
             _log.info(

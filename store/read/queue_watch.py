@@ -31,12 +31,13 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ..config import QueueBounds
-from ..directory.layout import CONSUME_QUEUE, OURS, list_queue_ids
+from ..directory.layout import list_queue_ids
 from ..files.fs import FileSystem, LocalFileSystem
 from ..files.segments import find
 from ..format.consume_queue import ENTRY_BYTES
 from ..format.message import BLANK_BYTES, HEADER, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
 from ..format.naming import is_readable_topic, segment_name
+from ..format.store_paths import StorePaths
 from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ConsumeQueue
 from ..types import QueueKey
@@ -214,9 +215,10 @@ class QueueWatch:
         self._fs = fs or LocalFileSystem()
         self._clock = clock
         self._reader = reader
+        self._paths = StorePaths(reader.path)
         self._topic_wanted = topic_wanted
         self._queue_wanted = queue_wanted
-        self._root = _Directory(self._fs, os.path.join(reader.path, CONSUME_QUEUE))
+        self._root = _Directory(self._fs, self._paths.consume_queues)
         self._root_changed = True
         self._topics: dict[str, _Directory] = {}
         self._queue_keys: dict[str, list[QueueKey]] = {}
@@ -241,7 +243,7 @@ class QueueWatch:
             reader.log.refresh()
         self._root_changed |= self._root.changed()
         state = self._state_now()
-        mark = self._fs.stamp(os.path.join(reader.path, OURS, "batch"))
+        mark = self._fs.stamp(self._paths.batch_mark)
         now = self._clock()
         same = state == self._state
         if same and mark == self._mark and not any(changed) and not self._root_changed and self._is_quiet(now):
@@ -308,7 +310,7 @@ class QueueWatch:
         And the end of the log, where it has messages that the queues do not name.
         """
         reader = self._reader
-        aborted = self._fs.size(os.path.join(reader.path, "abort")) is not None
+        aborted = self._fs.size(self._paths.abort) is not None
         return reader.is_live, aborted, None if reader.goes_by_queues else reader.log.data_stop()
 
     def _listed(self) -> set[QueueKey]:

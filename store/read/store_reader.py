@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..config import QueueBounds, QueueSource, ScanSpec
-from ..directory.layout import COMMIT_LOG, CONSUME_QUEUE, OURS, check_is_store, list_queues, require_directory
+from ..directory.layout import check_is_store, list_queues, require_directory
 from ..directory.own_state import OwnState
 from ..dispatch.derive import DerivedQueue, derive_queues
 from ..errors import (
@@ -34,6 +34,7 @@ from ..files.store_lock import is_signed
 from ..format.consume_queue import is_plausible
 from ..format.message import Ints
 from ..format.naming import is_readable_topic
+from ..format.store_paths import COMMIT_LOG, CONSUME_QUEUE, OURS, StorePaths
 from ..groups.offsets import group_offsets
 from ..log.batch_state import Visibility
 from ..log.commit_log import CommitLog
@@ -61,6 +62,7 @@ class StoreReader:
     ) -> None:
         self._fs = fs
         self.path = path
+        self._paths = StorePaths(path)
         self.log = log
         self.broker_name = broker_name
         self.queue_source = queue_source
@@ -111,7 +113,7 @@ class StoreReader:
         directories = [os.path.abspath(os.fspath(p)) for p in commit_log_paths]
         check_is_store(fs, root, names, directories)
         visibility = Visibility(fs, root)  # before the segments are listed, see `refresh`
-        log = CommitLog(fs, directories or [os.path.join(root, COMMIT_LOG)])
+        log = CommitLog(fs, directories or [StorePaths(root).commit_log])
         reader = cls(fs, root, log, broker_name=broker_name or os.path.basename(root), queue_source=queue_source)
         reader._visibility = visibility
         return reader
@@ -214,7 +216,7 @@ class StoreReader:
                 raise UnknownQueueError(
                     f"no topic can be named {key.topic[:80]!r}", path=self.path, fix="topics() lists what is there"
                 )
-            directory = os.path.join(self.path, CONSUME_QUEUE, key.topic, str(key.queue_id))
+            directory = self._paths.consume_queue(key)
             found = self._queues[key] = ConsumeQueue(self._fs, directory, key, missing_max=self.log.records_max)
         return found
 
@@ -291,7 +293,7 @@ class StoreReader:
     @cached_property
     def is_live(self) -> bool:
         """Whether some process holds the store's lock, as far as this machine can see."""
-        return self._fs.lock_owner(os.path.join(self.path, "lock")) is not None
+        return self._fs.lock_owner(self._paths.lock) is not None
 
     @cached_property
     def _visibility(self) -> Visibility:
@@ -328,9 +330,9 @@ class StoreReader:
 
     def _crashed(self) -> OwnState | None:
         """What the store says of itself, if it was left by a crash; None if it was closed, or is live."""
-        if self.is_live or self._fs.size(os.path.join(self.path, "abort")) is None:
+        if self.is_live or self._fs.size(self._paths.abort) is None:
             return None
-        return OwnState.read(self._fs, self.path, is_signed=is_signed(os.path.join(self.path, "lock")))
+        return OwnState.read(self._fs, self.path, is_signed=is_signed(self._paths.lock))
 
     @cached_property
     def _crash_tail(self) -> CrashTail | None:

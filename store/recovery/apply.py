@@ -12,7 +12,6 @@ between leaves a store that is decided about the same way. RocketMQ: ``truncateD
 ``truncateDirtyLogicFiles``, ``doDispatch`` in recovery.
 """
 
-import os
 from collections.abc import Mapping
 from typing import Final
 
@@ -23,6 +22,7 @@ from ..dispatch.entry_placement import Placement
 from ..files.segments import SegmentFile
 from ..files.writable_fs import WritableFileSystem
 from ..format.durable_point import DurablePoint
+from ..format.store_paths import StorePaths
 from ..index.writer import IndexMark, IndexWriter
 from ..log.commit_log import CommitLog
 from ..log.log_end import LogState, examine_log
@@ -58,7 +58,7 @@ class Repair:
         index: IndexWriter | None,
     ) -> None:
         self._fs = fs
-        self._directory = os.path.join(path, "commitlog")
+        self._directory = StorePaths(path).commit_log
         self._config = config
         self._durability = durability
         self._durable = durability.found

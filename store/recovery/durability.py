@@ -13,20 +13,17 @@ Each is written after what it speaks of. RocketMQ: ``StoreCheckpoint``, ``Defaul
 import os
 import threading
 from dataclasses import replace
-from typing import Final
 
 from ..config import StoreConfig
-from ..directory.layout import OURS
-from ..directory.own_state import ABORT_SIGNATURE, OwnState, durable_path
+from ..directory.own_state import ABORT_SIGNATURE, OwnState
 from ..errors import StoreClosedError
 from ..files.small_file import replace_file
 from ..files.writable_fs import WritableFile, WritableFileSystem
 from ..format import checkpoint as checkpoints
 from ..format import durable_point
 from ..format.durable_point import DurablePoint, FileSizes
+from ..format.store_paths import StorePaths
 from ..index.writer import IndexMark
-
-_DIRECTORIES: Final = (OURS, "commitlog", "consumequeue", "index", "config")
 
 
 class Durability:
@@ -46,7 +43,8 @@ class Durability:
     def __init__(self, fs: WritableFileSystem, path: str, config: StoreConfig, *, was_ours: bool) -> None:
         self._fs = fs
         self._path = path
-        self._durable = durable_path(path)
+        self._paths = StorePaths(path)
+        self._durable = self._paths.durable_point
         self._lock = threading.Lock()
         self._file: WritableFile | None = None
         self._synced_at = self._written_at = 0
@@ -69,13 +67,13 @@ class Durability:
 
     def begin(self, log_end: int) -> None:
         """Say that the store is open, and that its log ends at a physical offset, before anything is changed."""
-        fs, ours = self._fs, os.path.join(self._path, OURS)
-        for name in _DIRECTORIES:
-            fs.make_dir(os.path.join(self._path, name))
-        replace_file(fs, os.path.join(self._path, "abort"), b"%d%s" % (os.getpid(), ABORT_SIGNATURE), self.making)
+        fs, paths = self._fs, self._paths
+        for directory in (paths.ours, paths.commit_log, paths.consume_queues, paths.index, paths.config):
+            fs.make_dir(directory)
+        replace_file(fs, self._paths.abort, b"%d%s" % (os.getpid(), ABORT_SIGNATURE), self.making)
         fs.sync_dir(self._path)
-        for name in ("spare", "queue", "index"):
-            fs.unlink(os.path.join(ours, name))
+        for unfinished in (paths.making_segment, paths.making_queue_file, paths.making_index_file):
+            fs.unlink(unfinished)
         if fs.size(self._durable) != durable_point.FILE_BYTES:
             replace_file(fs, self._durable, bytes(durable_point.FILE_BYTES), self.making)
         self._file = fs.open(self._durable)
@@ -100,7 +98,7 @@ class Durability:
     @property
     def making(self) -> str:
         """Path where a small file is written before it gets its name."""
-        return os.path.join(self._path, OURS, "small")
+        return self._paths.making_state
 
     def note_log(self, end: int) -> None:
         """Say that the log is on the device up to a physical offset.
@@ -134,7 +132,7 @@ class Durability:
             index_timestamp=index_ms or self.checkpoint.index_timestamp,
         )
         content = checkpoints.encode(self.checkpoint)
-        replace_file(self._fs, os.path.join(self._path, "checkpoint"), content, self.making)
+        replace_file(self._fs, self._paths.checkpoint, content, self.making)
         with self._lock:
             held = self.point
             self._note(
@@ -156,7 +154,7 @@ class Durability:
         with self._lock:
             self._note(replace(self.point, clean=True))
             self._sync()
-        self._fs.unlink(os.path.join(self._path, "abort"))
+        self._fs.unlink(self._paths.abort)
         self._fs.sync_dir(self._path)
 
     def close(self) -> None:

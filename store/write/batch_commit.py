@@ -19,7 +19,6 @@ before we opened it again takes the first rows of an unfinished batch for messag
 """
 
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -28,7 +27,6 @@ from typing import Final
 import numpy as np
 
 from ..config import OnChangedReplay
-from ..directory.layout import OURS
 from ..directory.topics import TopicTable
 from ..encode.batch import EncodedRows, Lookups
 from ..errors import SegmentLogError
@@ -38,6 +36,7 @@ from ..format.encoded_batch import EncodedBatch, Frames
 from ..format.ledger import Ledger, LedgerEntry, QueueSpan
 from ..format.row_digest import add_digests
 from ..format.staged_rows import StagedRows
+from ..format.store_paths import StorePaths
 from ..log.batch_state import BatchRecords
 from ..queues.keys import queues_among
 from ..types import QueueKey
@@ -72,7 +71,7 @@ class BatchAppend:
     ) -> None:
         self._fs = fs
         self._path = path
-        self._making = os.path.join(path, OURS, "batch.making")  # its own: checkpoints are written meanwhile
+        self._making = StorePaths(path).making_batch  # its own: checkpoints are written meanwhile
         self._is_threaded = is_threaded
         self._own = own
         self._records = BatchRecords(fs, path)

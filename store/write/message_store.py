@@ -30,7 +30,6 @@ import pyarrow as pa
 
 from ..config import BatchPlacement, Flush, OnChangedReplay, OnDamage, QueueBounds, Services, StoreConfig
 from ..directory.file_sizes import check_file_sizes
-from ..directory.layout import OURS
 from ..directory.store_id import ensure_store_id
 from ..directory.topics import TopicTable
 from ..dispatch.dispatcher import Dispatcher
@@ -39,6 +38,7 @@ from ..encode.message import Appended, Outgoing, encode_message
 from ..errors import NotAStoreError, SegmentLogError, StoreClosedError
 from ..files.writable_fs import LocalWritableFileSystem, Lock, WritableFileSystem
 from ..format.index_file import Geometry
+from ..format.store_paths import ABORT, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, LOCK, OURS, StorePaths
 from ..index.reader import BATCH_MAX, Index
 from ..index.writer import IndexWriter
 from ..log.appender import LogAppender, SegmentSupply
@@ -61,7 +61,7 @@ from .teardown import Teardown
 _log = logging.getLogger(__name__)
 
 _BACKLOG_BYTES: Final = 64 << 20  # records that wait to be dispatched; whoever puts more waits, too
-_OWN_NAMES: Final = {OURS, "lock", "abort", "abort.bak", "config", "checkpoint", "index", "lost+found"}
+_OWN_NAMES: Final = {OURS, LOCK, ABORT, f"{ABORT}.bak", CONFIG, CHECKPOINT, INDEX, "lost+found"}
 
 
 class MessageStore:
@@ -87,16 +87,10 @@ class MessageStore:
         self._own = partial(_own, lock, self._failure)
         self._closing = threading.RLock()
         self._closed = False
-        ours = os.path.join(path, OURS)
-        self._queues = QueueWriter(
-            fs, os.path.join(path, "consumequeue"), os.path.join(ours, "queue"), config.queue_segment_entries
-        )
+        self._paths = paths = StorePaths(path)
+        self._queues = QueueWriter(fs, paths.consume_queues, paths.making_queue_file, config.queue_segment_entries)
         geometry = Geometry(config.index_slots, config.index_entries)
-        self._index = (
-            IndexWriter(fs, os.path.join(path, "index"), os.path.join(ours, "index"), geometry)
-            if config.index
-            else None
-        )
+        self._index = IndexWriter(fs, paths.index, paths.making_index_file, geometry) if config.index else None
         self._durability = Durability(fs, path, config, was_ours=lock.is_signed)
         teardown.add(self._durability.close)
         teardown.add(self._queues.close)
@@ -148,7 +142,7 @@ class MessageStore:
         fs.sync_dir(os.path.dirname(path))
         teardown = Teardown()
         try:
-            lock = fs.lock_store(os.path.join(path, "lock"))
+            lock = fs.lock_store(StorePaths(path).lock)
             teardown.add(lock.release)
             store = cls(path, config or StoreConfig(), fs=fs, clock=clock or _now, lock=lock, teardown=teardown)
             store._recover(on_damage)
@@ -173,7 +167,7 @@ class MessageStore:
             own=self._own,
         )
         undone_from = self._batches.undone_from
-        end = decide(state, durable, on_damage, os.path.join(path, "commitlog"), undone_from)
+        end = decide(state, durable, on_damage, self._paths.commit_log, undone_from)
         self._own()  # reading all of a log may have taken long
         self._durability.begin(end)
         ensure_store_id(fs, path)
@@ -193,14 +187,13 @@ class MessageStore:
         self.recovered.log(path)
         newest = repair.newest_timestamp(state)
         self._dispatcher = Dispatcher(self._queues, self._index, ends, end, newest)
-        log_directory = os.path.join(path, "commitlog")
-        self._supply = SegmentSupply(
-            fs, os.path.join(path, OURS, "spare"), log_directory, self.config.segment_bytes, self._own
-        )
+        paths = self._paths
+        log_directory = paths.commit_log
+        self._supply = SegmentSupply(fs, paths.making_segment, log_directory, self.config.segment_bytes, self._own)
         self._appender = LogAppender(fs, log_directory, self._supply, self.config.segment_bytes, end)
         self._teardown.add(self._appender.abandon)
         self._put_path = PutPath(self._appender, self._dispatcher, self._failure, self.config, clock=self._clock)
-        self._topics = TopicTable(fs, os.path.join(path, "config"), os.path.join(path, OURS, "topics.making"))
+        self._topics = TopicTable(fs, paths)
         batches = self._batches  # the parts do not know the store, or it could not be dropped without being closed
         self._upkeep = Upkeep(
             self.config,
@@ -395,7 +388,7 @@ class MessageStore:
         self._check()
         self._upkeep.write_slots()
         geometry = Geometry(self.config.index_slots, self.config.index_entries)
-        index = Index(os.path.join(self.path, "index"), geometry, self._fs)
+        index = Index(self._paths.index, geometry, self._fs)
         return index.query(topic, key, max_num)
 
     # -- closing
@@ -432,7 +425,7 @@ class MessageStore:
         self._upkeep.flush_queues()
         self._own()
         self._appender.close()
-        self._fs.sync_dir(os.path.join(self.path, "commitlog"))
+        self._fs.sync_dir(self._paths.commit_log)
         self._durability.note_closed()
 
     def __del__(self) -> None:
@@ -470,7 +463,7 @@ class MessageStore:
 def _check_is_store(fs: WritableFileSystem, path: str) -> None:
     """Make sure that a directory holds a store that can be written, or nothing else."""
     names = {listed.name for listed in fs.list_dir(path)}
-    if names & {"commitlog", "consumequeue"}:
+    if names & {COMMIT_LOG, CONSUME_QUEUE}:
         StoreReader.open(path, fs=fs)
     elif others := sorted(names - _OWN_NAMES):
         raise NotAStoreError(

@@ -21,6 +21,7 @@ from ..directory.file_sizes import stored_sizes
 from ..errors import SegmentLogError, StoreInUseError
 from ..files.fs import LocalFileSystem
 from ..files.store_lock import broker_of
+from ..format.store_paths import StorePaths
 from ..log.batch_state import BatchRecords
 from .message_store import MessageStore
 from .replays import BatchId, CommittedBatch
@@ -58,7 +59,7 @@ def prepare_store(path: str | os.PathLike[str], config: StoreConfig) -> None:
 
 def refuse_broker(path: str) -> None:
     """Raise `StoreInUseError` if a broker has a store open, naming its process."""
-    owner = broker_of(os.path.join(path, "lock"))
+    owner = broker_of(StorePaths(path).lock)
     if owner is not None:
         which = f"process {owner}" if owner else "of another container or host"
         raise StoreInUseError(f"a broker, {which}, has this store open", path=path, fix=_BROKER_FIX)

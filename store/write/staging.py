@@ -28,7 +28,6 @@ import numpy as np
 import pyarrow as pa
 
 from ..config import StoreConfig
-from ..directory.layout import OURS
 from ..encode.batch import encode_batch
 from ..encode.message import record_crc
 from ..errors import ConfigError, FormatError
@@ -48,11 +47,11 @@ from ..format.staged_rows import (
     decode_sizes,
     encode_chunk,
 )
+from ..format.store_paths import OURS, STAGING, StorePaths
 
 _log = logging.getLogger(__name__)
 
 SWEEP_IDLE_S: Final = 86_400.0
-_STAGING: Final = "staging"
 _PART: Final = "[A-Za-z0-9_-]{1,100}"
 _STAGED_NAME: Final = re.compile(rf"{_PART}\.[0-9]+\.{_PART}")
 
@@ -202,7 +201,7 @@ class Staging:
 
 def staging_directory(path: str) -> str:
     """Where rows for a store are staged."""
-    return os.path.join(path, OURS, _STAGING)
+    return StorePaths(path).staging
 
 
 def survey_staged(fs: FileSystem, path: str, staged: Staged) -> Iterator[Ints]:
@@ -326,7 +325,7 @@ def _sweep(path: str | os.PathLike[str], prefix: str, *, idle_s: float) -> int:
     """Delete the staged files of jobs whose name begins so, and that wrote nothing for so long; leave other files."""
     try:
         root = os.path.abspath(path)
-        with Writing(staging_directory(root), "sweeping"), PlainFiles.open(root, OURS, _STAGING) as staging:
+        with Writing(staging_directory(root), "sweeping"), PlainFiles.open(root, OURS, STAGING) as staging:
             jobs: dict[str, dict[str, float]] = {}
             for name, written in staging.modified().items():
                 if _STAGED_NAME.fullmatch(name):

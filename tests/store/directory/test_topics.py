@@ -8,6 +8,7 @@ import pytest
 
 from segmentlog.store.directory.topics import TopicTable
 from segmentlog.store.errors import NoSpaceError
+from segmentlog.store.format.store_paths import StorePaths
 from segmentlog.store.types import QueueKey
 from support.crash.faults import Failure, Fault, FaultyFileSystem
 from support.crash.memory_fs import MemoryFileSystem
@@ -16,6 +17,7 @@ from support.crash.memory_fs import MemoryFileSystem
 def disk(content: str | None = None, backup: str | None = None) -> MemoryFileSystem:
     made = MemoryFileSystem()
     made.make_dir("/config")
+    made.make_dir("/.segmentlog")
     for name, text in (("topics.json", content), ("topics.json.bak", backup)):
         if text is not None:
             file = made.create(f"/config/{name}")
@@ -30,7 +32,7 @@ def table(fs: MemoryFileSystem, name: str = "topics.json") -> dict[str, Any]:
 
 
 def topics(fs: MemoryFileSystem) -> TopicTable:
-    return TopicTable(fs, "/config", "/making")
+    return TopicTable(fs, StorePaths("/"))
 
 
 def test_new_topics_have_as_many_queues_as_were_seen() -> None:
@@ -93,9 +95,7 @@ def test_what_cannot_be_understood_is_left_alone(strange: str, caplog: pytest.Lo
 
 def test_a_full_disk_leaves_the_old_one_and_it_is_tried_again() -> None:
     inner = disk('{"topicConfigTable": {}}')
-    noted = TopicTable(
-        FaultyFileSystem(inner, Fault(error=Failure.ENOSPC, at=1, calls=("write",))), "/config", "/making"
-    )
+    noted = TopicTable(FaultyFileSystem(inner, Fault(error=Failure.ENOSPC, at=1, calls=("write",))), StorePaths("/"))
     with pytest.raises(NoSpaceError):
         noted.note([QueueKey("A", 0)])
     assert table(inner)["topicConfigTable"] == {}

@@ -20,7 +20,6 @@ from typing import NamedTuple
 import numpy as np
 
 from segmentlog.store.config import ScanSpec, StoreConfig
-from segmentlog.store.directory.own_state import durable_path
 from segmentlog.store.dispatch.derive import derive_segments
 from segmentlog.store.dispatch.dispatcher import indexed_keys
 from segmentlog.store.errors import NotAStoreError
@@ -30,6 +29,7 @@ from segmentlog.store.format.consume_queue import ENTRY_BYTES, NATIVE, decode, e
 from segmentlog.store.format.index_file import HEADER, Geometry, chain, decode_header
 from segmentlog.store.format.message import SYS_COMMIT, SYS_TRANSACTION, Bytes, Ints
 from segmentlog.store.format.properties import KEYS, TAGS, UNIQ_KEY, Properties
+from segmentlog.store.format.store_paths import StorePaths
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.read.store_reader import StoreReader
 from segmentlog.store.types import QueueKey, QueueRange
@@ -200,7 +200,8 @@ class Truth:
         """S: whatever a power cut takes, one of the two durable points is whole."""
         if (
             promised
-            and durable_point.decode(read_front(disk, durable_path(ROOT), durable_point.FILE_BYTES) or b"") is None
+            and durable_point.decode(read_front(disk, StorePaths(ROOT).durable_point, durable_point.FILE_BYTES) or b"")
+            is None
         ):
             raise BrokenPromiseError("S", f"no durable point is whole, {promised} bytes were promised")
 

@@ -1,0 +1,180 @@
+"""Path names of a store directory: the one place that spells them.
+
+::
+
+    root/  commitlog/                     CommitLog segments
+           consumequeue/TOPIC/QUEUE_ID/   ConsumeQueue files
+           consumequeue_ext/              of a broker with enableConsumeQueueExt
+           index/                         IndexFiles
+           config/topics.json             TopicConfigManager      (the former version: .bak)
+                  consumerOffset.json     ConsumerOffsetManager   (the former version: .bak)
+           checkpoint  abort  lock
+           .segmentlog/                   ours; RocketMQ ignores it
+                       id  durable  batch  ledger                 state of the store
+                       groups.json  groups.lock                   positions that a broker would overwrite
+                       staging/                                   rows of tasks that no commit took yet
+                       spare  queue  index  small  *.making       files that do not have their names yet
+
+RocketMQ: ``StorePathConfigHelper``, ``BrokerPathConfigHelper``.
+"""
+
+from dataclasses import dataclass
+from posixpath import join
+from typing import Final
+
+from ..types import QueueKey
+
+COMMIT_LOG: Final = "commitlog"
+CONSUME_QUEUE: Final = "consumequeue"
+CONSUME_QUEUE_EXTENSION: Final = "consumequeue_ext"
+INDEX: Final = "index"
+CONFIG: Final = "config"
+CHECKPOINT: Final = "checkpoint"
+ABORT: Final = "abort"
+LOCK: Final = "lock"
+OURS: Final = ".segmentlog"
+STAGING: Final = "staging"
+
+
+@dataclass(frozen=True, slots=True)
+class StorePaths:
+    """Paths within one store directory; nothing here touches a disk.
+
+    Attributes
+    ----------
+    root
+        The store directory (``storePathRootDir``). With ``""`` all paths are relative to it.
+    """
+
+    root: str
+
+    @property
+    def commit_log(self) -> str:
+        """Directory of the CommitLog segments (``storePathCommitLog``), unless a broker was configured otherwise."""
+        return join(self.root, COMMIT_LOG)
+
+    @property
+    def consume_queues(self) -> str:
+        """Directory of the topics' directories."""
+        return join(self.root, CONSUME_QUEUE)
+
+    def consume_queue(self, key: QueueKey) -> str:
+        """Directory of the files of one queue; the caller has checked that the topic can be a file name."""
+        return join(self.root, CONSUME_QUEUE, key.topic, str(key.queue_id))
+
+    @property
+    def consume_queue_extension(self) -> str:
+        """Directory of ``ConsumeQueueExt``."""
+        return join(self.root, CONSUME_QUEUE_EXTENSION)
+
+    @property
+    def index(self) -> str:
+        """Directory of the IndexFiles."""
+        return join(self.root, INDEX)
+
+    @property
+    def config(self) -> str:
+        """Directory of the broker's JSON documents."""
+        return join(self.root, CONFIG)
+
+    @property
+    def topics(self) -> str:
+        """Document of the topics."""
+        return join(self.root, CONFIG, "topics.json")
+
+    @property
+    def consumer_offsets(self) -> str:
+        """Document of the consumer groups' positions."""
+        return join(self.root, CONFIG, "consumerOffset.json")
+
+    @property
+    def checkpoint(self) -> str:
+        """Store times up to which each part was flushed."""
+        return join(self.root, CHECKPOINT)
+
+    @property
+    def abort(self) -> str:
+        """Exists while the store is open, and after a crash."""
+        return join(self.root, ABORT)
+
+    @property
+    def lock(self) -> str:
+        """File whose record lock the owner of the store holds."""
+        return join(self.root, LOCK)
+
+    @property
+    def ours(self) -> str:
+        """Directory of the files that only this library knows."""
+        return join(self.root, OURS)
+
+    @property
+    def store_id(self) -> str:
+        """Identity of the store."""
+        return join(self.root, OURS, "id")
+
+    @property
+    def durable_point(self) -> str:
+        """Up to where log, queues and index are on the device."""
+        return join(self.root, OURS, "durable")
+
+    @property
+    def batch_mark(self) -> str:
+        """Part of the log that belongs to a batch in flight."""
+        return join(self.root, OURS, "batch")
+
+    @property
+    def ledger(self) -> str:
+        """Batches that the store holds."""
+        return join(self.root, OURS, "ledger")
+
+    @property
+    def group_positions(self) -> str:
+        """Positions of consumer groups, kept beside the broker's document."""
+        return join(self.root, OURS, "groups.json")
+
+    @property
+    def group_mutex(self) -> str:
+        """Lock file of the two documents of positions."""
+        return join(self.root, OURS, "groups.lock")
+
+    @property
+    def staging(self) -> str:
+        """Directory of the rows that tasks staged."""
+        return join(self.root, OURS, STAGING)
+
+    # Files are written under these names, then renamed. Writers that may run at once each have their own.
+
+    @property
+    def making_segment(self) -> str:
+        """The next CommitLog segment."""
+        return join(self.root, OURS, "spare")
+
+    @property
+    def making_queue_file(self) -> str:
+        """A ConsumeQueue file with its first entries."""
+        return join(self.root, OURS, "queue")
+
+    @property
+    def making_index_file(self) -> str:
+        """An IndexFile."""
+        return join(self.root, OURS, "index")
+
+    @property
+    def making_state(self) -> str:
+        """Checkpoint, abort file, durable point or store id."""
+        return join(self.root, OURS, "small")
+
+    @property
+    def making_topics(self) -> str:
+        """Document of the topics."""
+        return join(self.root, OURS, "topics.making")
+
+    @property
+    def making_batch(self) -> str:
+        """In-flight marker or ledger."""
+        return join(self.root, OURS, "batch.making")
+
+    @property
+    def making_groups(self) -> str:
+        """Documents of the consumer groups."""
+        return join(self.root, OURS, "groups.making")

@@ -1,0 +1,53 @@
+"""`StorePaths` against stores as they are written: every file has one of its names, and no name stands for two."""
+
+import ast
+from pathlib import Path
+
+from segmentlog.store import MessageStore, Outgoing, QueueKey, commit_offsets
+from segmentlog.store.format import store_paths
+from segmentlog.store.format.store_paths import StorePaths
+
+KEY = QueueKey("Orders", 3)
+PROPERTIES = [name for name, value in vars(StorePaths).items() if isinstance(value, property)]
+
+
+def test_a_store_has_no_file_outside_of_its_paths(tmp_path: Path) -> None:
+    root = str(tmp_path / "store")
+    paths = StorePaths(root)
+    with MessageStore.open(root) as store:
+        store.append(Outgoing(topic=KEY.topic, body=b"x", queue_id=KEY.queue_id, keys="k"))
+        while_open = {str(path) for path in Path(root).rglob("*") if path.is_file()}
+    commit_offsets(root, "g", {KEY: 1})
+    found = {str(path) for path in Path(root).rglob("*") if path.is_file()}
+    assert paths.abort in while_open - found
+    directories = (paths.commit_log, paths.consume_queue(KEY), paths.index)
+    assert all(any(name.startswith(f"{directory}/") for name in found) for directory in directories)
+    named = {getattr(paths, name) for name in PROPERTIES}
+    assert {name for name in found - named if not name.startswith(tuple(f"{each}/" for each in directories))} == set()
+    assert {paths.checkpoint, paths.lock, paths.store_id, paths.durable_point, paths.topics} <= found
+    assert {paths.consumer_offsets, paths.group_positions, paths.group_mutex} <= found
+
+
+def test_no_two_things_share_a_path() -> None:
+    paths = [getattr(StorePaths("/s"), name) for name in PROPERTIES]
+    assert len(set(paths)) == len(paths) > 20
+    assert all(path.startswith("/s/") for path in paths)
+
+
+def test_without_a_root_paths_are_relative() -> None:
+    assert StorePaths("").durable_point == ".segmentlog/durable"
+    assert StorePaths("").consume_queue(KEY) == "consumequeue/Orders/3"
+
+
+def test_no_other_module_of_the_store_spells_them() -> None:
+    own = Path(store_paths.__file__).resolve()
+    names = {store_paths.COMMIT_LOG, store_paths.CONSUME_QUEUE, store_paths.CONSUME_QUEUE_EXTENSION, store_paths.OURS}
+    names |= {"abort", "topics.json", "consumerOffset.json", "groups.json", "durable", "ledger", "spare"}
+    spelled = {
+        (module.name, node.value)
+        for module in own.parents[1].rglob("*.py")
+        if module != own
+        for node in ast.walk(ast.parse(module.read_text("utf-8")))
+        if isinstance(node, ast.Constant) and node.value in names
+    }
+    assert spelled <= {("spec.py", "commitlog"), ("config.py", "commitlog")}  # the value of QueueSource.COMMIT_LOG
