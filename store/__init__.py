@@ -82,7 +82,7 @@ if TYPE_CHECKING:
         reset_group,
     )
     from .groups.allocation import allocate_averagely, allocate_by_circle, allocate_consistent_hash
-    from .groups.offsets import client_progress
+    from .groups.offsets import client_progress, group_offsets
     from .groups.writer import Recorded
     from .maintenance.rebuild import RebuiltQueues, rebuild_index, rebuild_queues
     from .maintenance.salvaging import SalvageReport, salvage
@@ -192,6 +192,7 @@ __all__ = [
     "discard_jobs",
     "discard_staged",
     "ensure_store_id",
+    "group_offsets",
     "is_system_topic",
     "java_hash_array",
     "last_commit",
@@ -239,7 +240,7 @@ _HOMES: Final = {
     "format.broker_config": ("ClientQueue",),
     "format.hashing": ("java_hash_array",),
     "format.ledger": ("QueueSpan",),
-    "groups.offsets": ("client_progress",),
+    "groups.offsets": ("client_progress", "group_offsets"),
     "groups.writer": ("Recorded",),
     "directory.store_id": ("ensure_store_id", "store_id"),
     "read.probe": ("mark_of", "record_sizes"),

@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
 from segmentlog.store import (
     Boundary,
@@ -27,6 +27,7 @@ from segmentlog.store import (
     ScanSpec,
     StoreReader,
     UnknownQueueError,
+    group_offsets,
     is_system_topic,
 )
 
@@ -60,7 +61,7 @@ class Side:
 
 def side_of(store: StoreReader) -> Side:
     """Make what `positions` asks of a store."""
-    return Side(store.path, store.broker_name, store.offset_at, cache(store.group_offsets))
+    return Side(store.path, store.broker_name, store.offset_at, cache(partial(group_offsets, store.path)))
 
 
 def open_stores(options: ReadOptions) -> list[StoreReader]:
@@ -171,7 +172,9 @@ def check_groups(stores: Sequence[StoreReader], options: ReadOptions) -> None:
     """Refuse a group without a position in any store; ``startingOffsetsDefault`` may say where one begins."""
     asked = [options.stop] if options.start_rules.unlisted is not Fallback.ERROR else [options.start, options.stop]
     for position in asked:
-        if isinstance(position, GroupPosition) and not any(store.group_offsets(position.group) for store in stores):
+        if isinstance(position, GroupPosition) and not any(
+            group_offsets(store.path, position.group) for store in stores
+        ):
             from segmentlog.store import list_groups  # noqa: PLC0415 - loads what writes groups, for an error alone
 
             known = {each.group for store in stores for each in list_groups(store.path)}

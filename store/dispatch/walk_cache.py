@@ -1,4 +1,4 @@
-"""What the log says of the queues of a task, walked once: for queues without entries, and for entries in doubt.
+"""Cache of CommitLog walks: entries that a task derives from the log, for queues without entries and entries in doubt.
 
 ::
 
@@ -8,53 +8,54 @@
               C              [-----------------)
     walked             [=======================)           … so one walk remembers what it saw of all of them
 
-An answer is what a walk of its own would have given, damage, stale records and all; where that cannot be said there is
-a walk of its own.
+An answer equals that of a walk of its own, with damage and stale records. Where the cache cannot tell, it walks again.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import Final
 
 import numpy as np
 
 from ..log.commit_log import CommitLog
-from ..read.plan import PlannedRange
 from ..types import QueueKey
 from .derive import NO_ENTRIES, DerivedQueue, by_queue, derive_queue, entries_of, rising, stale_rows
 
 Span = tuple[int, int]
-_REMEMBERED_BYTES_MAX: Final = 256 << 20  # of the log, where what is remembered is not bounded by the task
-_REMEMBERED_MAX: Final = 16  # walks; those that are all apart from each other gain nothing
+"""Physical offsets ``[start, stop)`` of the log."""
+_REMEMBERED_BYTES_MAX: Final = 256 << 20  # bytes of log, for walks that the task does not bound
+_REMEMBERED_MAX: Final = 16  # walks; the cache gains nothing from walks that are all apart
 
 
-class Walks:
-    """Entries of a task's queues by the log alone. Not thread-safe.
+class WalkCache:
+    """Entries of a task's queues, derived from the log alone. Not thread-safe.
 
     Parameters
     ----------
     log
-        Where the records are.
-    ranges
-        All of the task: what is derived of them is asked for, and what turns out to be in doubt.
+        The CommitLog.
+    keys
+        All queues of the task. Each walk remembers the entries of all of them; another queue has a walk of its own.
+    planned
+        Spans that are known to be asked for. Those that overlap share one walk.
     """
 
-    def __init__(self, log: CommitLog, ranges: Sequence[PlannedRange]) -> None:
+    def __init__(self, log: CommitLog, keys: Iterable[QueueKey], planned: Iterable[Span] = ()) -> None:
         self._log = log
-        self._keys = {planned.key for planned in ranges}
-        self._planned = _merged(planned.walk for planned in ranges if planned.walk is not None)
+        self._keys = frozenset(keys)
+        self._planned = _merged(planned)
         self._of_planned: dict[int, _Walked] = {}
         self._of_doubts: list[_Walked] = []
 
     def queue(self, key: QueueKey, start: int, stop: int) -> DerivedQueue:
-        """Entries of one queue from the records that begin in ``[start, stop)``: what `derive_queue` gives."""
+        """Entries of one queue from the records that begin in ``[start, stop)``; the result of `derive_queue`."""
         walked = self._around(start, stop) if key in self._keys else None
         part = None if walked is None else walked.part(key, start, stop)
         return derive_queue(self._log, key, start, stop) if part is None else part
 
     def _around(self, start: int, stop: int) -> "_Walked | None":
-        """A walk over a span, or more than that; None where it would remember too much."""
+        """Return a walk that covers a span; None where it would remember too much."""
         number = bisect_right(self._planned, start, key=lambda span: span[0]) - 1
         if number >= 0 and stop <= self._planned[number][1]:
             if number not in self._of_planned:
@@ -75,9 +76,9 @@ class Walks:
         return walked
 
     def _wider(self, start: int, stop: int, over: "list[_Walked]") -> Span:
-        """A span that takes over walks that it overlaps, and grows by half where it goes beyond them.
+        """Widen a span over the walks that it overlaps, and by half of that where it extends beyond them.
 
-        One queue after the other asks for a little more: after a few walks one spans what a thousand of them ask for.
+        Each queue asks for a little more than the one before: after a few walks, one covers what a thousand ask for.
         """
         if not over:
             return start, stop
@@ -90,7 +91,7 @@ class Walks:
 
 
 class _Walked:
-    """What a walk over ``[start, stop)`` of the log saw of some queues."""
+    """Entries and stale records that one walk over ``[start, stop)`` of the log found."""
 
     def __init__(self, log: CommitLog, keys: AbstractSet[QueueKey], start: int, stop: int) -> None:
         self.start, self.stop = start, stop
@@ -105,7 +106,7 @@ class _Walked:
         self._queues = by_queue(entries)
 
     def part(self, key: QueueKey, start: int, stop: int) -> DerivedQueue | None:
-        """What a walk over ``[start, stop)`` would give for a queue; None where that is not known."""
+        """Return what a walk over ``[start, stop)`` finds of a queue; None where that is unknown."""
         queue = self._queues.get(key, NO_ENTRIES)
         begins = queue.physical_offset
         first, last = np.searchsorted(begins, [start, stop]).tolist()
@@ -115,14 +116,14 @@ class _Walked:
             or start in begins[first : first + 1]
             or start in begins[first - 1 : first] + queue.size[first - 1 : first]
         )
-        stale_from, stale_to = np.searchsorted(self._stale, [start, stop])  # by what lies in front of the part, maybe
+        stale_from, stale_to = np.searchsorted(self._stale, [start, stop])  # perhaps by records before this part
         if not is_edge or stale_from < stale_to:
             return None
         return rising(DerivedQueue(*(column[first:last] for column in queue)))
 
 
 def _merged(spans: Iterable[Span]) -> list[Span]:
-    """Join spans that overlap; in order."""
+    """Merge overlapping spans, in order."""
     merged: list[Span] = []
     for start, stop in sorted(spans):
         if merged and start < merged[-1][1]:

@@ -9,7 +9,7 @@
                                                    (the former one as .bak)           renamed under the store's lock
 
 A broker with the store open keeps offsets in memory and would write over ours, so they stay in the document beside its
-own, and `StoreReader.group_offsets` gives both as one; see `group_progress` for the rule. The first change after the
+own, and `group_offsets` merges both; `groups.offsets` states the rule. The first change after the
 broker has gone writes them all into its document. The store's lock is held for two renames only: whoever opens the
 store must not find it taken. RocketMQ: ``ConsumerOffsetManager``, ``ConfigManager``, ``LocalFileOffsetStore``.
 """
@@ -28,7 +28,7 @@ from ..format.broker_config import GroupTopic
 from ..format.naming import is_readable_topic
 from ..read.store_reader import StoreReader
 from ..types import Boundary, QueueKey
-from .offsets import Table, by_queue, read_progress
+from .offsets import Table, by_queue, group_offsets, read_progress
 from .writer import GroupWriter, Recorded
 
 _log = logging.getLogger(__name__)
@@ -215,7 +215,7 @@ def reset_group(
     """
     _check_group(group)
     reader = StoreReader.open(path, fs=fs)
-    wanted = sorted({key.topic for key in reader.group_offsets(group)} if topics is None else set(topics))
+    wanted = sorted({key.topic for key in group_offsets(path, group, fs=fs)} if topics is None else set(topics))
     if not wanted:
         raise ConfigError(
             f"group {group} has no position in any topic",
@@ -255,11 +255,7 @@ def clone_group(
         If the source has no position in these topics.
     """
     _check_group(target)
-    there = {
-        key: offset
-        for key, offset in StoreReader.open(path, fs=fs).group_offsets(source).items()
-        if topics is None or key.topic in topics
-    }
+    there = {key: offset for key, offset in _offsets(path, source, fs).items() if topics is None or key.topic in topics}
     if not there:
         of = "" if topics is None else f" of topics {', '.join(sorted(topics))}"
         raise ConfigError(
@@ -283,11 +279,7 @@ def delete_group(
     StoreInUseError
         If a broker has the store open and knows the group: it would write it down again.
     """
-    held = {
-        key: offset
-        for key, offset in StoreReader.open(path, fs=fs).group_offsets(group).items()
-        if topics is None or key.topic in topics
-    }
+    held = {key: offset for key, offset in _offsets(path, group, fs).items() if topics is None or key.topic in topics}
     writer = GroupWriter(path, fs)
     if not dry_run:
         writer.delete(group, topics)
@@ -309,6 +301,11 @@ def list_groups(path: str, *, fs: WritableFileSystem | None = None) -> list[Grou
             for consumer, table in consumers.items()
         ]
     return sorted(found, key=lambda each: (each.group, each.consumer or ""))
+
+
+def _offsets(path: str, group: str, fs: WritableFileSystem | None) -> dict[QueueKey, int]:
+    """Positions of a group; `NotAStoreError` where no store is."""
+    return group_offsets(StoreReader.open(path, fs=fs).path, group, fs=fs)
 
 
 def _set(path: str, group: str, asked: Table, *, dry_run: bool = False, fs: WritableFileSystem | None) -> GroupChange:

@@ -111,8 +111,17 @@ def later(stored: int | None, published: int | None, seen: int | None) -> int:
     return stored if seen is not None and stored < seen else max(stored, published)
 
 
-def group_offsets(fs: FileSystem, path: str, group: str) -> dict[QueueKey, int]:
-    """Where a consumer group of the store in a directory goes on, by queue; empty for a group that is not known.
+def group_offsets(path: str | os.PathLike[str], group: str, *, fs: FileSystem | None = None) -> dict[QueueKey, int]:
+    """Next queue offset of a consumer group in each queue; empty for an unknown group.
+
+    Parameters
+    ----------
+    path
+        The store directory.
+    group
+        The group's name. Broadcasting consumers have positions of their own, see `list_groups`.
+    fs
+        The file system, for tests.
 
     Raises
     ------
@@ -123,7 +132,7 @@ def group_offsets(fs: FileSystem, path: str, group: str) -> dict[QueueKey, int]:
     UnsafeFileError
         If ``config`` is a link, or no directory.
     """
-    return by_queue(read_progress(fs, path).merged(), group)
+    return by_queue(read_progress(fs or LocalFileSystem(), os.path.abspath(path)).merged(), group)
 
 
 def by_queue(table: Table, group: str) -> dict[QueueKey, int]:

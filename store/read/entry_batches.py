@@ -19,7 +19,7 @@ import numpy as np
 
 from ..config import OnCorrupt, OnLoss, Predicate, ScanSpec
 from ..dispatch.entry_placement import holds_filler
-from ..dispatch.walk_cache import Walks
+from ..dispatch.walk_cache import WalkCache
 from ..errors import DataLossError
 from ..format.consume_queue import EXTENSION_ADDRESS_MAX, SCHEDULE_TOPIC, Entries, joined, some
 from ..format.hashing import java_hash
@@ -104,7 +104,7 @@ class Chunks:
         What the log says of ranges and entries that need it.
     """
 
-    def __init__(self, store: StoreView, task: ScanTask, spec: ScanSpec, walks: Walks) -> None:
+    def __init__(self, store: StoreView, task: ScanTask, spec: ScanSpec, walks: WalkCache) -> None:
         self._store = store
         self._ranges = task.ranges
         self._walks = walks

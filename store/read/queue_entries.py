@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ..dispatch.derive import DerivedQueue, derive_queue
-from ..dispatch.walk_cache import Walks
+from ..dispatch.walk_cache import WalkCache
 from ..format.consume_queue import NATIVE, Entries, is_pad, is_plausible, repeats_next
 from ..format.message import Ints, Mask
 from ..log.commit_log import CommitLog
@@ -84,7 +84,7 @@ class Healed(NamedTuple):
     confirmed: Mask
 
 
-def range_blocks(store: StoreView, planned: PlannedRange, walks: Walks) -> Iterator[Block]:
+def range_blocks(store: StoreView, planned: PlannedRange, walks: WalkCache) -> Iterator[Block]:
     """All messages of a range, in order, in blocks.
 
     Pads are left out. Entries that make no sense are healed where the log can, else handed on as they are. Those that
@@ -126,7 +126,9 @@ def range_blocks(store: StoreView, planned: PlannedRange, walks: Walks) -> Itera
         yield Block(offsets[~lost], healed.entries[~lost], offsets[lost])
 
 
-def _without_deleted(store: StoreView, walks: Walks, key: QueueKey, block: Block, first: int) -> tuple[Entries, Ints]:
+def _without_deleted(
+    store: StoreView, walks: WalkCache, key: QueueKey, block: Block, first: int
+) -> tuple[Entries, Ints]:
     """Leave out entries below ``first``, whose file retention deleted, unless the log still has just that message.
 
     They are gone, not damaged: the scan misses them, and says so. Records of other offsets never stand for them,
@@ -142,7 +144,7 @@ def _without_deleted(store: StoreView, walks: Walks, key: QueueKey, block: Block
     return np.concatenate([found, entries[deleted:]]), offsets[kept]
 
 
-def heal(store: StoreView, walks: Walks, key: QueueKey, block: Block, doubtful: Mask) -> Healed:
+def heal(store: StoreView, walks: WalkCache, key: QueueKey, block: Block, doubtful: Mask) -> Healed:
     """Ask the log about entries that make no sense, or whose record is not the one they should name.
 
     Parameters

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..config import OnCorrupt, ScanSpec
-from ..dispatch.walk_cache import Walks
+from ..dispatch.walk_cache import WalkCache
 from ..errors import CorruptError, DataLossError
 from ..files.segments import SegmentFile
 from ..format.arrow_buffers import booleans, numbers
@@ -84,7 +84,8 @@ class _Scan:
         self._store = store
         self._task = task
         self._ranges = task.ranges
-        self._walks = Walks(store.log, task.ranges)
+        spans = (planned.walk for planned in task.ranges if planned.walk is not None)
+        self._walks = WalkCache(store.log, {planned.key for planned in task.ranges}, spans)
         self._spec = spec
         self._schema = select(spec.columns, spec.property_columns)
         self._queue_ids = np.array([planned.key.queue_id for planned in task.ranges], np.int64)

@@ -4,7 +4,6 @@
 
     path/commitlog/        ──► CommitLog ─────────────┐
     path/consumequeue/     ──► ConsumeQueue a queue ──┼──► topics, queues, bounds, offset_at ──► plan ──► scan
-    path/config/*.json     ──► offsets of groups      │
     path/abort, lock       ──► is it live, did it crash?
 
 It takes no lock and writes nothing, so it works on the directory of a live broker, on a replica, on a copy, and on
@@ -35,7 +34,6 @@ from ..format.consume_queue import is_plausible
 from ..format.message import Ints
 from ..format.naming import is_readable_topic
 from ..format.store_paths import COMMIT_LOG, CONSUME_QUEUE, OURS, StorePaths
-from ..groups.offsets import group_offsets
 from ..log.batch_state import Visibility
 from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ConsumeQueue
@@ -219,10 +217,6 @@ class StoreReader:
             directory = self._paths.consume_queue(key)
             found = self._queues[key] = ConsumeQueue(self._fs, directory, key, missing_max=self.log.records_max)
         return found
-
-    def group_offsets(self, group: str) -> dict[QueueKey, int]:
-        """Where a consumer group goes on, by ``config/consumerOffset.json``; empty for a group it does not know."""
-        return group_offsets(self._fs, self.path, group)
 
     # Reading
 

@@ -24,6 +24,7 @@ from segmentlog.store import (
     Services,
     StoreConfig,
     StoreReader,
+    group_offsets,
     last_commit,
     list_groups,
     store_id,
@@ -39,7 +40,7 @@ ADDRESS_BYTES = 512 << 20
 
 def facts(store: str) -> int:
     """Ask for all that small files say, one after the other; the first error counts."""
-    StoreReader.open(store).group_offsets("group")
+    group_offsets(store, "group")
     list_groups(store)
     store_id(store)
     topic_queues(store)

@@ -21,6 +21,7 @@ from segmentlog.store import (
     ScanSpec,
     SegmentLogError,
     StoreReader,
+    group_offsets,
 )
 
 CPU_SECONDS = 2
@@ -81,7 +82,7 @@ def read_all(case: dict[str, Any]) -> dict[str, Any]:
     spec = ScanSpec(columns=tuple(NATIVE_SCHEMA.names), check_crc=True, on_corrupt=OnCorrupt.NULL)
     rows = [batch.num_rows for task in reader.plan(ranges, max_bytes=100_000) for batch in reader.scan(task, spec)]
     keys = [QueueKey(topic, queue_id) for topic, queue_id in case.get("keys", ())]
-    keys += reader.group_offsets("group")
+    keys += group_offsets(reader.path, "group")
     return {"topics": reader.topics(), "rows": sum(rows), "asked": [ask(reader, key) for key in keys]}
 
 

@@ -39,6 +39,7 @@ from segmentlog.store import (
     StoreReader,
     ToEarliest,
     discard_jobs,
+    group_offsets,
     last_commit,
     list_groups,
     publish_progress,
@@ -143,8 +144,7 @@ def look_up_keys(store: Path) -> Any:
 
 
 def groups(store: Path) -> Any:
-    reader = StoreReader.open(store)
-    return reader.group_offsets("readers"), list_groups(str(store))
+    return group_offsets(store, "readers"), list_groups(str(store))
 
 
 def small_facts(store: Path) -> Any:

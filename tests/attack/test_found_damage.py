@@ -24,6 +24,7 @@ from segmentlog.store import (
     QueueKey,
     QueueSource,
     StoreReader,
+    group_offsets,
 )
 from segmentlog.store.format.record_crc import RecordCrc
 from segmentlog.store.format.walk import walk
@@ -305,5 +306,5 @@ def test_a_damaged_document_is_named(make: Callable[..., Damaged]) -> None:
     document = store.path / "config" / "consumerOffset.json"
     document.write_bytes(b'{"offsetTable": {"Orders@readers": {"0": nonsense')
     with pytest.raises(FormatError) as caught:
-        store.reader().group_offsets("readers")
+        group_offsets(store.reader().path, "readers")
     assert caught.value.path == str(document)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import MessageStore, Outgoing, QueueKey, StoreReader
+from segmentlog.store import MessageStore, Outgoing, QueueKey, group_offsets
 from segmentlog.store.format.broker_config import ClientQueue
 from segmentlog.store.groups.admin import publish_progress
 from segmentlog.store.groups.allocation import allocate_averagely, allocate_by_circle, allocate_consistent_hash
@@ -74,6 +74,6 @@ def test_brokers_load_what_we_publish_and_we_read_what_they_save(tmp_path: Path,
 
     groups_oracle.commit(document, version, "spark-jobs", ("Orders", 1), 9)
     assert "{" in document.read_text()
-    offsets = StoreReader.open(store).group_offsets("spark-jobs")
+    offsets = group_offsets(store, "spark-jobs")
     assert offsets == {QueueKey("Orders", 1): 9, QueueKey("Orders", 11): 1 << 40}
-    assert StoreReader.open(store).group_offsets("theirs") == {QueueKey("Orders", 0): 12, QueueKey("Orders", 1): 30}
+    assert group_offsets(store, "theirs") == {QueueKey("Orders", 0): 12, QueueKey("Orders", 1): 30}

@@ -45,6 +45,7 @@ from segmentlog.store import (
     ScanTask,
     SegmentLogError,
     StoreReader,
+    group_offsets,
 )
 from segmentlog.store.files.fs import FileSystem, LocalFileSystem
 
@@ -428,7 +429,7 @@ def look(undamaged: Undamaged, mutation: Mutation, question: Question, reader: S
                 if not bounds.min_offset <= offset <= bounds.max_offset:
                     raise WrongError(f"offset {offset} at time {time} is not in {bounds}")
     reader.bounds(QueueKey("no such topic", 7))
-    reader.group_offsets("readers")
+    group_offsets(reader.path, "readers")
     known = list(undamaged.by_physical(Shape.ALL).items())
     for index in rng.integers(len(known), size=LOOKS):
         offset, original = known[index]

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from segmentlog.connector import LagListener, LagReport, group_lag
-from segmentlog.store import MessageStore, Outgoing, QueueKey, StoreConfig, StoreReader, publish_progress
+from segmentlog.store import MessageStore, Outgoing, QueueKey, StoreConfig, group_offsets, publish_progress
 
 pytestmark = pytest.mark.spark
 
@@ -103,7 +103,7 @@ def test_a_running_stream_reports_how_far_it_is_behind(
         finally:
             query.stop()
         assert not (Path(path) / "config/consumerOffset.json").exists()  # the stream is another process
-        assert sum(StoreReader.open(path).group_offsets("etl").values()) == 23
+        assert sum(group_offsets(path, "etl").values()) == 23
         assert group_lag(path, "etl").messages == 0
     behind = [report.messages for report in reports.all]
     assert behind[:3] == [12, 4, 0]  # of twenty, eight in a batch
@@ -130,6 +130,6 @@ def test_after_available_now_the_group_is_not_behind(spark: SparkSession, path: 
         .start()
     )
     assert query.awaitTermination(WAIT_SECONDS)
-    assert StoreReader.open(path).group_offsets("etl") == {QueueKey("Orders", queue_id): 10 for queue_id in (0, 1)}
+    assert group_offsets(path, "etl") == {QueueKey("Orders", queue_id): 10 for queue_id in (0, 1)}
     report = group_lag(path, "etl")
     assert (report.messages, report.bytes, report.time_ms, report.unknown) == (0, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""Walks that are shared: few of them, and each answer the same as that of a walk of its own."""
+"""WalkCache that are shared: few of them, and each answer the same as that of a walk of its own."""
 
 import struct
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from segmentlog.store import QueueSource, ScanSpec, StoreReader
 from segmentlog.store.dispatch import walk_cache as module
 from segmentlog.store.dispatch.derive import derive_queue
-from segmentlog.store.dispatch.walk_cache import Walks
+from segmentlog.store.dispatch.walk_cache import WalkCache
 from segmentlog.store.format.message import Ints
 from segmentlog.store.log.commit_log import CommitLog, FoundRecords
 from segmentlog.store.read.plan import PlannedRange
@@ -84,7 +84,7 @@ def test_planned_ranges_that_overlap_take_one_walk(store: Path, walked: list[Spa
 
     ranges = [planned(queue_id, at, at + 10, span(queue_id, at)) for queue_id in range(QUEUES) for at in (0, 25)]
     log = StoreReader.open(store).log
-    walks = Walks(log, ranges)
+    walks = WalkCache(log, [each.key for each in ranges], [each.walk for each in ranges if each.walk is not None])
     found = {each: walks.queue(each.key, *each.walk) for each in ranges if each.walk is not None}
     assert walked == [(span(0, at)[0], span(QUEUES - 1, at)[1]) for at in (0, 25)]
     for each, entries in found.items():
@@ -119,7 +119,7 @@ def test_a_store_without_queues_is_walked_once_a_task(store: Path, walked: list[
 def test_planned_ranges_that_lie_apart_are_walked_apart(store: Path, walked: list[Span]) -> None:
     place = places(store, 0)
     spans = [(place[at], place[at + 2]) for at in (30, 0, 20, 10)]
-    walks = Walks(StoreReader.open(store).log, [planned(0, 0, COUNT, span) for span in spans])
+    walks = WalkCache(StoreReader.open(store).log, [QueueKey("Orders", 0)], spans)
     for start, stop in spans:
         found = walks.queue(QueueKey("Orders", 0), start, stop)
         assert found.physical_offset.tolist() == [at for at in place if start <= at < stop]
@@ -129,7 +129,7 @@ def test_planned_ranges_that_lie_apart_are_walked_apart(store: Path, walked: lis
 def test_what_is_too_long_is_not_remembered(store: Path, walked: list[Span], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_REMEMBERED_BYTES_MAX", 10_000)
     log = StoreReader.open(store).log
-    walks = Walks(log, [planned(queue_id, 0, COUNT) for queue_id in range(QUEUES)])
+    walks = WalkCache(log, [QueueKey("Orders", queue_id) for queue_id in range(QUEUES)])
     place = places(store, 1)
     spans = [(place[0], place[3]), (place[2], place[5]), (place[20], place[30]), (place[0], place[39]), (0, log.stop)]
     for span in spans:
@@ -181,7 +181,7 @@ def test_every_part_of_a_walk(store: Path, damage: Callable[[Path, int, int], No
     for at in (places[60], places[124]):
         damage(store, at, 3)
     log = StoreReader.open(store).log
-    walks = Walks(log, [planned(queue_id, 0, COUNT) for queue_id in range(QUEUES)])
+    walks = WalkCache(log, [QueueKey("Orders", queue_id) for queue_id in range(QUEUES)])
     key = QueueKey("Orders", 0)
     walks.queue(key, 0, log.stop)
     differ = 0
@@ -211,7 +211,11 @@ def test_the_same_as_a_walk_of_its_own(store: Path, data: st.DataObject) -> None
             damage(store, at, count)
         log = StoreReader.open(store).log
         ranges = data.draw(st.lists(st.tuples(queue_ids, st.none() | spans), max_size=4), "ranges")
-        walks = Walks(log, [planned(queue_id, 0, COUNT, walk) for queue_id, walk in ranges])
+        walks = WalkCache(
+            log,
+            [QueueKey("Orders", queue_id) for queue_id, _ in ranges],
+            [walk for _, walk in ranges if walk is not None],
+        )
         asked = data.draw(st.lists(st.tuples(queue_ids, spans), min_size=1, max_size=6), "asked")
         for queue_id, span in [*((queue_id, walk) for queue_id, walk in ranges if walk), *asked]:
             key = QueueKey("Orders", queue_id)

@@ -14,12 +14,12 @@ from segmentlog.store import (
     Move,
     Outgoing,
     QueueKey,
-    StoreReader,
     ToEarliest,
     ToLatest,
     ToOffset,
     ToTime,
     UnknownQueueError,
+    group_offsets,
 )
 from segmentlog.store.groups.admin import (
     ResetTarget,
@@ -51,7 +51,7 @@ def path(tmp_path: Path) -> str:
 
 
 def offsets(path: str, group: str = "g") -> dict[QueueKey, int]:
-    return StoreReader.open(path).group_offsets(group)
+    return group_offsets(path, group)
 
 
 def test_published_positions_only_go_forward(path: str) -> None:

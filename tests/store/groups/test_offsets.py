@@ -47,10 +47,10 @@ def test_both_documents_are_read_as_one(tmp_path: Path) -> None:
     (tmp_path / "config/consumerOffset.json").write_text('{"offsetTable":{"T@g":{0:3,1:-1,2:9},"T@h":{0:1}}}')
     ours = {"offsetTable": {"T@g": {"0": 5, "7": 2}}, "seenTable": {"T@g": {"0": 3}}}
     (tmp_path / ".segmentlog/groups.json").write_text(json.dumps(ours))
-    found = group_offsets(LocalFileSystem(), str(tmp_path), "g")
+    found = group_offsets(tmp_path, "g")
     assert found == {QueueKey("T", 0): 5, QueueKey("T", 2): 9, QueueKey("T", 7): 2}  # -1: RocketMQ's unknown
-    assert group_offsets(LocalFileSystem(), str(tmp_path), "h") == {QueueKey("T", 0): 1}
-    assert group_offsets(LocalFileSystem(), str(tmp_path), "i") == {}
+    assert group_offsets(tmp_path, "h") == {QueueKey("T", 0): 1}
+    assert group_offsets(tmp_path, "i") == {}
 
 
 def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_damaged_document_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / ".segmentlog").mkdir()
     (tmp_path / ".segmentlog/groups.json").write_text(text)
     with pytest.raises(FormatError) as caught:
-        group_offsets(LocalFileSystem(), str(tmp_path), "g")
+        group_offsets(tmp_path, "g")
     assert caught.value.path == str(tmp_path / ".segmentlog/groups.json")
 
 
@@ -83,7 +83,7 @@ def test_a_link_in_place_of_a_directory_is_refused(tmp_path: Path, name: str) ->
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / name).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UnsafeFileError, match="symbolic link"):
-        group_offsets(LocalFileSystem(), str(tmp_path), "g")
+        group_offsets(tmp_path, "g")
 
 
 def test_clients_keep_what_they_broadcast(tmp_path: Path) -> None:
@@ -99,3 +99,27 @@ def test_clients_keep_what_they_broadcast(tmp_path: Path) -> None:
     assert client_progress("10.0.0.8@DEFAULT", "viewers", directory=str(tmp_path)) == {}
     with pytest.raises(ConfigError, match="no client id or group"):
         client_progress("../..", "viewers", directory=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("document", "backup", "expected"),
+    [
+        ('{"offsetTable":{"Orders@g":{0:3,1:5},"Orders@other":{0:1}}}', None, {0: 3, 1: 5}),
+        ("{ torn", '{"offsetTable":{"Orders@g":{2:9}}}', {2: 9}),
+        (None, '{"offsetTable":{"Orders@g":{2:9}}}', {2: 9}),
+        (None, None, {}),
+        ('{"offsetTable":{}}', None, {}),
+    ],
+)
+def test_a_group_by_document_and_backup(
+    tmp_path: Path, document: str | None, backup: str | None, expected: dict[int, int]
+) -> None:
+    (tmp_path / "config").mkdir()
+    for name, text in (("consumerOffset.json", document), ("consumerOffset.json.bak", backup)):
+        if text is not None:
+            (tmp_path / "config" / name).write_text(text)
+    assert group_offsets(tmp_path, "g") == {QueueKey("Orders", q): o for q, o in expected.items()}
+
+
+def test_a_store_without_config_has_no_group(tmp_path: Path) -> None:
+    assert group_offsets(tmp_path, "g") == {}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from segmentlog.store import MessageStore, Outgoing, QueueKey, StoreReader
+from segmentlog.store import MessageStore, Outgoing, QueueKey
 from segmentlog.store.errors import NotAStoreError, SegmentLogError, StoreInUseError, UnreadableError
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.files.writable_fs import WritableFileSystem
@@ -71,7 +71,7 @@ def document(store: Path, name: str = "config/consumerOffset.json") -> dict[str,
 
 
 def offsets(store: Path, group: str = "g") -> dict[QueueKey, int]:
-    return StoreReader.open(store).group_offsets(group)
+    return group_offsets(store, group)
 
 
 def publish(store: Path, queues: dict[QueueKey, int], group: str = "g") -> Recorded:
@@ -252,9 +252,9 @@ def test_whatever_fails_a_change_is_whole_or_not_there(change: str, error: Failu
             failed += 1
         else:
             break
-        assert group_offsets(disk, "/s", "g") in ({T0: 5, T1: 6}, after)
-        assert group_offsets(disk, "/s", "theirs") == {T0: 12}
+        assert group_offsets("/s", "g", fs=disk) in ({T0: 5, T1: 6}, after)
+        assert group_offsets("/s", "theirs", fs=disk) == {T0: 12}
         apply(disk)  # and can be done again
-        assert group_offsets(disk, "/s", "g") == after
+        assert group_offsets("/s", "g", fs=disk) == after
     assert failed > 20
-    assert group_offsets(disk, "/s", "g") == after
+    assert group_offsets("/s", "g", fs=disk) == after

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from segmentlog.store.dispatch.walk_cache import Walks
+from segmentlog.store.dispatch.walk_cache import WalkCache
 from segmentlog.store.format.consume_queue import NATIVE, Entries
 from segmentlog.store.format.message import Ints, Mask
 from segmentlog.store.read.plan import PlannedRange
@@ -37,13 +37,17 @@ def sound(store: Path) -> Entries:
 def blocks(store: Path, start: int = 0, stop: int = COUNT, walk: tuple[int, int] | None = None) -> tuple[Ints, Entries]:
     planned = PlannedRange(KEY, start, stop, stop - start, walk)
     reader = StoreReader.open(store)
-    found = list(range_blocks(reader, planned, Walks(reader.log, [planned])))
+    found = list(
+        range_blocks(
+            reader, planned, WalkCache(reader.log, [planned.key], [] if planned.walk is None else [planned.walk])
+        )
+    )
     return np.concatenate([b.queue_offset for b in found]), np.concatenate([b.entries for b in found])
 
 
 def healed_by_log(store: Path, block: Block, doubtful: Mask) -> Healed:
     reader = StoreReader.open(store)
-    return heal(reader, Walks(reader.log, [PlannedRange(KEY, 0, COUNT, COUNT)]), KEY, block, doubtful)
+    return heal(reader, WalkCache(reader.log, [KEY]), KEY, block, doubtful)
 
 
 Damage = Callable[[QueueFiles], None]

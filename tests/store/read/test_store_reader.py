@@ -337,29 +337,7 @@ def test_offsets_by_time(store: Path, source: QueueSource, time: int, lower: int
     assert reader.offset_at(KEY, 1_700_000_000_000 + time, Boundary.UPPER) == upper
 
 
-# Consumer groups
-
-
-@pytest.mark.parametrize(
-    ("document", "backup", "expected"),
-    [
-        ('{"offsetTable":{"Orders@g":{0:3,1:5},"Orders@other":{0:1}}}', None, {0: 3, 1: 5}),
-        ("{ torn", '{"offsetTable":{"Orders@g":{2:9}}}', {2: 9}),
-        (None, '{"offsetTable":{"Orders@g":{2:9}}}', {2: 9}),
-        (None, None, {}),
-        ('{"offsetTable":{}}', None, {}),
-    ],
-)
-def test_group_offsets(store: Path, document: str | None, backup: str | None, expected: dict[int, int]) -> None:
-    for name, text in (("consumerOffset.json", document), ("consumerOffset.json.bak", backup)):
-        if text is not None:
-            (store / "config" / name).write_text(text)
-    assert StoreReader.open(store).group_offsets("g") == {QueueKey("Orders", q): o for q, o in expected.items()}
-
-
-def test_a_store_without_config_knows_no_group(store: Path) -> None:
-    shutil.rmtree(store / "config")
-    assert StoreReader.open(store).group_offsets("g") == {}
+# Descriptors
 
 
 def test_no_descriptor_is_kept_but_those_of_maps(store: Path) -> None:
