@@ -1,33 +1,30 @@
-"""The CommitLog, written: one record behind the other, a blank where a segment ends, the next segment behind it.
+"""Appender of the CommitLog: records side by side, a blank record at the end of a segment, then the next segment.
 
 ::
 
-    [rec][rec][rec][B......]  [rec][rec]000000000        .segmentlog/spare  [000000000000]
-     base 0                    base 2^30  ▲ end           made ahead: space reserved, zeros, synced; it gets its name
-                                                          when the log rolls
+    [rec][rec][rec][BLANK..]  [rec][rec]000000000
+     base 0                    base 2^30  ▲ end: the physical offset of the next byte
 
-Space before bytes: all segments that a batch needs are there before its first byte is written, so that a full disk
-refuses a put and loses nothing. Whoever calls holds ``lock`` where it says so. RocketMQ: ``CommitLog.asyncPutMessage``,
-``DefaultAppendMessageCallback``, ``AllocateMappedFileService``.
+    place ──► reserve (segments, all of them or none) ──► write (may roll) ──► sync
+
+Space is reserved before bytes are written: all segments that a batch needs exist before its first byte is written. So a
+full disk refuses an append and loses nothing. Methods that need the put lock say so. RocketMQ:
+``CommitLog.asyncPutMessage``, ``DefaultAppendMessageCallback``.
 """
 
-import logging
 import os
 import threading
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from ..config import BatchPlacement
 from ..errors import StoreClosedError
-from ..files.small_file import made_aside
 from ..files.writable_fs import WritableFile, WritableFileSystem
 from ..format.message import BLANK_BYTES, Ints, blank_record
 from ..format.naming import segment_name
 from ..format.pieces import Data, Pieces, part
-
-_log = logging.getLogger(__name__)
+from .segment_supply import SegmentSupply
 
 
 class Run(NamedTuple):
@@ -37,82 +34,6 @@ class Run(NamedTuple):
     position: int
     start: int
     stop: int
-
-
-class SegmentSupply:
-    """Makes segments ahead of their use.
-
-    Parameters
-    ----------
-    fs
-        Where they are made.
-    spare
-        Path of the one that is kept in stock; nothing else may be there.
-    log_directory
-        Where they go to.
-    segment_bytes
-        Size of each.
-    own
-        Raises if the store is not ours any more. Asked before a segment is made or gets its name.
-    """
-
-    def __init__(
-        self, fs: WritableFileSystem, spare: str, log_directory: str, segment_bytes: int, own: Callable[[], None]
-    ) -> None:
-        self._fs = fs
-        self._spare = spare
-        self._directory = log_directory
-        self._bytes = segment_bytes
-        self._own = own
-        self._lock = threading.Lock()
-        self._stock: WritableFile | None = None
-
-    def prepare(self) -> None:
-        """Make the next one if there is none in stock.
-
-        Raises
-        ------
-        NoSpaceError
-            If there is no room.
-        """
-        with self._lock:
-            if self._stock is None:
-                self._own()
-                self._stock = self._make()
-
-    def take(self, base: int) -> WritableFile:
-        """Give the segment of a base offset its name; its directory is not synced yet."""
-        with self._lock:
-            self._own()
-            if self._stock is not None and not self._stock.is_at(self._spare):
-                _log.warning("%s is not the file that was made there, and is replaced", self._spare)
-                self._stock.close()
-                self._stock = None
-            if self._stock is None:
-                self._stock = self._make()
-            path = os.path.join(self._directory, segment_name(base))
-            self._fs.rename(self._spare, path)
-            made, self._stock = self._stock, None
-            made.path = path
-            return made
-
-    def discard(self) -> None:
-        """Take away what is in stock."""
-        self.close()
-        self._fs.unlink(self._spare)
-
-    def close(self) -> None:
-        """Close what is in stock, and leave it where it is: the next opening takes it away."""
-        with self._lock:
-            if self._stock is not None:
-                self._stock.close()
-                self._stock = None
-
-    def _make(self) -> WritableFile:
-        with made_aside(self._fs, self._spare) as made:
-            made.allocate(self._bytes)
-            made.sync()
-        return made
 
 
 class LogAppender:

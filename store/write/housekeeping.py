@@ -21,7 +21,8 @@ from ..directory.topics import TopicTable
 from ..dispatch.dispatcher import Dispatcher
 from ..errors import StoreClosedError
 from ..index.writer import NO_INDEX, IndexWriter
-from ..log.appender import LogAppender, SegmentSupply
+from ..log.appender import LogAppender
+from ..log.segment_supply import SegmentSupply
 from ..queues.writer import QueueWriter
 from ..recovery.durability import Durability
 from .group_commit import Failure, Flusher

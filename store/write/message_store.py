@@ -41,7 +41,8 @@ from ..format.index_file import Geometry
 from ..format.store_paths import ABORT, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, LOCK, OURS, StorePaths
 from ..index.reader import BATCH_MAX, Index
 from ..index.writer import IndexWriter
-from ..log.appender import LogAppender, SegmentSupply
+from ..log.appender import LogAppender
+from ..log.segment_supply import SegmentSupply
 from ..queues.writer import QueueWriter
 from ..read.store_reader import StoreReader
 from ..recovery.apply import Repair

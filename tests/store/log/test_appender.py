@@ -1,19 +1,17 @@
 """The end of a CommitLog: where records go, what is there before they do, and what is left behind."""
 
 import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segmentlog.store.errors import NoSpaceError, StoreClosedError, StoreInUseError
-from segmentlog.store.files.writable_fs import LocalWritableFileSystem, WritableFileSystem
+from segmentlog.store.errors import NoSpaceError, StoreClosedError
+from segmentlog.store.files.writable_fs import WritableFileSystem
 from segmentlog.store.format.message import MAGIC_BLANK
-from segmentlog.store.format.naming import segment_name
-from segmentlog.store.log.appender import LogAppender, Run, SegmentSupply
-from support.crash.faults import Failure, Fault, FaultyFileSystem
+from segmentlog.store.log.appender import LogAppender, Run
+from segmentlog.store.log.segment_supply import SegmentSupply
 from support.crash.memory_fs import MemoryFileSystem
 from support.crash.recorder import Kind, RecordingFileSystem
 
@@ -114,52 +112,6 @@ def test_a_put_without_room_leaves_all_as_it_was() -> None:
     disk.capacity = None
     put(log, 900, 900)
     assert log.end == 3 * SIZE + 900
-
-
-def test_a_spare_that_could_not_be_made_is_made_anew() -> None:
-    for call in ("create", "allocate", "sync", "rename"):
-        disk = MemoryFileSystem()
-        log = appender(FaultyFileSystem(disk, Fault(error=Failure.ENOSPC, at=1, calls=(call,))))
-        with pytest.raises(NoSpaceError):
-            put(log, 10)
-        put(log, 10)
-        assert names(disk) == [f"{0:020d}"]
-        assert disk.size("/spare") is None
-
-
-def test_a_spare_that_was_exchanged_is_not_taken(tmp_path: Path) -> None:
-    fs, spare = LocalWritableFileSystem(), tmp_path / "spare"
-    for exchange in (spare.unlink, lambda: spare.write_bytes(b"another one's")):
-        supply = SegmentSupply(fs, str(spare), str(tmp_path), SIZE, lambda: None)
-        supply.prepare()
-        spare.rename(tmp_path / "kept")  # so that its number is not given again
-        spare.touch()
-        exchange()
-        made = supply.take(0)
-        assert made.is_at(str(tmp_path / segment_name(0)))
-        assert (tmp_path / segment_name(0)).read_bytes() == bytes(SIZE)
-        made.close()
-        supply.close()
-
-
-def test_no_segment_is_made_or_taken_without_the_lock(tmp_path: Path) -> None:
-    lost: list[bool] = []
-
-    def own() -> None:
-        if lost:
-            raise StoreInUseError("this process lost the lock of the store")
-
-    supply = SegmentSupply(LocalWritableFileSystem(), str(tmp_path / "spare"), str(tmp_path), SIZE, own)
-    supply.prepare()
-    lost.append(True)
-    with pytest.raises(StoreInUseError):
-        supply.take(0)
-    supply.close()
-    assert [path.name for path in tmp_path.iterdir()] == ["spare"]
-    (tmp_path / "spare").unlink()
-    with pytest.raises(StoreInUseError):
-        supply.prepare()
-    assert not list(tmp_path.iterdir())
 
 
 def test_going_on_behind_a_record_or_a_full_segment() -> None:
