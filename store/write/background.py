@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from ..errors import NoSpaceError
-from .group_commit import Failure
+from .failure import Failure
 
 _log = logging.getLogger(__name__)
 

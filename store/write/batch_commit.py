@@ -41,7 +41,8 @@ from ..log.batch_state import BatchRecords
 from ..queues.keys import queues_among
 from ..types import QueueKey
 from .commit_pipeline import Ahead
-from .group_commit import Failure, Flusher
+from .failure import Failure
+from .group_commit import Flusher
 from .put_path import PutPath
 from .replays import BatchId, CommittedBatch, find_replay
 from .staging import Staged, discard_staged, survey_staged, take_staged
@@ -145,9 +146,9 @@ class BatchAppend:
             start = put_path.end
             flusher.wait(start)  # what a crash undoes ends where it began
             sequence = max(ledger.sequence, self._mark.sequence) + 1
-            with failure.noting():
+            with failure.fatal_unless_full():
                 self._write_mark(BatchMark(sequence, start, start, in_flight=True))
-            with failure.final():
+            with failure.fatal():
                 spans = self._put(staged, put_path, flusher, keep_up)
                 flusher.wait(put_path.end)
                 table.note([QueueKey(topic, count - 1) for topic, count in topics.items()])
@@ -223,7 +224,7 @@ class BatchAppend:
 
     def _publish(self, stop: int, failure: Failure, make_visible: Callable[[], None]) -> None:
         make_visible()
-        with failure.noting():
+        with failure.fatal_unless_full():
             self._write_mark(BatchMark(self._mark.sequence, self._mark.start, stop))
 
     def _discard(self, staged: Sequence[Staged]) -> None:

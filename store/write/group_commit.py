@@ -11,60 +11,10 @@ and mean nothing. From then on nothing is acknowledged. RocketMQ: ``CommitLog.Gr
 FLUSH_DISK_TIMEOUT and goes on.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
-from ..errors import NoSpaceError, StoreFailedError
+from .failure import Failure
 from .flat_combining import Combiner
-
-
-class Failure:
-    """The first thing that went wrong with a store's disk; shared by all parts of the store."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        """The store."""
-        self._cause: BaseException | None = None
-
-    def note(self, cause: BaseException) -> None:
-        """Remember what went wrong; only the first counts."""
-        self._cause = self._cause or cause
-
-    @contextmanager
-    def final(self) -> Iterator[None]:
-        """Note whatever goes wrong inside: syncs, which cannot be tried again."""
-        try:
-            yield
-        except BaseException as error:
-            self.note(error)
-            raise
-
-    @contextmanager
-    def noting(self) -> Iterator[None]:
-        """Note what goes wrong inside, but for a lack of room: that can be tried again."""
-        try:
-            yield
-        except NoSpaceError:
-            raise
-        except BaseException as error:
-            self.note(error)
-            raise
-
-    def check(self) -> None:
-        """Do nothing while nothing went wrong.
-
-        Raises
-        ------
-        StoreFailedError
-            From the first thing that did.
-        """
-        if self._cause is not None:
-            raise StoreFailedError(
-                "writing failed before, and what the device holds is not known: "
-                f"{str(self._cause) or type(self._cause).__name__}",
-                path=self.path,
-                fix="Close it, look after the disk, and open it again: recovery finds what was kept",
-            ) from self._cause
 
 
 class Flusher:

@@ -25,7 +25,8 @@ from ..log.appender import LogAppender
 from ..log.segment_supply import SegmentSupply
 from ..queues.writer import QueueWriter
 from ..recovery.durability import Durability
-from .group_commit import Failure, Flusher
+from .failure import Failure
+from .group_commit import Flusher
 
 _PAGE: Final = 4096
 
@@ -96,7 +97,7 @@ class Upkeep:
             self._check()
             waits = self._config.flush is Flush.SYNC and not self._is_hidden()
             self.is_starved = True
-            with self._failure.noting():
+            with self._failure.fatal_unless_full():
                 self._dispatcher.run(self.flusher.flushed if waits else self._appender.end, at_once=at_once)
             self.is_starved = False
 
@@ -124,7 +125,7 @@ class Upkeep:
         if self._index is not None:
             with self._dispatching:
                 self._check()
-                with self._failure.noting():
+                with self._failure.fatal_unless_full():
                     self._index.write_slots()
 
     def flush_queues(self) -> None:
@@ -136,9 +137,9 @@ class Upkeep:
                 reached, newest = self._dispatcher.dispatched, self._dispatcher.newest_timestamp
                 self.flusher.wait(reached)
                 if self._index is not None:
-                    with self._failure.noting():
+                    with self._failure.fatal_unless_full():
                         self._index.write_slots()
-                with self._failure.final():
+                with self._failure.fatal():
                     self._queues.sync()
                     if self._index is not None:
                         self._index.sync()
@@ -146,7 +147,7 @@ class Upkeep:
                 keys = list(self._dispatcher.ends)  # new ones come meanwhile
                 entries = sum(self._dispatcher.ends.values())
             full_ms = self._index.full_timestamp if self._index is not None else 0
-            with self._failure.noting():
+            with self._failure.fatal_unless_full():
                 self._topics.note(keys)
                 self._durability.note_queues(reached, entries, mark, newest, full_ms)
             self._queues_flushed_at = time.monotonic()

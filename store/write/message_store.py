@@ -51,8 +51,8 @@ from ..recovery.durability import Durability
 from ..types import QueueKey
 from .background import BackgroundServices
 from .batch_commit import BatchAppend
+from .failure import Failure
 from .group_append import SinglePuts
-from .group_commit import Failure
 from .housekeeping import Upkeep
 from .put_path import AppendedBatch, PutPath
 from .replays import BatchId, CommittedBatch
@@ -476,7 +476,7 @@ def _check_is_store(fs: WritableFileSystem, path: str) -> None:
 
 def _own(lock: Lock, failure: Failure) -> None:
     """Make sure that a store is still locked; nothing is written or acknowledged any more if it is not."""
-    with failure.noting():
+    with failure.fatal_unless_full():
         lock.keep()
     failure.check()
 

@@ -31,7 +31,7 @@ from ..format.message_encode_one import patch_record
 from ..format.message_id import encode_offset_id
 from ..log.appender import LogAppender, Run
 from ..types import QueueKey
-from .group_commit import Failure
+from .failure import Failure
 
 
 class AppendedBatch(NamedTuple):

@@ -9,7 +9,7 @@ import pytest
 
 from segmentlog.store.errors import NoSpaceError, StoreFailedError
 from segmentlog.store.write.background import BackgroundServices
-from segmentlog.store.write.group_commit import Failure
+from segmentlog.store.write.failure import Failure
 from support.interrupting import Interrupter, own_threads, points_of
 
 

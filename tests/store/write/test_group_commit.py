@@ -4,8 +4,9 @@ import threading
 
 import pytest
 
-from segmentlog.store.errors import NoSpaceError, StoreFailedError
-from segmentlog.store.write.group_commit import Failure, Flusher
+from segmentlog.store.errors import StoreFailedError
+from segmentlog.store.write.failure import Failure
+from segmentlog.store.write.group_commit import Flusher
 
 
 class Device:
@@ -104,31 +105,3 @@ def test_all_who_wait_hear_of_a_failure() -> None:
     for thread in threads:
         thread.join(30)
     assert (len(heard), device.syncs) == (5, 1)
-
-
-def test_only_the_first_failure_counts() -> None:
-    failure = Failure("store")
-    failure.check()
-    failure.note(OSError(5, "first"))
-    failure.note(OSError(5, "second"))
-    with pytest.raises(StoreFailedError, match="first"):
-        failure.check()
-
-
-def test_a_lack_of_room_is_no_failure() -> None:
-    failure = Failure("store")
-    with pytest.raises(NoSpaceError), failure.noting():
-        raise NoSpaceError("full")
-    failure.check()
-    with pytest.raises(NoSpaceError), failure.final():
-        raise NoSpaceError("full")
-    with pytest.raises(StoreFailedError, match="full"):
-        failure.check()
-
-
-def test_an_interruption_is_a_failure_as_well() -> None:
-    failure = Failure("store")
-    with pytest.raises(KeyboardInterrupt), failure.noting():
-        raise KeyboardInterrupt
-    with pytest.raises(StoreFailedError):
-        failure.check()

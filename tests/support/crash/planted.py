@@ -33,7 +33,8 @@ from segmentlog.store.recovery.durability import Durability
 from segmentlog.store.write import batch_commit as batch_append
 from segmentlog.store.write import message_store
 from segmentlog.store.write.batch_commit import BatchAppend
-from segmentlog.store.write.group_commit import Failure, Flusher
+from segmentlog.store.write.failure import Failure
+from segmentlog.store.write.group_commit import Flusher
 from segmentlog.store.write.housekeeping import Upkeep
 from segmentlog.store.write.put_path import PutPath
 
