@@ -18,14 +18,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ..format.consume_queue import SCHEDULE_TOPIC
-from ..format.hashing import java_hash_array
-from ..format.message import MIN_RECORD_BYTES, SYS_COMMIT, SYS_INNER_BATCH, SYS_TRANSACTION, Ints, Mask, Records
+from ..format.message import MIN_RECORD_BYTES, Ints, Records
 from ..format.naming import is_readable_topic
-from ..format.properties import TAGS, Properties, java_int
-from ..format.slices import slices, text
 from ..log.commit_log import CommitLog, FoundRecords
-from ..queues.keys import Queues, different_queues
 from ..types import QueueKey
+from .rules import is_queued, queues_of, tags_codes
 
 _log = logging.getLogger(__name__)
 
@@ -86,36 +83,6 @@ def derive_segments(
         yield found, dict(_with_tags_codes(found, groups))
 
 
-def tags_codes(records: Records, topic: str, properties: Properties | None = None) -> Ints:
-    """The tags codes that dispatch gives: Java's hash of TAGS, or the time of delivery in the schedule topic.
-
-    ``properties`` are those of the records, where they are parsed already.
-
-    Returns
-    -------
-    (n,) int64
-
-    Notes
-    -----
-    ``CommitLog.checkMessageAndReturnSize``. The delays are RocketMQ's default ``messageDelayLevel``; a broker with
-    other delays wrote other times.
-    """
-    properties = properties or Properties(records)
-    codes = java_hash_array(properties.column(TAGS))
-    if topic == SCHEDULE_TOPIC:
-        delay = properties.column("DELAY").dictionary_encode()
-        levels = np.array([*(java_int(text) or 0 for text in delay.dictionary.to_pylist()), 0])  # the last: no DELAY
-        level = levels[delay.indices.fill_null(len(levels) - 1).to_numpy(zero_copy_only=False)]
-        delay_ms = _DELAYS_MS[np.clip(level, 0, _DELAYS_MS.size - 1)]
-        codes = np.where(level > 0, records.field("store_timestamp") + delay_ms, codes)
-    return codes
-
-
-# 1s 5s 10s 30s 1m … 10m 20m 30m 1h 2h, level 0 not at all
-_DELAYS_MS = (
-    np.array([0, 1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200], np.int64)
-    * 1000
-)
 _TAGS_ROWS = 1 << 18
 NO_ENTRIES = DerivedQueue(*(np.empty(0, np.int64) for _ in DerivedQueue._fields))
 
@@ -171,31 +138,6 @@ def stale_rows(found: FoundRecords, newest: int) -> tuple[Ints, int]:
     follows_gap = np.zeros(positions.size, np.bool_)
     follows_gap[1:] = positions[1:] != ends[:-1]
     return np.flatnonzero(follows_gap & (times < before[:-1])), int(before[-1])
-
-
-def is_queued(records: Records) -> Mask:
-    """Which records get an entry in a ConsumeQueue: neither prepared nor rolled back ones, nor inner batches.
-
-    Returns
-    -------
-    (n,) bool
-    """
-    sys_flag = records.field("sys_flag")
-    transaction = sys_flag & SYS_TRANSACTION
-    queued: Mask = ((transaction == 0) | (transaction == SYS_COMMIT)) & (sys_flag & SYS_INNER_BATCH == 0)
-    return queued
-
-
-def queues_of(records: Records, rows: Ints) -> tuple[Queues, Ints]:
-    """Tell apart the queues of some records.
-
-    Returns
-    -------
-    Queues, (number of rows,) int64
-        The different queues, and which of them each row belongs to.
-    """
-    topics = text(slices(records.buffer, records.topic_start[rows], records.topic_length[rows]))
-    return different_queues(topics.dictionary_encode(), records.field("queue_id")[rows].astype(np.int64))
 
 
 def _groups(records: Records) -> Iterator[tuple[QueueKey, Ints]]:

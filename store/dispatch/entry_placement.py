@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..format.consume_queue import NATIVE, Entries
+from ..format.consume_queue import NATIVE, Entries, from_columns
 from ..format.message import MIN_RECORD_BYTES, SYS_ROLLBACK, SYS_TRANSACTION, Mask, Records, is_blank
 from ..log.commit_log import CommitLog, FoundRecords
 from ..types import QueueKey
@@ -202,10 +202,7 @@ class _Damage:
 
 def _place(derived: DerivedQueue, tail: _Tail, damage: _Damage) -> Placed:
     """Say what is appended for the records of a queue, as the prologue has it."""
-    entries = np.zeros(derived.size.size, NATIVE)
-    entries["physical_offset"] = derived.physical_offset
-    entries["size"] = derived.size
-    entries["tags_code"] = derived.tags_code
+    entries = from_columns(NATIVE, derived.physical_offset, derived.size, derived.tags_code)
     offsets = derived.queue_offset
     edges = np.flatnonzero(np.diff(offsets) != 1) + 1
     if edges.size == 0 and offsets[0] == tail.next:

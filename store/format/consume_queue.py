@@ -70,6 +70,27 @@ def encode(entries: Entries) -> bytes:
     return entries.astype(ENTRY).tobytes()
 
 
+def from_columns(dtype: np.dtype[np.void], physical_offset: Ints, size: Ints, tags_code: Ints) -> Entries:
+    """Make entries of columns.
+
+    Parameters
+    ----------
+    dtype
+        `ENTRY` for bytes to be written, `NATIVE` to compute with.
+    physical_offset, size, tags_code
+        (n,) int64.
+
+    Returns
+    -------
+    (n,) array of ``dtype``
+    """
+    entries = np.empty(physical_offset.size, dtype)
+    entries["physical_offset"] = physical_offset
+    entries["size"] = size
+    entries["tags_code"] = tags_code
+    return entries
+
+
 def some(entries: Entries, rows: Ints | Mask | slice) -> Entries:
     """Give some entries: numpy copies rows of several fields field by field, and rows of plain bytes at once."""
     if isinstance(rows, slice):

@@ -105,6 +105,25 @@ class Header:
         return (begin_ms < begin and end_ms > end) or begin <= begin_ms <= end or begin <= end_ms <= end
 
 
+class IndexPosition(NamedTuple):
+    """Position in an index directory.
+
+    Attributes
+    ----------
+    file
+        Name of the newest file, as a number; 0 if there is none.
+    next_number
+        Number of the next entry in it; the first entry is number 1.
+    """
+
+    file: int
+    next_number: int
+
+
+EMPTY_INDEX: Final = IndexPosition(0, 1)
+"""Position in an index without files."""
+
+
 class Table(NamedTuple):
     """A whole index file as arrays over its bytes.
 

@@ -16,14 +16,23 @@ import logging
 import os
 import time
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ..files.small_file import made_aside
 from ..files.writable_fs import WritableFile, WritableFileSystem
-from ..format.index_file import ENTRY, HEADER, SLOT, Geometry, Header, decode_header, encode_header
+from ..format.index_file import (
+    ENTRY,
+    HEADER,
+    SLOT,
+    Geometry,
+    Header,
+    IndexPosition,
+    decode_header,
+    encode_header,
+)
 from ..format.message import Ints
 from ..format.naming import index_name, is_index_name
 from ..log.commit_log import CommitLog
@@ -32,16 +41,6 @@ _log = logging.getLogger(__name__)
 
 _PAGE_SLOTS: Final = 1024
 _SECONDS_MAX: Final = (1 << 31) - 1
-
-
-class IndexMark(NamedTuple):
-    """How much of the index is there: the newest file, and the number of its next entry."""
-
-    file: int
-    next_number: int
-
-
-NO_INDEX: Final = IndexMark(0, 1)
 
 
 class IndexWriter:
@@ -76,9 +75,9 @@ class IndexWriter:
         """End of the last file that was filled, for the checkpoint; 0 if none was."""
 
     @property
-    def mark(self) -> IndexMark:
-        """How much of the index there is."""
-        return IndexMark(self._name, self._header.count)
+    def end(self) -> IndexPosition:
+        """Position of the next entry."""
+        return IndexPosition(self._name, self._header.count)
 
     @property
     def end_offset(self) -> int:
@@ -104,22 +103,22 @@ class IndexWriter:
                 self._fs.unlink(self.path_of(name))
                 self._names_unsynced = True
 
-    def open(self, mark: IndexMark, log: CommitLog) -> None:
+    def open(self, end: IndexPosition, log: CommitLog) -> None:
         """Go on behind an entry of the newest file: what is behind it goes, slots and header are made of the rest.
 
         Parameters
         ----------
-        mark
-            The newest file that stays, and the number that its next entry gets.
+        end
+            Position of the next entry; later entries are dropped.
         log
             Knows the store time of the record of its last entry.
         """
         geometry = self._geometry
-        path = self.path_of(mark.file)
-        held = self.header_of(mark.file)
-        start, stop = geometry.entry_position(1), geometry.entry_position(mark.next_number)
+        path = self.path_of(end.file)
+        held = self.header_of(end.file)
+        start, stop = geometry.entry_position(1), geometry.entry_position(end.next_number)
         entries = np.frombuffer(self._fs.read(path, start, stop - start), ENTRY)
-        self._file, self._name = self._fs.open(path), mark.file
+        self._file, self._name = self._fs.open(path), end.file
         self._slots = np.zeros(geometry.slots, np.int32)
         self._changed = np.ones(-(-geometry.slots // _PAGE_SLOTS), np.bool_)
         slot = entries["key_hash"].astype(np.int64) % geometry.slots
@@ -134,7 +133,7 @@ class IndexWriter:
             begin_physical_offset=first,
             end_physical_offset=last,
             used_slots=int(np.count_nonzero(entries["previous"] == 0)),
-            count=mark.next_number,
+            count=end.next_number,
         )
         data = self._fs.data_end(path)
         if data > stop:

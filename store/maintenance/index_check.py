@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..dispatch.dispatcher import indexed_keys
 from ..errors import FormatError
 from ..files.fs import FileSystem
 from ..files.small_file import read_front
@@ -24,6 +23,7 @@ from ..format.index_file import infer_geometry
 from ..format.message import Ints, Mask
 from ..format.properties import Properties
 from ..format.store_paths import StorePaths
+from ..index.keys import indexed_keys
 from ..index.reader import Index
 from ..log.commit_log import CommitLog, FoundRecords
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from ..config import StoreConfig
 from ..directory.file_sizes import check_queue_entries, stored_sizes
 from ..dispatch.derive import derive_segments
-from ..dispatch.dispatcher import put_keys
 from ..dispatch.entry_placement import Placed, Placement
 from ..errors import ConfigError, StoreInUseError
 from ..files.fresh_directory import FreshDirectory
@@ -28,6 +27,7 @@ from ..format.consume_queue import ENTRY_BYTES, Entries, by_file, encode, pads
 from ..format.index_file import Geometry
 from ..format.naming import segment_name
 from ..format.store_paths import StorePaths
+from ..index.keys import put_keys
 from ..index.writer import IndexWriter
 from ..log.commit_log import CommitLog
 from ..read.store_reader import StoreReader

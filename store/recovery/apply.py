@@ -17,13 +17,14 @@ from typing import Final
 
 from ..config import StoreConfig
 from ..dispatch.derive import DerivedQueue, derive_segments
-from ..dispatch.dispatcher import put_keys
 from ..dispatch.entry_placement import Placement
 from ..files.segments import SegmentFile
 from ..files.writable_fs import WritableFileSystem
 from ..format.durable_point import DurablePoint
+from ..format.index_file import IndexPosition
 from ..format.store_paths import StorePaths
-from ..index.writer import IndexMark, IndexWriter
+from ..index.keys import put_keys
+from ..index.writer import IndexWriter
 from ..log.commit_log import CommitLog
 from ..log.log_end import LogState, examine_log
 from ..queues.writer import QueueWriter
@@ -180,7 +181,7 @@ class Repair:
         kept = self._full_files(end)
         self._index.drop_from(kept[-1] + 1 if kept else 0)
         if kept:
-            self._index.open(IndexMark(kept[-1], self._config.index_entries), self._log)
+            self._index.open(IndexPosition(kept[-1], self._config.index_entries), self._log)
 
     def _index_start(self, durable: DurablePoint) -> int:
         """Physical offset from which records are not indexed for certain."""
@@ -189,11 +190,11 @@ class Repair:
         kept = self._full_files(durable.queues)
         return self._index.header_of(kept[-1]).end_physical_offset if kept else 0
 
-    def _mark(self, durable: DurablePoint) -> IndexMark | None:
+    def _mark(self, durable: DurablePoint) -> IndexPosition | None:
         """The part of the newest index file that was synced, if the file is there."""
         if self._index is None or durable.index_file not in self._index.names() or durable.index_count <= 1:
             return None
-        return IndexMark(durable.index_file, durable.index_count)
+        return IndexPosition(durable.index_file, durable.index_count)
 
     def _full_files(self, stop: int) -> list[int]:
         """Index files that are full, were synced, and end in front of a physical offset, up to the first that does not.

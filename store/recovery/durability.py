@@ -22,8 +22,8 @@ from ..files.writable_fs import WritableFile, WritableFileSystem
 from ..format import checkpoint as checkpoints
 from ..format import durable_point
 from ..format.durable_point import DurablePoint, FileSizes
+from ..format.index_file import IndexPosition
 from ..format.store_paths import StorePaths
-from ..index.writer import IndexMark
 
 
 class Durability:
@@ -108,7 +108,7 @@ class Durability:
         with self._lock:
             self._note(replace(self.point, log=end))
 
-    def note_queues(self, end: int, entries: int, mark: IndexMark, newest_ms: int, index_ms: int) -> None:
+    def note_queues(self, end: int, entries: int, index_end: IndexPosition, newest_ms: int, index_ms: int) -> None:
         """Say that queues and index have the records up to a physical offset on the device.
 
         The first time ends an opening; from then on all that lies behind the point is as ``config`` has it. Until then
@@ -118,8 +118,8 @@ class Durability:
         ----------
         entries
             Sum of the ends of all queues.
-        mark
-            How much of the index that is.
+        index_end
+            Position in the index up to which its entries are on the device.
         newest_ms
             Store time of the last of these records.
         index_ms
@@ -141,8 +141,8 @@ class Durability:
                     log=max(held.log, end),
                     queues=end,
                     entries=entries,
-                    index_file=mark.file,
-                    index_count=mark.next_number,
+                    index_file=index_end.file,
+                    index_count=index_end.next_number,
                     has_record_crc=self._record_crc,
                     sizes=self._sizes,
                 )

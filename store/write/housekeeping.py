@@ -20,7 +20,8 @@ from ..config import Flush, StoreConfig
 from ..directory.topics import TopicTable
 from ..dispatch.dispatcher import Dispatcher
 from ..errors import StoreClosedError
-from ..index.writer import NO_INDEX, IndexWriter
+from ..format.index_file import EMPTY_INDEX
+from ..index.writer import IndexWriter
 from ..log.appender import LogAppender
 from ..log.segment_supply import SegmentSupply
 from ..queues.writer import QueueWriter
@@ -143,7 +144,7 @@ class Upkeep:
                     self._queues.sync()
                     if self._index is not None:
                         self._index.sync()
-                mark = self._index.mark if self._index is not None else NO_INDEX
+                mark = self._index.end if self._index is not None else EMPTY_INDEX
                 keys = list(self._dispatcher.ends)  # new ones come meanwhile
                 entries = sum(self._dispatcher.ends.values())
             full_ms = self._index.full_timestamp if self._index is not None else 0

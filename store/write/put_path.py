@@ -21,10 +21,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ..config import BatchPlacement, StoreConfig
-from ..dispatch.dispatcher import Dispatcher, Numbered, Put
+from ..dispatch.dispatcher import Dispatcher, DispatchRequest
+from ..dispatch.rules import DispatchedRecords
 from ..encode.batch import EncodedRows
 from ..encode.message import Appended, Encoded, packed_host, record_crc
-from ..format.consume_queue import ENTRY
 from ..format.encoded_batch import patch
 from ..format.message import Ints, Mask
 from ..format.message_encode_one import patch_record
@@ -151,7 +151,7 @@ class PutPath:
                 self._appender.write(data, runs)
                 for number, offset in following.items():
                     self._next[number] = offset
-                self._dispatcher.add(Put(data, positions, physical + len(each.record), stops[-1]))
+                self._dispatcher.add(DispatchRequest(data, positions, physical + len(each.record), stops[-1]))
                 for each, where in zip(encoded, appended, strict=True):
                     each.appended = where
 
@@ -203,10 +203,10 @@ class PutPath:
             stop, size = int(physical[-1] + records.sizes[-1]), int(records.sizes.sum())
             known = known_of(rows, numbers, offsets, physical, now)
             if known is not None:
-                self._dispatcher.add(Put(known, None, stop, size))
+                self._dispatcher.add(DispatchRequest(known, None, stop, size))
             else:
                 assert frames.bodies is None  # who is read again is encoded as a whole
-                self._dispatcher.add(Put(frames.data, frames.positions, stop, size))
+                self._dispatcher.add(DispatchRequest(frames.data, frames.positions, stop, size))
         return physical, offsets, records.sizes
 
     @contextmanager
@@ -263,24 +263,29 @@ def _physical_offsets(runs: Iterable[Run], stops: Iterable[int]) -> Iterator[int
             start = next(starts)
 
 
-def known_of(rows: EncodedRows, numbers: Ints, offsets: Ints, physical: Ints, now: int) -> Numbered | None:
-    """Say what queues and index are to hold of rows, where that is known without reading the records.
+def known_of(rows: EncodedRows, queues: Ints, offsets: Ints, physical: Ints, now: int) -> DispatchedRecords | None:
+    """Return the entries and keys of rows; None where only the records themselves tell them.
 
     Parameters
     ----------
-    numbers
-        (k,) of their queues.
+    queues
+        (q,) int64, numbers of the distinct queues.
     offsets, physical
-        (n,) where each row goes.
+        (n,) int64, queue offset and physical offset per row.
     now
-        Store time of all of them, ms since the epoch.
+        Store time of all rows, ms since the epoch.
     """
     lookups = rows.lookups
     if lookups is None:
         return None
-    entries = np.empty(physical.size, ENTRY)
-    entries["physical_offset"] = physical
-    entries["size"] = rows.records.sizes
-    entries["tags_code"] = lookups.tags_codes
-    times = np.full(lookups.hashes.size, now, np.int64)
-    return Numbered(numbers, rows.queue_of, offsets, entries, lookups.hashes, physical[lookups.hash_rows], times, now)
+    return DispatchedRecords.of_columns(
+        queues,
+        rows.queue_of,
+        offsets,
+        physical=physical,
+        sizes=rows.records.sizes,
+        tags_codes=lookups.tags_codes,
+        hashes=lookups.hashes,
+        hash_rows=lookups.hash_rows,
+        store_timestamp=now,
+    )

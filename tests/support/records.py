@@ -15,14 +15,23 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def one(
-    *, born: bytes = V4, store: bytes = V4, topic: str = "Topic", body: bytes = b"body", at: int = 0, offset: int = 0
+    *,
+    born: bytes = V4,
+    store: bytes = V4,
+    topic: str = "Topic",
+    body: bytes = b"body",
+    at: int = 0,
+    offset: int = 0,
+    properties: bytes = b"TAGS\x01t\x02",
+    sys_flag: int = 0,
 ) -> bytes:
     """One record, for a place at a physical offset."""
     columns = RecordColumns(
         body=pa.array([body], pa.binary()),
         topic=topic,
         queue_id=3,
-        properties=b"TAGS\x01t\x02",
+        properties=properties,
+        sys_flag=sys_flag,
         born_host=born,
         store_host=store,
     )

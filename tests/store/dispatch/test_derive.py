@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from segmentlog.store.dispatch.derive import DerivedQueue, derive_queue, derive_queues, derive_segments, tags_codes
+from segmentlog.store.dispatch.derive import DerivedQueue, derive_queue, derive_queues, derive_segments
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.hashing import java_hash
 from segmentlog.store.format.message import Records
@@ -172,10 +172,6 @@ def test_delayed_messages_have_their_time_of_delivery(tmp_path: Path, delay: str
     derived = derive_queue(found, QueueKey("SCHEDULE_TOPIC_XXXX", 0), 0, found.stop)
     expected = java_hash("t") if seconds is None else 1_700_000_000_000 + 1000 * seconds
     assert derived.tags_code.tolist() == [expected]
-
-
-def test_no_records_have_no_codes() -> None:
-    assert tags_codes(Records(np.zeros(0, np.uint8), np.zeros(0, np.int64)), "T").size == 0
 
 
 def test_queues_can_be_missing_altogether(tmp_path: Path) -> None:

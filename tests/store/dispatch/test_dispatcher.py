@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from segmentlog.store import MessageStore, NoSpaceError, Outgoing, QueueKey
-from segmentlog.store.dispatch.dispatcher import Dispatcher, Put
+from segmentlog.store.dispatch.dispatcher import Dispatcher, DispatchRequest
 from segmentlog.store.format.index_file import Geometry
 from segmentlog.store.index.writer import IndexWriter
 from segmentlog.store.queues.writer import QueueWriter
@@ -35,12 +35,12 @@ def dispatcher(fs: Any) -> Dispatcher:
     return Dispatcher(queues, IndexWriter(fs, "/index", "/making", Geometry(20, 80)), {}, 0, 0)
 
 
-def puts(count: int, first: int = 0) -> list[Put]:
+def puts(count: int, first: int = 0) -> list[DispatchRequest]:
     made, at = [], first * len(one())
     for number in range(first, first + count):
         record = one(at=at, offset=number)
         at += len(record)
-        made.append(Put(record, None, at, len(record)))
+        made.append(DispatchRequest(record, None, at, len(record)))
     return made
 
 

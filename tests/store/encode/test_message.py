@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segmentlog.store.config import StoreConfig
-from segmentlog.store.dispatch.derive import tags_codes
+from segmentlog.store.dispatch.rules import tags_codes
 from segmentlog.store.encode.batch import encode_batch
 from segmentlog.store.encode.message import Outgoing, encode_message, packed_host
 from segmentlog.store.errors import ConfigError, IllegalMessageError, SegmentLogError

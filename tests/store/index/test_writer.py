@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from segmentlog.store.errors import NoSpaceError
 from segmentlog.store.files.writable_fs import WritableFileSystem
 from segmentlog.store.format.hashing import index_hashes, java_hash
-from segmentlog.store.format.index_file import Geometry
+from segmentlog.store.format.index_file import Geometry, IndexPosition
 from segmentlog.store.index.reader import Index
-from segmentlog.store.index.writer import IndexMark, IndexWriter
+from segmentlog.store.index.writer import IndexWriter
 from segmentlog.store.log.commit_log import CommitLog
 from support.crash.faults import Failure, Fault, FaultyFileSystem
 from support.crash.memory_fs import MemoryFileSystem
@@ -81,13 +81,13 @@ def test_it_is_gone_on_with_behind_a_mark() -> None:
     index = writer(fs)
     put(index, list("abcda"))
     index.sync()
-    mark = index.mark
+    mark = index.end
     put(index, list("ee"), 5)  # which a crash may keep or not: it does not count
     index.write_slots()
     index.close()
     again = writer(fs)
     again.open(mark, CommitLog(fs, ["/log"]))
-    assert (again.mark, again.end_offset) == (mark, 500)
+    assert (again.end, again.end_offset) == (mark, 500)
     put(again, list("ba"), 5)
     again.write_slots()
     for key in "abcde":
@@ -102,7 +102,7 @@ def test_files_from_a_name_on_are_dropped() -> None:
     assert len(names) == 3
     index.drop_from(names[1])
     assert index.names() == names[:1]
-    assert index.mark == IndexMark(names[2], 8)
+    assert index.end == IndexPosition(names[2], 8)
 
 
 @pytest.mark.parametrize("call", ["create", "extend", "rename"])

@@ -8,7 +8,7 @@ from segmentlog.store.config import StoreConfig
 from segmentlog.store.directory.own_state import OwnState
 from segmentlog.store.format import durable_point
 from segmentlog.store.format.durable_point import FILE_BYTES, SLOT_BYTES
-from segmentlog.store.index.writer import NO_INDEX
+from segmentlog.store.format.index_file import EMPTY_INDEX
 from segmentlog.store.recovery.durability import Durability
 from support.crash.memory_fs import MemoryFileSystem
 from support.crash.recorder import Kind, Op, RecordingFileSystem
@@ -40,7 +40,7 @@ def test_the_slot_that_was_synced_last_is_not_overwritten(notes: int, end: Calla
     fs = RecordingFileSystem(new_disk())
     for log in range(3000, 3004):
         opened = begun(fs)
-        opened.note_queues(log, 0, NO_INDEX, 0, 0)
+        opened.note_queues(log, 0, EMPTY_INDEX, 0, 0)
         for number in range(notes):
             opened.note_log(log + number)
         end(opened)
@@ -66,7 +66,7 @@ def test_what_was_found_is_made_durable_before_the_other_slot_is_written() -> No
     """Of a process that was killed the newest point may be in the page cache alone."""
     disk = new_disk()
     opened = begun(RecordingFileSystem(disk))
-    opened.note_queues(1000, 0, NO_INDEX, 0, 0)
+    opened.note_queues(1000, 0, EMPTY_INDEX, 0, 0)
     opened.note_log(2000)
     stop(opened)
     fs = RecordingFileSystem(disk)
@@ -81,7 +81,7 @@ def test_what_a_broker_put_is_not_said_to_have_our_checksums(was_ours: bool) -> 
     """An opening that is killed leaves a store that is ours, with records behind the point that are a broker's."""
     disk = new_disk()
     opened = begun(RecordingFileSystem(disk))
-    opened.note_queues(1000, 0, NO_INDEX, 0, 0)
+    opened.note_queues(1000, 0, EMPTY_INDEX, 0, 0)
     stop(opened)
     begun(RecordingFileSystem(disk), was_ours=was_ours)
     assert OwnState.read(disk, PATH, is_signed=True).sealed_from == (1000 if was_ours else None)

@@ -10,7 +10,7 @@ import numpy as np
 
 from segmentlog.store.config import OnDamage
 from segmentlog.store.directory.own_state import OwnState
-from segmentlog.store.dispatch import dispatcher as dispatch
+from segmentlog.store.dispatch import rules
 from segmentlog.store.dispatch.dispatcher import Dispatcher
 from segmentlog.store.files.writable_fs import WritableFile, WritableFileSystem
 from segmentlog.store.format import durable_point
@@ -149,7 +149,7 @@ def _queues_point_before_the_sync(patch: Patch) -> None:
         dispatcher, index = self._dispatcher, self._index
         assert index is not None
         entries = sum(dispatcher.ends.values())
-        self._durability.note_queues(dispatcher.dispatched, entries, index.mark, dispatcher.newest_timestamp, 0)
+        self._durability.note_queues(dispatcher.dispatched, entries, index.end, dispatcher.newest_timestamp, 0)
         original(self)
 
     original = Upkeep.flush_queues
@@ -223,8 +223,8 @@ def _entries_one_place_too_far(patch: Patch) -> None:
 
 @_store()
 def _entries_without_tags(patch: Patch) -> None:
-    real = dispatch.tags_codes
-    patch(dispatch, "tags_codes", lambda *arguments: np.zeros_like(real(*arguments)))
+    real = rules.tags_codes
+    patch(rules, "tags_codes", lambda *arguments: np.zeros_like(real(*arguments)))
 
 
 @_store()

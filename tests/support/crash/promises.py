@@ -21,7 +21,6 @@ import numpy as np
 
 from segmentlog.store.config import ScanSpec, StoreConfig
 from segmentlog.store.dispatch.derive import derive_segments
-from segmentlog.store.dispatch.dispatcher import indexed_keys
 from segmentlog.store.errors import NotAStoreError
 from segmentlog.store.files.small_file import read_front
 from segmentlog.store.format import durable_point
@@ -30,6 +29,7 @@ from segmentlog.store.format.index_file import HEADER, Geometry, chain, decode_h
 from segmentlog.store.format.message import SYS_COMMIT, SYS_TRANSACTION, Bytes, Ints
 from segmentlog.store.format.properties import KEYS, TAGS, UNIQ_KEY, Properties
 from segmentlog.store.format.store_paths import StorePaths
+from segmentlog.store.index.keys import indexed_keys
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.read.store_reader import StoreReader
 from segmentlog.store.types import QueueKey, QueueRange

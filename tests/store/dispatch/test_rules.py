@@ -1,4 +1,4 @@
-"""What is taken from columns for queues and index is what their records say."""
+"""Dispatch rules: entries and keys from columns equal those read from the records."""
 
 import numpy as np
 import pyarrow as pa
@@ -6,13 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segmentlog.store import StoreConfig
-from segmentlog.store.dispatch.dispatcher import numbered
+from segmentlog.store.dispatch.rules import DispatchedRecords, is_queued, tags_codes
 from segmentlog.store.encode.batch import encode_batch
 from segmentlog.store.format.encoded_batch import patch
 from segmentlog.store.format.message import Records
 from segmentlog.store.format.record_crc import RecordCrc
 from segmentlog.store.queues.keys import QueueNumbers
 from segmentlog.store.write.put_path import known_of
+from support.records import one
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x02"), max_size=8)
 KEYS = st.lists(st.sampled_from(["k1", "größer", "order-17", "\U0001f600", ""]), max_size=3).map(" ".join)
@@ -61,7 +62,7 @@ def test_columns_and_records_say_the_same(rows: list[dict[str, object]], left_ou
     numbers = QueueNumbers()
     known = known_of(piece, numbers.of(piece.queues), offsets, physical, 1_763_700_000_000)
     assert known is not None
-    read = numbered(Records(buffer, records.positions), numbers, with_keys=True)
+    read = DispatchedRecords.of_records(Records(buffer, records.positions), numbers, with_keys=True)
     for name in ("queues", "queue_of", "queue_offset", "entries", "hashes", "hash_physical", "hash_timestamp"):
         assert np.array_equal(getattr(known, name), getattr(read, name)), name
     assert known.newest == read.newest
@@ -81,3 +82,15 @@ def test_records_are_asked_where_columns_do_not_tell() -> None:
     (piece,) = encode_batch(pa.RecordBatch.from_pydict(rows), StoreConfig(index=False))
     assert piece.lookups is not None
     assert piece.lookups.hashes.size == 0
+
+
+def test_which_records_get_an_entry() -> None:
+    flags = {0: True, 0x1: True, 0x4: False, 0x8: True, 0xC: False, 0x80: False, 0x88: False}
+    records = [one(sys_flag=flag) for flag in flags]
+    starts = np.cumsum([0, *(len(record) for record in records[:-1])])
+    found = Records(np.frombuffer(b"".join(records), np.uint8), starts)
+    assert is_queued(found).tolist() == list(flags.values())
+
+
+def test_no_records_have_no_tags_codes() -> None:
+    assert tags_codes(Records(np.zeros(0, np.uint8), np.zeros(0, np.int64)), "T").size == 0
