@@ -97,20 +97,9 @@ PROSE_LATER := \
   notebooks \
   docs/adr \
   docs/benchmarks.md \
-  docs/dependencies.md \
-  docs/deployment.md \
-  docs/durability.md \
-  docs/format \
-  docs/groups-and-lag.md \
-  docs/jobs.md \
   docs/options.md \
-  docs/reader.md \
-  docs/reliability.md \
-  docs/sink.md \
-  docs/streaming.md \
   changes \
-  CONTRIBUTING.md \
-  README.md
+  CONTRIBUTING.md
 
 lint: setup ## style, and the English of docstrings, messages and documents
 	$(BIN)/ruff check .

@@ -64,7 +64,7 @@ def test_the_description_has_no_link_that_leads_nowhere(metadata: email.message.
     assert isinstance(text, str)
     assert metadata["Description-Content-Type"] == "text/markdown"
     assert [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link] == []
-    assert "How a store is read (`docs/reader.md`)" in text
+    assert "Reading stores (`docs/reader.md`)" in text
     assert "`docs/options.md`" in text
 
 

@@ -1,6 +1,6 @@
 """Where a log ends: what RocketMQ checks cuts it, what only looks wrong is reported and kept.
 
-One test for each rule of docs/reliability.md, *What ends a log*.
+One test for each rule of docs/reliability.md, *End of a log*.
 """
 
 import logging
