@@ -19,10 +19,28 @@ Spark shows an error of a Python source inside a traceback; the text of ours beg
 can be found, and is one paragraph so that it can be read.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
+from typing import Final
 
-from segmentlog.store import ConfigError, SegmentLogError, UnknownQueueError
+from segmentlog.store import ConfigError, Remedy, SegmentLogError, UnknownQueueError
+
+SPARK_WORDS: Final[Mapping[Remedy, str]] = {
+    Remedy.SKIP_LOST: "failOnDataLoss=false goes on without lost messages",
+    Remedy.SKIP_DAMAGED: "corruptRecord=skip goes on without damaged records, corruptRecord=null keeps their places",
+    Remedy.NAME_COMMIT_LOG: "commitLogPaths names CommitLog directories that are elsewhere",
+    Remedy.WAIT_LONGER: "A longer lockTimeout waits longer for the other writer",
+    Remedy.NEW_APP: "A new txnAppId begins a numbering of its own: its batches are appended, even if some of their "
+    "rows are stored already",
+    Remedy.SKIP_CHANGED_REPLAY: "onChangedReplay=skip goes on without the rows of such a batch",
+    Remedy.LARGER_BODIES: "A larger maxMessageSize raises the limit; the broker's maxMessageSize has to be as large",
+    Remedy.STORED_SIZES: "Leave out mappedFileSizeCommitLog, mappedFileSizeConsumeQueue, maxHashSlotNum and maxIndexNum"
+    ": a store keeps its file sizes",
+    Remedy.CUT_DAMAGE: "In Python, MessageStore.open(path, on_damage=OnDamage.CUT) ends the log before the damage, as "
+    "brokers do, and loses what follows: no option of the sink does that",
+}
+"""Every remedy of the store, in terms of the options of source and sink."""
 
 
 class MissingOptionError(ConfigError):
@@ -85,6 +103,16 @@ class MissingExtraError(SegmentLogError, ImportError):
     condition = "SEGMENTLOG_MISSING_EXTRA"
 
     __str__ = SegmentLogError.__str__  # ImportError has its own idea
+
+
+@contextmanager
+def in_spark_words() -> Iterator[None]:
+    """Word the remedies of store errors that are raised inside as options; also a decorator of what Spark calls."""
+    try:
+        yield
+    except SegmentLogError as error:
+        error.reword(SPARK_WORDS)
+        raise
 
 
 def suggest(word: str, known: Iterable[str]) -> str | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from .errors import in_spark_words
 from .options.metadata_options import wants_metadata
 from .options.read_options import parse_read_options
 from .options.read_table import Mode
@@ -33,6 +34,7 @@ class SegmentLogDataSource(DataSource):
         """Name the format."""
         return NAME
 
+    @in_spark_words()
     def schema(self) -> StructType:
         """Make the schema that the options ask for, of stores that are there.
 
@@ -49,6 +51,7 @@ class SegmentLogDataSource(DataSource):
         open_stores(options)  # a wrong path should fail in load(), not in the query after it
         return spark_schema(options)
 
+    @in_spark_words()
     def reader(self, schema: StructType) -> "SegmentLogBatchReader | MetadataReader":
         """Make the batch reader, of messages or of what the stores tell of themselves."""
         if wants_metadata(self.options):
@@ -60,6 +63,7 @@ class SegmentLogDataSource(DataSource):
         options = parse_read_options(self.options)
         return (FilteringBatchReader if options.filter_pushdown else SegmentLogBatchReader)(options, schema)
 
+    @in_spark_words()
     def streamReader(self, schema: StructType) -> "SegmentLogStreamReader | RefusedStream":  # noqa: N802 - Spark's name
         """Make the stream reader; on a Spark that cannot run it, one that says so."""
         from .setup.spark_versions import RefusedStream, has_streams
@@ -70,6 +74,7 @@ class SegmentLogDataSource(DataSource):
 
         return SegmentLogStreamReader(parse_read_options(self.options, Mode.STREAM), schema)
 
+    @in_spark_words()
     def writer(self, schema: StructType, overwrite: bool) -> "SegmentLogBatchWriter":  # noqa: FBT001 - Spark's names
         """Make the batch writer, for a frame of this schema."""
         from .options.write_options import parse_write_options
@@ -79,6 +84,7 @@ class SegmentLogDataSource(DataSource):
             raise refuse_overwrite(Mode.BATCH)
         return SegmentLogBatchWriter(parse_write_options(self.options, Mode.BATCH), schema)
 
+    @in_spark_words()
     def streamWriter(self, schema: StructType, overwrite: bool) -> "SegmentLogStreamWriter":  # noqa: FBT001, N802 - as above
         """Make the writer of one batch of a stream, for its tasks and once more for its commit."""
         from .options.write_options import parse_write_options

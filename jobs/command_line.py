@@ -16,10 +16,10 @@ import argparse
 import json
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NoReturn, Protocol
 
-from segmentlog.store import SegmentLogError
+from segmentlog.store import Remedy, SegmentLogError
 
 DONE: Final = 0
 """Exit code of a job that did its work and found nothing wrong or missing."""
@@ -28,6 +28,11 @@ FINDINGS: Final = 1
 FAILED: Final = 2
 """Exit code of a job that did not do its work: wrong options, or an error."""
 
+_FLAGS: Final[Mapping[Remedy, str]] = {
+    Remedy.NAME_COMMIT_LOG: "--commit-log names CommitLog directories that are elsewhere",
+    Remedy.STORED_SIZES: "Leave out --segment-bytes and --queue-segment-entries: a store keeps its file sizes",
+}
+"""The remedies of the store that jobs have flags for."""
 _USAGE: Final = "USAGE"
 _OS_ERROR: Final = "OS_ERROR"
 
@@ -101,6 +106,8 @@ def finished(options: argparse.Namespace, job: Callable[[], JobReport]) -> int:
 
 def failed(error: Exception, *, as_json: bool) -> int:
     """Print an error, and return the exit code."""
+    if isinstance(error, SegmentLogError):
+        error.reword(_FLAGS)
     sys.stderr.write(f"{error}\n")
     if as_json:
         if isinstance(error, SegmentLogError):

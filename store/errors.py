@@ -1,4 +1,4 @@
-"""Every error of the project says what was asked, what was found, where, and what to do.
+"""Error tree of the store: each error states what was asked, what was found, where, and what to do.
 
 ::
 
@@ -27,9 +27,39 @@
     ├── ChangedReplayError          a batch that is repeated with another number of rows
     ├── IllegalMessageError         a message that RocketMQ would refuse  (also ValueError)
     └── ConfigError                 an option or argument that makes no sense
+
+    store raises      problem, path, offset, fix + remedies ──► text in terms of the Python API
+    connector, job    reword(words) ──────────────────────────► text in terms of options, or of flags
+
+The store names no option of Spark and no flag of a job. What a caller can change in its own call is a `Remedy`, and
+each interface words it (`connector/errors.py`, `jobs/command_line.py`).
 """
 
-from typing import ClassVar
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import ClassVar, Self
+
+
+class Remedy(Enum):
+    """A change to the failed call that avoids the error; the value is its wording for the Python API."""
+
+    SKIP_LOST = "ScanSpec(on_loss=OnLoss.SKIP) goes on without lost messages"
+    SKIP_DAMAGED = (
+        "ScanSpec(on_corrupt=OnCorrupt.SKIP) goes on without damaged records, and OnCorrupt.NULL keeps their places"
+    )
+    NAME_COMMIT_LOG = "commit_log_paths names CommitLog directories that are elsewhere"
+    WAIT_LONGER = "A larger wait_s waits longer for the other writer"
+    NEW_APP = (
+        "A new BatchId.app begins a numbering of its own: its batches are appended, even if some of their rows are "
+        "stored already"
+    )
+    SKIP_CHANGED_REPLAY = "on_changed_replay=OnChangedReplay.SKIP goes on without the rows of such a batch"
+    LARGER_BODIES = "StoreConfig(max_body_bytes=…) raises the limit; the broker's maxMessageSize has to be as large"
+    STORED_SIZES = "StoreConfig has to state the file sizes that the store was written with"
+    CUT_DAMAGE = (
+        "MessageStore.open(path, on_damage=OnDamage.CUT) ends the log before the damage, as brokers do, and loses what "
+        "follows"
+    )
 
 
 class SegmentLogError(Exception):
@@ -44,29 +74,61 @@ class SegmentLogError(Exception):
     offset
         Where in it: a physical offset for CommitLog files, else bytes from the start of the file.
     fix
-        What the reader of the message can do, one sentence.
+        What to do in any case, one sentence that names no argument of any interface.
+    remedies
+        What to change in the failed call.
     """
 
     condition: ClassVar[str] = "SEGMENTLOG_ERROR"
 
     def __init__(
-        self, problem: str, *, path: str | None = None, offset: int | None = None, fix: str | None = None
+        self,
+        problem: str,
+        *,
+        path: str | None = None,
+        offset: int | None = None,
+        fix: str | None = None,
+        remedies: Iterable[Remedy] = (),
     ) -> None:
         super().__init__(problem)
-        self.problem, self.path, self.offset, self.fix = problem, path, offset, fix
+        self.problem, self.path, self.offset = problem, path, offset
+        self.remedies = tuple(remedies)
+        self._fix = fix
+        self._words = {remedy: remedy.value for remedy in self.remedies}
 
-    def __str__(self) -> str:
+    @property
+    def fix(self) -> str | None:
+        """What to do: the general advice, then every remedy as the interface words it; None without any."""
+        return ". ".join(filter(None, [self._fix, *self._words.values()])) or None
+
+    def reword(self, words: Mapping[Remedy, str]) -> None:
+        """State the remedies in terms of another interface; those that it has no words for are left out."""
+        self._words = {remedy: words[remedy] for remedy in self.remedies if remedy in words}
+
+    def restated(self, problem: str, *, path: str | None = None) -> Self:
+        """Return an error of the same kind with another problem, the same advice, and another path if one is named."""
+        made = type(self)(problem, path=path or self.path, offset=self.offset, fix=self._fix, remedies=self.remedies)
+        made.reword(self._words)
+        return made
+
+    @property
+    def described(self) -> str:
+        """Condition, problem and place, without advice: for a log line about something that was passed over."""
         where = ""
         if self.path is not None:
             path = self.path if self.path.isprintable() else repr(self.path)  # a name may hold a line end, or worse
             where = f" (in {path}" + (f" at offset {self.offset})" if self.offset is not None else ")")
+        return f"[{self.condition}] {self.problem}{where}"
+
+    def __str__(self) -> str:
         fix = f" {self.fix}" if self.fix else ""
-        return f"[{self.condition}] {self.problem}{where}.{fix}" + ("." if fix and fix[-1] not in ".?!" else "")
+        return f"{self.described}.{fix}" + ("." if fix and fix[-1] not in ".?!" else "")
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross from Spark workers to the driver; Exception would only carry the positional arguments.
-        state = {"problem": self.problem, "path": self.path, "offset": self.offset, "fix": self.fix}
-        return _revive, (type(self), self.problem), state
+        # Not all of them are in __dict__: `path` of an ImportError is not.
+        names = ("problem", "path", "offset", "remedies", "_fix", "_words")
+        return _revive, (type(self), self.problem), {name: getattr(self, name) for name in names}
 
 
 def _revive(kind: type[SegmentLogError], problem: str) -> SegmentLogError:
@@ -182,7 +244,7 @@ class StoreIOError(SegmentLogError, OSError):
 
     Parameters
     ----------
-    problem, path, offset, fix
+    problem, path, offset, fix, remedies
         As of `SegmentLogError`.
     errno
         The error number of the call, as of any OSError.
@@ -197,9 +259,10 @@ class StoreIOError(SegmentLogError, OSError):
         path: str | None = None,
         offset: int | None = None,
         fix: str | None = None,
+        remedies: Iterable[Remedy] = (),
         errno: int | None = None,
     ) -> None:
-        super().__init__(problem, path=path, offset=offset, fix=fix)
+        super().__init__(problem, path=path, offset=offset, fix=fix, remedies=remedies)
         self.errno = errno
 
     __str__ = SegmentLogError.__str__  # OSError has its own idea

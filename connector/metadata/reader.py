@@ -37,7 +37,7 @@ from segmentlog.store import (
     stored_bytes,
 )
 
-from ..errors import ConflictingOptionsError, SchemaError, listing, suggest, unknown_group
+from ..errors import ConflictingOptionsError, SchemaError, in_spark_words, listing, suggest, unknown_group
 from ..options.metadata_options import MetadataOptions, parse_metadata_options
 from ..options.read_options import Subscribe
 from ..options.read_table import MetadataKind
@@ -159,6 +159,7 @@ class MetadataReader(DataSourceReader):
         self._options = options
         self.target = to_arrow_schema(schema)
 
+    @in_spark_words()
     def partitions(self) -> list[InputPartition]:
         """Plan one task: the figures of a frame are of one moment. An unknown topic or group is an error here."""
         stores = open_stores(self._options.read)
@@ -170,8 +171,9 @@ class MetadataReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - there is one
         """Look, and give the frame as one batch."""
-        stores = open_stores(self._options.read)
-        rows = list(_ROWS[self._options.kind](stores, self._options, frozenset(self.target.names)))
+        with in_spark_words():
+            stores = open_stores(self._options.read)
+            rows = list(_ROWS[self._options.kind](stores, self._options, frozenset(self.target.names)))
         settle_worker()
         columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in self.target]
         yield pa.RecordBatch.from_arrays(columns, schema=self.target)

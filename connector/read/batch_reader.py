@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 
 from segmentlog.store import OnCorrupt
 
+from ..errors import in_spark_words
 from ..options.read_options import ReadOptions
 from ..setup.spark_versions import Filter
 from .filters import Pushed, push
@@ -56,6 +57,7 @@ class SegmentLogBatchReader(DataSourceReader):
         """The schema of the batches, which is Spark's own."""
         return self._projection.target
 
+    @in_spark_words()
     def partitions(self) -> list[InputPartition]:
         """Plan the read; no partition when there is nothing to read."""
         return list(plan_partitions(self._options, self._pushed, scan_spec(self._options, self._projection)))

@@ -13,6 +13,7 @@ from pyspark.sql.datasource import InputPartition
 
 from segmentlog.store import OnLoss, ScanSpec, StoreReader
 
+from ..errors import in_spark_words
 from ..options.read_options import ReadOptions
 from ..setup.worker_tuning import answer_at_once, keep_memory, settle_worker
 from .partition import StorePartition
@@ -40,12 +41,13 @@ def read_partition(partition: InputPartition, projection: Projection) -> Iterato
         return
     keep_memory()
     answer_at_once()
-    store = StoreReader.open(
-        partition.path,
-        commit_log_paths=partition.commit_log_paths,
-        broker_name=partition.broker_name,
-        queue_source=partition.queue_source,
-    )
-    for batch in store.scan(partition.task, partition.spec):
-        settle_worker()  # only now: what a batch needs has been imported
-        yield projection.convert(batch)
+    with in_spark_words():
+        store = StoreReader.open(
+            partition.path,
+            commit_log_paths=partition.commit_log_paths,
+            broker_name=partition.broker_name,
+            queue_source=partition.queue_source,
+        )
+        for batch in store.scan(partition.task, partition.spec):
+            settle_worker()  # only now: what a batch needs has been imported
+            yield projection.convert(batch)

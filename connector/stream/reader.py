@@ -32,6 +32,7 @@ from pyspark.sql.types import StructType
 
 from segmentlog.store import publish_progress
 
+from ..errors import in_spark_words
 from ..options.read_options import ReadOptions
 from ..read.schema import check_schema, project
 from ..read.task import read_partition, scan_spec
@@ -76,11 +77,13 @@ class SegmentLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         """The schema of the batches, which is Spark's own."""
         return self._projection.target
 
+    @in_spark_words()
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Find where a new query begins."""
         self._initial = self._published = self._made(self._plans.initial())
         return self._initial
 
+    @in_spark_words()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Let the query end with what is there now."""
         self._plans.fix_target()
@@ -94,6 +97,7 @@ class SegmentLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             return ReadMaxBytes(limits.max_bytes)
         return ReadAllAvailable() if limits.min_records is None else ReadMinRows(limits.min_records)
 
+    @in_spark_words()
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
         """Find where the next batch ends; ``start`` itself when there is nothing to read."""
         before = self._offset(start)
@@ -116,6 +120,7 @@ class SegmentLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             self._reported = ends, reached, progress_report(ends, reached, self._planner.paths())
         return self._reported[2]
 
+    @in_spark_words()
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Cut a batch into tasks."""
         return self._plans.partitions(self._offset(start), self._offset(end))

@@ -39,7 +39,7 @@ from segmentlog.store import (
     open_in_turn,
 )
 
-from ..errors import NotSupportedError
+from ..errors import NotSupportedError, in_spark_words
 from ..options.read_table import Mode
 from ..options.write_options import WriteOptions
 from ..setup.spark_versions import DataSourceStreamArrowWriter
@@ -88,6 +88,7 @@ class _Writer:
         self._plan: SinkPlan = plan_write(options, schema, mode)
         self._job = uuid4().hex
 
+    @in_spark_words()
     def stage(self, batches: Iterator[pa.RecordBatch]) -> StagedMessage:
         """Do one task's share.
 
@@ -128,6 +129,7 @@ class _Writer:
             made_topics=rows.made_topics,
         )
 
+    @in_spark_words()
     def append(self, batch_id: BatchId, messages: Sequence[StagedMessage]) -> CommittedBatch | None:
         """Append what the tasks staged; None where they appended it themselves, or there is nothing to remember."""
         options = self._plan.options
@@ -301,7 +303,7 @@ def _write(
             except IllegalMessageError as error:
                 # The store counts the rows of what it was given, without those that were left out.
                 where = f"of those from row {first} of Spark partition {partition} on"
-                raise IllegalMessageError(f"{error.problem}; {where}", path=error.path, fix=error.fix) from None
+                raise error.restated(f"{error.problem}; {where}") from None
 
 
 class _StagedRows(ExitStack):

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ..config import StoreConfig
-from ..errors import ConfigError, FormatError
+from ..errors import ConfigError, FormatError, Remedy
 from ..files.fs import FileSystem, Listed
 from ..files.segments import SegmentFile, list_segments
 from ..files.small_file import read_front
@@ -100,7 +100,7 @@ def check_file_sizes(fs: FileSystem, path: str, config: StoreConfig, durable: Du
             raise FormatError(
                 f"a segment of {config.segment_bytes} bytes cannot begin at {segment.base}",
                 path=segment.path,
-                fix="Open the store with the segment_bytes it was written with",
+                remedies=(Remedy.STORED_SIZES,),
             )
     for directory, files in _queues(fs, path):
         _check("queue_segment_entries", config.queue_segment_entries, ENTRY_BYTES, files, directory, states=states)
@@ -111,7 +111,8 @@ def check_file_sizes(fs: FileSystem, path: str, config: StoreConfig, durable: Du
                 f"this index file has {listed.size} bytes, index_slots={config.index_slots} and "
                 f"index_entries={config.index_entries} make {wanted}",
                 path=os.path.join(StorePaths(path).index, listed.name),
-                fix="Give the index_slots and index_entries it was written with, or delete the directory index",
+                fix="Or delete the directory index: `rebuild_index` writes it again",
+                remedies=(Remedy.STORED_SIZES,),
             )
 
 
@@ -168,7 +169,8 @@ def _check(option: str, given: int, unit: int, files: Sequence[SegmentFile], pat
                 f"this file has {file.size} bytes and begins at {file.base}, {option}={given} makes files of "
                 f"{wanted} bytes",
                 path=file.path,
-                fix=f"Open the store with the {option} that its files were written with. {_REBUILD}",
+                fix=_REBUILD,
+                remedies=(Remedy.STORED_SIZES,),
             )
 
 
@@ -176,5 +178,6 @@ def _other(option: str, given: int, held: int, path: str) -> ConfigError:
     return ConfigError(
         f"{option} is {given}, the store's files are made for {held}",
         path=path,
-        fix=f"Open it with {option}={held}, or write to another directory",
+        fix="Write to another directory, or with the store's own sizes",
+        remedies=(Remedy.STORED_SIZES,),
     )

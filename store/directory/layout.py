@@ -13,7 +13,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 
-from ..errors import NotAStoreError, UnsafeFileError, UnsupportedStoreError
+from ..errors import NotAStoreError, Remedy, UnsafeFileError, UnsupportedStoreError
 from ..files.fs import FileSystem, Listed
 from ..format.naming import is_readable_topic, parse_queue_id
 from ..format.store_paths import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, StorePaths
@@ -62,7 +62,8 @@ def refuse_link(entry: Listed, path: str) -> None:
         raise UnsafeFileError(
             "this is a symbolic link, the store wants a directory",
             path=path,
-            fix="Put the directory itself there, open its own root, or name it in commitLogPaths",
+            fix="Put the directory itself there, or open its own root",
+            remedies=(Remedy.NAME_COMMIT_LOG,),
         )
 
 

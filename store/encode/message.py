@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from ..config import StoreConfig
-from ..errors import ConfigError, IllegalMessageError
+from ..errors import ConfigError, IllegalMessageError, Remedy
 from ..format.consume_queue import SCHEDULE_TOPIC
 from ..format.message import (
     BLANK_BYTES,
@@ -221,7 +221,8 @@ def check_body(size: int, config: StoreConfig, row: str = "the message") -> None
     if size > config.max_body_bytes:
         raise IllegalMessageError(
             f"{MESSAGE_ILLEGAL}: the body of {row} has {size} bytes, at most {config.max_body_bytes} can be stored",
-            fix="Split it, or raise max_body_bytes here and maxMessageSize of the broker",
+            fix="Split it",
+            remedies=(Remedy.LARGER_BODIES,),
         )
 
 

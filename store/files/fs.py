@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
-from ..errors import StoreIOError, UnsafeFileError
+from ..errors import Remedy, StoreIOError, UnsafeFileError
 from ..format.message import Bytes
 from .modes import file_mode
 from .os_errors import ABSENT, LINK_FIX, read_error
@@ -283,7 +283,8 @@ def plain_size(fd: int, path: str) -> int:
 
 def _size_of(status: os.stat_result, path: str) -> int:
     if not stat.S_ISREG(status.st_mode):
-        raise UnsafeFileError("this is not a plain file, the store wants one", path=path, fix=LINK_FIX)
+        problem = "this is not a plain file, the store wants one"
+        raise UnsafeFileError(problem, path=path, fix=LINK_FIX, remedies=(Remedy.NAME_COMMIT_LOG,))
     return status.st_size
 
 

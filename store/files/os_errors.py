@@ -24,6 +24,7 @@ from ..errors import (
     ExistingFileError,
     MissingFileError,
     NoSpaceError,
+    Remedy,
     SegmentLogError,
     StoreIOError,
     UnreadableError,
@@ -31,7 +32,7 @@ from ..errors import (
 )
 
 ABSENT: Final = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
-LINK_FIX: Final = "Replace it by a plain file or directory, or name the real place in an option (commitLogPaths)"
+LINK_FIX: Final = "Replace it by a plain file or directory"
 _NO_SPACE: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SPACE_FIX: Final = "Nothing was lost: make room on this file system and try again"
 _DENIED: Final = {errno.EACCES, errno.EPERM}
@@ -75,7 +76,9 @@ def read_error(error: OSError, doing: str, path: str, offset: int | None = None)
         fix = "Run as the broker's user, or let this user read it"
         return UnreadableError("this process may not read it", path=path, offset=offset, fix=fix)
     if error.errno in _NOT_PLAIN:
-        return UnsafeFileError(_NOT_PLAIN[error.errno], path=path, offset=offset, fix=LINK_FIX)
+        return UnsafeFileError(
+            _NOT_PLAIN[error.errno], path=path, offset=offset, fix=LINK_FIX, remedies=(Remedy.NAME_COMMIT_LOG,)
+        )
     return _other(error, doing, path, offset)
 
 

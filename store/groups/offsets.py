@@ -238,4 +238,4 @@ def _read(fs: FileSystem, path: str, parse: Callable[[Loaded], T]) -> T:
     try:
         return parse(load(file, backup))
     except FormatError as error:
-        raise FormatError(error.problem, path=path, fix=error.fix) from None
+        raise error.restated(error.problem, path=path) from None

@@ -143,7 +143,7 @@ class Index:
             try:
                 geometry = infer_geometry(size, header, self._fs.data_end(path), _Window(self._fs, path).read)
             except FormatError as error:
-                raise FormatError(error.problem, path=path, fix=error.fix) from None
+                raise error.restated(error.problem, path=path) from None
             if geometry is not None:
                 self._inferred[size] = geometry
         return geometry

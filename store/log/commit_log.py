@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..errors import CorruptRecordError, DataLossError
+from ..errors import CorruptRecordError, DataLossError, Remedy
 from ..files.fs import FileSystem
 from ..files.os_errors import descriptor_budget
 from ..files.segments import SegmentFile, find, list_segments
@@ -148,7 +148,8 @@ class CommitLog:
                     "this CommitLog segment was deleted while it was wanted",
                     path=segment.path,
                     offset=segment.base,
-                    fix="Retention removed it: start at a later offset, or allow the loss with failOnDataLoss=false",
+                    fix="Retention removed it: start at a later offset",
+                    remedies=(Remedy.SKIP_LOST,),
                 ) from None
             self._maps[segment.path] = mapped
             if len(self._maps) > self._maps_max:
@@ -298,5 +299,5 @@ class CommitLog:
             f"{place}: {problem.text}",
             path=segment.path if segment else self.directories[0] if self.directories else None,
             offset=offset,
-            fix="Read on without it with corruptRecord=skip, or keep its place with corruptRecord=null",
+            remedies=(Remedy.SKIP_DAMAGED,),
         )

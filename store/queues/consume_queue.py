@@ -15,7 +15,7 @@ import os
 
 import numpy as np
 
-from ..errors import CorruptQueueError
+from ..errors import CorruptQueueError, Remedy
 from ..files.fs import FileSystem
 from ..files.segments import SegmentFile, find, list_segments
 from ..format.consume_queue import ENTRY_BYTES, NATIVE, Entries, decode, is_pad, is_plausible
@@ -173,7 +173,7 @@ class ConsumeQueue:
             f"{place}: {Problem.ENTRY.text}",
             path=self.path_of(queue_offset),
             offset=queue_offset * ENTRY_BYTES - (segment.base if segment else 0),
-            fix="Read on without it with corruptRecord=skip, or keep its place with corruptRecord=null",
+            remedies=(Remedy.SKIP_DAMAGED,),
         )
 
     def path_of(self, queue_offset: int) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 from ..config import OnCorrupt, OnLoss, Predicate, ScanSpec
 from ..dispatch.entry_placement import holds_filler
 from ..dispatch.walk_cache import WalkCache
-from ..errors import DataLossError
+from ..errors import DataLossError, Remedy
 from ..format.consume_queue import EXTENSION_ADDRESS_MAX, SCHEDULE_TOPIC, Entries, joined, some
 from ..format.hashing import java_hash
 from ..format.message import Ints, Mask, Problem
@@ -181,7 +181,7 @@ class Chunks:
             error = log.corrupt(Problem.LENGTHS, damage[0][0], place)
             if self._spec.on_corrupt is OnCorrupt.FAIL:
                 raise error
-            _log.warning("%s", error)
+            _log.warning("%s", error.described)
 
     def _prefilter(self, planned: PlannedRange, entries: Entries) -> Mask | slice:
         """Rows that can match by their entry alone."""
@@ -227,22 +227,19 @@ def report_lost(store: StoreView, spec: ScanSpec, key: QueueKey, lost: Ints) -> 
         spec,
         f"{lost.size} messages of queue {key} are lost, the first at offset {int(lost[0])}: the CommitLog was damaged"
         " there when its queues were rebuilt or salvaged",
-        "No store has them any more: go on without them with failOnDataLoss=false",
+        "No store has them any more",
     )
 
 
-_REMOVED: Final = (
-    "Retention or truncation removed them since the query was planned: run it again from a later offset,"
-    " or go on without them with failOnDataLoss=false"
-)
+_REMOVED: Final = "Retention or truncation removed them since the query was planned: run it again from a later offset"
 
 
 def report_loss(store: StoreView, spec: ScanSpec, what: str, fix: str = _REMOVED) -> None:
     """Report that messages of the plan are gone: an error, or a warning where the spec allows it."""
-    error = DataLossError(what, path=store.log.directories[0], fix=fix)
+    error = DataLossError(what, path=store.log.directories[0], fix=fix, remedies=(Remedy.SKIP_LOST,))
     if spec.on_loss is OnLoss.FAIL:
         raise error
-    _log.warning("%s", error)
+    _log.warning("%s: reading goes on without them", error.described)
 
 
 def _concatenate(parts: list[Chunk]) -> Chunk:

@@ -113,7 +113,7 @@ class _Scan:
             error = self._damage(chunk, int(bad[0]), Problem.ENTRY)
             if self._spec.on_corrupt is OnCorrupt.FAIL:
                 raise error
-            _log.warning("%d damaged ConsumeQueue entries; the first: %s", bad.size, error)
+            _log.warning("%d damaged ConsumeQueue entries; the first: %s", bad.size, error.described)
             if self._spec.on_corrupt is OnCorrupt.SKIP:
                 chunk, sensible = chunk.take(sensible), sensible[sensible]
         if chunk.queue_offset.size == 0:
@@ -269,7 +269,7 @@ class _Scan:
             error = self._damage(part, first, Problem(int(records.problem[first])))
             if self._spec.on_corrupt is OnCorrupt.FAIL:
                 raise error
-            _log.warning("%d damaged records; the first: %s", int(damaged.sum()), error)
+            _log.warning("%d damaged records; the first: %s", int(damaged.sum()), error.described)
         drop = bad if self._spec.on_corrupt is OnCorrupt.SKIP else gone
         return ~drop if drop.any() else None
 

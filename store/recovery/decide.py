@@ -20,7 +20,7 @@ import logging
 from dataclasses import dataclass
 
 from ..config import OnDamage
-from ..errors import DamagedLogError
+from ..errors import DamagedLogError, Remedy
 from ..format.durable_point import DurablePoint
 from ..log.log_end import LogState
 
@@ -104,6 +104,7 @@ def decide(
             f"the log is damaged: {state.problem or 'it ends too early'}; {why}, {state.beyond} whole records in all",
             path=path,
             offset=state.end,
-            fix="Copy what is whole with salvage, or open it with on_damage=CUT, which ends the log here as brokers do",
+            fix="Copy what is whole with the job `salvage`",
+            remedies=(Remedy.CUT_DAMAGE,),
         )
     return state.end if undone_from is None else min(state.end, undone_from)

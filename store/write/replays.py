@@ -18,7 +18,7 @@ import logging
 from dataclasses import dataclass
 
 from ..config import OnChangedReplay
-from ..errors import BatchGapError, ChangedReplayError, ConfigError
+from ..errors import BatchGapError, ChangedReplayError, ConfigError, Remedy
 from ..format.ledger import Ledger, LedgerEntry, QueueSpan
 
 _log = logging.getLogger(__name__)
@@ -132,8 +132,9 @@ def find_replay(
             raise BatchGapError(
                 f"{batch_id} comes after batch {newest.version}: those in between were never appended",
                 path=path,
-                fix="Look where they went (another sink, another copy of this store, a checkpoint of another time); "
-                "to go on without them give the query a txnAppId of its own",
+                fix="Find the missing batches: another sink, another copy of this store, or a checkpoint of another "
+                "time may have them",
+                remedies=(Remedy.NEW_APP,),
             )
         return None
     entry = known.find(batch_id.version)
@@ -163,7 +164,7 @@ def _report_change(problem: str, on_changed: OnChangedReplay, path: str) -> None
             problem,
             path=path,
             fix="Find out what changed: a checkpoint that lost its newest files, a query or source that returns other "
-            "rows. Give the query a new txnAppId to append these rows too (some may then be there twice), or "
-            "onChangedReplay=skip to go on without them",
+            "rows",
+            remedies=(Remedy.NEW_APP, Remedy.SKIP_CHANGED_REPLAY),
         )
     _log.warning("%s: %s. The committed rows stay, the others are not appended", path, problem)

@@ -18,7 +18,7 @@ from typing import Final
 
 from ..config import OnChangedReplay, StoreConfig
 from ..directory.file_sizes import stored_sizes
-from ..errors import SegmentLogError, StoreInUseError
+from ..errors import Remedy, SegmentLogError, StoreInUseError
 from ..files.fs import LocalFileSystem
 from ..files.store_lock import broker_of
 from ..format.store_paths import StorePaths
@@ -89,7 +89,8 @@ def open_in_turn(path: str | os.PathLike[str], config: StoreConfig, *, wait_s: f
                 raise StoreInUseError(
                     f"{error.problem}, and had all of the {wait_s:g} s that this waited",
                     path=path,
-                    fix="Close it there, or give a longer lockTimeout",
+                    fix="Close it there",
+                    remedies=(Remedy.WAIT_LONGER,),
                 ) from None
         time.sleep(pause)
         pause = min(2 * pause, _POLL_MAX_S)

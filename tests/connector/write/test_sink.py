@@ -391,6 +391,6 @@ def test_a_write_waits_for_another_one_of_ours(spark: "SparkSession", load: Load
     with MessageStore.open(path, CONFIG):
         text = refused(lambda: write(frame, path, topic="t", lockTimeout="300ms"))
     assert "[SEGMENTLOG_STORE_IN_USE]" in text
-    assert "give a longer lockTimeout" in text
+    assert "A longer lockTimeout waits longer" in text
     write(frame, path, topic="t")
     assert load(path).count() == 1

@@ -412,7 +412,7 @@ def test_segments_that_retention_took_since_the_plan(store: Path) -> None:
     reader, tasks = planned(store)
     for path in segments(store)[:2]:
         path.unlink()
-    with pytest.raises(DataLossError, match="failOnDataLoss"):
+    with pytest.raises(DataLossError, match=r"on_loss=OnLoss\.SKIP"):
         scanned(reader, tasks)
     found = scanned(reader, tasks, on_loss=OnLoss.SKIP)
     assert len(found) == sum(place >= 8192 for queue in range(4) for place in places(store, queue))

@@ -1,0 +1,83 @@
+"""Errors in terms of options: every remedy has words, and the store itself names no option."""
+
+import ast
+import pickle
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import segmentlog.store
+from segmentlog.connector import errors
+from segmentlog.connector.errors import SPARK_WORDS, in_spark_words, listing, suggest
+from segmentlog.connector.options.read_table import OPTIONS
+from segmentlog.connector.options.write_table import SINK_OPTIONS
+from segmentlog.store import DataLossError, Remedy, SegmentLogError
+
+NAMES = {option.name for option in (*OPTIONS, *SINK_OPTIONS)}
+BROKERS = {"maxMessageSize", "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum"}
+"""Options that are called as RocketMQ's broker calls them: errors may speak of the broker's configuration."""
+COLUMNS = {"storeHost"}
+"""Options that are called as a column is."""
+ONLY_SPARKS = {name for name in NAMES - BROKERS - COLUMNS if not name.islower()} | {"segmentlog.connector"}
+KINDS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, SegmentLogError) and kind.__module__ == errors.__name__
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_error_crosses_to_another_process(kind: type[SegmentLogError]) -> None:
+    error = kind("the problem", path="/store", fix="Do this")
+    text = f"[{kind.condition}] the problem (in /store). Do this."
+    assert str(pickle.loads(pickle.dumps(error))) == str(error) == text
+
+
+def test_every_remedy_is_worded_with_options_that_exist() -> None:
+    assert set(SPARK_WORDS) == set(Remedy)
+    for words in SPARK_WORDS.values():
+        asked = set(re.findall(r"\b[a-z]+[A-Z]\w+\b", words))
+        assert asked <= NAMES, words
+        assert asked or "MessageStore.open" in words
+
+
+def test_store_errors_that_pass_through_spark_name_options() -> None:
+    with pytest.raises(DataLossError) as raised, in_spark_words():
+        raise DataLossError("2 messages are gone", remedies=(Remedy.SKIP_LOST,))
+    assert raised.value.fix == SPARK_WORDS[Remedy.SKIP_LOST]
+    assert "OnLoss" not in str(raised.value)
+
+
+def texts(tree: ast.AST) -> Iterator[str]:
+    """Strings of a module that are not docstrings: what errors and logs are made of."""
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    bare = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)]
+    assert isinstance(tree, documented)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in bare:
+            yield node.value
+
+
+def test_the_store_names_no_option_of_spark() -> None:
+    root = Path(segmentlog.store.__file__).parent
+    modules = sorted(root.rglob("*.py"))
+    assert len(modules) > 50
+    found = {
+        f"{path.relative_to(root)}: {text}"
+        for path in modules
+        for text in texts(ast.parse(path.read_text(encoding="utf-8")))
+        if any(re.search(rf"\b{re.escape(name)}\b", text) for name in ONLY_SPARKS)
+    }
+    assert not found
+
+
+def test_a_list_of_names_is_cut() -> None:
+    assert listing([]) == "none"
+    assert listing(["a", "b", "c"], most=2) == "`a`, `b` and 1 more"
+
+
+@pytest.mark.parametrize(("word", "meant"), [("Subscribee", "subscribe"), ("TOPICS", "topic"), ("zzz", None)])
+def test_a_name_that_was_meant(word: str, meant: str | None) -> None:
+    assert suggest(word, ["subscribe", "topic"]) == meant
