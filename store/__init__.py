@@ -9,19 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from .config import (
-    BATCH_BYTES,
-    BATCH_ROWS,
-    MAX_BODY_BYTES,
     BatchPlacement,
     Flush,
     OnChangedReplay,
-    OnCorrupt,
     OnDamage,
-    OnLoss,
-    Predicate,
-    QueueBounds,
-    QueueSource,
-    ScanSpec,
     Services,
     StoreConfig,
 )
@@ -56,8 +47,20 @@ from .errors import (
 from .format.message_decode import NATIVE_SCHEMA, QUEUE_COLUMNS
 from .format.naming import is_system_topic, topic_problem
 from .read.plan import PlannedRange, ScanTask, TaskLimits
+from .read.spec import (
+    BATCH_BYTES,
+    BATCH_ROWS,
+    MAX_BODY_BYTES,
+    OnCorrupt,
+    OnLoss,
+    Predicate,
+    PropertyFilter,
+    QueueSource,
+    ScanSpec,
+    Tags,
+)
 from .read.store_reader import StoreReader
-from .types import Boundary, Mark, PhysicalOffset, QueueKey, QueueOffset, QueueRange
+from .types import Boundary, Mark, PhysicalOffset, QueueBounds, QueueKey, QueueOffset, QueueRange
 
 if TYPE_CHECKING:
     from .directory.store_id import ensure_store_id, store_id
@@ -147,6 +150,7 @@ __all__ = [
     "PhysicalOffset",
     "PlannedRange",
     "Predicate",
+    "PropertyFilter",
     "QueueBounds",
     "QueueKey",
     "QueueOffset",
@@ -172,6 +176,7 @@ __all__ = [
     "StoreIOError",
     "StoreInUseError",
     "StoreReader",
+    "Tags",
     "TaskLimits",
     "ToEarliest",
     "ToLatest",

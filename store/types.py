@@ -54,3 +54,15 @@ class QueueRange:
 
     def __str__(self) -> str:
         return f"{self.key}[{self.start}, {self.stop})"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueBounds:
+    """The queue offsets that a queue holds, half-open."""
+
+    key: QueueKey
+    min_offset: int
+    max_offset: int
+
+    def __len__(self) -> int:
+        return self.max_offset - self.min_offset

@@ -26,6 +26,7 @@ from segmentlog.store import (
     QueueRange,
     ScanSpec,
     StoreReader,
+    Tags,
     UnknownQueueError,
     group_offsets,
     is_system_topic,
@@ -291,7 +292,7 @@ def plan_shares(
     for store, window, ranges in shares:
         rows = sum(len(each) for each in ranges)
         predicate = Predicate(
-            tags=tags,
+            filter=None if tags is None else Tags(tags),
             store_time_start=window.start,
             store_time_stop=window.stop,
             physical_start=pushed.physical_offset.start,

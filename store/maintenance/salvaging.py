@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from ..config import QueueSource, StoreConfig
+from ..config import StoreConfig
 from ..directory.file_sizes import check_segment_bytes, stored_sizes
 from ..dispatch.entry_placement import FILLER_TOPIC
 from ..errors import ConfigError
@@ -49,6 +49,7 @@ from ..format.walk import walk
 from ..index.reader import Index
 from ..log.batch_state import BatchRecords
 from ..log.commit_log import CommitLog
+from ..read.spec import QueueSource
 from ..read.store_reader import StoreReader
 from .index_check import keeps_index
 from .rebuild import rebuild_index, rebuild_queues

@@ -17,17 +17,16 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..config import OnCorrupt, OnLoss, Predicate, ScanSpec
 from ..dispatch.entry_placement import holds_filler
 from ..dispatch.walk_cache import WalkCache
 from ..errors import DataLossError, Remedy
-from ..format.consume_queue import EXTENSION_ADDRESS_MAX, SCHEDULE_TOPIC, Entries, joined, some
-from ..format.hashing import java_hash
+from ..format.consume_queue import Entries, joined, some
 from ..format.message import Ints, Mask, Problem
-from ..format.message_decode import QUEUE_COLUMNS
 from ..types import QueueKey
+from .matching import Matcher
 from .plan import PlannedRange, ScanTask
 from .queue_entries import Block, StoreView, range_blocks
+from .spec import OnCorrupt, OnLoss, ScanSpec
 
 _log = logging.getLogger(__name__)
 
@@ -55,19 +54,6 @@ class Chunk(NamedTuple):
         return self if last - first == self.queue_offset.size else self.take(slice(first, last))
 
 
-def reads_entries_only(spec: ScanSpec) -> bool:
-    """Whether a scan never opens the CommitLog, as nothing of the records themselves is wanted."""
-    predicate = spec.predicate
-    return (
-        QUEUE_COLUMNS.issuperset(spec.columns)
-        and not spec.property_columns
-        and not spec.check_crc
-        and predicate.tags is None
-        and predicate.store_time_start is None
-        and predicate.store_time_stop is None
-    )
-
-
 def batches_of(entries: Entries, spec: ScanSpec) -> Iterator[slice]:
     """Cut rows into batches of about ``spec.batch_bytes``, and at most ``spec.batch_rows``; a row may be larger."""
     ends = np.cumsum(_weights(entries, spec))
@@ -84,7 +70,7 @@ def _weights(entries: Entries, spec: ScanSpec) -> Ints:
     size: Ints = np.clip(entries["size"], 64, spec.batch_bytes)
     if "body" in spec.columns:
         return size
-    if reads_entries_only(spec):
+    if spec.entries_only:
         return np.full(size.size, 64)
     return np.minimum(size, _PROPERTY_BYTES_MAX)
 
@@ -101,22 +87,23 @@ class Chunks:
     spec
         Which of them, what of them, and how large a batch is.
     walks
-        What the log says of ranges and entries that need it.
+        Derives ranges and entries that need it from the log.
+    matcher
+        The predicate of ``spec``.
     """
 
-    def __init__(self, store: StoreView, task: ScanTask, spec: ScanSpec, walks: WalkCache) -> None:
+    def __init__(self, store: StoreView, task: ScanTask, spec: ScanSpec, walks: WalkCache, matcher: Matcher) -> None:
         self._store = store
         self._ranges = task.ranges
         self._walks = walks
+        self._matcher = matcher
         self._spec = spec
         # Ranges of one queue follow each other: the same number for them.
         changes = [index == 0 or r.key != task.ranges[index - 1].key for index, r in enumerate(task.ranges)]
         self._groups = np.cumsum(changes)
-        self._queue_only = reads_entries_only(spec)
+        self._queue_only = spec.entries_only
         # A chunk costs something however few its rows are; but what reads bodies twice wants to find them in the cache.
         self._batches_at_once = 1 if spec.check_crc or self._queue_only else _BATCHES_AT_ONCE
-        tags = spec.predicate.tags
-        self._tag_hashes = None if tags is None else np.array([java_hash(tag) for tag in tags], np.int64)
 
     def __iter__(self) -> Iterator[Chunk]:
         """Rows of a batch each, or of some batches where these have few rows."""
@@ -140,8 +127,10 @@ class Chunks:
         rows = 0
         for index, planned in enumerate(self._ranges):
             for block in self._checked_blocks(planned):
-                wanted = self._prefilter(planned, block.entries)
-                offsets, entries = block.queue_offset[wanted], some(block.entries, wanted)
+                offsets, entries = block.queue_offset, block.entries
+                wanted = self._matcher.by_entries(planned.key.topic, entries)
+                if wanted is not None:
+                    offsets, entries = offsets[wanted], some(entries, wanted)
                 held.append(Chunk(np.full(offsets.size, index), offsets, entries))
                 rows += offsets.size
                 if rows >= _RUN_ROWS:
@@ -183,17 +172,6 @@ class Chunks:
                 raise error
             _log.warning("%s", error.described)
 
-    def _prefilter(self, planned: PlannedRange, entries: Entries) -> Mask | slice:
-        """Rows that can match by their entry alone."""
-        keep: Mask | None = None
-        if self._tag_hashes is not None and planned.key.topic != SCHEDULE_TOPIC:
-            codes = entries["tags_code"]
-            keep = np.isin(codes, self._tag_hashes) | (codes <= EXTENSION_ADDRESS_MAX)
-        inside = within(self._spec.predicate, entries)
-        if inside is not None:
-            keep = inside if keep is None else keep & inside
-        return slice(None) if keep is None else keep
-
     def _by_place(self, run: Chunk) -> Chunk:
         """Order rows by physical offset, if they are of several ranges and the log is to be read.
 
@@ -204,20 +182,6 @@ class Chunks:
         place = np.clip(run.entries["physical_offset"] - self._store.log.min_offset, 0, _PLACE_MASK)
         reached: Ints = np.maximum.accumulate((self._groups[run.range_index] << _PLACE_BITS) | place)
         return run.take(np.argsort(reached & _PLACE_MASK, kind="stable"))
-
-
-def within(predicate: Predicate, entries: Entries) -> Mask | None:
-    """Rows between the physical offsets of the predicate; None where it has none."""
-    start, stop = predicate.physical_start, predicate.physical_stop
-    if start is None and stop is None:
-        return None
-    physical = entries["physical_offset"]
-    inside = np.ones(physical.size, np.bool_)
-    if start is not None:
-        inside &= physical >= start
-    if stop is not None:
-        inside &= physical < stop
-    return inside
 
 
 def report_lost(store: StoreView, spec: ScanSpec, key: QueueKey, lost: Ints) -> None:

@@ -20,8 +20,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from ..config import OnCorrupt, OnLoss, QueueBounds, ScanSpec
-from ..types import QueueKey, QueueRange
+from ..types import QueueBounds, QueueKey, QueueRange
+from .spec import OnCorrupt, OnLoss, ScanSpec
 from .store_reader import StoreReader
 
 _EXACT_ROWS: Final = 1 << 22  # a plan of more messages goes by samples, and keeps arrays of all of them

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from ..config import MAX_BODY_BYTES
 from ..errors import CorruptRecordError
 from ..format.compression import inflate
 from ..format.message import SYS_COMPRESSED, Problem
@@ -13,6 +12,7 @@ from ..format.message_decode_one import parse_properties
 from ..format.message_id import encode_offset_id
 from ..format.properties import KEYS, TAGS, UNIQ_KEY
 from ..log.commit_log import CommitLog, FoundRecord
+from .spec import MAX_BODY_BYTES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

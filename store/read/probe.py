@@ -14,10 +14,10 @@ from typing import Final
 
 import numpy as np
 
-from ..config import OnCorrupt, OnLoss, ScanSpec
 from ..format.consume_queue import is_plausible
 from ..format.message import Ints
 from ..types import Mark, QueueKey, QueueRange
+from .spec import OnCorrupt, OnLoss, ScanSpec
 from .store_reader import StoreReader
 
 _ALL: Final = 1 << 62

@@ -30,7 +30,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from ..config import QueueBounds
 from ..directory.layout import list_queue_ids
 from ..files.fs import FileSystem, LocalFileSystem
 from ..files.segments import find
@@ -40,7 +39,7 @@ from ..format.naming import is_readable_topic, segment_name
 from ..format.store_paths import StorePaths
 from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ConsumeQueue
-from ..types import QueueKey
+from ..types import QueueBounds, QueueKey
 from .store_reader import StoreReader
 
 _MANY_QUEUES: Final = 64

@@ -22,7 +22,6 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from ..config import OnCorrupt, ScanSpec
 from ..dispatch.walk_cache import WalkCache
 from ..errors import CorruptError, DataLossError
 from ..files.segments import SegmentFile
@@ -37,11 +36,12 @@ from ..format.message_decode import (
     inflate_in_pieces,
     select,
 )
-from ..format.properties import TAGS, Properties
 from ..log.commit_log import MAPS_MAX
-from .entry_batches import Chunk, Chunks, batches_of, reads_entries_only, report_loss, within
+from .entry_batches import Chunk, Chunks, batches_of, report_loss
+from .matching import Matcher, record_batch
 from .plan import ScanTask
 from .queue_entries import Block, StoreView, heal
+from .spec import OnCorrupt, ScanSpec
 
 _log = logging.getLogger(__name__)
 
@@ -92,14 +92,11 @@ class _Scan:
         self._topics = sorted({planned.key.topic for planned in task.ranges})
         codes = {topic: code for code, topic in enumerate(self._topics)}
         self._topic_codes = np.array([codes[planned.key.topic] for planned in task.ranges], np.int64)
-        predicate = spec.predicate
-        self._times = predicate.store_time_start is not None or predicate.store_time_stop is not None
-        self._queue_only = reads_entries_only(spec)
-        tags = predicate.tags
-        self._tag_values = None if tags is None else pa.array(sorted(tags), pa.string())
+        self._matcher = Matcher(spec.predicate)
+        self._queue_only = spec.entries_only
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        for chunk in Chunks(self._store, self._task, self._spec, self._walks):
+        for chunk in Chunks(self._store, self._task, self._spec, self._walks, self._matcher):
             if self._queue_only:
                 yield from self._queue_batches(chunk)
             else:
@@ -229,10 +226,12 @@ class _Scan:
         name = segment.path.rpartition("/")[2] if segment else ""
         if self._spec.check_crc:
             self._store.log.check_crcs(segment, records)
-        for wanted in (self._after_damage, self._matching):
-            keep = wanted(records, part)
-            if keep is not None:
-                records, part = records.take(keep), part.take(keep)
+        keep = self._after_damage(records, part)
+        if keep is not None:
+            records, part = records.take(keep), part.take(keep)
+        keep = self._matcher.by_records(records, part.entries)
+        if keep is not None:
+            records, part = records.take(keep), part.take(keep)
         if not len(records):
             return
         if "body" not in self._spec.columns or self._spec.raw_body:
@@ -283,26 +282,6 @@ class _Scan:
             return self._store.queue(planned.key).corrupt(int(part.queue_offset[row]), self._place(part, row))
         return log.corrupt(problem, physical, self._place(part, row))
 
-    def _matching(self, records: Records, part: Chunk) -> Mask | None:
-        """Rows that match the predicate exactly; None for all of them."""
-        keep = within(self._spec.predicate, part.entries)  # again: an entry may have been healed since
-        if self._times:
-            predicate = self._spec.predicate
-            time = records.field("store_timestamp")
-            whole = records.problem == Problem.OK
-            keep = whole if keep is None else keep & whole
-            if predicate.store_time_start is not None:
-                keep &= time >= predicate.store_time_start
-            if predicate.store_time_stop is not None:
-                keep &= time < predicate.store_time_stop
-        if self._tag_values is not None:
-            import pyarrow.compute as pc  # noqa: PLC0415 - not all scans need it, and loading it takes long
-
-            tags = Properties(records).column(TAGS)
-            match = pc.is_in(tags, self._tag_values, skip_nulls=True).to_numpy(zero_copy_only=False)
-            keep = match if keep is None else keep & match
-        return None if keep is None or keep.all() else keep
-
     def _decoded(
         self, records: Records, part: Chunk, segment: str, inflated: Inflated | None
     ) -> Iterator[pa.RecordBatch]:
@@ -351,9 +330,7 @@ class _Scan:
         return cut
 
     def _batch(self, columns: list[pa.Array], rows: int) -> pa.RecordBatch:
-        if not columns:  # whoever only counts
-            return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), rows, [None]))
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        return record_batch(columns, self._schema, rows)
 
     def _origin(self, chunk: Chunk) -> Origin:
         codes = self._topic_codes[chunk.range_index]

@@ -20,7 +20,6 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from ..config import QueueBounds, QueueSource, ScanSpec
 from ..directory.layout import check_is_store, list_queues, require_directory
 from ..directory.own_state import OwnState
 from ..dispatch.derive import DerivedQueue, derive_queues
@@ -38,12 +37,12 @@ from ..log.batch_state import Visibility
 from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ConsumeQueue
 from ..queues.time_search import offset_at
-from ..types import Boundary, QueueKey, QueueRange
-from .entry_batches import reads_entries_only
+from ..types import Boundary, QueueBounds, QueueKey, QueueRange
 from .message import Message, read_message
 from .plan import PlannedRange, ScanTask, TaskLimits, plan_tasks
 from .queue_end import queue_end
 from .scan import scan
+from .spec import QueueSource, ScanSpec
 from .undispatched_tail import CrashTail, find_crash_tail, log_end_after_crash
 
 _log = logging.getLogger(__name__)
@@ -251,7 +250,7 @@ class StoreReader:
             max_records=max_records,
             min_tasks=min_tasks or 1,
             parallelism=parallelism,
-            entries_only=spec is not None and reads_entries_only(spec),
+            entries_only=spec is not None and spec.entries_only,
         )
         planned: list[PlannedRange] = []
         for wanted in ranges:

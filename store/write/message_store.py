@@ -28,7 +28,7 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from ..config import BatchPlacement, Flush, OnChangedReplay, OnDamage, QueueBounds, Services, StoreConfig
+from ..config import BatchPlacement, Flush, OnChangedReplay, OnDamage, Services, StoreConfig
 from ..directory.file_sizes import check_file_sizes
 from ..directory.store_id import ensure_store_id
 from ..directory.topics import TopicTable
@@ -48,7 +48,7 @@ from ..read.store_reader import StoreReader
 from ..recovery.apply import Repair
 from ..recovery.decide import Recovery, decide
 from ..recovery.durability import Durability
-from ..types import QueueKey
+from ..types import QueueBounds, QueueKey
 from .background import BackgroundServices
 from .batch_commit import BatchAppend
 from .failure import Failure

@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from segmentlog.store import Boundary, CorruptRecordError, OnCorrupt, Predicate, QueueKey, QueueSource, StoreReader
+from segmentlog.store import (
+    Boundary,
+    CorruptRecordError,
+    OnCorrupt,
+    Predicate,
+    QueueKey,
+    QueueSource,
+    StoreReader,
+    Tags,
+)
 from support import conformance, fixtures, reading
 from support.conformance import DIFFERENCES, Difference
 
@@ -121,6 +130,6 @@ def test_tags_of_an_extended_consume_queue(tmp_path: Path, caplog: pytest.LogCap
     reader = StoreReader.open(fixtures.unpack("cq-ext-4.9.1", tmp_path))
     messages = fixtures.expected("cq-ext-4.9.1").messages
     tag = next(message["tags"] for message in messages if message["tags"])
-    rows = list(reading.read(reader, predicate=Predicate(tags=frozenset({tag}))))
+    rows = list(reading.read(reader, predicate=Predicate(filter=Tags(frozenset({tag})))))
     assert {row["physicalOffset"] for row in rows} == {m["phyOffset"] for m in messages if m["tags"] == tag}
     assert "ConsumeQueue extension" in caplog.text

@@ -45,6 +45,7 @@ from segmentlog.store import (
     ScanTask,
     SegmentLogError,
     StoreReader,
+    Tags,
     group_offsets,
 )
 from segmentlog.store.files.fs import FileSystem, LocalFileSystem
@@ -137,7 +138,7 @@ class Question:
         predicate = Predicate()
         match self.shape:
             case Shape.TAGS:
-                predicate = Predicate(tags=snapshot.tags)
+                predicate = Predicate(filter=Tags(snapshot.tags))
             case Shape.TIME:
                 predicate = Predicate(store_time_start=snapshot.times[0], store_time_stop=snapshot.times[1])
             case Shape.PHYSICAL:

@@ -26,6 +26,7 @@ from segmentlog.store import (
     ScanSpec,
     ScanTask,
     StoreReader,
+    Tags,
 )
 from segmentlog.store.format import message_decode
 from segmentlog.store.format.hashing import java_hash
@@ -166,7 +167,7 @@ def test_a_scan_of_the_queue_alone_never_opens_the_log(store: Path) -> None:
         {"columns": ("body",)},
         {"columns": ("topic",), "check_crc": True},
         {"columns": ("topic",), "property_columns": ("a",)},
-        {"columns": ("topic",), "predicate": Predicate(tags=frozenset({"paid"}))},
+        {"columns": ("topic",), "predicate": Predicate(filter=Tags(frozenset({"paid"})))},
         {"columns": ("topic",), "predicate": Predicate(store_time_start=0)},
     ],
 )
@@ -178,7 +179,9 @@ def test_what_needs_the_log_opens_it(store: Path, spec: dict[str, Any]) -> None:
 
 def test_tags_that_no_entry_has_open_nothing(store: Path) -> None:
     fs = WatchedFiles()
-    assert list(reading.read(StoreReader.open(store, fs=fs), predicate=Predicate(tags=frozenset({"none"})))) == []
+    assert (
+        list(reading.read(StoreReader.open(store, fs=fs), predicate=Predicate(filter=Tags(frozenset({"none"}))))) == []
+    )
     assert fs.mapped == []
 
 
@@ -200,13 +203,13 @@ def test_tags_are_matched_exactly(tmp_path: Path) -> None:
     assert java_hash("Aa") == java_hash("BB")
     build(tmp_path / "s", messages(60, tags=("Aa", "BB", "C")))
     for wanted, expected in (({"Aa"}, {0}), ({"BB"}, {1}), ({"Aa", "C"}, {0, 2}), (set(), set()), ({"x"}, set())):
-        found = rows(tmp_path / "s", predicate=Predicate(tags=frozenset(wanted)))
+        found = rows(tmp_path / "s", predicate=Predicate(filter=Tags(frozenset(wanted))))
         assert numbers(found) == [n for n in range(60) if n % 3 in expected]
 
 
 def test_messages_without_tags_match_none(tmp_path: Path) -> None:
     build(tmp_path / "s", messages(12).drop_columns(["tags"]))
-    assert rows(tmp_path / "s", predicate=Predicate(tags=frozenset({""}))) == []
+    assert rows(tmp_path / "s", predicate=Predicate(filter=Tags(frozenset({""})))) == []
     assert len(rows(tmp_path / "s")) == 12
 
 
@@ -237,7 +240,7 @@ def test_physical_offsets_are_half_open(store: Path) -> None:
 
 def test_predicates_hold_together(store: Path) -> None:
     predicate = Predicate(
-        tags=frozenset({"paid"}),
+        filter=Tags(frozenset({"paid"})),
         store_time_start=START_MS + 10,
         physical_stop=places(store)[9],
         store_time_stop=START_MS + 33,

@@ -13,8 +13,9 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from segmentlog.store.config import ScanSpec, StoreConfig
+from segmentlog.store.config import StoreConfig
 from segmentlog.store.files.writable_fs import WritableFileSystem
+from segmentlog.store.read.spec import ScanSpec
 from segmentlog.store.types import QueueRange
 from segmentlog.store.write.message_store import MessageStore
 

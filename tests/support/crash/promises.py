@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from segmentlog.store.config import ScanSpec, StoreConfig
+from segmentlog.store.config import StoreConfig
 from segmentlog.store.dispatch.derive import derive_segments
 from segmentlog.store.errors import NotAStoreError
 from segmentlog.store.files.small_file import read_front
@@ -31,6 +31,7 @@ from segmentlog.store.format.properties import KEYS, TAGS, UNIQ_KEY, Properties
 from segmentlog.store.format.store_paths import StorePaths
 from segmentlog.store.index.keys import indexed_keys
 from segmentlog.store.log.commit_log import CommitLog
+from segmentlog.store.read.spec import ScanSpec
 from segmentlog.store.read.store_reader import StoreReader
 from segmentlog.store.types import QueueKey, QueueRange
 from segmentlog.store.write.message_store import MessageStore

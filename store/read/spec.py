@@ -1,0 +1,167 @@
+"""Scan specification: columns, predicate and the treatment of damage and loss.
+
+::
+
+    ScanSpec ── columns, property_columns ──► what a row holds
+             ├─ predicate ─┬─ store times, physical offsets
+             │             └─ filter:  Tags                by hash in the ConsumeQueue, then exactly
+             │                         PropertyFilter      by the record's properties (SQL92)
+             └─ on_corrupt, on_loss ──► an error, or a gap
+
+A specification is small and picklable: it crosses to Spark's workers. RocketMQ: ``SubscriptionData``.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, Protocol, TypeAlias
+
+import pyarrow as pa
+
+from ..format.message import Mask
+from ..format.message_decode import QUEUE_COLUMNS
+
+BATCH_BYTES: Final = 8 << 20
+"""Default size of a record batch, in bytes."""
+BATCH_ROWS: Final = 1 << 16
+"""Default limit of rows in a record batch."""
+MAX_BODY_BYTES: Final = 16 << 20
+"""Default limit of one inflated body, in bytes: four times RocketMQ's ``maxMessageSize``."""
+
+
+class QueueSource(Enum):
+    """Where queues are read from."""
+
+    AUTO = "auto"
+    """The ConsumeQueue; entries that are missing or damaged are derived from the CommitLog."""
+    COMMIT_LOG = "commitlog"
+    """The CommitLog alone, by a walk over all of it."""
+
+
+class OnCorrupt(Enum):
+    """Treatment of a damaged record."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+    NULL = "null"
+    """Its row stays, with nulls in every column that comes from the record."""
+
+
+class OnLoss(Enum):
+    """Treatment of messages that were planned and are gone when they are read."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """Filter by tag (RocketMQ: ``ExpressionType.TAG``).
+
+    Attributes
+    ----------
+    any_of
+        A message matches if its tag is one of these. A message without a tag never matches.
+    """
+
+    any_of: frozenset[str]
+
+
+class PropertyFilter(Protocol):
+    """Filter by message properties, such as a compiled SQL92 expression (RocketMQ: ``ExpressionType.SQL92``).
+
+    An implementation is immutable and picklable, and compares equal to another one of the same meaning.
+    """
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Names of the properties that `mask` reads, such as ``TAGS`` or a user's own."""
+
+    def mask(self, properties: pa.RecordBatch) -> Mask:
+        """Evaluate the filter for some messages.
+
+        Parameters
+        ----------
+        properties
+            One nullable string column per name in `columns`, in sorted order; null where a message lacks the property.
+            It has n rows even where `columns` is empty.
+
+        Returns
+        -------
+        (n,) bool
+            True where a message matches; SQL's unknown is False.
+        """
+
+
+Filter: TypeAlias = Tags | PropertyFilter
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Predicate:
+    """Condition on messages of the planned ranges; all parts must hold.
+
+    Attributes
+    ----------
+    filter
+        By tag or by properties; None for all messages.
+    store_time_start, store_time_stop
+        Store timestamp in ms, half-open.
+    physical_start, physical_stop
+        Physical offset, half-open.
+    """
+
+    filter: Filter | None = None
+    store_time_start: int | None = None
+    store_time_stop: int | None = None
+    physical_start: int | None = None
+    physical_stop: int | None = None
+
+    @property
+    def reads_records(self) -> bool:
+        """Whether some part needs the record itself, since the ConsumeQueue does not tell."""
+        return self.filter is not None or self.store_time_start is not None or self.store_time_stop is not None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScanSpec:
+    """Content and limits of a scan's record batches.
+
+    Attributes
+    ----------
+    columns
+        Names from ``NATIVE_SCHEMA``, in output order.
+    property_columns
+        Single properties as further string columns, after ``columns``.
+    predicate
+        Which messages.
+    check_crc
+        Whether body CRCs, and ``__CRC32#`` where a record has it, are compared.
+    on_corrupt, on_loss
+        Treatment of damaged and of missing messages.
+    raw_body
+        Whether compressed bodies are returned as stored.
+    max_body_bytes
+        The most that one compressed body may inflate to.
+    batch_bytes, batch_rows
+        Limits of a record batch; a single larger message still makes a batch.
+    """
+
+    columns: tuple[str, ...]
+    property_columns: tuple[str, ...] = ()
+    predicate: Predicate = field(default_factory=Predicate)
+    check_crc: bool = False
+    on_corrupt: OnCorrupt = OnCorrupt.FAIL
+    on_loss: OnLoss = OnLoss.FAIL
+    raw_body: bool = False
+    max_body_bytes: int = MAX_BODY_BYTES
+    batch_bytes: int = BATCH_BYTES
+    batch_rows: int = BATCH_ROWS
+
+    @property
+    def entries_only(self) -> bool:
+        """Whether ConsumeQueue entries hold all that is asked for, so that the CommitLog is never opened."""
+        return (
+            QUEUE_COLUMNS.issuperset(self.columns)
+            and not self.property_columns
+            and not self.check_crc
+            and not self.predicate.reads_records
+        )

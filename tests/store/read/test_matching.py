@@ -1,0 +1,92 @@
+"""`Matcher`: filters on properties as a scan applies them, whatever evaluates them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from segmentlog.store import OnCorrupt, Predicate, StoreReader, Tags
+from segmentlog.store.format.consume_queue import EXTENSION_ADDRESS_MAX, NATIVE
+from segmentlog.store.format.hashing import java_hash
+from segmentlog.store.format.message import Mask
+from segmentlog.store.read.matching import Matcher
+from support import reading
+from support.store_builder import StoreBuilder, messages
+from support.tampering import overwrite
+
+COUNT = 90
+
+
+@dataclass(frozen=True)
+class Equal:
+    """A filter of a caller's own: some properties have given values, all of them."""
+
+    values: tuple[tuple[str, str], ...]
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return frozenset(name for name, _ in self.values)
+
+    def mask(self, properties: pa.RecordBatch) -> Mask:
+        assert properties.schema.names == sorted(self.columns)
+        keep = np.ones(properties.num_rows, np.bool_)
+        for name, value in self.values:
+            keep &= np.array([each == value for each in properties.column(name).to_pylist()], np.bool_)
+        return keep
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    with StoreBuilder(tmp_path / "s") as builder:
+        builder.append(messages(COUNT, tags=("a", "b", "c")))
+    return tmp_path / "s"
+
+
+def found(store: Path, wanted: Equal, **spec: Any) -> list[int]:
+    reader = StoreReader.open(store)
+    rows = reading.read(reader, predicate=Predicate(filter=wanted), **spec)
+    return sorted(-1 if row["keys"] is None else int(row["keys"].removeprefix("key-")) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ((("TAGS", "b"),), list(range(1, COUNT, 3))),
+        ((("KEYS", "key-7"), ("TAGS", "b")), [7]),
+        ((("KEYS", "key-7"), ("TAGS", "c")), []),
+        ((("none", "x"),), []),
+        ((), list(range(COUNT))),
+    ],
+)
+def test_a_filter_sees_the_properties_that_it_names(
+    store: Path, values: tuple[tuple[str, str], ...], expected: list[int]
+) -> None:
+    assert found(store, Equal(values)) == expected
+
+
+def test_a_damaged_record_matches_no_filter(store: Path) -> None:
+    reader = StoreReader.open(store)
+    place = next(row["physicalOffset"] for row in reading.read(reader) if row["keys"] == "key-7")
+    overwrite(store, place + 4, b"\0\0\0\0")
+    for on_corrupt in (OnCorrupt.SKIP, OnCorrupt.NULL):
+        assert found(store, Equal(()), on_corrupt=on_corrupt) == [n for n in range(COUNT) if n != 7]
+
+
+def entries(*codes: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    made = np.zeros(len(codes), NATIVE)
+    made["tags_code"] = codes
+    made["physical_offset"] = range(len(codes))
+    return made
+
+
+def test_entries_are_left_out_only_where_no_record_can_match() -> None:
+    matcher = Matcher(Predicate(filter=Tags(frozenset({"a"})), physical_start=1))
+    held = entries(java_hash("a"), java_hash("a"), java_hash("b"), EXTENSION_ADDRESS_MAX)
+    assert matcher.by_entries("T", held).tolist() == [False, True, False, True]  # type: ignore[union-attr]
+    scheduled = matcher.by_entries("SCHEDULE_TOPIC_XXXX", held)
+    assert scheduled is not None
+    assert scheduled.tolist() == [False, True, True, True]
+    assert Matcher(Predicate(filter=Equal(()))).by_entries("T", held) is None
