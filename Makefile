@@ -95,11 +95,9 @@ PROSE_LATER := \
   tests/test_documents.py \
   benchmarks \
   notebooks \
-  docs/adr \
   docs/benchmarks.md \
   docs/options.md \
-  changes \
-  CONTRIBUTING.md
+  changes
 
 lint: setup ## style, and the English of docstrings, messages and documents
 	$(BIN)/ruff check .

@@ -261,7 +261,7 @@ def breaches(text: Text) -> Iterator[tuple[str, int, str]]:
 
 
 def sentences(text: str) -> Iterator[tuple[int, str]]:
-    """Split prose into sentences, each with its line from 0. Headings, table cells and list items stand alone."""
+    """Split prose into sentences, each with its line from 0. Headings, list items and facts in a table cell stand alone."""
     for line, paragraph in paragraphs(text):
         begin = 0
         for end in (*(match.end() for match in _SENTENCE_END.finditer(paragraph)), len(paragraph)):
@@ -272,7 +272,7 @@ def sentences(text: str) -> Iterator[tuple[int, str]]:
 
 
 def paragraphs(text: str) -> Iterator[tuple[int, str]]:
-    """Split prose at empty lines, list items, table cells, drawn lines and changes of the indentation."""
+    """Split prose at empty lines, list items, drawn lines, changes of the indentation, and table cells at ``;``."""
     begin, lines, indent = 0, list[str](), -1
     for number, line in enumerate([*text.split("\n"), ""]):
         bare = line.strip()
@@ -285,7 +285,7 @@ def paragraphs(text: str) -> Iterator[tuple[int, str]]:
         if not bare or (_DRAWN.search(bare) and bare[0] != "|"):
             continue
         if bare[0] == "|":
-            yield from ((number, cell) for cell in bare.split("|") if cell.strip())
+            yield from ((number, part) for cell in bare.split("|") for part in cell.split(";") if part.strip())
         elif bare[0] == "#":
             yield number, bare
         else:

@@ -75,8 +75,8 @@ def test_headlines(word: str, found: Found) -> None:
 
 def test_long_sentences_are_counted_by_words(found: Found) -> None:
     short, long = " ".join(["word"] * 25), " ".join(["word"] * 26)
-    assert found("a.md", f"{short}. {short}.\n\n* {short}\n* {short}\n\n| {short} | {short} |\n") == []
-    assert found("b.md", f"{short}.\n{long}.\n\n* one\n* {long}\n\n| a | {long} |\n") == [
+    assert found("a.md", f"{short}. {short}.\n\n* {short}\n* {short}\n\n| {short} | {short}; {short} |\n") == []
+    assert found("b.md", f"{short}.\n{long}.\n\n* one\n* {long}\n\n| a; b | {long} |\n") == [
         (2, "long"),
         (5, "long"),
         (7, "long"),
