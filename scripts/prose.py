@@ -261,7 +261,7 @@ def breaches(text: Text) -> Iterator[tuple[str, int, str]]:
 
 
 def sentences(text: str) -> Iterator[tuple[int, str]]:
-    """Split prose into sentences with their lines from 0. Headings, list items and facts of a table cell stand alone."""
+    """Split prose into sentences with their lines from 0. Headings, list items and facts in a cell stand alone."""
     for line, paragraph in paragraphs(text):
         begin = 0
         for end in (*(match.end() for match in _SENTENCE_END.finditer(paragraph)), len(paragraph)):
