@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING
 import workload
 from memory import peak_memory, this_process
 
-from segmentlog.store import BatchId, Flush, Staged, Staging, StoreConfig, commit_batch, prepare_store
+from segmentlog.store import BatchId, Flush, StoreConfig
 from segmentlog.store.encode.batch import encode_batch
 from segmentlog.store.files import writable_fs
+from segmentlog.store.sink import Staged, Staging, commit_batch, prepare_store
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -25,8 +25,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def register_source(spark: "SparkSession") -> None:
-    """Make the format known to a session, and the session to this thread; see `segmentlog.connector.register`."""
+def register(spark: "SparkSession") -> None:
+    """Make ``format("segmentlog")`` known to a session, and the session to the calling thread.
+
+    A local session reads and writes the format in the Python that calls this, unless ``PYSPARK_PYTHON`` or
+    ``spark.pyspark.python`` name another. No setting of the session is changed. Further calls only do what is still
+    missing, so each thread can call it. A Python thread other than the one that made the session has to, before it
+    writes with any Python source (``DATA_SOURCE_NOT_FOUND``).
+
+    Parameters
+    ----------
+    spark
+        A classic session, or one of Spark Connect, whose server then needs this package in its Python.
+    """
     context: SparkContext | None = getattr(spark, "sparkContext", None)  # of a Connect session: an AttributeError
     if context is None:
         register_format(spark, SegmentLogDataSource)

@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from segmentlog.connector import prepare_java, prepare_workers, register
+from segmentlog.connector import prepare_java, prepare_workers
 from segmentlog.connector.setup.java import JavaNotFoundError
 from segmentlog.store import ConfigError, SegmentLogError
 
@@ -251,6 +251,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _print_all(args: Args, scratch: str) -> None:
     from pyspark.sql import SparkSession  # noqa: PLC0415 - after prepare_java, and see above
+
+    from segmentlog.connector import register  # noqa: PLC0415 - loads PySpark, too
 
     # Spark asks for the machine's own name, which many containers cannot resolve.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -22,12 +22,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from segmentlog.store import (
-    QueueSource,
-    RebuiltQueues,
-    StoreReader,
-    rebuild_queues,
-)
+from segmentlog.store import QueueSource, StoreReader
+from segmentlog.store.maintenance import RebuiltQueues, rebuild_queues
 
 from .command_line import add_commit_log, add_queue_segment_entries, command_line, finished
 

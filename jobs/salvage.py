@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from segmentlog.store import SalvageReport, salvage
+from segmentlog.store.maintenance import SalvageReport, salvage
 
 from .command_line import add_queue_segment_entries, command_line, finished
 

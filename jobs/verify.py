@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from segmentlog.store import VerifyReport, verify
+from segmentlog.store.maintenance import VerifyReport, verify
 
 from .command_line import add_commit_log, command_line, finished
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from segmentlog.store import MessageStore, QueueKey, commit_offsets
+from segmentlog.store import MessageStore, QueueKey
+from segmentlog.store.groups import commit_offsets
 from support.documents import EXECUTED, ROOT, SHOWN, Block, Reader, code_blocks
 from support.store_builder import Geometry, StoreBuilder, messages
 

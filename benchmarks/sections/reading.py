@@ -19,7 +19,8 @@ from pyspark.sql import functions as f
 from targets import WORKER_BYTES
 from workload import TOPIC
 
-from segmentlog.store import Flush, MessageStore, Services, StoreConfig, StoreReader, rebuild_index
+from segmentlog.store import Flush, MessageStore, Services, StoreConfig, StoreReader
+from segmentlog.store.maintenance import rebuild_index
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,9 @@ Whatever is not known is None, and so is a total with such a part: unknown is no
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from segmentlog.store import Backlog, GroupProgress, QueueKey, StoreReader, backlogs, list_groups
+from segmentlog.store import QueueKey, StoreReader
+from segmentlog.store.follow import Backlog, backlogs
+from segmentlog.store.groups import GroupProgress, list_groups
 
 from ..errors import unknown_group
 from ..stream.offsets import StreamOffset

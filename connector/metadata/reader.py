@@ -25,17 +25,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from segmentlog.store import (
-    GroupProgress,
-    QueueBounds,
-    QueueKey,
-    QueueRange,
-    StoreReader,
-    is_system_topic,
-    list_groups,
-    store_times,
-    stored_bytes,
-)
+from segmentlog.store import QueueBounds, QueueKey, QueueRange, StoreReader, is_system_topic
+from segmentlog.store.follow import store_times, stored_bytes
+from segmentlog.store.groups import GroupProgress, list_groups
 
 from ..errors import ConflictingOptionsError, SchemaError, in_spark_words, listing, suggest, unknown_group
 from ..options.metadata_options import MetadataOptions, parse_metadata_options

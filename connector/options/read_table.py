@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from segmentlog.store import BATCH_BYTES, BATCH_ROWS, MAX_BODY_BYTES, Boundary, OnCorrupt, QueueSource
+from segmentlog.store import Boundary, OnCorrupt, QueueSource
+from segmentlog.store.follow import BATCH_BYTES, BATCH_ROWS, MAX_BODY_BYTES
 
 from ..errors import suggest
 from . import values

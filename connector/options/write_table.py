@@ -8,7 +8,8 @@ import ipaddress
 import re
 from enum import Enum
 
-from segmentlog.store import ConfigError, Flush, OnChangedReplay, topic_problem
+from segmentlog.store import ConfigError, Flush, OnChangedReplay
+from segmentlog.store.sink import topic_problem
 
 from . import values
 from .read_table import COUNT, SIZE, SWITCH, Mode, Option

@@ -28,9 +28,9 @@ from segmentlog.store import (
     StoreReader,
     Tags,
     UnknownQueueError,
-    group_offsets,
     is_system_topic,
 )
+from segmentlog.store.groups import group_offsets
 
 from ..errors import UnknownTopicError, listing, suggest, unknown_group
 from ..options.positions import AtTime, AtTimes, Fallback, GroupPosition, Position, number_of
@@ -176,7 +176,7 @@ def check_groups(stores: Sequence[StoreReader], options: ReadOptions) -> None:
         if isinstance(position, GroupPosition) and not any(
             group_offsets(store.path, position.group) for store in stores
         ):
-            from segmentlog.store import list_groups  # noqa: PLC0415 - loads what writes groups, for an error alone
+            from segmentlog.store.groups import list_groups  # noqa: PLC0415 - loads what writes groups, for an error alone
 
             known = {each.group for store in stores for each in list_groups(store.path)}
             raise unknown_group(position.group, known, path=", ".join(store.path for store in stores))

@@ -26,7 +26,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from segmentlog.store import Mark, QueueKey
+from segmentlog.store import QueueKey
+from segmentlog.store.follow import Mark
 
 from ..errors import CheckpointError
 

@@ -20,7 +20,8 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from segmentlog.store import QueueKey, QueueRange, ScanSpec, record_sizes
+from segmentlog.store import QueueKey, QueueRange, ScanSpec
+from segmentlog.store.follow import record_sizes
 
 from ..errors import OtherStoreError, listing
 from ..options.read_options import ReadOptions, Subscribe

@@ -30,7 +30,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from segmentlog.store import publish_progress
+from segmentlog.store.groups import publish_progress
 
 from ..errors import in_spark_words
 from ..options.read_options import ReadOptions

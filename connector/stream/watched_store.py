@@ -18,17 +18,8 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from segmentlog.store import (
-    DataLossError,
-    QueueBounds,
-    QueueKey,
-    QueueRange,
-    QueueWatch,
-    SegmentLogError,
-    StoreReader,
-    mark_of,
-    store_id,
-)
+from segmentlog.store import DataLossError, QueueBounds, QueueKey, QueueRange, SegmentLogError, StoreReader
+from segmentlog.store.follow import QueueWatch, mark_of, store_id
 
 from ..errors import OtherStoreError
 from ..options.read_options import Assign, ReadOptions

@@ -18,17 +18,8 @@ from typing import Final
 
 from pyspark.sql.types import StructType
 
-from segmentlog.store import (
-    ConfigError,
-    FormatError,
-    NotAStoreError,
-    StoreConfig,
-    StoreReader,
-    prepare_store,
-    refuse_broker,
-    stored_config,
-    topic_queues,
-)
+from segmentlog.store import ConfigError, FormatError, NotAStoreError, StoreConfig, StoreReader
+from segmentlog.store.sink import prepare_store, refuse_broker, stored_config, topic_queues
 
 from ..options.read_table import Mode
 from ..options.write_options import SIZES, WriteOptions

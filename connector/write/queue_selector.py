@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from segmentlog.store import IllegalMessageError, is_system_topic, java_hash_array
+from segmentlog.store import IllegalMessageError, is_system_topic
+from segmentlog.store.sink import java_hash_array
 
 from ..errors import UnknownTopicError
 from ..options.write_options import SYSTEM_TOPIC_FIX

@@ -27,17 +27,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from segmentlog.store import (
-    BatchId,
-    CommittedBatch,
-    IllegalMessageError,
-    SegmentLogError,
-    Staged,
-    Staging,
-    commit_batch,
-    discard_jobs,
-    open_in_turn,
-)
+from segmentlog.store import BatchId, CommittedBatch, IllegalMessageError, SegmentLogError
+from segmentlog.store.sink import Staged, Staging, commit_batch, discard_jobs, open_in_turn
 
 from ..errors import NotSupportedError, in_spark_words
 from ..options.read_table import Mode

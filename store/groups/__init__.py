@@ -1,1 +1,5 @@
-"""Consumer groups: their offsets, the documents that hold them, and the allocation of queues to clients."""
+"""Consumer groups of a store: their offsets, listed, committed, reset, cloned and deleted, and queue allocation."""
+
+from segmentlog.doors import lazy_names
+
+__all__, __getattr__, __dir__ = lazy_names(__name__, globals())

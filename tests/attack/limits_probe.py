@@ -24,13 +24,10 @@ from segmentlog.store import (
     Services,
     StoreConfig,
     StoreReader,
-    group_offsets,
-    last_commit,
-    list_groups,
-    store_id,
-    stored_config,
-    topic_queues,
 )
+from segmentlog.store.follow import store_id
+from segmentlog.store.groups import group_offsets, list_groups
+from segmentlog.store.sink import last_commit, stored_config, topic_queues
 
 CONFIG = StoreConfig(
     segment_bytes=1 << 22, queue_segment_entries=20, index=False, services=Services.ON_CALL, flush=Flush.SYNC

@@ -13,16 +13,8 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from segmentlog.store import (
-    NATIVE_SCHEMA,
-    OnCorrupt,
-    QueueKey,
-    QueueRange,
-    ScanSpec,
-    SegmentLogError,
-    StoreReader,
-    group_offsets,
-)
+from segmentlog.store import NATIVE_SCHEMA, OnCorrupt, QueueKey, QueueRange, ScanSpec, SegmentLogError, StoreReader
+from segmentlog.store.groups import group_offsets
 
 CPU_SECONDS = 2
 WALL_SECONDS = 30  # for what sleeps, such as opening a FIFO; long, as the machine may be busy

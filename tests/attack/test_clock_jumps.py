@@ -13,18 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import (
-    Boundary,
-    Flush,
-    MessageStore,
-    Outgoing,
-    QueueKey,
-    QueueRange,
-    ScanSpec,
-    StoreReader,
-    verify,
-)
+from segmentlog.store import Boundary, Flush, MessageStore, Outgoing, QueueKey, QueueRange, ScanSpec, StoreReader
 from segmentlog.store.index.reader import BATCH_MAX
+from segmentlog.store.maintenance import verify
 from support.written_stores import SMALL
 
 pytestmark = pytest.mark.attack

@@ -18,7 +18,8 @@ from typing import Self
 
 import pytest
 
-from segmentlog.store import Flush, MessageStore, QueueRange, ScanSpec, StoreReader, prepare_store
+from segmentlog.store import Flush, MessageStore, QueueRange, ScanSpec, StoreReader
+from segmentlog.store.sink import prepare_store
 from support.commit_nursery import CONFIG, ROWS, CommitNursery, stage_and_commit
 from support.crash.campaign import soak
 

@@ -35,24 +35,12 @@ from segmentlog.store import (
     ScanSpec,
     SegmentLogError,
     Services,
-    Staging,
     StoreReader,
-    ToEarliest,
-    discard_jobs,
-    group_offsets,
-    last_commit,
-    list_groups,
-    publish_progress,
-    rebuild_index,
-    rebuild_queues,
-    reset_group,
-    salvage,
-    store_id,
-    stored_config,
-    sweep_staging,
-    topic_queues,
-    verify,
 )
+from segmentlog.store.follow import store_id
+from segmentlog.store.groups import ToEarliest, group_offsets, list_groups, publish_progress, reset_group
+from segmentlog.store.maintenance import rebuild_index, rebuild_queues, salvage, verify
+from segmentlog.store.sink import Staging, discard_jobs, last_commit, stored_config, sweep_staging, topic_queues
 from support.crash.campaign import soak
 from support.failing_calls import READ_ERRORS, WRITE_ERRORS, FailingCalls, reads
 from support.small_store import CONFIG as SMALL

@@ -24,10 +24,10 @@ from segmentlog.store import (
     QueueKey,
     QueueSource,
     StoreReader,
-    group_offsets,
 )
 from segmentlog.store.format.record_crc import RecordCrc
 from segmentlog.store.format.walk import walk
+from segmentlog.store.groups import group_offsets
 from support import reading
 from support.attack_stores import build, messages
 from support.store_builder import Geometry, Queues, StoreBuilder

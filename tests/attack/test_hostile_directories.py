@@ -26,16 +26,9 @@ from typing import Any
 
 import pytest
 
-from segmentlog.store import (
-    MessageStore,
-    Outgoing,
-    QueueKey,
-    SegmentLogError,
-    Services,
-    StoreConfig,
-    publish_progress,
-)
+from segmentlog.store import MessageStore, Outgoing, QueueKey, SegmentLogError, Services, StoreConfig
 from segmentlog.store.format import batch_mark
+from segmentlog.store.groups import publish_progress
 from support.store_builder import Geometry, Queues, StoreBuilder, messages
 
 pytestmark = pytest.mark.attack

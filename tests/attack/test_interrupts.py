@@ -25,16 +25,8 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import (
-    BatchId,
-    MessageStore,
-    Services,
-    Staged,
-    Staging,
-    StoreFailedError,
-    StoreReader,
-    sweep_staging,
-)
+from segmentlog.store import BatchId, MessageStore, Services, StoreFailedError, StoreReader
+from segmentlog.store.sink import Staged, Staging, sweep_staging
 from segmentlog.store.write.background import BackgroundServices
 from support.batches import batch_of
 from support.crash.campaign import soak

@@ -22,17 +22,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 
-from segmentlog.store import (
-    BatchId,
-    Flush,
-    MessageStore,
-    Outgoing,
-    QueueKey,
-    Services,
-    Staging,
-    StoreConfig,
-    publish_progress,
-)
+from segmentlog.store import BatchId, Flush, MessageStore, Outgoing, QueueKey, Services, StoreConfig
+from segmentlog.store.groups import publish_progress
+from segmentlog.store.sink import Staging
 from support.crash.campaign import soak
 
 pytestmark = pytest.mark.attack

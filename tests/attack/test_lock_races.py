@@ -22,14 +22,8 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import (
-    MessageStore,
-    Services,
-    StoreFailedError,
-    StoreInUseError,
-    StoreReader,
-    rebuild_queues,
-)
+from segmentlog.store import MessageStore, Services, StoreFailedError, StoreInUseError, StoreReader
+from segmentlog.store.maintenance import rebuild_queues
 from support.crash.campaign import soak
 from support.reading import read
 from support.written_stores import SMALL, message, tree

@@ -28,18 +28,17 @@ from segmentlog.store import (
     Flush,
     MessageStore,
     Outgoing,
-    Recorded,
     Services,
-    Staging,
     StoreFailedError,
     StoreInUseError,
     StoreReader,
-    commit_offsets,
-    rebuild_queues,
 )
 from segmentlog.store.files import fresh_directory, store_lock
 from segmentlog.store.files.store_lock import StoreLock
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
+from segmentlog.store.groups import Recorded, commit_offsets
+from segmentlog.store.maintenance import rebuild_queues
+from segmentlog.store.sink import Staging
 from segmentlog.store.types import QueueKey
 from support.batches import batch_of
 from support.crash.campaign import soak

@@ -20,7 +20,6 @@ import pytest
 
 from segmentlog.store import (
     DataLossError,
-    Kind,
     MessageStore,
     OnCorrupt,
     OnLoss,
@@ -28,15 +27,12 @@ from segmentlog.store import (
     QueueSource,
     StoreConfig,
     StoreReader,
-    rebuild_index,
-    rebuild_queues,
-    salvage,
-    verify,
 )
 from segmentlog.store.format.consume_queue import Entries
 from segmentlog.store.format.index_file import Geometry as IndexGeometry
 from segmentlog.store.format.record_crc import RecordCrc
 from segmentlog.store.format.walk import walk
+from segmentlog.store.maintenance import Kind, rebuild_index, rebuild_queues, salvage, verify
 from segmentlog.store.write.sink import stored_config
 from support import fixtures, oracle, reading
 from support.attack_stores import messages as every_kind

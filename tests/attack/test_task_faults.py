@@ -21,7 +21,8 @@ from typing import NamedTuple
 import pytest
 
 from segmentlog.connector import last_commit
-from segmentlog.store import StoreReader, sweep_staging
+from segmentlog.store import StoreReader
+from segmentlog.store.sink import sweep_staging
 from support.crash.campaign import soak
 from support.faulty_sink import Faults
 from support.pipes import Feed, Pipe

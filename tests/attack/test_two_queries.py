@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import StoreReader, last_commit, prepare_store
+from segmentlog.store import StoreReader
+from segmentlog.store.sink import last_commit, prepare_store
 from support.commit_nursery import CONFIG, ROWS
 from support.crash.campaign import soak
 from support.reading import read

@@ -3,9 +3,10 @@
 import ast
 from pathlib import Path
 
-from segmentlog.store import MessageStore, Outgoing, QueueKey, commit_offsets
+from segmentlog.store import MessageStore, Outgoing, QueueKey
 from segmentlog.store.format import store_paths
 from segmentlog.store.format.store_paths import StorePaths
+from segmentlog.store.groups import commit_offsets
 
 KEY = QueueKey("Orders", 3)
 PROPERTIES = [name for name, value in vars(StorePaths).items() if isinstance(value, property)]

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import MessageStore, Outgoing, QueueKey, group_offsets
+from segmentlog.store import MessageStore, Outgoing, QueueKey
 from segmentlog.store.format.broker_config import ClientQueue
+from segmentlog.store.groups import group_offsets
 from segmentlog.store.groups.admin import publish_progress
 from segmentlog.store.groups.allocation import allocate_averagely, allocate_by_circle, allocate_consistent_hash
 from support import groups_oracle

@@ -1,11 +1,11 @@
-"""What the packages hand out, and what it loads."""
+"""The door of the store: what it loads, and names that moved."""
 
+import importlib
 import subprocess
 import sys
 
 import pytest
 
-import segmentlog.connector
 import segmentlog.store
 
 LOADED = "import sys, {module}; print(*sys.modules)"
@@ -18,14 +18,21 @@ WRITE = {
 }
 
 
-@pytest.mark.parametrize("package", [segmentlog.store, segmentlog.connector], ids=lambda package: package.__name__)
-def test_all_that_is_promised_is_there(package: object) -> None:
-    names = list(package.__all__)
-    assert len(set(names)) == len(names)
-    assert all(getattr(package, name) is not None for name in names)
-    assert set(package._HOME_OF) <= set(names)
-    with pytest.raises(AttributeError, match="has no attribute 'StoreReadr'"):
-        package.StoreReadr  # noqa: B018
+MOVED = {
+    "segmentlog.store.groups": ["GroupProgress", "list_groups", "reset_group"],
+    "segmentlog.store.maintenance": ["rebuild_index", "salvage", "verify"],
+    "segmentlog.store.sink": ["Staging", "commit_batch", "last_commit"],
+    "segmentlog.store.follow": ["QueueWatch", "record_sizes", "stored_bytes"],
+}
+"""Some names of each door that `segmentlog.store` had once."""
+
+
+@pytest.mark.parametrize(("door", "name"), [(door, name) for door, names in MOVED.items() for name in names])
+def test_a_name_that_moved_is_found_with_a_warning(door: str, name: str) -> None:
+    with pytest.warns(DeprecationWarning, match=f"segmentlog.store.{name} moved: import it from {door}"):
+        found = getattr(segmentlog.store, name)
+    assert found is getattr(importlib.import_module(door), name)
+    assert name not in dir(segmentlog.store)
 
 
 def loaded(module: str) -> set[str]:
@@ -36,12 +43,24 @@ def loaded(module: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "module", ["segmentlog.store", "segmentlog.connector", "segmentlog.connector.read.batch_reader"]
+    "module",
+    [
+        "segmentlog.store",
+        "segmentlog.store.groups",
+        "segmentlog.store.sink",
+        "segmentlog.store.follow",
+        "segmentlog.connector",
+        "segmentlog.connector.read.batch_reader",
+    ],
 )
 def test_who_reads_does_not_load_what_writes(module: str) -> None:
     found = loaded(module)
     assert module in found
     assert not found & WRITE
+
+
+def test_the_doors_load_nothing_by_themselves() -> None:
+    assert not loaded("segmentlog.store, segmentlog.store.groups, segmentlog.connector") & {"numpy", "pyarrow"}
 
 
 def test_each_process_of_a_query_loads_its_own_part() -> None:

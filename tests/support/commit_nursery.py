@@ -19,7 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from segmentlog.store import BatchId, Flush, Outgoing, Staging, StoreConfig, commit_batch
+from segmentlog.store import BatchId, Flush, Outgoing, StoreConfig
+from segmentlog.store.sink import Staging, commit_batch
 
 from .batches import batch_of
 

@@ -19,17 +19,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from segmentlog.store import (
-    BatchId,
-    MessageStore,
-    NoSpaceError,
-    Outgoing,
-    Services,
-    Staging,
-    StoreReader,
-    commit_batch,
-    last_commit,
-)
+from segmentlog.store import BatchId, MessageStore, NoSpaceError, Outgoing, Services, StoreReader
+from segmentlog.store.sink import Staging, commit_batch, last_commit
 
 from .batches import batch_of
 from .reading import read

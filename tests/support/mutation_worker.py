@@ -46,9 +46,9 @@ from segmentlog.store import (
     SegmentLogError,
     StoreReader,
     Tags,
-    group_offsets,
 )
 from segmentlog.store.files.fs import FileSystem, LocalFileSystem
+from segmentlog.store.groups import group_offsets
 
 from .mutations import LOG, QUEUES, Mutation, Snapshot, mutate, set_field
 

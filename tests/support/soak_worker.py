@@ -42,10 +42,10 @@ from segmentlog.store import (
     QueueKey,
     QueueRange,
     ScanSpec,
-    Staging,
     StoreConfig,
     StoreReader,
 )
+from segmentlog.store.sink import Staging
 
 from .retention import Retention
 from .telling import COLUMNS, batch_of, check

@@ -8,7 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from segmentlog.store import Outgoing, Staging, StoreConfig, stored_config
+from segmentlog.store import Outgoing, StoreConfig
+from segmentlog.store.sink import Staging, stored_config
 
 from .batches import batch_of
 

@@ -8,16 +8,8 @@ import pytest
 from segmentlog.connector import LagReport, QueueLag, group_lag
 from segmentlog.connector.errors import CheckpointError
 from segmentlog.connector.metadata.lag import stream_lag
-from segmentlog.store import (
-    ConfigError,
-    MessageStore,
-    Outgoing,
-    QueueKey,
-    StoreConfig,
-    StoreReader,
-    commit_offsets,
-    publish_progress,
-)
+from segmentlog.store import ConfigError, MessageStore, Outgoing, QueueKey, StoreConfig, StoreReader
+from segmentlog.store.groups import commit_offsets, publish_progress
 
 START_MS = 1_700_000_000_000
 O0, O1, GONE = QueueKey("Orders", 0), QueueKey("Orders", 1), QueueKey("Gone", 2)

@@ -9,7 +9,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from segmentlog.connector import LagListener, LagReport, group_lag
-from segmentlog.store import MessageStore, Outgoing, QueueKey, StoreConfig, group_offsets, publish_progress
+from segmentlog.store import MessageStore, Outgoing, QueueKey, StoreConfig
+from segmentlog.store.groups import group_offsets, publish_progress
 
 pytestmark = pytest.mark.spark
 

@@ -14,16 +14,8 @@ from segmentlog.connector import ConflictingOptionsError, MissingOptionError, Sc
 from segmentlog.connector.metadata.reader import COLUMNS, MetadataReader
 from segmentlog.connector.options.read_table import MetadataKind
 from segmentlog.connector.source import SegmentLogDataSource
-from segmentlog.store import (
-    ConfigError,
-    MessageStore,
-    NotAStoreError,
-    Outgoing,
-    QueueKey,
-    StoreConfig,
-    commit_offsets,
-    publish_progress,
-)
+from segmentlog.store import ConfigError, MessageStore, NotAStoreError, Outgoing, QueueKey, StoreConfig
+from segmentlog.store.groups import commit_offsets, publish_progress
 from support import fixtures
 
 START_MS = 1_700_000_000_000

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from segmentlog.connector.errors import CheckpointError
 from segmentlog.connector.stream.offsets import LastRead, StoreOffset, StreamOffset, TopicOffset
-from segmentlog.store import Mark, QueueKey
+from segmentlog.store import QueueKey
+from segmentlog.store.follow import Mark
 
 NUMBERS = st.integers(0, (1 << 63) - 1)
 QUEUES = st.dictionaries(st.integers(0, (1 << 31) - 1), NUMBERS, max_size=15)

@@ -13,16 +13,8 @@ import pytest
 
 from segmentlog.connector.errors import CheckpointError, ConflictingOptionsError, OtherStoreError, UnknownTopicError
 from segmentlog.connector.stream.offsets import StreamOffset
-from segmentlog.store import (
-    ConfigError,
-    DataLossError,
-    MessageStore,
-    Outgoing,
-    QueueKey,
-    SegmentLogError,
-    StoreConfig,
-    commit_offsets,
-)
+from segmentlog.store import ConfigError, DataLossError, MessageStore, Outgoing, QueueKey, SegmentLogError, StoreConfig
+from segmentlog.store.groups import commit_offsets
 from support import store_builder
 from support.crash.campaign import soak
 from support.retention import Retention

@@ -13,7 +13,8 @@ import pytest
 
 from segmentlog.connector import last_commit
 from segmentlog.connector.read.schema import KAFKA, NATIVE
-from segmentlog.store import MessageStore, QueueSpan, StoreConfig, StoreReader, java_hash_array
+from segmentlog.store import MessageStore, QueueSpan, StoreConfig, StoreReader
+from segmentlog.store.sink import java_hash_array
 from support import fixtures
 
 if TYPE_CHECKING:

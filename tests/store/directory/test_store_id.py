@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import ensure_store_id, store_id
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
+from segmentlog.store.follow import store_id
+from segmentlog.store.sink import ensure_store_id
 
 
 @pytest.fixture

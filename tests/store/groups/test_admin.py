@@ -6,21 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import (
-    Boundary,
-    ConfigError,
-    MessageModel,
-    MessageStore,
-    Move,
-    Outgoing,
-    QueueKey,
-    ToEarliest,
-    ToLatest,
-    ToOffset,
-    ToTime,
-    UnknownQueueError,
-    group_offsets,
-)
+from segmentlog.store import Boundary, ConfigError, MessageStore, Outgoing, QueueKey, UnknownQueueError
+from segmentlog.store.groups import MessageModel, Move, ToEarliest, ToLatest, ToOffset, ToTime, group_offsets
 from segmentlog.store.groups.admin import (
     ResetTarget,
     clone_group,

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from segmentlog.store import Finding, Kind, MessageStore, Outgoing, StoreReader, verify
+from segmentlog.store import MessageStore, Outgoing, StoreReader
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.index_file import HEADER
+from segmentlog.store.maintenance import Finding, Kind, verify
 from segmentlog.store.maintenance.index_check import IndexCheck, inside
 from support import fixtures
 from support.small_store import CONFIG, ROWS, write_small_store

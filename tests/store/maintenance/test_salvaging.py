@@ -12,7 +12,6 @@ from segmentlog.store import (
     ConfigError,
     DamagedLogError,
     DataLossError,
-    Kind,
     MessageStore,
     OnCorrupt,
     OnLoss,
@@ -23,14 +22,13 @@ from segmentlog.store import (
     Remedy,
     ScanSpec,
     StoreReader,
-    salvage,
-    verify,
 )
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format import batch_mark
 from segmentlog.store.format.batch_mark import BatchMark
 from segmentlog.store.format.index_file import Geometry
 from segmentlog.store.index.reader import Index
+from segmentlog.store.maintenance import Kind, salvage, verify
 from segmentlog.store.queues.writer import QueueWriter
 from support.reading import whole_queues
 from support.small_store import CONFIG, ROWS, write_small_store

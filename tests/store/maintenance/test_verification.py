@@ -6,16 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import (
-    Kind,
-    MessageStore,
-    NotAStoreError,
-    Outgoing,
-    StoreReader,
-    VerifyReport,
-    rebuild_queues,
-    verify,
-)
+from segmentlog.store import MessageStore, NotAStoreError, Outgoing, StoreReader
+from segmentlog.store.maintenance import Kind, VerifyReport, rebuild_queues, verify
 from support.small_store import CONFIG, ROWS, write_small_store
 from support.tampering import overwrite, put_at, segments
 from support.written_stores import tree

@@ -4,16 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import (
-    MessageStore,
-    QueueKey,
-    QueueRange,
-    QueueSource,
-    ScanSpec,
-    StoreReader,
-    mark_of,
-    record_sizes,
-)
+from segmentlog.store import MessageStore, QueueKey, QueueRange, QueueSource, ScanSpec, StoreReader
+from segmentlog.store.follow import mark_of, record_sizes
 from support import fixtures, reading, writing
 
 COLUMNS = ("queueId", "queueOffset", "physicalOffset", "storeTimestamp", "storeSize")

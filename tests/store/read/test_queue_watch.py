@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import MessageStore, Outgoing, QueueKey, QueueSource, QueueWatch, StoreReader, mark_of
+from segmentlog.store import MessageStore, Outgoing, QueueKey, QueueSource, StoreReader
 from segmentlog.store.files.fs import LocalFileSystem
+from segmentlog.store.follow import QueueWatch, mark_of
 from support import fixtures, store_builder, writing
 
 Watched = Callable[..., QueueWatch]

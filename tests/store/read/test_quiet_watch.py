@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import BatchId, MessageStore, QueueKey, QueueWatch, Staging, StoreConfig, StoreReader
+from segmentlog.store import BatchId, MessageStore, QueueKey, StoreConfig, StoreReader
 from segmentlog.store.files.fs import LocalFileSystem
+from segmentlog.store.follow import QueueWatch
+from segmentlog.store.sink import Staging
 from segmentlog.store.write.batch_commit import BatchAppend
 from support.telling import batch_of
 

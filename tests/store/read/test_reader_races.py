@@ -18,16 +18,16 @@ from segmentlog.store import (
     OnLoss,
     QueueKey,
     QueueRange,
-    QueueWatch,
     ScanSpec,
     ScanTask,
     Services,
-    Staging,
     StoreReader,
 )
 from segmentlog.store.files.fs import Listed, LocalFileSystem
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem, Lock
+from segmentlog.store.follow import QueueWatch
 from segmentlog.store.format.message_decode import Decoder
+from segmentlog.store.sink import Staging
 from support import telling, writing
 from support.crash.faults import READ_CALLS, FaultyFileSystem
 from support.retention import Retention

@@ -7,20 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import (
-    BatchId,
-    CorruptRecordError,
-    MessageStore,
-    Outgoing,
-    QueueKey,
-    Staging,
-    StoreConfig,
-    StoreReader,
-)
+from segmentlog.store import BatchId, CorruptRecordError, MessageStore, Outgoing, QueueKey, StoreConfig, StoreReader
 from segmentlog.store.directory.own_state import OwnState
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.checkpoint import SAFETY_MS, Checkpoint, encode
 from segmentlog.store.read.undispatched_tail import find_crash_tail
+from segmentlog.store.sink import Staging
 from support import reading
 from support.batches import batch_of
 from support.store_builder import Appended, Geometry, StoreBuilder, messages

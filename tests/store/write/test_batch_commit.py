@@ -29,8 +29,6 @@ from segmentlog.store import (
     QueueKey,
     QueueSource,
     QueueSpan,
-    Staged,
-    Staging,
     StoreClosedError,
     StoreConfig,
     StoreFailedError,
@@ -44,6 +42,7 @@ from segmentlog.store.log.batch_state import BatchRecords
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.read import store_reader
 from segmentlog.store.read.undispatched_tail import find_crash_tail
+from segmentlog.store.sink import Staged, Staging
 from segmentlog.store.write.put_path import PutPath
 from segmentlog.store.write.staging import staging_directory
 from support.batches import batch_of

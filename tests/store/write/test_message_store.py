@@ -31,10 +31,10 @@ from segmentlog.store import (
     StoreFailedError,
     StoreInUseError,
     StoreReader,
-    verify,
 )
 from segmentlog.store.encode import batch as outgoing_batch
 from segmentlog.store.files.writable_fs import WritableFileSystem
+from segmentlog.store.maintenance import verify
 from segmentlog.store.write import message_store
 from support.batches import batch_of
 from support.crash.driver import ROOT

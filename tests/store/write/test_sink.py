@@ -9,22 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import (
-    BatchId,
-    MessageStore,
-    NoSpaceError,
-    Outgoing,
-    Staged,
-    Staging,
-    StoreConfig,
-    StoreInUseError,
-    StoreReader,
-    commit_batch,
-    last_commit,
-    open_in_turn,
-    prepare_store,
-    stored_config,
-)
+from segmentlog.store import BatchId, MessageStore, NoSpaceError, Outgoing, StoreConfig, StoreInUseError, StoreReader
+from segmentlog.store.sink import Staged, Staging, commit_batch, last_commit, open_in_turn, prepare_store, stored_config
 from segmentlog.store.write import sink as batch_sink
 from support.batches import batch_of
 from support.reading import read

@@ -19,15 +19,11 @@ from segmentlog.store import (
     NoSpaceError,
     Outgoing,
     QueueKey,
-    Staged,
-    Staging,
     StoreConfig,
     UnsafeFileError,
-    discard_jobs,
-    discard_staged,
-    sweep_staging,
 )
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
+from segmentlog.store.sink import Staged, Staging, discard_jobs, discard_staged, sweep_staging
 from segmentlog.store.write.staging import staging_directory, survey_staged, take_staged
 from support.batches import batch_of
 from support.written_stores import SMALL

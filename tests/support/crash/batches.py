@@ -13,12 +13,13 @@ A batch is known by the keys of its messages: no two messages have the same.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from segmentlog.store import BatchId, CommittedBatch, MessageStore, Outgoing, Staged, Staging, StoreReader
+from segmentlog.store import BatchId, CommittedBatch, MessageStore, Outgoing, StoreReader
 from segmentlog.store.config import Flush, StoreConfig
 from segmentlog.store.files.writable_fs import WritableFileSystem
 from segmentlog.store.format.properties import UNIQ_KEY, Properties
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.read.spec import ScanSpec
+from segmentlog.store.sink import Staged, Staging
 from segmentlog.store.types import QueueRange
 
 from ..batches import batch_of

@@ -23,10 +23,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from segmentlog.store import BatchId, MessageStore, Outgoing, Staging
+from segmentlog.store import BatchId, MessageStore, Outgoing
 from segmentlog.store.config import Flush, Services, StoreConfig
 from segmentlog.store.files import writable_fs
 from segmentlog.store.log.appender import LogAppender
+from segmentlog.store.sink import Staging
 from segmentlog.store.write.group_commit import Flusher
 
 from ..batches import batch_of

@@ -1,0 +1,19 @@
+from segmentlog.store.sink import last_commit as last_commit
+
+from .errors import ConflictingOptionsError as ConflictingOptionsError
+from .errors import MissingExtraError as MissingExtraError
+from .errors import MissingOptionError as MissingOptionError
+from .errors import NotSupportedError as NotSupportedError
+from .errors import SchemaError as SchemaError
+from .errors import StartAfterEndError as StartAfterEndError
+from .errors import UnknownOptionError as UnknownOptionError
+from .errors import UnknownTopicError as UnknownTopicError
+from .metadata.lag import LagReport as LagReport
+from .metadata.lag import QueueLag as QueueLag
+from .metadata.lag import group_lag as group_lag
+from .metadata.lag_listener import LagListener as LagListener
+from .metadata.lag_metrics import LagMetrics as LagMetrics
+from .registration import register as register
+from .setup.java import prepare_java as prepare_java
+from .setup.workers import prepare_workers as prepare_workers
+from .source import SegmentLogDataSource as SegmentLogDataSource

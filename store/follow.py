@@ -1,0 +1,14 @@
+"""Following a store: queues watched as they grow, messages known again, sizes and store times of what waits.
+
+::
+
+    QueueWatch.look() ──► Sighting        queues that moved, shrank or went since the last look
+    backlogs, record_sizes, stored_bytes  lag per queue, and the bytes of queue ranges
+    mark_of, store_id                     identity of a message and of a store, for checkpoints
+
+The connector uses these names for streams and lag.
+"""
+
+from segmentlog.doors import lazy_names
+
+__all__, __getattr__, __dir__ = lazy_names(__name__, globals())

@@ -1,0 +1,9 @@
+from .rebuild import RebuiltQueues as RebuiltQueues
+from .rebuild import rebuild_index as rebuild_index
+from .rebuild import rebuild_queues as rebuild_queues
+from .salvaging import SalvageReport as SalvageReport
+from .salvaging import salvage as salvage
+from .verification import Finding as Finding
+from .verification import Kind as Kind
+from .verification import VerifyReport as VerifyReport
+from .verification import verify as verify

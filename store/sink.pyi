@@ -1,0 +1,15 @@
+from .directory.store_id import ensure_store_id as ensure_store_id
+from .directory.topics import topic_queues as topic_queues
+from .format.hashing import java_hash_array as java_hash_array
+from .format.naming import topic_problem as topic_problem
+from .write.sink import commit_batch as commit_batch
+from .write.sink import last_commit as last_commit
+from .write.sink import open_in_turn as open_in_turn
+from .write.sink import prepare_store as prepare_store
+from .write.sink import refuse_broker as refuse_broker
+from .write.sink import stored_config as stored_config
+from .write.staging import Staged as Staged
+from .write.staging import Staging as Staging
+from .write.staging import discard_jobs as discard_jobs
+from .write.staging import discard_staged as discard_staged
+from .write.staging import sweep_staging as sweep_staging

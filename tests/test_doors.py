@@ -1,0 +1,78 @@
+"""Doors: every listed name is there, ``dir`` lists it, and the list is complete as mypy reads it."""
+
+import ast
+import importlib
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from segmentlog.doors import names_of
+
+DOORS = [
+    "segmentlog.store",
+    "segmentlog.store.groups",
+    "segmentlog.store.maintenance",
+    "segmentlog.store.sink",
+    "segmentlog.store.follow",
+    "segmentlog.connector",
+]
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_all_that_is_promised_is_there(door: str) -> None:
+    module = importlib.import_module(door)
+    assert len(set(module.__all__)) == len(module.__all__) > 5
+    for name in module.__all__:
+        found = getattr(module, name)
+        assert getattr(found, "__name__", name) == name
+    assert set(module.__all__) <= set(dir(module))
+    with pytest.raises(AttributeError, match=f"module '{door}' has no attribute 'StoreReadr'"):
+        module.StoreReadr  # noqa: B018
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_stub_holds_names_and_nothing_else(door: str) -> None:
+    """What mypy reads there and what is found at run time is the same."""
+    spec = importlib.import_module(door).__spec__
+    assert spec is not None
+    assert spec.origin is not None
+    tree = ast.parse(Path(spec.origin).with_suffix(".pyi").read_text(encoding="utf-8"))
+    assert all(isinstance(line, ast.ImportFrom) for line in tree.body)
+    aliases = [alias for line in tree.body if isinstance(line, ast.ImportFrom) for alias in line.names]
+    assert [alias.name for alias in aliases] == [alias.asname for alias in aliases] == list(names_of(door))
+
+
+def test_no_name_is_on_two_doors_of_the_store() -> None:
+    names = [name for door in DOORS[:-1] for name in names_of(door)]
+    assert sorted(set(names)) == sorted(names)
+
+
+def test_a_name_is_loaded_once_and_kept() -> None:
+    program = """
+import sys, segmentlog.store as store
+assert "segmentlog.store.types" not in sys.modules
+key = store.QueueKey
+assert vars(store)["QueueKey"] is key is sys.modules["segmentlog.store.types"].QueueKey
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_doors_open_from_an_archive(tmp_path: Path) -> None:
+    """``spark-submit --py-files`` puts the wheel itself on the path."""
+    package = tmp_path / "some_door"
+    package.mkdir()
+    (package / "__init__.pyi").write_text("from .home import VALUE as VALUE\n", encoding="utf-8")
+    (package / "__init__.py").write_text(
+        "from segmentlog.doors import lazy_names\n__all__, __getattr__, __dir__ = lazy_names(__name__, globals())\n",
+        encoding="utf-8",
+    )
+    (package / "home.py").write_text("VALUE = 7\n", encoding="utf-8")
+    archive = tmp_path / "door.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in package.iterdir():
+            file.write(path, f"some_door/{path.name}")
+    program = f"import sys; sys.path.insert(0, {str(archive)!r}); from some_door import *; assert VALUE == 7"
+    subprocess.run([sys.executable, "-c", program], check=True)
