@@ -95,7 +95,6 @@ PROSE_LATER := \
   tests/test_documents.py \
   benchmarks \
   notebooks \
-  docs/benchmarks.md \
   docs/options.md \
   changes
 

@@ -21,7 +21,7 @@ STEPS = {
 
 
 def markdown(report: Report) -> str:
-    """Give all tables."""
+    """Format all tables."""
     lines = [_machine_text(report), ""]
     if any(section.rows < TELLING_ROWS for section in report.sections.values()):
         lines += ["Few rows show that everything runs; fixed costs drown the rest. Judge no target by them.", ""]
@@ -70,7 +70,7 @@ def _section(name: str, section: Section) -> list[str]:
     rated = [result for result in section.results if result.unit is not Unit.LATENCY]
     if rated:
         lines += [
-            "| case | median a second | min | max | | seconds, median |",
+            "| case | median per second | min | max | | seconds, median |",
             "| --- | ---: | ---: | ---: | --- | ---: |",
         ]
         lines += [_rated(result) for result in rated]
@@ -95,19 +95,19 @@ def _waited(result: Result) -> str:
 
 
 def _steps(results: Mapping[str, Result]) -> list[str]:
-    """Say where the time of a write goes."""
+    """Format the time of each step of a write."""
     found = {step: results[name] for step, name in STEPS.items() if name in results}
     if not any(name.startswith("segmentlog: commit") for name in results):
         return []
     rows = [f"| {step} | {result.median_seconds / result.rows * 1e6:.2f} |" for step, result in found.items()]
-    return ["### Where the time of a write goes", "", "| step | µs a row |", "| --- | ---: |", *rows, ""]
+    return ["### Steps of a write", "", "| step | µs per row |", "| --- | ---: |", *rows, ""]
 
 
 def _curves(results: list[Result]) -> list[str]:
     names = dict.fromkeys(result.curve for result in results if result.curve)
     if not names:
         return []
-    lines = ["### Growth", "", "| µs a message | |", "| --- | --- |"]
+    lines = ["### Growth", "", "| µs per message | |", "| --- | --- |"]
     for name in names:
         points = [
             f"{result.x:,g}: {result.median_seconds / result.rows * 1e6:.2f}"

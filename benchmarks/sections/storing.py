@@ -200,7 +200,7 @@ class Storing:
 
             sides[who] = append
         xs = {who: float(gigabytes) for who, gigabytes in numbers.items()}
-        return self.compare("append async", count, sides, curve="append, by GiB of log in front", xs=xs)
+        return self.compare("append async", count, sides, curve="append, by GiB of log", xs=xs)
 
     def recoveries(self) -> list[Result]:
         """Open after a crash, and with many queues."""
