@@ -93,7 +93,6 @@ PROSE_LATER := \
   tests/store \
   tests/support \
   tests/test_documents.py \
-  benchmarks \
   notebooks \
   docs/options.md \
   changes

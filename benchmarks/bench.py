@@ -1,4 +1,4 @@
-"""What all sections share, each part made when the first section asks for it.
+"""Resources shared by all sections, each created when a section first requests it.
 
 ::
 
@@ -30,7 +30,7 @@ KAFKA = "kafka"
 
 
 class Bench:
-    """What every section gets; a context manager that stops what it started.
+    """The argument of every section; a context manager that stops what it started.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class Bench:
     full
         Whether the sizes that need much disk and time are measured, too.
     peers
-        Who is measured beside segmentlog.
+        Peers that are measured beside segmentlog.
     rocketmq
         Releases of RocketMQ to compare with.
     fills_memory
@@ -90,7 +90,7 @@ class Bench:
         return max(least, int(count * self.scale))
 
     def place(self, name: str) -> Path:
-        """Give a folder's path, with nothing there."""
+        """Return the path of a folder that does not exist."""
         path = self.folder / name
         shutil.rmtree(path, ignore_errors=True)
         return path
@@ -105,7 +105,7 @@ class Bench:
         return measure(cases, self.rounds, self.tell, self.fill_memory)
 
     def from_peer(self, peer: str, make: Callable[["Bench"], list[Case]]) -> list[Case]:
-        """Give the cases of a peer, or none if it is not asked for or cannot be measured here."""
+        """Return the cases of a peer; an empty list if it is not requested or cannot be measured here."""
         if peer not in self.peers:
             return []
         try:

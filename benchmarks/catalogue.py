@@ -29,7 +29,7 @@ SPARK: Mapping[str, Section] = {
     "grow-body": growth.body_sizes,
     "grow-cores": growth.cores,  # last: it leaves another session
 }
-"""What ``make bench`` measures."""
+"""Sections of ``make bench``."""
 
 STORE: Mapping[str, Section] = {
     "store-puts": storing.section(storing.Storing.puts),
@@ -40,7 +40,7 @@ STORE: Mapping[str, Section] = {
     "store-logs": storing.section(storing.Storing.logs),
     "store-recovery": storing.section(storing.Storing.recoveries),
 }
-"""What ``make bench-store`` measures, beside RocketMQ's own code."""
+"""Sections of ``make bench-store``, beside RocketMQ's own code."""
 
 SECTIONS: Mapping[str, Section] = {**STORE, **SPARK}
 GROUPS: Mapping[str, tuple[str, ...]] = {"spark": tuple(SPARK), "store": tuple(STORE), "all": tuple(SECTIONS)}
@@ -48,7 +48,7 @@ PEERS = ("transport", "parquet", "kafka", "rocketmq")
 
 
 def chosen(text: str) -> tuple[str, ...]:
-    """Give the sections that a list of names and groups means, in the order in which they run.
+    """Return the sections of a list of names and groups, in the order in which they run.
 
     Raises
     ------

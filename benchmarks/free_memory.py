@@ -1,16 +1,16 @@
-"""Memory as it is on a machine that has been up for a while: none of it free, clean pages of files in what is not used.
+"""Filling of free memory with clean pages of a file, the state of a machine that has been up for a while.
 
 ::
 
-    as found    [used][            free: nobody's           ]   a page costs what it costs to get one from the host
-    filled      [used][ clean pages of a file of holes ][fr.]   a page is taken from a file that nobody reads
+    as found    [used][                free                 ]   a page costs the time to get one from the host
+    filled      [used][ clean pages of a sparse file   ][fr.]   a page is taken from an unused file
 
-A virtual machine may give memory that is free back to its host, and then pays for each page that is touched first: on
-the machine of our figures ten times what a page costs that is taken from the page cache. Whoever writes most pays most,
-whatever the code does. The limits have both.
+A virtual machine may return free memory to its host, and then pays for the first touch of each page. On the machine of
+our figures, such a page costs ten times one from the page cache. The case that writes most pays most, whatever its
+code. The limits have both.
 
-Pages are brought in one by one, without reading ahead: a page that comes back from a block of many is free memory again
-to such a machine, and at the host before it is used.
+Pages are read one by one, without read-ahead. Such a machine counts a page from a larger block as free memory again,
+and returns it to the host before it is used.
 """
 
 import os
@@ -56,7 +56,7 @@ class FreeMemory:
                     self._position = (self._position + READ_BYTES) % (size // READ_BYTES * READ_BYTES)
 
     def empty(self) -> None:
-        """Give back what `fill` took, and wait until the machine has given it to its host, if it does."""
+        """Release the memory of `fill`, and wait until the machine has returned it to its host, if it does."""
         if self._path.exists():
             with open(self._path, "rb", buffering=0) as file:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

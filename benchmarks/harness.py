@@ -30,11 +30,11 @@ class UnavailableError(Exception):
 
 
 class WrongRowsError(Exception):
-    """What was to be timed moves other rows than it should."""
+    """A case moves other rows than it should."""
 
 
 class Unit(Enum):
-    """What the timings of a case are of."""
+    """Unit of the timings of a case."""
 
     ROWS = "rows"
     BYTES = "bytes"
@@ -45,7 +45,7 @@ class Unit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """What an action gives that knows its own time, because not all that it did is to be timed."""
+    """Result of an action that measures its own time, because part of its work is not timed."""
 
     seconds: float
 
@@ -63,11 +63,11 @@ class Case:
     name
         ``peer: what``; no two cases have the same.
     peer
-        Who does it.
+        Name of the peer.
     rows
         How many rows, bytes or calls that moves.
     action
-        Does it once. It may give a `Timed`.
+        Does it once. It may return a `Timed`.
     check
         Runs once before the first timing and raises if what would be timed is not what it claims to be.
     warm
@@ -122,18 +122,18 @@ class Result:
         return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
     def to_dict(self) -> dict[str, Any]:
-        """Give what JSON can hold."""
+        """Convert to values of JSON."""
         return {**asdict(self), "unit": self.unit.value}
 
     @classmethod
     def from_dict(cls, held: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` gave."""
+        """Read the result of `to_dict`."""
         return cls(**{**held, "unit": Unit(held["unit"]), "seconds": tuple(held["seconds"])})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """What one section found: timings, and single numbers by name."""
+    """Results of one section: timings, and single numbers by name."""
 
     results: list[Result] = field(default_factory=list)
     figures: dict[str, float] = field(default_factory=dict)

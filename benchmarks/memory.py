@@ -16,7 +16,7 @@ DAEMON = b"pyspark.daemon"
 
 @contextmanager
 def peak_memory(processes: Callable[[], Iterable[int]]) -> Iterator[list[int]]:
-    """Sample while the block runs; gives a list that holds the peak of the largest single process, bytes."""
+    """Sample while the block runs; yield a list with the peak of the largest single process, bytes."""
     peak = [0]
     done = threading.Event()
 
@@ -34,7 +34,7 @@ def peak_memory(processes: Callable[[], Iterable[int]]) -> Iterator[list[int]]:
 
 
 def this_process() -> list[int]:
-    """Give this process alone."""
+    """Return this process alone."""
     return [os.getpid()]
 
 

@@ -35,7 +35,7 @@ def drop(folder: Path) -> bool:
 
 
 def bring_in(folder: Path) -> None:
-    """Read the files below a folder, so that who is timed next finds them in the page cache, whatever ran before."""
+    """Read the files below a folder, so that the next case finds them in the page cache, whatever ran before."""
     for path in folder.rglob("*"):
         # A broker may delete what it no longer needs meanwhile.
         with contextlib.suppress(FileNotFoundError, IsADirectoryError), path.open("rb", buffering=0) as file:
@@ -46,7 +46,7 @@ def bring_in(folder: Path) -> None:
 
 
 def _written(descriptor: int) -> Iterator[tuple[int, int]]:
-    """Give the parts of a file that are no holes."""
+    """Yield the parts of a file that are no holes."""
     stop = 0
     while True:
         try:

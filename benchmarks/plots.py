@@ -13,7 +13,7 @@ WIDE = 20
 
 
 def draw(report: Report, folder: Path) -> list[Path]:
-    """Draw what there is to draw into SVG files below a folder; give those that were made."""
+    """Draw the results into SVG files below a folder; return the files."""
     import matplotlib as mpl  # noqa: PLC0415 - optional, and slow to import
 
     mpl.use("Agg")

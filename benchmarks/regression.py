@@ -1,4 +1,4 @@
-"""Whether reading and writing have become slower, by figures that hardly depend on how busy the machine is.
+"""Check for slower reading and writing, by figures that hardly depend on the load of the machine.
 
 ::
 
@@ -33,7 +33,7 @@ BASELINE = Path(__file__).parent / "baseline.json"
 TOLERANCE = 0.25
 ROUNDS = 9
 TRIES = 3
-"""How often all is measured before a warning: a busy neighbour passes, slower code does not."""
+"""Number of measurements before a warning: a busy neighbour passes, slower code does not."""
 ROWS, BODY_BYTES, QUEUES = 32_768, 1024, 4
 COPY_BYTES, COPIES = 8 << 20, 16
 GIB = 1 << 30

@@ -1,12 +1,12 @@
-"""What runs found, section by section, in one JSON file that further runs add to.
+"""Results of runs, section by section, in one JSON file to which further runs add.
 
 ::
 
     {"machine": {…}, "sections": {"read": {"when", "command", "rows", …, "results": […], "figures": {…}}, …},
      "failed": {"sink": "…"}, "skipped": {"kafka": "…"}, "targets": [{"target", "measured", "met"}, …]}
 
-A section that is measured again takes the place of what it was; one that fails leaves the others, and what itself was
-before, as they are. Figures of another machine are never mixed in.
+A section that is measured again replaces its former results. One that fails changes neither the others nor its own
+former results. Figures of another machine are never mixed in.
 """
 
 import json
@@ -39,13 +39,13 @@ class Section:
     figures: Mapping[str, float]
 
     def to_dict(self) -> dict[str, Any]:
-        """Give what JSON can hold."""
+        """Convert to values of JSON."""
         held = {name: getattr(self, name) for name in ("when", "command", "rows", "body_bytes", "rounds", "seconds")}
         return {**held, "results": [_result(result) for result in self.results], "figures": dict(self.figures)}
 
     @classmethod
     def from_dict(cls, held: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` gave."""
+        """Read the result of `to_dict`."""
         fields = set(Result.__dataclass_fields__)
         results = (Result.from_dict({k: v for k, v in each.items() if k in fields}) for each in held["results"])
         return cls(**{**held, "results": tuple(results)})
@@ -53,7 +53,7 @@ class Section:
 
 @dataclass(kw_only=True, slots=True)
 class Report:
-    """All that is known of one machine."""
+    """All results of one machine."""
 
     machine: dict[str, Any]
     sections: dict[str, Section] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Report:
     def add(
         self, name: str, found: Found, *, command: str, rows: int, body_bytes: int, rounds: int, took: float
     ) -> None:
-        """Take what a section found in the place of what it was."""
+        """Replace the results of a section."""
         others = [result for other, each in self.sections.items() if other != name for result in each.results]
         check_names([*others, *found.results])
         self.failed.pop(name, None)
@@ -109,7 +109,7 @@ class Report:
         return [target for target in targets(self.measured()) if target.met is not None]
 
     def as_json(self) -> str:
-        """Give everything."""
+        """Convert to values of JSON."""
         content = {
             "machine": self.machine,
             "sections": {name: section.to_dict() for name, section in self.sections.items()},
@@ -120,7 +120,7 @@ class Report:
         return json.dumps(content, indent=2) + "\n"
 
     def save(self, path: Path | None) -> None:
-        """Write it, if it is to be written; whoever interrupts that finds the old one."""
+        """Write the report, if a path is set; an interruption leaves the old file."""
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             fresh = path.with_suffix(".new")

@@ -1,13 +1,13 @@
 """Measures segmentlog beside its peers, on the same rows, in one run.
 
-Run ``make bench`` (2 million rows of 1 KiB, some 25 minutes and 20 GiB of disk), ``make bench-store`` (what writes a
-store, beside RocketMQ's own code) or ``make bench-quick`` (that all of it runs, not how fast).
+``make bench`` measures 2 million rows of 1 KiB in some 25 minutes, with 20 GiB of disk. ``make bench-store`` measures
+appends beside RocketMQ's own code, and ``make bench-quick`` only shows that everything runs.
 
     python benchmarks/run.py --only sink,drain --json benchmarks/results/latest.json --rounds 3
     python benchmarks/run.py --only "" --json benchmarks/results/latest.json --page docs/benchmarks.md
 
-A section that fails is reported, and the others go on. With ``--json`` each section is saved when it is done, in the
-place of what an earlier run found; ``--resume`` measures only sections that the file does not have.
+A section that fails is reported, and the others continue. With ``--json`` each section is saved when it is done, and
+replaces earlier results. ``--resume`` measures only sections that the file does not have.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def command_line(given: Sequence[str]) -> str:
-    """Give the command again that measures the same: without the places of this machine, which change nothing."""
+    """Return a command that repeats the measurement, without the paths of this machine."""
     told, skips = ["benchmarks/run.py"], False
     for word in given:
         if skips:
@@ -135,7 +135,7 @@ def _arguments() -> argparse.Namespace:
         metavar="A,B",
         help=f"of the groups {', '.join(GROUPS)} (%(default)s) and sections {', '.join(SECTIONS)}; '' for none",
     )
-    add("--peers", type=_peers, default=",".join(PEERS), metavar="A,B", help="beside whom (%(default)s; '' for none)")
+    add("--peers", type=_peers, default=",".join(PEERS), metavar="A,B", help="peers (%(default)s; '' for no peer)")
     add("--rocketmq", type=lambda text: text.split(","), default="5.3.3", help="its releases (%(default)s)")
     add("--leave-memory", action="store_true", help="do not fill free memory with the page cache before timings")
     add("--json", type=Path, help="add what was found to this file")

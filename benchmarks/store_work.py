@@ -1,4 +1,4 @@
-"""What is done with a store without Spark: appends and scans whose rate is taken; each gives messages a second."""
+"""Measured work on a store without Spark: appends and scans; each returns messages per second."""
 
 import threading
 import time
@@ -27,7 +27,7 @@ TASK_BYTES = 128 << 20
 
 
 def made(size: int, count: int, rows: int, queues: int) -> list[pa.RecordBatch]:
-    """Batches that give ``count`` messages, a few different ones in turns: the same body, a unique key each."""
+    """Batches with ``count`` messages in all, a few different ones in turns: the same body, a unique key each."""
     body = np.random.default_rng(7).integers(0, 256, size, dtype=np.uint8).tobytes()
     different = []
     for number in range(min(8, max(1, count // rows))):
@@ -106,7 +106,7 @@ def opened(path: Path) -> float:
 
 
 def sparse_log(path: Path, gigabytes: int) -> None:
-    """Make a store whose log ends behind so many GiB of holes."""
+    """Create a store whose log ends after so many GiB of holes."""
     from segmentlog.store.format import durable_point  # noqa: PLC0415 - only here the store is not used by its door
     from segmentlog.store.format.durable_point import DurablePoint  # noqa: PLC0415
 

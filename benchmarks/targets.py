@@ -1,7 +1,7 @@
-"""What the project wants to reach, each with what was measured.
+"""Targets of the project, compared with the measured results.
 
-A target is one line in `SPARK_TARGETS` or `STORE_TARGETS`: it looks cases up by name, and says "not measured" where one
-of them is not there. What is compared was measured in one section, so in turns.
+A target is one line in `SPARK_TARGETS` or `STORE_TARGETS`. It looks cases up by name, and its result is "not measured"
+if one of them is missing. Compared cases are measured in one section, and so in turns.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,18 +35,18 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """All that was found: results by name of their case, and figures."""
+    """All results: timings by name of their case, and figures."""
 
     results: Mapping[str, Result]
     figures: Mapping[str, float]
 
     def named(self, *names: str) -> Sequence[Result] | None:
-        """Give these results, or None if one is not there."""
+        """Return these results, or None if one is missing."""
         found = [self.results[name] for name in names if name in self.results]
         return found if len(found) == len(names) else None
 
     def called(self, beginning: str) -> Result | None:
-        """Give the first result whose name begins so."""
+        """Return the first result whose name begins so."""
         return next((result for name, result in self.results.items() if name.startswith(beginning)), None)
 
 

@@ -28,7 +28,7 @@ MAP = pa.map_(pa.string(), pa.string())
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workload:
-    """Where the rows lie, and what is known of them."""
+    """Paths of the rows, and their properties."""
 
     rows: int
     queues: int
@@ -77,7 +77,7 @@ def write(folder: Path, *, rows: int, queues: int, body_bytes: int) -> Workload:
 
 
 def batches(*, rows: int, queues: int, body_bytes: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Give the rows as the store builder takes them, each batch with the number of its first row."""
+    """Yield the rows for the store builder, each batch with the number of its first row."""
     random = np.random.default_rng(4)
     bodies = random.integers(0, 256, (BATCH_ROWS, body_bytes), np.uint8)
     for first in range(0, rows, BATCH_ROWS):
@@ -116,7 +116,7 @@ def batches(*, rows: int, queues: int, body_bytes: int) -> Iterator[tuple[int, p
 
 
 def as_columns(batch: pa.RecordBatch, first: int, queues: int) -> pa.RecordBatch:
-    """Give the same rows as the segmentlog source does, with properties: its default columns and the full map."""
+    """Return the rows of the segmentlog source with properties: its default columns and the full map."""
     count = len(batch)
     numbers = np.arange(first, first + count)
     own = batch["properties"]

@@ -1,1 +1,1 @@
-"""What the segmentlog source is measured beside. Each module offers ``cases(bench)``, a context manager."""
+"""Peers of the segmentlog source. Each module offers ``cases(bench)``, a context manager."""

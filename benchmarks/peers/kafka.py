@@ -55,9 +55,9 @@ class Kafka:
     server
         ``host:port``.
     spark
-        Gives the session of now.
+        Returns the current session.
     tell
-        Says what is going on.
+        Prints progress.
     log
         Where the broker keeps its topics.
     """
@@ -81,7 +81,7 @@ class Kafka:
             yield cls(server, spark, tell, folder / "log")
 
     def topic(self, work: "Workload") -> str:
-        """Give the topic that holds all rows in their order, properties as headers; loaded when first asked for."""
+        """Return the topic with all rows in their order, properties as headers; loaded on the first call."""
         if not self._loaded:
             self._tell("  kafka: loading the rows")
             self.make(TOPIC, work.queues)
@@ -119,7 +119,7 @@ class Kafka:
         self._admin.createTopics(java.Collections.singleton(wanted)).all().get()
 
     def fresh(self, name: str, partitions: int) -> str:
-        """Delete the topic that the last call made for a name, and make an empty one; give what it is called."""
+        """Delete the topic that the last call created for a name, and create an empty one; return its name."""
         last = self._fresh.get(name)
         if last is not None:
             self._admin.deleteTopics(self._jvm.java.util.Collections.singleton(f"{name}-{last}")).all().get()
@@ -128,7 +128,7 @@ class Kafka:
         return self.newest(name)
 
     def newest(self, name: str) -> str:
-        """Give the topic that `fresh` made last for a name."""
+        """Return the topic that `fresh` created last for a name."""
         return f"{name}-{self._fresh[name]}"
 
     def send(self, topic: str, value: bytes) -> None:
@@ -161,7 +161,7 @@ class Kafka:
 
 
 def cases(bench: "Bench") -> list[Case]:
-    """Give the reads of all rows."""
+    """Return the reads of all rows."""
     kafka, rows = bench.kafka, bench.workload.rows
     topic = kafka.topic(bench.workload)
 

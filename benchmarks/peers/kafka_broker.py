@@ -36,9 +36,9 @@ def connector_jars() -> list[Path]:
 
 @contextmanager
 def broker(folder: Path, partitions: int) -> Iterator[str]:
-    """Run one broker in KRaft mode; give its address.
+    """Run one broker in KRaft mode; yield its address.
 
-    ``partitions`` is how many a topic gets that a producer makes by writing to it.
+    ``partitions`` is the number of partitions of a topic that a producer creates by writing to it.
     """
     jars = _jars("broker")
     folder.mkdir()
@@ -134,7 +134,7 @@ def _java() -> str:
 
 
 def _jars(which: str) -> list[Path]:
-    """Give the jars of ``kafka_jars/{which}.xml``, fetched by Maven when they are not in the cache."""
+    """Return the jars of ``kafka_jars/{which}.xml``, downloaded by Maven if they are not in the cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "segmentlog-bench" / which
     wanted = (HERE / f"{which}.xml").read_bytes()
     fetched = cache / "fetched.xml"  # written last: what is there is whole, and of these versions

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def cases(bench: "Bench") -> list[Case]:
-    """Give one case for each schema that the transport ceiling is measured with."""
+    """Return one case for each schema of the transport ceiling."""
     frame = bench.spark.read.parquet(str(bench.workload.parquet))
     rows = bench.workload.rows
     return [

@@ -81,7 +81,7 @@ class RowCount(InputPartition):
 
 @dataclass(frozen=True)
 class Dropped(WriterCommitMessage):
-    """How many rows a task was given."""
+    """Number of rows that a task received."""
 
     rows: int
 
@@ -115,7 +115,7 @@ class PrebuiltStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing is added while a drain runs."""
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Give all there is."""
+        """Read everything available."""
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name

@@ -42,7 +42,7 @@ def spread(folder: Path, rows: int, queues: int) -> Path:
 
 
 def cases(bench: "Bench") -> list[Case]:
-    """Give the reads of all rows."""
+    """Return the reads of all rows."""
     work = bench.workload
     found = []
     for name, columns in {**SCHEMAS, "offsets only": OFFSETS}.items():

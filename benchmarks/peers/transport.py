@@ -41,12 +41,12 @@ SCHEMAS = {
 
 
 def ddl(columns: dict[str, str]) -> str:
-    """Give the columns as Spark's schema text."""
+    """Return the columns as Spark's schema text."""
     return ", ".join(f"{name} {kind}" for name, kind in columns.items())
 
 
 def prebuilt_options(bench: "Bench", schema: str) -> dict[str, object]:
-    """Register the source, prepare its batch of one of the schemas, and give the source's options."""
+    """Register the source, prepare its batch of one of the schemas, and return the source's options."""
     register_prebuilt(bench.spark)
     path = bench.folder / f"transport-{list(SCHEMAS).index(schema)}.arrow"
     if not path.exists():
@@ -56,7 +56,7 @@ def prebuilt_options(bench: "Bench", schema: str) -> dict[str, object]:
 
 
 def cases(bench: "Bench") -> list[Case]:
-    """Prepare one batch for each schema and give the cases that hand it over."""
+    """Prepare one batch for each schema and return the cases that use it."""
     rows = bench.workload.rows
     found = []
     for name, columns in SCHEMAS.items():

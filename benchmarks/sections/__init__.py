@@ -1,1 +1,1 @@
-"""What is measured, a module for each kind; a section is a function that takes a `Bench` and gives a `Found`."""
+"""Sections, a module for each kind; a section is a function that takes a `Bench` and returns a `Found`."""

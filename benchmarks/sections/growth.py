@@ -94,7 +94,7 @@ def body_sizes(bench: "Bench") -> Found:
 
 
 def cores(bench: "Bench") -> Found:
-    """Read and write with one core and with two; the session is started anew for each."""
+    """Read and write with one core and with two; each has a session of its own."""
     work = bench.workload
     found = []
     for number in CORES:
@@ -223,7 +223,7 @@ def _quiet(store: Path) -> Iterator[MessageStore]:
 
 
 def _cold(store: Path, bench: "Bench") -> Case:
-    """Scan a store that is not in the page cache: a backlog that nobody looked at for long."""
+    """Scan a store that is not in the page cache: a backlog that was not read for long."""
     if not drop(store):
         raise UnavailableError("the kernel keeps the files in the page cache")
     rows = bench.scaled(int(SIZES_GIB[-1] * GIB / (bench.body_bytes * STORED_PER_BODY)), BATCH_ROWS)

@@ -1,12 +1,12 @@
-"""How long a row takes from its append to ``foreachBatch``, and until the batch function holds it; warm queries.
+"""Latency of a row from its append to ``foreachBatch``, and until the batch function has it; warm queries.
 
 ::
 
     append ─────────► Spark calls the function ─────► its rows are collected
     0                 "to foreachBatch"               "to its rows"
 
-One row at a time, appended when the query has been idle for a while that differs from row to row, so that no source
-profits from where its polling stands. The sources take turns in blocks, each with a query of its own.
+One row at a time is appended, after an idle time that differs from row to row. So no source profits from the phase of
+its polling. The sources take turns in blocks, each with a query of its own.
 """
 
 import queue

@@ -1,4 +1,4 @@
-"""What the machine gives: a copy in memory, a read from the page cache, checksums, writes and syncs.
+"""Limits of the machine: a copy in memory, a read from the page cache, checksums, writes and syncs.
 
 Of PySpark's own limit, its transport, see the cases of the peer ``transport``.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PIECE = 64 << 20
 MANY = 1 << 30
 FILE_BYTES = 256 << 20
-WRITTEN_BYTES = 1 << 30  # enough to see what a page costs that nobody had before
+WRITTEN_BYTES = 1 << 30  # enough to see the cost of a page that was never used
 BODY = 1024
 SYNCS, SYNC_BYTES = 100, 4096
 BATCH_BYTES = 1 << 20

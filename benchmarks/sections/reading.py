@@ -137,7 +137,7 @@ def _kafka_window(bench: "Bench") -> list[Case]:
     begin, width, rows = (first + last) // 2, max(1, (last - first) // 100), 0
     while not rows:  # few rows are written in bursts: widen the window until one falls into it
         options = {"startingTimestamp": begin, "endingTimestamp": begin + width}
-        # A starting time behind a partition's last row fails the read otherwise.
+        # A starting time after a partition's last row fails the read otherwise.
         frame = broker.read(topic, startingOffsetsByTimestampStrategy="latest", **options).select("value")
         rows, width = frame.count(), 2 * width
     return [_case("kafka", "kafka: 1 % time window", rows, frame)]

@@ -1,8 +1,8 @@
 """Writes: the same frame, read from Parquet, into each sink; then what the steps of ours cost.
 
-The frame has what a Kafka row has: queue, key and a body; a second one has properties, too. The ceiling is a Python
-writer that drops what it is given; that of a sink whose rows are durable is one that writes their bytes as they are,
-once, and syncs them: no sink that keeps its promise until the end of the job can be faster.
+The frame has the columns of a Kafka row: queue, key and a body. A second one has properties, too. The ceiling is a
+Python writer that drops its rows. The ceiling of a durable sink is a writer that writes their bytes once, unchanged,
+and syncs them. No sink whose rows are on the device at the end of the job can be faster.
 """
 
 import json
@@ -82,7 +82,7 @@ def _probe(bench: "Bench", rows: int, mode: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sink:
-    """Where a frame is written: how, how the place is emptied before, and how what is there is read to be counted."""
+    """Target of a write: functions that write a frame, empty the target, and read it to be counted."""
 
     write: Callable[["DataFrame"], None]
     clear: Callable[[], object] = nothing

@@ -90,7 +90,7 @@ class Storing:
     def sides(
         self, count: int, ours: Callable[[Path], float], theirs: Callable[[RocketMQ, Path], Timed]
     ) -> dict[str, Side]:
-        """Ours, which gives messages a second, and each RocketMQ."""
+        """Return the sides of a comparison: ours, which returns messages per second, and each RocketMQ."""
         found: dict[str, Side] = {OURS: lambda path: Timed(count / ours(path))}
         return found | {peer.name: partial(theirs, peer) for peer in self.peers}
 
@@ -188,7 +188,7 @@ class Storing:
         return self.compare("append async", count, sides)
 
     def logs(self) -> list[Result]:
-        """Append to a longer and longer log; what lies in front is sparse."""
+        """Append to longer and longer logs; the part before the appends is sparse."""
         count = self.rows(400_000)
         sides: dict[str, Side] = {}
         numbers = {f"{OURS}, {gigabytes} GiB of log": gigabytes for gigabytes in (1, 8, 64)}

@@ -117,12 +117,12 @@ def plans(bench: "Bench") -> Found:
 
 
 def checkpoint(bench: "Bench") -> str:
-    """Give a folder for a query's checkpoint that no other query had."""
+    """Return a folder for a query's checkpoint that no other query had."""
     return str(bench.folder / "checkpoints" / str(next(CHECKPOINTS)))
 
 
 def single_parquet(bench: "Bench") -> str:
-    """Give a folder with the first of the rows."""
+    """Return a folder with the first of the rows."""
     folder = bench.folder / "single-parquet"
     if not folder.exists():
         folder.mkdir()
