@@ -35,7 +35,7 @@ def test_all_that_is_promised_is_there(door: str) -> None:
 
 @pytest.mark.parametrize("door", DOORS)
 def test_a_stub_holds_names_and_nothing_else(door: str) -> None:
-    """What mypy reads there and what is found at run time is the same."""
+    """A stub has the names that exist at run time."""
     spec = importlib.import_module(door).__spec__
     assert spec is not None
     assert spec.origin is not None
