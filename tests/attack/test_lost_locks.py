@@ -85,7 +85,8 @@ class Broker {
 """
 SINK = """
 import sys
-from segmentlog.store import BatchId, Staging, commit_batch, prepare_store
+from segmentlog.store import BatchId
+from segmentlog.store.sink import Staging, commit_batch, prepare_store
 from support.batches import batch_of
 from support.written_stores import SMALL, message
 path, name = sys.argv[1:]

@@ -39,7 +39,8 @@ sys.stdin.read()
 """
 PUBLISH = """
 import sys
-from segmentlog.store import QueueKey, publish_progress
+from segmentlog.store import QueueKey
+from segmentlog.store.groups import publish_progress
 for offset in range(1, 26):
     publish_progress(sys.argv[1], sys.argv[2], {QueueKey("T", 0): offset})
 """
