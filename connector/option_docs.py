@@ -6,11 +6,13 @@ Writes to standard output, or to the file named as argument.
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql.types import DataType
 
-from .options.read_table import OPTIONS, Mode, Option
-from .options.write_table import SINK_OPTIONS
+from .options.option import Mode, Option, Table
+from .options.read_table import SOURCE
+from .options.write_table import SINK
 from .read.column_docs import KAFKA_MEANINGS, NATIVE_MEANINGS, ColumnMeaning
 from .read.schema import KAFKA, NATIVE
 from .write.schema import FIELDS, IGNORED
@@ -18,8 +20,8 @@ from .write.schema import FIELDS, IGNORED
 _HEAD = """\
 # Options of `segmentlog`
 
-<!-- Made by `python -m segmentlog.connector.option_docs docs/options.md`; change connector/options/read_table.py and
-connector/options/write_table.py instead. -->
+<!-- Made by `python -m segmentlog.connector.option_docs docs/options.md`; change the tables in
+connector/options/ instead. -->
 
 ## Options of the source
 
@@ -39,11 +41,9 @@ written since.
 
 def render() -> str:
     """Write the whole page."""
-    rows = [_row(option) for option in OPTIONS]
-    options = ["| Option | Values | Default | Meaning |", "| --- | --- | --- | --- |", *rows]
     native = _columns("Columns", NATIVE, NATIVE_MEANINGS, 9)
     kafka = _columns(_KAFKA_HEAD, KAFKA, KAFKA_MEANINGS, 7)
-    source = [*options, "", *native, "", *kafka, ""]
+    source = [*_options(SOURCE), "", *native, "", *kafka, ""]
     return "\n".join([_HEAD, *source, *_sink()])
 
 
@@ -70,7 +70,6 @@ How rows become messages, and what exactly once means: [sink.md](sink.md).
 
 def _sink() -> list[str]:
     """Write what the sink takes: options, then columns."""
-    options = ["| Option | Values | Default | Meaning |", "| --- | --- | --- | --- |", *map(_row, SINK_OPTIONS)]
     columns = ["## Columns that the sink writes", "", "| Column | Type | Meaning |", "| --- | --- | --- |"]
     columns += [
         f"| {', '.join(f'`{name}`' for name in field.names)} | {field.type_text} | {field.meaning} |"
@@ -78,10 +77,14 @@ def _sink() -> list[str]:
     ]
     ignored = ["## Columns that the sink leaves out", "", "| Column | Why |", "| --- | --- |"]
     ignored += [f"| `{name}` | {why} |" for name, why in IGNORED.items()]
-    return [_SINK_HEAD, *options, "", *columns, "", *ignored, ""]
+    return [_SINK_HEAD, *_options(SINK), "", *columns, "", *ignored, ""]
 
 
-def _row(option: Option) -> str:
+def _options(table: Table) -> list[str]:
+    return ["| Option | Values | Default | Meaning |", "| --- | --- | --- | --- |", *map(_row, table)]
+
+
+def _row(option: Option[Any]) -> str:
     names = ", ".join(f"`{name}`" for name in (option.name, *option.aliases))
     return (
         "| "
@@ -90,11 +93,11 @@ def _row(option: Option) -> str:
     )
 
 
-def _meaning(option: Option) -> str:
+def _meaning(option: Option[Any]) -> str:
     return {Mode.BATCH: "Batch: ", Mode.STREAM: "Stream: ", Mode.BOTH: ""}[option.mode] + option.meaning
 
 
-def _default(option: Option) -> str:
+def _default(option: Option[Any]) -> str:
     if option.default_text is not None:
         return option.default_text
     return "–" if option.default is None else str(option.default).lower()

@@ -13,8 +13,8 @@ from pyspark.sql.types import StructType
 
 from .errors import in_spark_words
 from .options.metadata_options import wants_metadata
+from .options.option import Mode
 from .options.read_options import parse_read_options
-from .options.read_table import Mode
 
 if TYPE_CHECKING:
     from .metadata.reader import MetadataReader

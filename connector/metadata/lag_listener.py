@@ -29,8 +29,8 @@ from segmentlog.store import SegmentLogError, StoreReader
 
 from ..errors import CheckpointError
 from ..options.matching import local_path
+from ..options.option import Mode
 from ..options.read_options import parse_read_options
-from ..options.read_table import Mode
 from ..read.planning import open_stores
 from .lag import LagReport, stream_lag
 

@@ -1,25 +1,24 @@
-"""Which options were given: the texts that Spark hands over, sorted to the lines of a table of options.
+"""Matching of given option names to a table of options.
 
 ::
 
-    what Spark hands over ── names ──► an option of the table       its own name, whatever its case and alias
-      {name: text}                     what Spark adds of its own   left out
-                                       an option of another table   an error that says whose it is
-                                       none                         an error with a suggestion, or a warning
+    texts from Spark ── names ──► an option of the table       its own name, whatever its case and alias
+      {name: text}                added by Spark               left out
+                                  an option of another table   an error that names the other table
+                                  none                         an error with a suggestion, or a warning
 
-Source and sink have a table each. What the texts mean is for `values`, what they mean together for their callers.
+Texts are parsed by `Given`; the callers check them against each other.
 """
 
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from segmentlog.store import ConfigError
 
 from ..errors import ConflictingOptionsError, UnknownOptionError, listing, suggest
-from .read_table import Option
+from .option import STRICT_OPTIONS, Given, Table
 
 logger = logging.getLogger(__name__)
 
@@ -35,25 +34,18 @@ REMOVED = {
 }
 """Names that options once had, and what to do instead. An error even where unknown options are ignored."""
 
-Table = Sequence[Option]
 
-
-def folded_names(table: Table) -> dict[str, Option]:
-    """Map every name and alias of a table's options, in lower case, to its option."""
-    return {name.lower(): option for option in table for name in (option.name, *option.aliases)}
-
-
-def by_option(given: Mapping[str, str], table: Table, *, elsewhere: Mapping[str, Table]) -> dict[str, str]:
-    """Give every text its option's own name; refuse, or only report, those of no option.
+def match(given: Mapping[str, str], table: Table, *, elsewhere: Sequence[Table]) -> Given:
+    """Match option texts to the options of a table.
 
     Parameters
     ----------
     given
         Option texts by name, names in any case.
     table
-        The options that have a meaning here; ``strictOptions`` is one of them.
+        The options that have a meaning here.
     elsewhere
-        Tables of options that have none here, by whose they are: ``{"source": OPTIONS}``.
+        Tables of options that have none here, for the error.
 
     Raises
     ------
@@ -62,7 +54,7 @@ def by_option(given: Mapping[str, str], table: Table, *, elsewhere: Mapping[str,
     ConflictingOptionsError
         If one option is given under two names.
     """
-    known = folded_names(table)
+    known = table.by_name()
     texts: dict[str, str] = {}
     spelled: dict[str, str] = {}
     unknown = []
@@ -79,18 +71,18 @@ def by_option(given: Mapping[str, str], table: Table, *, elsewhere: Mapping[str,
             raise conflict(spelled[option.name], name, "they are two names of one option")
         else:
             texts[option.name], spelled[option.name] = raw, name
+    found = Given(texts)
     if unknown:
-        strict = value_of(known["strictoptions"], texts)
-        _report_unknown(unknown, table, elsewhere, strict=strict)
-    return texts
+        _report_unknown(unknown, table, elsewhere, strict=found[STRICT_OPTIONS])
+    return found
 
 
-def _report_unknown(unknown: list[str], table: Table, elsewhere: Mapping[str, Table], *, strict: bool) -> None:
-    names = [option.name for option in table]
+def _report_unknown(unknown: list[str], table: Table, elsewhere: Sequence[Table], *, strict: bool) -> None:
+    names = table.names()
     theirs = {
-        name: f"`{option.name}` is an option of the {whose}. "
-        for whose, other in elsewhere.items()
-        for name, option in folded_names(other).items()
+        name: f"`{option.name}` is an option of the {other.whose}. "
+        for other in elsewhere
+        for name, option in other.by_name().items()
     }
     strangers = "".join(theirs.get(name.lower(), "") for name in unknown)
     near = {name: suggest(name, names) for name in unknown if name.lower() not in theirs}
@@ -103,12 +95,6 @@ def _report_unknown(unknown: list[str], table: Table, elsewhere: Mapping[str, Ta
         return
     known = ", ".join(names)
     raise UnknownOptionError(problem, fix=f"{did_you_mean}The options are {known}; strictOptions=false ignores others")
-
-
-def value_of(option: Option, texts: Mapping[str, str]) -> Any:
-    """Read an option's text, or give its default where there is none."""
-    raw = texts.get(option.name)
-    return option.default if raw is None else option.parse(option.name, raw)
 
 
 def conflict(one: str, other: str, why: str) -> ConflictingOptionsError:

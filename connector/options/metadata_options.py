@@ -10,18 +10,36 @@ Stores and topics are named as for reading messages, and without a topic all of 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from ..errors import ConflictingOptionsError, listing
-from .matching import by_option, folded_names, value_of
-from .read_options import ReadOptions, parse_read_options
-from .read_table import OPTIONS, MetadataKind, Mode
-from .write_table import SINK_OPTIONS
+from ..errors import ConflictingOptionsError, MissingOptionError, listing
+from . import read_table as on
+from .matching import match
+from .option import STRICT_OPTIONS, Mode, Option, Table
+from .read_options import ReadOptions, assemble
+from .read_table import SOURCE, MetadataKind
+from .row_table import COLUMNS
+from .write_table import SINK
 
-_STORES: Final = ("path", "paths", "brokerNames", "commitLogPaths", "queueSource", "columns", "strictOptions")
-_TOPICS: Final = ("subscribe", "subscribePattern", "includeSystemTopics")
-_OF_TOPICS: Final = frozenset(MetadataKind) - {MetadataKind.SEGMENTS}
+_STORES: Final[tuple[Option[Any], ...]] = (
+    on.PATH,
+    on.PATHS,
+    on.BROKER_NAMES,
+    on.COMMIT_LOG_PATHS,
+    on.QUEUE_SOURCE,
+)
+_TOPICS: Final[tuple[Option[Any], ...]] = (on.SUBSCRIBE, on.SUBSCRIBE_PATTERN, on.INCLUDE_SYSTEM_TOPICS)
 _OF_GROUPS: Final = frozenset({MetadataKind.GROUPS, MetadataKind.LAG})
+
+
+def _table(kind: MetadataKind) -> Table:
+    topics = () if kind is MetadataKind.SEGMENTS else _TOPICS
+    groups = (on.CONSUMER_GROUP,) if kind in _OF_GROUPS else ()
+    return Table(f"frame `metadata={kind.value}`", (on.METADATA, *_STORES, COLUMNS, STRICT_OPTIONS, *topics, *groups))
+
+
+METADATA: Final[Mapping[MetadataKind, Table]] = {kind: _table(kind) for kind in MetadataKind}
+"""The options of each frame: handles of the source that have a meaning for it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,25 +84,23 @@ def parse_metadata_options(given: Mapping[str, str]) -> MetadataOptions:
     MissingOptionError, UnknownOptionError, ConfigError
         As `parse_read_options`.
     """
-    texts = by_option(given, OPTIONS, elsewhere={"sink": SINK_OPTIONS})
-    known = folded_names(OPTIONS)
-    kind = value_of(known["metadata"], texts)
-    allowed = {"metadata", *_STORES}
-    allowed |= set(_TOPICS) if kind in _OF_TOPICS else set()
-    allowed |= {"consumerGroup"} if kind in _OF_GROUPS else set()
-    strangers = sorted(texts.keys() - allowed)
+    found = match(given, SOURCE, elsewhere=(SINK,))
+    kind = found[on.METADATA]
+    if kind is None:
+        raise MissingOptionError("option `metadata` is not there", fix="Add .option('metadata', 'topics')")
+    table = METADATA[kind]
+    strangers = sorted(option.name for option in found.of(SOURCE) if option not in table)
     if strangers:
         raise ConflictingOptionsError(
             f"option {listing(strangers)} has no meaning with `metadata={kind.value}`",
-            fix=f"Leave it out; with it go {listing(sorted(allowed - {'metadata'}), most=20)}",
+            fix=f"Leave it out; with it go {listing(sorted(set(table.names()) - {on.METADATA.name}), most=20)}",
         )
-    places = {name: text for name, text in texts.items() if name in {*_STORES, *_TOPICS} - {"columns", "strictOptions"}}
-    if "subscribe" not in places:
-        places.setdefault("subscribePattern", ".*")
-    read = parse_read_options(places, Mode.BOTH)
+    places = found.only((*_STORES, *_TOPICS))
+    if on.SUBSCRIBE not in places and on.SUBSCRIBE_PATTERN not in places:
+        places = places.also(on.SUBSCRIBE_PATTERN, ".*")
     return MetadataOptions(
         kind=kind,
-        read=read,
-        consumer_group=value_of(known["consumergroup"], texts),
-        columns=value_of(known["columns"], texts),
+        read=assemble(places, Mode.BOTH),
+        consumer_group=found[on.CONSUMER_GROUP],
+        columns=found[COLUMNS],
     )

@@ -1,36 +1,39 @@
-"""What a user asked for: option texts in, one frozen `ReadOptions` out.
+"""Options of a read: texts of Spark, parsed and checked against each other, as one frozen `ReadOptions`.
 
 ::
 
-    what Spark hands over ── names ──► which options are given ── values ──► one value each ── assemble ──► ReadOptions
-      lower-cased text       aliases,                          values.py                    conflicts,
-                             unknown ones                                                   what needs what
+    texts from Spark ── match ──► Given ── handles ──► one typed value each ── assemble ──► ReadOptions
+      lower-cased       aliases,           parsers of                          conflicts, what needs what
+      names             unknown ones       the tables
 
-Nothing is opened here; that a path is no store or a topic is not there is for `planning` to say.
+No file is opened here: `planning` reports a path without a store and a missing topic.
 """
 
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from segmentlog.store import Boundary, ConfigError, OnCorrupt, QueueKey, QueueSource
 
 from ..errors import ConflictingOptionsError, MissingOptionError, listing
+from . import read_table as on
+from . import row_table as rows
 from . import values
-from .matching import by_option, conflict, local_path, value_of
+from .matching import conflict, local_path, match
+from .option import Given, Mode, Option
 from .positions import EARLIEST, AtOffsets, AtTime, Earliest, Latest, Position, StartRules
-from .read_table import OPTIONS, Mode, SchemaMode
-from .trigger import TriggerLimits
-from .write_table import SINK_OPTIONS
+from .row_table import SchemaMode
+from .trigger import TriggerLimits, trigger_limits
+from .write_table import SINK
 
 logger = logging.getLogger(__name__)
 
-EXCLUSIVE = {
-    "which stores to read": ("path", "paths"),
-    "which queues to read": ("subscribe", "subscribePattern", "assign"),
-    "where to start": ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
-    "where to stop": ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
+EXCLUSIVE: Final[Mapping[str, tuple[Option[Any], ...]]] = {
+    "which stores to read": (on.PATH, on.PATHS),
+    "which queues to read": (on.SUBSCRIBE, on.SUBSCRIBE_PATTERN, on.ASSIGN),
+    "where to start": (on.STARTING_OFFSETS, on.STARTING_TIMESTAMP, on.STARTING_OFFSETS_BY_TIMESTAMP),
+    "where to stop": (on.ENDING_OFFSETS, on.ENDING_TIMESTAMP, on.ENDING_OFFSETS_BY_TIMESTAMP),
 }
 """What is said by one of several options; Kafka's source silently prefers one when there are more."""
 
@@ -117,17 +120,66 @@ def parse_read_options(given: Mapping[str, str], mode: Mode = Mode.BATCH) -> Rea
     ConfigError
         If a text is not a value of its option.
     """
-    texts = by_option(given, OPTIONS, elsewhere={"sink": SINK_OPTIONS})
-    _check_conflicts(texts)
-    _check_mode(texts, mode)
-    if not texts.keys() & {"path", "paths"}:
+    return assemble(match(given, on.SOURCE, elsewhere=(SINK,)), mode)
+
+
+def assemble(given: Given, mode: Mode) -> ReadOptions:
+    """Check options that are matched already, and assemble them; errors as `parse_read_options`."""
+    _check_conflicts(given)
+    _check_mode(given, mode)
+    if not given.of((on.PATH, on.PATHS)):
         raise MissingOptionError("no store is named: the option `path` is not there", fix=_NO_PATH)
-    if not texts.keys() & {"subscribe", "subscribePattern", "assign"}:
+    if not given.of((on.SUBSCRIBE, on.SUBSCRIBE_PATTERN, on.ASSIGN)):
         raise MissingOptionError(
             "no topic is named: none of the options subscribe, subscribePattern and assign is there",
             fix="Add .option('subscribe', 'topic'), or .option('subscribePattern', '.*') for all",
         )
-    return _assemble(texts, {option.name: value_of(option, texts) for option in OPTIONS}, mode)
+    paths = tuple(local_path(path) for path in given[on.PATHS] or (given[on.PATH] or "",))
+    if len(set(paths)) != len(paths):
+        raise ConfigError(f"option `paths` names a directory twice: {listing(paths)}", fix="Name every store once")
+    default = Latest() if mode is Mode.STREAM else Earliest()
+    start_option, start = _start(given) or (on.STARTING_OFFSETS.name, default)
+    stop_option, stop = _stop(given) or (on.ENDING_OFFSETS.name, Latest())
+    if mode is Mode.BATCH:
+        _check_positions(start, stop)
+    # A stream that is to survive losses is not to stop, again and again, at the one record that is damaged.
+    skips = mode is Mode.STREAM and not given[on.FAIL_ON_DATA_LOSS] and rows.CORRUPT_RECORD not in given
+    return ReadOptions(
+        paths=paths,
+        broker_names=_broker_names(given[on.BROKER_NAMES], paths),
+        commit_log_paths=_commit_logs(given[on.COMMIT_LOG_PATHS], paths),
+        queue_source=given[on.QUEUE_SOURCE],
+        topics=_topics(given),
+        include_system_topics=given[on.INCLUDE_SYSTEM_TOPICS],
+        start=start,
+        stop=stop,
+        start_option=start_option,
+        stop_option=stop_option,
+        start_rules=StartRules(
+            unlisted=given[on.STARTING_OFFSETS_DEFAULT],
+            unmatched_time=given[on.STARTING_OFFSETS_BY_TIMESTAMP_STRATEGY],
+            boundary=given[on.TIMESTAMP_BOUNDARY],
+            fail_on_data_loss=given[on.FAIL_ON_DATA_LOSS],
+        ),
+        exact_timestamps=_exact_timestamps(given[on.EXACT_TIMESTAMPS], given[on.TIMESTAMP_BOUNDARY]),
+        min_partitions=given[rows.MIN_PARTITIONS],
+        max_records_per_partition=given[rows.MAX_RECORDS_PER_PARTITION],
+        max_bytes_per_partition=given[rows.MAX_BYTES_PER_PARTITION],
+        tags=given[on.TAGS],
+        filter_pushdown=given[on.UNSAFE_SINGLE_USE_FILTER_PUSHDOWN],
+        columns=given[rows.COLUMNS],
+        include_properties=given[rows.INCLUDE_PROPERTIES],
+        property_columns=given[rows.PROPERTY_COLUMNS],
+        schema_mode=given[rows.SCHEMA_MODE],
+        check_crc=given[rows.CHECK_CRC],
+        on_corrupt=OnCorrupt.SKIP if skips else given[rows.CORRUPT_RECORD],
+        raw_body=given[rows.RAW_BODY],
+        max_body_bytes=given[rows.MAX_BODY_BYTES],
+        batch_bytes=given[rows.BATCH_BYTES],
+        batch_rows=given[rows.BATCH_ROWS],
+        trigger=trigger_limits(given),
+        consumer_group=given[on.CONSUMER_GROUP],
+    )
 
 
 _NO_PATH = (
@@ -138,23 +190,22 @@ _NO_PATH = (
 )
 
 
-def _check_conflicts(texts: Mapping[str, str]) -> None:
+def _check_conflicts(given: Given) -> None:
     for what, group in EXCLUSIVE.items():
-        both = [name for name in group if name in texts]
+        both = given.of(group)
         if len(both) > 1:
-            raise conflict(both[0], both[1], f"each of them says {what}")
+            raise conflict(both[0].name, both[1].name, f"each of them says {what}")
 
 
-def _check_mode(texts: Mapping[str, str], mode: Mode) -> None:
-    """Refuse what would change which messages a stream reads, and does not; say what a batch has no use for."""
-    given = [option for option in OPTIONS if option.name in texts]
+def _check_mode(given: Given, mode: Mode) -> None:
+    """Refuse options that would change which messages a stream reads, and do not; warn of those without effect."""
     if mode is Mode.STREAM:
-        for option in given:
-            if option.mode is Mode.BATCH and value_of(option, texts) != option.default:
+        for option in given.of(on.SOURCE):
+            if option.mode is Mode.BATCH and given[option] != option.default:
                 problem = f"option `{option.name}` is for batch reads, this is a stream"
-                raise ConflictingOptionsError(problem, fix=f"Leave it out{_INSTEAD.get(option.name, '')}")
+                raise ConflictingOptionsError(problem, fix=f"Leave it out{_INSTEAD.get(option, '')}")
     elif mode is Mode.BATCH:
-        for option in given:
+        for option in given.of(on.SOURCE):
             if option.mode is Mode.STREAM:
                 logger.warning("option `%s` has no effect on a batch read, only on streams", option.name)
 
@@ -163,94 +214,42 @@ _TO_AN_END = (
     ": a stream has no end. To read up to now and stop, use trigger(availableNow=True); to read up to some other end, "
     "read a batch"
 )
-_INSTEAD = {
-    "endingOffsets": _TO_AN_END,
-    "endingTimestamp": _TO_AN_END,
-    "endingOffsetsByTimestamp": _TO_AN_END,
-    "unsafeSingleUseFilterPushdown": ": Spark keeps the filters of a stream to itself, and checks them on every row",
-    "exactTimestamps": ": a stream goes by queue offsets once it has begun. Filter on storeTimestamp",
+_INSTEAD: Final[Mapping[Option[Any], str]] = {
+    on.ENDING_OFFSETS: _TO_AN_END,
+    on.ENDING_TIMESTAMP: _TO_AN_END,
+    on.ENDING_OFFSETS_BY_TIMESTAMP: _TO_AN_END,
+    on.UNSAFE_SINGLE_USE_FILTER_PUSHDOWN: ": Spark checks the filters of a stream itself, on every row",
+    on.EXACT_TIMESTAMPS: ": a stream goes by queue offsets once it has begun. Filter on storeTimestamp",
 }
 
 
-def _assemble(texts: Mapping[str, str], parsed: Mapping[str, Any], mode: Mode) -> ReadOptions:
-    paths = tuple(local_path(path) for path in parsed["paths"] or (parsed["path"],))
-    if len(set(paths)) != len(paths):
-        raise ConfigError(f"option `paths` names a directory twice: {listing(paths)}", fix="Name every store once")
-    default = Latest() if mode is Mode.STREAM else Earliest()
-    start_option, start = _position(texts, parsed, "starting") or ("startingOffsets", default)
-    stop_option, stop = _position(texts, parsed, "ending") or ("endingOffsets", Latest())
-    if mode is Mode.BATCH:
-        _check_positions(start, stop)
-    # A stream that is to survive losses is not to stop, again and again, at the one record that is damaged.
-    skips = mode is Mode.STREAM and not parsed["failOnDataLoss"] and "corruptRecord" not in texts
-    return ReadOptions(
-        paths=paths,
-        broker_names=_broker_names(parsed["brokerNames"], paths),
-        commit_log_paths=_commit_logs(parsed["commitLogPaths"], paths),
-        queue_source=parsed["queueSource"],
-        topics=_topics(parsed),
-        include_system_topics=parsed["includeSystemTopics"],
-        start=start,
-        stop=stop,
-        start_option=start_option,
-        stop_option=stop_option,
-        start_rules=StartRules(
-            unlisted=parsed["startingOffsetsDefault"],
-            unmatched_time=parsed["startingOffsetsByTimestampStrategy"],
-            boundary=parsed["timestampBoundary"],
-            fail_on_data_loss=parsed["failOnDataLoss"],
-        ),
-        exact_timestamps=_exact_timestamps(parsed["exactTimestamps"], parsed["timestampBoundary"]),
-        min_partitions=parsed["minPartitions"],
-        max_records_per_partition=parsed["maxRecordsPerPartition"],
-        max_bytes_per_partition=parsed["maxBytesPerPartition"],
-        tags=parsed["tags"],
-        filter_pushdown=parsed["unsafeSingleUseFilterPushdown"],
-        columns=parsed["columns"],
-        include_properties=parsed["includeProperties"],
-        property_columns=parsed["propertyColumns"],
-        schema_mode=parsed["schemaMode"],
-        check_crc=parsed["checkCrc"],
-        on_corrupt=OnCorrupt.SKIP if skips else parsed["corruptRecord"],
-        raw_body=parsed["rawBody"],
-        max_body_bytes=parsed["maxBodyBytes"],
-        batch_bytes=parsed["batchBytes"],
-        batch_rows=parsed["batchRows"],
-        trigger=_trigger(parsed),
-        consumer_group=parsed["consumerGroup"],
-    )
+def _topics(given: Given) -> Topics:
+    topics, pattern, keys = given[on.SUBSCRIBE], given[on.SUBSCRIBE_PATTERN], given[on.ASSIGN]
+    if topics is not None:
+        return Subscribe(topics)
+    return Assign(keys or ()) if pattern is None else SubscribePattern(pattern)
 
 
-def _trigger(parsed: Mapping[str, Any]) -> TriggerLimits:
-    least, most = parsed["minOffsetsPerTrigger"], parsed["maxOffsetsPerTrigger"]
-    if least is not None and most is not None and least > most:
-        problem = f"`minOffsetsPerTrigger` ({least}) is more than `maxOffsetsPerTrigger` ({most})"
-        raise ConflictingOptionsError(problem, fix="Make it at most as many, or leave one of them out")
-    return TriggerLimits(
-        max_records=most,
-        max_bytes=parsed["maxBytesPerTrigger"],
-        min_records=least,
-        max_delay_ms=parsed["maxTriggerDelay"],
-    )
+def _start(given: Given) -> tuple[str, Position] | None:
+    """Return the start that one of three options states, and that option's name."""
+    at_time = _at_time(given, on.STARTING_TIMESTAMP)
+    return at_time or _stated(given, on.STARTING_OFFSETS) or _stated(given, on.STARTING_OFFSETS_BY_TIMESTAMP)
 
 
-def _topics(parsed: Mapping[str, Any]) -> Topics:
-    if parsed["subscribe"] is not None:
-        return Subscribe(parsed["subscribe"])
-    if parsed["subscribePattern"] is not None:
-        return SubscribePattern(parsed["subscribePattern"])
-    return Assign(parsed["assign"])
+def _stop(given: Given) -> tuple[str, Position] | None:
+    """Return the end that one of three options states, and that option's name."""
+    at_time = _at_time(given, on.ENDING_TIMESTAMP)
+    return at_time or _stated(given, on.ENDING_OFFSETS) or _stated(given, on.ENDING_OFFSETS_BY_TIMESTAMP)
 
 
-def _position(texts: Mapping[str, str], parsed: Mapping[str, Any], side: str) -> tuple[str, Position] | None:
-    """Find the position that one of the three options of a side gives, and that option's name."""
-    at_time = f"{side}Timestamp"
-    if at_time in texts:
-        return at_time, AtTime(values.time_ms(at_time, texts[at_time], parsed["timeZone"]))
-    for option in (f"{side}Offsets", f"{side}OffsetsByTimestamp"):
-        if option in texts:
-            return option, parsed[option]
-    return None
+def _at_time(given: Given, option: Option[str | None]) -> tuple[str, Position] | None:
+    zone, text = given[on.TIME_ZONE], given[option]
+    return None if text is None else (option.name, AtTime(values.time_ms(option.name, text, zone)))
+
+
+def _stated(given: Given, option: Option[Any]) -> tuple[str, Position] | None:
+    position: Position | None = given[option]
+    return None if position is None else (option.name, position)
 
 
 def _check_positions(start: Position, stop: Position) -> None:
@@ -288,7 +287,9 @@ def _broker_names(names: tuple[str, ...] | None, paths: tuple[str, ...]) -> tupl
     return names
 
 
-def _commit_logs(given: Any, paths: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+def _commit_logs(
+    given: tuple[str, ...] | dict[str, tuple[str, ...]] | None, paths: tuple[str, ...]
+) -> dict[str, tuple[str, ...]]:
     if given is None:
         return {}
     if isinstance(given, tuple):

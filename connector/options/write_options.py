@@ -1,12 +1,12 @@
-"""What a user asked the sink for: option texts in, one frozen `WriteOptions` out.
+"""Options of a write: texts of Spark, parsed and checked against each other, as one frozen `WriteOptions`.
 
 ::
 
-    what Spark hands over ── names ──► texts by option ── values ──► one value each ── assemble ──► WriteOptions
-      lower-cased text    option_texts              sink_option_table             conflicts,
-                                                                                  what needs what
+    texts from Spark ── match ──► Given ── handles ──► one typed value each ── assemble ──► WriteOptions
+      lower-cased       aliases,           parsers of                          conflicts, what needs what
+      names             unknown ones       the table
 
-Nothing is opened here; what the store that is there says to it is for `sink_planning`.
+No file is opened here: `write.planning` compares them with the store.
 """
 
 from collections.abc import Mapping
@@ -16,20 +16,25 @@ from typing import Any, Final
 from segmentlog.store import ConfigError, Flush, OnChangedReplay, StoreConfig, is_system_topic
 
 from ..errors import ConflictingOptionsError, MissingOptionError
-from .matching import by_option, local_path, value_of
-from .read_table import OPTIONS, Mode
-from .write_table import SINK_OPTIONS, OnNull, Selector
+from . import write_table as on
+from .matching import local_path, match
+from .option import Given, Mode, Option
+from .read_table import SOURCE
+from .write_table import OnNull, Selector
 
 _ENTRY_BYTES: Final = 20
 SYSTEM_TOPIC_FIX: Final = (
     "Write to another topic, since brokers and consumer groups keep their own messages in it; allowSystemTopics=true "
     "writes to it all the same"
 )
-SIZES: Final = {
-    "mappedFileSizeCommitLog": "segment_bytes",
-    "mappedFileSizeConsumeQueue": "queue_segment_entries",
-    "maxHashSlotNum": "index_slots",
-    "maxIndexNum": "index_entries",
+SIZES: Final[Mapping[str, tuple[Option[int | None], str]]] = {
+    option.name: (option, field)
+    for option, field in (
+        (on.MAPPED_FILE_SIZE_COMMIT_LOG, "segment_bytes"),
+        (on.MAPPED_FILE_SIZE_CONSUME_QUEUE, "queue_segment_entries"),
+        (on.MAX_HASH_SLOT_NUM, "index_slots"),
+        (on.MAX_INDEX_NUM, "index_entries"),
+    )
 }
 """Options that say how files are divided, which a store that is there has settled, by their fields of `StoreConfig`."""
 
@@ -105,34 +110,35 @@ def parse_write_options(given: Mapping[str, str], mode: Mode) -> WriteOptions:
     ConfigError
         If a text is not a value of its option.
     """
-    texts = by_option(given, SINK_OPTIONS, elsewhere={"source": OPTIONS})
-    if "path" not in texts:
+    found = match(given, on.SINK, elsewhere=(SOURCE,))
+    path, topic = found[on.PATH], found[on.TOPIC]
+    if path is None:
         raise MissingOptionError("no store is named: the option `path` is not there", fix=_NO_PATH)
-    parsed = {option.name: value_of(option, texts) for option in SINK_OPTIONS}
-    _check_id(texts, parsed, mode)
-    if parsed["exactlyOnce"] and parsed["flush"] is Flush.ASYNC:
+    _check_id(found, mode)
+    if found[on.EXACTLY_ONCE] and found[on.FLUSH] is Flush.ASYNC:
         raise ConflictingOptionsError(
-            "option `flush` is `async`, and rows that are appended exactly once are on the device before they count",
+            "option `flush=async` conflicts with `exactlyOnce=true`: an exactly-once batch is fsynced before it is "
+            "committed",
             fix="Leave `flush` out, or give `exactlyOnce` as false too",
         )
-    if parsed["topic"] is not None and is_system_topic(parsed["topic"]) and not parsed["allowSystemTopics"]:
-        raise ConfigError(f"option `topic` is the system topic `{parsed['topic']}`", fix=SYSTEM_TOPIC_FIX)
+    if topic is not None and is_system_topic(topic) and not found[on.ALLOW_SYSTEM_TOPICS]:
+        raise ConfigError(f"option `topic` is the system topic `{topic}`", fix=SYSTEM_TOPIC_FIX)
     return WriteOptions(
-        path=local_path(parsed["path"]),
-        topic=parsed["topic"],
-        exactly_once=parsed["exactlyOnce"],
-        app=parsed["txnAppId"],
-        version=parsed["txnVersion"],
-        on_changed_replay=parsed["onChangedReplay"],
-        create_topic=parsed["createTopic"],
-        system_topics=parsed["allowSystemTopics"],
-        default_queues=_queues(parsed["defaultQueueNums"]),
-        selector=parsed["queueSelector"],
-        on_null_topic=parsed["onNullTopic"],
-        on_null_body=parsed["onNullBody"],
-        lock_timeout_s=parsed["lockTimeout"],
-        config=_config(parsed),
-        sizes=tuple(name for name in SIZES if name in texts),
+        path=local_path(path),
+        topic=topic,
+        exactly_once=found[on.EXACTLY_ONCE],
+        app=found[on.TXN_APP_ID],
+        version=found[on.TXN_VERSION],
+        on_changed_replay=found[on.ON_CHANGED_REPLAY],
+        create_topic=found[on.CREATE_TOPIC],
+        system_topics=found[on.ALLOW_SYSTEM_TOPICS],
+        default_queues=_queues(found[on.DEFAULT_QUEUE_NUMS]),
+        selector=found[on.QUEUE_SELECTOR],
+        on_null_topic=found[on.ON_NULL_TOPIC],
+        on_null_body=found[on.ON_NULL_BODY],
+        lock_timeout_s=found[on.LOCK_TIMEOUT],
+        config=_config(found),
+        sizes=tuple(name for name, (option, _) in SIZES.items() if option in found),
     )
 
 
@@ -143,21 +149,21 @@ _NO_PATH = (
 _QUEUES_MAX: Final = 1 << 16
 
 
-def _check_id(texts: Mapping[str, str], parsed: Mapping[str, Any], mode: Mode) -> None:
-    named = [name for name in ("txnAppId", "txnVersion") if name in texts]
-    if named and not parsed["exactlyOnce"]:
+def _check_id(given: Given, mode: Mode) -> None:
+    named = [option.name for option in given.of((on.TXN_APP_ID, on.TXN_VERSION))]
+    if named and not given[on.EXACTLY_ONCE]:
         problem = f"options `{named[0]}` and `exactlyOnce=false` exclude each other: only what is appended exactly once"
         raise ConflictingOptionsError(f"{problem} is remembered", fix="Give one of them")
     if mode is Mode.STREAM:
-        if "txnVersion" in texts:
+        if on.TXN_VERSION in given:
             raise ConflictingOptionsError(
                 "option `txnVersion` has no meaning in a stream, whose batches Spark numbers",
                 fix="Leave it out; `txnAppId` may stay, in place of the query's id",
             )
     elif len(named) == 1:
-        missing = "txnVersion" if named == ["txnAppId"] else "txnAppId"
+        missing = on.TXN_VERSION if on.TXN_APP_ID in given else on.TXN_APP_ID
         raise MissingOptionError(
-            f"option `{named[0]}` is there without `{missing}`",
+            f"option `{named[0]}` is there without `{missing.name}`",
             fix="Give both, so that the same batch is known again, or none",
         )
 
@@ -168,20 +174,26 @@ def _queues(count: int) -> int:
     return count
 
 
-def _config(parsed: Mapping[str, Any]) -> StoreConfig:
-    given = {field: parsed[name] for name, field in SIZES.items() if parsed[name] is not None}
-    if "queue_segment_entries" in given:
-        # As brokers do: up to the next whole entry.
-        given["queue_segment_entries"] = -(-given["queue_segment_entries"] // _ENTRY_BYTES)
-    for name, field in {**SIZES, "maxMessageSize": "max_body_bytes"}.items():
-        if parsed[name] is not None and parsed[name] >= 1 << 31:
-            raise ConfigError(f"option `{name}` is {parsed[name]}, which fits no `{field}`", fix="Give less than 2g")
+def _config(given: Given) -> StoreConfig:
+    own = StoreConfig()
+    entry_bytes = _fits_int32(given, on.MAPPED_FILE_SIZE_CONSUME_QUEUE) or own.queue_segment_entries * _ENTRY_BYTES
     return StoreConfig(
-        index=parsed["messageIndexEnable"],
-        flush=parsed["flush"],
-        max_body_bytes=parsed["maxMessageSize"],
-        record_crc=parsed["enabledAppendPropCRC"],
-        compress_over_bytes=parsed["compressMsgBodyOverHowmuch"],
-        store_host=parsed["storeHost"],
-        **given,
+        segment_bytes=_fits_int32(given, on.MAPPED_FILE_SIZE_COMMIT_LOG) or own.segment_bytes,
+        queue_segment_entries=-(-entry_bytes // _ENTRY_BYTES),  # as brokers do: up to the next whole entry
+        index_slots=_fits_int32(given, on.MAX_HASH_SLOT_NUM) or own.index_slots,
+        index_entries=_fits_int32(given, on.MAX_INDEX_NUM) or own.index_entries,
+        index=given[on.MESSAGE_INDEX_ENABLE],
+        flush=given[on.FLUSH],
+        max_body_bytes=_fits_int32(given, on.MAX_MESSAGE_SIZE) or own.max_body_bytes,
+        record_crc=given[on.ENABLED_APPEND_PROP_CRC],
+        compress_over_bytes=given[on.COMPRESS_MSG_BODY_OVER_HOWMUCH],
+        store_host=given[on.STORE_HOST],
     )
+
+
+def _fits_int32(given: Given, option: Option[Any]) -> int | None:
+    """Return a number that the store keeps in 32 bits; None if it was not given."""
+    size: int | None = given[option]
+    if size is not None and size >= 1 << 31:
+        raise ConfigError(f"option `{option.name}` is {size}, the store keeps it in 32 bits", fix="Give less than 2g")
+    return size

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
-from ..options.read_table import SchemaMode
+from ..options.row_table import SchemaMode
 from ..setup.spark_versions import (
     EqualNullSafe,
     EqualTo,

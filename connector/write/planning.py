@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from segmentlog.store import ConfigError, FormatError, NotAStoreError, StoreConfig, StoreReader
 from segmentlog.store.sink import prepare_store, refuse_broker, stored_config, topic_queues
 
-from ..options.read_table import Mode
+from ..options.option import Mode
 from ..options.write_options import SIZES, WriteOptions
 from .queue_selector import QueueRules, unknown_topic
 from .schema import SinkColumns, plan_columns
@@ -101,9 +101,10 @@ def _with_stored_sizes(options: WriteOptions) -> StoreConfig:
     """Take the file sizes of the store that is there, which are in no option unless they are the same."""
     config = stored_config(options.path, options.config)
     for name in options.sizes:
-        asked, held = (getattr(each, SIZES[name]) for each in (options.config, config))
+        _, field = SIZES[name]
+        asked, held = (getattr(each, field) for each in (options.config, config))
         if asked != held:
-            scale = _ENTRY_BYTES if SIZES[name] == "queue_segment_entries" else 1
+            scale = _ENTRY_BYTES if field == "queue_segment_entries" else 1
             raise ConfigError(
                 f"option `{name}` is {asked * scale}, and the store that is there has {held * scale}",
                 path=options.path,

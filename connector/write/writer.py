@@ -31,7 +31,7 @@ from segmentlog.store import BatchId, CommittedBatch, IllegalMessageError, Segme
 from segmentlog.store.sink import Staged, Staging, commit_batch, discard_jobs, open_in_turn
 
 from ..errors import NotSupportedError, in_spark_words
-from ..options.read_table import Mode
+from ..options.option import Mode
 from ..options.write_options import WriteOptions
 from ..setup.spark_versions import DataSourceStreamArrowWriter
 from ..setup.worker_tuning import answer_at_once, keep_memory, settle_worker

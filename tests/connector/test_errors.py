@@ -11,11 +11,11 @@ import pytest
 import segmentlog.store
 from segmentlog.connector import errors
 from segmentlog.connector.errors import SPARK_WORDS, in_spark_words, listing, suggest
-from segmentlog.connector.options.read_table import OPTIONS
-from segmentlog.connector.options.write_table import SINK_OPTIONS
+from segmentlog.connector.options.read_table import SOURCE
+from segmentlog.connector.options.write_table import SINK
 from segmentlog.store import DataLossError, Remedy, SegmentLogError
 
-NAMES = {option.name for option in (*OPTIONS, *SINK_OPTIONS)}
+NAMES = {option.name for option in (*SOURCE, *SINK)}
 BROKERS = {"maxMessageSize", "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum"}
 """Options that are called as RocketMQ's broker calls them: errors may speak of the broker's configuration."""
 COLUMNS = {"storeHost"}

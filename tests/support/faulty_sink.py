@@ -23,7 +23,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from segmentlog.connector.options.read_table import Mode
+from segmentlog.connector.options.option import Mode
 from segmentlog.connector.options.write_options import WriteOptions, parse_write_options
 from segmentlog.connector.source import SegmentLogDataSource
 from segmentlog.connector.write.writer import (

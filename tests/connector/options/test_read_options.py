@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from segmentlog.connector import option_docs
 from segmentlog.connector.errors import ConflictingOptionsError, MissingOptionError, UnknownOptionError
-from segmentlog.connector.options import matching as option_texts
-from segmentlog.connector.options import read_options as options
 from segmentlog.connector.options import read_table as option_table
+from segmentlog.connector.options.option import Mode
 from segmentlog.connector.options.positions import (
     AtOffsets,
     AtTime,
@@ -28,6 +27,7 @@ from segmentlog.connector.options.read_options import (
     SubscribePattern,
     parse_read_options,
 )
+from segmentlog.connector.options.row_table import SchemaMode
 from segmentlog.connector.options.trigger import TriggerLimits
 from segmentlog.store import Boundary, ConfigError, OnCorrupt, QueueKey, QueueSource, SegmentLogError
 
@@ -47,7 +47,7 @@ def test_defaults() -> None:
     assert found.start_rules == StartRules()
     assert found.max_bytes_per_partition == 128 << 20
     assert (found.tags, found.columns, found.property_columns) == (None, None, ())
-    assert found.schema_mode is option_table.SchemaMode.NATIVE
+    assert found.schema_mode is SchemaMode.NATIVE
     assert found.queue_source is QueueSource.AUTO
     assert found.on_corrupt is OnCorrupt.FAIL
     assert found.exact_timestamps
@@ -324,17 +324,17 @@ def test_every_option_is_read_by_somebody() -> None:
         "consumerGroup": "g",
     }
     tried_elsewhere = {"paths", "subscribePattern", "assign", "timeZone", "strictOptions", "metadata"}
-    assert other.keys() | tried_elsewhere == {option.name for option in option_table.OPTIONS}
+    assert other.keys() | tried_elsewhere == {option.name for option in option_table.SOURCE}
     for name, raw in other.items():
         assert parse(**{name: raw}) != parse(), name
 
 
 def test_a_stream_begins_at_the_end_and_a_batch_at_the_beginning() -> None:
-    stream = option_table.Mode.STREAM
+    stream = Mode.STREAM
     assert parse_read_options(LEAST, stream).start == Latest()
     assert parse_read_options(LEAST | {"startingOffsets": "latest"}, stream).start == Latest()
     assert parse_read_options(LEAST | {"startingOffsets": "earliest"}, stream).start == Earliest()
-    assert parse_read_options(LEAST | {"startingOffsets": "latest"}, option_table.Mode.BOTH).start == Latest()
+    assert parse_read_options(LEAST | {"startingOffsets": "latest"}, Mode.BOTH).start == Latest()
 
 
 @pytest.mark.parametrize(
@@ -343,13 +343,11 @@ def test_a_stream_begins_at_the_end_and_a_batch_at_the_beginning() -> None:
 def test_what_only_a_batch_has(name: str) -> None:
     value = {"endingOffsets": "latest", "endingTimestamp": "1767225600000"}.get(name, "true")
     with pytest.raises(ConflictingOptionsError, match=rf"`{name}` is for batch reads, this is a stream\. Leave it out"):
-        parse_read_options(LEAST | {name: value}, option_table.Mode.STREAM)
+        parse_read_options(LEAST | {name: value}, Mode.STREAM)
 
 
 def test_the_default_of_pushdown_may_be_said_in_a_stream() -> None:
-    assert not parse_read_options(
-        LEAST | {"unsafeSingleUseFilterPushdown": "false"}, option_table.Mode.STREAM
-    ).filter_pushdown
+    assert not parse_read_options(LEAST | {"unsafeSingleUseFilterPushdown": "false"}, Mode.STREAM).filter_pushdown
 
 
 def test_what_only_a_stream_has(caplog: pytest.LogCaptureFixture) -> None:
@@ -359,7 +357,7 @@ def test_what_only_a_stream_has(caplog: pytest.LogCaptureFixture) -> None:
         "minOffsetsPerTrigger": "5",
         "maxTriggerDelay": "2m",
     }
-    found = parse_read_options(LEAST | limits | {"consumerGroup": "g"}, option_table.Mode.STREAM)
+    found = parse_read_options(LEAST | limits | {"consumerGroup": "g"}, Mode.STREAM)
     assert found.trigger == TriggerLimits(max_records=7, max_bytes=1 << 20, min_records=5, max_delay_ms=120_000)
     assert found.consumer_group == "g"
     assert not caplog.records
@@ -368,26 +366,19 @@ def test_what_only_a_stream_has(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_stream_that_survives_losses_skips_damage_unless_told() -> None:
-    def on_corrupt(mode: option_table.Mode, **given: str) -> OnCorrupt:
+    def on_corrupt(mode: Mode, **given: str) -> OnCorrupt:
         return parse_read_options(LEAST | given, mode).on_corrupt
 
-    stream = option_table.Mode.STREAM
+    stream = Mode.STREAM
     assert on_corrupt(stream) is OnCorrupt.FAIL
     assert on_corrupt(stream, failOnDataLoss="false") is OnCorrupt.SKIP
     assert on_corrupt(stream, failOnDataLoss="false", corruptRecord="fail") is OnCorrupt.FAIL
-    assert on_corrupt(option_table.Mode.BATCH, failOnDataLoss="false") is OnCorrupt.FAIL
-
-
-def test_names_are_distinct() -> None:
-    names = [name.lower() for option in option_table.OPTIONS for name in (option.name, *option.aliases)]
-    assert len(set(names)) == len(names)
-    assert not option_texts.SPARKS_OWN & set(names)
-    assert {name for group in options.EXCLUSIVE.values() for name in group} <= {o.name for o in option_table.OPTIONS}
+    assert on_corrupt(Mode.BATCH, failOnDataLoss="false") is OnCorrupt.FAIL
 
 
 @given(
     st.dictionaries(
-        st.sampled_from([option.name for option in option_table.OPTIONS]),
+        st.sampled_from([option.name for option in option_table.SOURCE]),
         st.one_of(
             st.text(max_size=20), st.sampled_from(["true", "1", "{}", '{"t": {"0": 1}}', '{"t": [0]}', "[1]", "-1"])
         ),
@@ -406,5 +397,5 @@ def test_the_option_reference_is_up_to_date(tmp_path: Path) -> None:
     made = (tmp_path / "options.md").read_text(encoding="utf-8")
     fix = "run python -m segmentlog.connector.option_docs docs/options.md"
     assert DOCS.read_text(encoding="utf-8") == made, fix
-    for option in option_table.OPTIONS:
+    for option in option_table.SOURCE:
         assert f"| `{option.name}`" in made

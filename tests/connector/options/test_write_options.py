@@ -5,10 +5,10 @@ import pytest
 
 from segmentlog.connector import option_docs
 from segmentlog.connector.errors import ConflictingOptionsError, MissingOptionError, UnknownOptionError
+from segmentlog.connector.options.option import Mode
 from segmentlog.connector.options.read_options import parse_read_options
-from segmentlog.connector.options.read_table import Mode
 from segmentlog.connector.options.write_options import WriteOptions, parse_write_options
-from segmentlog.connector.options.write_table import SINK_OPTIONS, OnNull, Selector
+from segmentlog.connector.options.write_table import SINK, OnNull, Selector
 from segmentlog.store import ConfigError, Flush, StoreConfig
 
 DOCS = Path(__file__).parents[3] / "docs" / "options.md"
@@ -123,7 +123,7 @@ def test_what_spark_adds_is_ignored() -> None:
             ConflictingOptionsError,
             "`txnAppId` and `exactlyOnce=false` exclude each other",
         ),
-        (Mode.BATCH, {"flush": "async"}, ConflictingOptionsError, "on the device before they count"),
+        (Mode.BATCH, {"flush": "async"}, ConflictingOptionsError, "an exactly-once batch is fsynced"),
         (Mode.BATCH, {"txnAppId": "a", "txnVersion": "-1"}, ConfigError, "option `txnVersion` is `-1`"),
         (Mode.BATCH, {"txnAppId": "a", "txnVersion": str(1 << 63)}, ConfigError, "option `txnVersion`"),
         (Mode.BATCH, {"queueSelector": "hash"}, ConfigError, "one of auto, column, shardingkey, roundrobin"),
@@ -155,11 +155,11 @@ def test_without_exactly_once_the_flush_may_wait() -> None:
 
 
 def test_every_option_is_declared_once_and_documented() -> None:
-    names = [name.lower() for option in SINK_OPTIONS for name in (option.name, *option.aliases)]
+    names = [name.lower() for option in SINK for name in (option.name, *option.aliases)]
     assert len(set(names)) == len(names)
     page = option_docs.render()
     assert DOCS.read_text(encoding="utf-8") == page
-    for option in SINK_OPTIONS:
+    for option in SINK:
         assert f"| `{option.name}` |" in page.split("## Options of the sink")[1]
 
 
@@ -187,6 +187,6 @@ def test_every_option_is_read_by_somebody() -> None:
         "messageIndexEnable": "false",
     }
     tried_elsewhere = {"txnAppId", "txnVersion", "flush", "strictOptions"}
-    assert other.keys() | tried_elsewhere == {option.name for option in SINK_OPTIONS}
+    assert other.keys() | tried_elsewhere == {option.name for option in SINK}
     for name, text in other.items():
         assert parse(**{name: text}) != parse(), name

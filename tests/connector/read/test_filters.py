@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from segmentlog.connector.options.read_table import SchemaMode
+from segmentlog.connector.options.row_table import SchemaMode
 from segmentlog.connector.read.filters import Pushed, Span, push
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -7,7 +7,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, MapT
 from pyspark.sql.types import TimestampType as Timestamp
 
 from segmentlog.connector.errors import UnknownTopicError
-from segmentlog.connector.options.read_table import Mode
+from segmentlog.connector.options.option import Mode
 from segmentlog.connector.options.write_options import parse_write_options
 from segmentlog.connector.write import rows as sink_rows
 from segmentlog.connector.write.queue_selector import QueueRules

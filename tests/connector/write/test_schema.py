@@ -17,7 +17,7 @@ from pyspark.sql.types import (
 )
 
 from segmentlog.connector.errors import SchemaError
-from segmentlog.connector.options.read_table import Mode
+from segmentlog.connector.options.option import Mode
 from segmentlog.connector.options.write_options import WriteOptions, parse_write_options
 from segmentlog.connector.options.write_table import Selector
 from segmentlog.connector.read.schema import KAFKA, NATIVE

@@ -1,0 +1,150 @@
+"""Options declared once: a typed handle has name, parser, default and meaning, and reads its own value.
+
+::
+
+    TAGS = TABLE.add(Option(name="tags", parse=…, default=None, meaning=…))       declared
+      │          │
+      │          ├──► given names matched, unknown ones with a suggestion         (`matching`)
+      │          └──► docs/options.md                                             (`option_docs`)
+      └──► given[TAGS]     frozenset[str] | None: the type is the handle's        (`read_options`, `write_options`)
+
+Source, sink and metadata frames have a `Table` each.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Generic, TypeVar
+
+from . import values
+
+T = TypeVar("T")
+
+SWITCH: Final = "true, false"
+COUNT: Final = "a number"
+SIZE: Final = "a size: 64m, 1g, bytes"
+NAMES: Final = "names, comma-separated"
+
+
+class Mode(Enum):
+    """The kinds of query that an option has a meaning for."""
+
+    BATCH = "batch"
+    STREAM = "stream"
+    BOTH = "batch, stream"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Option(Generic[T]):
+    """Declaration of an option, and the handle that its value is read by.
+
+    Attributes
+    ----------
+    name, aliases
+        As users write it, in any case.
+    value
+        The values that may be written, for people.
+    parse
+        Reads a text, and raises `ConfigError` for one that is no value; takes the name for that error.
+    default
+        The value of an option that is not given.
+    default_text
+        The default as the documentation has it, where its value does not say it.
+    meaning
+        For the documentation.
+    mode
+        The kinds of query that it has a meaning for.
+    """
+
+    name: str
+    value: str
+    parse: Callable[[str, str], T]
+    default: T
+    default_text: str | None = None
+    meaning: str
+    aliases: tuple[str, ...] = ()
+    mode: Mode = Mode.BOTH
+
+
+class Table:
+    """The options of one use of the format, in the order of the documentation.
+
+    Parameters
+    ----------
+    whose
+        The use, as errors name it: ``source``, ``sink``.
+    options
+        Options that are declared elsewhere.
+    """
+
+    def __init__(self, whose: str, options: Iterable[Option[Any]] = ()) -> None:
+        self.whose = whose
+        self._options = list(options)
+
+    def __iter__(self) -> Iterator[Option[Any]]:
+        return iter(self._options)
+
+    def __contains__(self, option: Option[Any]) -> bool:
+        return option in self._options
+
+    def add(self, option: Option[T]) -> Option[T]:
+        """Add an option, and return it."""
+        self._options.append(option)
+        return option
+
+    def by_name(self) -> dict[str, Option[Any]]:
+        """Map every name and alias, in lower case, to its option."""
+        return {name.lower(): option for option in self for name in (option.name, *option.aliases)}
+
+    def names(self) -> list[str]:
+        """Return the names of the options, without aliases."""
+        return [option.name for option in self]
+
+
+class Given:
+    """The options that a user gave, as texts that are parsed when they are asked for by their handle.
+
+    Parameters
+    ----------
+    texts
+        By the options' own names.
+    """
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts = texts
+
+    def __contains__(self, option: Option[Any]) -> bool:
+        return option.name in self._texts
+
+    def __getitem__(self, option: Option[T]) -> T:
+        """Return an option's value, or its default if it was not given.
+
+        Raises
+        ------
+        ConfigError
+            If its text is no value of the option.
+        """
+        raw = self._texts.get(option.name)
+        return option.default if raw is None else option.parse(option.name, raw)
+
+    def of(self, options: Iterable[Option[Any]]) -> list[Option[Any]]:
+        """Return those of some options that were given, in their order."""
+        return [option for option in options if option in self]
+
+    def only(self, options: Iterable[Option[Any]]) -> "Given":
+        """Return what was given of some options, without the rest."""
+        return Given({option.name: self._texts[option.name] for option in self.of(options)})
+
+    def also(self, option: Option[Any], text: str) -> "Given":
+        """Return this with the text of one more option."""
+        return Given({**self._texts, option.name: text})
+
+
+STRICT_OPTIONS: Final = Option(
+    name="strictOptions",
+    value=SWITCH,
+    parse=values.boolean,
+    default=True,
+    meaning="Whether an unknown option is an error, or a warning.",
+)
+"""The one option that every table has."""

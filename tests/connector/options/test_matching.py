@@ -1,0 +1,64 @@
+"""Names of options: matched in any case, by alias, and refused with the option or table that was meant."""
+
+import logging
+
+import pytest
+
+from segmentlog.connector.errors import ConflictingOptionsError, UnknownOptionError
+from segmentlog.connector.options import matching
+from segmentlog.connector.options.matching import local_path, match
+from segmentlog.connector.options.option import Table
+from segmentlog.connector.options.read_table import PATH, SOURCE, SUBSCRIBE
+from segmentlog.connector.options.write_table import SINK
+from segmentlog.store import ConfigError
+
+
+def test_names_are_matched_in_any_case_and_by_alias() -> None:
+    found = match({"PATH": "/a", "Topics": "x"}, SOURCE, elsewhere=(SINK,))
+    assert (found[PATH], found[SUBSCRIBE]) == ("/a", ("x",))
+
+
+def test_options_of_spark_are_left_out() -> None:
+    found = match({"checkpointLocation": "/c", "option.path": "/a", "path": "/a"}, SOURCE, elsewhere=())
+    assert found.of(SOURCE) == [PATH]
+
+
+def test_two_names_of_one_option_exclude_each_other() -> None:
+    with pytest.raises(ConflictingOptionsError, match="`topic` and `Subscribe` exclude each other: they are two names"):
+        match({"topic": "a", "Subscribe": "a"}, SOURCE, elsewhere=())
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("subscribee", r"Did you mean `subscribe` for `subscribee`\?"),
+        ("txnAppId", r"`txnAppId` is an option of the sink\."),
+        ("filterPushdown", "unsafeSingleUseFilterPushdown"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_advice(name: str, advice: str) -> None:
+    with pytest.raises(UnknownOptionError, match=advice):
+        match({name: "x"}, SOURCE, elsewhere=(SINK,))
+
+
+def test_unknown_options_are_ignored_on_request(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        match({"subscribee": "x", "strictOptions": "false"}, SOURCE, elsewhere=(SINK,))
+    assert "unknown option `subscribee`: ignored, because strictOptions is false" in caplog.text
+
+
+@pytest.mark.parametrize("table", [SOURCE, SINK], ids=lambda table: table.whose)
+def test_names_are_distinct_and_not_those_of_spark(table: Table) -> None:
+    names = [name.lower() for option in table for name in (option.name, *option.aliases)]
+    assert len(set(names)) == len(names)
+    assert not matching.SPARKS_OWN & set(names)
+
+
+@pytest.mark.parametrize(("path", "local"), [("file:/a%20b", "/a b"), ("/a/../b", "/b"), ("/a:b", "/a:b")])
+def test_a_local_path(path: str, local: str) -> None:
+    assert local_path(path) == local
+
+
+def test_a_remote_path_is_refused() -> None:
+    with pytest.raises(ConfigError, match="option `path` is `s3://bucket/store`"):
+        local_path("s3://bucket/store")
