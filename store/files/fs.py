@@ -32,13 +32,14 @@ _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Listed(NamedTuple):
-    """One name in a directory; links are not followed."""
+    """One name in a directory; links are not followed. ``modified_ms`` is of its bytes, ms since the epoch."""
 
     name: str
     is_dir: bool
     is_link: bool
     is_file: bool = True
     size: int = 0
+    modified_ms: int = 0
 
 
 class Descriptor:
@@ -256,8 +257,8 @@ def _listed(entries: Iterable[os.DirEntry[str]]) -> Iterator[Listed]:
             continue  # deleted since it was listed
         except OSError as error:
             raise read_error(error, "looking at it", entry.path) from error
-        mode = status.st_mode
-        yield Listed(entry.name, stat.S_ISDIR(mode), stat.S_ISLNK(mode), stat.S_ISREG(mode), status.st_size)
+        mode, modified_ms = status.st_mode, status.st_mtime_ns // 1_000_000
+        yield Listed(entry.name, stat.S_ISDIR(mode), stat.S_ISLNK(mode), stat.S_ISREG(mode), status.st_size, modified_ms)
 
 
 def _open(path: str) -> tuple[Descriptor, int]:

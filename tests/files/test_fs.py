@@ -22,10 +22,11 @@ def test_a_directory_is_listed_in_order(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "c").symlink_to("b")
     os.mkfifo(tmp_path / "d")
-    found = [entry._replace(size=0) if not entry.is_file else entry for entry in FS.list_dir(str(tmp_path))]
+    os.utime(tmp_path / "b", ns=(0, 1_763_700_000_123_999_999))
+    found = [entry if entry.is_file else entry._replace(size=0, modified_ms=0) for entry in FS.list_dir(str(tmp_path))]
     assert found == [
         Listed("a", is_dir=True, is_link=False, is_file=False),
-        Listed("b", is_dir=False, is_link=False, size=5),
+        Listed("b", is_dir=False, is_link=False, size=5, modified_ms=1_763_700_000_123),
         Listed("c", is_dir=False, is_link=True, is_file=False),
         Listed("d", is_dir=False, is_link=False, is_file=False),
     ]

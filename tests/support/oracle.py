@@ -53,6 +53,11 @@ def write(
         return _run(version, "write", "--store", store, "--plan", plan, *options)
 
 
+def retain(version: str, *options: str | Path) -> list[Line]:
+    """Let RocketMQ clean stores, which changes them: runs of each, in order; see the oracle's README."""
+    return _run(version, "retain", *options)
+
+
 def _copy(store: Path, folder: Path) -> Path:
     # cp keeps the holes of the full-size files, and their modification times, which RocketMQ goes by.
     subprocess.run(["cp", "-a", "--sparse=always", store, folder / "store"], check=True)

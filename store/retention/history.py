@@ -1,0 +1,116 @@
+"""History of deletions: one JSON line per deleted file, so that a data-loss report can name time and reason.
+
+::
+
+    .segmentlog/retention-history
+        {"ms": 1763700000000, "file": "commitlog/00000000000000000000", "bytes": 1073741824, "reason": "expired (time)"}
+        {"ms": 1763700000100, "file": "index/20261121021346480", "bytes": 420000040, "reason": "below log start …"}
+
+A line is written before its file is deleted: after a crash in between, the file is there and deleted again. Of more
+than `BYTES_MAX` the older half is dropped. A torn or foreign line is skipped. RocketMQ has a log line only.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from ..directory.layout import OURS
+from ..files.fs import FileSystem
+from ..files.small_file import read_whole, replace_file
+from ..files.writable_fs import WritableFileSystem
+from .state import Kind
+
+BYTES_MAX: Final = 1 << 20
+"""Size from which the history is halved."""
+_READ_MAX: Final = 2 * BYTES_MAX
+
+
+class Deleted(NamedTuple):
+    """One deleted file: time in ms since the epoch, path in the store, bytes, and the rule."""
+
+    ms: int
+    file: str
+    bytes: int
+    reason: str
+
+    @property
+    def log_base(self) -> int | None:
+        """First physical offset of a CommitLog segment; None for another file."""
+        kind, _, name = self.file.partition("/")
+        return int(name) if kind == Kind.LOG.value and name.isascii() and name.isdecimal() else None
+
+    def __str__(self) -> str:
+        when = datetime.fromtimestamp(self.ms / 1000, UTC).isoformat(timespec="milliseconds")
+        return f"retention deleted {self.file} at {when}: {self.reason}"
+
+
+class History:
+    """History of one store that is written. Not thread-safe: retention runs one at a time."""
+
+    def __init__(self, fs: WritableFileSystem, path: str) -> None:
+        self._fs = fs
+        self._directory = os.path.join(path, OURS)
+        self._path = _path(path)
+
+    def add(self, deleted: Iterable[Deleted]) -> None:
+        """Append lines, synced.
+
+        Raises
+        ------
+        NoSpaceError
+            If the disk is full.
+        """
+        lines = "".join(json.dumps(each._asdict()) + "\n" for each in deleted).encode()
+        size = self._fs.size(self._path)
+        if size is None or size + len(lines) > BYTES_MAX:
+            self._rewrite(lines)
+            return
+        file = self._fs.open(self._path)
+        try:
+            file.write(size, b"\n" + lines)  # ends a line that a crash tore
+            file.sync()
+        finally:
+            file.close()
+
+    def _rewrite(self, lines: bytes) -> None:
+        """Begin the file, or halve it."""
+        self._fs.make_dir(self._directory)
+        self._fs.sync_dir(os.path.dirname(self._directory))
+        held = (read_whole(self._fs, self._path, _READ_MAX) or b"").splitlines(keepends=True)
+        kept: list[bytes] = []
+        room = BYTES_MAX // 2 - len(lines)
+        for line in reversed(held):
+            room -= len(line)
+            if room < 0:
+                break
+            kept.append(line)
+        content = b"".join(reversed(kept)) + lines[-BYTES_MAX:]
+        replace_file(self._fs, self._path, content, os.path.join(self._directory, "history.making"))
+
+
+def deletions(fs: FileSystem, path: str) -> Iterator[Deleted]:
+    """Read the history of a store, oldest first; empty without one."""
+    for line in (read_whole(fs, _path(path), _READ_MAX) or b"").splitlines():
+        try:
+            found = Deleted(**json.loads(line))
+            valid = isinstance(found.ms, int) and isinstance(found.bytes, int) and isinstance(found.file, str)
+        except (ValueError, TypeError):
+            continue
+        if valid:
+            yield found
+
+
+def when_deleted(fs: FileSystem, path: str, physical_offset: int) -> Deleted | None:
+    """Return the last deletion of the CommitLog segment that held a physical offset; None if none is known."""
+    found = None
+    for each in deletions(fs, path):
+        base = each.log_base
+        if base is not None and base <= physical_offset < base + each.bytes:
+            found = each
+    return found
+
+
+def _path(path: str) -> str:
+    return os.path.join(path, OURS, "retention-history")

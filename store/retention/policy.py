@@ -1,0 +1,253 @@
+"""Retention rules: which files a run deletes, in which order, and whether puts are refused. Pure.
+
+::
+
+    now, hour ─┐                     ┌─ CommitLog   oldest first while expired or forced; at most `files_max`
+    disks ─────┼─► decide ──► Plan ──┼─ first file  tried again if an earlier attempt failed
+    files ─────┤                     ├─ queue files whose last entry is below the log's start; never the last file
+    memory ────┘                     └─ index files that end below the log's start; never the last one
+
+    start = hour in deleteWhen, or too little space, or a manual trigger          forced = disk above the force level
+
+Rounds follow each other through `Memory`, as the objects of a broker do. RocketMQ: ``CleanCommitLogService``,
+``CleanConsumeQueueService``, ``IndexService.deleteExpiredFile``, ``UtilAll.getDiskPartitionSpaceUsedPercent``.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ..format.message import Ints
+from .disk_space import Disks, Verdict, is_full_after_check, look_at_disks
+from .settings import RetentionSettings
+from .state import FileId, IndexFiles, Kind, LogFiles, Memory, Moment, QueueFiles, State
+
+_HOUR_MS: Final = 3_600_000
+_QUEUE_HELD_MS: Final = 60_000
+_INDEX_HELD_MS: Final = 3_000
+_INTEGER: Final = re.compile(r"[+-]?\d+")
+
+
+class Deletion(NamedTuple):
+    """A file to delete, and why."""
+
+    file: FileId
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """What a run deletes.
+
+    Attributes
+    ----------
+    deletions
+        Files in order.
+    time_up, space_short, manual
+        Rules that started the run; None if `failure` kept them from being looked at.
+    forced
+        Whether the disk asks for young segments, too.
+    failure
+        Why the CommitLog was skipped; empty if it was not.
+    log_start
+        First physical offset of the log afterwards; -1 without a segment.
+    disk_full_checked
+        Whether puts are refused after the check of the disk that 4.9 makes on another timer; of 5.x as in ``memory``.
+    memory
+        For the next run, if all deletions succeed as foreseen.
+    """
+
+    deletions: tuple[Deletion, ...]
+    time_up: bool | None
+    space_short: bool | None
+    manual: bool
+    forced: bool
+    failure: str
+    log_start: int
+    disk_full_checked: bool
+    memory: Memory
+
+
+def decide(state: State, now: Moment, disks: Disks, settings: RetentionSettings) -> Plan:
+    """Return what one run deletes; nothing is read or changed but ``state.below``."""
+    memory = state.memory
+    hung = dict(memory.hung)
+    manual = memory.manual_left > 0
+    time_up: bool | None = None
+    space: Verdict | None = None
+    deletions: list[Deletion] = []
+    kept = 0
+    failure = ""
+    manual_left, retried_ms = memory.manual_left, memory.retried_ms
+    try:
+        time_up = is_due(settings.delete_when, now.hour)
+    except ValueError as error:
+        failure = str(error)
+    else:
+        space = look_at_disks(disks, state.bytes, settings, disk_full=memory.disk_full)
+        if time_up or space.delete or manual:
+            manual_left -= manual
+            rules = [name for name, on in (("time", time_up), ("space", space.delete), ("manual", manual)) if on]
+            deletions, kept = _from_log(state.log, now.ms, settings, hung, ", ".join(rules), forced=space.forced)
+        if now.ms - retried_ms > settings.retry_ms:
+            retried_ms = now.ms
+            if again := _retry(state.log, kept, now.ms, settings.held_ms, hung):
+                deletions.append(again)
+                kept += 1
+    log_start = _start(state.log, kept, hung)
+    cleaned_to = memory.queues_cleaned_to
+    if log_start > cleaned_to:
+        cleaned_to = log_start
+        queues, index = state.below(log_start)
+        deletions += _from_queues(queues, log_start, now.ms, hung)
+        deletions += _from_index(index, log_start, now.ms, hung)
+    disk_full = memory.disk_full if space is None else space.disk_full
+    return Plan(
+        deletions=tuple(deletions),
+        time_up=time_up,
+        space_short=None if space is None else space.delete,
+        manual=manual,
+        forced=space is not None and space.forced,
+        failure=failure,
+        log_start=log_start,
+        disk_full_checked=is_full_after_check(disks, settings, disk_full=disk_full),
+        memory=Memory(
+            manual_left=manual_left,
+            disk_full=disk_full,
+            queues_cleaned_to=cleaned_to,
+            retried_ms=retried_ms,
+            hung=hung,
+        ),
+    )
+
+
+# -- when
+
+
+def is_due(delete_when: str, hour: int) -> bool:
+    """Return whether an hour is in ``deleteWhen``, read from the left up to the first match.
+
+    Raises
+    ------
+    ValueError
+        At an entry before the match that is no integer, as Java parses them: not empty, no spaces.
+    """
+    entries = delete_when.split(";")
+    while len(entries) > 1 and not entries[-1]:  # Java drops empty strings at the end
+        entries.pop()
+    if len(entries) == 1 and not entries[0] and delete_when:
+        return False
+    for entry in entries:
+        if not _INTEGER.fullmatch(entry) or not -1 << 31 <= int(entry) < 1 << 31:
+            raise ValueError(f"deleteWhen is {delete_when!r}, and {entry!r} in it is no hour")
+        if int(entry) == hour:
+            return True
+    return False
+
+
+# -- files
+
+
+def _from_log(
+    log: LogFiles,
+    now: int,
+    settings: RetentionSettings,
+    hung: dict[FileId, int],
+    rules: str,
+    *,
+    forced: bool,
+) -> tuple[list[Deletion], int]:
+    """Return which segments go, and how many those are."""
+    forced = forced and settings.force_enabled
+    found: list[Deletion] = []
+    candidates = max(log.base.size - 1, 0)
+    expired = log.modified_ms[:candidates] + settings.file_reserved_hours * _HOUR_MS <= now
+    for at in range(candidates):
+        if not (forced or expired[at]):
+            break
+        file = FileId(Kind.LOG, int(log.base[at]))
+        if not _destroy(file, now, settings.held_ms, hung, held=bool(log.held[at])):
+            break
+        found.append(Deletion(file, f"{'expired' if expired[at] else 'forced'} ({rules})"))
+        if len(found) >= settings.files_max:
+            break
+    return found, len(found)
+
+
+def _retry(log: LogFiles, first: int, now: int, held_ms: int, hung: dict[FileId, int]) -> Deletion | None:
+    """Return the first segment that is left, if an earlier attempt to delete it failed and this one succeeds."""
+    if first >= log.base.size:
+        return None
+    file = FileId(Kind.LOG, int(log.base[first]))
+    if file not in hung or not _destroy(file, now, held_ms, hung, held=bool(log.held[first])):
+        return None
+    return Deletion(file, "retried")
+
+
+def _start(log: LogFiles, first: int, hung: Mapping[FileId, int]) -> int:
+    """Return the log's first offset; a first segment that could not be deleted does not count."""
+    if first >= log.base.size:
+        return -1
+    base, size = int(log.base[first]), int(log.size[first])
+    if FileId(Kind.LOG, base) not in hung:
+        return base
+    return base + size - base % size if size else base
+
+
+def _from_queues(files: QueueFiles, start: int, now: int, hung: dict[FileId, int]) -> list[Deletion]:
+    count = files.base.size
+    if not count:
+        return []
+    is_last = np.ones(count, np.bool_)
+    is_last[:-1] = files.queue_of[1:] != files.queue_of[:-1]
+    goes = (files.last_physical < start) & ~is_last
+    for file in hung:
+        if file.kind is Kind.QUEUE:  # its entries cannot be read any more
+            goes[_row_of(files, file)] = True
+    goes &= ~is_last
+    # A file stays after one that stays: rows of a queue go up to its first other one.
+    stays = np.cumsum(~goes)
+    firsts = np.concatenate([[0], np.flatnonzero(is_last)[:-1] + 1])
+    before = np.repeat(stays[firsts] - ~goes[firsts], np.diff(np.append(firsts, count)))
+    found: list[Deletion] = []
+    stuck = -1
+    for row in np.flatnonzero(goes & (stays == before)).tolist():
+        queue = int(files.queue_of[row])
+        if queue == stuck:
+            continue
+        file = FileId(Kind.QUEUE, int(files.base[row]), files.queues[queue])
+        if _destroy(file, now, _QUEUE_HELD_MS, hung, held=bool(files.held[row])):
+            found.append(Deletion(file, f"below the log's start {start}"))
+        else:
+            stuck = queue
+    return found
+
+
+def _row_of(files: QueueFiles, file: FileId) -> Ints:
+    """Return the row of a file; none if it is not there."""
+    rows = np.flatnonzero(files.base == file.base)
+    return np.array([row for row in rows.tolist() if files.queues[int(files.queue_of[row])] == file.queue], np.int64)
+
+
+def _from_index(files: IndexFiles, start: int, now: int, hung: dict[FileId, int]) -> list[Deletion]:
+    found: list[Deletion] = []
+    for at in range(files.name.size - 1):
+        file = FileId(Kind.INDEX, int(files.name[at]))
+        below = files.end_physical[at] < start
+        if not below or not _destroy(file, now, _INDEX_HELD_MS, hung, held=bool(files.held[at])):
+            break
+        found.append(Deletion(file, f"below the log's start {start}"))
+    return found
+
+
+def _destroy(file: FileId, now: int, held_ms: int, hung: dict[FileId, int], *, held: bool) -> bool:
+    """Return whether an attempt to delete a file succeeds, and note one that does not (``ReferenceResource``)."""
+    since = hung.get(file)
+    if held and (since is None or now - since < held_ms):
+        hung.setdefault(file, now)
+        return False
+    hung.pop(file, None)
+    return True

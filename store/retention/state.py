@@ -1,0 +1,151 @@
+"""Input and memory of retention: the files of a store as arrays, and what one run leaves for the next.
+
+::
+
+    LogFiles     base   0        2^30     2^31          QueueFiles   queue_of       0     0     1
+                 mtime  12:00    13:10    14:20                      base           0     6e6   0
+                                                                     last_physical  9e8   …     …
+    Memory       manual_left, disk_full, queues_cleaned_to, retried_ms, hung
+    ──► decide ──► Plan.memory ──► the next run
+
+RocketMQ keeps the same in fields of ``CleanCommitLogService``, ``RunningFlags`` and ``ReferenceResource``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Final, NamedTuple
+
+from ..format.message import Ints, Mask
+from ..types import QueueKey
+
+MANUAL_RUNS: Final = 20
+"""Runs that one manual trigger starts."""
+
+
+class Kind(Enum):
+    """Kind of a file that retention deletes; the name of its directory."""
+
+    LOG = "commitlog"
+    QUEUE = "consumequeue"
+    INDEX = "index"
+
+
+class FileId(NamedTuple):
+    """One file.
+
+    Attributes
+    ----------
+    base
+        Number in its name: first byte in its log or queue; of an index file the time it was made.
+    queue
+        Queue of a ConsumeQueue file, else None.
+    """
+
+    kind: Kind
+    base: int
+    queue: QueueKey | None = None
+
+    def __str__(self) -> str:
+        queue = f"{self.queue.topic}/{self.queue.queue_id}/" if self.queue is not None else ""
+        return f"{self.kind.value}/{queue}{self.base:0{17 if self.kind is Kind.INDEX else 20}d}"
+
+
+class LogFiles(NamedTuple):
+    """CommitLog segments by base: (n,) int64 each, bytes and ms since the epoch; ``held`` (n,) bool.
+
+    ``held``: a reference keeps RocketMQ from deleting it. Our readers never do: an unlinked file stays mapped.
+    """
+
+    base: Ints
+    size: Ints
+    modified_ms: Ints
+    held: Mask
+
+
+class QueueFiles(NamedTuple):
+    """ConsumeQueue files by queue and base.
+
+    Attributes
+    ----------
+    queues
+        The queues.
+    queue_of, base
+        (n,) int64: place in ``queues``, ascending, and byte offset in the queue.
+    last_physical
+        (n,) int64: physical offset in the last place of the file, for all but the last file of a queue.
+    held
+        (n,) bool.
+    """
+
+    queues: Sequence[QueueKey]
+    queue_of: Ints
+    base: Ints
+    last_physical: Ints
+    held: Mask
+
+
+class IndexFiles(NamedTuple):
+    """Index files by name: (n,) int64 name, and physical offset of the last record; ``held`` (n,) bool."""
+
+    name: Ints
+    end_physical: Ints
+    held: Mask
+
+
+class Moment(NamedTuple):
+    """A time: ms since the epoch, and the local hour, 0 to 23."""
+
+    ms: int
+    hour: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Memory:
+    """State that a run leaves for the next one.
+
+    Attributes
+    ----------
+    manual_left
+        Runs that a manual trigger still starts.
+    disk_full
+        Whether puts are refused.
+    queues_cleaned_to
+        Start of the log when queues and index were cleaned last; 0 after a start.
+    retried_ms
+        Time when a first file that could not be deleted was looked for last; 0 after a start.
+    hung
+        Files that could not be deleted, and when that was tried first, ms.
+    """
+
+    manual_left: int = 0
+    disk_full: bool = False
+    queues_cleaned_to: int = 0
+    retried_ms: int = 0
+    hung: Mapping[FileId, int] = field(default_factory=dict)
+
+    def triggered(self) -> "Memory":
+        """Return the memory after a manual trigger (``executeDeleteFilesManually``)."""
+        return replace(self, manual_left=MANUAL_RUNS)
+
+
+class State(NamedTuple):
+    """State of a store before a run.
+
+    Attributes
+    ----------
+    log
+        All segments.
+    below
+        Returns queue and index files for a start of the log; asked only if the start moved. Files of a queue after
+        its first one with an entry of the log may be missing, but for the last.
+    bytes
+        Bytes of all files; used only if brokers share the disk.
+    memory
+        What the run before left.
+    """
+
+    log: LogFiles
+    below: Callable[[int], tuple[QueueFiles, IndexFiles]]
+    bytes: int
+    memory: Memory

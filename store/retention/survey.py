@@ -1,0 +1,137 @@
+"""Files of a store directory, listed for `policy.decide`.
+
+::
+
+    commitlog/   names, sizes, modification times       ──► LogFiles            each run
+    consumequeue/TOPIC/QUEUE/   last entry of a file    ──► QueueFiles          only if the log's start moved
+    index/       end offset in the header               ──► IndexFiles          only if the log's start moved
+
+Of a queue only the files up to the first that stays are read, 8 bytes each, and none of a queue with one file.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..directory.layout import COMMIT_LOG, CONSUME_QUEUE, list_queues
+from ..files.fs import FileSystem
+from ..files.segments import SegmentFile, list_segments
+from ..format.consume_queue import ENTRY_BYTES
+from ..format.index_file import HEADER, decode_header
+from ..format.naming import is_index_name
+from ..types import QueueKey
+from .state import FileId, IndexFiles, Kind, LogFiles, QueueFiles
+
+_OFFSET_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFiles:
+    """Files of one store directory. Nothing is changed, and nothing is remembered between two calls.
+
+    Attributes
+    ----------
+    fs, path
+        Which store.
+    commit_logs
+        Directories of CommitLog segments; ``commitlog`` in the store if empty.
+    gone
+        Files that are treated as deleted: a plan of several runs foresees them.
+    """
+
+    fs: FileSystem
+    path: str
+    commit_logs: tuple[str, ...] = ()
+    gone: frozenset[FileId] = frozenset()
+
+    @property
+    def log_directories(self) -> tuple[str, ...]:
+        """Directories of CommitLog segments."""
+        return self.commit_logs or (os.path.join(self.path, COMMIT_LOG),)
+
+    def without(self, files: Iterable[FileId]) -> "StoreFiles":
+        """Return the same store as it will be without some files."""
+        return StoreFiles(self.fs, self.path, self.commit_logs, self.gone.union(files))
+
+    def log(self) -> LogFiles:
+        """List the CommitLog segments."""
+        modified: dict[str, int] = {}
+        for directory in self.log_directories:
+            modified |= {f"{directory}/{each.name}": each.modified_ms for each in self.fs.list_dir(directory)}
+        segments = [each for each in self.segments() if each.path in modified]
+        columns = np.array([(s.base, s.size, modified[s.path]) for s in segments], np.int64).reshape(-1, 3).T
+        return LogFiles(columns[0], columns[1], columns[2], np.zeros(len(segments), np.bool_))
+
+    def segments(self) -> list[SegmentFile]:
+        """List the CommitLog segments with their paths."""
+        found = list_segments(self.fs, self.log_directories)
+        return [each for each in found if FileId(Kind.LOG, each.base) not in self.gone] if self.gone else found
+
+    def below(self, start: int) -> tuple[QueueFiles, IndexFiles]:
+        """Read up to where queue and index files end below a physical offset; see `State.below`."""
+        return self._queues(start), self._index(start)
+
+    def queue_segments(self, key: QueueKey) -> list[SegmentFile]:
+        """List the files of one queue."""
+        found = list_segments(self.fs, [os.path.join(self.path, CONSUME_QUEUE, key.topic, str(key.queue_id))])
+        return [each for each in found if FileId(Kind.QUEUE, each.base, key) not in self.gone] if self.gone else found
+
+    def index_file(self, name: int) -> SegmentFile | None:
+        """Find one index file; None if it is not there."""
+        path = os.path.join(self.path, "index", f"{name:017d}")
+        size = self.fs.size(path)
+        return None if size is None else SegmentFile(name, size, path)
+
+    def keys(self) -> Iterator[QueueKey]:
+        """List the queues, by topic and number."""
+        for topic, ids in list_queues(self.fs, self.path).items():
+            for queue_id in sorted(ids):
+                yield QueueKey(topic, queue_id)
+
+    def bytes(self) -> int:
+        """Return the bytes of all files, as their lengths add up."""
+        queues = sum(each.size for key in self.keys() for each in self.queue_segments(key))
+        index = sum(each.size for name in self._names() if (each := self.index_file(name)) is not None)
+        return sum(each.size for each in self.segments()) + queues + index
+
+    def _queues(self, start: int) -> QueueFiles:
+        queues: list[QueueKey] = []
+        rows: list[tuple[int, int, int]] = []
+        for key in self.keys():
+            segments = self.queue_segments(key)
+            if len(segments) < 2:
+                continue
+            for segment in segments[:-1]:
+                physical = self._last_physical(segment)
+                rows.append((len(queues), segment.base, physical))
+                if physical >= start:
+                    break
+            rows.append((len(queues), segments[-1].base, -1))
+            queues.append(key)
+        columns = np.array(rows, np.int64).reshape(-1, 3).T
+        return QueueFiles(queues, columns[0], columns[1], columns[2], np.zeros(len(rows), np.bool_))
+
+    def _last_physical(self, segment: SegmentFile) -> int:
+        """Physical offset in the last place of a file; that of a file cut short by a copy is not known, and high."""
+        at = segment.size - ENTRY_BYTES
+        read = self.fs.read(segment.path, at, _OFFSET_BYTES) if at >= 0 else b""
+        return int.from_bytes(read, "big", signed=True) if len(read) == _OFFSET_BYTES else np.iinfo(np.int64).max
+
+    def _names(self) -> Sequence[int]:
+        found = self.fs.list_dir(os.path.join(self.path, "index"))
+        names = sorted(int(each.name) for each in found if each.is_file and is_index_name(each.name))
+        return [name for name in names if FileId(Kind.INDEX, name) not in self.gone]
+
+    def _index(self, start: int) -> IndexFiles:
+        names = self._names()
+        ends: list[int] = []
+        for name in names:
+            path = os.path.join(self.path, "index", f"{name:017d}")
+            read = self.fs.read(path, 0, HEADER.itemsize)
+            ends.append(decode_header(read).end_physical_offset if len(read) == HEADER.itemsize else start)
+            if ends[-1] >= start:
+                break
+        ends += [ends[-1]] * (len(names) - len(ends)) if ends else []
+        return IndexFiles(np.array(names, np.int64), np.array(ends, np.int64), np.zeros(len(names), np.bool_))
