@@ -258,7 +258,9 @@ def _listed(entries: Iterable[os.DirEntry[str]]) -> Iterator[Listed]:
         except OSError as error:
             raise read_error(error, "looking at it", entry.path) from error
         mode, modified_ms = status.st_mode, status.st_mtime_ns // 1_000_000
-        yield Listed(entry.name, stat.S_ISDIR(mode), stat.S_ISLNK(mode), stat.S_ISREG(mode), status.st_size, modified_ms)
+        yield Listed(
+            entry.name, stat.S_ISDIR(mode), stat.S_ISLNK(mode), stat.S_ISREG(mode), status.st_size, modified_ms
+        )
 
 
 def _open(path: str) -> tuple[Descriptor, int]:

@@ -12,6 +12,7 @@
            .segmentlog/                   ours; RocketMQ ignores it
                        id  durable  batch  ledger                 state of the store
                        groups.json  groups.lock                   positions that a broker would overwrite
+                       retention-history                          deletions of expired files
                        staging/                                   rows of tasks that no commit took yet
                        spare  queue  index  small  *.making       files that do not have their names yet
 
@@ -138,6 +139,11 @@ class StorePaths:
         return join(self.root, OURS, "groups.lock")
 
     @property
+    def retention_history(self) -> str:
+        """Deletions of expired files, one JSON line each."""
+        return join(self.root, OURS, "retention-history")
+
+    @property
     def staging(self) -> str:
         """Directory of the rows that tasks staged."""
         return join(self.root, OURS, STAGING)
@@ -173,6 +179,11 @@ class StorePaths:
     def making_batch(self) -> str:
         """In-flight marker or ledger."""
         return join(self.root, OURS, "batch.making")
+
+    @property
+    def making_history(self) -> str:
+        """History of deletions."""
+        return join(self.root, OURS, "history.making")
 
     @property
     def making_groups(self) -> str:

@@ -20,6 +20,7 @@ import numpy as np
 
 from ..config import BatchPlacement
 from ..errors import StoreClosedError
+from ..files.segments import SegmentFile
 from ..files.writable_fs import WritableFile, WritableFileSystem
 from ..format.message import BLANK_BYTES, Ints, blank_record
 from ..format.naming import segment_name
@@ -166,6 +167,22 @@ class LogAppender:
         if names:
             self._fs.sync_dir(self._directory)
         return end
+
+    def drop(self, segment: SegmentFile) -> None:
+        """Unlink a finished segment whose messages expired, and sync its directory; maps of it stay readable.
+
+        Called by retention for the first segment only, so that the log has no gap.
+
+        Raises
+        ------
+        ValueError
+            If the segment is written, or will be.
+        """
+        with self.lock:
+            if segment.stop > self._base:
+                raise ValueError(f"{segment.path} is not before the segment at {self._base}, which is written")
+        self._fs.unlink(segment.path)
+        self._fs.sync_dir(os.path.dirname(segment.path))
 
     def stop(self) -> None:
         """Take nothing more: a put that comes now would make a new file in place of the last one."""

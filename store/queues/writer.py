@@ -174,6 +174,25 @@ class QueueWriter:
             self._fs.unlink(segment.path)
             self._names_unsynced.add(path)
 
+    def drop(self, key: QueueKey, segment: SegmentFile) -> None:
+        """Unlink a full file of a queue whose messages expired, and sync its directory.
+
+        Called by retention for the first file only, never for the last: that one keeps the queue's offsets.
+
+        Raises
+        ------
+        ValueError
+            If entries are appended to the file.
+        """
+        path = self._path(key)
+        tail = self._tails.get(key)
+        if tail is not None and tail.first * ENTRY_BYTES < segment.stop:
+            raise ValueError(f"{segment.path} is not before {tail.path}, which is written")
+        self._forget(segment.path)
+        self._found.pop(path, None)
+        self._fs.unlink(segment.path)
+        self._fs.sync_dir(path)
+
     def _staying(self, path: str, count: int, log_end: int, log: CommitLog) -> int:
         """How many entries at the front of a file stay; pads alone are no entries.
 

@@ -13,7 +13,7 @@ are unlinked, never shrunk or reused, so that a reader that has one mapped finis
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -62,7 +62,7 @@ class Counts:
 
 
 class Cleaner:
-    """Deletes what plans say, and counts it. Not thread-safe.
+    """Deletes the files of plans, and counts them. Not thread-safe.
 
     Parameters
     ----------
@@ -72,27 +72,20 @@ class Cleaner:
         How files are deleted.
     settings
         Pauses.
-    pause
-        Waits for some seconds; returns whether the run goes on.
     """
 
     def __init__(
-        self,
-        fs: WritableFileSystem,
-        files: StoreFiles,
-        remover: Remover,
-        settings: RetentionSettings,
-        pause: Callable[[float], bool],
+        self, fs: WritableFileSystem, files: StoreFiles, remover: Remover, settings: RetentionSettings
     ) -> None:
         self.counts = Counts()
         self._files = files
         self._remover = remover
-        self._settings = settings
-        self._pause = pause
+        self._log_pause_s = settings.log_pause_ms / 1000
+        self._queue_pause_s = settings.queue_pause_ms / 1000
         self._history = History(fs, files.path)
 
-    def apply(self, plan: Plan, before: Memory, now_ms: int) -> Memory:
-        """Delete the files of a plan.
+    def steps(self, plan: Plan, before: Memory, now_ms: int) -> Generator[float, None, Memory]:
+        """Delete the files of a plan, one after each step.
 
         Parameters
         ----------
@@ -101,10 +94,15 @@ class Cleaner:
         now_ms
             Time of the run, ms since the epoch.
 
+        Yields
+        ------
+        float
+            Seconds to wait before the next step.
+
         Returns
         -------
         Memory
-            For the next run: of the plan, but for what failed.
+            For the next run: of the plan, but for what failed. Queues and index are cleaned again unless the log was.
 
         Raises
         ------
@@ -112,45 +110,28 @@ class Cleaner:
             If the store is not ours any more; nothing is deleted then.
         """
         found = self._find(plan.deletions)
-        lines = [
-            Deleted(now_ms, str(each.file), found[each.file].size, each.reason)
-            for each in plan.deletions
-            if each.file in found
-        ]
+        wanted = [each for each in plan.deletions if each.file in found]
+        lines = [Deleted(now_ms, str(each.file), found[each.file].size, each.reason) for each in wanted]
         recorded = not lines or self._record(lines)
-        memory = self._delete(plan, found, before, now_ms)
+        hung = dict(plan.memory.hung)
+        stuck: set[object] = set()  # the log, queues and the index whose oldest file could not be deleted
+        for at, each in enumerate(wanted):
+            group = each.file.queue or each.file.kind
+            if group in stuck or Kind.LOG in stuck:
+                continue
+            if not self._remove(each, found[each.file]):
+                hung[each.file] = before.hung.get(each.file, now_ms)
+                stuck.add(group)
+                continue
+            following = wanted[at + 1].file if at + 1 < len(wanted) else None
+            if each.file.kind is Kind.LOG:
+                yield self._log_pause_s
+            elif following is None or following.queue != each.file.queue:
+                yield self._queue_pause_s if each.file.kind is Kind.QUEUE else 0.0
         if not recorded:
             self._record(lines)  # there is room now
-        return memory
-
-    def _delete(self, plan: Plan, found: dict[FileId, SegmentFile], before: Memory, now_ms: int) -> Memory:
-        hung = dict(plan.memory.hung)
-        stuck: set[object] = set()
-        for at, each in enumerate(plan.deletions):
-            file = each.file
-            group = file.queue if file.kind is Kind.QUEUE else file.kind
-            if file not in found or group in stuck:
-                continue
-            if not self._remove(each, found[file]):
-                hung.setdefault(file, before.hung.get(file, now_ms))
-                stuck.add(group)
-                if file.kind is Kind.LOG:
-                    break
-            elif not self._rest(plan.deletions, at):
-                break
-        else:
-            return replace(plan.memory, hung=hung)
-        return replace(plan.memory, hung=hung, queues_cleaned_to=before.queues_cleaned_to)
-
-    def _rest(self, deletions: Sequence[Deletion], at: int) -> bool:
-        """Pause after a segment, and after a queue; return whether the run goes on."""
-        file = deletions[at].file
-        following = deletions[at + 1].file if at + 1 < len(deletions) else None
-        if file.kind is Kind.LOG and following is not None and following.kind is Kind.LOG:
-            return self._pause(self._settings.log_pause_ms / 1000)
-        if file.kind is Kind.QUEUE and (following is None or following.queue != file.queue):
-            return self._pause(self._settings.queue_pause_ms / 1000)
-        return True
+        reached = before.queues_cleaned_to if Kind.LOG in stuck else plan.memory.queues_cleaned_to
+        return replace(plan.memory, hung=hung, queues_cleaned_to=reached)
 
     def _remove(self, each: Deletion, found: SegmentFile) -> bool:
         try:
@@ -185,3 +166,13 @@ class Cleaner:
             if each.file.kind is Kind.INDEX and (segment := self._files.index_file(each.file.base)) is not None:
                 found[each.file] = segment
         return found
+
+
+def finish(steps: Generator[float, None, Memory], pause: Callable[[float], None]) -> Memory:
+    """Take all steps of `Cleaner.steps`, with their pauses; return the memory for the next run."""
+    while True:
+        try:
+            pause(next(steps))
+        except StopIteration as done:
+            memory: Memory = done.value
+            return memory

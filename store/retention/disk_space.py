@@ -13,15 +13,8 @@ The disks of the CommitLog and of the ConsumeQueues are looked at in this order.
 import math
 from typing import NamedTuple
 
-from .settings import Release, RetentionSettings, Thresholds
-
-
-class Space(NamedTuple):
-    """Bytes of a file system: all, free, and free for this user."""
-
-    total: int
-    free: int
-    usable: int
+from ..files.disk import Space
+from .settings import RetentionSettings, RocketMQRelease, Thresholds
 
 
 class Disks(NamedTuple):
@@ -49,7 +42,7 @@ class Verdict(NamedTuple):
     disk_full: bool
 
 
-def used_share(space: Space | None, release: Release) -> float:
+def used_share(space: Space | None, release: RocketMQRelease) -> float:
     """Return the used share of a file system as a release computes it; -1 without one.
 
     4.9 divides by all of it; 5.x by what users can have, rounded up to a whole percent.
@@ -57,7 +50,7 @@ def used_share(space: Space | None, release: Release) -> float:
     if space is None or space.total <= 0:
         return -1.0
     used = space.total - space.free
-    if release is Release.V4_9:
+    if release is RocketMQRelease.V4_9:
         return used / space.total
     return -(-used * 100 // (used + space.usable)) / 100.0
 
@@ -75,7 +68,7 @@ def look_at_disks(disks: Disks, store_bytes: int, settings: RetentionSettings, *
     limits = settings.thresholds
     logs = [used_share(space, settings.release) for space in disks.logs]
     queues = used_share(disks.queues, settings.release)
-    if settings.release is Release.V4_9:
+    if settings.release is RocketMQRelease.V4_9:
         return _look_as_4(logs[0], queues, limits, disk_full=disk_full)
     emptiest = min(range(len(logs)), key=logs.__getitem__)
     log = logs[emptiest]
@@ -96,7 +89,7 @@ def look_at_disks(disks: Disks, store_bytes: int, settings: RetentionSettings, *
 
 def is_full_after_check(disks: Disks, settings: RetentionSettings, *, disk_full: bool) -> bool:
     """Return whether puts are refused after the check that 4.9 makes on another timer, of the CommitLog's disk only."""
-    if settings.release is not Release.V4_9:
+    if settings.release is not RocketMQRelease.V4_9:
         return disk_full
     return used_share(disks.logs[0], settings.release) > settings.thresholds.refuse
 

@@ -11,15 +11,14 @@ than `BYTES_MAX` the older half is dropped. A torn or foreign line is skipped. R
 """
 
 import json
-import os
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from ..directory.layout import OURS
 from ..files.fs import FileSystem
 from ..files.small_file import read_whole, replace_file
 from ..files.writable_fs import WritableFileSystem
+from ..format.store_paths import StorePaths
 from .state import Kind
 
 BYTES_MAX: Final = 1 << 20
@@ -51,8 +50,8 @@ class History:
 
     def __init__(self, fs: WritableFileSystem, path: str) -> None:
         self._fs = fs
-        self._directory = os.path.join(path, OURS)
-        self._path = _path(path)
+        self._paths = StorePaths(path)
+        self._path = self._paths.retention_history
 
     def add(self, deleted: Iterable[Deleted]) -> None:
         """Append lines, synced.
@@ -76,8 +75,8 @@ class History:
 
     def _rewrite(self, lines: bytes) -> None:
         """Begin the file, or halve it."""
-        self._fs.make_dir(self._directory)
-        self._fs.sync_dir(os.path.dirname(self._directory))
+        self._fs.make_dir(self._paths.ours)
+        self._fs.sync_dir(self._paths.root)
         held = (read_whole(self._fs, self._path, _READ_MAX) or b"").splitlines(keepends=True)
         kept: list[bytes] = []
         room = BYTES_MAX // 2 - len(lines)
@@ -87,12 +86,12 @@ class History:
                 break
             kept.append(line)
         content = b"".join(reversed(kept)) + lines[-BYTES_MAX:]
-        replace_file(self._fs, self._path, content, os.path.join(self._directory, "history.making"))
+        replace_file(self._fs, self._path, content, self._paths.making_history)
 
 
 def deletions(fs: FileSystem, path: str) -> Iterator[Deleted]:
     """Read the history of a store, oldest first; empty without one."""
-    for line in (read_whole(fs, _path(path), _READ_MAX) or b"").splitlines():
+    for line in (read_whole(fs, StorePaths(path).retention_history, _READ_MAX) or b"").splitlines():
         try:
             found = Deleted(**json.loads(line))
             valid = isinstance(found.ms, int) and isinstance(found.bytes, int) and isinstance(found.file, str)
@@ -103,14 +102,10 @@ def deletions(fs: FileSystem, path: str) -> Iterator[Deleted]:
 
 
 def when_deleted(fs: FileSystem, path: str, physical_offset: int) -> Deleted | None:
-    """Return the last deletion of the CommitLog segment that held a physical offset; None if none is known."""
+    """Return the last deletion of the CommitLog segment that held a physical offset; None without a record of one."""
     found = None
     for each in deletions(fs, path):
         base = each.log_base
         if base is not None and base <= physical_offset < base + each.bytes:
             found = each
     return found
-
-
-def _path(path: str) -> str:
-    return os.path.join(path, OURS, "retention-history")

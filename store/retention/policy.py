@@ -40,7 +40,7 @@ class Deletion(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What a run deletes.
+    """Result of a decision: the files that one run deletes, and what it leaves for the next.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class Plan:
 
 
 def decide(state: State, now: Moment, disks: Disks, settings: RetentionSettings) -> Plan:
-    """Return what one run deletes; nothing is read or changed but ``state.below``."""
+    """Return the files that one run deletes; nothing is read or changed but ``state.below``."""
     memory = state.memory
     hung = dict(memory.hung)
     manual = memory.manual_left > 0

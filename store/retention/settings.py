@@ -22,7 +22,7 @@ from ..errors import ConfigError
 _INT_MAX: Final = (1 << 31) - 1
 
 
-class Release(Enum):
+class RocketMQRelease(Enum):
     """RocketMQ release whose rules are followed."""
 
     V4_9 = "4.9"
@@ -47,7 +47,7 @@ class RetentionSettings:
     Attributes
     ----------
     release
-        Release whose rules are followed.
+        RocketMQRelease whose rules are followed.
     file_reserved_hours
         Age from which a segment is expired, by its modification time (``fileReservedTime``).
     delete_when
@@ -82,7 +82,7 @@ class RetentionSettings:
         (``logicalDiskSpaceCleanForciblyThreshold``).
     """
 
-    release: Release = Release.V5_1
+    release: RocketMQRelease = RocketMQRelease.V5_1
     file_reserved_hours: int = 72
     delete_when: str = "04"
     disk_max_used_percent: int = 75
@@ -101,7 +101,9 @@ class RetentionSettings:
     share_force: float = 0.8
 
     @classmethod
-    def from_broker(cls, properties: Mapping[str, str], release: Release = Release.V5_1) -> "RetentionSettings":
+    def from_broker(
+        cls, properties: Mapping[str, str], release: RocketMQRelease = RocketMQRelease.V5_1
+    ) -> "RetentionSettings":
         """Return the settings of a broker's configuration; properties that are not about retention are ignored.
 
         Raises
@@ -121,7 +123,7 @@ class RetentionSettings:
         """The thresholds, limited as the release limits them."""
         delete = min(max(self.disk_max_used_percent, 10), 95) / 100.0
         force, refuse = self.force_share, self.refuse_share
-        if self.release is Release.V4_9:
+        if self.release is RocketMQRelease.V4_9:
             return Thresholds(delete, 0.85 if force is None else force, 0.90 if refuse is None else refuse)
         force = self.force_percent / 100.0 if force is None else force
         refuse = self.refuse_percent / 100.0 if refuse is None else refuse
@@ -130,7 +132,7 @@ class RetentionSettings:
     @property
     def files_max(self) -> int:
         """Segments deleted per run at most."""
-        return 10 if self.release is Release.V4_9 else max(self.files_per_run, 1)
+        return 10 if self.release is RocketMQRelease.V4_9 else max(self.files_per_run, 1)
 
 
 PROPERTIES: Final = {

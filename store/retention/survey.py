@@ -15,12 +15,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..directory.layout import COMMIT_LOG, CONSUME_QUEUE, list_queues
+from ..directory.layout import list_queues
 from ..files.fs import FileSystem
 from ..files.segments import SegmentFile, list_segments
 from ..format.consume_queue import ENTRY_BYTES
 from ..format.index_file import HEADER, decode_header
 from ..format.naming import is_index_name
+from ..format.store_paths import StorePaths
 from ..types import QueueKey
 from .state import FileId, IndexFiles, Kind, LogFiles, QueueFiles
 
@@ -49,7 +50,7 @@ class StoreFiles:
     @property
     def log_directories(self) -> tuple[str, ...]:
         """Directories of CommitLog segments."""
-        return self.commit_logs or (os.path.join(self.path, COMMIT_LOG),)
+        return self.commit_logs or (StorePaths(self.path).commit_log,)
 
     def without(self, files: Iterable[FileId]) -> "StoreFiles":
         """Return the same store as it will be without some files."""
@@ -75,16 +76,16 @@ class StoreFiles:
 
     def queue_segments(self, key: QueueKey) -> list[SegmentFile]:
         """List the files of one queue."""
-        found = list_segments(self.fs, [os.path.join(self.path, CONSUME_QUEUE, key.topic, str(key.queue_id))])
+        found = list_segments(self.fs, [StorePaths(self.path).consume_queue(key)])
         return [each for each in found if FileId(Kind.QUEUE, each.base, key) not in self.gone] if self.gone else found
 
     def index_file(self, name: int) -> SegmentFile | None:
         """Find one index file; None if it is not there."""
-        path = os.path.join(self.path, "index", f"{name:017d}")
+        path = os.path.join(StorePaths(self.path).index, f"{name:017d}")
         size = self.fs.size(path)
         return None if size is None else SegmentFile(name, size, path)
 
-    def keys(self) -> Iterator[QueueKey]:
+    def queues(self) -> Iterator[QueueKey]:
         """List the queues, by topic and number."""
         for topic, ids in list_queues(self.fs, self.path).items():
             for queue_id in sorted(ids):
@@ -92,14 +93,14 @@ class StoreFiles:
 
     def bytes(self) -> int:
         """Return the bytes of all files, as their lengths add up."""
-        queues = sum(each.size for key in self.keys() for each in self.queue_segments(key))
+        queues = sum(each.size for key in self.queues() for each in self.queue_segments(key))
         index = sum(each.size for name in self._names() if (each := self.index_file(name)) is not None)
         return sum(each.size for each in self.segments()) + queues + index
 
     def _queues(self, start: int) -> QueueFiles:
         queues: list[QueueKey] = []
         rows: list[tuple[int, int, int]] = []
-        for key in self.keys():
+        for key in self.queues():
             segments = self.queue_segments(key)
             if len(segments) < 2:
                 continue
@@ -120,7 +121,7 @@ class StoreFiles:
         return int.from_bytes(read, "big", signed=True) if len(read) == _OFFSET_BYTES else np.iinfo(np.int64).max
 
     def _names(self) -> Sequence[int]:
-        found = self.fs.list_dir(os.path.join(self.path, "index"))
+        found = self.fs.list_dir(StorePaths(self.path).index)
         names = sorted(int(each.name) for each in found if each.is_file and is_index_name(each.name))
         return [name for name in names if FileId(Kind.INDEX, name) not in self.gone]
 
@@ -128,7 +129,7 @@ class StoreFiles:
         names = self._names()
         ends: list[int] = []
         for name in names:
-            path = os.path.join(self.path, "index", f"{name:017d}")
+            path = os.path.join(StorePaths(self.path).index, f"{name:017d}")
             read = self.fs.read(path, 0, HEADER.itemsize)
             ends.append(decode_header(read).end_physical_offset if len(read) == HEADER.itemsize else start)
             if ends[-1] >= start:

@@ -9,6 +9,7 @@
 A case and RocketMQ's outcome are plain data: recorded, the comparison runs without Java.
 """
 
+import gzip
 import json
 import os
 import random
@@ -26,9 +27,10 @@ import pyarrow as pa
 
 from segmentlog.store import Flush, MessageStore, QueueKey, Services, StoreConfig
 from segmentlog.store.files.fs import LocalFileSystem
-from segmentlog.store.retention.disk_space import Disks, Space
+from segmentlog.store.files.disk import Space
+from segmentlog.store.retention.disk_space import Disks
 from segmentlog.store.retention.policy import Plan, decide
-from segmentlog.store.retention.settings import Release, RetentionSettings
+from segmentlog.store.retention.settings import RetentionSettings, RocketMQRelease
 from segmentlog.store.retention.state import FileId, IndexFiles, Kind, LogFiles, Memory, Moment, QueueFiles, State
 from segmentlog.store.retention.survey import StoreFiles
 
@@ -36,12 +38,12 @@ from . import oracle
 
 Json = dict[str, Any]
 
-RELEASES = {"4.9.1": Release.V4_9, "5.1.0": Release.V5_1, "5.3.3": Release.V5_3}
+RELEASES = {"4.9.1": RocketMQRelease.V4_9, "5.1.0": RocketMQRelease.V5_1, "5.3.3": RocketMQRelease.V5_3}
 NOW_MS = 1_763_700_000_000
 HOUR_MS = 3_600_000
 DISK_BYTES = 10**12
-STORES = {"rows-20": 20, "rows-60": 60, "rows-300": 300, "rows-900": 900, "rows-2400": 2400}
-"""Rows of each store that cases are about: one segment up to 60."""
+STORES = {"rows-20": 20, "rows-60": 60, "rows-300": 300, "rows-900": 900, "rows-2400": 2400, "early-900": 900}
+"""Rows of each store that cases are about: one segment up to 60; of ``early`` keys and one topic end after a third."""
 CONFIG = StoreConfig(
     segment_bytes=4 << 10,
     queue_segment_entries=20,
@@ -199,7 +201,9 @@ def _delete_when(draw: random.Random, hour: int) -> str:
 
 
 def _usage(draw: random.Random) -> float:
-    return draw.choice([10, 10, 40, 70, 75, 75.01, 76, 84.99, 85, 85.01, 87, 90, 90.01, 91, 97, round(draw.random() * 100, 2)])
+    return draw.choice(
+        [10, 10, 40, 70, 75, 75.01, 76, 84.99, 85, 85.01, 87, 90, 90.01, 91, 97, round(draw.random() * 100, 2)]
+    )
 
 
 def _named_holds(draw: random.Random, store: str, kinds: Iterable[str]) -> tuple[str, ...]:
@@ -240,14 +244,15 @@ def template(name: str) -> Path:
     path = Path(tempfile.mkdtemp(prefix="retention-")) / name
     rows = STORES[name]
     draw = random.Random(name)
-    topic = [draw.choice(_TOPICS) for _ in range(rows)]
+    early = rows // 3 if name.startswith("early") else rows
+    topic = [draw.choice(_TOPICS if row < early else _TOPICS[:2]) for row in range(rows)]
     with MessageStore.open(path, CONFIG, clock=lambda: NOW_MS - 100 * HOUR_MS) as store:
         for first in range(0, rows, 100):
             part = topic[first : first + 100]
             ids = [draw.randrange(2) if each == "orders" else 0 for each in part]
             columns: Json = {"topic": part, "queueId": pa.array(ids, pa.int32())}
             columns["body"] = [draw.randbytes(draw.randrange(60)) for _ in part]
-            columns["keys"] = [f"k{first + row}" for row in range(len(part))]
+            columns["keys"] = [f"k{first + row}" if first + row < early else None for row in range(len(part))]
             store.append_batch(pa.RecordBatch.from_pydict(columns))
             store.tick()
     return path
@@ -259,7 +264,7 @@ def listed(name: str) -> Listing:
     files = StoreFiles(LocalFileSystem(), str(template(name)))
     log = files.log()
     queues, index = files.below(1 << 62)
-    firsts = [[key.topic, key.queue_id] for key in files.keys()]
+    firsts = [[key.topic, key.queue_id] for key in files.queues()]
     return Listing(
         log={"base": log.base.tolist(), "size": log.size.tolist()},
         queues={
@@ -386,6 +391,52 @@ def _round(plan: Plan) -> Round:
         manual_left=plan.memory.manual_left,
         log_start=plan.log_start,
     )
+
+
+# -- recorded outcomes
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Cases of a release with RocketMQ's outcomes, and the files of the stores they are about."""
+
+    stores: dict[str, Listing]
+    cases: list[tuple[Case, list[Round]]]
+
+
+def record(path: Path, version: str, count: int) -> None:
+    """Ask RocketMQ about generated cases, and write its answers."""
+    cases = [generate(version, seed) for seed in range(count)]
+    outcomes = ask_rocketmq(cases, version)
+    content = {
+        "stores": {name: asdict(listed(name)) for name in STORES},
+        "cases": [
+            {"case": case.as_json(), "rounds": [asdict(each) for each in rounds]}
+            for case, rounds in zip(cases, outcomes, strict=True)
+        ],
+    }
+    path.write_bytes(gzip.compress(json.dumps(content, separators=(",", ":")).encode(), mtime=0))
+
+
+def recorded(path: Path) -> Recorded:
+    """Read what `record` wrote."""
+    content = json.loads(gzip.decompress(path.read_bytes()))
+    return Recorded(
+        {name: Listing(**plain) for name, plain in content["stores"].items()},
+        [(Case.of(each["case"]), [Round.of(plain) for plain in each["rounds"]]) for each in content["cases"]],
+    )
+
+
+def differences(case: Case, rounds: Sequence[Round], version: str, files: Listing) -> list[str]:
+    """Compare our rules with RocketMQ's outcome of a case; what differs, round by round."""
+    ours = list(decided(case, version, files))
+    assert len(ours) == len(rounds)
+    return [
+        f"round {number}, {name}: ours {getattr(our, name)}, RocketMQ's {getattr(their, name)}"
+        for number, (our, their) in enumerate(zip(ours, rounds, strict=True))
+        for name in Round.__dataclass_fields__
+        if getattr(our, name) != getattr(their, name)
+    ]
 
 
 # -- RocketMQ

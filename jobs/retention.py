@@ -1,0 +1,231 @@
+"""Expired files of a store, by RocketMQ's rules: foreseen, or deleted.
+
+::
+
+    python -m segmentlog.jobs.retention plan  STORE --config broker.conf     what goes, when and why; changes nothing
+    python -m segmentlog.jobs.retention apply STORE --config broker.conf     deletes it; no broker may have the store open
+
+Both answer what-if questions: another time, hour or use of the disks, a manual trigger, several runs.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from pathlib import Path
+
+from segmentlog.store import (
+    Conditions,
+    ConfigError,
+    Retained,
+    RetentionSettings,
+    RocketMQRelease,
+    apply_retention,
+    parse_properties,
+    plan_retention,
+)
+
+from .command_line import add_commit_log, command_line, finished
+
+
+class Action(Enum):
+    """Choice between foreseeing and deleting."""
+
+    PLAN = "plan"
+    APPLY = "apply"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Args:
+    """Options of the job.
+
+    Attributes
+    ----------
+    action
+        Whether files are deleted.
+    store
+        The broker's ``storePathRootDir``.
+    config
+        The broker's configuration file; RocketMQ's defaults if None.
+    release
+        RocketMQ release whose rules are followed.
+    conditions
+        Time, disks and number of the runs.
+    commit_log_paths
+        Directories of the segments; ``commitlog`` in the store if empty.
+    """
+
+    action: Action
+    store: str
+    config: str | None = None
+    release: RocketMQRelease = RocketMQRelease.V5_1
+    conditions: Conditions = Conditions()  # noqa: RUF009 - frozen
+    commit_log_paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Result of the job."""
+
+    action: Action
+    store: str
+    found: Retained
+
+    @property
+    def has_findings(self) -> bool:
+        """Whether a file could not be deleted, or a wrong ``deleteWhen`` kept the CommitLog from being looked at."""
+        return self.found.failures > 0 or any(run.problem for run in self.found.runs)
+
+    def as_json(self) -> str:
+        """All of it as one JSON object."""
+        found = self.found
+        runs = [
+            {
+                "now": run.moment.ms,
+                "hour": run.moment.hour,
+                "timeUp": run.time_up,
+                "spaceShort": run.space_short,
+                "manual": run.manual,
+                "forced": run.forced,
+                "problem": run.problem,
+                "diskFull": run.disk_full,
+                "minPhysicalOffset": run.log_start,
+                "deleted": [
+                    {"file": each.file, "bytes": each.bytes, "modified": each.modified_ms, "reason": each.reason}
+                    for each in run.expired
+                ],
+            }
+            for run in found.runs
+        ]
+        queues = [
+            {
+                "topic": bounds.key.topic,
+                "queueId": bounds.key.queue_id,
+                "minOffset": bounds.min_offset,
+                "maxOffset": bounds.max_offset,
+            }
+            for bounds in found.queues
+        ]
+        return json.dumps(
+            {
+                "action": self.action.value,
+                "store": self.store,
+                "runs": runs,
+                "minPhysicalOffset": found.log_start,
+                "queues": queues,
+                "diskFull": found.disk_full,
+                "failures": found.failures,
+            }
+        )
+
+    def __str__(self) -> str:
+        found = self.found
+        rows = [("run", "file", "bytes", "modified", "reason")]
+        for number, run in enumerate(found.runs, 1):
+            rows += [
+                (str(number), each.file, str(each.bytes), _shown(each.modified_ms), each.reason)
+                for each in run.expired
+            ]
+            if run.problem:
+                rows.append((str(number), "CommitLog skipped", "", "", run.problem))
+        widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        lines = [
+            "  ".join([*(cell.ljust(width) for cell, width in zip(row[:4], widths, strict=True)), row[4]]) for row in rows
+        ]
+        files = sum(len(run.expired) for run in found.runs)
+        size = sum(each.bytes for run in found.runs for each in run.expired)
+        verb = "to delete" if self.action is Action.PLAN else "deleted"
+        lines.append(
+            f"{files - found.failures} files of {size} bytes {verb}; the log starts at {found.log_start}; "
+            f"puts are {'refused' if found.disk_full else 'accepted'}"
+        )
+        if found.failures:
+            lines.append(f"{found.failures} files could not be deleted, see the log")
+        return "\n".join(lines)
+
+
+def _shown(ms: int | None) -> str:
+    return "" if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")
+
+
+def run(args: Args) -> Report:
+    """Foresee or delete. Needs no Spark.
+
+    Raises
+    ------
+    SegmentLogError
+        If the store cannot be read, the configuration is wrong, or another process has the store open.
+    """
+    properties: dict[str, str] = {}
+    if args.config is not None:
+        properties = parse_properties(Path(args.config).read_text(encoding="utf-8"))
+    settings = RetentionSettings.from_broker(properties, args.release)
+    act = plan_retention if args.action is Action.PLAN else apply_retention
+    return Report(
+        args.action, args.store, act(args.store, settings, args.conditions, commit_log_paths=args.commit_log_paths)
+    )
+
+
+def _usage(text: str) -> tuple[float, float]:
+    """Parse ``P[,Q]``: the used percent of the CommitLog's disk, and of the ConsumeQueues'."""
+    shares = [float(part.strip().removesuffix("%")) for part in text.split(",")]
+    if len(shares) > 2:
+        raise argparse.ArgumentTypeError(f"{text!r} names more than two disks")
+    return shares[0], shares[-1]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code, see `command_line`."""
+    parser = command_line("retention", "Foresee or delete the expired files of a store, by RocketMQ's rules.")
+    parser.add_argument("action", choices=[each.value for each in Action], help="plan changes nothing")
+    parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir")
+    parser.add_argument("--config", metavar="FILE", help="the broker's configuration (default: RocketMQ's defaults)")
+    parser.add_argument(
+        "--release",
+        choices=[each.value for each in RocketMQRelease],
+        default=RocketMQRelease.V5_1.value,
+        help="RocketMQ release whose rules are followed (default: %(default)s)",
+    )
+    parser.add_argument("--now", metavar="MS", type=int, help="time of the first run, ms since 1970 (default: now)")
+    parser.add_argument("--hour", metavar="H", type=int, help="local hour of the first run (default: that of the time)")
+    parser.add_argument(
+        "--disk-usage",
+        metavar="P[,Q]",
+        type=_usage,
+        default=(None, None),
+        help="used percent of the disks of CommitLog and ConsumeQueues (default: the disks' own)",
+    )
+    parser.add_argument("--manual", action="store_true", help="as after a manual trigger, which starts 20 runs")
+    parser.add_argument("--rounds", metavar="N", type=int, default=1, help="number of runs (default: 1)")
+    add_commit_log(parser)
+    options = parser.parse_args(arguments)
+
+    def job() -> Report:
+        log_used, queues_used = options.disk_usage
+        conditions = Conditions(
+            now_ms=options.now,
+            hour=options.hour,
+            log_used=log_used,
+            queues_used=queues_used,
+            manual=options.manual,
+            rounds=options.rounds,
+        )
+        return run(
+            Args(
+                action=Action(options.action),
+                store=options.store,
+                config=options.config,
+                release=RocketMQRelease(options.release),
+                conditions=conditions,
+                commit_log_paths=tuple(options.commit_log),
+            )
+        )
+
+    return finished(options, job)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,278 @@
+"""Expired files of a store that no process has open: what its rules delete, foreseen or done.
+
+::
+
+    plan     files listed ──► decide ──► round 1: these files     nothing is changed
+                                │          └ treated as gone ──► decide ──► round 2 …
+    apply    lock ──► files listed ──► decide ──► delete ──► decide ──► delete …     with the pauses between files
+
+Conditions may be supposed: a time, an hour, the use of the disks, a manual trigger. RocketMQ does this within the broker
+only (``DefaultMessageStore.cleanFilesPeriodically``).
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from ..config import QueueBounds
+from ..errors import ConfigError
+from ..files.disk import Space, space_of
+from ..files.writable_fs import LocalWritableFileSystem
+from ..format.message import MIN_RECORD_BYTES
+from ..format.store_paths import StorePaths
+from ..queues.consume_queue import ConsumeQueue
+from ..read.store_reader import StoreReader
+from ..retention.clean import Cleaner, DirectoryRemover, finish
+from ..retention.disk_space import Disks
+from ..retention.policy import Plan, decide
+from ..retention.settings import RetentionSettings
+from ..retention.state import FileId, Kind, Memory, Moment, State
+from ..retention.survey import StoreFiles
+
+_HOUR_MS = 3_600_000
+_SUPPOSED_BYTES = 10**12
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Conditions:
+    """Conditions of some runs.
+
+    Attributes
+    ----------
+    now_ms
+        Time of the first run, ms since the epoch; the clock's if None. Runs follow each other by the interval.
+    hour
+        Local hour of the first run, 0 to 23; that of the time if None.
+    log_used, queues_used
+        Used percent of the disks of CommitLog and ConsumeQueues; the disks' own if None.
+    manual
+        Whether a manual trigger comes before the first run.
+    rounds
+        Number of runs.
+    """
+
+    now_ms: int | None = None
+    hour: int | None = None
+    log_used: float | None = None
+    queues_used: float | None = None
+    manual: bool = False
+    rounds: int = 1
+
+    def __post_init__(self) -> None:
+        if self.hour is not None and not 0 <= self.hour <= 23:
+            raise ConfigError(f"hour is {self.hour}", fix="Name an hour from 0 to 23")
+        if self.rounds < 1:
+            raise ConfigError(f"rounds is {self.rounds}", fix="Ask for one round at least")
+        for name in ("log_used", "queues_used"):
+            used = getattr(self, name)
+            if used is not None and not 0 <= used <= 100:
+                raise ConfigError(f"{name} is {used}", fix="Name a percentage from 0 to 100")
+
+    def disks(self, files: StoreFiles) -> Disks:
+        """Return the disks, supposed or asked."""
+        logs = tuple(
+            space_of(path) if self.log_used is None else _supposed(self.log_used) for path in files.log_directories
+        )
+        queues = StorePaths(files.path).consume_queues
+        return Disks(logs, space_of(queues) if self.queues_used is None else _supposed(self.queues_used))
+
+    def moments(self, interval_ms: int) -> Iterator[Moment]:
+        """Return the time of each run."""
+        first = time.time_ns() // 1_000_000 if self.now_ms is None else self.now_ms
+        for number in range(self.rounds):
+            at = number * interval_ms
+            local = datetime.fromtimestamp((first + at) / 1000).astimezone()
+            hour = local.hour if self.hour is None else (self.hour + at // _HOUR_MS) % 24
+            yield Moment(first + at, hour)
+
+
+class Expired(NamedTuple):
+    """A file that a run deletes.
+
+    Attributes
+    ----------
+    file
+        Path in the store.
+    bytes
+        Its length.
+    modified_ms
+        Modification time of a CommitLog segment, ms since the epoch; None for another file.
+    reason
+        Rule by which it goes.
+    """
+
+    file: str
+    bytes: int
+    modified_ms: int | None
+    reason: str
+
+
+class Run(NamedTuple):
+    """One run: its time, which rules started it, and the files in order of their deletion.
+
+    ``time_up`` and ``space_short`` are None where ``problem`` kept the CommitLog from being looked at.
+    """
+
+    moment: Moment
+    time_up: bool | None
+    space_short: bool | None
+    manual: bool
+    forced: bool
+    problem: str
+    disk_full: bool
+    log_start: int
+    expired: tuple[Expired, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """Result of some runs.
+
+    Attributes
+    ----------
+    runs
+        Each run.
+    log_start
+        First physical offset of the log afterwards; -1 without a segment.
+    queues
+        Queue offsets of each queue afterwards.
+    disk_full
+        Whether a broker refuses puts after the last run.
+    failures
+        Files that could not be deleted; 0 of a plan.
+    """
+
+    runs: tuple[Run, ...]
+    log_start: int
+    queues: tuple[QueueBounds, ...]
+    disk_full: bool
+    failures: int
+
+
+def plan_retention(
+    path: str | os.PathLike[str],
+    settings: RetentionSettings,
+    conditions: Conditions | None = None,
+    *,
+    commit_log_paths: tuple[str, ...] = (),
+) -> Retained:
+    """Return what runs would delete. Nothing is changed; a broker may have the store open.
+
+    Parameters
+    ----------
+    commit_log_paths
+        Directories of CommitLog segments, if not ``commitlog`` in the store.
+
+    Raises
+    ------
+    NotAStoreError, UnsupportedStoreError
+        If the directory is no store, or one of another kind.
+    """
+    conditions = conditions or Conditions()
+    files = _files(path, commit_log_paths)
+    memory = Memory().triggered() if conditions.manual else Memory()
+    runs: list[Run] = []
+    for moment in conditions.moments(settings.interval_ms):
+        plan = _decide(files, memory, moment, conditions, settings)
+        runs.append(_run(files, moment, plan))
+        files = files.without(each.file for each in plan.deletions)
+        memory = plan.memory
+    return _retained(files, runs, 0)
+
+
+def apply_retention(
+    path: str | os.PathLike[str],
+    settings: RetentionSettings,
+    conditions: Conditions | None = None,
+    *,
+    commit_log_paths: tuple[str, ...] = (),
+) -> Retained:
+    """Delete what runs delete, one run after the other without the interval between them; see `plan_retention`.
+
+    Raises
+    ------
+    StoreInUseError
+        If a broker or another process has the store open; nothing is deleted then.
+    """
+    conditions = conditions or Conditions()
+    files = _files(path, commit_log_paths)
+    fs = LocalWritableFileSystem()
+    memory = Memory().triggered() if conditions.manual else Memory()
+    runs: list[Run] = []
+    lock = fs.lock_store(StorePaths(files.path).lock)
+    try:
+        cleaner = Cleaner(fs, files, DirectoryRemover(fs, lock.keep), settings)
+        for moment in conditions.moments(settings.interval_ms):
+            plan = _decide(files, memory, moment, conditions, settings)
+            runs.append(_run(files, moment, plan))
+            memory = finish(cleaner.steps(plan, memory, moment.ms), time.sleep)
+        return _retained(files, runs, cleaner.counts.failures)
+    finally:
+        lock.release()
+
+
+def _files(path: str | os.PathLike[str], commit_log_paths: tuple[str, ...]) -> StoreFiles:
+    reader = StoreReader.open(path, commit_log_paths=commit_log_paths)  # makes sure that it is a store
+    return StoreFiles(LocalWritableFileSystem(), reader.path, commit_log_paths)
+
+
+def _decide(
+    files: StoreFiles, memory: Memory, moment: Moment, conditions: Conditions, settings: RetentionSettings
+) -> Plan:
+    held = files.bytes() if settings.brokers_per_disk > 1 else 0
+    return decide(State(files.log(), files.below, held, memory), moment, conditions.disks(files), settings)
+
+
+def _run(files: StoreFiles, moment: Moment, plan: Plan) -> Run:
+    log = files.log()
+    modified = dict(zip(log.base.tolist(), log.modified_ms.tolist(), strict=True))
+    sizes = {FileId(Kind.LOG, base): size for base, size in zip(log.base.tolist(), log.size.tolist(), strict=True)}
+    for key in {each.file.queue for each in plan.deletions if each.file.queue is not None}:
+        sizes |= {FileId(Kind.QUEUE, found.base, key): found.size for found in files.queue_segments(key)}
+    for each in plan.deletions:
+        if each.file.kind is Kind.INDEX and (found := files.index_file(each.file.base)) is not None:
+            sizes[each.file] = found.size
+    expired = tuple(
+        Expired(
+            str(each.file),
+            sizes[each.file],
+            modified[each.file.base] if each.file.kind is Kind.LOG else None,
+            each.reason,
+        )
+        for each in plan.deletions
+    )
+    return Run(
+        moment,
+        plan.time_up,
+        plan.space_short,
+        plan.manual,
+        plan.forced,
+        plan.failure,
+        plan.disk_full_checked,
+        plan.log_start,
+        expired,
+    )
+
+
+def _retained(files: StoreFiles, runs: list[Run], failures: int) -> Retained:
+    log = files.log()
+    start = int(log.base[0]) if log.base.size else -1
+    return Retained(tuple(runs), start, tuple(_bounds(files, start)), runs[-1].disk_full, failures)
+
+
+def _bounds(files: StoreFiles, log_start: int) -> Iterator[QueueBounds]:
+    """Queue offsets as RocketMQ 5 corrects them: an empty queue keeps its end."""
+    records_max = int(files.log().size.sum()) // MIN_RECORD_BYTES
+    for key in files.queues():
+        queue = ConsumeQueue(files.fs, StorePaths(files.path).consume_queue(key), key, missing_max=records_max)
+        queue.segments = files.queue_segments(key)
+        end = queue.data_end()
+        yield QueueBounds(key, queue.first_alive(log_start, end), end)
+
+
+def _supposed(percent: float) -> Space:
+    free = _SUPPOSED_BYTES - round(percent * _SUPPOSED_BYTES / 100)
+    return Space(_SUPPOSED_BYTES, free, free)

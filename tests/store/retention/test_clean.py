@@ -1,0 +1,181 @@
+"""Plans applied: the order of deletions, what a failure leaves, and what a crash between two steps leaves."""
+
+import itertools
+import logging
+from collections.abc import Generator
+from dataclasses import replace
+
+import pytest
+
+from segmentlog.store.errors import NoSpaceError, StoreInUseError, StoreIOError
+from segmentlog.store.files.segments import SegmentFile
+from segmentlog.store.retention.clean import Cleaner, DirectoryRemover, finish
+from segmentlog.store.retention.history import deletions
+from segmentlog.store.retention.policy import Deletion, Plan
+from segmentlog.store.retention.settings import RetentionSettings
+from segmentlog.store.retention.state import FileId, Kind, Memory
+from segmentlog.store.retention.survey import StoreFiles
+from segmentlog.store.types import QueueKey
+from support.crash.memory_fs import MemoryFileSystem
+from support.crash.recorder import Kind as Call
+from support.crash.recorder import RecordingFileSystem
+
+STORE = "/store"
+A, B = QueueKey("T", 0), QueueKey("T", 1)
+NOW = 1_763_700_000_000
+LOG = [FileId(Kind.LOG, base) for base in (0, 1000, 2000)]
+QUEUE = [FileId(Kind.QUEUE, 0, A), FileId(Kind.QUEUE, 40, A), FileId(Kind.QUEUE, 0, B)]
+INDEX = [FileId(Kind.INDEX, 20261121021346480)]
+SETTINGS = RetentionSettings(log_pause_ms=100, queue_pause_ms=20)
+
+
+@pytest.fixture
+def fs() -> MemoryFileSystem:
+    made = MemoryFileSystem()
+    for path in (
+        "",
+        "/commitlog",
+        "/consumequeue",
+        "/consumequeue/T",
+        "/consumequeue/T/0",
+        "/consumequeue/T/1",
+        "/index",
+    ):
+        made.make_dir(STORE + path)
+    for file in [*LOG, FileId(Kind.LOG, 3000), *QUEUE, FileId(Kind.QUEUE, 80, A), FileId(Kind.QUEUE, 40, B), *INDEX]:
+        made.create(f"{STORE}/{file}").extend(1000)
+    return made
+
+
+def plan(*files: FileId) -> Plan:
+    return Plan(
+        deletions=tuple(Deletion(file, "expired (time)") for file in files),
+        time_up=True,
+        space_short=False,
+        manual=False,
+        forced=False,
+        failure="",
+        log_start=3000,
+        disk_full_checked=False,
+        memory=Memory(queues_cleaned_to=3000, retried_ms=NOW),
+    )
+
+
+class Refusing(DirectoryRemover):
+    """Cannot delete some files."""
+
+    def __init__(self, fs: MemoryFileSystem, *refused: FileId, error: Exception | None = None) -> None:
+        super().__init__(fs, lambda: None)
+        self.refused = set(refused)
+        self.error = error or StoreIOError("deleting failed: Operation not permitted", path="x", errno=1)
+
+    def remove(self, file: FileId, found: SegmentFile) -> None:
+        if file in self.refused:
+            raise self.error
+        super().remove(file, found)
+
+
+def cleaner(fs: MemoryFileSystem, *refused: FileId, error: Exception | None = None) -> Cleaner:
+    return Cleaner(fs, StoreFiles(fs, STORE), Refusing(fs, *refused, error=error), SETTINGS)
+
+
+def driven(steps: Generator[float, None, Memory]) -> tuple[list[float], Memory]:
+    pauses: list[float] = []
+    return pauses, finish(steps, pauses.append)
+
+
+def left(fs: MemoryFileSystem, *files: FileId) -> list[FileId]:
+    return [file for file in files if fs.size(f"{STORE}/{file}") is not None]
+
+
+def test_files_go_in_order_with_pauses(fs: MemoryFileSystem) -> None:
+    recorder = RecordingFileSystem(fs)
+    made = Cleaner(recorder, StoreFiles(recorder, STORE), DirectoryRemover(recorder, lambda: None), SETTINGS)
+    pauses, memory = driven(made.steps(plan(*LOG, *QUEUE, *INDEX), Memory(), NOW))
+    assert pauses == [0.1, 0.1, 0.1, 0.02, 0.02, 0.0]
+    assert memory == plan().memory
+    assert left(fs, *LOG, *QUEUE, *INDEX) == []
+    assert left(fs, FileId(Kind.LOG, 3000), FileId(Kind.QUEUE, 80, A), FileId(Kind.QUEUE, 40, B)) != []
+    calls = [op for op in recorder.recording.ops if op.kind in {Call.UNLINK, Call.SYNC_DIR}]
+    unlinked = [op.path.removeprefix(STORE + "/") for op in calls if op.kind is Call.UNLINK and op.path.count("0" * 10)]
+    assert unlinked == [str(file) for file in (*LOG, *QUEUE)]
+    for op, following in itertools.pairwise(calls):
+        if op.kind is Call.UNLINK and "history" not in op.path:
+            assert following.kind is Call.SYNC_DIR
+            assert following.path == op.path.rpartition("/")[0]
+    assert made.counts.files == {Kind.LOG: 3, Kind.QUEUE: 3, Kind.INDEX: 1}
+    assert (made.counts.bytes, made.counts.failures) == (7000, 0)
+
+
+def test_each_deletion_is_logged_and_in_the_history(fs: MemoryFileSystem, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        driven(cleaner(fs).steps(plan(*LOG, *QUEUE), Memory(), NOW))
+    found = list(deletions(fs, STORE))
+    assert [each.file for each in found] == [str(file) for file in (*LOG, *QUEUE)]
+    assert {(each.ms, each.bytes, each.reason) for each in found} == {(NOW, 1000, "expired (time)")}
+    assert [f"deleted {STORE}/{file}, 1000 bytes: expired (time)" for file in (*LOG, *QUEUE)] == caplog.messages
+
+
+def test_the_history_is_written_before_the_first_deletion(fs: MemoryFileSystem) -> None:
+    next(cleaner(fs).steps(plan(*LOG), Memory(), NOW))
+    assert left(fs, *LOG) == LOG[1:]
+    assert len(list(deletions(fs, STORE))) == 3
+
+
+def test_a_disk_without_room_for_the_history_is_cleaned_first(
+    fs: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = cleaner(fs)
+    real, attempts = made._history.add, []
+
+    def add(lines: object) -> None:
+        attempts.append(len(left(fs, *LOG)))
+        if len(attempts) == 1:
+            raise NoSpaceError("full")
+        real(lines)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(made._history, "add", add)
+    driven(made.steps(plan(*LOG), Memory(), NOW))
+    assert attempts == [3, 0]
+    assert len(list(deletions(fs, STORE))) == 3
+
+
+def test_a_segment_that_cannot_be_deleted_ends_the_run(fs: MemoryFileSystem, caplog: pytest.LogCaptureFixture) -> None:
+    made = cleaner(fs, LOG[1])
+    before = Memory(queues_cleaned_to=7)
+    _, memory = driven(made.steps(plan(*LOG, *QUEUE, *INDEX), before, NOW))
+    assert left(fs, *LOG, *QUEUE, *INDEX) == [*LOG[1:], *QUEUE, *INDEX]
+    assert memory == replace(plan().memory, hung={LOG[1]: NOW}, queues_cleaned_to=7)
+    assert made.counts.failures == 1
+    assert "could not be deleted, a later run tries again" in caplog.text
+    _, memory = driven(made.steps(plan(*LOG[1:]), replace(before, hung={LOG[1]: NOW - 9}), NOW))
+    assert memory.hung == {LOG[1]: NOW - 9}  # since the first attempt
+
+
+def test_a_queue_file_that_cannot_be_deleted_keeps_those_after_it_in_its_queue(fs: MemoryFileSystem) -> None:
+    _, memory = driven(cleaner(fs, QUEUE[0]).steps(plan(*QUEUE, *INDEX), Memory(), NOW))
+    assert left(fs, *QUEUE, *INDEX) == QUEUE[:2]
+    assert memory == replace(plan().memory, hung={QUEUE[0]: NOW})
+
+
+def test_a_store_that_another_process_took_over_keeps_its_files(fs: MemoryFileSystem) -> None:
+    made = cleaner(fs, LOG[0], error=StoreInUseError("taken over", path=STORE))
+    with pytest.raises(StoreInUseError):
+        driven(made.steps(plan(*LOG, *QUEUE), Memory(), NOW))
+    assert left(fs, *LOG, *QUEUE) == [*LOG, *QUEUE]
+
+    def own() -> None:
+        raise StoreInUseError("taken over", path=STORE)
+
+    with pytest.raises(StoreInUseError):
+        DirectoryRemover(fs, own).remove(LOG[0], SegmentFile(0, 1000, f"{STORE}/{LOG[0]}"))
+    assert left(fs, *LOG) == LOG
+
+
+def test_a_file_that_is_gone_already_is_passed_over(fs: MemoryFileSystem) -> None:
+    for file in (LOG[0], QUEUE[0], INDEX[0]):
+        fs.unlink(f"{STORE}/{file}")
+    made = cleaner(fs)
+    driven(made.steps(plan(*LOG, *QUEUE, *INDEX), Memory(), NOW))
+    assert made.counts.files == {Kind.LOG: 2, Kind.QUEUE: 2, Kind.INDEX: 0}
+    assert len(list(deletions(fs, STORE))) == 4

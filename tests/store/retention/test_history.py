@@ -1,0 +1,72 @@
+"""History of deletions: read after crashes, bounded, and asked by offset."""
+
+import pytest
+
+from segmentlog.store.errors import NoSpaceError
+from segmentlog.store.retention import history
+from segmentlog.store.retention.history import Deleted, History, deletions, when_deleted
+from support.crash.memory_fs import MemoryFileSystem
+
+STORE = "/store"
+FILE = "/store/.segmentlog/retention-history"
+
+
+def segment(number: int, ms: int = 1_763_700_000_000) -> Deleted:
+    return Deleted(ms, f"commitlog/{number * 1000:020d}", 1000, "expired (time)")
+
+
+@pytest.fixture
+def fs() -> MemoryFileSystem:
+    made = MemoryFileSystem()
+    made.make_dir(STORE)
+    return made
+
+
+def test_what_is_added_is_read_in_order(fs: MemoryFileSystem) -> None:
+    assert list(deletions(fs, STORE)) == []
+    History(fs, STORE).add([segment(0), segment(1)])
+    History(fs, STORE).add([segment(2)])
+    assert list(deletions(fs, STORE)) == [segment(0), segment(1), segment(2)]
+
+
+def test_a_torn_line_and_foreign_ones_are_skipped(fs: MemoryFileSystem) -> None:
+    writer = History(fs, STORE)
+    writer.add([segment(0)])
+    for torn in (b'{"ms": 5, "fi', b'\n{"ms": "x", "file": "a", "bytes": 1, "reason": ""}\n[1]\n{"a": 1}\n'):
+        file = fs.open(FILE)
+        file.write(fs.size(FILE) or 0, torn)
+    writer.add([segment(1)])
+    assert list(deletions(fs, STORE)) == [segment(0), segment(1)]
+
+
+def test_an_offset_is_in_the_segment_that_was_deleted_last(fs: MemoryFileSystem) -> None:
+    later = segment(1, 1_763_700_009_000)
+    index = Deleted(5, "index/00000000000001500", 1000, "below log start 9")
+    History(fs, STORE).add([segment(0), segment(1), later, index])
+    assert when_deleted(fs, STORE, 999) == segment(0)
+    assert when_deleted(fs, STORE, 1000) == later
+    assert when_deleted(fs, STORE, 1999) == later
+    assert when_deleted(fs, STORE, 2000) is None
+    assert str(later) == (
+        "retention deleted commitlog/00000000000000001000 at 2025-11-21T04:40:09.000+00:00: expired (time)"
+    )
+
+
+def test_it_is_bounded_and_keeps_what_is_newest(fs: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "BYTES_MAX", 2000)
+    writer = History(fs, STORE)
+    for number in range(100):
+        writer.add([segment(number)])
+        assert (fs.size(FILE) or 0) <= 2000
+        found = list(deletions(fs, STORE))
+        assert found[-1] == segment(number)
+        assert found == [segment(each) for each in range(number + 1 - len(found), number + 1)]
+    assert len(found) >= 5
+
+
+def test_a_full_disk_is_said(fs: MemoryFileSystem) -> None:
+    History(fs, STORE).add([segment(0)])
+    fs.capacity = 0
+    with pytest.raises(NoSpaceError):
+        History(fs, STORE).add([segment(number) for number in range(100)])
+    assert next(iter(deletions(fs, STORE))) == segment(0)

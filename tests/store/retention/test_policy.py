@@ -1,0 +1,251 @@
+"""Retention rules, one by one; `test_recorded` compares all of them with RocketMQ's own decisions."""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from segmentlog.store.files.disk import Space
+from segmentlog.store.retention.disk_space import Disks
+from segmentlog.store.retention.policy import Plan, decide, is_due
+from segmentlog.store.retention.settings import RetentionSettings, RocketMQRelease
+from segmentlog.store.retention.state import (
+    FileId,
+    IndexFiles,
+    Kind,
+    LogFiles,
+    Memory,
+    Moment,
+    QueueFiles,
+    State,
+)
+from segmentlog.store.types import QueueKey
+
+NOW = 1_763_700_000_000
+HOUR = 3_600_000
+SIZE = 1000
+EMPTY = Disks((Space(100, 90, 90),), Space(100, 90, 90))
+FULL = Disks((Space(100, 5, 5),), Space(100, 90, 90))
+AT_FOUR = Moment(NOW, 4)
+AT_FIVE = Moment(NOW, 5)
+
+
+def log(ages_h: list[float], held: tuple[int, ...] = ()) -> LogFiles:
+    count = len(ages_h)
+    modified = np.array([NOW - round(age * HOUR) for age in ages_h], np.int64)
+    is_held = np.array([at in held for at in range(count)], np.bool_)
+    return LogFiles(np.arange(count, dtype=np.int64) * SIZE, np.full(count, SIZE, np.int64), modified, is_held)
+
+
+def queues(*of: list[int], held: tuple[int, ...] = ()) -> QueueFiles:
+    """Files of queues T/0, T/1, …: the last physical offset of each file but the last, whose own is no matter."""
+    rows = [(queue, at * 100, physical) for queue, files in enumerate(of) for at, physical in enumerate([*files, -1])]
+    columns = np.array(rows, np.int64).reshape(-1, 3).T
+    is_held = np.array([row in held for row in range(len(rows))], np.bool_)
+    return QueueFiles([QueueKey("T", queue) for queue in range(len(of))], *columns[:3], is_held)  # type: ignore[call-arg]
+
+
+def index(*ends: int, held: tuple[int, ...] = ()) -> IndexFiles:
+    count = len(ends)
+    is_held = np.array([at in held for at in range(count)], np.bool_)
+    return IndexFiles(np.arange(count, dtype=np.int64), np.array(ends, np.int64), is_held)
+
+
+def state(
+    files: LogFiles,
+    memory: Memory | None = None,
+    below: Callable[[int], tuple[QueueFiles, IndexFiles]] = lambda _: (queues(), index()),
+) -> State:
+    return State(files, below, 0, memory or Memory())
+
+
+def names(plan: Plan, kind: Kind = Kind.LOG) -> list[int]:
+    return [each.file.base for each in plan.deletions if each.file.kind is kind]
+
+
+@pytest.mark.parametrize(
+    ("delete_when", "expected"),
+    [
+        ("04", True),
+        ("4", True),
+        ("+4", True),
+        ("05", False),
+        ("03;04", True),
+        ("04;", True),
+        ("04;x", True),
+        (";", False),
+        ("-4", False),
+        ("٤", True),  # Java reads digits of any script
+    ],
+)
+def test_hours_are_read_as_java_reads_them(delete_when: str, expected: bool) -> None:
+    assert is_due(delete_when, 4) is expected
+
+
+@pytest.mark.parametrize("delete_when", ["", "x;04", "03; 04", "03;;04", " 04", "04 ", "4.0", "99999999999"])
+def test_a_wrong_hour_before_the_match_skips_the_log(delete_when: str) -> None:
+    with pytest.raises(ValueError, match="no hour"):
+        is_due(delete_when, 4)
+    below = (queues([500]), index())
+    held = Memory(manual_left=3, disk_full=True, hung={})
+    plan = decide(
+        state(log([99, 99])._replace(base=np.array([SIZE, 2 * SIZE])), held, lambda _: below),
+        AT_FOUR,
+        FULL,
+        RetentionSettings(delete_when=delete_when),
+    )
+    assert plan.failure
+    assert (plan.time_up, plan.space_short, names(plan)) == (None, None, [])
+    assert (plan.memory.manual_left, plan.memory.disk_full, plan.memory.retried_ms) == (3, True, 0)
+    assert names(plan, Kind.QUEUE) == [0]
+
+
+@pytest.mark.parametrize(("early_ms", "gone"), [(0, [0]), (1, [])])
+def test_a_segment_expires_to_the_millisecond(early_ms: int, gone: list[int]) -> None:
+    plan = decide(state(log([72, 1])), Moment(NOW - early_ms, 4), EMPTY, RetentionSettings())
+    assert names(plan) == gone
+    assert plan.log_start == SIZE * len(gone)
+
+
+def test_nothing_starts_a_run_at_another_hour() -> None:
+    plan = decide(state(log([99, 99, 99])), AT_FIVE, EMPTY, RetentionSettings())
+    assert not plan.deletions
+    assert (plan.time_up, plan.space_short, plan.manual) == (False, False, False)
+
+
+def test_the_first_young_segment_ends_the_run_and_the_newest_stays() -> None:
+    assert names(decide(state(log([99, 1, 99, 99])), AT_FOUR, EMPTY, RetentionSettings())) == [0]
+    assert names(decide(state(log([99, 99, 99])), AT_FOUR, EMPTY, RetentionSettings())) == [0, SIZE]
+    assert not decide(state(log([99])), AT_FOUR, FULL, RetentionSettings()).deletions
+    assert decide(state(log([])), AT_FOUR, FULL, RetentionSettings()).log_start == -1
+
+
+def test_a_full_disk_takes_young_segments_unless_that_is_disabled() -> None:
+    plan = decide(state(log([1, 1, 1])), AT_FIVE, FULL, RetentionSettings())
+    assert names(plan) == [0, SIZE]
+    assert [each.reason for each in plan.deletions] == ["forced (space)"] * 2
+    assert plan.memory.disk_full
+    plan = decide(state(log([99, 1, 1])), AT_FIVE, FULL, RetentionSettings(force_enabled=False))
+    assert names(plan) == [0]
+    assert plan.deletions[0].reason == "expired (space)"
+    assert plan.forced
+
+
+def test_a_manual_trigger_starts_twenty_runs() -> None:
+    memory = Memory().triggered()
+    for left in range(19, -1, -1):
+        plan = decide(state(log([1, 1]), memory), AT_FIVE, EMPTY, RetentionSettings())
+        memory = plan.memory
+        assert plan.manual
+        assert memory.manual_left == left
+    assert not decide(state(log([1, 1]), memory), AT_FIVE, EMPTY, RetentionSettings()).manual
+    plan = decide(state(log([99, 1]), Memory().triggered()), AT_FOUR, EMPTY, RetentionSettings())
+    assert plan.deletions[0].reason == "expired (time, manual)"
+
+
+def test_a_run_has_a_limit() -> None:
+    plan = decide(state(log([99] * 20)), AT_FOUR, EMPTY, RetentionSettings(files_per_run=3))
+    assert names(plan) == [0, SIZE, 2 * SIZE]
+
+
+def test_a_held_segment_ends_the_run_and_goes_after_its_time() -> None:
+    settings = RetentionSettings()
+    files = log([99, 99, 99], held=(0,))
+    first = decide(state(files), AT_FOUR, EMPTY, settings)
+    assert not names(first)
+    assert first.memory.hung == {FileId(Kind.LOG, 0): NOW}
+    assert first.log_start == SIZE  # as in RocketMQ: what cannot be read any more is not the log's start
+    again = decide(state(files, first.memory), Moment(NOW + 119_999, 4), EMPTY, settings)
+    assert not names(again)
+    forced = decide(state(files, again.memory), Moment(NOW + 120_000, 4), EMPTY, settings)
+    assert names(forced) == [0, SIZE]
+    assert not forced.memory.hung
+
+
+def test_a_hung_first_segment_is_tried_again_without_any_rule() -> None:
+    hung = {FileId(Kind.LOG, 0): NOW - 5}
+    files = log([1, 1])
+    early = Memory(hung=hung, retried_ms=NOW - 120_000)
+    assert not decide(state(files, early), AT_FIVE, EMPTY, RetentionSettings()).deletions
+    plan = decide(state(files, Memory(hung=hung, retried_ms=NOW - 120_001)), AT_FIVE, EMPTY, RetentionSettings())
+    assert [(each.file.base, each.reason) for each in plan.deletions] == [(0, "retried")]
+    assert plan.memory.retried_ms == NOW
+    assert plan.log_start == SIZE
+    assert not decide(state(files, Memory(retried_ms=1)), AT_FIVE, EMPTY, RetentionSettings()).deletions
+
+
+def test_queue_files_go_up_to_the_first_that_stays_and_never_the_last() -> None:
+    below = (queues([500, 900, 1500, 800], [], [1000], [100], [999]), index())
+    plan = decide(state(log([99, 1]), below=lambda _: below), AT_FOUR, EMPTY, RetentionSettings())
+    found = [each.file for each in plan.deletions if each.file.kind is Kind.QUEUE]
+    assert found == [
+        FileId(Kind.QUEUE, 0, QueueKey("T", 0)),
+        FileId(Kind.QUEUE, 100, QueueKey("T", 0)),
+        FileId(Kind.QUEUE, 0, QueueKey("T", 3)),
+        FileId(Kind.QUEUE, 0, QueueKey("T", 4)),
+    ]
+
+
+def test_a_held_queue_file_keeps_those_after_it_until_the_log_starts_later() -> None:
+    settings = RetentionSettings()
+    first = decide(
+        state(log([99, 1]), below=lambda _: (queues([100, 200], [300], held=(0,)), index())), AT_FOUR, EMPTY, settings
+    )
+    assert [each.file.queue for each in first.deletions if each.file.queue] == [QueueKey("T", 1)]
+    later = log([99, 1])._replace(base=np.array([SIZE, 2 * SIZE]))
+
+    def asked(_: int) -> tuple[QueueFiles, IndexFiles]:
+        raise AssertionError("the log's start did not move")
+
+    second = decide(state(later, first.memory, asked), Moment(NOW + HOUR, 5), EMPTY, settings)
+    assert not second.deletions
+    files = queues([100, 5000], [300], held=(0,))
+    third = decide(state(later, second.memory, lambda _: (files, index())), Moment(NOW + 60_000, 4), EMPTY, settings)
+    assert names(third, Kind.QUEUE) == [0, 0]  # forced after a minute
+    assert not third.memory.hung
+
+
+def test_index_files_go_by_their_end_and_never_the_last() -> None:
+    def deleted(*ends: int, held: tuple[int, ...] = ()) -> list[int]:
+        found = (queues(), index(*ends, held=held))
+        plan = decide(state(log([99, 1]), below=lambda _: found), AT_FOUR, EMPTY, RetentionSettings())
+        return names(plan, Kind.INDEX)
+
+    assert deleted(100, 999, 1000, 50) == [0, 1]
+    assert deleted(100, 200) == [0]
+    assert deleted(100) == []
+    assert deleted() == []
+    assert deleted(100, 200, 300, held=(1,)) == [0]
+
+
+def test_releases_differ_in_what_the_force_level_starts() -> None:
+    disks = Disks((Space(100, 8, 8),), Space(100, 90, 90))
+    settings = RetentionSettings(disk_max_used_percent=95)
+    files = log([1, 1, 1])
+    assert len(decide(state(files), AT_FIVE, disks, settings).deletions) == 2
+    old = RetentionSettings(disk_max_used_percent=95, release=RocketMQRelease.V4_9)
+    assert not decide(state(files), AT_FIVE, disks, old).deletions
+    assert len(decide(state(files), AT_FOUR, disks, old).deletions) == 2
+
+
+def test_a_decision_with_nothing_to_do_is_fast() -> None:
+    files = log([1] * 10_000)
+    count = 50_000
+    many = QueueFiles(
+        [QueueKey("T", number) for number in range(count)],
+        np.repeat(np.arange(count), 2),
+        np.tile([0, 100], count),
+        np.full(2 * count, 1 << 40),
+        np.zeros(2 * count, np.bool_),
+    )
+    moved = files._replace(base=files.base + SIZE)
+    best = float("inf")
+    for _ in range(5):
+        start = time.perf_counter()
+        plan = decide(
+            state(moved, below=lambda _: (many, index(1 << 40, 1 << 41))), AT_FOUR, EMPTY, RetentionSettings()
+        )
+        best = min(best, time.perf_counter() - start)
+        assert not plan.deletions
+    assert best < 0.050
