@@ -3,7 +3,7 @@
 ::
 
     python -m segmentlog.jobs.retention plan  STORE --config broker.conf     what goes, when and why; changes nothing
-    python -m segmentlog.jobs.retention apply STORE --config broker.conf     deletes it; no broker may have the store open
+    python -m segmentlog.jobs.retention apply STORE --config broker.conf     deletes it; refused if a broker runs
 
 Both answer what-if questions: another time, hour or use of the disks, a manual trigger, several runs.
 """
@@ -17,16 +17,8 @@ from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
 
-from segmentlog.store import (
-    Conditions,
-    ConfigError,
-    Retained,
-    RetentionSettings,
-    RocketMQRelease,
-    apply_retention,
-    parse_properties,
-    plan_retention,
-)
+from segmentlog.store import RetentionSettings, RocketMQRelease
+from segmentlog.store.maintenance import Conditions, Retained, apply_retention, plan_retention
 
 from .command_line import add_commit_log, command_line, finished
 
@@ -76,7 +68,7 @@ class Report:
 
     @property
     def has_findings(self) -> bool:
-        """Whether a file could not be deleted, or a wrong ``deleteWhen`` kept the CommitLog from being looked at."""
+        """Return whether a file could not be deleted, or a wrong ``deleteWhen`` kept a run from the CommitLog."""
         return self.found.failures > 0 or any(run.problem for run in self.found.runs)
 
     def as_json(self) -> str:
@@ -126,14 +118,14 @@ class Report:
         rows = [("run", "file", "bytes", "modified", "reason")]
         for number, run in enumerate(found.runs, 1):
             rows += [
-                (str(number), each.file, str(each.bytes), _shown(each.modified_ms), each.reason)
-                for each in run.expired
+                (str(number), each.file, str(each.bytes), _shown(each.modified_ms), each.reason) for each in run.expired
             ]
             if run.problem:
                 rows.append((str(number), "CommitLog skipped", "", "", run.problem))
         widths = [max(len(row[column]) for row in rows) for column in range(4)]
         lines = [
-            "  ".join([*(cell.ljust(width) for cell, width in zip(row[:4], widths, strict=True)), row[4]]) for row in rows
+            "  ".join([*(cell.ljust(width) for cell, width in zip(row[:4], widths, strict=True)), row[4]])
+            for row in rows
         ]
         files = sum(len(run.expired) for run in found.runs)
         size = sum(each.bytes for run in found.runs for each in run.expired)
@@ -159,10 +151,8 @@ def run(args: Args) -> Report:
     SegmentLogError
         If the store cannot be read, the configuration is wrong, or another process has the store open.
     """
-    properties: dict[str, str] = {}
-    if args.config is not None:
-        properties = parse_properties(Path(args.config).read_text(encoding="utf-8"))
-    settings = RetentionSettings.from_broker(properties, args.release)
+    conf = "" if args.config is None else Path(args.config).read_text(encoding="utf-8")
+    settings = RetentionSettings.from_conf(conf, args.release)
     act = plan_retention if args.action is Action.PLAN else apply_retention
     return Report(
         args.action, args.store, act(args.store, settings, args.conditions, commit_log_paths=args.commit_log_paths)

@@ -49,6 +49,8 @@ from .read.spec import ScanSpec as ScanSpec
 from .read.spec import Tags as Tags
 from .read.store_reader import StoreReader as StoreReader
 from .recovery.decide import Recovery as Recovery
+from .retention.settings import RetentionSettings as RetentionSettings
+from .retention.settings import RocketMQRelease as RocketMQRelease
 from .types import Boundary as Boundary
 from .types import PhysicalOffset as PhysicalOffset
 from .types import QueueBounds as QueueBounds

@@ -1,4 +1,4 @@
-"""Offline maintenance of a store: verification, rebuilt queues and index, salvage of damaged stores."""
+"""Offline maintenance of a store: verification, rebuilt queues and index, salvage of damaged stores, retention."""
 
 from segmentlog.doors import lazy_names
 

@@ -1,3 +1,7 @@
+from .expiry import Conditions as Conditions
+from .expiry import Retained as Retained
+from .expiry import apply_retention as apply_retention
+from .expiry import plan_retention as plan_retention
 from .rebuild import RebuiltQueues as RebuiltQueues
 from .rebuild import rebuild_index as rebuild_index
 from .rebuild import rebuild_queues as rebuild_queues

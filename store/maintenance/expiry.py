@@ -6,8 +6,8 @@
                                 │          └ treated as gone ──► decide ──► round 2 …
     apply    lock ──► files listed ──► decide ──► delete ──► decide ──► delete …     with the pauses between files
 
-Conditions may be supposed: a time, an hour, the use of the disks, a manual trigger. RocketMQ does this within the broker
-only (``DefaultMessageStore.cleanFilesPeriodically``).
+Conditions may be supposed: a time, an hour, the use of the disks, a manual trigger. RocketMQ does this only within the
+broker (``DefaultMessageStore.cleanFilesPeriodically``).
 """
 
 import os
@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from ..config import QueueBounds
 from ..errors import ConfigError
 from ..files.disk import Space, space_of
 from ..files.writable_fs import LocalWritableFileSystem
@@ -31,6 +30,7 @@ from ..retention.policy import Plan, decide
 from ..retention.settings import RetentionSettings
 from ..retention.state import FileId, Kind, Memory, Moment, State
 from ..retention.survey import StoreFiles
+from ..types import QueueBounds
 
 _HOUR_MS = 3_600_000
 _SUPPOSED_BYTES = 10**12

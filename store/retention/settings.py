@@ -18,6 +18,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from ..errors import ConfigError
+from ..format.java_properties import parse_properties
 
 _INT_MAX: Final = (1 << 31) - 1
 
@@ -117,6 +118,17 @@ class RetentionSettings:
             if name in properties:
                 found[attribute] = _parsed(name, properties[name], defaults[attribute])
         return cls(release=release, **found)  # type: ignore[arg-type]
+
+    @classmethod
+    def from_conf(cls, text: str, release: RocketMQRelease = RocketMQRelease.V5_1) -> "RetentionSettings":
+        """Return the settings of a ``broker.conf``; see `from_broker`.
+
+        Raises
+        ------
+        ConfigError, FormatError
+            If a value is not of the property's type, or the text holds a wrong escape.
+        """
+        return cls.from_broker(parse_properties(text), release)
 
     @property
     def thresholds(self) -> Thresholds:

@@ -1,0 +1,122 @@
+"""The job that plans and applies retention: options, table, JSON, exit codes."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from segmentlog.jobs import retention
+from segmentlog.store import MessageStore
+from support.small_store import CONFIG, write_small_store
+
+HOUR_MS = 3_600_000
+NOW = 1_763_700_000_000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = write_small_store(tmp_path / "store")
+    for number, segment in enumerate(sorted((path / "commitlog").iterdir())):
+        os.utime(segment, ns=(0, (NOW - (100 - 30 * number) * HOUR_MS) * 1_000_000))
+    return path
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    path = tmp_path / "broker.conf"
+    path.write_text(
+        "brokerName=broker-a\n# hours\nfileReservedTime = 24\ndeleteWhen=05\n"
+        "deleteCommitLogFilesInterval=0\ndeleteConsumeQueueFilesInterval=0\n"
+    )
+    return path
+
+
+def ran(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, Any]:
+    code = retention.main([*map(str, words), "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_plan_and_apply_report_the_same(store: Path, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--config", conf, "--now", NOW, "--hour", 5, "--disk-usage", "10,20%", "--rounds", 2)
+    code, plan = ran(capsys, "plan", store, *options)
+    assert code == 0
+    assert (store / "commitlog" / f"{0:020d}").exists()
+    code, applied = ran(capsys, "apply", store, *options)
+    assert code == 0
+    assert {**applied, "action": "plan"} == plan
+    for each in plan["runs"][0]["deleted"]:
+        assert not (store / each["file"]).exists()
+    first, second = plan["runs"]
+    assert [each["file"] for each in first["deleted"]][:3] == [
+        f"commitlog/{number * CONFIG.segment_bytes:020d}" for number in range(3)
+    ]
+    assert first["deleted"][0]["reason"] == "expired (time)"
+    assert (first["now"], first["hour"], second["now"]) == (NOW, 5, NOW + 10_000)
+    assert (first["timeUp"], first["spaceShort"], first["manual"], first["forced"]) == (True, False, False, False)
+    assert plan["minPhysicalOffset"] == 3 * CONFIG.segment_bytes
+    assert (plan["diskFull"], plan["failures"]) == (False, 0)
+    assert {(each["topic"], each["queueId"]) for each in plan["queues"]} == {
+        (topic, queue) for topic in ("orders", "refunds") for queue in (0, 1)
+    }
+    assert all(0 < each["minOffset"] < each["maxOffset"] for each in plan["queues"])
+
+
+def test_the_table_names_file_time_and_reason(store: Path, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", str(store), "--config", str(conf), "--now", str(NOW), "--hour", "6", "--disk-usage", "95"]
+    assert retention.main(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["run", "file", "bytes", "modified", "reason"]
+    assert lines[1].split() == ["1", f"commitlog/{0:020d}", "16384", "2025-11-17T00:40:00+00:00", "expired", "(space)"]
+    assert lines[-1].endswith("puts are refused")
+    assert " to delete; the log starts at " in lines[-1]
+
+
+def test_a_manual_trigger_and_a_release(store: Path, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--config", conf, "--now", NOW, "--hour", 6)
+    _, plan = ran(capsys, "plan", store, *options, "--disk-usage", 10, "--manual")
+    assert plan["runs"][0]["manual"]
+    assert plan["runs"][0]["deleted"]
+    _, new = ran(capsys, "plan", store, *options, "--disk-usage", "10,91")
+    _, old = ran(capsys, "plan", store, *options, "--disk-usage", "10,91", "--release", "4.9")
+    assert (new["diskFull"], old["diskFull"]) == (True, False)  # 4.9 checks the CommitLog's disk once more
+
+
+def test_a_wrong_hour_is_a_finding(store: Path, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    conf.write_text("deleteWhen= 04;4h\n")
+    code, plan = ran(capsys, "plan", store, "--config", conf, "--now", NOW, "--hour", 6)
+    assert code == 1
+    assert "'4h' in it is no hour" in plan["runs"][0]["problem"]
+    assert retention.main(["plan", str(store), "--config", str(conf), "--now", str(NOW), "--hour", "6"]) == 1
+    assert "CommitLog skipped" in capsys.readouterr().out
+
+
+def test_an_open_store_is_not_touched(store: Path, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with MessageStore.open(store, CONFIG):
+        code, error = ran(capsys, "apply", store, "--config", conf, "--hour", 5)
+    assert code == 2
+    assert error["error"]["code"] == "SEGMENTLOG_STORE_IN_USE"
+    assert (store / "commitlog" / f"{0:020d}").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [("fileReservedTime=many", "SEGMENTLOG_BAD_OPTION"), ("a=\\u12", "SEGMENTLOG_BAD_FORMAT"), (None, "OS_ERROR")],
+)
+def test_a_configuration_that_cannot_be_read_is_an_error(
+    store: Path, conf: Path, capsys: pytest.CaptureFixture[str], content: str | None, code: str
+) -> None:
+    if content is None:
+        conf.unlink()
+    else:
+        conf.write_text(content)
+    found, error = ran(capsys, "plan", store, "--config", conf)
+    assert (found, error["error"]["code"]) == (2, code)
+
+
+@pytest.mark.parametrize("usage", ["1,2,3", "x"])
+def test_a_usage_of_other_disks_is_refused(store: Path, usage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        retention.main(["plan", str(store), "--disk-usage", usage])
+    assert left.value.code == 2

@@ -1,0 +1,169 @@
+"""Expired files of a store that is closed: foreseen, deleted, and the same both times."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from segmentlog.store import (
+    ConfigError,
+    MessageStore,
+    NotAStoreError,
+    QueueKey,
+    RetentionSettings,
+    StoreInUseError,
+    StoreReader,
+)
+from segmentlog.store.maintenance import Conditions, Retained, apply_retention, plan_retention, verify
+from segmentlog.store.retention import clean
+from support.small_store import CONFIG, write_small_store
+
+HOUR_MS = 3_600_000
+NOW = 1_763_700_000_000
+SETTINGS = RetentionSettings(file_reserved_hours=72, files_per_run=2, log_pause_ms=0, queue_pause_ms=0)
+CALM = Conditions(now_ms=NOW, hour=4, log_used=10, queues_used=10)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    made = write_small_store(tmp_path / "store")
+    segments = sorted((made / "commitlog").iterdir())
+    assert len(segments) >= 3
+    for number, segment in enumerate(segments):
+        age = 100 - 30 * number
+        os.utime(segment, ns=(0, (NOW - age * HOUR_MS) * 1_000_000))
+    return made
+
+
+def content(path: Path) -> dict[str, tuple[int, int]]:
+    return {
+        str(file.relative_to(path)): (file.stat().st_size, file.stat().st_mtime_ns)
+        for file in path.rglob("*")
+        if file.is_file()
+    }
+
+
+def deleted(found: Retained) -> list[list[str]]:
+    return [[each.file for each in run.expired] for run in found.runs]
+
+
+def test_a_plan_changes_nothing_and_says_what_goes(path: Path) -> None:
+    before = content(path)
+    found = plan_retention(path, SETTINGS, CALM)
+    assert content(path) == before
+    (run,) = found.runs
+    assert (run.time_up, run.space_short, run.manual, run.forced, run.problem) == (True, False, False, False, "")
+    assert run.expired[0].file == f"commitlog/{0:020d}"
+    assert run.expired[0].bytes == CONFIG.segment_bytes
+    assert run.expired[0].modified_ms == NOW - 100 * HOUR_MS
+    assert run.expired[0].reason == "expired (time)"
+    assert found.log_start == run.log_start == CONFIG.segment_bytes
+    assert not found.disk_full
+    kinds = [each.file.partition("/")[0] for each in run.expired]
+    assert kinds == sorted(kinds)
+    assert {"commitlog", "consumequeue", "index"} == set(kinds)
+
+
+def test_apply_does_what_plan_says(path: Path) -> None:
+    conditions = Conditions(now_ms=NOW, hour=4, log_used=10, queues_used=10, rounds=3)
+    before = set(content(path))
+    planned = plan_retention(path, SETTINGS, conditions)
+    applied = apply_retention(path, SETTINGS, conditions)
+    assert applied == planned
+    gone = {file for run in deleted(planned) for file in run}
+    assert before - set(content(path)) == gone
+    assert gone
+    reader = StoreReader.open(path)
+    assert [bounds for topic in reader.topics() for bounds in reader.queues(topic)] == list(planned.queues)
+    with MessageStore.open(path, CONFIG) as store:
+        assert store.recovered.was_clean
+        assert store.recovered.corrected == 0
+    assert verify(path).findings == ()
+
+
+def test_rounds_go_on_where_the_one_before_ended(path: Path) -> None:
+    full = Conditions(now_ms=NOW, hour=5, log_used=91, queues_used=10, rounds=3)
+    found = plan_retention(path, RetentionSettings(files_per_run=1), full)
+    starts = [run.log_start for run in found.runs]
+    assert starts == [CONFIG.segment_bytes * number for number in (1, 2, 3)][: len(starts)]
+    assert [run.expired[0].reason for run in found.runs[:2]] == ["expired (space)", "forced (space)"]
+    assert found.disk_full
+    assert [run.moment.ms for run in found.runs] == [NOW, NOW + 10_000, NOW + 20_000]
+
+
+def test_a_manual_trigger_starts_a_run_at_any_hour(path: Path) -> None:
+    quiet = Conditions(now_ms=NOW, hour=5, log_used=10, queues_used=10)
+    assert deleted(plan_retention(path, SETTINGS, quiet)) == [[]]
+    manual = Conditions(now_ms=NOW, hour=5, log_used=10, queues_used=10, manual=True)
+    (run,) = plan_retention(path, SETTINGS, manual).runs
+    assert run.manual
+    assert run.expired[0].reason == "expired (manual)"
+
+
+def test_a_queue_without_messages_keeps_its_offsets(path: Path) -> None:
+    full = Conditions(now_ms=NOW, hour=5, log_used=91, queues_used=10, rounds=20)
+    before = {bounds.key: bounds for topic in ("orders", "refunds") for bounds in StoreReader.open(path).queues(topic)}
+    found = apply_retention(path, SETTINGS, full)
+    for bounds in found.queues:
+        assert bounds.max_offset == before[bounds.key].max_offset
+        assert bounds.min_offset >= before[bounds.key].min_offset
+    assert len(list((path / "commitlog").iterdir())) == 1
+    for key in before:
+        assert len(list((path / "consumequeue" / key.topic / str(key.queue_id)).iterdir())) >= 1
+    assert StoreReader.open(path).bounds(QueueKey("orders", 0)).max_offset == before[QueueKey("orders", 0)].max_offset
+
+
+def test_the_real_disk_and_clock_are_asked_without_suppositions(path: Path) -> None:
+    found = plan_retention(path, RetentionSettings(delete_when="", disk_max_used_percent=95))
+    (run,) = found.runs
+    assert "no hour" in run.problem
+    assert abs(run.moment.ms - NOW) > HOUR_MS
+    shared = plan_retention(path, RetentionSettings(brokers_per_disk=2, delete_when="4"), Conditions(now_ms=NOW))
+    assert shared.runs[0].space_short is not None
+
+
+def test_a_store_that_is_open_keeps_its_files(path: Path) -> None:
+    with MessageStore.open(path, CONFIG):
+        before = content(path)
+        with pytest.raises(StoreInUseError):
+            apply_retention(path, SETTINGS, CALM)
+        assert content(path) == before
+        assert deleted(plan_retention(path, SETTINGS, CALM))[0]
+    apply_retention(path, SETTINGS, CALM)
+    with MessageStore.open(path, CONFIG):  # the lock was released
+        pass
+
+
+def test_a_file_that_cannot_be_deleted_is_counted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = clean.DirectoryRemover.remove
+
+    def remove(self: clean.DirectoryRemover, file: object, found: object) -> None:
+        if "commitlog" in str(file):
+            raise PermissionError(1, "Operation not permitted")
+        real(self, file, found)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(clean.DirectoryRemover, "remove", remove)
+    found = apply_retention(path, SETTINGS, CALM)
+    assert found.failures == 1
+    assert found.log_start == 0
+
+
+def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    for act in (plan_retention, apply_retention):
+        with pytest.raises(NotAStoreError):
+            act(tmp_path / "other", SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "named"),
+    [
+        ({"hour": 24}, "hour"),
+        ({"rounds": 0}, "rounds"),
+        ({"log_used": 101}, "log_used"),
+        ({"queues_used": -1}, "queues_used"),
+    ],
+)
+def test_conditions_that_cannot_be_are_refused(conditions: dict[str, int], named: str) -> None:
+    with pytest.raises(ConfigError, match=f"{named} is "):
+        Conditions(**conditions)  # type: ignore[arg-type]
