@@ -128,3 +128,19 @@ def test_a_clock_that_stands_still_makes_other_names() -> None:
     index = writer(MemoryFileSystem())
     put(index, list("abcdefg") * 20)
     assert len(set(index.names())) == 20
+
+
+def test_an_older_file_is_dropped_and_the_newest_is_not() -> None:
+    fs = MemoryFileSystem()
+    index = writer(fs)
+    put(index, list("abcdefghij"))
+    old, new = index.names()
+    with pytest.raises(ValueError, match="which is written"):
+        index.drop(new)
+    index.drop(old)
+    assert index.names() == [new]
+    put(index, ["a"], 10)
+    index.sync()
+    assert found(fs, "a") == [1100]
+    assert found(fs, "j") == [1000]
+    index.close()

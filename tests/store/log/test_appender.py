@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segmentlog.store.errors import NoSpaceError, StoreClosedError
+from segmentlog.store.files.segments import list_segments
 from segmentlog.store.files.writable_fs import WritableFileSystem
 from segmentlog.store.format.message import MAGIC_BLANK
 from segmentlog.store.log.appender import LogAppender, Run
@@ -149,3 +150,39 @@ def test_nothing_is_put_once_it_was_stopped() -> None:
             put(log, 10)
         log.close()
     assert disk.read(f"{LOG}/{0:020d}", 0, SIZE) == content
+
+
+def test_a_finished_segment_is_dropped_and_its_map_stays_readable() -> None:
+    recorder = RecordingFileSystem(MemoryFileSystem())
+    log = appender(recorder)
+    put(log, 900)
+    put(log, 900)
+    put(log, 900)
+    first, second, third = list_segments(recorder, [LOG])
+    mapped = recorder.map(first.path)
+    before = len(recorder.recording.ops)
+    log.drop(first)
+    assert [op.kind for op in recorder.recording.ops[before:]] == [Kind.UNLINK, Kind.SYNC_DIR]
+    assert list_segments(recorder, [LOG]) == [second, third]
+    assert mapped[:900].all()
+    log.sync()  # of bytes that were in the dropped segment, too
+    put(log, 900)
+    with pytest.raises(ValueError, match="which is written"):
+        log.drop(list_segments(recorder, [LOG])[-1])
+    assert len(list_segments(recorder, [LOG])) == 3
+    log.close()
+
+
+def test_a_segment_that_is_reopened_is_not_dropped() -> None:
+    fs = MemoryFileSystem()
+    log = appender(fs)
+    put(log, 900)
+    put(log, 500)
+    log.close()
+    log = appender(fs, log.end)
+    first, second = list_segments(fs, [LOG])
+    with pytest.raises(ValueError, match="which is written"):
+        log.drop(second)
+    log.drop(first)
+    assert list_segments(fs, [LOG]) == [second]
+    log.close()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from segmentlog.store.errors import NoSpaceError
+from segmentlog.store.files.segments import list_segments
 from segmentlog.store.files.writable_fs import WritableFile, WritableFileSystem
 from segmentlog.store.format.consume_queue import ENTRY, ENTRY_BYTES, Entries
 from segmentlog.store.queues.writer import OPEN_MAX, QueueWriter
@@ -176,3 +177,22 @@ def test_without_room_it_goes_on_when_there_is(call: str) -> None:
     raw = entries(0, 7).tobytes()
     assert b"".join(content(disk).values()) == raw.ljust(2 * FILE_BYTES, b"\0")
     assert disk.size("/making") is None
+
+
+def test_a_full_file_is_dropped_and_the_queue_goes_on() -> None:
+    recorder = RecordingFileSystem(MemoryFileSystem())
+    queues = writer(recorder)
+    queues.append(KEY, 0, entries(0, 10))
+    first, second, third = list_segments(recorder, ["/queues/Orders/3"])
+    before = len(recorder.recording.ops)
+    queues.drop(KEY, first)  # its bytes were not synced: the next sync must not want it
+    assert [op.kind for op in recorder.recording.ops[before:]] == [Kind.UNLINK, Kind.SYNC_DIR]
+    queues.append(KEY, 10, entries(10, 1))
+    queues.sync()
+    assert list_segments(recorder, ["/queues/Orders/3"]) == [second, third]
+    with pytest.raises(ValueError, match="which is written"):
+        queues.drop(KEY, third)
+    queues.drop(KEY, second)
+    assert list_segments(recorder, ["/queues/Orders/3"]) == [third]
+    assert recorder.read(third.path, 0, FILE_BYTES) == entries(8, 3).tobytes().ljust(FILE_BYTES, b"\0")
+    queues.close()
