@@ -22,9 +22,14 @@ SPARK := exports="$$($(BIN)/python -m segmentlog.connector.doctor --export)"; ev
 
 PURE := not spark and not interop and not attack
 PYTEST := $(BIN)/python -m pytest
+# Three at a time on two cores: some wait for a JVM, a disk or a clock.
+SPREAD := --dist loadfile --no-loadscope-reorder
+THREE := -n 3 $(SPREAD)
+# A cluster of four JVMs beside other tests would meet Spark's own time limits, so its tests run alone.
+CLUSTER := cluster
 RESULTS := benchmarks/results/latest.json
 
-.PHONY: help setup demo test test-oldest check lint format types layers pure doctor bench bench-quick bench-store bench-page bench-check soak clean
+.PHONY: help setup demo test attack test-oldest check lint format types layers pure doctor bench bench-quick bench-store bench-page bench-check soak clean
 
 help: ## list the commands
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-12s %s\n' "$$name" "$$what"; done
@@ -36,12 +41,17 @@ setup: ## make .venv fit the clone: Python 3.11 or newer is all it needs
 demo: setup ## read a store that a RocketMQ broker wrote, and print it as tables
 	@$(SPARK) $(BIN)/python -m segmentlog.jobs.demo
 
-# Three at a time on two cores: some wait for a JVM, a disk or a clock. A cluster of four JVMs beside them would meet
-# Spark's own time limits, so its tests run alone.
-test: setup lint types layers bench-check ## everything that has to hold: lint, types, layers, all tests, notebooks
+test: setup lint types layers bench-check ## what a change has to pass: lint, types, layers, all tests, small attacks, notebooks
 	@$(SPARK) (cd tests; exec ../$(BIN)/python -m support.class_archive) & \
-	$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder --nbmake --nbmake-timeout=300 -m "not cluster" notebooks tests
-	@$(SPARK) $(PYTEST) -m cluster tests
+	$(PYTEST) $(THREE) --nbmake --nbmake-timeout=300 -m "not $(CLUSTER)" notebooks tests
+	@$(SPARK) $(PYTEST) -m "$(CLUSTER)" tests
+
+attack: setup ## crashes, kills, faults, damage and real RocketMQ with the numbers of CI: what make test leaves out
+	@$(SPARK) SEGMENTLOG_SCALE=attack $(PYTEST) $(THREE) -m "not $(CLUSTER)" tests
+	@$(SPARK) SEGMENTLOG_SCALE=attack $(PYTEST) -m "$(CLUSTER)" tests
+
+soak: setup ## the same with their largest numbers (hours)
+	@$(SPARK) SEGMENTLOG_SCALE=soak $(PYTEST) -m "scaled and not $(CLUSTER)" tests
 
 test-oldest: setup ## batches on the oldest PySpark that is supported, in .venv-oldest, which it makes (two minutes, once)
 	@$(PYTHON) scripts/oldest_spark.py
@@ -113,7 +123,7 @@ layers: setup ## who may import whom
 	$(BIN)/lint-imports
 
 pure: setup ## the tests that start no JVM
-	@$(PYTEST) -m "$(PURE)"
+	@$(PYTEST) -n auto --maxprocesses 4 $(SPREAD) -q -m "$(PURE)" tests
 
 doctor: setup ## what this machine has and lacks
 	@$(SPARK) $(BIN)/python -m segmentlog.connector.doctor --start
@@ -130,10 +140,6 @@ bench-page: setup ## put what was measured into docs/benchmarks.md, with plots
 
 bench-check: setup ## warn if reading or writing has become slower than benchmarks/baseline.json says
 	@$(BIN)/python benchmarks/regression.py
-
-soak: setup ## crash states, kills and faults at their large numbers (hours)
-	@$(SPARK) SEGMENTLOG_SOAK=1 $(PYTEST) tests/crash tests/attack tests/interop/test_live_stream.py \
-		tests/connector/stream/test_planner.py
 
 bench-quick: setup ## the same on small data, in three minutes: shows that it runs, not how fast
 	@$(SPARK) $(BIN)/python benchmarks/run.py --quick

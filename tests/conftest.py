@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,16 +19,6 @@ HERE = Path(__file__).parent
 # Spark hands timestamps to Python in the zone of the process. Tests state instants in UTC, on every machine.
 os.environ["TZ"] = "UTC"
 time.tzset()
-
-# Hypothesis would fail a test that takes 200 ms once: that is the machine's doing, and no test of ours asserts a time.
-# What CI runs is the same each time, so that a change is judged by what it changed; whoever runs the tests explores.
-settings.register_profile(
-    "segmentlog",
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    derandomize="SEGMENTLOG_DERANDOMIZE" in os.environ,
-)
-settings.load_profile("segmentlog")
 
 
 def _load_support() -> None:
@@ -51,6 +41,20 @@ def _load_support() -> None:
 _load_support()
 
 
+from support.scale import runs, scale  # noqa: E402 - `support` is made above
+
+# Hypothesis would fail a test that takes 200 ms once: that is the machine's doing, and no test of ours asserts a time.
+# CI runs the same examples each time, so that a change is judged by what it changed; other runs explore.
+settings.register_profile(
+    "segmentlog",
+    deadline=None,
+    max_examples=scale(25, 100, 2_000),
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="SEGMENTLOG_DERANDOMIZE" in os.environ,
+)
+settings.load_profile("segmentlog")
+
+
 @pytest.fixture
 def report(record_property: Callable[[str, object], None]) -> Callable[[str, object], None]:
     """Say what was counted: at the end of the run, and in the XML report."""
@@ -59,6 +63,25 @@ def report(record_property: Callable[[str, object], None]) -> Callable[[str, obj
         record_property(name, str(counted))
 
     return say
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what does not belong to a run of this scale, and mark tests of Hypothesis as scaled."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj):
+            item.add_marker(pytest.mark.scaled)
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out = {
+        item
+        for each in cases.values()
+        for number, item in enumerate(each)
+        if not runs(item.get_closest_marker("scaled"), number, len(each))
+    }
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

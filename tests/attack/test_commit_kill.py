@@ -21,12 +21,12 @@ import pytest
 from segmentlog.store import Flush, MessageStore, QueueRange, ScanSpec, StoreReader
 from segmentlog.store.sink import prepare_store
 from support.commit_nursery import CONFIG, ROWS, CommitNursery, stage_and_commit
-from support.crash.campaign import soak
+from support.scale import scale
 
-pytestmark = pytest.mark.attack
+pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
-KILLS = soak(120, 5_000)
+KILLS = scale(16, 120, 5_000)
 
 
 def seen(path: str) -> Counter[str]:
@@ -101,4 +101,4 @@ def test_killed_committers_lose_and_repeat_nothing(tmp_path: Path, report: Calla
     assert said >= KILLS // 2
     assert undone >= KILLS // 50
     assert repeated >= KILLS // 2
-    assert reader.looks >= 50
+    assert reader.looks >= scale(5, 50, 50)

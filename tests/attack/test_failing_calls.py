@@ -41,8 +41,8 @@ from segmentlog.store.follow import store_id
 from segmentlog.store.groups import ToEarliest, group_offsets, list_groups, publish_progress, reset_group
 from segmentlog.store.maintenance import rebuild_index, rebuild_queues, salvage, verify
 from segmentlog.store.sink import Staging, discard_jobs, last_commit, stored_config, sweep_staging, topic_queues
-from support.crash.campaign import soak
 from support.failing_calls import READ_ERRORS, WRITE_ERRORS, FailingCalls, reads
+from support.scale import scale
 from support.small_store import CONFIG as SMALL
 
 pytestmark = pytest.mark.attack
@@ -51,9 +51,9 @@ CONFIG = replace(SMALL, segment_bytes=1 << 13, services=Services.ON_CALL, flush=
 BODIES: Final = tuple(f"body {number} {'.' * number}".encode() for number in range(90))
 NEW: Final = tuple(f"new {number}".encode() for number in range(6))
 SPEC: Final = ScanSpec(columns=("topic", "queueOffset", "body"), check_crc=True)
-CALLS_MAX: Final = soak(60, 1 << 30)
+CALLS_MAX: Final = scale(6, 60, 1 << 30)
 """About so many calls of an operation fail, evenly spread."""
-OF_THE_ERRORS: Final = soak(1, 9)
+OF_THE_ERRORS: Final = scale(1, 1, 9)
 """Of the errors that a call can meet so many are tried, by turns."""
 
 
@@ -284,6 +284,7 @@ def place(whole: Path, folder: Path, operation: Callable[..., Any]) -> Path:
     return store
 
 
+@pytest.mark.scaled
 @pytest.mark.parametrize("operation", READING, ids=lambda each: each.__name__)
 def test_reading(
     operation: Callable[[Path], Any], whole: Path, tmp_path: Path, report: Callable[[str, object], None]
@@ -314,6 +315,7 @@ def test_reading(
     assert count.failed > count.unnoticed
 
 
+@pytest.mark.scaled
 @pytest.mark.parametrize("operation", WRITING, ids=lambda each: each.__name__)
 def test_writing(
     operation: Callable[[Path, Acknowledged], None], whole: Path, tmp_path: Path, report: Callable[[str, object], None]

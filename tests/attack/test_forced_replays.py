@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmentlog.connector import last_commit
-from support.crash.campaign import soak
 from support.pipes import Feed, Pipe, contents
+from support.scale import scale
 from support.spark_session import refused
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.attack, pytest.mark.spark, pytest.mark.timeout(soak(600, 36_000))]
+pytestmark = [pytest.mark.attack, pytest.mark.spark, pytest.mark.timeout(scale(600, 600, 36_000))]
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
-REPLAYS = soak(20, 1_000)
+REPLAYS = scale(9, 20, 1_000)
 BATCH = 40
 
 # What becomes of rows below an offset, which the sink has already; those above are new and stay as they are.
@@ -57,6 +57,7 @@ COUNTS_CHANGE = {"fewer", "more", "none"}
 UNORDERED = {"shuffled"}  # and so nothing new is read with them
 
 
+@pytest.mark.scaled
 def test_batches_that_come_again(spark: "SparkSession", tmp_path: Path, report: Callable[[str, object], None]) -> None:
     rng = random.Random(SEED)
     pipe = Pipe(tmp_path)

@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 from segmentlog.store import MessageStore, NoSpaceError
-from support.crash.campaign import soak
 from support.reading import read
+from support.scale import scale
 from support.written_stores import SMALL, message
 
 pytestmark = pytest.mark.attack
 
 TESTS = Path(__file__).parent.parent
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
-SIZES = soak(64, 2_000)
+SIZES = scale(8, 64, 2_000)
 STEP_KIB = 16
 
 
@@ -39,9 +39,10 @@ def unshared() -> list[str]:
 UNSHARED = unshared()
 
 
+@pytest.mark.scaled
 @pytest.mark.skipif(not UNSHARED, reason="this process can mount no file system, not even as unshare -Urm")
 def test_a_full_disk_refuses_and_loses_nothing(tmp_path: Path, report: Callable[[str, object], None]) -> None:
-    sizes = [str(16 + STEP_KIB * (number % 64)) for number in range(SIZES)]
+    sizes = [str(16 + STEP_KIB * (number * 64 // min(SIZES, 64) % 64)) for number in range(SIZES)]
     done = subprocess.run(
         [*UNSHARED, sys.executable, "-m", "support.full_disk", tmp_path, str(SEED), *sizes],
         cwd=TESTS,
@@ -61,11 +62,12 @@ def test_a_full_disk_refuses_and_loses_nothing(tmp_path: Path, report: Callable[
     assert total["refused_open"] >= 1
 
 
+@pytest.mark.scaled
 @pytest.mark.skipif(not UNSHARED, reason="this process can mount no file system, not even as unshare -Urm")
 def test_a_batch_is_committed_exactly_if_its_commit_says_so(
     tmp_path: Path, report: Callable[[str, object], None]
 ) -> None:
-    numbers = [str(number) for number in range(10, 170, soak(8, 1))]
+    numbers = [str(number) for number in range(10, 170, scale(24, 8, 1))]
     done = subprocess.run(
         [*UNSHARED, sys.executable, "-m", "support.full_inodes", tmp_path, *numbers],
         cwd=TESTS,
@@ -83,7 +85,7 @@ def test_a_batch_is_committed_exactly_if_its_commit_says_so(
         f"and visible once there was room, {len(said) - refused - hidden} visible at once",
     )
     assert len(said) == len(numbers)
-    assert min(refused, hidden, len(said) - refused - hidden) >= 2
+    assert min(refused, hidden, len(said) - refused - hidden) >= scale(1, 2, 2)
 
 
 @contextmanager

@@ -29,17 +29,17 @@ from segmentlog.store import BatchId, MessageStore, Services, StoreFailedError, 
 from segmentlog.store.sink import Staged, Staging, sweep_staging
 from segmentlog.store.write.background import BackgroundServices
 from support.batches import batch_of
-from support.crash.campaign import soak
 from support.interrupting import Interrupter, own_threads, points_of
 from support.reading import read
+from support.scale import scale
 from support.written_stores import SMALL, message
 
 pytestmark = pytest.mark.attack
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261123"))
-POINTS = soak(20, 1_000_000)
+POINTS = scale(4, 20, 1_000_000)
 """Of each operation at most, spread evenly; all of them in the long run."""
-SIGNALS = soak(10, 500)
+SIGNALS = scale(10, 20, 500)
 BACKGROUND = replace(SMALL, services=Services.BACKGROUND)
 TESTS = Path(__file__).parent.parent
 
@@ -162,6 +162,7 @@ def only_new_objects() -> Iterator[None]:
 
 
 # A directory that is being listed is closed by reference counting, with this warning.
+@pytest.mark.scaled
 @pytest.mark.filterwarnings("ignore:unclosed scandir iterator:ResourceWarning")
 @pytest.mark.usefixtures("only_new_objects")
 @pytest.mark.parametrize("act", ACTS)
@@ -276,6 +277,7 @@ os._exit(0)  # an interpreter that ends lets a signal kill it
 """
 
 
+@pytest.mark.scaled
 def test_real_signals_at_any_moment(tmp_path: Path, report: Callable[[str, object], None]) -> None:
     rng = random.Random(SEED)
     path = tmp_path / "store"

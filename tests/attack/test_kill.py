@@ -17,14 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from support.crash.campaign import soak
+from support.scale import scale
 from support.writer_nursery import Errand, Nursery
 from support.written_stores import SMALL, Judge, Tally
 
-pytestmark = pytest.mark.attack
+pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
-KILLS = soak(1_000, 100_000)
+KILLS = scale(60, 1_000, 100_000)
 LANES = 2
 KILLS_PER_STORE = 20
 SIGKILL = -9

@@ -25,7 +25,6 @@ import pytest
 from segmentlog.store import BatchId, Flush, MessageStore, Outgoing, QueueKey, Services, StoreConfig
 from segmentlog.store.groups import publish_progress
 from segmentlog.store.sink import Staging
-from support.crash.campaign import soak
 
 pytestmark = pytest.mark.attack
 
@@ -107,6 +106,7 @@ def test_small_files_of_six_gigabytes(clean: Path, tmp_path: Path) -> None:
         Path(path).unlink(missing_ok=True)
 
 
+@pytest.mark.scaled(quick=1)
 @pytest.mark.parametrize("topics", [200_000, 1_000_000])
 def test_documents_of_very_many_topics(clean: Path, tmp_path: Path, topics: int) -> None:
     store = tmp_path / "store"
@@ -147,10 +147,11 @@ def compressed(folder: Path, sys_flag: int, body: bytes, rows: int) -> str:
     return str(folder)
 
 
+@pytest.mark.scaled
 def test_bodies_that_inflate_without_end(clean: Path, tmp_path: Path) -> None:
     """Bodies far beyond the limit are refused; many that are just within it are read, a few at a time."""
-    just_within, beyond = bytes(15 * MIB), bytes(soak(128, 1024) * MIB)
-    cases, rows = [], soak(40, 400)
+    just_within, beyond = bytes(15 * MIB), bytes(scale(128, 128, 1024) * MIB)
+    cases, rows = [], scale(10, 40, 400)
     for flag, pack in CODECS.items():
         many = compressed(tmp_path / f"many{flag}", flag, pack(just_within), rows)
         bomb = compressed(tmp_path / f"bomb{flag}", flag, pack(beyond), 3)
@@ -175,9 +176,10 @@ def test_bodies_that_inflate_without_end(clean: Path, tmp_path: Path) -> None:
         assert found["grown"] < 448 * MIB, found  # however many there are: some 25 bodies of the greatest size
 
 
+@pytest.mark.scaled
 def test_very_many_queues_cost_little_each(clean: Path, tmp_path: Path, report: Callable[[str, object], None]) -> None:
     """Queues without a message, of 6 MB each: sparse files that are one and the same, under different names."""
-    topics, store = soak(3_000, 200_000), tmp_path / "store"
+    topics, store = scale(500, 3_000, 200_000), tmp_path / "store"
     (store / "commitlog").mkdir(parents=True)
     empty = tmp_path / "empty"
     empty.touch()

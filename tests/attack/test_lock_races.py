@@ -24,15 +24,15 @@ import pytest
 
 from segmentlog.store import MessageStore, Services, StoreFailedError, StoreInUseError, StoreReader
 from segmentlog.store.maintenance import rebuild_queues
-from support.crash.campaign import soak
 from support.reading import read
+from support.scale import scale
 from support.written_stores import SMALL, message, tree
 
 pytestmark = pytest.mark.attack
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
-RACES = soak(40, 6_000)
-HOLDS = soak(20, 2_000)
+RACES = scale(8, 40, 6_000)
+HOLDS = scale(7, 20, 2_000)
 LOSER_SECONDS_MAX = 1.0
 
 CONTENDER = """
@@ -98,6 +98,7 @@ def hear(other: "subprocess.Popen[str]") -> str:
     return other.stdout.readline().rstrip("\n")
 
 
+@pytest.mark.scaled
 def test_of_two_that_open_at_once_one_is_refused(tmp_path: Path, report: Callable[[str, object], None]) -> None:
     rng, outcomes, slowest = random.Random(SEED), Counter[str](), 0.0
     with program(sys.executable, "-c", CONTENDER) as one, program(sys.executable, "-c", CONTENDER) as other:
@@ -132,6 +133,7 @@ def test_of_two_that_open_at_once_one_is_refused(tmp_path: Path, report: Callabl
     assert min(outcomes["first"], outcomes["second"]) >= RACES // 20
 
 
+@pytest.mark.scaled
 def test_whoever_comes_while_it_is_open_writes_nothing(tmp_path: Path, report: Callable[[str, object], None]) -> None:
     slowest = 0.0
     with program(sys.executable, "-c", CONTENDER) as late:
@@ -179,6 +181,7 @@ def in_child(act: Callable[[], object]) -> str:
     return said
 
 
+@pytest.mark.scaled
 @pytest.mark.parametrize("services", Services)
 def test_a_forked_child_has_no_store_and_takes_none_away(tmp_path: Path, services: Services) -> None:
     path = tmp_path / "store"
@@ -260,6 +263,7 @@ def test_a_lock_file_that_was_replaced_ends_the_store(tmp_path: Path) -> None:
         store.close()
 
 
+@pytest.mark.scaled
 @pytest.mark.skipif(shutil.which("javac") is None, reason="there is no JDK")
 def test_java_and_python_keep_each_other_out(tmp_path: Path, report: Callable[[str, object], None]) -> None:
     (tmp_path / "Holder.java").write_text(HOLDER)

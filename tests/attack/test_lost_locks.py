@@ -41,8 +41,8 @@ from segmentlog.store.maintenance import rebuild_queues
 from segmentlog.store.sink import Staging
 from segmentlog.store.types import QueueKey
 from support.batches import batch_of
-from support.crash.campaign import soak
 from support.reading import read
+from support.scale import scale
 from support.written_stores import SMALL, message
 
 pytestmark = pytest.mark.attack
@@ -98,7 +98,7 @@ with Staging.open(path, name, 0, "a", SMALL) as staging:
     staged = [staging.finish()]
 commit_batch(path, SMALL, BatchId(name, 0), staged, wait_s=120)
 """
-ADOPTIONS, SINKS = soak(2, 40), 6
+ADOPTIONS, SINKS = scale(1, 2, 40), 6
 TESTS = Path(__file__).parent.parent
 ON_CALL = replace(SMALL, services=Services.ON_CALL)
 
@@ -309,6 +309,7 @@ def test_a_rebuild_that_lost_the_lock_publishes_nothing(tmp_path: Path, monkeypa
     assert not (path / "consumequeue").exists()
 
 
+@pytest.mark.scaled
 def test_many_sinks_that_adopt_a_store_take_turns(tmp_path: Path, report: Callable[[str, object], None]) -> None:
     """None of them takes another one, which is still opening the store, for a broker."""
     for turn in range(ADOPTIONS):

@@ -29,19 +29,19 @@ from hypothesis.stateful import (
 
 from segmentlog.store import Flush, MessageStore, NoSpaceError, QueueKey, Services, StoreReader
 from support.batches import batch_of
-from support.crash.campaign import soak
 from support.crash.driver import ROOT, TIME, TIMED, Clock
 from support.crash.memory_fs import FileNode, MemoryFileSystem
 from support.crash.promises import Truth
 from support.crash.recorder import RecordingFileSystem
 from support.crash.states import Breadth, States
+from support.scale import scale
 from support.written_stores import SMALL, Record, message
 
-pytestmark = pytest.mark.attack
+pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
 CONFIG = replace(SMALL, segment_bytes=8 << 10, flush_interval_ms=1_000, queue_flush_thorough_interval_ms=5_000)
 SEED = 10
-RUNS, STEPS = soak(300, 20_000), soak(40, 100)
+RUNS, STEPS = scale(25, 300, 20_000), scale(40, 40, 100)
 PAGE = 4096
 
 

@@ -26,6 +26,7 @@ from segmentlog.store.format.properties import Properties
 from segmentlog.store.format.slices import binary, slices
 from segmentlog.store.format.walk import walk
 from support.mutations import guarded
+from support.scale import scale
 
 pytestmark = pytest.mark.attack
 
@@ -141,7 +142,7 @@ def test_walk_over_anything(seed: int) -> None:
 
 
 @given(st.lists(st.binary(max_size=80), max_size=6), st.booleans())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=scale(100, 400, 10_000), deadline=None)
 def test_properties_of_anything(texts: list[bytes], with_marks: bool) -> None:
     if with_marks:
         marks = bytes.maketrans(b"\x03\x04", b"\x01\x02")
@@ -182,7 +183,7 @@ def _java_properties(text: bytes) -> dict[str, str]:
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scale(75, 300, 10_000), deadline=None)
 def test_entries_checkpoints_and_documents_of_anything(data: bytes) -> None:
     if len(data) % 20:
         with pytest.raises(FormatError):
@@ -211,7 +212,7 @@ def test_entries_checkpoints_and_documents_of_anything(data: bytes) -> None:
 
 
 @given(st.binary(max_size=64), st.lists(st.tuples(st.integers(-(1 << 62), 1 << 62), st.integers(-(1 << 62), 1 << 62))))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scale(75, 300, 10_000), deadline=None)
 def test_slices_of_anything(data: bytes, cuts: list[tuple[int, int]]) -> None:
     buffer = guarded(data)
     starts = np.array([start for start, _ in cuts], np.int64)
@@ -277,7 +278,7 @@ def test_what_lies_behind_a_body(flag: int) -> None:
 
 @pytest.mark.parametrize("flag", [*CODECS, 0x401, 0x701, -1])
 @given(data=st.binary(max_size=300))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scale(25, 100, 5_000), deadline=None)
 def test_bodies_of_anything(flag: int, data: bytes) -> None:
     body = inflate(memoryview(data), flag, 1000)
     assert body is None or len(body) <= 1000

@@ -24,13 +24,14 @@ from segmentlog.store.format.record_crc import RecordCrc
 from support import fixtures
 from support.attack_stores import build
 from support.mutations import KINDS
+from support.scale import scale
 from support.store_builder import Queues
 
-pytestmark = pytest.mark.attack
+pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
 TESTS = Path(__file__).parent.parent
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
-COPIES = int(os.environ.get("SEGMENTLOG_ATTACK_COPIES", "20000"))
+COPIES = scale(1_500, 20_000, 1_000_000)
 PROCESSES = min(os.cpu_count() or 1, 8)
 DEATHS_MAX = 20
 

@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.crash.campaign import soak
 from support.pipes import Feed, Pipe
+from support.scale import scale
 from support.stops import is_worker_timeout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.attack, pytest.mark.spark, pytest.mark.timeout(soak(600, 36_000))]
+pytestmark = [pytest.mark.scaled, pytest.mark.attack, pytest.mark.spark, pytest.mark.timeout(scale(600, 600, 36_000))]
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
-RESTARTS = soak(60, 3_000)
+RESTARTS = scale(6, 60, 3_000)
 
 
 def wait_for(pipe: Pipe, running: Any, moment: str, rng: random.Random) -> None:

@@ -303,6 +303,7 @@ def frontmost(found: Salvaged) -> set[Place]:
 Copied = Callable[[tuple[str, str]], Salvaged]
 
 
+@pytest.mark.scaled(quick=14)
 @pytest.mark.parametrize("case", CASES, ids=" ".join)
 def test_the_store_agrees_with_itself(case: tuple[str, str], salvaged: Copied, tmp_path: Path) -> None:
     found = salvaged(case)
@@ -376,6 +377,7 @@ def test_spark_refuses_a_loss_that_it_is_not_told_to_accept(salvaged: Copied, sp
         spark.read.format("segmentlog").option("subscribe", "orders").load(str(copy)).collect()
 
 
+@pytest.mark.scaled(quick=3)
 @pytest.mark.interop
 @pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available()))
 @pytest.mark.parametrize("case", [case for case in CASES if case not in UNSTARTABLE], ids=" ".join)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.crash.campaign import soak
+from support.scale import scale
 from support.soak_worker import BATCHED, QUEUES, STAGED, STAGED_ROWS, Report, SoakProcess, write_once
 from support.telling import COLUMNS, check
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.attack
+pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
-SECONDS = int(os.environ.get("SEGMENTLOG_SOAK_SECONDS", "0")) or soak(40, 3600)
-CUT_SECONDS = soak(10, 600)
+SECONDS = scale(8, 40, 3600)
+CUT_SECONDS = scale(4, 10, 600)
 ROWS_PER_SECOND = 8000
 ROWS_READ_MIN = 25_000 * SECONDS  # a million in forty seconds
 READERS = 4
@@ -170,7 +170,7 @@ def test_a_store_whose_end_is_overwritten_in_place(tmp_path: Path, report: "Call
     for each in read:
         report("soak: read while it was cut", each)
     look_at_readers(read)
-    assert cuts["messages"] > 20_000
+    assert cuts["messages"] > 2_000 * CUT_SECONDS
     assert cuts["cuts"] > CUT_SECONDS * 2
     assert sum(each["rows"] for each in read) > CUT_SECONDS * 5_000
     assert sum(sum(each["errors"].values()) for each in read), "no reader ever noticed"

@@ -20,18 +20,24 @@ from pathlib import Path
 
 import pytest
 
-from support.crash.campaign import soak
+from support.scale import scale
 from support.strace import WHY_NOT
 from support.writer_nursery import Errand, Nursery, Outcome
 from support.written_stores import SMALL, Judge, Tally
 
 CALLS = ("pwrite64", "pwritev", "fdatasync", "fsync", "fallocate", "ftruncate", "rename", "unlink", "mkdir")
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
-ERRORS = soak(100, 5_000)
+ERRORS = scale(15, 100, 5_000)
+STRIDE = scale(12, 1, 1)
+"""Step from one call of a kind at which the writer is killed to the next."""
 SIGKILL = -9
 
 
-pytestmark = [pytest.mark.attack, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "it is there")]
+pytestmark = [
+    pytest.mark.scaled,
+    pytest.mark.attack,
+    pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "it is there"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +62,12 @@ def calls_of(nursery: Nursery, folder: Path) -> Counter[str]:
 def test_every_call_can_be_the_last_one(
     nursery: Nursery, tmp_path: Path, report: Callable[[str, object], None]
 ) -> None:
-    total = Tally()
+    total, tried = Tally(), 0
     calls = calls_of(nursery, tmp_path)
     for call, times in sorted(calls.items()):
-        for when in range(1, times + 1):
+        for when in range(1, times + 1, STRIDE):
             store = tmp_path / "store"
+            tried += 1
             came = nursery.send(errand(store, "-o", "/dev/null", "-e", f"inject={call}:signal=KILL:when={when}"))
             try:
                 assert came.status == SIGKILL, f"{came.error} {came.trace}"
@@ -69,12 +76,13 @@ def test_every_call_can_be_the_last_one(
             except Exception as error:
                 error.add_note(f"killed at {call} {when} of {times}")
                 raise
-    report(f"S5, {sum(calls.values())} calls {dict(calls)}", f"{total}")
+    report(f"S5, {tried} of {sum(calls.values())} calls {dict(calls)}", f"{total}")
     assert sum(calls.values()) >= 300
     assert min(calls[call] for call in CALLS) >= 1
-    assert total.judged >= sum(calls.values()) - 2
+    assert tried >= sum(calls.values()) // STRIDE
+    assert total.judged >= tried - scale(len(CALLS), 2, 2)
     assert total.with_acknowledged >= total.judged // 2
-    assert min(total.kept, total.lost) >= 20
+    assert min(total.kept, total.lost) >= scale(1, 20, 20)
 
 
 def test_a_call_that_fails_is_not_a_message_lost(

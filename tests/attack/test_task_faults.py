@@ -23,16 +23,16 @@ import pytest
 from segmentlog.connector import last_commit
 from segmentlog.store import StoreReader
 from segmentlog.store.sink import sweep_staging
-from support.crash.campaign import soak
 from support.faulty_sink import Faults
 from support.pipes import Feed, Pipe
 from support.reading import read
+from support.scale import sample, scale
 from support.spark_driver import SparkDriver
 
-pytestmark = [pytest.mark.attack, pytest.mark.spark, pytest.mark.timeout(soak(600, 36_000))]
+pytestmark = [pytest.mark.scaled, pytest.mark.attack, pytest.mark.spark, pytest.mark.timeout(scale(600, 600, 36_000))]
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
-ROUNDS = soak(1, 25)
+ROUNDS = scale(1, 1, 25)
 ROWS = 60
 
 
@@ -65,6 +65,9 @@ IN_STREAMS = [
     *(Fault("before", "raise"), Fault("while", "exit"), Fault("after", "kill"), Fault("after", "daemon")),
     *(TWICE[1], ZOMBIES[1], HOPELESS[1], ALTERED[0], ALTERED[3], *KILLED),
 ]
+
+
+TRIED = scale([*ATTEMPTS[::5], TWICE[0], ZOMBIES[1], HOPELESS[0], ALTERED[0], *KILLED], IN_BATCHES, IN_BATCHES)
 
 
 class Batches:
@@ -194,7 +197,7 @@ def test_what_goes_wrong_in_tasks_and_commits(tmp_path: Path, report: Callable[[
     with SparkDriver(tmp_path / "driver", "local[2,3]") as driver, Feed(pipe.source) as feed:
         batches, streams = Batches(tmp_path / "batch"), Streams(tmp_path / "stream", feed, pipe)
         for number in range(ROUNDS):
-            plan = [(fault, batches) for fault in IN_BATCHES] + [(fault, streams) for fault in IN_STREAMS]
+            plan = [(fault, batches) for fault in TRIED] + [(fault, streams) for fault in sample(IN_STREAMS, 2)]
             rng.shuffle(plan)
             writes: Batches | Streams
             for fault, writes in plan:
@@ -204,5 +207,5 @@ def test_what_goes_wrong_in_tasks_and_commits(tmp_path: Path, report: Callable[[
         rows = batches.check(batches.version) + streams.check(streams.done)
     kinds = ", ".join(f"{times} {kind}" for kind, times in sorted(counted.items()))
     report(f"S13, seed {SEED}", f"{counted.total()} faults in {done} writes, {rows} rows: {kinds}")
-    assert counted.total() >= 40 * ROUNDS
-    assert len(counted) == len({(fault.moment, fault.kind) for fault in IN_BATCHES})
+    assert counted.total() >= scale(10, 40, 40) * ROUNDS
+    assert len(counted) >= len({(fault.moment, fault.kind) for fault in TRIED})

@@ -18,14 +18,14 @@ import pytest
 from segmentlog.store import StoreReader
 from segmentlog.store.sink import last_commit, prepare_store
 from support.commit_nursery import CONFIG, ROWS
-from support.crash.campaign import soak
 from support.reading import read
+from support.scale import scale
 from support.turns import commit_together
 
-pytestmark = [pytest.mark.attack, pytest.mark.timeout(soak(600, 36_000))]
+pytestmark = [pytest.mark.scaled, pytest.mark.attack, pytest.mark.timeout(scale(600, 600, 36_000))]
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
-BATCHES = soak(100, 5_000)
+BATCHES = scale(20, 100, 5_000)
 
 Report = Callable[[str, object], None]
 

@@ -281,6 +281,7 @@ def test_8_topics_with_their_queues(built: Built) -> None:
         assert (entry["topicName"], entry["perm"], entry["writeQueueNums"]) == (topic, 6, wanted[topic])
 
 
+@pytest.mark.scaled(quick=1)
 @pytest.mark.interop
 @pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available()))
 @pytest.mark.parametrize("version", oracle.VERSIONS)

@@ -110,6 +110,7 @@ def _three(name: str) -> list[Outgoing]:
     ]
 
 
+@pytest.mark.scaled(quick=12)
 @pytest.mark.parametrize("name", NAMES)
 def test_an_opened_store_is_what_rocketmq_makes_of_it(name: str, tmp_path: Path) -> None:
     store = fixtures.unpack(name, tmp_path)
@@ -130,6 +131,7 @@ def test_an_opened_store_is_what_rocketmq_makes_of_it(name: str, tmp_path: Path)
     _check_expected(name, store)
 
 
+@pytest.mark.scaled(quick=12)
 @pytest.mark.parametrize("name", NAMES)
 def test_opening_again_changes_nothing(name: str, tmp_path: Path) -> None:
     store = fixtures.unpack(name, tmp_path)
@@ -156,6 +158,7 @@ def _without_index(tree: dict[str, tuple[int, str]]) -> dict[str, tuple[int, str
     return {path: seen for path, seen in tree.items() if not path.startswith("index/")}
 
 
+@pytest.mark.scaled(quick=12)
 @pytest.mark.parametrize("name", NAMES)
 def test_an_opened_store_is_written_on(name: str, tmp_path: Path) -> None:
     store = fixtures.unpack(name, tmp_path)
@@ -186,6 +189,7 @@ def test_damage_in_the_middle_is_refused(name: str, tmp_path: Path) -> None:
     assert Path(caught.value.path).is_relative_to(store / "commitlog")
 
 
+@pytest.mark.scaled(quick=1)
 @pytest.mark.interop
 @pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available()))
 @pytest.mark.parametrize("name", SAMPLE)

@@ -26,14 +26,15 @@ from support.conformance import DIFFERENCES, Difference
 pytestmark = pytest.mark.conformance
 
 
-@pytest.fixture(params=fixtures.names())
+@pytest.fixture(params=fixtures.names(), scope="module")
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture
-def store(name: str, tmp_path: Path) -> Path:
-    return fixtures.unpack(name, tmp_path)
+@pytest.fixture(scope="module")
+def store(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store that is only read, unpacked once for all tests."""
+    return fixtures.unpack(name, tmp_path_factory.mktemp("store"))
 
 
 @pytest.mark.parametrize("source", list(QueueSource))

@@ -80,6 +80,7 @@ def test_the_doctor_asks_the_executors(cluster: StandaloneCluster, tmp_path: Pat
     assert sys.executable in line
 
 
+@pytest.mark.scaled(quick=0)
 def test_the_doctor_says_what_executors_lack(cluster: StandaloneCluster, tmp_path: Path) -> None:
     bare = environment(tmp_path / "bare")
     with pytest.raises(AssertionError, match="exit code 1 of") as caught:
@@ -99,6 +100,7 @@ def test_an_environment_on_every_machine(cluster: StandaloneCluster, tmp_path: P
     assert f"ran with segmentlog of {tmp_path}/env/" in printed
 
 
+@pytest.mark.scaled(quick=0)
 def test_the_wheel_as_a_python_file(cluster: StandaloneCluster, tmp_path: Path) -> None:
     """Neither driver nor workers have the package. The first lines of the recipe build the wheel."""
     bare = str(environment(tmp_path / "bare"))
@@ -111,6 +113,7 @@ def test_the_wheel_as_a_python_file(cluster: StandaloneCluster, tmp_path: Path) 
     assert f"{clone}/dist/segmentlog-0.1.0-py3-none-any.whl/segmentlog/__init__.py" in printed
 
 
+@pytest.mark.scaled(quick=0)
 def test_a_packed_environment(cluster: StandaloneCluster, tmp_path: Path, wheel: Path) -> None:
     replaced = {
         "python3 -m venv packed\n": "",

@@ -5,17 +5,24 @@ from collections.abc import Callable
 import pytest
 
 from support.crash.batches import WORKLOADS, cut_power, prepare_with
-from support.crash.campaign import Tally, soak
+from support.crash.campaign import Tally
 from support.crash.driver import GEOMETRIES
 from support.crash.states import CUTS, Breadth
+from support.scale import scale
 
-pytestmark = pytest.mark.attack
+pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
 BREADTH = Breadth(
-    exhaustive_bits=soak(2, 10), random_subsets=soak(1, 32), torn=soak(1, CUTS + 3), per_point=soak(1, 400), seed=3
+    exhaustive_bits=scale(2, 2, 10),
+    random_subsets=scale(1, 1, 32),
+    torn=scale(1, 1, CUTS + 3),
+    per_point=scale(1, 1, 400),
+    seed=3,
 )
-SEEDS = soak(1, 40)
-STATES_LEAST = soak(5_000, 250_000)
+SEEDS = scale(1, 1, 40)
+STRIDE = scale(29, 1, 1)
+"""Step from one call of a workload at which the power is cut to the next."""
+STATES_LEAST = scale(300, 5_000, 250_000)
 TOTAL = Tally()
 
 
@@ -25,7 +32,7 @@ def test_a_batch_is_whole_and_once(name: str, geometry: str, report: Callable[[s
     tally = Tally()
     for seed in range(SEEDS):
         prepared, batches = prepare_with(WORKLOADS[name], seed, config=GEOMETRIES[geometry])
-        tally.add(cut_power(prepared, batches, BREADTH))
+        tally.add(cut_power(prepared, batches, BREADTH, lambda point: point % STRIDE == 0))
     report(f"S3 {name} {geometry}", tally)
     assert tally.after_promises
     assert tally.kept

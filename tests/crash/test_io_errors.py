@@ -1,15 +1,15 @@
 """S6: each call of the disk fails in turn, once or from then on; what was promised is there afterwards all the same."""
 
-import itertools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import islice, product
 
 import pytest
 
 from segmentlog.store.config import Flush
 from segmentlog.store.errors import NoSpaceError, StoreFailedError
-from support.crash.campaign import new_disk, soak
+from support.crash.campaign import new_disk
 from support.crash.driver import CONFIG, Driver
 from support.crash.faulted import check_error, faulted_driver, judge_end, judge_faulted
 from support.crash.faults import READ_CALLS, Failure, Fault, Span
@@ -17,6 +17,7 @@ from support.crash.promises import BrokenPromiseError
 from support.crash.recorder import RecordingFileSystem
 from support.crash.states import Breadth
 from support.crash.workloads import failing, run
+from support.scale import scale
 
 pytestmark = pytest.mark.attack
 
@@ -24,11 +25,13 @@ CONFIGS = {
     "sync": CONFIG,
     "async": replace(CONFIG, flush=Flush.ASYNC, flush_interval_ms=40, flush_least_pages=1),
 }
-LEAST = soak(1500, 6000)
+LEAST = scale(60, 1500, 6000)
 """Runs with a fault, by configuration."""
-OF_FIVE = soak(2, 5)
+STRIDE = scale(19, 1, 1)
+"""Step from one call that fails to the next."""
+OF_FIVE = scale(2, 2, 5)
 """Of five ways in which a call can fail so many are tried, by turns."""
-BREADTH = Breadth(exhaustive_bits=0, random_subsets=soak(0, 12), per_point=soak(0, 20), seed=6)
+BREADTH = Breadth(exhaustive_bits=0, random_subsets=scale(0, 0, 12), per_point=scale(0, 0, 20), seed=6)
 
 
 @dataclass
@@ -44,14 +47,15 @@ class Count:
     errors: Counter[str] = field(default_factory=Counter)
 
 
+@pytest.mark.scaled
 @pytest.mark.parametrize("name", CONFIGS)
 def test_each_call_can_fail(name: str, report: Callable[[str, object], None]) -> None:
     healthy = faulted_driver(CONFIGS[name])
     run(failing, healthy)
     history = healthy.faulty.history
     count = Count()
-    ways = list(itertools.product(Failure, Span))
-    for at, call in enumerate(history, 1):
+    ways = list(product(Failure, Span))
+    for at, call in islice(enumerate(history, 1), 0, None, STRIDE):
         for number, (failure, span) in enumerate(ways):
             # Calls that only read are many, and their errors alike: each fails in one way.
             if (at + number) % len(ways) if call in READ_CALLS else (at + number) % 5 >= OF_FIVE:
@@ -111,9 +115,10 @@ def test_nothing_is_acknowledged_after_a_sync_failed() -> None:
         store.close()
 
 
+@pytest.mark.scaled
 def test_full_disk_refuses_and_goes_on_once_there_is_room(report: Callable[[str, object], None]) -> None:
     refused = went_on = 0
-    for pages in range(1, soak(60, 200)):
+    for pages in range(1, scale(60, 60, 200), scale(4, 1, 1)):
         recorder = RecordingFileSystem(new_disk())
         recorder.disk.capacity = pages * 4096
         driver = Driver(recorder, recorder, seed=pages)
@@ -138,4 +143,4 @@ def test_full_disk_refuses_and_goes_on_once_there_is_room(report: Callable[[str,
         judge_faulted(recorder.disk, driver, max(end for _, end in recorder.recording.marks))
         assert sum(each.physical_offset is not None for each in driver.issued) >= 23
     report("S7 in memory", f"{refused} disks too small, {went_on} went on")
-    assert refused >= 12
+    assert refused >= scale(3, 12, 12)

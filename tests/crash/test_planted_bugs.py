@@ -18,6 +18,7 @@ from support.crash.promises import contents
 from support.crash.recorder import Kind, Op
 from support.crash.states import Breadth, States, labels
 from support.crash.workloads import batches, even, failing, going_on, reopened, run, unflushed
+from support.scale import scale
 
 pytestmark = pytest.mark.attack
 
@@ -117,13 +118,19 @@ TRIALS: dict[Trial, Callable[[Front], int]] = {
 }
 
 
-@pytest.mark.parametrize("trial", Trial, ids=lambda trial: trial.name)
+CONTROLS = scale([Trial.FAULT, Trial.DAMAGE], [*Trial], [*Trial])
+"""Trials without a bug; in a quick run S1 to S3 stand for those of power cuts."""
+
+
+@pytest.mark.scaled
+@pytest.mark.parametrize("trial", CONTROLS, ids=lambda trial: trial.name)
 def test_without_a_bug_nothing_is_seen(trial: Trial, report: Callable[[str, object], None]) -> None:
     states = TRIALS[trial](nothing)
     report(f"S18 control {trial.name}", f"{states} states")
     assert states >= 25
 
 
+@pytest.mark.scaled(quick=9)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_planted_bug_is_seen(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     if mutant.plant is not None:

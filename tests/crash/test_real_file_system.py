@@ -9,26 +9,31 @@ from pathlib import Path
 
 import pytest
 
-from support.crash.campaign import soak
 from support.crash.promises import BrokenPromiseError
 from support.crash.real_campaign import RealTally, cut_power, run
 from support.crash.real_worker import BUGS, CONFIGS, Errand
 from support.crash.states import Breadth
+from support.scale import sample, scale
 from support.strace import WHY_NOT
 
-pytestmark = [pytest.mark.attack, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "it is there")]
+pytestmark = [
+    pytest.mark.scaled,
+    pytest.mark.attack,
+    pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "it is there"),
+]
 
-SEEDS = soak(1, 4)
-SHARE = soak(1, 10) / 100
+TRIED = sample([*CONFIGS], 2)
+SEEDS = scale(1, 1, 4)
+SHARE = scale(1, 1, 10) / 100
 """Of all calls, so many are the last one."""
 BREADTH = Breadth(exhaustive_bits=2, random_subsets=2, torn=2, per_point=2, mixed=2, seed=1)
 FEW = Breadth(exhaustive_bits=0, random_subsets=0, torn=1, per_point=1, mixed=0, seed=1)
-STATES_LEAST = soak(200, 10_000)
-ACKNOWLEDGED_LEAST = soak(10_000, 1_000_000)
+STATES_LEAST = scale(20, 200, 10_000)
+ACKNOWLEDGED_LEAST = scale(1_000, 10_000, 1_000_000)
 TOTAL = RealTally()
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("config", TRIED)
 def test_nothing_acknowledged_is_lost(config: str, tmp_path: Path, report: Callable[[str, object], None]) -> None:
     tally = RealTally()
     for seed in range(SEEDS):
@@ -41,7 +46,7 @@ def test_nothing_acknowledged_is_lost(config: str, tmp_path: Path, report: Calla
 
 
 def test_enough_acknowledgements_were_judged(report: Callable[[str, object], None]) -> None:
-    if TOTAL.runs != SEEDS * len(CONFIGS):
+    if TOTAL.runs != SEEDS * len(TRIED):
         pytest.skip("counts what all tests above did, and not all were run")
     report("S1 real, in all", TOTAL)
     assert TOTAL.states >= STATES_LEAST
@@ -49,6 +54,7 @@ def test_enough_acknowledgements_were_judged(report: Callable[[str, object], Non
     assert TOTAL.acknowledged >= ACKNOWLEDGED_LEAST
 
 
+@pytest.mark.scaled(quick=2)
 @pytest.mark.parametrize("bug", BUGS)
 def test_planted_bug_is_seen(bug: str, tmp_path: Path) -> None:
     with pytest.raises(BrokenPromiseError):

@@ -5,22 +5,27 @@ from collections.abc import Callable
 
 import pytest
 
-from support.crash.campaign import Effort, Tally, cut_power, prepare, reopen, soak
+from support.crash.campaign import Effort, Tally, cut_power, prepare, reopen
 from support.crash.driver import GEOMETRIES
 from support.crash.faulted import damage_everywhere
 from support.crash.promises import contents
 from support.crash.states import CUTS, Breadth, CrashState, States, labels
 from support.crash.workloads import WORKLOADS, even, going_on
+from support.scale import sample, scale
 
 pytestmark = pytest.mark.attack
 
-FIRST = soak(2, 120)
+FIRST = scale(2, 2, 120)
 """Crashed stores by workload."""
 BREADTH = Breadth(
-    exhaustive_bits=soak(1, 6), random_subsets=soak(2, 16), torn=soak(3, CUTS + 3), per_point=soak(1, 60), seed=2
+    exhaustive_bits=scale(1, 1, 6),
+    random_subsets=scale(2, 2, 16),
+    torn=scale(3, 3, CUTS + 3),
+    per_point=scale(1, 1, 60),
+    seed=2,
 )
 EFFORT = Effort(again=9, written_on=40, read=40)
-SEEDS = soak(1, 12)
+SEEDS = scale(1, 1, 12)
 
 
 def _torn_first(states: list[CrashState], count: int) -> list[CrashState]:
@@ -37,7 +42,8 @@ def _torn_first(states: list[CrashState], count: int) -> list[CrashState]:
     return [states[number] for number in sorted(chosen)]
 
 
-@pytest.mark.parametrize("name", [*WORKLOADS, "even"])
+@pytest.mark.scaled
+@pytest.mark.parametrize("name", sample([*WORKLOADS, "even"], 2))
 def test_recovery_can_be_cut_off(name: str, report: Callable[[str, object], None]) -> None:
     tally, first = Tally(), 0
     for seed in range(SEEDS):

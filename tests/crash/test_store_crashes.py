@@ -5,19 +5,27 @@ from itertools import product
 
 import pytest
 
-from support.crash.campaign import Effort, Tally, cut_power, prepare, soak
+from support.crash.campaign import Effort, Tally, cut_power, prepare
 from support.crash.driver import GEOMETRIES
 from support.crash.states import CUTS, Breadth
 from support.crash.workloads import WORKLOADS
+from support.scale import scale
 
-pytestmark = pytest.mark.attack
+pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
-SEEDS = soak(1, 40)
-STATES_LEAST = soak(20_000, 1_000_000)
+SEEDS = scale(1, 1, 40)
+STATES_LEAST = scale(800, 20_000, 1_000_000)
 BREADTH = Breadth(
-    exhaustive_bits=soak(2, 10), random_subsets=soak(2, 32), torn=soak(1, CUTS + 3), per_point=soak(1, 400)
+    exhaustive_bits=scale(2, 2, 10),
+    random_subsets=scale(2, 2, 32),
+    torn=scale(1, 1, CUTS + 3),
+    per_point=scale(1, 1, 400),
 )
 """What is tried besides the states that always are."""
+STRIDE = scale(29, 1, 1)
+"""Step from one call of a workload at which the power is cut to the next."""
+
+EFFORT = scale(Effort(again=6, written_on=8, read=12), *[Effort(again=8, written_on=25, read=40)] * 2)
 
 TOTAL = Tally()
 DONE: set[tuple[str, str]] = set()
@@ -26,18 +34,19 @@ DONE: set[tuple[str, str]] = set()
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_nothing_promised_is_lost(name: str, geometry: str, report: Callable[[str, object], None]) -> None:
-    tally = Tally()
+    tally, points = Tally(), 0
     for seed in range(SEEDS):
         prepared = prepare(WORKLOADS[name], seed, config=GEOMETRIES[geometry])
-        tally.add(cut_power(prepared, BREADTH, Effort(again=8, written_on=25, read=40)))
+        points += len(range(0, len(prepared.recording.ops) + 1, STRIDE))
+        tally.add(cut_power(prepared, BREADTH, EFFORT, points=lambda point: point % STRIDE == 0))
     report(f"S1 {name} {geometry}", tally)
-    assert tally.points == tally.calls + SEEDS
+    assert tally.points == points
     assert tally.distinct >= 0.85 * tally.states
     # Without syncs little is promised: `unflushed` begins with ten appends of which nothing is.
-    assert tally.after_promises >= (0.7 if name == "unflushed" else 0.9) * tally.states
+    assert tally.after_promises >= (0.7 if name == "unflushed" else scale(0.8, 0.9, 0.9)) * tally.states
     assert tally.kept
     assert tally.lost
-    assert min(tally.again, tally.written_on, tally.read) >= 20
+    assert min(tally.again, tally.written_on, tally.read) >= scale(2, 20, 20)
     TOTAL.add(tally)
     DONE.add((name, geometry))
 

@@ -15,6 +15,7 @@ from support import groups_oracle
 
 pytestmark = [
     pytest.mark.interop,
+    pytest.mark.scaled(quick=1),
     pytest.mark.skipif(groups_oracle.available() is not None, reason=str(groups_oracle.available())),
 ]
 

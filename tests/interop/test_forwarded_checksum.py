@@ -10,6 +10,7 @@ from support import oracle, writing
 
 pytestmark = [
     pytest.mark.interop,
+    pytest.mark.scaled(quick=1),
     pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
 ]
 

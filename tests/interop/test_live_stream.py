@@ -22,13 +22,14 @@ import pyarrow.compute as pc
 import pytest
 
 from support import oracle
-from support.crash.campaign import soak
+from support.scale import sample, scale
 from support.streams import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [
+    pytest.mark.scaled,
     pytest.mark.interop,
     pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
     pytest.mark.timeout(900),
@@ -36,12 +37,15 @@ pytestmark = [
 
 TOPIC = "BenchTopic"
 QUEUES = 4
-SECONDS = soak(8, 120)
+SECONDS = scale(4, 8, 120)
 FIRST_NUMBER = 1_000_000_000
 NUMBER_DIGITS = 10
 COLUMNS = ("queueId", "queueOffset", "uniqKey")
 # Small files, so that many end under the reader's eyes.
-CONFIG = {"mappedFileSizeCommitLog": soak(16 << 20, 256 << 20), "mappedFileSizeConsumeQueue": 20 * soak(5000, 100_000)}
+CONFIG = {
+    "mappedFileSizeCommitLog": scale(16 << 20, 16 << 20, 256 << 20),
+    "mappedFileSizeConsumeQueue": 20 * scale(5000, 5000, 100_000),
+}
 
 Report = Callable[[str, object], None]
 
@@ -121,7 +125,7 @@ def look_at(received: Received, counted: dict[str, Any], during: int, report: Re
     assert during > 3, "nothing was read while it was written"
 
 
-@pytest.mark.parametrize("version", ["4.9.1", "5.3.3"])
+@pytest.mark.parametrize("version", sample(["5.3.3", "4.9.1"], 1))
 def test_the_stream_reader_beside_a_live_broker(tmp_path: Path, version: str, report: Report) -> None:
     received = Received()
     store = begun(tmp_path, version)
@@ -159,7 +163,7 @@ def test_a_query_beside_a_live_broker(spark: "SparkSession", tmp_path: Path, rep
     options = {
         "subscribePattern": TOPIC,
         "startingOffsets": "earliest",
-        "maxOffsetsPerTrigger": str(soak(100_000, 2_000_000)),
+        "maxOffsetsPerTrigger": str(scale(100_000, 100_000, 2_000_000)),
     }
     frame = spark.readStream.format("segmentlog").options(**options)
     sink = frame.load(str(store)).select(*COLUMNS).writeStream.foreachBatch(take)

@@ -29,6 +29,7 @@ from support.sink_tasks import SMALL, run_task
 
 pytestmark = [
     pytest.mark.interop,
+    pytest.mark.scaled(quick=1),
     pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
 ]
 

@@ -17,6 +17,7 @@ from support.writing import Journal
 
 pytestmark = [
     pytest.mark.interop,
+    pytest.mark.scaled(quick=1),
     pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
 ]
 

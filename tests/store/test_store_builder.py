@@ -68,6 +68,7 @@ def test_what_is_too_large_for_a_segment_is_refused(tmp_path: Path) -> None:
         StoreBuilder(tmp_path / "store", geometry=SMALL).append(messages(1, body_bytes=4096))
 
 
+@pytest.mark.scaled(quick=1)
 @pytest.mark.interop
 @pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available()))
 @pytest.mark.parametrize("version", oracle.VERSIONS)

@@ -37,6 +37,7 @@ from segmentlog.connector.read.schema import NATIVE, spark_schema
 from segmentlog.connector.source import SegmentLogDataSource
 from segmentlog.store import DataLossError
 from support import fixtures
+from support.scale import scale
 
 Store = Callable[[str], Path]
 Read = Callable[..., pa.Table]
@@ -233,7 +234,9 @@ def filters_on(draw: st.DrawFn, rows: list[dict[str, Any]]) -> Filter:
 
 
 @pytest.mark.parametrize("name", [BASIC, "delay-5.3.3", "cq-ext-4.9.1"])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=scale(15, 150, 2_000)
+)
 @given(data=st.data())
 def test_filters_answer_as_sql_does(store: Store, read: Read, name: str, data: st.DataObject) -> None:
     rows = ROWS.setdefault(name, read(store(name), schema=EVERY_COLUMN, **ALL).to_pylist())

@@ -16,13 +16,13 @@ from segmentlog.connector.stream.offsets import StreamOffset
 from segmentlog.store import ConfigError, DataLossError, MessageStore, Outgoing, QueueKey, SegmentLogError, StoreConfig
 from segmentlog.store.groups import commit_offsets
 from support import store_builder
-from support.crash.campaign import soak
 from support.retention import Retention
+from support.scale import scale
 from support.streams import EVERYTHING, Row, Stream
 
 SMALL = StoreConfig(segment_bytes=16 << 10, queue_segment_entries=16, index=False)
 ROOMY = StoreConfig(segment_bytes=4 << 20, queue_segment_entries=1000, index=False)
-TRIGGERS = soak(2000, 86_400)
+TRIGGERS = scale(400, 2000, 86_400)
 MAPS_MAX = 17
 GROWTH_KIB_MAX = 16 << 10
 EARLIEST = {"startingOffsets": "earliest"}
@@ -471,7 +471,8 @@ def test_a_restart_finds_its_batch_gone(tmp_path: Path) -> None:
 # Going on and on
 
 
-@pytest.mark.timeout(soak(600, 7200))
+@pytest.mark.scaled
+@pytest.mark.timeout(scale(600, 600, 7200))
 def test_thousands_of_triggers_leave_nothing_behind(tmp_path: Path, report: Callable[[str, object], None]) -> None:
     """A day at one a second, in the long run; some find messages, and files come and go."""
     geometry = store_builder.Geometry(segment_bytes=64 << 10, queue_segment_entries=50)

@@ -14,6 +14,7 @@ from segmentlog.store.format.record_crc import RecordCrc
 from segmentlog.store.queues.keys import QueueNumbers
 from segmentlog.store.write.put_path import known_of
 from support.records import one
+from support.scale import scale
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x02"), max_size=8)
 KEYS = st.lists(st.sampled_from(["k1", "größer", "order-17", "\U0001f600", ""]), max_size=3).map(" ".join)
@@ -42,7 +43,7 @@ SCHEMA = pa.schema(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=scale(30, 150, 2_000))
 @given(st.lists(ROW, min_size=1, max_size=12), st.sets(st.sampled_from(["tags", "keys", "uniqKey", "properties"])))
 def test_columns_and_records_say_the_same(rows: list[dict[str, object]], left_out: set[str]) -> None:
     batch = pa.RecordBatch.from_pylist(rows, SCHEMA).drop_columns(sorted(left_out))

@@ -17,6 +17,7 @@ from segmentlog.store.log.commit_log import CommitLog, FoundRecords
 from segmentlog.store.read.plan import PlannedRange
 from segmentlog.store.types import QueueKey
 from support import reading
+from support.scale import scale
 from support.store_builder import Geometry, StoreBuilder, messages
 from support.tampering import QueueFiles, contents, overwrite
 
@@ -198,7 +199,7 @@ def test_every_part_of_a_walk(store: Path, damage: Callable[[Path, int, int], No
 DAMAGE = st.tuples(st.sampled_from(KINDS), st.integers(0, 90_000), st.integers(1, 99))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scale(10, 60, 1_000), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_the_same_as_a_walk_of_its_own(store: Path, data: st.DataObject) -> None:
     before = {path: path.read_bytes() for path in (store / "commitlog").iterdir()}

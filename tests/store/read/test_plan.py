@@ -13,6 +13,7 @@ from segmentlog.store.format.message import Ints
 from segmentlog.store.read import plan
 from segmentlog.store.read.plan import PlannedRange, ScanTask, TaskLimits, plan_tasks
 from segmentlog.store.types import QueueKey
+from support.scale import scale
 
 
 @dataclass
@@ -111,7 +112,7 @@ def test_limits_are_kept_by_windows(
     st.sampled_from([100, 200, 10_000]),
 )
 @example(1, 4097, 508_096, 4097, 100)  # one message behind the last whole slot
-@settings(max_examples=60)
+@settings(max_examples=scale(15, 60, 1_000))
 def test_limits_are_kept_where_messages_are_measured_together(
     queues: int, count: int, max_bytes: int, max_records: int | None, largest: int
 ) -> None:

@@ -9,7 +9,6 @@
 Everything follows from a seed. A promise that is broken is reported with the seed, the call and the state.
 """
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -31,11 +30,6 @@ LATER_MS = 7_200_000
 
 Front = Callable[[WritableFileSystem], WritableFileSystem]
 """Puts something between a store and its disk."""
-
-
-def soak(usual: int, long: int) -> int:
-    """A number of the usual run, or of the long one (``SEGMENTLOG_SOAK=1``)."""
-    return long if os.environ.get("SEGMENTLOG_SOAK", "") not in {"", "0"} else usual
 
 
 def nothing(fs: WritableFileSystem) -> WritableFileSystem:

@@ -1,0 +1,92 @@
+"""Scale of a test run: one environment variable sizes every kind of attack.
+
+::
+
+    SEGMENTLOG_SCALE=quick     make test      each kind of attack, with small numbers         (minutes)
+    SEGMENTLOG_SCALE=attack    make attack    the same tests with the numbers of CI           (tens of minutes)
+    SEGMENTLOG_SCALE=soak      make soak      the same tests with as many as hours allow      (hours)
+
+A test carries ``@pytest.mark.scaled`` if its size comes from here, and ``@pytest.mark.scaled(quick=2)`` if two of its
+parametrized cases, evenly spread, are enough for a quick run. Beyond ``quick`` no test runs that `make test` has run at
+the same size: unmarked tests and those two cases are left out (``tests/conftest.py``). Tests of Hypothesis are marked
+by themselves. Gates on counts take their numbers from `scale` as well.
+"""
+
+import os
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final, TypeVar
+
+import pytest
+
+VARIABLE: Final = "SEGMENTLOG_SCALE"
+T = TypeVar("T")
+
+
+class Scale(StrEnum):
+    """Sizes of a run, from the smallest to the largest."""
+
+    QUICK = "quick"
+    ATTACK = "attack"
+    SOAK = "soak"
+
+
+def parse(text: str) -> Scale:
+    """Return the scale of a name, ``quick`` for an empty one.
+
+    Raises
+    ------
+    ValueError
+        If no scale has that name.
+    """
+    try:
+        return Scale(text or Scale.QUICK)
+    except ValueError:
+        raise ValueError(f"{VARIABLE} is {text!r}; set it to {', '.join(Scale)} or leave it unset") from None
+
+
+SCALE: Final = parse(os.environ.get(VARIABLE, ""))
+"""Scale of this process."""
+
+
+def scale(quick: T, attack: T, soak: T) -> T:
+    """Return the one of three sizes that belongs to the scale of this run."""
+    return {Scale.QUICK: quick, Scale.ATTACK: attack, Scale.SOAK: soak}[SCALE]
+
+
+def spread(count: int, chosen: int) -> set[int]:
+    """Return at most ``chosen`` of ``count`` indices, evenly spread, with 0 among them."""
+    chosen = min(chosen, count)
+    return {number * count // chosen for number in range(chosen)}
+
+
+def sample(cases: Sequence[T], quick: int) -> list[T]:
+    """Return all cases; in a quick run ``quick`` of them, evenly spread, with the first.
+
+    Raises
+    ------
+    ValueError
+        If not even one is asked for.
+    """
+    if quick < 1:
+        raise ValueError(f"sample: quick is {quick}; at least one case of each kind runs")
+    wanted = spread(len(cases), scale(quick, len(cases), len(cases)))
+    return [case for number, case in enumerate(cases) if number in wanted]
+
+
+def runs(marker: pytest.Mark | None, number: int, count: int) -> bool:
+    """Tell whether a case of a test belongs to this run.
+
+    Parameters
+    ----------
+    marker
+        The mark ``scaled`` of the test, if it has one.
+    number, count
+        Which of its cases it is, from 0, and how many there are.
+    """
+    is_quick = SCALE is Scale.QUICK
+    if marker is None:
+        return is_quick
+    if "quick" not in marker.kwargs:
+        return True
+    return (number in spread(count, marker.kwargs["quick"])) == is_quick

@@ -1,0 +1,117 @@
+"""Scales of a run: the sizes that a variable chooses, and the tests that it leaves out."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support import scale as scales
+from support.scale import Scale, parse, runs, sample, scale
+
+TESTS = Path(__file__).parent
+CASE = """
+import pytest
+from hypothesis import given, strategies as st
+from support.scale import sample, scale
+
+@pytest.mark.scaled
+@pytest.mark.parametrize("number", sample([*range(10)], 3))
+def test_sized(number: int) -> None:
+    assert scale("quick", "attack", "soak") == "{name}"
+
+@pytest.mark.scaled(quick=2)
+@pytest.mark.parametrize("number", range(5))
+def test_thinned(number: int) -> None:
+    pass
+
+@pytest.mark.scaled(quick=0)
+def test_large() -> None:
+    pass
+
+@given(st.integers())
+def test_property(number: int) -> None:
+    pass
+
+def test_of_one_size() -> None:
+    pass
+"""
+
+
+@pytest.mark.parametrize(("text", "expected"), [("", Scale.QUICK), *((each.value, each) for each in Scale)])
+def test_a_scale_has_a_name(text: str, expected: Scale) -> None:
+    assert parse(text) is expected
+
+
+@pytest.mark.parametrize("text", ["1", "Quick", "all", " quick"])
+def test_an_unknown_scale_is_refused_with_the_names_there_are(text: str) -> None:
+    with pytest.raises(ValueError, match=f"SEGMENTLOG_SCALE is {text!r}; set it to quick, attack, soak"):
+        parse(text)
+
+
+@pytest.mark.parametrize(("of", "expected"), [*zip(Scale, (1, 10, 100), strict=True)])
+def test_each_scale_has_its_number(of: Scale, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scales, "SCALE", of)
+    assert scale(1, 10, 100) == expected
+
+
+@pytest.mark.parametrize(
+    ("count", "quick", "expected"),
+    [(10, 3, [0, 3, 6]), (10, 1, [0]), (3, 3, [0, 1, 2]), (3, 9, [0, 1, 2]), (61, 2, [0, 30])],
+)
+def test_a_sample_is_spread_evenly(
+    count: int, quick: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scales, "SCALE", Scale.QUICK)
+    assert sample(range(count), quick) == expected
+
+
+@pytest.mark.parametrize("of", [Scale.ATTACK, Scale.SOAK])
+def test_beyond_quick_a_sample_is_everything(of: Scale, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scales, "SCALE", of)
+    assert sample("abc", 1) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("of", Scale)
+@pytest.mark.parametrize("quick", [0, 1, 2, 5, 9])
+def test_no_case_is_left_to_no_run(of: Scale, quick: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    marker = pytest.mark.scaled(quick=quick).mark
+    ran: list[int] = []
+    for each in (Scale.QUICK, Scale.ATTACK):
+        monkeypatch.setattr(scales, "SCALE", each)
+        ran += [number for number in range(5) if runs(marker, number, 5)]
+    assert sorted(ran) == [*range(5)]  # each once
+    monkeypatch.setattr(scales, "SCALE", of)
+    assert runs(pytest.mark.scaled.mark, 0, 1)
+    assert runs(None, 0, 1) is (of is Scale.QUICK)
+
+
+def test_a_sample_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="sample: quick is 0"):
+        sample("abc", 0)
+
+
+@pytest.mark.parametrize(("name", "passed", "left_out"), [("quick", 7, 4), ("attack", 15, 3), ("soak", 15, 3)])
+def test_a_run_has_the_tests_of_its_scale(name: str, passed: int, left_out: int, tmp_path: Path) -> None:
+    (tmp_path / "test_case.py").write_text(CASE.replace("{name}", name))
+    (tmp_path / "conftest.py").write_text(
+        (TESTS / "conftest.py").read_text().replace("__file__", repr(str(TESTS / "x")))
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-c", TESTS.parent / "pyproject.toml", "--rootdir", tmp_path, tmp_path],
+        env={"PATH": "/bin:/usr/bin", "SEGMENTLOG_SCALE": name},
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    assert re.search(rf"{passed} passed, {left_out} deselected", done.stdout), done.stdout
+
+
+def test_what_takes_a_size_is_marked() -> None:
+    users = [path for path in TESTS.rglob("test_*.py") if "from support.scale import" in path.read_text()]
+    unmarked = [
+        str(path) for path in users if "mark.scaled" not in path.read_text() and "@given" not in path.read_text()
+    ]
+    assert unmarked == []
+    assert len(users) >= 20
