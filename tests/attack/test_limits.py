@@ -25,6 +25,7 @@ import pytest
 from segmentlog.store import BatchId, Flush, MessageStore, Outgoing, QueueKey, Services, StoreConfig
 from segmentlog.store.groups import publish_progress
 from segmentlog.store.sink import Staging
+from support.scale import scale
 
 pytestmark = pytest.mark.attack
 

@@ -44,8 +44,7 @@ def test_nothing_promised_is_lost(name: str, geometry: str, report: Callable[[st
     assert tally.distinct >= 0.85 * tally.states
     # Without syncs little is promised: `unflushed` begins with ten appends of which nothing is.
     assert tally.after_promises >= (0.7 if name == "unflushed" else scale(0.8, 0.9, 0.9)) * tally.states
-    assert tally.kept
-    assert tally.lost
+    assert min(tally.kept, tally.lost) >= scale(0, 1, 1)  # some workloads have few of the points of a quick run
     assert min(tally.again, tally.written_on, tally.read) >= scale(2, 20, 20)
     TOTAL.add(tally)
     DONE.add((name, geometry))
@@ -56,4 +55,5 @@ def test_enough_states_were_judged(report: Callable[[str, object], None]) -> Non
         pytest.skip("counts what all tests above did, and not all were run")
     report("S1 in all", TOTAL)
     assert TOTAL.states >= STATES_LEAST
+    assert min(TOTAL.kept, TOTAL.lost) >= STATES_LEAST // 100
     assert TOTAL.distinct >= 0.9 * TOTAL.states
