@@ -10,16 +10,17 @@ import pytest
 from segmentlog.store import MessageStore, QueueKey, RetentionSettings, StoreReader
 from segmentlog.store.maintenance import Conditions, apply_retention, verify
 from support import oracle
-from support.crash.campaign import soak
 from support.retention_states import CONFIG, HOUR_MS, NOW_MS, ask_rocketmq, differences, generate, listed, template
+from support.scale import scale
 from support.writing import broker_config
 
 pytestmark = [
     pytest.mark.interop,
+    pytest.mark.scaled(quick=1),
     pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
 ]
 
-STATES = {"5.1.0": soak(20, 300), "4.9.1": soak(10, 100), "5.3.3": soak(10, 100)}
+STATES = {"5.1.0": scale(6, 20, 300), "4.9.1": scale(3, 10, 100), "5.3.3": scale(3, 10, 100)}
 FIRST_SEED = 10_000
 """Other states than the recorded ones."""
 
@@ -29,6 +30,7 @@ def version(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.mark.scaled
 @pytest.mark.timeout(1800)
 def test_rocketmq_deletes_the_same_files_in_the_same_order(version: str) -> None:
     cases = [generate(version, FIRST_SEED + number) for number in range(STATES[version])]
