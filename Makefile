@@ -103,9 +103,7 @@ PROSE_LATER := \
   tests/store \
   tests/support \
   tests/test_documents.py \
-  notebooks \
-  docs/options.md \
-  changes
+  docs/options.md
 
 lint: setup ## style, and the English of docstrings, messages and documents
 	$(BIN)/ruff check .
