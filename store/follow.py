@@ -3,8 +3,8 @@
 ::
 
     QueueWatch.look() ──► Sighting        queues that moved, shrank or went since the last look
-    backlogs, record_sizes, stored_bytes  lag per queue, and the bytes of queue ranges
-    mark_of, store_id                     identity of a message and of a store, for checkpoints
+    backlogs, store_times                 lag per queue, and store times of single messages
+    message_identity, store_id            identity of a message and of a store, for checkpoints
 
 The connector uses these names for streams and lag.
 """

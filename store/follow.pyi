@@ -1,13 +1,11 @@
 from .directory.store_id import store_id as store_id
 from .read.lag import Backlog as Backlog
 from .read.lag import backlogs as backlogs
-from .read.lag import store_times as store_times
-from .read.lag import stored_bytes as stored_bytes
-from .read.probe import mark_of as mark_of
-from .read.probe import record_sizes as record_sizes
+from .read.probe import message_identity as message_identity
+from .read.probe import store_times as store_times
 from .read.queue_watch import QueueWatch as QueueWatch
 from .read.queue_watch import Sighting as Sighting
 from .read.spec import BATCH_BYTES as BATCH_BYTES
 from .read.spec import BATCH_ROWS as BATCH_ROWS
 from .read.spec import MAX_BODY_BYTES as MAX_BODY_BYTES
-from .types import Mark as Mark
+from .types import MessageIdentity as MessageIdentity

@@ -33,8 +33,8 @@ class QueueKey(NamedTuple):
         return f"{self.topic}/{self.queue_id}"
 
 
-class Mark(NamedTuple):
-    """What tells a message from any other that ever was at its place: where its record lies, and since when."""
+class MessageIdentity(NamedTuple):
+    """Identity of a message: no other message at the same queue offset has both."""
 
     physical_offset: int
     store_time: int

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 )
 
 from segmentlog.store import QueueBounds, QueueKey, QueueRange, StoreReader, is_system_topic
-from segmentlog.store.follow import store_times, stored_bytes
+from segmentlog.store.follow import store_times
 from segmentlog.store.groups import GroupProgress, list_groups
 
 from ..errors import ConflictingOptionsError, SchemaError, in_spark_words, listing, suggest, unknown_group
@@ -207,7 +207,7 @@ def _spans(store: StoreReader, queues: Sequence[QueueBounds], columns: frozenset
     if "bytes" in columns:
         for bounds in queues:
             wanted = QueueRange(bounds.key, bounds.min_offset, bounds.max_offset)
-            rows[bounds.key]["bytes"] = stored_bytes(store, wanted)
+            rows[bounds.key]["bytes"] = store.stored_bytes(wanted)
     full = [bounds for bounds in queues if len(bounds)]
     ends = {
         "firstStoreTimestamp": {bounds.key: bounds.min_offset for bounds in full},

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from segmentlog.store import QueueKey
-from segmentlog.store.follow import Mark
+from segmentlog.store.follow import MessageIdentity
 
 from ..errors import CheckpointError
 
@@ -39,7 +39,7 @@ class LastRead(NamedTuple):
 
     queue_id: int
     queue_offset: int
-    mark: Mark
+    mark: MessageIdentity
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,7 +146,7 @@ def _by_queue(found: Any) -> dict[int, int]:
 
 def _last(numbers: list[int]) -> LastRead:
     queue_id, queue_offset, physical, time = numbers
-    return LastRead(queue_id, queue_offset, Mark(physical, time))
+    return LastRead(queue_id, queue_offset, MessageIdentity(physical, time))
 
 
 def _whole(numbers: Any) -> list[int]:

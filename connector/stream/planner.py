@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 
 from segmentlog.store import QueueKey, QueueRange, ScanSpec
-from segmentlog.store.follow import record_sizes
 
 from ..errors import OtherStoreError, listing
 from ..options.read_options import ReadOptions, Subscribe
@@ -247,7 +246,7 @@ class StreamPlanner:
 
     def _sizes(self, step: Step, start: int, stop: int) -> npt.NDArray[np.int64]:
         reader = self._stores[step.store].reader
-        return record_sizes(reader, QueueRange(step.key, step.begin + start, step.begin + stop))
+        return reader.record_sizes(QueueRange(step.key, step.begin + start, step.begin + stop))
 
     def _advanced(
         self, before: Mapping[str, StoreOffset], steps: Sequence[Step], ends: Mapping[tuple[str, QueueKey], int]

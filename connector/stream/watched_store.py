@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from segmentlog.store import DataLossError, QueueBounds, QueueKey, QueueRange, SegmentLogError, StoreReader
-from segmentlog.store.follow import QueueWatch, mark_of, store_id
+from segmentlog.store.follow import QueueWatch, message_identity, store_id
 
 from ..errors import OtherStoreError
 from ..options.read_options import Assign, ReadOptions
@@ -135,7 +135,7 @@ class WatchedStore:
         """Find the message to know a topic by, among the one before and those that were read last of some queues."""
         found = before
         for queue_id, position in list(positions.items())[:_LAST_READ_CANDIDATES]:
-            mark = mark_of(self.reader, QueueKey(topic, queue_id), position - 1)
+            mark = message_identity(self.reader, QueueKey(topic, queue_id), position - 1)
             if mark is not None and (found is None or mark.physical_offset > found.mark.physical_offset):
                 found = LastRead(queue_id, position - 1, mark)
         return found
@@ -245,7 +245,7 @@ class WatchedStore:
             bounds = self.watch.bounds(key)
             if not bounds.min_offset <= last.queue_offset < bounds.max_offset:
                 continue  # retention took it, or the queue is too short, which is found without it
-            mark = mark_of(self.reader, key, last.queue_offset)
+            mark = message_identity(self.reader, key, last.queue_offset)
             if mark is None or mark == last.mark:
                 continue
             problem = (

@@ -17,6 +17,7 @@ from ..errors import NotAStoreError, Remedy, UnsafeFileError, UnsupportedStoreEr
 from ..files.fs import FileSystem, Listed
 from ..format.naming import is_readable_topic, parse_queue_id
 from ..format.store_paths import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, StorePaths
+from .location import StoreLocation
 
 _log = logging.getLogger(__name__)
 
@@ -74,13 +75,14 @@ def require_directory(entry: Listed, path: str) -> None:
         raise UnsafeFileError("this is no directory, the store wants one", path=path, fix="Put the directory there")
 
 
-def check_is_store(fs: FileSystem, root: str, names: Mapping[str, Listed], commit_logs: Sequence[str]) -> None:
+def check_is_store(location: StoreLocation, names: Mapping[str, Listed], commit_logs: Sequence[str] = ()) -> None:
     """Raise an error that says why, if a directory holds no store, or one of a kind that is not read."""
-    files = {entry.name for entry in fs.list_dir(StorePaths(root).consume_queues) if entry.is_file}
+    fs, root = location.fs, location.root
+    files = {entry.name for entry in fs.list_dir(location.paths.consume_queues) if entry.is_file}
     if {"CURRENT", "IDENTITY"} <= files:
         raise UnsupportedStoreError(
             "the ConsumeQueues of this store are a RocksDB database (storeType=defaultRocksDB)",
-            path=StorePaths(root).consume_queues,
+            path=location.paths.consume_queues,
             fix="Read a copy without consumequeue/: its queues are then derived from the CommitLog",
         )
     if any(name.startswith("dledger") for name in names):
@@ -94,7 +96,7 @@ def check_is_store(fs: FileSystem, root: str, names: Mapping[str, Listed], commi
     directories = [name for name in sorted(names) if names[name].is_dir]
     nested = [name for name in directories if fs.list_dir(StorePaths(os.path.join(root, name)).commit_log)]
     raise NotAStoreError(
-        "this directory holds no RocketMQ store" if names or os.path.isdir(root) else "there is no such directory",
+        "this directory holds no RocketMQ store" if names or location.exists else "there is no such directory",
         path=root,
         fix=f"Did you mean {os.path.join(root, nested[0])}?"
         if nested

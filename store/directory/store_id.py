@@ -5,7 +5,7 @@
     .segmentlog/id    32 hex digits and a line end
 
 Only stores that we write have one; a broker's directory is not written to. What reads of both for a long time also
-remembers the last message that it read (`types.Mark`), and looks whether that is still at its place.
+remembers the last message that it read (`types.MessageIdentity`), and looks whether that is still at its place.
 """
 
 import re

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from enum import Enum
 
 from ..directory.layout import check_is_store
+from ..directory.location import StoreLocation
 from ..errors import StoreInUseError
 from ..files.small_file import DOCUMENT_BYTES_MAX, check_size, made_aside, replace_file
 from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
@@ -175,7 +176,7 @@ class GroupWriter:
     def _alone(self) -> Iterator[None]:
         """Keep others of ours from changing the documents, in this process and in others."""
         fs, root = self._fs, self.path
-        check_is_store(fs, root, {entry.name: entry for entry in fs.list_dir(root)}, ())
+        check_is_store(StoreLocation(fs, root), {entry.name: entry for entry in fs.list_dir(root)})
         fs.make_dir(self._paths.ours)
         with fs.mutex(self._paths.group_mutex):
             yield

@@ -94,6 +94,11 @@ class Visibility:
         """Physical offset from which on nothing is to be seen, of what was read before this call; None for all."""
         return hidden_from(self._seen, self._now())
 
+    def cut(self, stop: int) -> int:
+        """Physical offset up to which records may be seen, of those that were found to end at ``stop``."""
+        hidden = self.hidden_from()
+        return stop if hidden is None else min(stop, hidden)
+
     def _now(self) -> BatchMark:
         mark = self._records.mark()
         if mark.in_flight and not is_signed(StorePaths(self._path).lock):

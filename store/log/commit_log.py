@@ -95,6 +95,8 @@ class CommitLog:
         self.segments = list_segments(self._fs, self.directories)
         self._bases = np.array([s.base for s in self.segments], np.int64)
         self._stops = np.array([s.stop for s in self.segments], np.int64)
+        self.records_max = sum(segment.size for segment in self.segments) // MIN_RECORD_BYTES
+        """The most records that its segments can hold."""
 
     @property
     def min_offset(self) -> int:
@@ -120,11 +122,6 @@ class CommitLog:
             if end:
                 return segment.base + end
         return self.min_offset
-
-    @property
-    def records_max(self) -> int:
-        """The most records that its segments can hold."""
-        return sum(segment.size for segment in self.segments) // MIN_RECORD_BYTES
 
     def view(self, segment: SegmentFile) -> Bytes:
         """Map a segment.

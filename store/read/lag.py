@@ -16,17 +16,10 @@ message whose record cannot be read. Zero means that nothing waits.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
-
-import pyarrow as pa
 
 from ..types import QueueBounds, QueueKey, QueueRange
-from .spec import OnCorrupt, OnLoss, ScanSpec
+from .probe import store_times
 from .store_reader import StoreReader
-
-_EXACT_ROWS: Final = 1 << 22  # a plan of more messages goes by samples, and keeps arrays of all of them
-_NO_LIMIT: Final = 1 << 62
-_TIMES: Final = ScanSpec(columns=("topic", "queueId", "storeTimestamp"), on_corrupt=OnCorrupt.SKIP, on_loss=OnLoss.SKIP)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,39 +102,12 @@ def backlogs(
                 min_offset=bounds.min_offset,
                 max_offset=bounds.max_offset,
                 messages=None if each is None else len(each),
-                bytes=None if each is None else stored_bytes(reader, each),
+                bytes=None if each is None else reader.stored_bytes(each),
                 lost=None if each is None or position is None else max(0, bounds.min_offset - position),
                 time_ms=time_ms,
                 next_time_ms=next_ms,
             )
         )
-    return found
-
-
-def stored_bytes(reader: StoreReader, wanted: QueueRange) -> int:
-    """Bytes of the records of a range, as the ConsumeQueue has them, or the log where there is none."""
-    return sum(
-        task.bytes
-        for start in range(wanted.start, wanted.stop, _EXACT_ROWS)
-        for piece in [QueueRange(wanted.key, start, min(start + _EXACT_ROWS, wanted.stop))]
-        for task in reader.plan([piece], max_bytes=_NO_LIMIT)
-    )
-
-
-def store_times(reader: StoreReader, offsets: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
-    """When one message of each queue was stored, in ms since 1970; without those that cannot be read.
-
-    Parameters
-    ----------
-    offsets
-        Queue offsets that the queues hold.
-    """
-    found: dict[QueueKey, int] = {}
-    for task in reader.plan([QueueRange(key, at, at + 1) for key, at in offsets.items()], max_bytes=_NO_LIMIT):
-        for batch in reader.scan(task, _TIMES):
-            topics, ids = batch.column(0).to_pylist(), batch.column(1).to_pylist()
-            times = batch.column(2).cast(pa.int64()).to_pylist()
-            found.update((QueueKey(topic, at), us // 1000) for topic, at, us in zip(topics, ids, times, strict=True))
     return found
 
 

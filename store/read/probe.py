@@ -1,64 +1,46 @@
-"""What a queue says of single messages without reading them: how large they are, and how to know one again.
+"""Probes of single messages: their store times, and the identity that tells a message from any other at its place.
 
 ::
 
-    ConsumeQueue   … [ physical_offset | size | tags ] …         20 bytes a message: sizes
+    ConsumeQueue   … [ physical_offset | size | tags ] …
                           │
-    CommitLog             └──► [ … store time … ]                a mark: where the record lies, and since when
+    CommitLog             └──► [ … store time … ]        identity: (physical offset, store time)
 
-Where queues are derived from the log, a scan says the same.
+A queue offset whose identity changed holds another message: its topic was recreated, or the store was truncated.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Final
 
-import numpy as np
+import pyarrow as pa
 
-from ..format.consume_queue import is_plausible
-from ..format.message import Ints
-from ..types import Mark, QueueKey, QueueRange
+from ..types import MessageIdentity, QueueKey, QueueRange
 from .spec import OnCorrupt, OnLoss, ScanSpec
 from .store_reader import StoreReader
 
-_ALL: Final = 1 << 62
+_NO_LIMIT: Final = 1 << 62
+_TIMES: Final = ScanSpec(columns=("topic", "queueId", "storeTimestamp"), on_corrupt=OnCorrupt.SKIP, on_loss=OnLoss.SKIP)
 
 
-def record_sizes(reader: StoreReader, wanted: QueueRange) -> Ints:
-    """Bytes of the records of a range within its queue's bounds; 0 where there is none, or nothing says how many.
+def message_identity(reader: StoreReader, key: QueueKey, queue_offset: int) -> MessageIdentity | None:
+    """Identity of the message at a queue offset; None where no message can be read."""
+    place = reader.place_of(key, queue_offset)
+    time = None if place is None else reader.log.store_time_at(place)  # None also where retention was faster
+    return None if place is None or time is None else MessageIdentity(place, time)
 
-    Returns
-    -------
-    (len(wanted),) int64
+
+def store_times(reader: StoreReader, offsets: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
+    """Store time of one message per queue, in ms since 1970; queues whose message cannot be read are missing.
+
+    Parameters
+    ----------
+    offsets
+        A queue offset of each queue, within its bounds.
     """
-    if reader.goes_by_queues:
-        entries = reader.queue(wanted.key).entries(wanted.start, wanted.stop)
-        return np.where(is_plausible(entries), entries["size"], 0).astype(np.int64)
-    offsets, sizes = _scanned(reader, wanted, ("queueOffset", "storeSize"))
-    found = np.zeros(len(wanted), np.int64)
-    found[offsets - wanted.start] = sizes
+    found: dict[QueueKey, int] = {}
+    for task in reader.plan([QueueRange(key, at, at + 1) for key, at in offsets.items()], max_bytes=_NO_LIMIT):
+        for batch in reader.scan(task, _TIMES):
+            topics, ids = batch.column(0).to_pylist(), batch.column(1).to_pylist()
+            times = batch.column(2).cast(pa.int64()).to_pylist()
+            found.update((QueueKey(topic, at), us // 1000) for topic, at, us in zip(topics, ids, times, strict=True))
     return found
-
-
-def mark_of(reader: StoreReader, key: QueueKey, queue_offset: int) -> Mark | None:
-    """What tells a message within its queue's bounds from any other; None where there is none to read."""
-    if not reader.goes_by_queues:
-        physical, times = _scanned(
-            reader, QueueRange(key, queue_offset, queue_offset + 1), ("physicalOffset", "storeTimestamp")
-        )
-        return Mark(int(physical[0]), int(times[0]) // 1000) if physical.size else None
-    entry = reader.queue(key).entries(queue_offset, queue_offset + 1)
-    if not is_plausible(entry)[0]:
-        return None
-    offset = int(entry["physical_offset"][0])
-    time = reader.log.store_time_at(offset)  # None also where retention was faster
-    return None if time is None else Mark(offset, time)
-
-
-def _scanned(reader: StoreReader, wanted: QueueRange, columns: Sequence[str]) -> list[Ints]:
-    spec = ScanSpec(columns=tuple(columns), on_corrupt=OnCorrupt.SKIP, on_loss=OnLoss.SKIP)
-    tasks = reader.plan([wanted], max_bytes=_ALL)
-    batches = [batch for task in tasks for batch in reader.scan(task, spec)]
-    return [
-        np.concatenate([np.zeros(0, np.int64), *(batch.column(at).cast("int64").to_numpy() for batch in batches)])
-        for at in range(len(columns))
-    ]

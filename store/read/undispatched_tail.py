@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 _LAST_ENTRIES = 4096
 
 
-class CrashTail(NamedTuple):
+class UndispatchedTail(NamedTuple):
     """What a crash left behind the end of the queues.
 
     Attributes
@@ -74,7 +74,9 @@ def log_end_after_crash(log: CommitLog, own: OwnState) -> int:
     return _log_end(log, own, begin).at
 
 
-def find_crash_tail(log: CommitLog, ends: Mapping[ConsumeQueue, int], stop: int, own: OwnState) -> CrashTail:
+def find_undispatched_tail(
+    log: CommitLog, ends: Mapping[ConsumeQueue, int], stop: int, own: OwnState
+) -> UndispatchedTail:
     """Look at the end of the log of a store that nobody owns and that was not closed.
 
     Parameters
@@ -117,7 +119,7 @@ def find_crash_tail(log: CommitLog, ends: Mapping[ConsumeQueue, int], stop: int,
             len(extra),
             sum(derived.size.size for derived in extra.values()),
         )
-    return CrashTail(log_end, extra, true_ends, end.is_whole)
+    return UndispatchedTail(log_end, extra, true_ends, end.is_whole)
 
 
 def _compare(

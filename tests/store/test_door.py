@@ -22,7 +22,7 @@ MOVED = {
     "segmentlog.store.groups": ["GroupProgress", "list_groups", "reset_group"],
     "segmentlog.store.maintenance": ["rebuild_index", "salvage", "verify"],
     "segmentlog.store.sink": ["Staging", "commit_batch", "last_commit"],
-    "segmentlog.store.follow": ["QueueWatch", "record_sizes", "stored_bytes"],
+    "segmentlog.store.follow": ["QueueWatch", "backlogs", "message_identity"],
 }
 """Some names of each door that `segmentlog.store` had once."""
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from segmentlog.connector.errors import CheckpointError
 from segmentlog.connector.stream.offsets import LastRead, StoreOffset, StreamOffset, TopicOffset
 from segmentlog.store import QueueKey
-from segmentlog.store.follow import Mark
+from segmentlog.store.follow import MessageIdentity
 
 NUMBERS = st.integers(0, (1 << 63) - 1)
 QUEUES = st.dictionaries(st.integers(0, (1 << 31) - 1), NUMBERS, max_size=15)
@@ -15,7 +15,7 @@ TOPICS = st.builds(
     TopicOffset,
     queues=QUEUES,
     begins=QUEUES,
-    last=st.none() | st.builds(LastRead, st.integers(0, 99), NUMBERS, st.builds(Mark, NUMBERS, NUMBERS)),
+    last=st.none() | st.builds(LastRead, st.integers(0, 99), NUMBERS, st.builds(MessageIdentity, NUMBERS, NUMBERS)),
     lost=NUMBERS,
 )
 NAMES = st.text(min_size=1, max_size=8)
@@ -43,7 +43,9 @@ def test_the_same_offset_is_the_same_text_however_it_came_about(offset: StreamOf
 
 
 def test_what_it_looks_like() -> None:
-    topic = TopicOffset(queues={10: 7, 2: 40}, begins={2: 12}, last=LastRead(2, 39, Mark(81920, 1767225600000)), lost=3)
+    topic = TopicOffset(
+        queues={10: 7, 2: 40}, begins={2: 12}, last=LastRead(2, 39, MessageIdentity(81920, 1767225600000)), lost=3
+    )
     offset = StreamOffset({"broker-a": StoreOffset(id="3f", topics={"orders": topic})})
     assert offset.to_json() == (
         '{"stores": {"broker-a": {"id": "3f", "topics": {"orders": {"begins": {"2": 12}, '
@@ -53,7 +55,7 @@ def test_what_it_looks_like() -> None:
 
 
 def test_ten_thousand_queues_stay_small() -> None:
-    topic = TopicOffset(queues=dict.fromkeys(range(10_000), 123_456), last=LastRead(1, 2, Mark(3, 4)))
+    topic = TopicOffset(queues=dict.fromkeys(range(10_000), 123_456), last=LastRead(1, 2, MessageIdentity(3, 4)))
     assert len(StreamOffset({"b": StoreOffset(topics={"t": topic})}).to_json()) < 170_000
 
 

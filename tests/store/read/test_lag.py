@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import MessageStore, Outgoing, QueueKey, QueueRange, StoreReader
-from segmentlog.store.read import lag as module
-from segmentlog.store.read.lag import Backlog, backlogs, store_times, stored_bytes
+from segmentlog.store import MessageStore, Outgoing, QueueKey, StoreReader
+from segmentlog.store.read.lag import Backlog, backlogs
+from segmentlog.store.read.probe import store_times
 from support import fixtures
 from support.written_stores import SMALL
 
@@ -95,12 +95,6 @@ def test_what_retention_took_is_lost_and_does_not_wait(tmp_path: Path) -> None:
     found = backlogs(reader, {bounds.key: 0})[0]
     assert (found.lost, found.messages) == (bounds.min_offset, len(bounds))
     assert found.next_time_ms == store_times(reader, {bounds.key: bounds.min_offset})[bounds.key]
-
-
-def test_long_ranges_are_added_up_exactly(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_EXACT_ROWS", 2)
-    assert stored_bytes(StoreReader.open(store), QueueRange(A, 0, 5)) == sum(sizes(store, A))
-    assert stored_bytes(StoreReader.open(store), QueueRange(A, 3, 3)) == 0
 
 
 def test_no_queue_is_no_backlog(store: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from segmentlog.store import MessageStore, Outgoing, QueueKey, QueueSource, StoreReader
 from segmentlog.store.files.fs import LocalFileSystem
-from segmentlog.store.follow import QueueWatch, mark_of
+from segmentlog.store.follow import QueueWatch, message_identity
 from support import fixtures, store_builder, writing
 
 Watched = Callable[..., QueueWatch]
@@ -208,7 +208,7 @@ def test_thousands_of_looks_leave_nothing_open(tmp_path: Path) -> None:
     seen = watch(tmp_path / "store")
     seen.look()
     key = QueueKey("Orders", 0)
-    mark_of(StoreReader.open(tmp_path / "store"), key, 0)
+    message_identity(StoreReader.open(tmp_path / "store"), key, 0)
 
     def held() -> tuple[int, int]:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8").count(str(tmp_path))

@@ -40,8 +40,8 @@ from segmentlog.store.files.writable_fs import LocalWritableFileSystem, Writable
 from segmentlog.store.format.batch_mark import BatchMark
 from segmentlog.store.log.batch_state import BatchRecords
 from segmentlog.store.log.commit_log import CommitLog
-from segmentlog.store.read import store_reader
-from segmentlog.store.read.undispatched_tail import find_crash_tail
+from segmentlog.store.read import snapshot
+from segmentlog.store.read.undispatched_tail import find_undispatched_tail
 from segmentlog.store.sink import Staged, Staging
 from segmentlog.store.write.put_path import PutPath
 from segmentlog.store.write.staging import staging_directory
@@ -319,9 +319,9 @@ def test_a_store_that_is_opened_while_its_crash_is_looked_at(
         workers.append(threading.Thread(target=commit_meanwhile))
         workers[0].start()
         assert pause.reached.wait(30)
-        return find_crash_tail(log, *arguments)
+        return find_undispatched_tail(log, *arguments)
 
-    monkeypatch.setattr(store_reader, "find_crash_tail", find)
+    monkeypatch.setattr(snapshot, "find_undispatched_tail", find)
     reader = StoreReader.open(crashed)
     seen = [len(reader.bounds(QueueKey("Orders", queue))) for queue in range(2)]
     pause.go_on.set()

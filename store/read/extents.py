@@ -1,0 +1,125 @@
+"""Extents of records: physical offset and size of each message of a range, without reading the messages.
+
+::
+
+    QueueRange ──► ranges ──┬─ ConsumeQueue ───► entries          20 bytes per message
+                            └─ log only ───────► derived queue    what the snapshot holds in memory
+
+    of       physical  [ 0, 120, 240,   0, 480 ]       by queue offset
+             size      [120, 120, 120,   0, 99 ]       0: no message, or a damaged entry
+
+Planning, admission of micro-batches and lag all ask here.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import numpy as np
+
+from ..format.consume_queue import is_plausible
+from ..format.message import Ints
+from ..log.commit_log import CommitLog
+from ..queues.consume_queue import ConsumeQueue
+from ..types import QueueKey, QueueRange
+from .plan import PlannedRange
+from .snapshot import StoreSnapshot
+
+_BLOCK_ROWS: Final = 1 << 18
+
+
+class RecordExtents:
+    """Extents of the records of a store, as of one snapshot. Not thread-safe.
+
+    Parameters
+    ----------
+    snapshot, log
+        The store.
+    queue
+        Opens a ConsumeQueue.
+    """
+
+    def __init__(self, snapshot: StoreSnapshot, log: CommitLog, queue: Callable[[QueueKey], ConsumeQueue]) -> None:
+        self._snapshot = snapshot
+        self._log = log
+        self._queue = queue
+
+    def ranges(self, wanted: QueueRange) -> list[PlannedRange]:
+        """Split a range into the part that the ConsumeQueue names and the part that only the log has."""
+        extra = self._snapshot.from_log(wanted.key)
+        if extra is None:
+            return [PlannedRange(wanted.key, wanted.start, wanted.stop, len(wanted))]
+        parts: list[PlannedRange] = []
+        first_extra = int(extra.queue_offset[0])
+        if self._snapshot.derived is None and wanted.start < first_extra:
+            stop = min(wanted.stop, first_extra)
+            parts.append(PlannedRange(wanted.key, wanted.start, stop, stop - wanted.start))
+        start = max(wanted.start, first_extra)
+        if start < wanted.stop:
+            rows = int(np.diff(np.searchsorted(extra.queue_offset, [start, wanted.stop]))[0])
+            parts.append(PlannedRange(wanted.key, start, wanted.stop, rows, (self._log.min_offset, self._log.stop)))
+        return parts
+
+    def of(self, planned: PlannedRange, start: int, stop: int) -> tuple[Ints, Ints]:
+        """Extents of the queue offsets ``[start, stop)`` of one of the `ranges`.
+
+        Returns
+        -------
+        (stop - start,) int64 twice
+            Physical offsets, and sizes in bytes; size 0 where there is no message or its entry is damaged.
+        """
+        if planned.walk is None:
+            entries = self._queue(planned.key).entries(start, stop)
+            return entries["physical_offset"], np.where(is_plausible(entries), entries["size"], 0)
+        physical, sizes = np.zeros((2, stop - start), np.int64)
+        extra = self._snapshot.from_log(planned.key)
+        if extra is not None:
+            lo, hi = np.searchsorted(extra.queue_offset, [start, stop])
+            physical[extra.queue_offset[lo:hi] - start] = extra.physical_offset[lo:hi]
+            sizes[extra.queue_offset[lo:hi] - start] = extra.size[lo:hi]
+        return physical, sizes
+
+    def sizes(self, wanted: QueueRange) -> Ints:
+        """Bytes of the records of a range.
+
+        Returns
+        -------
+        (len(wanted),) int64
+            By queue offset; 0 where there is no message or its entry is damaged.
+        """
+        found = np.zeros(len(wanted), np.int64)
+        for planned in self.ranges(wanted):
+            found[planned.start - wanted.start : planned.stop - wanted.start] = self.of(
+                planned, planned.start, planned.stop
+            )[1]
+        return found
+
+    def total(self, wanted: QueueRange) -> int:
+        """Bytes of all records of a range, exactly; memory does not grow with the range."""
+        return sum(int(self.sizes(piece).sum()) for piece in _blocks(wanted))
+
+    def place_of(self, key: QueueKey, queue_offset: int) -> int | None:
+        """Physical offset of one message; None where there is none, or its entry is damaged."""
+        extra = self._snapshot.from_log(key)
+        if extra is not None and (self._snapshot.derived is not None or queue_offset >= int(extra.queue_offset[0])):
+            at = int(np.searchsorted(extra.queue_offset, queue_offset))
+            is_there = at < extra.queue_offset.size and int(extra.queue_offset[at]) == queue_offset
+            return int(extra.physical_offset[at]) if is_there else None
+        entry = self._queue(key).entries(queue_offset, queue_offset + 1)
+        return int(entry["physical_offset"][0]) if is_plausible(entry)[0] else None
+
+    def narrowed(self, piece: PlannedRange) -> PlannedRange:
+        """Return a part of one of the `ranges` with no more of the log to walk than it needs."""
+        extra = self._snapshot.from_log(piece.key) if piece.walk is not None else None
+        if extra is None:
+            return piece
+        lo, hi = np.searchsorted(extra.queue_offset, [piece.start, piece.stop])
+        # From the end of the message before to the next one: what is missing at an edge was in between.
+        ends = extra.physical_offset + extra.size
+        start = int(ends[lo - 1]) if lo else int(extra.physical_offset[lo])
+        stop = int(extra.physical_offset[hi]) if hi < ends.size else int(ends[hi - 1])
+        return PlannedRange(piece.key, piece.start, piece.stop, piece.rows, (start, stop))
+
+
+def _blocks(wanted: QueueRange) -> Iterator[QueueRange]:
+    for start in range(wanted.start, wanted.stop, _BLOCK_ROWS):
+        yield QueueRange(wanted.key, start, min(start + _BLOCK_ROWS, wanted.stop))

@@ -1,0 +1,130 @@
+"""Store snapshot: liveness, queues and visibility of a store directory, taken together and never changed.
+
+::
+
+    1  Visibility      first look at the in-flight marker        from here on: no batch that lands later
+    2  CommitLog       segments are listed                       (the reader's own)
+    3  consumequeue/   topics and queue ids are listed
+    4  lock            live?
+    5  abort           crashed?   ─ yes ──► OwnState, ends of all queues ──► undispatched tail
+                                  └ no queues, nobody at work ─────────────► all queues derived from the log
+
+Visibility comes first. A queue ends where the known segments end. A batch that was committed after the segments were
+listed would otherwise show in part: its first records are in known segments, the others are not.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ..directory.layout import list_queues
+from ..directory.location import StoreLocation
+from ..directory.own_state import OwnState
+from ..dispatch.derive import DerivedQueue, derive_queues
+from ..files.store_lock import is_signed
+from ..log.batch_state import Visibility
+from ..log.commit_log import CommitLog
+from ..queues.consume_queue import ConsumeQueue
+from ..types import QueueKey
+from .spec import QueueSource
+from .undispatched_tail import UndispatchedTail, find_undispatched_tail, log_end_after_crash
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSnapshot:
+    """Facts about one store that belong together; immutable. A reader replaces it as a whole.
+
+    Attributes
+    ----------
+    visibility
+        What may be seen of batches that are in flight.
+    is_live
+        Whether a process held the store's lock.
+    queue_ids
+        Queue ids of each topic, ascending, from directories and from the log.
+    derived
+        All queues by the log alone; None where ConsumeQueues are read.
+    tail
+        Records that a crash left without entries; None where there was no crash, or all queues are derived.
+    """
+
+    visibility: Visibility
+    is_live: bool
+    queue_ids: Mapping[str, tuple[int, ...]]
+    derived: Mapping[QueueKey, DerivedQueue] | None
+    tail: UndispatchedTail | None
+
+    @classmethod
+    def take(
+        cls,
+        location: StoreLocation,
+        log: CommitLog,
+        source: QueueSource,
+        visibility: Visibility,
+        queue: Callable[[QueueKey], ConsumeQueue],
+    ) -> "StoreSnapshot":
+        """Take a snapshot.
+
+        Parameters
+        ----------
+        location
+            The store.
+        log
+            Its CommitLog, listed after ``visibility`` had its first look.
+        source
+            Where queues are read from.
+        visibility
+            See `StoreSnapshot`.
+        queue
+            Opens a ConsumeQueue.
+        """
+        fs, paths = location.fs, location.paths
+        listed = list_queues(fs, location.root) if source is QueueSource.AUTO else {}
+        is_live = fs.lock_owner(paths.lock) is not None
+        crashed = None
+        if not is_live and fs.size(paths.abort) is not None:
+            crashed = OwnState.read(fs, location.root, is_signed=is_signed(paths.lock))
+        if source is QueueSource.COMMIT_LOG or not (listed or is_live or not log.segments):
+            # A live store without queues has just begun: its owner will create them.
+            if source is QueueSource.AUTO:
+                _log.warning(
+                    "%s has no ConsumeQueue: each reader derives its queues from %d bytes of CommitLog; "
+                    "`python -m segmentlog.jobs.rebuild` writes them once",
+                    location.root,
+                    log.stop - log.min_offset,
+                )
+            stop = visibility.cut(log.data_stop())
+            if crashed is not None:
+                stop = min(stop, log_end_after_crash(log, crashed))
+            derived = derive_queues(log, log.min_offset, stop)
+            return cls(visibility, is_live, _ids(derived), derived, None)
+        if crashed is None:
+            return cls(visibility, is_live, _ids(_keys(listed)), None, None)
+        ends = {each: each.data_end() for each in map(queue, _keys(listed))}
+        # First the end of the bytes, then the marker, and no record beyond: the store may be opened meanwhile.
+        tail = find_undispatched_tail(log, ends, visibility.cut(log.data_stop()), crashed)
+        return cls(visibility, is_live, _ids([*_keys(listed), *tail.queues]), None, tail)
+
+    @property
+    def goes_by_queues(self) -> bool:
+        """Whether ConsumeQueues alone tell where queues end."""
+        return self.derived is None and self.tail is None
+
+    def from_log(self, key: QueueKey) -> DerivedQueue | None:
+        """Entries of a queue that only the log has; never empty."""
+        if self.derived is not None:
+            return self.derived.get(key)
+        return None if self.tail is None else self.tail.queues.get(key)
+
+
+def _keys(listed: Mapping[str, list[int]]) -> list[QueueKey]:
+    return [QueueKey(topic, queue_id) for topic, ids in listed.items() for queue_id in ids]
+
+
+def _ids(keys: "Mapping[QueueKey, object] | list[QueueKey]") -> dict[str, tuple[int, ...]]:
+    found: dict[str, set[int]] = {}
+    for key in keys:
+        found.setdefault(key.topic, set()).add(key.queue_id)
+    return {topic: tuple(sorted(ids)) for topic, ids in found.items()}

@@ -1,0 +1,124 @@
+"""`StoreSnapshot`: in which order a store is looked at, what is looked at only if asked, and that nothing changes."""
+
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import pytest
+
+from segmentlog.store import QueueKey, QueueRange, QueueSource, ScanSpec, StoreReader
+from segmentlog.store.files.fs import Listed, LocalFileSystem
+from support.store_builder import StoreBuilder, messages
+from support.tampering import QueueFiles
+
+KEY = QueueKey("Orders", 0)
+
+
+class Journal(LocalFileSystem):
+    """Notes which parts of a store are looked at, in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def _note(self, path: str) -> None:
+        self.calls.append(path.rpartition("/")[2])
+
+    def list_dir(self, path: str) -> list[Listed]:
+        self._note(path)
+        return super().list_dir(path)
+
+    def size(self, path: str) -> int | None:
+        self._note(path)
+        return super().size(path)
+
+    def lock_owner(self, path: str) -> int | None:
+        self._note(path)
+        return super().lock_owner(path)
+
+    def looked(self, *names: str) -> list[str]:
+        """The calls so far among some names; they are forgotten."""
+        found, self.calls = [name for name in self.calls if name in names], []
+        return found
+
+
+PARTS = ("batch", "commitlog", "consumequeue", "lock", "abort")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    with StoreBuilder(tmp_path / "s") as builder:
+        builder.append(messages(40))
+    return tmp_path / "s"
+
+
+@pytest.mark.parametrize("how", ["open", "refresh"])
+def test_the_first_look_at_the_marker_comes_before_the_log_and_that_before_the_queues(store: Path, how: str) -> None:
+    fs = Journal()
+    reader = StoreReader.open(store, fs=fs)
+    opened = fs.looked(*PARTS)
+    if how == "refresh":
+        reader.topics()
+        fs.looked()
+        reader.refresh()
+        opened = ["consumequeue", *fs.looked(*PARTS)]
+    assert opened == ["consumequeue", "batch", "commitlog"]  # the first look is whether this is a store
+    reader.topics()
+    assert fs.looked(*PARTS) == ["consumequeue", "lock", "abort"]
+    reader.topics()
+    reader.look_again()
+    assert fs.looked(*PARTS) == ["batch", "lock"]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda reader, task: list(reader.scan(task, ScanSpec(columns=("body",)))),
+        lambda reader, task: reader.message_at(0),
+        lambda reader, task: reader.queue(KEY),
+    ],
+    ids=["scan", "message", "queue"],
+)
+def test_a_task_takes_no_snapshot(store: Path, ask: Callable[..., object]) -> None:
+    (task,) = StoreReader.open(store).plan([QueueRange(KEY, 0, 10)], max_bytes=1 << 30)
+    fs = Journal()
+    reader = StoreReader.open(store, fs=fs)
+    fs.looked()
+    ask(reader, task)
+    assert fs.looked("consumequeue", "lock", "abort") == []
+
+
+def test_liveness_alone_lists_nothing(store: Path) -> None:
+    fs = Journal()
+    reader = StoreReader.open(store, queue_source=QueueSource.COMMIT_LOG, fs=fs)
+    fs.looked()
+    assert not reader.is_live
+    assert fs.calls == ["lock"]
+
+
+def test_nothing_changes_but_by_a_new_look(store: Path) -> None:
+    reader = StoreReader.open(store)
+    taken = reader._snapshot
+    with pytest.raises(FrozenInstanceError):
+        taken.is_live = True  # type: ignore[misc]
+    with StoreBuilder(store.parent / "more") as builder:
+        builder.append(messages(4, topic="Other", queues=1))
+    (store.parent / "more" / "consumequeue" / "Other").rename(store / "consumequeue" / "Other")
+    assert reader.topics() == ["Orders"]
+    reader.look_again()
+    assert reader.topics() == ["Orders"]
+    assert reader._snapshot is not taken
+    reader.refresh()
+    assert reader.topics() == ["Orders", "Other"]
+
+
+def test_ids_are_of_directories_and_of_the_log(store: Path) -> None:
+    QueueFiles(store, "Orders", 2).zero(0, 10)
+    (store / "abort").touch()
+    snapshot = StoreReader.open(store)._snapshot
+    assert snapshot.queue_ids == {"Orders": (0, 1, 2, 3)}
+    assert snapshot.tail is not None
+    found = snapshot.from_log(QueueKey("Orders", 2))
+    assert found is not None
+    assert found.queue_offset.tolist() == list(range(10))
+    assert snapshot.from_log(KEY) is None
+    assert not snapshot.goes_by_queues
