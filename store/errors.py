@@ -27,6 +27,7 @@
     ├── ChangedReplayError          a batch that is repeated with another number of rows
     ├── IllegalMessageError         a message that RocketMQ would refuse  (also ValueError)
     └── ConfigError                 an option or argument that makes no sense
+        └── FilterSyntaxError       a SQL92 filter that RocketMQ refuses, or reads in part
 
     store raises      problem, path, offset, fix + remedies ──► text in terms of the Python API
     connector, job    reword(words) ──────────────────────────► text in terms of options, or of flags
@@ -313,3 +314,35 @@ class ConfigError(SegmentLogError, ValueError):
     """An option or argument that makes no sense, alone or beside another."""
 
     condition = "SEGMENTLOG_BAD_OPTION"
+
+
+class FilterSyntaxError(ConfigError):
+    """SQL92 filter that RocketMQ refuses, or of which it ignores a part.
+
+    Parameters
+    ----------
+    problem, path, offset, fix, remedies
+        As of `SegmentLogError`.
+    position
+        Index of the character that is at fault; the length of the text where it ends too early.
+    """
+
+    condition = "SEGMENTLOG_FILTER_SYNTAX"
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        path: str | None = None,
+        offset: int | None = None,
+        fix: str | None = None,
+        remedies: Iterable[Remedy] = (),
+        position: int = 0,
+    ) -> None:
+        super().__init__(problem, path=path, offset=offset, fix=fix, remedies=remedies)
+        self.position = position
+
+    def __reduce__(self) -> tuple[object, ...]:
+        made, arguments, state = super().__reduce__()
+        assert isinstance(state, dict)
+        return made, arguments, {**state, "position": self.position}
