@@ -252,9 +252,11 @@ class _Evaluation:
 
     def _equal_where_known(self, left: _Operand, right: _Operand) -> _Verdict:
         """Compare by ``=`` where neither side is null; null elsewhere, and nothing fails there."""
+        if not isinstance(left, _Verdict) and not isinstance(right, _Verdict):
+            if isinstance(left, Number) or isinstance(right, Number):
+                return self._ordered(left, right, *_EQUAL)
+            return _Verdict(pc.equal(self._text(left), self._text(right)))
         match left, right:
-            case (Property() | Text(), Property() | Text()):
-                return _Verdict(pc.equal(self._text(left), self._text(right)))
             case (Property() | Text(), _Verdict(value)):
                 return _Verdict(pc.equal(pc.equal(pc.ascii_lower(self._text(left)), "true"), value))
             case (_Verdict(value), _Verdict(other)):
@@ -262,10 +264,8 @@ class _Evaluation:
             case (_Verdict(value), Property() | Text()):
                 # Java casts the truth value to text, and fails.
                 return _Verdict(_NULL, pc.and_(pc.is_valid(value), self._present(right)))
-            case (_Verdict(value), Number()) | (Number(), _Verdict(value)):
-                return _Verdict(pc.if_else(pc.is_valid(value), _FALSE, _NULL))
-            case _:
-                return self._ordered(left, right, *_EQUAL)
+        known = pc.and_(self._present(left), self._present(right))
+        return _Verdict(pc.if_else(known, _FALSE, _NULL))  # a truth value is no number
 
     def _compare(self, left: _Operand, order: Order, right: _Operand) -> _Verdict:
         # By size there are no texts and no conditions; a verdict is null here, of a minus before something else.

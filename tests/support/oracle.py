@@ -58,6 +58,13 @@ def retain(version: str, *options: str | Path) -> list[Line]:
     return _run(version, "retain", *options)
 
 
+def filter_answers(version: str, expressions: Sequence[str], rows: Sequence[Mapping[str, str]]) -> list[Line]:
+    """Evaluate SQL92 filters on rows of properties with RocketMQ's own classes; one answer for each expression."""
+    with tempfile.TemporaryDirectory() as folder:
+        cases = _json(Path(folder), {"expressions": list(expressions), "rows": list(rows)})
+        return _run(version, "filter", "--cases", cases)
+
+
 def _copy(store: Path, folder: Path) -> Path:
     # cp keeps the holes of the full-size files, and their modification times, which RocketMQ goes by.
     subprocess.run(["cp", "-a", "--sparse=always", store, folder / "store"], check=True)
