@@ -16,6 +16,7 @@ from .errors import DamagedLogError as DamagedLogError
 from .errors import DataLossError as DataLossError
 from .errors import ExistingFileError as ExistingFileError
 from .errors import FileTooLargeError as FileTooLargeError
+from .errors import FilterSyntaxError as FilterSyntaxError
 from .errors import FormatError as FormatError
 from .errors import IllegalMessageError as IllegalMessageError
 from .errors import MissingFileError as MissingFileError
@@ -32,6 +33,7 @@ from .errors import UnknownQueueError as UnknownQueueError
 from .errors import UnreadableError as UnreadableError
 from .errors import UnsafeFileError as UnsafeFileError
 from .errors import UnsupportedStoreError as UnsupportedStoreError
+from .filter.evaluate import Sql92Filter as Sql92Filter
 from .format.ledger import QueueSpan as QueueSpan
 from .format.message_decode import NATIVE_SCHEMA as NATIVE_SCHEMA
 from .format.message_decode import QUEUE_COLUMNS as QUEUE_COLUMNS

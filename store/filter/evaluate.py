@@ -25,10 +25,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..format.message import Mask
 from .expressions import (
     And,
     Compare,
@@ -115,7 +115,7 @@ class Sql92Filter:
 
         return cls(text, parse(text))
 
-    def mask(self, properties: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    def mask(self, properties: pa.RecordBatch) -> Mask:
         """Evaluate the filter for a batch of messages.
 
         Parameters
@@ -134,7 +134,7 @@ class Sql92Filter:
             matched = pc.and_not(matched, failed)
         if isinstance(matched, pa.Scalar):
             return np.full(properties.num_rows, matched.as_py())
-        mask: npt.NDArray[np.bool_] = matched.to_numpy(zero_copy_only=False)
+        mask: Mask = matched.to_numpy(zero_copy_only=False)
         return mask
 
 

@@ -26,7 +26,7 @@ _PLAIN_INTEGER: Final = (ord("-"), ord("9"))
 _PLAIN_DOUBLE: Final = (ord("+"), ord("9"))
 _LONG_DIGITS_MAX: Final = 19
 _NON_ASCII: Final = 0x80
-# Java looks at UTF-16 units, so a digit beyond U+FFFF is none.
+# Java looks at UTF-16 units, and so at no digit beyond U+FFFF.
 _DIGITS: Final = {code: unicodedata.decimal(chr(code)) for code in range(_NON_ASCII, 1 << 16) if chr(code).isdecimal()}
 _ASCII_DIGITS: Final = {code: str(digit) for code, digit in _DIGITS.items()}
 
@@ -164,7 +164,7 @@ def _only(values: pa.Array, wanted: pa.BooleanArray) -> pa.Array:
 
 
 def _within(texts: pa.StringArray, bounds: tuple[int, int]) -> bool:
-    """Whether all characters of a column are in a range."""
+    """Return whether all characters of a column are in a range."""
     data = _bytes(texts)
     return data.size == 0 or (bounds[0] <= int(data.min()) and int(data.max()) <= bounds[1])
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from segmentlog.store import OnCorrupt, Predicate, StoreReader, Tags
+from segmentlog.store import OnCorrupt, Predicate, PropertyFilter, Sql92Filter, StoreReader, Tags
 from segmentlog.store.format.consume_queue import EXTENSION_ADDRESS_MAX, NATIVE
 from segmentlog.store.format.hashing import java_hash
 from segmentlog.store.format.message import Mask
@@ -45,7 +45,7 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "s"
 
 
-def found(store: Path, wanted: Equal, **spec: Any) -> list[int]:
+def found(store: Path, wanted: PropertyFilter, **spec: Any) -> list[int]:
     reader = StoreReader.open(store)
     rows = reading.read(reader, predicate=Predicate(filter=wanted), **spec)
     return sorted(-1 if row["keys"] is None else int(row["keys"].removeprefix("key-")) for row in rows)
@@ -67,12 +67,27 @@ def test_a_filter_sees_the_properties_that_it_names(
     assert found(store, Equal(values)) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("TAGS = 'b'", list(range(1, COUNT, 3))),
+        ("KEYS = 'key-7' AND TAGS = 'b' AND missing IS NULL", [7]),
+        ("KEYS ENDSWITH '-7' OR missing > 5", [7]),
+        ("KEYS > 5", []),
+        ("TRUE", list(range(COUNT))),
+    ],
+)
+def test_a_sql92_filter_is_one(store: Path, text: str, expected: list[int]) -> None:
+    assert found(store, Sql92Filter.compile(text)) == expected
+
+
 def test_a_damaged_record_matches_no_filter(store: Path) -> None:
     reader = StoreReader.open(store)
     place = next(row["physicalOffset"] for row in reading.read(reader) if row["keys"] == "key-7")
     overwrite(store, place + 4, b"\0\0\0\0")
     for on_corrupt in (OnCorrupt.SKIP, OnCorrupt.NULL):
-        assert found(store, Equal(()), on_corrupt=on_corrupt) == [n for n in range(COUNT) if n != 7]
+        for wanted in (Equal(()), Sql92Filter.compile("TRUE"), Sql92Filter.compile("TAGS IS NULL OR KEYS IS NOT NULL")):
+            assert found(store, wanted, on_corrupt=on_corrupt) == [n for n in range(COUNT) if n != 7]
 
 
 def entries(*codes: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
