@@ -6,8 +6,8 @@
     Double          blanks [+-] ( digits [.digits] [e[+-]digits]  |  .digits [e[+-]digits]
                                 | 0x hex digits [.] p [+-] digits | NaN | Infinity ) [fFdD] blanks
 
-RocketMQ compares a property with a number by parsing the property with the number's own type, and text that is no
-such number voids the whole filter for that message. So what is accepted here decides which messages match.
+RocketMQ parses a property as the type of the number that it is compared with. Text that cannot be parsed voids the
+whole filter for that message, so what is accepted here decides which messages match.
 
 Columns of plain numbers take one Arrow cast. Only a batch that has anything else in it is looked at by patterns.
 """
