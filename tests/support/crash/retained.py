@@ -1,0 +1,192 @@
+"""Cuts the power everywhere while retention deletes files, recovers, and judges.
+
+::
+
+    closed store ──► retention, recorded: some runs ──► States ──► disk ──► StoreReader ──► MessageStore.open
+                                                                             │                 │
+       messages of the closed store, by queue offset and physical offset ◄───┴─── compared ◄───┤
+       files after all runs ◄──── the same ◄──── retention on the recovered store, to its end ◄┘
+
+What is judged: the log has no gap; no queue begins below its start; messages from the start on are all there and no
+others are; deletion goes on to the same end; the history names each segment that is gone.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from segmentlog.store.files.disk import Space
+from segmentlog.store.files.segments import list_segments
+from segmentlog.store.files.writable_fs import WritableFileSystem
+from segmentlog.store.format.store_paths import StorePaths
+from segmentlog.store.read.spec import ScanSpec
+from segmentlog.store.read.store_reader import StoreReader
+from segmentlog.store.retention.clean import Cleaner, DirectoryRemover, finish
+from segmentlog.store.retention.disk_space import Disks
+from segmentlog.store.retention.history import deletions
+from segmentlog.store.retention.policy import decide
+from segmentlog.store.retention.settings import RetentionSettings
+from segmentlog.store.retention.state import Memory, Moment, State
+from segmentlog.store.retention.survey import StoreFiles
+from segmentlog.store.types import QueueKey, QueueRange
+
+from .campaign import new_disk, reopen
+from .driver import CONFIG, ROOT, START_MS, Driver
+from .memory_fs import MemoryFileSystem
+from .promises import BrokenPromiseError
+from .recorder import Recording, RecordingFileSystem
+from .states import Breadth, States
+from .workloads import batches, one_queue, run, singles
+
+RUNS = 3
+SETTINGS = RetentionSettings(files_per_run=2, log_pause_ms=0, queue_pause_ms=0)
+ROOMY = Space(100, 90, 90)
+SPEC = ScanSpec(columns=("body", "queueOffset", "physicalOffset"))
+
+Messages = dict[tuple[QueueKey, int], tuple[int, bytes]]
+"""Physical offset and body by queue and queue offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """A store before retention, and what has to become of it.
+
+    Attributes
+    ----------
+    disk
+        The store before retention.
+    messages
+        Messages of the store before it.
+    files
+        Names of log, queue and index files after it.
+    start
+        First physical offset of the log after it.
+    """
+
+    disk: MemoryFileSystem
+    messages: Messages
+    files: frozenset[str]
+    start: int
+
+
+def retain(fs: WritableFileSystem, runs: int = RUNS) -> None:
+    """Run retention on a store that is not open. Every segment is expired: a disk in memory has no times."""
+    files = StoreFiles(fs, ROOT)
+    cleaner = Cleaner(fs, files, DirectoryRemover(fs, lambda: None), SETTINGS)
+    memory = Memory()
+    for number in range(runs):
+        now = Moment(START_MS + 10_000 * number, 4)
+        plan = decide(State(files.log(), files.below, 0, memory), now, Disks((ROOMY,), ROOMY), SETTINGS)
+        memory = finish(cleaner.steps(plan, memory, now.ms), lambda _: None)
+
+
+def prepare_retained() -> Retained:
+    """Write a store in memory, close it, and see what retention leaves of it."""
+    disk = new_disk()
+    for seed, workload in enumerate((singles, batches, one_queue)):
+        run(workload, Driver(RecordingFileSystem(disk), disk, config=CONFIG, seed=seed))
+    after = disk.clone()
+    retain(after)
+    start = StoreFiles(after, ROOT).segments()[0].base
+    assert start == 2 * RUNS * CONFIG.segment_bytes, "the workloads have too few segments"
+    return Retained(disk, dict(_messages(disk)), _files(after), start)
+
+
+def record(prepared: Retained) -> Recording:
+    """Let retention delete some of a prepared store, and record its calls."""
+    recorder = RecordingFileSystem(prepared.disk.clone())
+    retain(recorder)
+    return recorder.recording
+
+
+def cut_retained(prepared: Retained, recording: Recording, breadth: Breadth) -> tuple[int, int]:
+    """Judge every state of a recording; return how many states, and in how many the log had become shorter."""
+    states = shorter = 0
+    for state in States(recording, breadth):
+        disk = state.disk()
+        try:
+            start = _judge(disk, prepared)
+        except Exception as error:
+            ops = recording.ops
+            raise BrokenPromiseError(
+                error.promise if isinstance(error, BrokenPromiseError) else "opening failed",
+                f"{error!r} [crash point {state.point} of {len(ops)}, after "
+                f"{ops[state.point - 1] if state.point else 'nothing'}, state: {state.description}]",
+            ) from error
+        states += 1
+        shorter += 0 < start < prepared.start
+    return states, shorter
+
+
+def _judge(disk: MemoryFileSystem, prepared: Retained) -> int:
+    """Look at one disk, recover it, and let retention go on; return where its log began."""
+    segments = list_segments(disk, [StorePaths(ROOT).commit_log])
+    start = segments[0].base
+    for one, following in pairwise(segments):
+        if one.stop != following.base:
+            raise BrokenPromiseError("gap", f"nothing is between {one.path} and {following.path}")
+    _check_history(disk, start)
+    expected = {at: found for at, found in prepared.messages.items() if found[0] >= start}
+    for when in ("before", "after"):
+        if when == "after":
+            store = reopen(disk, CONFIG)
+            if store.recovered.corrected or store.recovered.cut_bytes:
+                raise BrokenPromiseError("recovered", f"{store.recovered}")
+            store.close()
+        found = dict(_messages(disk))
+        if found != expected:
+            lost, more = expected.keys() - found.keys(), found.keys() - expected.keys()
+            raise BrokenPromiseError("messages", f"{when} recovery lost {sorted(lost)}, invented {sorted(more)}")
+        reader = StoreReader.open(ROOT, fs=disk)
+        for key in {key for key, _ in prepared.messages}:
+            bounds = reader.bounds(key)
+            last = max(at for queue, at in prepared.messages if queue == key) + 1
+            first = min((at for queue, at in expected if queue == key), default=last)
+            if (bounds.min_offset, bounds.max_offset) != (first, last):
+                raise BrokenPromiseError("bounds", f"{when} recovery {bounds}, the log has {first} to {last}")
+    # A run may have been cut off between two of its files: as many runs again as there could have been, and one.
+    while StoreFiles(disk, ROOT).segments()[0].base < prepared.start:
+        before = StoreFiles(disk, ROOT).segments()[0].base
+        left = (prepared.start - before) // CONFIG.segment_bytes
+        retain_some(disk, left)
+        if StoreFiles(disk, ROOT).segments()[0].base == before:
+            raise BrokenPromiseError("goes on", f"the log still begins at {before}")
+    retain_some(disk, 0)
+    if _files(disk) != prepared.files:
+        raise BrokenPromiseError("goes on", f"other files are left: {sorted(_files(disk) ^ prepared.files)}")
+    return start
+
+
+def retain_some(fs: WritableFileSystem, segments: int) -> None:
+    """Run retention once, for at most so many segments; with 0 only queues and index follow the log."""
+    files = StoreFiles(fs, ROOT)
+    cleaner = Cleaner(fs, files, DirectoryRemover(fs, lambda: None), SETTINGS)
+    hour = 4 if segments else 5
+    settings = RetentionSettings(files_per_run=segments)
+    state = State(files.log(), files.below, 0, Memory())
+    plan = decide(state, Moment(START_MS, hour), Disks((ROOMY,), ROOMY), settings)
+    finish(cleaner.steps(plan, Memory(), START_MS), lambda _: None)
+
+
+def _check_history(disk: MemoryFileSystem, start: int) -> None:
+    named = {each.log_base for each in deletions(disk, ROOT)}
+    missing = set(range(0, start, CONFIG.segment_bytes)) - named
+    if missing:
+        raise BrokenPromiseError("history", f"nothing says when the segments at {sorted(missing)} were deleted")
+
+
+def _files(disk: MemoryFileSystem) -> frozenset[str]:
+    paths = StorePaths(ROOT)
+    parts = (paths.commit_log, paths.consume_queues, paths.index)
+    return frozenset(path for path in disk.files() if path.startswith(parts))
+
+
+def _messages(disk: MemoryFileSystem) -> Iterator[tuple[tuple[QueueKey, int], tuple[int, bytes]]]:
+    reader = StoreReader.open(ROOT, fs=disk)
+    for topic in reader.topics():
+        for bounds in reader.queues(topic):
+            wanted = QueueRange(bounds.key, bounds.min_offset, bounds.max_offset)
+            for task in reader.plan([wanted], max_bytes=1 << 20):
+                for batch in reader.scan(task, SPEC):
+                    for row in batch.to_pylist():
+                        yield (bounds.key, row["queueOffset"]), (row["physicalOffset"], row["body"])
