@@ -5,6 +5,7 @@
     QueueWatch.look() ──► Sighting        queues that moved, shrank or went since the last look
     backlogs, store_times                 lag per queue, and store times of single messages
     message_identity, store_id            identity of a message and of a store, for checkpoints
+    deletion_note                         last deletion by retention, for reports of data loss
 
 The connector uses these names for streams and lag.
 """

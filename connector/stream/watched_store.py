@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from segmentlog.store import DataLossError, QueueBounds, QueueKey, QueueRange, SegmentLogError, StoreReader
-from segmentlog.store.follow import QueueWatch, message_identity, store_id
+from segmentlog.store.follow import QueueWatch, deletion_note, message_identity, store_id
 
 from ..errors import OtherStoreError
 from ..options.read_options import Assign, ReadOptions
@@ -148,7 +148,7 @@ class WatchedStore:
         if gone:
             problem = (
                 f"{gone} messages of {wanted} that a micro-batch is to read are gone: the queue holds "
-                f"[{bounds.min_offset}, {bounds.max_offset}) now"
+                f"[{bounds.min_offset}, {bounds.max_offset}) now{deletion_note(self.reader.path)}"
             )
             self._lose(DataLossError(problem, path=self.reader.path, fix=_GO_ON))
             self._count(wanted.key.topic, gone)
@@ -180,6 +180,7 @@ class WatchedStore:
             if position < begin:
                 why = "deleted before they were read, most likely by the broker's retention"
                 problem = f"{begin - position} messages of {key}, offsets {position} to {begin - 1}, were {why}"
+                problem += deletion_note(self.reader.path)
                 fix = f"Keep messages longer than the query can fall behind, or read faster. {_GO_ON}"
                 self._lose(DataLossError(problem, path=self.reader.path, fix=fix))
                 self._count(topic, begin - position)

@@ -12,6 +12,7 @@ After a range it has seen exactly the messages that the plan promised, or it say
 """
 
 import logging
+import os
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -22,6 +23,7 @@ from ..dispatch.walk_cache import WalkCache
 from ..errors import DataLossError, Remedy
 from ..format.consume_queue import Entries, joined, some
 from ..format.message import Ints, Mask, Problem
+from ..retention.history import deletion_note
 from ..types import QueueKey
 from .matching import Matcher
 from .plan import PlannedRange, ScanTask
@@ -200,6 +202,8 @@ _REMOVED: Final = "Retention or truncation removed them since the query was plan
 
 def report_loss(store: StoreView, spec: ScanSpec, what: str, fix: str = _REMOVED) -> None:
     """Report that messages of the plan are gone: an error, or a warning where the spec allows it."""
+    if fix == _REMOVED:
+        what += deletion_note(os.path.dirname(store.log.directories[0]))
     error = DataLossError(what, path=store.log.directories[0], fix=fix, remedies=(Remedy.SKIP_LOST,))
     if spec.on_loss is OnLoss.FAIL:
         raise error

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from ..files.fs import FileSystem
+from ..files.fs import FileSystem, LocalFileSystem
 from ..files.small_file import read_whole, replace_file
 from ..files.writable_fs import WritableFileSystem
 from ..format.store_paths import StorePaths
@@ -101,11 +101,18 @@ def deletions(fs: FileSystem, path: str) -> Iterator[Deleted]:
             yield found
 
 
-def when_deleted(fs: FileSystem, path: str, physical_offset: int) -> Deleted | None:
-    """Return the last deletion of the CommitLog segment that held a physical offset; None without a record of one."""
-    found = None
-    for each in deletions(fs, path):
-        base = each.log_base
-        if base is not None and base <= physical_offset < base + each.bytes:
-            found = each
-    return found
+def deletion_note(path: str, fs: FileSystem | None = None) -> str:
+    """Return a clause for a data-loss report: the last deletion of a CommitLog segment; empty without one.
+
+    Parameters
+    ----------
+    path
+        Store directory.
+    fs
+        File system of the store; the local one if None.
+    """
+    last = None
+    for each in deletions(fs or LocalFileSystem(), path):
+        if each.log_base is not None:
+            last = each
+    return f"; {last}, the last of the CommitLog" if last is not None else ""

@@ -13,8 +13,18 @@ import pytest
 
 from segmentlog.connector.errors import CheckpointError, ConflictingOptionsError, OtherStoreError, UnknownTopicError
 from segmentlog.connector.stream.offsets import StreamOffset
-from segmentlog.store import ConfigError, DataLossError, MessageStore, Outgoing, QueueKey, SegmentLogError, StoreConfig
+from segmentlog.store import (
+    ConfigError,
+    DataLossError,
+    MessageStore,
+    Outgoing,
+    QueueKey,
+    RetentionSettings,
+    SegmentLogError,
+    StoreConfig,
+)
 from segmentlog.store.groups import commit_offsets
+from segmentlog.store.maintenance import Conditions, apply_retention
 from support import store_builder
 from support.retention import Retention
 from support.scale import scale
@@ -384,6 +394,20 @@ def test_retention_overtakes_the_stream(tmp_path: Path, caplog: pytest.LogCaptur
     (store,) = json.loads(after.offset)["stores"].values()
     assert store["topics"]["T"]["lost"] == 300 - 20 - len(rows)
     assert caplog.text.count("messages of T/0, offsets 10 to ") == 1
+
+
+def test_a_loss_says_when_and_why_retention_deleted_the_messages(tmp_path: Path) -> None:
+    path = written(tmp_path / "store", 300, body=b"x" * 300)
+    stream = Stream(path, subscribe="T", maxOffsetsPerTrigger="20", **EARLIEST)
+    stream.batch()
+    now_ms = 1_900_000_000_000
+    conditions = Conditions(now_ms=now_ms, hour=4, log_used=10, queues_used=10)
+    done = apply_retention(path, RetentionSettings(log_pause_ms=0, queue_pause_ms=0), conditions)
+    with pytest.raises(DataLossError) as caught:
+        stream.batch()
+    last = done.log_start - SMALL.segment_bytes
+    when = "2030-03-17T17:46:40.000+00:00"
+    assert f"retention deleted commitlog/{last:020d} at {when}: expired (time)" in str(caught.value)
 
 
 def test_retention_again_and_again(tmp_path: Path) -> None:

@@ -28,10 +28,12 @@ from segmentlog.store import (
     StoreReader,
     Tags,
 )
+from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format import message_decode
 from segmentlog.store.format.hashing import java_hash
 from segmentlog.store.format.message_encode import pack_host
 from segmentlog.store.format.record_crc import RecordCrc
+from segmentlog.store.retention.history import Deleted, History
 from support import reading
 from support.store_builder import Appended, Geometry, StoreBuilder, messages
 from support.tampering import QueueFiles, WatchedFiles, overwrite, segments
@@ -423,6 +425,28 @@ def test_segments_that_retention_took_since_the_plan(store: Path) -> None:
     again, _ = planned(store)
     with pytest.raises(DataLossError):
         scanned(again, tasks)
+
+
+def test_a_loss_says_when_and_why_the_segment_was_deleted(store: Path) -> None:
+    _, tasks = planned(store)
+    assert "retention deleted" not in _loss(store, tasks)
+    History(LocalWritableFileSystem(), str(store)).add(
+        [
+            Deleted(1_763_700_000_000, f"commitlog/{0:020d}", 4096, "expired (time)"),
+            Deleted(1_763_700_009_000, f"commitlog/{4096:020d}", 4096, "forced (space)"),
+            Deleted(1_763_700_010_000, "index/20261121021346480", 4096, "below log start 8192"),
+        ]
+    )
+    found = _loss(store, tasks)
+    assert f"retention deleted commitlog/{4096:020d} at 2025-11-21T04:40:09.000+00:00: forced (space)" in found
+
+
+def _loss(store: Path, tasks: list[ScanTask]) -> str:
+    for path in segments(store)[:2]:
+        path.unlink(missing_ok=True)
+    with pytest.raises(DataLossError) as caught:
+        scanned(StoreReader.open(store), tasks)
+    return str(caught.value)
 
 
 def test_queue_files_that_retention_took_since_the_plan(store: Path) -> None:

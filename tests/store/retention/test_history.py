@@ -4,7 +4,7 @@ import pytest
 
 from segmentlog.store.errors import NoSpaceError
 from segmentlog.store.retention import history
-from segmentlog.store.retention.history import Deleted, History, deletions, when_deleted
+from segmentlog.store.retention.history import Deleted, History, deletion_note, deletions
 from support.crash.memory_fs import MemoryFileSystem
 
 STORE = "/store"
@@ -39,17 +39,19 @@ def test_a_torn_line_and_foreign_ones_are_skipped(fs: MemoryFileSystem) -> None:
     assert list(deletions(fs, STORE)) == [segment(0), segment(1)]
 
 
-def test_an_offset_is_in_the_segment_that_was_deleted_last(fs: MemoryFileSystem) -> None:
-    later = segment(1, 1_763_700_009_000)
-    index = Deleted(5, "index/00000000000001500", 1000, "below log start 9")
-    History(fs, STORE).add([segment(0), segment(1), later, index])
-    assert when_deleted(fs, STORE, 999) == segment(0)
-    assert when_deleted(fs, STORE, 1000) == later
-    assert when_deleted(fs, STORE, 1999) == later
-    assert when_deleted(fs, STORE, 2000) is None
-    assert str(later) == (
+def test_a_line_is_for_people_too() -> None:
+    assert str(segment(1, 1_763_700_009_000)) == (
         "retention deleted commitlog/00000000000000001000 at 2025-11-21T04:40:09.000+00:00: expired (time)"
     )
+
+
+def test_a_note_names_the_last_segment(fs: MemoryFileSystem) -> None:
+    assert deletion_note(STORE, fs) == ""
+    index = Deleted(5, "index/00000000000001500", 1000, "below log start 9")
+    History(fs, STORE).add([index])
+    assert deletion_note(STORE, fs) == ""
+    History(fs, STORE).add([segment(0), segment(1), index])
+    assert deletion_note(STORE, fs) == f"; {segment(1)}, the last of the CommitLog"
 
 
 def test_it_is_bounded_and_keeps_what_is_newest(fs: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
