@@ -13,7 +13,7 @@ of few lengths, what keys and tags are, go ten times faster character by charact
 """
 
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from ..errors import FormatError
 from .arrow_buffers import NO_TEXT, integers, numbers, present, value_lengths
-from .message import Ints, gather
+from .message import Ints, Mask, gather
 
 Units: TypeAlias = npt.NDArray[np.uint32]
 
@@ -186,6 +186,61 @@ def index_hashes(hashes: Ints) -> Ints:
     return np.where(hashes == _MIN, 0, np.abs(hashes))
 
 
+class KeyTexts(NamedTuple):
+    """Keys of n messages, one element per key: of each message its unique key, then the pieces of its other keys.
+
+    Attributes
+    ----------
+    row
+        (k,) int64, the message of each key, ascending.
+    text
+        (k,) strings, neither null nor empty.
+    is_unique
+        (k,) bool, True for unique keys.
+    """
+
+    row: Ints
+    text: pa.StringArray
+    is_unique: Mask
+
+
+def key_texts(unique: pa.StringArray, keys: pa.StringArray) -> KeyTexts:
+    """List all keys of messages, as an index takes them.
+
+    Parameters
+    ----------
+    unique, keys
+        (n,) null or empty where there is none; ``keys`` are separated by blanks.
+    """
+    rows, key = _filled(unique)
+    if keys.null_count == len(keys):
+        return KeyTexts(rows, key, np.ones(rows.size, np.bool_))
+    return _with_pieces(rows, key, keys)
+
+
+def hash_keys(topics: pa.DictionaryArray, row: Ints, text: pa.StringArray) -> Ints:
+    """Hash keys of topics as index files hold them.
+
+    Parameters
+    ----------
+    topics
+        (n,) strings without nulls.
+    row, text
+        (k,) the row of ``topics`` that holds each key's topic, and the key.
+
+    Returns
+    -------
+    (k,) int64
+        In ``[0, 2**31)``; equal to `index_key_hash` of each.
+    """
+    # The hash of "topic#key" follows from those of both: the topic's moves up by the units of the key.
+    hashes, units = _hashed(text)
+    prefixes = np.array([_prefix_hash(topic) for topic in topics.dictionary.to_pylist()], np.uint32)
+    moved = prefixes[integers(topics.indices)[row]] * _powers(31, int(units.max(initial=0)) + 1)[units]
+    whole = (moved + hashes.astype(np.uint32)).view(np.int32)
+    return index_hashes(whole.astype(np.int64))
+
+
 def key_hashes(topics: pa.DictionaryArray, unique: pa.StringArray, keys: pa.StringArray) -> tuple[Ints, Ints]:
     """Hash all keys of messages: of each its unique key, then its other keys, as index files hold them.
 
@@ -194,22 +249,15 @@ def key_hashes(topics: pa.DictionaryArray, unique: pa.StringArray, keys: pa.Stri
     topics
         (n,) strings without nulls.
     unique, keys
-        (n,) null or empty where there is none; ``keys`` are separated by blanks.
+        See `key_texts`.
 
     Returns
     -------
     (k,) int64, (k,) int64
         In ``[0, 2**31)``, and the row of each, ascending.
     """
-    rows, key = _filled(unique)
-    if keys.null_count < len(keys):
-        rows, key = _with_pieces(rows, key, keys)
-    # The hash of "topic#key" follows from those of both: the topic's moves up by the units of the key.
-    hashes, units = _hashed(key)
-    prefixes = np.array([_prefix_hash(topic) for topic in topics.dictionary.to_pylist()], np.uint32)
-    moved = prefixes[integers(topics.indices)[rows]] * _powers(31, int(units.max(initial=0)) + 1)[units]
-    whole = (moved + hashes.astype(np.uint32)).view(np.int32)
-    return index_hashes(whole.astype(np.int64)), rows
+    row, text, _ = key_texts(unique, keys)
+    return hash_keys(topics, row, text), row
 
 
 @lru_cache(maxsize=1 << 16)
@@ -226,15 +274,16 @@ def _filled(texts: pa.StringArray) -> tuple[Ints, pa.StringArray]:
     return rows, texts if rows.size == len(texts) else texts.take(numbers(rows))
 
 
-def _with_pieces(rows: Ints, unique: pa.StringArray, keys: pa.StringArray) -> tuple[Ints, pa.StringArray]:
-    """Put behind the unique key of each row the pieces of its keys."""
+def _with_pieces(rows: Ints, unique: pa.StringArray, keys: pa.StringArray) -> KeyTexts:
+    """Put after the unique key of each row the pieces of its keys."""
     import pyarrow.compute as pc  # noqa: PLC0415 - few scans and streams come here, and loading it takes long
 
     split = pc.split_pattern(keys, " ")
     filled, pieces = _filled(pc.list_flatten(split))
     row = np.concatenate([rows, integers(pc.list_parent_indices(split))[filled]])
     order = np.argsort(row, kind="stable")
-    return row[order], pa.concat_arrays([unique, pieces.cast(unique.type)]).take(numbers(order))
+    text = pa.concat_arrays([unique, pieces.cast(unique.type)]).take(numbers(order))
+    return KeyTexts(row[order], text, order < rows.size)
 
 
 def index_key_hash(topic: str, key: str) -> int:

@@ -34,6 +34,7 @@ _HEX: Final = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode
 _SIZES: Final = {32: 4, 56: 16}  # characters -> bytes of address
 _TEXT_MAX: Final = (1 << 31) - 1
 _OFFSET_TAIL: Final = struct.Struct(">iq")
+_OFFSET_BYTES: Final = 8
 _UNIQUE_TAIL: Final = struct.Struct(">HiiH")
 
 
@@ -131,6 +132,38 @@ def decode_offset_id(text: str) -> OffsetId:
             fix="Is it the id that the producer made (UNIQ_KEY)? That one is found through the index",
         )
     return OffsetId(raw[:width], port, physical_offset)
+
+
+def decode_offset_ids(texts: pa.StringArray) -> npt.NDArray[np.int64]:
+    """Read the physical offsets of many offset ids.
+
+    Parameters
+    ----------
+    texts
+        (n,) strings without nulls.
+
+    Returns
+    -------
+    (n,) int64
+
+    Raises
+    ------
+    FormatError
+        If one is no hex text of 32 or 56 characters, or the offset in it is negative; the first such is named.
+    """
+    import pyarrow.compute as pc  # noqa: PLC0415 - only look-ups come here, and loading it takes long
+
+    sound = pc.match_substring_regex(texts, "^(?:[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56})$").to_numpy(zero_copy_only=False)
+    if not sound.all():
+        raise FormatError(_NO_ID.format(texts[int(np.argmin(sound))].as_py()[:80]), fix=_NO_ID_FIX)
+    tails = pc.utf8_slice_codeunits(texts, -2 * _OFFSET_BYTES)
+    digits = np.frombuffer("".join(tails.to_pylist()).encode(), np.uint8)
+    nibbles = np.where(digits <= ord("9"), digits - ord("0"), (digits | 0x20) - (ord("a") - 10)).astype(np.uint8)
+    packed = np.left_shift(nibbles[::2], 4) | nibbles[1::2]
+    offsets = packed.view(">i8").astype(np.int64)
+    if (offsets < 0).any():
+        decode_offset_id(texts[int(np.argmax(offsets < 0))].as_py())  # raises
+    return offsets
 
 
 def decode_unique_id(text: str) -> UniqueId:

@@ -93,6 +93,16 @@ class RecordExtents:
             )[1]
         return found
 
+    def places(self, wanted: QueueRange) -> Ints:
+        """Physical offsets that are stated for a range; those of pads and damaged entries have no meaning.
+
+        Returns
+        -------
+        (len(wanted),) int64
+            By queue offset; nothing is compared with the records.
+        """
+        return np.concatenate([self.of(piece, piece.start, piece.stop)[0] for piece in self.ranges(wanted)])
+
     def total(self, wanted: QueueRange) -> int:
         """Bytes of all records of a range, exactly; memory does not grow with the range."""
         return sum(int(self.sizes(piece).sum()) for piece in _blocks(wanted))

@@ -83,9 +83,7 @@ class StoreSnapshot:
         fs, paths = location.fs, location.paths
         listed = list_queues(fs, location.root) if source is QueueSource.AUTO else {}
         is_live = fs.lock_owner(paths.lock) is not None
-        crashed = None
-        if not is_live and fs.size(paths.abort) is not None:
-            crashed = OwnState.read(fs, location.root, is_signed=is_signed(paths.lock))
+        crashed = _crashed(location, is_live=is_live)
         if source is QueueSource.COMMIT_LOG or not (listed or is_live or not log.segments):
             # A live store without queues has just begun: its owner will create them.
             if source is QueueSource.AUTO:
@@ -95,10 +93,7 @@ class StoreSnapshot:
                     location.root,
                     log.stop - log.min_offset,
                 )
-            stop = visibility.cut(log.data_stop())
-            if crashed is not None:
-                stop = min(stop, log_end_after_crash(log, crashed))
-            derived = derive_queues(log, log.min_offset, stop)
+            derived = derive_queues(log, log.min_offset, _readable_stop(log, visibility, crashed))
             return cls(visibility, is_live, _ids(derived), derived, None)
         if crashed is None:
             return cls(visibility, is_live, _ids(_keys(listed)), None, None)
@@ -117,6 +112,23 @@ class StoreSnapshot:
         if self.derived is not None:
             return self.derived.get(key)
         return None if self.tail is None else self.tail.queues.get(key)
+
+
+def readable_stop(location: StoreLocation, log: CommitLog, visibility: Visibility, *, is_live: bool) -> int:
+    """Physical offset where the records end that may be read now: no batch in flight, nothing that a crash tore."""
+    return _readable_stop(log, visibility, _crashed(location, is_live=is_live))
+
+
+def _readable_stop(log: CommitLog, visibility: Visibility, crashed: OwnState | None) -> int:
+    stop = visibility.cut(log.data_stop())
+    return stop if crashed is None else min(stop, log_end_after_crash(log, crashed))
+
+
+def _crashed(location: StoreLocation, *, is_live: bool) -> OwnState | None:
+    """State that a crashed store left; None where it is live, or was closed."""
+    if is_live or location.fs.size(location.paths.abort) is None:
+        return None
+    return OwnState.read(location.fs, location.root, is_signed=is_signed(location.paths.lock))
 
 
 def _keys(listed: Mapping[str, list[int]]) -> list[QueueKey]:

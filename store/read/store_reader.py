@@ -35,7 +35,7 @@ from .message import Message, read_message
 from .plan import PlannedRange, ScanTask, TaskLimits, plan_tasks
 from .queue_end import queue_bounds
 from .scan import scan
-from .snapshot import StoreSnapshot
+from .snapshot import StoreSnapshot, readable_stop
 from .spec import QueueSource, ScanSpec
 
 
@@ -233,6 +233,10 @@ class StoreReader:
         """Bytes per record of a range within its queue's bounds, (len(wanted),) int64; see `RecordExtents.sizes`."""
         return self._extents.sizes(wanted)
 
+    def places(self, wanted: QueueRange) -> Ints:
+        """Physical offsets stated for a range within its queue's bounds, (len(wanted),); see `RecordExtents.places`."""
+        return self._extents.places(wanted)
+
     def stored_bytes(self, wanted: QueueRange) -> int:
         """Bytes of all records of a range within its queue's bounds. Reads 20 bytes per message."""
         return self._extents.total(wanted)
@@ -304,6 +308,10 @@ class StoreReader:
         if found is None or self._visibility.cut(physical_offset + 1) <= physical_offset:
             return None
         return read_message(self.log, found)
+
+    def readable_stop(self) -> int:
+        """Physical offset where the records end that may be read now: no batch in flight, nothing that a crash tore."""
+        return readable_stop(self.location, self.log, self._visibility, is_live=self.is_live)
 
     # The store as it was last looked at
 

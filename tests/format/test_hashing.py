@@ -6,7 +6,15 @@ from hypothesis import strategies as st
 
 from segmentlog.store.errors import FormatError
 from segmentlog.store.format import hashing
-from segmentlog.store.format.hashing import index_hashes, index_key_hash, java_hash, java_hash_array, key_hashes
+from segmentlog.store.format.hashing import (
+    hash_keys,
+    index_hashes,
+    index_key_hash,
+    java_hash,
+    java_hash_array,
+    key_hashes,
+    key_texts,
+)
 
 # Java's own answers.
 VECTORS = {
@@ -124,3 +132,20 @@ def test_keys_of_a_slice_are_its_own() -> None:
     topics = pa.array(["A", "B", "A", "C"]).dictionary_encode()[1:3]
     hashes, of = key_hashes(topics, pa.array(["x", "y", None, "z"])[1:3], pa.nulls(2, pa.string()))
     assert (hashes.tolist(), of.tolist()) == ([index_key_hash("B", "y")], [0])
+
+
+def test_keys_are_listed_by_message_the_unique_one_first() -> None:
+    unique = pa.array(["u0", None, "u2", ""])
+    listed = key_texts(unique, pa.array(["a b", "c", None, " d  a "]))
+    assert listed.row.tolist() == [0, 0, 0, 1, 2, 3, 3]
+    assert listed.text.to_pylist() == ["u0", "a", "b", "c", "u2", "d", "a"]
+    assert listed.is_unique.tolist() == [True, False, False, False, True, False, False]
+    topics = pa.array(["T", "S", "T", "T"]).dictionary_encode()
+    hashes = hash_keys(topics, listed.row, listed.text).tolist()
+    names = [topics[row].as_py() for row in listed.row.tolist()]
+    assert hashes == [index_key_hash(name, key) for name, key in zip(names, listed.text.to_pylist(), strict=True)]
+
+
+def test_messages_with_unique_keys_alone_list_those() -> None:
+    listed = key_texts(pa.array(["u0", None, "u2"]), pa.nulls(3, pa.string()))
+    assert (listed.row.tolist(), listed.is_unique.tolist()) == ([0, 2], [True, True])

@@ -2,12 +2,19 @@ import ipaddress
 import struct
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from segmentlog.store.errors import FormatError
-from segmentlog.store.format.message_id import OffsetId, decode_offset_id, decode_unique_id, encode_offset_ids
+from segmentlog.store.format.message_id import (
+    OffsetId,
+    decode_offset_id,
+    decode_offset_ids,
+    decode_unique_id,
+    encode_offset_ids,
+)
 from support import fixtures
 
 addresses = st.binary(min_size=4, max_size=4) | st.binary(min_size=16, max_size=16)
@@ -35,6 +42,12 @@ def test_offset_ids_round_trip(address: bytes, port: int, offset: int) -> None:
     text = encode_one(address, port, offset)
     assert text == (address + struct.pack(">iq", port, offset)).hex().upper()
     assert decode_offset_id(text) == OffsetId(address, port, offset)
+
+
+@given(st.lists(st.tuples(addresses, i32, st.integers(0, 2**63 - 1), st.booleans())))
+def test_many_offsets_are_read_as_one(rows: list[tuple[bytes, int, int, bool]]) -> None:
+    texts = [encode_one(*row[:3]).lower() if row[3] else encode_one(*row[:3]) for row in rows]
+    assert decode_offset_ids(pa.array(texts, pa.string())).tolist() == [row[2] for row in rows]
 
 
 @pytest.mark.conformance
@@ -80,11 +93,15 @@ def test_what_is_no_id_is_refused(text: str) -> None:
     for decode in (decode_offset_id, decode_unique_id):
         with pytest.raises(FormatError, match="is no message id"):
             decode(text)
+    with pytest.raises(FormatError, match="is no message id"):
+        decode_offset_ids(pa.array(["7F00000100002A9F0000000000000081", text]))
 
 
 def test_a_unique_id_taken_for_an_offset_id_is_told_apart_where_it_can_be() -> None:
     with pytest.raises(FormatError, match=r"cannot be one.*UNIQ_KEY"):
         decode_offset_id("7F0000010000" + "2A9F" + "F" * 16)
+    with pytest.raises(FormatError, match=r"cannot be one.*UNIQ_KEY"):
+        decode_offset_ids(pa.array(["7F00000100002A9F0000000000000081", "7F0000010000" + "2A9F" + "F" * 16]))
 
 
 @given(addresses, st.integers(0, 2**16 - 1), i32, i32, st.integers(0, 2**16 - 1))

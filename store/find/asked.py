@@ -1,0 +1,216 @@
+"""Keys asked for: distinct pairs of topic and key, and the join that compares them with the keys of records.
+
+::
+
+    records   row 0  Orders  UNIQ_KEY 0A00…  KEYS "order-7 vip"       asked   Orders  order-7   hash 1203…
+                │                                                             Orders  vip       hash 0877…
+                └─► (row 0, 0A00…) (row 0, order-7) (row 0, vip)
+                              hash ──► equal hash ──► equal topic and equal text ──► (row 0, asked 0) (row 0, asked 1)
+
+The hash narrows down, the text decides: two keys of one hash, or one key in two topics, are told apart here. RocketMQ
+leaves that to its clients (``MQAdminImpl.queryMessage``).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import ConfigError
+from ..format.arrow_buffers import booleans, integers, numbers
+from ..format.hashing import hash_keys, key_texts
+from ..format.message import SYS_ROLLBACK, SYS_TRANSACTION, Ints, Mask, Records
+from ..format.properties import KEYS, UNIQ_KEY, Properties
+from ..format.slices import slices, text
+from ..index.bulk import places_among
+
+
+class KeyField(Enum):
+    """The property that has to hold a key."""
+
+    KEYS = "keys"
+    """``KEYS``, of which each piece between blanks is a key."""
+    UNIQUE = "unique"
+    """``UNIQ_KEY``, which the producer's client sets."""
+    EITHER = "either"
+    """One or the other; an index does not distinguish them."""
+
+
+class Window(NamedTuple):
+    """Store times, ms since 1970, half-open; None where there is no limit."""
+
+    start_ms: int | None = None
+    stop_ms: int | None = None
+
+    def holds(self, store_times: Ints) -> Mask:
+        """(n,) bool, which of (n,) store times are within."""
+        inside = np.ones(store_times.size, np.bool_)
+        if self.start_ms is not None:
+            inside &= store_times >= self.start_ms
+        if self.stop_ms is not None:
+            inside &= store_times < self.stop_ms
+        return inside
+
+
+ALWAYS: Final = Window()
+
+_ASKED_BITS: Final = 40
+_ASKED_MASK: Final = (1 << _ASKED_BITS) - 1
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Asked:
+    """Distinct pairs of topic and key, in the order of their hashes.
+
+    Attributes
+    ----------
+    topics
+        (k,) dictionary of strings.
+    keys
+        (k,) strings.
+    hashes
+        (k,) int64, ascending, not distinct: `hashing.hash_keys`.
+    field
+        Which property has to hold the key.
+    window
+        When the record has to have been stored. The record's own time counts: that of an index entry is in whole
+        seconds and, in the first entry of a file, wrong.
+    """
+
+    topics: pa.DictionaryArray
+    keys: pa.StringArray
+    hashes: Ints
+    field: KeyField
+    window: Window
+
+    def __len__(self) -> int:
+        return self.hashes.size
+
+
+def ask(topics: pa.Array, keys: pa.Array, field: KeyField, window: Window) -> Asked:
+    """Prepare pairs of topic and key.
+
+    Parameters
+    ----------
+    topics, keys
+        (n,) strings; equal pairs count once. A key that no record can have (an empty one, or for ``KEYS`` one with a
+        blank) is allowed, and finds nothing.
+
+    Raises
+    ------
+    ConfigError
+        If one of them is null.
+    """
+    if topics.null_count or keys.null_count:
+        which = "topics" if topics.null_count else "keys"
+        raise ConfigError(f"{which} holds nulls, and a look-up needs text", fix="Leave the nulls out")
+    of, texts = topics.cast(pa.string()).dictionary_encode(), keys.cast(pa.string())
+    hashes = hash_keys(of, np.arange(len(texts)), texts)
+    order = np.argsort(hashes)
+    order = order[_distinct(of, texts, order, hashes[order])]
+    return Asked(of.take(numbers(order)), texts.take(numbers(order)), hashes[order], field, window)
+
+
+def _distinct(topics: pa.DictionaryArray, keys: pa.StringArray, order: Ints, hashes: Ints) -> Mask:
+    """One of each equal pair, of rows in the order of their (n,) hashes; only pairs of one hash are compared."""
+    kept = np.ones(order.size, np.bool_)
+    same = np.zeros(order.size + 1, np.bool_)
+    same[1:-1] = hashes[1:] == hashes[:-1]
+    doubtful = np.flatnonzero(same[1:] | same[:-1])
+    if doubtful.size:
+        rows = numbers(order[doubtful])
+        pairs = pa.table({"topic": topics.indices.take(rows), "key": keys.take(rows), "at": numbers(doubtful)})
+        first = pairs.group_by(["topic", "key"], use_threads=False).aggregate([("at", "min")])
+        kept[doubtful] = False
+        kept[integers(_whole(first["at_min"]))] = True
+    return kept
+
+
+def each_in(topics: Sequence[str], keys: Sequence[str] | pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Pair every topic with every key.
+
+    Returns
+    -------
+    (t·k,) strings, (t·k,) strings
+    """
+    texts = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+    texts = texts if isinstance(texts, pa.Array) else pa.array(texts, pa.string())
+    of = np.repeat(np.arange(len(topics)), len(texts))
+    at = np.tile(np.arange(len(texts)), len(topics))
+    return pa.array(topics, pa.string()).take(numbers(of)), texts.take(numbers(at))
+
+
+class Matches(NamedTuple):
+    """Records that carry keys asked for, and all keys that they carry.
+
+    Attributes
+    ----------
+    row, asked
+        (m,) int64: which record carries which pair of `Asked`. A record may carry several.
+    key_row, key_hash
+        (k,) int64: the hash of each key of each record, as the index of the store has to hold it.
+    """
+
+    row: Ints
+    asked: Ints
+    key_row: Ints
+    key_hash: Ints
+
+
+def match(records: Records, asked: Asked) -> Matches:
+    """Compare the keys of records with those asked for, exactly.
+
+    Parameters
+    ----------
+    records
+        n records; damaged ones match nothing, nor do rolled back ones, which an index does not hold either.
+    """
+    topics = text(slices(records.buffer, records.topic_start, records.topic_length)).dictionary_encode()
+    properties = Properties(records)
+    row, keys, is_unique = key_texts(properties.column(UNIQ_KEY), properties.column(KEYS))
+    kept = (records.field("sys_flag") & SYS_TRANSACTION != SYS_ROLLBACK)[row]
+    if not kept.all():
+        row, keys, is_unique = row[kept], keys.filter(booleans(kept)), is_unique[kept]
+    hashes = hash_keys(topics, row, keys)
+    pair, wanted = _equal_hashes(hashes, asked, is_unique)
+    if pair.size:
+        pair, wanted = _equal_texts(topics, row, keys, asked, pair, wanted)
+    if asked.window != ALWAYS:
+        inside = asked.window.holds(records.field("store_timestamp")[row[pair]])
+        pair, wanted = pair[inside], wanted[inside]
+    packed = np.sort(row[pair] << _ASKED_BITS | wanted)
+    new = np.ones(packed.size, np.bool_)  # a record may have the same key twice
+    new[1:] = packed[1:] != packed[:-1]
+    return Matches(packed[new] >> _ASKED_BITS, packed[new] & _ASKED_MASK, row, hashes)
+
+
+def _equal_hashes(hashes: Ints, asked: Asked, is_unique: Mask) -> tuple[Ints, Ints]:
+    """Pairs of a record's key and an asked one that have the same hash."""
+    keys, first = places_among(asked.hashes, hashes)
+    if asked.field is not KeyField.EITHER:
+        some = is_unique[keys] if asked.field is KeyField.UNIQUE else ~is_unique[keys]
+        keys, first = keys[some], first[some]
+    count = np.searchsorted(asked.hashes, hashes[keys], side="right") - first
+    pair = np.repeat(keys, count)
+    within = np.arange(pair.size) - np.repeat(np.cumsum(count) - count, count)
+    return pair, np.repeat(first, count) + within
+
+
+def _equal_texts(  # noqa: PLR0917 - the columns of both sides
+    topics: pa.DictionaryArray, row: Ints, keys: pa.StringArray, asked: Asked, pair: Ints, wanted: Ints
+) -> tuple[Ints, Ints]:
+    """Leave those pairs whose topics and texts are the same."""
+    places = {topic: place for place, topic in enumerate(asked.topics.dictionary.to_pylist())}
+    place_of = np.array([places.get(topic, -1) for topic in topics.dictionary.to_pylist()], np.int64)
+    same = place_of[integers(topics.indices)[row[pair]]] == integers(asked.topics.indices)[wanted]
+    equal = pc.equal(keys.take(numbers(pair)), asked.keys.take(numbers(wanted)))
+    same &= equal.to_numpy(zero_copy_only=False)
+    return pair[same], wanted[same]
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

@@ -1,0 +1,165 @@
+"""Finder: look-ups in a store, one or a million at a time.
+
+::
+
+    by_keys, by_pairs ──► KeySearch ─────────► hits + coverage ─┐
+    by_message_ids ────► physical offset ────► the record's id ─┤
+    by_physical_offsets ─────────────────────► a whole record ──┼──► Found ──► batches
+    by_queue_offsets ──► ConsumeQueue ───────► the entry ───────┤
+    by_times ──────────► offset_at of a queue ► the entry ──────┘
+
+Like `StoreReader` it takes no lock and writes nothing, and works on the directory of a live broker, a replica, or what
+a crash left. RocketMQ: ``DefaultMessageStore.queryMessage``, ``lookMessageByOffset``; it answers one question at a
+time, with at most 64 records, hash collisions among them.
+"""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..format.message import Ints
+from ..read.store_reader import StoreReader
+from ..types import Boundary, QueueKey
+from .asked import ALWAYS, KeyField, Window, ask, each_in
+from .coverage import Coverage, Hits
+from .found import Found, Order
+from .places import places_in_queue, places_of_ids, whole
+from .search import KeySearch
+
+Texts: TypeAlias = Sequence[str] | pa.Array | pa.ChunkedArray
+Offsets: TypeAlias = Sequence[int] | npt.NDArray[np.integer]
+
+
+class Finder:
+    """Look-ups in one store. Not thread-safe; open one per thread.
+
+    Index files are checked when they are first used, and again when they have grown. What may be seen of the store is
+    what the reader saw when it was opened or refreshed last.
+
+    Parameters
+    ----------
+    store
+        Where messages are looked up.
+    """
+
+    def __init__(self, store: StoreReader) -> None:
+        self._store = store
+        self._keys = KeySearch(store.location.fs, store.location.paths.index, store.log)
+
+    def refresh(self) -> None:
+        """Look at the store again, so that what was added since is found."""
+        self._store.refresh()
+
+    def by_keys(
+        self,
+        topics: Sequence[str],
+        keys: Texts,
+        field: KeyField = KeyField.KEYS,
+        *,
+        window: Window = ALWAYS,
+        order: Order = Order.OLDEST_FIRST,
+    ) -> Found:
+        """Find all messages that carry one of some keys, in any of some topics.
+
+        Parameters
+        ----------
+        topics
+            Names; one that the store does not have finds nothing.
+        keys
+            As many as fit memory; equal ones count once.
+        field
+            Which property holds the key.
+        window
+            When the messages were stored.
+        order
+            Of the rows.
+
+        Returns
+        -------
+        Found
+            Each message once per key and topic that it was found by; its ``coverage`` tells which part of the log the
+            index answered for. Without a limit: a key of a million messages finds a million.
+
+        Raises
+        ------
+        ConfigError
+            If a key is null.
+        """
+        return self.by_pairs(*each_in(topics, keys), field, window=window, order=order)
+
+    def by_pairs(
+        self,
+        topics: pa.Array,
+        keys: pa.Array,
+        field: KeyField = KeyField.KEYS,
+        *,
+        window: Window = ALWAYS,
+        order: Order = Order.OLDEST_FIRST,
+    ) -> Found:
+        """Find all messages that carry a key in its own topic: (n,) topics and (n,) keys; see `by_keys`."""
+        asked = ask(topics, keys, field, window)
+        hits, coverage = self._keys.find(asked, self._store.log.min_offset, self._store.readable_stop())
+        pairs = pa.table({"topic": asked.topics.cast(pa.string()), "key": asked.keys})
+        return self._found(pairs, hits, order, coverage)
+
+    def by_message_ids(self, ids: Texts, order: Order = Order.OLDEST_FIRST) -> Found:
+        """Find messages by offset message ids (column ``msgId``), IPv4 or IPv6, in upper or lower case.
+
+        A record is found if its own id is equal. An id of another broker finds nothing.
+
+        Raises
+        ------
+        FormatError
+            If a text is no offset message id.
+        """
+        distinct = pc.unique(pc.utf8_upper(_texts(ids)))
+        places = places_of_ids(self._store.log, distinct, self._store.readable_stop())
+        return self._found(pa.table({"messageId": distinct}), _hits(places), order)
+
+    def by_physical_offsets(self, offsets: Offsets, order: Order = Order.OLDEST_FIRST) -> Found:
+        """Find the messages whose records begin at physical offsets, of whatever topic."""
+        distinct = np.unique(np.asarray(offsets, np.int64))
+        good = whole(self._store.log, distinct, self._store.readable_stop())
+        places = np.where(good, distinct, -1)
+        return self._found(pa.table({"physicalOffset": distinct}), _hits(places), order)
+
+    def by_queue_offsets(self, key: QueueKey, offsets: Offsets, order: Order = Order.OLDEST_FIRST) -> Found:
+        """Find messages of one queue by their queue offsets."""
+        distinct = np.unique(np.asarray(offsets, np.int64))
+        places = places_in_queue(self._store, key, distinct)
+        return self._found(pa.table({"queueOffset": distinct}), _hits(places), order)
+
+    def by_times(
+        self,
+        key: QueueKey,
+        times_ms: Offsets,
+        boundary: Boundary = Boundary.LOWER,
+        order: Order = Order.OLDEST_FIRST,
+    ) -> Found:
+        """Find the message of a queue that each of some store times stands for; see `StoreReader.offset_at`.
+
+        A time after the last message finds nothing with LOWER.
+        """
+        distinct = np.unique(np.asarray(times_ms, np.int64))
+        offsets = np.array([self._store.offset_at(key, time, boundary) for time in distinct.tolist()], np.int64)
+        each, which = np.unique(offsets, return_inverse=True)
+        places = places_in_queue(self._store, key, each)[which]
+        return self._found(pa.table({"storeTime": distinct}), _hits(places), order)
+
+    def _found(self, asked: pa.Table, hits: Hits, order: Order, coverage: Coverage | None = None) -> Found:
+        return Found(self._store.log, self._store.broker_name, asked, hits, coverage, order)
+
+
+def _texts(values: Texts) -> pa.StringArray:
+    return each_in([""], values)[1]
+
+
+def _hits(places: Ints) -> Hits:
+    """Hits by physical offset: (n,) places of what was asked for, -1 where nothing is."""
+    asked = np.flatnonzero(places >= 0)
+    asked = asked[np.argsort(places[asked], kind="stable")]
+    return Hits(places[asked], asked)

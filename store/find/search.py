@@ -1,0 +1,209 @@
+"""Search of a store for keys: candidates of the index, and the records of what the index does not answer for.
+
+::
+
+    index files ──► tables whose chains are whole ──► candidates ──► records, in physical order ──► match ──► hits
+         │                     │                                            │
+         │ damaged             │ spans of the log                           │ a record that the entry is not of:
+         ▼                     ▼                                            ▼ the file is not believed any more
+       cover(log) ──► what no table answers for ──────────────────────► walk, match all records ──► hits
+
+A hit is a record that was read and carries the key. An index can therefore not cause a false hit; it could only hide
+one. So it has to prove itself. The chains of a file have to be whole (`index.table`), and a sample of its entries has
+to be of this log. The file then answers for the span between its first and last record, until an entry names a record
+that lacks the key. Everything else is scanned.
+"""
+
+import os
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ..dispatch.derive import stale_rows
+from ..errors import FormatError
+from ..files.fs import FileSystem
+from ..format.index_file import HEADER, decode_header
+from ..format.message import Ints, Problem, Records, is_blank
+from ..format.naming import is_index_name
+from ..index.bulk import look_up, places_among
+from ..index.table import IndexTable, open_table
+from ..log.commit_log import CommitLog
+from .asked import ALWAYS, Asked, KeyField, ask, match
+from .coverage import Coverage, Hits, Span, cover, without
+from .places import records_in
+
+_ROWS_AT_ONCE: Final = 1 << 16
+_HASH_BITS: Final = 31
+_SAMPLE: Final = 64
+_DENIED: Final = "{} names records that lack the key of their entry"
+_NOTHING: Final = ask(pa.nulls(0, pa.string()), pa.nulls(0, pa.string()), KeyField.EITHER, ALWAYS)
+
+
+class _Checked(NamedTuple):
+    """An index file as it was found: inode and number of the next entry tell whether it is still the same."""
+
+    inode: int
+    next_number: int
+    table: IndexTable | None
+    problem: str
+
+
+class KeySearch:
+    """Look-ups by key in one store. Not thread-safe.
+
+    Parameters
+    ----------
+    fs
+        Where the bytes come from.
+    directory
+        ``index``; one that is missing is an index without files.
+    log
+        The CommitLog.
+    """
+
+    def __init__(self, fs: FileSystem, directory: str, log: CommitLog) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._log = log
+        self._checked: dict[str, _Checked] = {}
+
+    def find(self, asked: Asked, start: int, stop: int) -> tuple[Hits, Coverage]:
+        """Find all records that carry keys.
+
+        Parameters
+        ----------
+        asked
+            Which keys.
+        start, stop
+            Physical offsets between which records may be seen.
+
+        Returns
+        -------
+        Hits, Coverage
+            Hits by physical offset, each record once per key that it carries.
+        """
+        self._refresh()
+        hashes = asked.hashes[np.append(np.ones(1, np.bool_), asked.hashes[1:] != asked.hashes[:-1])[: len(asked)]]
+        tables = [(path, checked.table) for path, checked in self._checked.items() if checked.table is not None]
+        found = [look_up(table, hashes) for _, table in tables]
+        of = np.repeat(np.arange(len(tables)), [each.which.size for each in found])
+        which = np.concatenate([np.empty(0, np.int64), *(each.which for each in found)])
+        offsets = np.concatenate([np.empty(0, np.int64), *(each.physical_offset for each in found)])
+        seen = (offsets >= start) & (offsets < stop)
+        hits, denied = self._confirm(asked, offsets[seen], hashes[which[seen]])
+        for at in np.unique(of[seen][denied]).tolist():
+            path, _ = tables[at]
+            self._checked[path] = self._checked[path]._replace(table=None, problem=_DENIED.format(path))
+        coverage = cover(start, stop, self._spans(start, stop), self._problems())
+        parts = [hits, *(self._scan(asked, each.start, each.stop) for each in coverage.scanned())]
+        both = np.concatenate([np.stack(part) for part in parts], axis=1)
+        order = np.lexsort((both[1], both[0]))
+        both = both[:, order]
+        new = np.ones(order.size, np.bool_)
+        new[1:] = (both[:, 1:] != both[:, :-1]).any(axis=0)
+        return Hits(both[0][new], both[1][new]), coverage
+
+    # The index
+
+    def _refresh(self) -> None:
+        """Check files that are new, or have grown, since the last look-up."""
+        known, self._checked = self._checked, {}
+        for name in sorted(entry.name for entry in self._fs.list_dir(self._directory) if is_index_name(entry.name)):
+            path = os.path.join(self._directory, name)
+            stamp = self._fs.stamp(path)
+            try:
+                count = decode_header(self._fs.read(path, 0, HEADER.itemsize)).count
+                before = known.get(path)
+                if stamp is not None and before is not None and (before.inode, before.next_number) == (stamp[0], count):
+                    self._checked[path] = before
+                    continue
+                self._checked[path] = self._check(path, 0 if stamp is None else stamp[0], count)
+            except FileNotFoundError:
+                continue  # deleted by retention, and so are its records
+
+    def _check(self, path: str, inode: int, count: int) -> _Checked:
+        try:
+            table = open_table(self._fs, path)
+        except FormatError as error:
+            return _Checked(inode, count, None, f"{path} is damaged: {error.problem}")
+        if table is None or self._is_of_this_log(table):
+            return _Checked(inode, count, table, "")
+        return _Checked(inode, count, None, _DENIED.format(path))
+
+    def _is_of_this_log(self, table: IndexTable) -> bool:
+        """Compare some entries with their records: a file of another store, or of an older log, may be whole, too."""
+        numbers = np.unique(np.linspace(1, table.count - 1, _SAMPLE).astype(np.int64))
+        entries = table.entries[numbers]
+        offsets = entries["physical_offset"].astype(np.int64)
+        alive = offsets >= self._log.min_offset
+        _, denied = self._confirm(_NOTHING, offsets[alive], entries["key_hash"][alive].astype(np.int64))
+        return not denied.size
+
+    def _problems(self) -> list[str]:
+        return [checked.problem for checked in self._checked.values() if checked.problem]
+
+    def _spans(self, start: int, stop: int) -> Iterator[Span]:
+        """Spans that the tables answer for, without their first and last record: other files may have keys of those."""
+        for path, checked in self._checked.items():
+            if checked.table is not None:
+                whole = Span(checked.table.first + 1, checked.table.last, path)
+                yield from without(whole, self._holes(checked.table, start, stop))
+
+    def _holes(self, table: IndexTable, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Spans between neighbouring entries that hold more than the record of the first.
+
+        An index that was disabled for a while, or that lacks records without keys, has some; they are scanned.
+        """
+        firsts, nexts = table.jumps.T
+        inside = (nexts > start) & (firsts < stop)
+        firsts, nexts = firsts[inside], nexts[inside]
+        ends = firsts.copy()
+        for segment, rows, records in records_in(self._log, firsts):
+            ends[rows] += records.field("total_size") * (records.problem == Problem.OK)
+            for row in (rows[0] + np.flatnonzero(ends[rows] != nexts[rows])).tolist():
+                if nexts[row] == segment.stop and is_blank(records.buffer, int(ends[row]) - segment.base):
+                    ends[row] = nexts[row]
+        for row in np.flatnonzero(ends < nexts).tolist():
+            yield int(ends[row]), int(nexts[row])
+
+    # The log
+
+    def _confirm(self, asked: Asked, offsets: Ints, hashes: Ints) -> tuple[Hits, Ints]:
+        """Read the records of (n,) candidates.
+
+        Returns
+        -------
+        Hits, (m,) int64
+            What was found, and which candidates are no record, or one without a key of their hash.
+        """
+        places, place_of = np.unique(offsets, return_inverse=True)
+        hits = [Hits(np.empty(0, np.int64), np.empty(0, np.int64))]
+        held = [np.empty(0, np.int64)]
+        looked = np.zeros(places.size, np.bool_)
+        for start in range(0, places.size, _ROWS_AT_ONCE):
+            for _, rows, records in records_in(self._log, places[start : start + _ROWS_AT_ONCE]):
+                looked[start + rows] = True
+                matches = match(records, asked)
+                hits.append(Hits(places[start + rows][matches.row], matches.asked))
+                held.append(start + rows[matches.key_row] << _HASH_BITS | matches.key_hash)
+        # A segment that retention deleted just now has no records, and denies nothing.
+        confirmed = ~looked[place_of]
+        confirmed[places_among(np.sort(np.concatenate(held)), place_of << _HASH_BITS | hashes)[0]] = True
+        return Hits(*(np.concatenate(column) for column in zip(*hits, strict=True))), np.flatnonzero(~confirmed)
+
+    def _scan(self, asked: Asked, start: int, stop: int) -> Hits:
+        """Read all records that begin in ``[start, stop)``, but those that a truncation left."""
+        hits = [Hits(np.empty(0, np.int64), np.empty(0, np.int64))]
+        newest = 0
+        for found in self._log.walk(start, stop):
+            stale, newest = stale_rows(found, newest)
+            positions = found.records.positions[: stale[0]] if stale.size else found.records.positions
+            for first in range(0, positions.size, _ROWS_AT_ONCE):
+                some = positions[first : first + _ROWS_AT_ONCE]
+                matches = match(Records(found.records.buffer, some), asked)
+                hits.append(Hits(found.segment.base + some[matches.row], matches.asked))
+            if stale.size:
+                break
+        return Hits(*(np.concatenate(column) for column in zip(*hits, strict=True)))

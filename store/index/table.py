@@ -1,0 +1,178 @@
+"""IndexFile tables whose chains are proven whole: what a look-up may believe of an index file.
+
+::
+
+    slots    [ 0 | 5 | 0 | 6 ]                entries   1    2    3    4    5    6   │ header.count
+                   │       └──────────────────────────────────────────────►  6       │
+                   └──────────────────────────────────────────────────►  5   │       │
+                                              previous  0 ◄──────── 2 ◄──┘   │
+                                                             0 ◄─ 3 ◄────────┘
+
+An index is a cache that crashes, full disks and copies damage. A file is believed if each of its entries can be
+reached. Every link then leads to an earlier entry of the same slot, and every entry is named by its slot or by a later
+entry. Physical offsets do not fall. No chain can be cut short, turn in a circle, or lead into another one. Entries are
+checked once per file, all together; RocketMQ (``IndexFile``) checks none.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import FormatError
+from ..files.fs import FileSystem
+from ..format.index_file import ENTRY, HEADER, SLOT, Geometry, decode_header, infer_geometry
+from ..format.message import Bytes, Ints, Mask
+
+JUMP_BYTES: Final = 1 << 16
+"""Bytes of log between two neighbouring entries from which it is asked whether one large record fills them."""
+
+_BLOCK_ENTRIES: Final = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
+class IndexTable:
+    """One index file, mapped, whose chains are whole. Threads may share it.
+
+    Attributes
+    ----------
+    path
+        The file.
+    geometry
+        How it is divided.
+    count
+        Number of the next entry when the file was checked; a broker may have added more since.
+    first, last
+        Physical offsets of the first and the last record that it indexes.
+    jumps
+        (k, 2) int64, physical offsets of neighbouring entries that are `JUMP_BYTES` or more apart.
+    slots
+        (S,) of ``SLOT``, a view of the map.
+    entries
+        (N,) of ``ENTRY`` by number, a view of the map; the first is never used.
+    """
+
+    path: str
+    geometry: Geometry
+    count: int
+    first: int
+    last: int
+    jumps: npt.NDArray[np.int64]
+    slots: npt.NDArray[np.signedinteger]
+    entries: npt.NDArray[np.void]
+
+
+def open_table(fs: FileSystem, path: str) -> IndexTable | None:
+    """Map an index file and check its chains.
+
+    Returns
+    -------
+    IndexTable or None
+        None for a file that has no entries yet.
+
+    Raises
+    ------
+    FormatError
+        If the file is damaged: no geometry fits, a slot or link is out of range, or physical offsets fall. Also if a
+        chain is cut, or leads into another slot.
+    UnsafeFileError
+        If it is a symbolic link, FIFO or device.
+    FileNotFoundError
+        If it was deleted.
+
+    Notes
+    -----
+    Takes some 50 ns and 5 bytes of memory per entry.
+    """
+    size = fs.size(path)
+    if size is None:
+        raise FileNotFoundError(path)
+    header = decode_header(fs.read(path, 0, HEADER.itemsize))
+    try:
+        geometry = infer_geometry(
+            size, header, fs.data_end(path), lambda position, count: fs.read(path, position, count)
+        )
+        if geometry is None:
+            return None
+        return _checked(path, geometry, header.count, fs.map(path))
+    except FormatError as error:
+        raise FormatError(error.problem, path=path, fix="Delete the file and run segmentlog.jobs.rebuild") from None
+
+
+def _checked(path: str, geometry: Geometry, count: int, buffer: Bytes) -> IndexTable:
+    if buffer.size != geometry.file_bytes or count > geometry.entries:
+        raise FormatError(f"its header counts {count - 1} entries, which its {buffer.size} bytes cannot hold")
+    start = geometry.entry_position(0)
+    slots = buffer[HEADER.itemsize : start].view(SLOT)
+    entries = buffer[start : geometry.file_bytes].view(ENTRY)
+    used = np.flatnonzero(slots.view(np.uint32))
+    heads = slots[used].astype(np.int64)
+    # A broker adds entry, slot and count in this order, so slots may name entries that the header did not count yet.
+    stop = max(count, int(heads.max(initial=0)) + 1)
+    if int(heads.min(initial=1)) < 1 or stop > geometry.entries:
+        raise FormatError("a slot names an entry that the file cannot hold")
+    chains = _Chains(geometry, entries[:stop])
+    chains.check()
+    if (chains.slot_of[heads] != used).any():
+        raise FormatError("a slot names an entry of another slot")
+    chains.reached[heads] = True
+    lost = int(np.count_nonzero(~chains.reached[1:count]))
+    if lost:
+        raise FormatError(f"{lost} of its {count - 1} entries are in no chain")
+    return IndexTable(
+        path=path,
+        geometry=geometry,
+        count=count,
+        first=int(entries["physical_offset"][1]),
+        last=int(entries["physical_offset"][count - 1]),
+        jumps=chains.jumps(),
+        slots=slots,
+        entries=entries,
+    )
+
+
+class _Chains:
+    """The links of all entries of a file, checked block by block."""
+
+    def __init__(self, geometry: Geometry, entries: npt.NDArray[np.void]) -> None:
+        self.slot_of = np.full(entries.size, -1, np.int32)
+        self.reached: Mask = np.zeros(entries.size, np.bool_)
+        self._slots = geometry.slots
+        self._entries = entries
+        self._jumps: list[Ints] = []
+
+    def check(self) -> None:
+        """Follow each link by one step; `FormatError` at the first that leads nowhere, or not to its own slot."""
+        before = 0
+        for start in range(1, self._entries.size, _BLOCK_ENTRIES):
+            block = self._entries[start : start + _BLOCK_ENTRIES]
+            before = self._check_offsets(before, block["physical_offset"].astype(np.int64))
+            self._check_links(start, block)
+
+    def jumps(self) -> npt.NDArray[np.int64]:
+        """(k, 2) offsets of neighbouring entries that are far apart."""
+        return np.concatenate([np.empty((0, 2), np.int64), *self._jumps])
+
+    def _check_offsets(self, before: int, offsets: Ints) -> int:
+        both = np.concatenate([[before or offsets[0]], offsets])
+        apart = np.diff(both)
+        if int(both[0]) < 0 or int(apart.min()) < 0:
+            raise FormatError("the physical offsets of its entries fall")
+        far = np.flatnonzero(apart >= JUMP_BYTES)
+        self._jumps.append(np.stack([both[far], both[far + 1]], axis=1))
+        return int(offsets[-1])
+
+    def _check_links(self, start: int, block: npt.NDArray[np.void]) -> None:
+        hashes = block["key_hash"].astype(np.int64)
+        previous = block["previous"].astype(np.int64)
+        numbers = np.arange(start, start + block.size)
+        if int(hashes.min()) < 0:
+            raise FormatError("an entry holds a hash below zero")
+        self.slot_of[start : start + block.size] = hashes % self._slots
+        if int(previous.min()) < 0 or (previous >= numbers).any():
+            raise FormatError("an entry names a later one, itself, or none that can be as the one before it")
+        linked = np.flatnonzero(previous)
+        if (self.slot_of[previous[linked]] != self.slot_of[start + linked]).any():
+            raise FormatError("an entry names one of another slot as the one before it")
+        self.reached[previous[linked]] = True

@@ -1,0 +1,114 @@
+"""Look-ups in stores that RocketMQ wrote, compared with RocketMQ's own answers.
+
+RocketMQ returns at most 64 records, counts in whole seconds, and returns every record of an equal hash: its clients
+compare the keys. The rest of its answer has to be ours. Further hits of ours are explained by its cap, by its seconds,
+or by a crash that cost its index records.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from segmentlog.store import OnCorrupt, QueueKey, ScanSpec, StoreReader
+from segmentlog.store.find import Finder, Found, KeyField, Window
+from segmentlog.store.find.fetch import fetch
+from segmentlog.store.format.consume_queue import EXTENSION_ADDRESS_MAX
+from segmentlog.store.index.reader import BATCH_MAX
+from support import fixtures
+from support.indexed_stores import Stored, brute_force, every_record
+from support.reading import ALL_COLUMNS, read
+
+pytestmark = pytest.mark.conformance
+
+LOST = ("crash-", "cq-deleted", "index-deleted")
+"""Fixtures of which RocketMQ lacks part of the index or of the log when it answers, or has a record indexed twice."""
+
+
+def readable(path: Path, reader: StoreReader) -> list[Stored]:
+    stop = reader.readable_stop()
+    return [record for record in every_record(path) if record.physical_offset < stop]
+
+
+def look(finder: Finder, question: dict[str, Any]) -> Found:
+    window = Window(question["begin"], question["end"] + 1)
+    return finder.by_keys([question["topic"]], [question["key"]], KeyField.EITHER, window=window)
+
+
+@pytest.mark.parametrize("name", fixtures.names())
+def test_keys_are_found_as_rocketmq_finds_them(name: str, tmp_path: Path) -> None:
+    path = fixtures.unpack(name, tmp_path)
+    reader = StoreReader.open(path)
+    finder = Finder(reader)
+    records = {record.physical_offset: record for record in readable(path, reader)}
+    for question in fixtures.queries(name, "messageByKey"):
+        topic, key, begin, end = (question[part] for part in ("topic", "key", "begin", "end"))
+        ours = set(look(finder, question).physical_offset.tolist())
+        expected = brute_force(records.values(), [(topic, key)], start_ms=begin, stop_ms=end + 1)
+        assert ours == {offset for offset, _ in expected}
+
+        answer = [offset for offset in question["answer"]["phyOffsets"] if offset in records]
+        carrying = {offset for offset in answer if brute_force([records[offset]], [(topic, key)])}
+        seconds = {offset for offset in carrying if records[offset].time_ms > end}
+        assert carrying - ours == seconds
+        assert all(records[offset].time_ms <= end + 999 for offset in seconds)
+        if name.startswith(LOST) or len(question["answer"]["phyOffsets"]) >= min(question["maxNum"], BATCH_MAX):
+            continue
+        beyond = [records[offset].time_ms for offset in ours - carrying]
+        assert all(begin <= time < begin + 1000 or end < max(r.time_ms for r in records.values()) for time in beyond)
+        if begin == 0 and end >= max(record.time_ms for record in records.values()):
+            assert not beyond
+
+
+@pytest.mark.parametrize("name", fixtures.names())
+def test_all_keys_at_once_are_found_as_one_at_a_time(name: str, tmp_path: Path) -> None:
+    path = fixtures.unpack(name, tmp_path)
+    reader = StoreReader.open(path)
+    records = readable(path, reader)
+    topics = sorted({record.topic for record in records})
+    keys = sorted({key for record in records for key in (*record.keys, *([record.unique] if record.unique else []))})
+    found = Finder(reader).by_keys(topics, keys, KeyField.EITHER)
+    asked = found.asked.to_pylist()
+    pairs = sorted(
+        (offset, asked[at]["key"])
+        for offset, at in zip(found.physical_offset.tolist(), found.asked_index.tolist(), strict=True)
+    )
+    assert pairs == brute_force(records, [(topic, key) for topic in topics for key in keys])
+
+
+def of_the_record(row: dict[str, Any]) -> dict[str, Any]:
+    """A row without what only its ConsumeQueue entry knows: burnt offsets, and addresses of extensions."""
+    return {**row, "queueOffset": None, "tagsCode": None}
+
+
+@pytest.mark.parametrize("name", fixtures.names())
+def test_messages_are_found_by_their_places_and_ids_as_scanned(name: str, tmp_path: Path) -> None:
+    reader = StoreReader.open(fixtures.unpack(name, tmp_path))
+    rows = [row for row in read(reader, on_corrupt=OnCorrupt.SKIP, check_crc=False) if row["msgId"] is not None]
+    own = [row for row in rows if not row["topic"].startswith("%LMQ%")]
+    finder = Finder(reader)
+    spec = ScanSpec(columns=ALL_COLUMNS)
+
+    def sorted_rows(found: Found) -> list[dict[str, Any]]:
+        table = found.to_table(spec).drop_columns(["asked"])
+        return sorted(table.to_pylist(maps_as_pydicts="strict"), key=lambda row: row["physicalOffset"])
+
+    expected = sorted(own, key=lambda row: row["physicalOffset"])
+    places = [row["physicalOffset"] for row in expected]
+    ids = [row["msgId"] for row in expected]
+    for found in (finder.by_physical_offsets(places), finder.by_message_ids(ids)):
+        assert list(map(of_the_record, sorted_rows(found))) == list(map(of_the_record, expected))
+        codes = [(row["tagsCode"], other["tagsCode"]) for row, other in zip(sorted_rows(found), expected, strict=True)]
+        assert all(ours == theirs or theirs <= EXTENSION_ADDRESS_MAX for ours, theirs in codes)
+        assert not found.missing().num_rows
+    for key in {QueueKey(row["topic"], row["queueId"]) for row in rows}:
+        offsets = {row["queueOffset"]: row["physicalOffset"] for row in rows if key == (row["topic"], row["queueId"])}
+        found = finder.by_queue_offsets(key, list(offsets))
+        assert sorted(found.physical_offset.tolist()) == sorted(offsets.values())
+
+
+def test_fetch_of_nothing_is_nothing(tmp_path: Path) -> None:
+    reader = StoreReader.open(fixtures.unpack("basic-5.3.3", tmp_path))
+    found = Finder(reader).by_physical_offsets([])
+    assert list(fetch(reader.log, found.physical_offset, ScanSpec(columns=("body",)), "b")) == []
+    assert found.to_table(ScanSpec(columns=("body",))).num_rows == 0

@@ -1,0 +1,117 @@
+"""The look-ups of a Finder, one by one."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from segmentlog.store import (
+    Boundary,
+    MessageStore,
+    Outgoing,
+    QueueKey,
+    ScanSpec,
+    StoreConfig,
+    StoreReader,
+)
+from segmentlog.store.errors import FormatError
+from segmentlog.store.find import ASKED, Finder, Found, KeyField, Order, Source, Window
+from segmentlog.store.format.index_file import Geometry
+from support.indexed_stores import START_MS, Row, build, every_record, write_index
+
+KEY = QueueKey("T", 1)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    rows = [Row("T", f"key-{i}", f"U{i:031X}", START_MS + 10 * i, queue_id=i % 2) for i in range(200)]
+    build(tmp_path / "store", rows)
+    write_index(tmp_path / "store", Geometry(31, 300))
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def finder(path: Path) -> Finder:
+    return Finder(StoreReader.open(path))
+
+
+def keys(found: Found) -> list[str]:
+    names: list[str] = found.to_table(ScanSpec(columns=("keys",)))["keys"].to_pylist()
+    return names
+
+
+def asked(found: Found) -> list[object]:
+    values: list[object] = found.to_table(ScanSpec(columns=()))[ASKED].to_pylist()
+    return values
+
+
+def test_by_key_unique_key_and_either(finder: Finder) -> None:
+    assert keys(finder.by_keys(["T"], ["key-7", "key-5"])) == ["key-5", "key-7"]
+    assert keys(finder.by_keys(["T"], [f"U{9:031X}"], KeyField.UNIQUE)) == ["key-9"]
+    assert keys(finder.by_keys(["T"], [f"U{9:031X}", "key-7"], KeyField.EITHER)) == ["key-7", "key-9"]
+    assert keys(finder.by_keys(["T"], [f"U{9:031X}"])) == []
+
+
+def test_by_key_and_time(finder: Finder) -> None:
+    window = Window(START_MS + 50, START_MS + 80)
+    wanted = [f"key-{i}" for i in range(200)]
+    assert keys(finder.by_keys(["T"], wanted, window=window)) == ["key-5", "key-6", "key-7"]
+    assert keys(finder.by_keys(["T"], wanted, window=window, order=Order.NEWEST_FIRST)) == ["key-7", "key-6", "key-5"]
+
+
+def test_by_pairs_of_topic_and_key(finder: Finder) -> None:
+    found = finder.by_pairs(pa.array(["T", "S", "T"]), pa.array(["key-1", "key-2", "key-3"]))
+    assert keys(found) == ["key-1", "key-3"]
+    assert found.missing().to_pylist() == [{"topic": "S", "key": "key-2"}]
+
+
+def test_by_message_id_in_either_case(finder: Finder, path: Path) -> None:
+    records = every_record(path)
+    ids = [f"7F00000100002A9F{record.physical_offset:016X}" for record in records]
+    found = finder.by_message_ids([ids[5], ids[9].lower(), ids[5], "7F00000200002A9F0000000000000000"])
+    assert keys(found) == ["key-5", "key-9"]
+    assert asked(found) == [ids[5], ids[9]]
+    assert found.coverage is None
+    with pytest.raises(FormatError, match="is no message id"):
+        finder.by_message_ids([ids[5], ids[5][:-1]])
+
+
+def test_by_physical_offset(finder: Finder, path: Path) -> None:
+    places = [record.physical_offset for record in every_record(path)]
+    found = finder.by_physical_offsets([places[9], places[3], places[3] + 1, 1 << 40], Order.NEWEST_FIRST)
+    assert keys(found) == ["key-9", "key-3"]
+    assert asked(found) == [places[9], places[3]]
+    assert found.missing()["physicalOffset"].to_pylist() == [places[3] + 1, 1 << 40]
+
+
+def test_by_queue_offset(finder: Finder) -> None:
+    found = finder.by_queue_offsets(KEY, np.array([0, 3, 99, 100]))
+    assert keys(found) == ["key-1", "key-7", "key-199"]
+    assert asked(found) == [0, 3, 99]
+    assert found.missing()["queueOffset"].to_pylist() == [100]
+
+
+def test_by_time(finder: Finder) -> None:
+    times = [START_MS + 10, START_MS + 11, START_MS + 30, START_MS + 2000]
+    found = finder.by_times(KEY, times)
+    assert keys(found) == ["key-1", "key-3", "key-3"]
+    assert asked(found) == times[:3]
+    found = finder.by_times(KEY, times, Boundary.UPPER)
+    assert keys(found) == ["key-1", "key-1", "key-3", "key-199"]
+
+
+def test_what_a_writer_adds_is_found_after_refresh(tmp_path: Path) -> None:
+    config = StoreConfig(segment_bytes=1 << 16, index_slots=31, index_entries=50)
+    with MessageStore.open(tmp_path / "s", config) as store:
+        store.append(Outgoing(topic="T", body=b"a", keys="first"))
+        finder = Finder(StoreReader.open(tmp_path / "s"))
+        assert len(finder.by_keys(["T"], ["first", "second"])) == 1
+        store.append(Outgoing(topic="T", body=b"b", keys="second"))
+        finder.refresh()
+        assert len(finder.by_keys(["T"], ["first", "second"])) == 2
+    finder.refresh()
+    found = finder.by_keys(["T"], ["first", "second"])
+    assert len(found) == 2
+    assert found.coverage is not None
+    assert {each.source for each in found.coverage.ranges} <= set(Source)

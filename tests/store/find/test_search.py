@@ -1,0 +1,368 @@
+"""Searches for keys: equal to reading every record, whatever became of the index."""
+
+import itertools
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from segmentlog.store import StoreReader
+from segmentlog.store.find import ALWAYS, Coverage, Finder, Found, KeyField, Source, Window
+from segmentlog.store.find.asked import each_in
+from segmentlog.store.format.index_file import Geometry, decode_header
+from segmentlog.store.index.reader import Index
+from support.indexed_stores import START_MS, Row, brute_force, build, colliding, entry_bytes, every_record, write_index
+from support.tampering import overwrite
+
+GEOMETRY = Geometry(211, 700)  # a prime, so that no single byte of a hash can change and leave its slot the same
+TOPICS = ("Orders", "Refunds")
+
+
+def a_store(path: Path, count: int = 900) -> list[Path]:
+    """Index messages of two topics: keys of many and of few, of one hash and other text, and in both topics."""
+    rows = [
+        Row(
+            TOPICS[i % 3 // 2],
+            f"order-{i} customer-{i % 40} {colliding(f'order-{i}') if i % 5 == 0 else ''}",
+            f"unique-{i}",
+            START_MS + 37 * i,
+            queue_id=i % 4,
+        )
+        for i in range(count)
+    ]
+    build(path, rows)
+    return write_index(path, GEOMETRY)
+
+
+def pairs_of(found: Found) -> list[tuple[int, str]]:
+    keys = found.asked.column("key").to_pylist()
+    return [
+        (offset, keys[asked]) for offset, asked in zip(found.physical_offset.tolist(), found.asked_index, strict=True)
+    ]
+
+
+def look(path: Path, keys: list[str], field: KeyField = KeyField.EITHER, window: Window = ALWAYS) -> Found:
+    return Finder(StoreReader.open(path)).by_keys(TOPICS, keys, field, window=window)
+
+
+def check(path: Path, keys: list[str], window: Window = ALWAYS) -> Coverage:
+    """Compare look-ups with reading every record, and that the coverage is the log's."""
+    records, pairs = every_record(path), [(topic, key) for topic in TOPICS for key in keys]
+    times = {"start_ms": window.start_ms, "stop_ms": window.stop_ms}
+    for field in KeyField:
+        found = look(path, keys, field, window)
+        expected = brute_force(
+            records, pairs, keys=field is not KeyField.UNIQUE, unique=field is not KeyField.KEYS, **times
+        )
+        assert sorted(pairs_of(found)) == expected
+        assert pairs_of(found) == sorted(pairs_of(found), key=lambda each: each[0])
+    coverage = found.coverage
+    assert coverage is not None
+    edges = [(each.start, each.stop) for each in coverage.ranges]
+    assert all(before[1] == after[0] for before, after in itertools.pairwise(edges))
+    return coverage
+
+
+KEYS = [f"order-{i}" for i in range(0, 900, 7)] + [
+    *(f"customer-{i}" for i in (0, 11, 39, 40)),
+    *(f"unique-{i}" for i in (0, 5, 450, 899, 900)),
+    *(colliding(f"order-{i}") for i in (5, 6, 10, 11)),
+    "",
+    "order-1 customer-1",
+    "nothing",
+]
+
+
+def test_keys_are_found_through_the_index_alone_but_for_its_edges(tmp_path: Path) -> None:
+    a_store(tmp_path / "store")
+    coverage = check(tmp_path / "store", KEYS)
+    assert coverage.scanned_bytes < 8 * 200
+    assert coverage.indexed_bytes > 900 * 100
+
+
+def test_a_key_of_one_topic_is_none_of_another(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    build(path, [Row("A", "same"), Row("B", "same"), Row("A", "AaAa"), Row("B", "BBBB"), Row("A", "BBAa")])
+    write_index(path, GEOMETRY)
+    finder = Finder(StoreReader.open(path))
+    assert len(finder.by_keys(["A"], ["same"])) == 1
+    assert len(finder.by_keys(["A", "B"], ["same"])) == 2
+    assert len(finder.by_keys(["A"], ["AaBB"])) == 0
+    assert len(finder.by_pairs(*each_in(["A"], ["AaAa", "BBAa", "BBBB"]))) == 2
+
+
+def test_records_that_were_rolled_back_carry_no_keys(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    build(path, [Row("A", "k", sys_flag=flag) for flag in (0x0, 0x4, 0x8, 0xC)])
+    assert len(Finder(StoreReader.open(path)).by_keys(["A"], ["k"])) == 3
+    write_index(path, GEOMETRY)
+    assert len(Finder(StoreReader.open(path)).by_keys(["A"], ["k"])) == 3
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        Window(START_MS + 1000, START_MS + 2000),
+        Window(None, START_MS + 37 * 300),
+        Window(START_MS + 37 * 300, None),
+        Window(START_MS + 37 * 300, START_MS + 37 * 300 + 1),
+        Window(START_MS + 37 * 300 + 1, START_MS + 37 * 301),
+    ],
+)
+def test_windows_are_exact(window: Window, tmp_path: Path) -> None:
+    a_store(tmp_path / "store")
+    check(tmp_path / "store", KEYS, window)
+
+
+def no_index(files: list[Path]) -> None:
+    shutil.rmtree(files[0].parent)
+
+
+def one_file_missing(files: list[Path]) -> None:
+    files[1].unlink()
+
+
+def truncated(files: list[Path]) -> None:
+    files[1].write_bytes(files[1].read_bytes()[: GEOMETRY.entry_position(300)])
+
+
+def empty(files: list[Path]) -> None:
+    files[1].write_bytes(b"")
+
+
+def all_zero(files: list[Path]) -> None:
+    files[1].write_bytes(bytes(GEOMETRY.file_bytes))
+
+
+def not_an_index(files: list[Path]) -> None:
+    files[1].write_bytes(b"\xff" * 1000)
+
+
+def old_header(files: list[Path]) -> None:
+    data = bytearray(files[-1].read_bytes())
+    data[36:40] = (decode_header(data).count // 2).to_bytes(4, "big")
+    files[-1].write_bytes(data)
+
+
+def no_slots(files: list[Path]) -> None:
+    data = bytearray(files[1].read_bytes())
+    data[40 : GEOMETRY.entry_position(0)] = bytes(4 * GEOMETRY.slots)
+    files[1].write_bytes(data)
+
+
+def zero_page(files: list[Path]) -> None:
+    data = bytearray(files[1].read_bytes())
+    data[4096:8192] = bytes(4096)
+    files[1].write_bytes(data)
+
+
+def cycles(files: list[Path]) -> None:
+    data = bytearray(files[1].read_bytes())
+    for number in range(1, GEOMETRY.entries - 1):
+        at = entry_bytes(GEOMETRY, number, "previous")
+        data[at : at + 4] = (number + 1).to_bytes(4, "big")
+    files[1].write_bytes(data)
+
+
+def of_another_store(files: list[Path]) -> None:
+    """Exchange a file for one whose chains are whole and whose records are others."""
+    other = files[0].parent.parent.parent / "other"
+    build(other, [Row("Orders", f"thing-{i} {i % 7}", f"u-{i}") for i in range(900)])
+    shutil.copy(write_index(other, GEOMETRY)[1], files[1])
+
+
+BROKEN = (
+    no_index,
+    one_file_missing,
+    truncated,
+    empty,
+    all_zero,
+    not_an_index,
+    old_header,
+    no_slots,
+    zero_page,
+    cycles,
+    of_another_store,
+)
+
+
+@pytest.mark.parametrize("damage", BROKEN, ids=lambda each: each.__name__)
+def test_what_a_damaged_index_does_not_answer_is_scanned(damage: Callable[[list[Path]], None], tmp_path: Path) -> None:
+    files = a_store(tmp_path / "store")
+    damage(files)
+    coverage = check(tmp_path / "store", KEYS)
+    assert coverage.scanned_bytes > 2000
+
+
+def test_a_damaged_file_is_named_in_the_coverage(tmp_path: Path) -> None:
+    files = a_store(tmp_path / "store")
+    cycles(files)
+    (scan,) = (each for each in check(tmp_path / "store", KEYS).scanned() if len(each) > 10_000)
+    assert scan.source is Source.SCAN
+    assert f"{files[1]} is damaged: " in scan.reason
+
+
+def test_entries_that_name_records_without_their_key_cost_their_file_its_credit(tmp_path: Path) -> None:
+    files = a_store(tmp_path / "store")
+    data = bytearray(files[1].read_bytes())
+    records = [record.physical_offset for record in every_record(tmp_path / "store")]
+    wanted = Index.open(files[0].parent, GEOMETRY).query("Orders", "order-300")[0]
+    for number in range(1, GEOMETRY.entries - 1):
+        at = entry_bytes(GEOMETRY, number, "physical_offset")
+        if int.from_bytes(data[at : at + 8], "big") == wanted:  # its entries now name the record after it
+            data[at : at + 8] = records[records.index(wanted) + 1].to_bytes(8, "big")
+    files[1].write_bytes(data)
+    finder = Finder(StoreReader.open(tmp_path / "store"))
+    assert finder.by_keys(["Orders"], ["order-300"]).physical_offset.tolist() == [wanted]
+    coverage = finder.by_keys(["Orders"], ["nothing"]).coverage
+    assert coverage is not None
+    assert any("lack the key of their entry" in each.reason for each in coverage.scanned())
+
+
+@given(st.data())
+def test_no_changed_byte_of_an_index_hides_or_invents_a_hit(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = damaged_copy(tmp_path_factory)
+    files = sorted((path / "index").iterdir())
+    file = data.draw(st.sampled_from(files))
+    raw = bytearray(file.read_bytes())
+    used = GEOMETRY.entry_position(decode_header(raw).count)
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, min(used, len(raw)) - 1))
+        raw[at] = data.draw(st.integers(0, 255))
+    file.write_bytes(raw)
+    keys = [*KEYS, *(f"order-{i}" for i in range(900))]
+    found = look(path, keys)
+    assert sorted(pairs_of(found)) == EXPECTED[0]
+
+
+EXPECTED: list[list[tuple[int, str]]] = []
+_PRISTINE: list[Path] = []
+
+
+def damaged_copy(factory: pytest.TempPathFactory) -> Path:
+    """A copy of one store, whose index may be changed; its log is the same file."""
+    if not _PRISTINE:
+        path = factory.mktemp("pristine") / "store"
+        a_store(path)
+        _PRISTINE.append(path)
+        keys = [*KEYS, *(f"order-{i}" for i in range(900))]
+        EXPECTED.append(brute_force(every_record(path), [(topic, key) for topic in TOPICS for key in keys]))
+    index = _PRISTINE[0] / "index"
+    if not (_PRISTINE[0] / "sound").exists():
+        shutil.copytree(index, _PRISTINE[0] / "sound")
+    shutil.rmtree(index)
+    shutil.copytree(_PRISTINE[0] / "sound", index)
+    return _PRISTINE[0]
+
+
+def test_an_index_that_was_disabled_for_a_while_is_scanned_there(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    build(path, [Row(TOPICS[0], f"order-{i}") for i in range(3000)])
+    (first, stop) = (every_record(path)[at].physical_offset for at in (500, 2000))
+    write_index(path, Geometry(211, 4000), wanted=lambda offset: not first <= offset < stop)
+    coverage = check(path, [f"order-{i}" for i in range(0, 3000, 9)])
+    (hole,) = (each for each in coverage.scanned() if len(each) > 1000)
+    assert (hole.start, hole.stop) == (first, stop)
+
+
+def test_large_records_are_no_gap_of_the_index(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    build(path, [Row(TOPICS[0], f"order-{i}", body_bytes=70_000) for i in range(20)], segment_bytes=1 << 18)
+    write_index(path, GEOMETRY)
+    coverage = check(path, [f"order-{i}" for i in range(20)])
+    assert coverage.scanned_bytes < 72_000  # the last record
+
+
+def test_what_is_added_later_is_found_after_refresh(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    files = a_store(path)
+    held = {file: file.read_bytes() for file in files}
+    old_header(files)
+    finder = Finder(StoreReader.open(path))
+    before = finder.by_keys(TOPICS, KEYS)
+    files[-1].write_bytes(held[files[-1]])
+    after = finder.by_keys(TOPICS, KEYS)
+    assert pairs_of(before) == pairs_of(after)
+    assert before.coverage is not None
+    assert after.coverage is not None
+    assert after.coverage.scanned_bytes < before.coverage.scanned_bytes
+
+
+def test_a_record_is_found_once_per_key_that_it_carries(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    build(path, [Row("A", "k k other", "k")])
+    write_index(path, GEOMETRY)
+    finder = Finder(StoreReader.open(path))
+    assert len(finder.by_keys(["A"], ["k", "k"], KeyField.EITHER)) == 1
+    assert len(finder.by_keys(["A"], ["k", "other"], KeyField.EITHER)) == 2
+
+
+def test_a_segment_that_retention_deleted_denies_no_index(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    a_store(path)
+    min((path / "commitlog").iterdir()).unlink()
+    coverage = check(path, KEYS)
+    assert coverage.ranges[0].start == 1 << 16
+    assert coverage.scanned_bytes < 8 * 200
+
+
+def test_no_keys_and_no_topics_find_nothing(tmp_path: Path) -> None:
+    a_store(tmp_path / "store")
+    finder = Finder(StoreReader.open(tmp_path / "store"))
+    assert len(finder.by_keys([], ["order-1"])) == len(finder.by_keys(TOPICS, [])) == 0
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("AB"),
+            st.lists(st.sampled_from(["Aa", "BB", "AaAa", "BBBB", "AaBB", "k", "\u00e4", "\U0001f600x"]), max_size=3),
+            st.one_of(st.none(), st.sampled_from(["Aa", "u1", "u2", "u3"])),
+            st.integers(-2000, 2000),
+        ),
+        max_size=40,
+    ),
+    st.builds(Geometry, st.integers(1, 9), st.integers(3, 60)),
+    st.sets(st.sampled_from(["Aa", "BB", "AaAa", "BBAa", "BBBB", "k", "u1", "\u00e4", "\U0001f600x", ""])),
+    st.tuples(st.none() | st.integers(-1500, 1500), st.none() | st.integers(-1500, 1500)),
+)
+def test_any_store_is_searched_as_by_reading_all_of_it(
+    tmp_path_factory: pytest.TempPathFactory,
+    messages: list[tuple[str, list[str], str | None, int]],
+    geometry: Geometry,
+    asked: set[str],
+    times: tuple[int | None, int | None],
+) -> None:
+    path = tmp_path_factory.mktemp("any") / "store"
+    rows = [Row(topic, " ".join(keys) or None, unique, START_MS + at) for topic, keys, unique, at in messages]
+    build(path, rows, segment_bytes=2048)
+    write_index(path, geometry)
+    window = Window(*(None if time is None else START_MS + time for time in times))
+    records, finder = every_record(path), Finder(StoreReader.open(path))
+    for field in KeyField:
+        found = finder.by_keys(["A", "B", "C"], sorted(asked), field, window=window)
+        expected = brute_force(
+            records,
+            [(topic, key) for topic in "AB" for key in asked],
+            keys=field is not KeyField.UNIQUE,
+            unique=field is not KeyField.KEYS,
+            start_ms=window.start_ms,
+            stop_ms=window.stop_ms,
+        )
+        assert sorted(pairs_of(found)) == expected
+
+
+def test_records_that_a_truncation_left_are_not_found(tmp_path: Path) -> None:
+    """Old records after a gap, older than those before it: a broker truncated the log there and erased nothing."""
+    path = tmp_path / "store"
+    times = [START_MS + 1000 + i for i in range(30)] + [START_MS + i for i in range(30)]
+    build(path, [Row("Orders", f"order-{i}", time_ms=time) for i, time in enumerate(times)])
+    records = every_record(path)
+    overwrite(path, records[30].physical_offset + 4, bytes(4))
+    found = Finder(StoreReader.open(path)).by_keys(["Orders"], [f"order-{i}" for i in range(60)])
+    assert found.physical_offset.tolist() == [record.physical_offset for record in records[:30]]
