@@ -1,16 +1,34 @@
-"""What a task does once for the Python worker that it runs in."""
+"""Tuning of the Python worker that a task runs in: garbage collection, allocator, and acknowledgement of tasks.
+
+::
+
+    task       keep_memory ─► answer_at_once ─► read or write ─► settle_worker
+                  │               │                                 │
+    process    malloc keeps    TCP_QUICKACK on the connection    gc.freeze: what was imported is
+               64 MiB          to the JVM, after each task       not looked at again
+
+A worker process is shared: Spark runs other queries in it, too. So all of it is off where the environment of the worker
+says ``SEGMENTLOG_WORKER_TUNING=off`` (docs/deployment.md, docs/adr/0021). Processes that are no workers of a task, such
+as drivers, are never changed.
+"""
 
 import contextlib
 import ctypes
 import gc
 import os
 import socket
+import sys
 from functools import cache
+from types import FrameType
 from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
 
+SWITCH: Final = "SEGMENTLOG_WORKER_TUNING"
+"""The environment variable; ``off``, ``false`` or ``0`` in any case leaves the worker as it is."""
+
+_OFF: Final = {"off", "false", "0"}
 _POOL_CHOICE: Final = "ARROW_DEFAULT_MEMORY_POOL"
 _M_TRIM_THRESHOLD: Final = -1  # as in malloc.h
 _M_MMAP_THRESHOLD: Final = -3
@@ -18,27 +36,32 @@ _KEPT_BYTES_MAX: Final = 64 << 20  # of free memory that stays with the worker: 
 _MAPPED_BYTES_MIN: Final = 32 << 20  # larger pieces are mapped, each anew; the most that glibc takes here
 
 
+def is_tuned() -> bool:
+    """Whether this process is a worker of a task, and may be tuned."""
+    return TaskContext.get() is not None and os.environ.get(SWITCH, "").strip().lower() not in _OFF
+
+
 @cache
 def settle_worker() -> None:
-    """Take all that is loaded by now out of garbage collection, in a worker of Spark's; once a process.
+    """Take everything that is loaded by now out of garbage collection; once per process.
 
-    PySpark collects garbage after every task, which looks at every object of every module that the worker has
-    imported: on two cores some 40 ms a task, two thirds of what a short task costs. What was imported stays until the
-    process ends, so there is nothing to find in it. Objects made later are collected as ever.
+    PySpark collects garbage after every task, and the collection visits every object of every imported module: on two
+    cores some 40 ms per task, two thirds of what a short task costs. Imported modules stay until the process ends, so
+    there is nothing to find in them. Objects made later are collected as before.
     """
-    if TaskContext.get() is not None:
+    if is_tuned():
         gc.freeze()
 
 
 @cache
 def keep_memory() -> None:
-    """Let batches reuse the memory of earlier ones, in a worker of Spark's; once a process.
+    """Let batches reuse the memory of earlier ones; once per process.
 
-    Arrow's own allocator gives a batch's pages back, and the kernel zeroes others for the next one, which costs as much
+    Arrow's own allocator returns a batch's pages, and the kernel zeroes others for the next batch, which costs as much
     as filling them. So Arrow allocates with the system's ``malloc``, which is told to keep what a few batches need.
-    ``ARROW_DEFAULT_MEMORY_POOL`` still decides where it is set; a system that is not glibc's keeps its own ways.
+    ``ARROW_DEFAULT_MEMORY_POOL`` still decides where it is set. A libc without ``mallopt`` keeps Arrow's allocator.
     """
-    if TaskContext.get() is None or _POOL_CHOICE in os.environ:
+    if not is_tuned() or _POOL_CHOICE in os.environ:
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None and mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES_MIN) == 1:
@@ -46,27 +69,58 @@ def keep_memory() -> None:
         pa.set_memory_pool(pa.system_memory_pool())
 
 
+@cache
 def answer_at_once() -> None:
-    """Let Spark hand this worker its next task without a pause of 40 ms, in a worker of Spark's.
+    """Let Spark send this worker its next task without a pause of 40 ms; once per process.
 
     Spark's JVM sends a task in two small pieces, and the second only when the first was acknowledged (Nagle's rule). A
-    kernel that has seen the worker answer acknowledges late, hoping to do so with the answer, which waits for the
-    second piece. So before each task the kernel is told to acknowledge at once; it forgets that when the worker
-    answers. The moment is the garbage collection that PySpark does when a task is done, and all of it sent.
+    kernel that has seen the worker answer delays the acknowledgement, hoping to send it with the answer, which waits
+    for the second piece. So before each task the kernel is told to acknowledge at once; it forgets that when the worker
+    answers. The moment is the garbage collection that PySpark runs when a task is done, and all of it sent.
     """
-    if TaskContext.get() is None or not hasattr(socket, "TCP_QUICKACK"):
+    if not is_tuned() or not hasattr(socket, "TCP_QUICKACK"):
         return
-    if _acknowledge_at_once not in gc.callbacks:
-        gc.callbacks.append(_acknowledge_at_once)
+    connection = _connection_to_spark(sys._getframe())  # noqa: SLF001 - the only way to Spark's descriptor
+    if connection is not None:
+        gc.callbacks.append(_Acknowledge(connection))
 
 
-def _acknowledge_at_once(phase: str, info: dict[str, int]) -> None:
-    if phase != "stop" or info["generation"] < 2:
-        return
-    for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # a file, or another kind of socket
-            connection = socket.socket(fileno=int(name))
-            try:
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-            finally:
-                connection.detach()
+class _Acknowledge:
+    """A garbage collection callback that makes the kernel acknowledge at once, on one connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def __call__(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "stop" and info["generation"] == 2:
+            with contextlib.suppress(OSError):  # it was closed: the worker ends
+                self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+
+
+def _connection_to_spark(frame: FrameType | None) -> socket.socket | None:
+    """Return the TCP connection that PySpark's ``main(infile, outfile)`` writes to, under a descriptor of our own.
+
+    PySpark opens both files anew for each task, over one connection for as long as the worker lives. None in a process
+    that is run in another way, or by a Unix socket, which has no delayed acknowledgements.
+    """
+    while frame is not None and not _is_main(frame):
+        frame = frame.f_back
+    try:
+        descriptor = os.dup(frame.f_locals["outfile"].fileno()) if frame is not None else None
+    except (AttributeError, OSError, ValueError):
+        descriptor = None
+    if descriptor is None:
+        return None
+    try:
+        connection = socket.socket(fileno=descriptor)
+    except OSError:  # a pipe
+        os.close(descriptor)
+        return None
+    if connection.family in (socket.AF_INET, socket.AF_INET6):
+        return connection
+    connection.close()
+    return None
+
+
+def _is_main(frame: FrameType) -> bool:
+    return frame.f_code.co_name == "main" and "outfile" in frame.f_code.co_varnames

@@ -1,18 +1,21 @@
-"""What a task does once for its worker."""
+"""Tuning of workers: what it changes, in which processes, and how it is switched off."""
 
 import gc
 import importlib.util
+import io
+import os
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from segmentlog.connector.setup import worker_tuning as worker
-from segmentlog.store import MessageStore, Outgoing
+from segmentlog.store import MessageStore, Outgoing, StoreConfig
 
 READ = """
 import sys
@@ -42,9 +45,11 @@ print("pandas" in sys.modules)
 
 
 @pytest.fixture(autouse=True)
-def _fresh() -> None:
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     worker.settle_worker.cache_clear()
     worker.keep_memory.cache_clear()
+    worker.answer_at_once.cache_clear()
+    monkeypatch.delenv(worker.SWITCH, raising=False)
 
 
 @pytest.fixture
@@ -66,17 +71,32 @@ def acknowledges_at_once(connection: socket.socket) -> bool:
     return bool(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK))
 
 
+def main(infile: object, outfile: object) -> None:
+    """Stands for PySpark's: the frame whose ``outfile`` is the connection to Spark."""
+    del infile
+    sum(worker.answer_at_once() is None for _ in range(2))  # a task runs in generators below it
+
+
+@pytest.fixture
+def callbacks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    found: list[Any] = []
+    monkeypatch.setattr(worker.gc, "callbacks", found)
+    yield found
+    for each in found:
+        each._connection.close()
+
+
 def test_a_task_that_is_done_acknowledges_the_next_at_once(
-    connection: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+    connection: tuple[socket.socket, socket.socket], callbacks: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there = connection
-    monkeypatch.setattr(worker.gc, "callbacks", [])
-    worker.answer_at_once()
-    assert worker.gc.callbacks == []  # not a worker of Spark's
-    monkeypatch.setattr(worker.TaskContext, "get", object)
-    worker.answer_at_once()
-    worker.answer_at_once()
-    (collected,) = worker.gc.callbacks
+    with here.makefile("wb") as file:
+        main(file, file)
+        assert callbacks == []  # not a worker of Spark's
+        worker.answer_at_once.cache_clear()
+        monkeypatch.setattr(worker.TaskContext, "get", object)
+        main(file, file)
+    (collected,) = callbacks
     assert not acknowledges_at_once(here)
     for phase, generation in (("start", 2), ("stop", 0), ("stop", 1)):
         collected(phase, {"generation": generation})
@@ -85,6 +105,114 @@ def test_a_task_that_is_done_acknowledges_the_next_at_once(
     assert acknowledges_at_once(here)
     here.sendall(b"open as ever")
     assert there.recv(20) == b"open as ever"
+
+
+def test_no_other_connection_of_the_process_is_touched(
+    connection: tuple[socket.socket, socket.socket], callbacks: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker.TaskContext, "get", object)
+    here, _ = connection
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as spark:
+        with spark.makefile("wb") as file:
+            main(file, file)
+        (collected,) = callbacks
+        collected("stop", {"generation": 2})
+        assert acknowledges_at_once(spark)
+        assert not acknowledges_at_once(here)
+
+
+def test_a_connection_that_ended_is_no_error(callbacks: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker.TaskContext, "get", object)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as spark,
+        spark.makefile("wb") as file,
+    ):
+        main(file, file)
+    (collected,) = callbacks
+    collected._connection.close()
+    collected("stop", {"generation": 2})
+
+
+def test_what_is_no_tcp_connection_is_left_alone(
+    tmp_path: Path, callbacks: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker.TaskContext, "get", object)
+    before = len(os.listdir("/proc/self/fd"))
+    one, other = socket.socketpair()
+    with one, other, one.makefile("wb") as unix, (tmp_path / "file").open("wb") as file:
+        for outfile in (unix, file, io.BytesIO(), None):
+            worker.answer_at_once.cache_clear()
+            main(outfile, outfile)
+    worker.answer_at_once.cache_clear()
+    worker.answer_at_once()  # no `main` of PySpark's calls it
+    assert callbacks == []
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("text", ["off", "OFF", "false", " 0 "])
+def test_the_switch_leaves_a_worker_as_it_is(
+    text: str,
+    connection: tuple[socket.socket, socket.socket],
+    callbacks: list[Any],
+    chosen: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worker.TaskContext, "get", object)
+    monkeypatch.setenv(worker.SWITCH, text)
+    frozen = gc.get_freeze_count()
+    with connection[0].makefile("wb") as file:
+        main(file, file)
+    worker.keep_memory()
+    worker.settle_worker()
+    assert (callbacks, chosen, gc.get_freeze_count()) == ([], [], frozen)
+
+
+WATCHED = """
+import sys
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSourceReader
+from segmentlog.connector import SegmentLogDataSource
+
+class Watching(DataSourceReader):
+    def __init__(self, reader, path):
+        self.reader = reader
+        self.path = path
+
+    def partitions(self):
+        return self.reader.partitions()
+
+    def read(self, partition):
+        import gc
+        yield from self.reader.read(partition)
+        with open(self.path + ".seen", "w") as file:
+            print(gc.get_freeze_count() > 0, len(gc.callbacks), file=file)
+
+class Watched(SegmentLogDataSource):
+    def reader(self, schema):
+        return Watching(SegmentLogDataSource.reader(self, schema), self.options["path"])
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+spark.dataSource.register(Watched)
+assert spark.read.format("segmentlog").option("subscribe", "T").load(sys.argv[1]).count() == 1
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("switch", "seen"), [("on", "True 1"), ("off", "False 0")])
+def test_the_switch_works_in_the_workers_of_spark(switch: str, seen: str, tmp_path: Path) -> None:
+    """Also, that the descriptor of PySpark is found where PySpark runs."""
+    with MessageStore.open(tmp_path / "store", StoreConfig(segment_bytes=1 << 16)) as store:
+        store.append(Outgoing(topic="T", body=b"body"))
+    program = tmp_path / "program.py"
+    program.write_text(WATCHED, encoding="utf-8")
+    environ = os.environ | {worker.SWITCH: switch, "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(program), str(tmp_path / "store")],
+        capture_output=True, text=True, check=False, env=environ, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "store.seen").read_text(encoding="utf-8").strip() == seen
 
 
 def test_only_spark_s_workers_are_settled() -> None:
