@@ -13,12 +13,12 @@ docs/jobs.md documents it, and defines each count that a report holds.
 """
 
 import argparse
-import json
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NoReturn, Protocol
 
+from segmentlog.output import json_text
 from segmentlog.store import Remedy, SegmentLogError
 
 DONE: Final = 0
@@ -44,8 +44,8 @@ class JobReport(Protocol):
     def has_findings(self) -> bool:
         """Whether something is wrong or missing in the store that the job read."""
 
-    def as_json(self) -> str:
-        """All of it as one JSON object."""
+    def as_dict(self) -> Mapping[str, object]:
+        """Return all of it, for one JSON object."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -100,7 +100,7 @@ def finished(options: argparse.Namespace, job: Callable[[], JobReport]) -> int:
         report = job()
     except (SegmentLogError, OSError) as error:
         return failed(error, as_json=options.json)
-    sys.stdout.write((report.as_json() if options.json else str(report)) + "\n")
+    sys.stdout.write((json_text(report.as_dict()) if options.json else str(report)) + "\n")
     return FINDINGS if report.has_findings else DONE
 
 
@@ -122,4 +122,4 @@ def failed(error: Exception, *, as_json: bool) -> int:
 
 def _print_error(code: str, what: str, path: str | None, offset: int | None, remedy: str | None) -> None:
     described = {"code": code, "what": what, "where": {"path": path, "offset": offset}, "remedy": remedy}
-    sys.stdout.write(json.dumps({"error": described}) + "\n")
+    sys.stdout.write(json_text({"error": described}) + "\n")

@@ -15,7 +15,6 @@ import os
 import sys
 import tarfile
 import tempfile
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from segmentlog.connector import prepare_java, prepare_workers
 from segmentlog.connector.setup.java import JavaNotFoundError
+from segmentlog.output import text_table
 from segmentlog.store import ConfigError, SegmentLogError
 
 from .command_line import DONE, failed
@@ -65,11 +65,8 @@ class Table:
     rows: tuple[tuple[object, ...], ...]
 
     def __str__(self) -> str:
-        cells = [self.columns, *(tuple(map(_cell, row)) for row in self.rows)]
-        widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
-        lines = ["  ".join(c + " " * (w - _width(c)) for c, w in zip(row, widths, strict=True)) for row in cells]
-        lines.insert(1, "  ".join("-" * width for width in widths))
-        return "\n".join([self.title, "", *(f"  {line.rstrip()}" for line in lines)])
+        table = text_table(self.rows, head=self.columns, rule=True, cell_chars=_CELL_CHARS)
+        return "\n".join([self.title, "", *(f"  {line}" for line in table.splitlines())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,18 +177,6 @@ def _questions(spark: "SparkSession", stores: Sequence[str]) -> Iterator[tuple[s
             endingOffsets=json.dumps({topic: {queue_id: offset + 1}}),
         ),
     )
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, dict):
-        value = " ".join(f"{name}={text}" for name, text in value.items())
-    text = "" if value is None else "".join(c if c.isprintable() else "\N{MIDDLE DOT}" for c in str(value))
-    return text if len(text) <= _CELL_CHARS else text[: _CELL_CHARS - 1] + "\N{HORIZONTAL ELLIPSIS}"
-
-
-def _width(text: str) -> int:
-    """Columns that a terminal gives a text."""
-    return sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
 
 
 def unpack(archive: str, to: str) -> str:

@@ -16,7 +16,6 @@ The owner of the store must be stopped. Nothing else in the store is touched, an
 behind. Run it as the user that the broker runs as: the files have to be writable for it.
 """
 
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -62,9 +61,9 @@ class Report:
         """Whether messages are lost."""
         return self.written.lost_messages > 0
 
-    def as_json(self) -> str:
-        """All of it as one JSON object."""
-        return json.dumps({"directory": self.directory, **asdict(self.written)})
+    def as_dict(self) -> dict[str, object]:
+        """Return all of it, for one JSON object."""
+        return {"directory": self.directory, **asdict(self.written)}
 
     def __str__(self) -> str:
         written = self.written

@@ -9,7 +9,6 @@ Both answer what-if questions: another time, hour or use of the disks, a manual 
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,8 +70,8 @@ class Report:
         """Return whether a file could not be deleted, or a wrong ``deleteWhen`` kept a run from the CommitLog."""
         return self.found.failures > 0 or any(run.problem for run in self.found.runs)
 
-    def as_json(self) -> str:
-        """All of it as one JSON object."""
+    def as_dict(self) -> dict[str, object]:
+        """Return all of it, for one JSON object."""
         found = self.found
         runs = [
             {
@@ -101,17 +100,15 @@ class Report:
             }
             for bounds in found.queues
         ]
-        return json.dumps(
-            {
-                "action": self.action.value,
-                "store": self.store,
-                "runs": runs,
-                "minPhysicalOffset": found.log_start,
-                "queues": queues,
-                "diskFull": found.disk_full,
-                "failures": found.failures,
-            }
-        )
+        return {
+            "action": self.action.value,
+            "store": self.store,
+            "runs": runs,
+            "minPhysicalOffset": found.log_start,
+            "queues": queues,
+            "diskFull": found.disk_full,
+            "failures": found.failures,
+        }
 
     def __str__(self) -> str:
         found = self.found

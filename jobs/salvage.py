@@ -11,7 +11,6 @@ The damaged store is only read, and no process should be writing it. Queues and 
 broker started on the copy must have the same file sizes.
 """
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -56,9 +55,9 @@ class Report:
         copied = self.copied
         return copied.lost_spans + copied.dropped + copied.lost_messages > 0
 
-    def as_json(self) -> str:
-        """All of it as one JSON object."""
-        return json.dumps({"to": self.to, **asdict(self.copied)})
+    def as_dict(self) -> dict[str, object]:
+        """Return all of it, for one JSON object."""
+        return {"to": self.to, **asdict(self.copied)}
 
     def __str__(self) -> str:
         copied = self.copied

@@ -11,11 +11,11 @@ It may run beside the store's owner. To go on with a store whose log is damaged,
 queues are, ``segmentlog.jobs.rebuild``.
 """
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from segmentlog.output import text_table
 from segmentlog.store.maintenance import VerifyReport, verify
 
 from .command_line import add_commit_log, command_line, finished
@@ -50,10 +50,9 @@ class Report:
         """Whether something is wrong."""
         return not self.found.is_sound
 
-    def as_json(self) -> str:
-        """All of it as one JSON object."""
-        findings = [{**asdict(finding), "kind": finding.kind.value} for finding in self.found.findings]
-        return json.dumps({**asdict(self.found), "findings": findings})
+    def as_dict(self) -> dict[str, object]:
+        """Return all of it, for one JSON object."""
+        return asdict(self.found)
 
     def __str__(self) -> str:
         found = self.found
@@ -61,7 +60,8 @@ class Report:
         head = f"{found.records} records in [{found.log_start}, {found.log_end}), {found.queues} queues"
         lost = f", {found.lost_messages} messages lost" if found.lost_messages else ""
         lines = [f"{head} with {found.entries} entries, {found.keys} keys indexed{lost}: {state}"]
-        lines += [f"{finding.kind.value:<12} {finding.text} ({finding.path})" for finding in found.findings[:_SHOWN]]
+        rows = [(finding.kind.value, f"{finding.text} ({finding.path})") for finding in found.findings[:_SHOWN]]
+        lines += [text_table(rows)] if rows else []
         if len(found.findings) > _SHOWN:
             lines.append(f"… and {len(found.findings) - _SHOWN} more; --json gives all")
         return "\n".join(lines)

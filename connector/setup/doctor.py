@@ -16,11 +16,11 @@ The checks are in ``checks``, ``session_checks`` and ``store_checks``; this is t
 """
 
 import argparse
-import json
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+
+from segmentlog.output import json_text, text_table
 
 from .checks import Check, Status, environment_checks
 from .java import JavaNotFoundError, prepare_java
@@ -55,13 +55,8 @@ def examine(*, store: str | None = None, start: bool = False, master: str | None
 
 def render(checks: Sequence[Check]) -> str:
     """Lay checks out as a table, with what to do under each."""
-    width = max((len(check.name) for check in checks), default=0)
-    lines = []
-    for check in checks:
-        lines.append(f"{check.status.value:<4}  {check.name:<{width}}  {check.found}")
-        if check.fix:
-            lines.append(f"{'':<{width + 8}}-> {check.fix}")
-    return "\n".join(lines)
+    rows = [(check.status.value, check.name, check.found) for check in checks]
+    return text_table(rows, notes=[check.fix for check in checks])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,10 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _export()
     checks = examine(store=options.store, start=options.start, master=options.master)
     is_fit = all(check.status is not Status.FAIL for check in checks)
-    if options.json:
-        text = json.dumps({"ok": is_fit, "checks": [asdict(check) for check in checks]}, indent=2)
-    else:
-        text = render(checks)
+    text = json_text({"ok": is_fit, "checks": checks}, indent=2) if options.json else render(checks)
     sys.stdout.write(text + "\n")
     return 0 if is_fit else 1
 

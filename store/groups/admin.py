@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 
+from segmentlog.output import text_table
+
 from ..errors import ConfigError
 from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from ..format.broker_config import GroupTopic
@@ -102,11 +104,8 @@ class GroupChange:
     recorded: Recorded
 
     def __str__(self) -> str:
-        rows = [("queue", "before", "after"), *((str(m.key), _shown(m.before), _shown(m.after)) for m in self.moves)]
-        widths = [max(len(row[at]) for row in rows) for at in range(3)]
-        return "\n".join(
-            f"{name:<{widths[0]}}  {before:>{widths[1]}}  {after:>{widths[2]}}" for name, before, after in rows
-        )
+        moves = [(str(move.key), move.before, move.after) for move in self.moves]
+        return text_table(moves, head=("queue", "before", "after"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +355,3 @@ def _checked_consumer(consumer: str) -> str:
     if not consumer or not consumer.isprintable():
         raise ConfigError(f"{consumer[:80]!r} cannot be a consumer's id", fix="Give a text that can be printed")
     return consumer
-
-
-def _shown(offset: int | None) -> str:
-    return "-" if offset is None else str(offset)

@@ -26,8 +26,8 @@ class Report:
 
     has_findings: bool = False
 
-    def as_json(self) -> str:
-        return '{"form": "json"}'
+    def as_dict(self) -> dict[str, object]:
+        return {"form": "json"}
 
     def __str__(self) -> str:
         return "text"

@@ -33,7 +33,7 @@ def test_a_damaged_store(store: Path, capsys: pytest.CaptureFixture[str]) -> Non
     damage(store)
     assert verify.main([str(store)]) == 1
     out = capsys.readouterr().out
-    assert "damaged\nlog damage   " in out
+    assert "damaged\nlog damage  " in out
     assert str(store / "commitlog") in out
     assert verify.main([str(store), "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
