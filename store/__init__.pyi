@@ -39,9 +39,6 @@ from .format.message_decode import NATIVE_SCHEMA as NATIVE_SCHEMA
 from .format.message_decode import QUEUE_COLUMNS as QUEUE_COLUMNS
 from .format.naming import is_system_topic as is_system_topic
 from .read.message import Message as Message
-from .read.plan import PlannedRange as PlannedRange
-from .read.plan import ScanTask as ScanTask
-from .read.plan import TaskLimits as TaskLimits
 from .read.spec import OnCorrupt as OnCorrupt
 from .read.spec import OnLoss as OnLoss
 from .read.spec import Predicate as Predicate
@@ -50,6 +47,9 @@ from .read.spec import QueueSource as QueueSource
 from .read.spec import ScanSpec as ScanSpec
 from .read.spec import Tags as Tags
 from .read.store_reader import StoreReader as StoreReader
+from .read.tasks import PlannedRange as PlannedRange
+from .read.tasks import ScanTask as ScanTask
+from .read.tasks import TaskLimits as TaskLimits
 from .recovery.decide import Recovery as Recovery
 from .retention.settings import RetentionSettings as RetentionSettings
 from .retention.settings import RocketMQRelease as RocketMQRelease

@@ -25,10 +25,11 @@ from ..format.consume_queue import Entries, joined, some
 from ..format.message import Ints, Mask, Problem
 from ..retention.history import deletion_note
 from ..types import QueueKey
+from .heal import Block, StoreView
 from .matching import Matcher
-from .plan import PlannedRange, ScanTask
-from .queue_entries import Block, StoreView, range_blocks
+from .queue_entries import range_blocks
 from .spec import OnCorrupt, OnLoss, ScanSpec
+from .tasks import PlannedRange, ScanTask
 
 _log = logging.getLogger(__name__)
 

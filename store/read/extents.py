@@ -21,8 +21,8 @@ from ..format.message import Ints
 from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ConsumeQueue
 from ..types import QueueKey, QueueRange
-from .plan import PlannedRange
 from .snapshot import StoreSnapshot
+from .tasks import PlannedRange
 
 _BLOCK_ROWS: Final = 1 << 18
 

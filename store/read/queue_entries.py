@@ -1,87 +1,25 @@
-"""Entries of planned ranges: from the ConsumeQueue, from the log where there is none, healed where it is damaged.
+"""Entries of planned ranges: from the ConsumeQueue, healed where it is damaged, or from the log where there is none.
 
 ::
 
-    ConsumeQueue   e0  e1  ##  ##  e4  e5          ## damaged, zero, or naming a record that is another
-                       └───┐       ┌┘
-    CommitLog      ....[e1][ walk ][e4]....        the log between the sound neighbours knows what stood there
+    ConsumeQueue   e0  e1  ##  ##  e4  e5          ## healed, see `heal`
 
     ConsumeQueue   e0  e1  e3  e3  e4              an entry that repeats the next one: the place of a lost message,
                            ▲ 2: a known gap        unless the log has the message after all
-
-RocketMQ has no such reading: it cuts a queue at the first entry that makes no sense.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ..dispatch.derive import DerivedQueue, derive_queue
 from ..dispatch.walk_cache import WalkCache
-from ..format.consume_queue import NATIVE, Entries, is_pad, is_plausible, repeats_next
-from ..format.message import Ints, Mask
-from ..log.commit_log import CommitLog
-from ..queues.consume_queue import ConsumeQueue
+from ..format.consume_queue import Entries, is_pad, is_plausible, repeats_next
+from ..format.message import Ints
 from ..types import QueueKey
-from .plan import PlannedRange
+from .heal import Block, StoreView, as_entries, heal, span_between
+from .tasks import PlannedRange
 
 _BLOCK_ENTRIES = 1 << 16
-_ANCHORS_MAX = 32
-_NONE = np.empty(0, np.int64)
-_CHANGES_MAX = 1024  # of the lag of one queue; more are damage, not failed puts
-
-
-class StoreView(Protocol):
-    """What of a store a scan reads from."""
-
-    @property
-    def log(self) -> CommitLog:
-        """Its CommitLog."""
-
-    @property
-    def broker_name(self) -> str:
-        """The name that its rows carry."""
-
-    def queue(self, key: QueueKey) -> ConsumeQueue:
-        """One of its ConsumeQueues, which may have no files."""
-
-
-class Block(NamedTuple):
-    """Consecutive messages of one queue.
-
-    Attributes
-    ----------
-    queue_offset
-        (n,) int64, rising.
-    entries
-        (n,) array of ``format.consume_queue.NATIVE``.
-    lost
-        (m,) int64, rising: queue offsets between them whose messages are known to be lost.
-    """
-
-    queue_offset: Ints
-    entries: Entries
-    lost: Ints = _NONE
-
-
-class Healed(NamedTuple):
-    """What the log says of entries that were in doubt.
-
-    Attributes
-    ----------
-    entries
-        (n,) entries, replaced where the log knows better.
-    sound
-        (n,) bool: replaced, or confirmed as they were. The others stand for records that are damaged or not there.
-    confirmed
-        (n,) bool: the entry is right although its record states another queue offset. A broker of 5.0 to 5.1.0 burns a
-        queue offset when a put fails: the record's number jumps, its place in the queue does not.
-    """
-
-    entries: Entries
-    sound: Mask
-    confirmed: Mask
 
 
 def range_blocks(store: StoreView, planned: PlannedRange, walks: WalkCache) -> Iterator[Block]:
@@ -98,7 +36,7 @@ def range_blocks(store: StoreView, planned: PlannedRange, walks: WalkCache) -> I
     if planned.walk is not None:
         derived = walks.queue(planned.key, *planned.walk)
         inside = (derived.queue_offset >= planned.start) & (derived.queue_offset < planned.stop)
-        yield Block(derived.queue_offset[inside], _as_entries(derived)[inside])
+        yield Block(derived.queue_offset[inside], as_entries(derived)[inside])
         return
     queue = store.queue(planned.key)
     for start in range(planned.start, planned.stop, _BLOCK_ENTRIES):
@@ -136,178 +74,9 @@ def _without_deleted(
     """
     offsets, entries = block.queue_offset, block.entries
     deleted = int(np.searchsorted(offsets, first))
-    span = _span(store, key, block, slice(0, deleted), anchored=True) if deleted else (0, 0)
+    span = span_between(store, key, block, slice(0, deleted), anchored=True) if deleted else (0, 0)
     derived = walks.queue(key, *span)
     _, at, stated = np.intersect1d(offsets[:deleted], derived.queue_offset, assume_unique=True, return_indices=True)
     kept = np.concatenate([at, np.arange(deleted, offsets.size)])
-    found = _as_entries(derived)[stated]
+    found = as_entries(derived)[stated]
     return np.concatenate([found, entries[deleted:]]), offsets[kept]
-
-
-def heal(store: StoreView, walks: WalkCache, key: QueueKey, block: Block, doubtful: Mask) -> Healed:
-    """Ask the log about entries that make no sense, or whose record is not the one they should name.
-
-    Parameters
-    ----------
-    walks
-        Those of all ranges of the task.
-    block
-        Messages of one queue.
-    doubtful
-        (n,) bool, which of them are in doubt; the others are taken as sound.
-    """
-    offsets, entries = block.queue_offset, block.entries
-    healed = entries.copy()
-    sound = ~doubtful
-    confirmed = np.zeros(offsets.size, np.bool_)
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], doubtful, [False]]).astype(np.int8)))
-    for first, last in edges.reshape(-1, 2):
-        rows = slice(int(first), int(last))
-        wanted, named = offsets[rows], entries["physical_offset"][rows]
-        span = _span(store, key, block, rows, anchored=False)
-        derived = walks.queue(key, *span)
-        burnt = _Lag(store, key)
-        if derived.size.size == wanted.size and _stand_for(store, wanted, named, derived, span, burnt):
-            # As many records as entries: each stands for its own, whatever number the record states.
-            _replace(
-                healed, rows, derived, (named != derived.physical_offset) | (entries["size"][rows] != derived.size)
-            )
-            sound[rows], confirmed[rows] = True, derived.queue_offset != wanted
-            continue
-        in_place = np.isin(named, derived.physical_offset)
-        all_named = store.queue(key).entries(int(wanted[0]), int(wanted[-1]) + 1)["physical_offset"]
-        if (
-            2 * in_place.sum() > in_place.size
-            and (np.diff(named[in_place]) > 0).all()
-            and np.isin(derived.physical_offset, all_named).all()
-            and burnt.explains(int(wanted[0]))
-        ):
-            sound[rows] = confirmed[rows] = in_place  # burnt offsets, and some records among them that are damaged
-            continue
-        wider = _span(store, key, block, rows, anchored=True)
-        if wider != span:
-            derived = walks.queue(key, *wider)
-        _, at, stated = np.intersect1d(wanted, derived.queue_offset, assume_unique=True, return_indices=True)
-        known = np.zeros(wanted.size, np.bool_)
-        known[at] = True
-        _replace(healed, rows, DerivedQueue(*(column[stated] for column in derived)), known)
-        sound[rows] = known
-    return Healed(healed, sound, confirmed)
-
-
-class _Lag:
-    """By how much the entries of a queue lag behind the numbers that their records state.
-
-    A broker that burns a queue offset makes all later entries lag by one, until it starts again. So does an entry that
-    was lost; but then the log holds a record that no entry names, right where the lag begins.
-    """
-
-    def __init__(self, store: StoreView, key: QueueKey) -> None:
-        self._log = store.log
-        self._queue = store.queue(key)
-        self._key = key
-
-    def explains(self, slot: int) -> bool:
-        """Whether entries from ``slot`` on may lag; each change before them is found by bisection and looked at."""
-        for _ in range(_CHANGES_MAX):
-            last = self._readable(slot - 1)
-            if last is None:
-                return True
-            low, lag = last
-            if lag <= 0:
-                return lag == 0
-            step, before = 1, low - 1
-            while before >= self._queue.first and self._at(before) == lag:
-                low, step = before, 2 * step
-                before = max(low - step, self._queue.first - 1)
-            while low - before > 1:
-                middle = (low + before) // 2
-                low, before = (middle, before) if self._at(middle) == lag else (low, middle)
-            previous = self._readable(low - 1)
-            if previous is not None and previous[1] == lag:
-                slot = previous[0] + 1
-                continue
-            start = self._log.min_offset
-            if previous is not None:
-                entry = self._queue.entries(previous[0], previous[0] + 1)
-                start = int(entry["physical_offset"][0] + entry["size"][0])
-            stop = int(self._queue.entries(low, low + 1)["physical_offset"][0])
-            if start > stop or derive_queue(self._log, self._key, start, stop).size.size:
-                return False
-            slot = low
-        return False
-
-    def _at(self, slot: int) -> int | None:
-        entry = self._queue.entries(slot, slot + 1)
-        found = self._log.record_at(int(entry["physical_offset"][0])) if is_plausible(entry)[0] else None
-        return None if found is None else found.record.queue_offset - slot
-
-    def _readable(self, slot: int) -> tuple[int, int] | None:
-        """The last entry up to a slot whose record can be read, and its lag; damage in between says nothing."""
-        for at in range(slot, max(self._queue.first, slot - _ANCHORS_MAX) - 1, -1):
-            lag = self._at(at)
-            if lag is not None:
-                return at, lag
-        return None
-
-
-def _stand_for(  # noqa: PLR0917 - what `heal` knows of one run of entries
-    store: StoreView, wanted: Ints, named: Ints, derived: DerivedQueue, span: tuple[int, int], burnt: _Lag
-) -> bool:
-    """Whether as many records as entries are the ones that the entries stand for, one for one."""
-    if (derived.queue_offset == wanted).all():
-        return True
-    # Their numbers are others. They are counted only where nothing is damaged that might have to be counted as well.
-    if (derived.queue_offset < wanted).any() or not burnt.explains(int(wanted[0])):
-        return False
-    return bool((named == derived.physical_offset).all()) or not store.log.damage(*span)
-
-
-def _replace(entries: Entries, rows: slice, derived: DerivedQueue, chosen: Mask) -> None:
-    """Write what was derived over some rows: an entry of ``derived`` for each row, or for each that was chosen."""
-    part = entries[rows]
-    part[chosen] = _as_entries(derived)[chosen if derived.size.size == chosen.size else slice(None)]
-
-
-def _span(store: StoreView, key: QueueKey, block: Block, rows: slice, *, anchored: bool) -> tuple[int, int]:
-    """Where in the log the records of some rows of a block must lie: between those of their neighbours.
-
-    ``anchored`` neighbours are such whose record states their very queue offset: an entry next to a damaged one may be
-    damaged as well, and name a record that makes sense.
-    """
-    start, stop = store.log.min_offset, store.log.stop
-    before = _neighbour(store, key, block, int(block.queue_offset[rows.start]) - 1, -1, anchored=anchored)
-    after = _neighbour(store, key, block, int(block.queue_offset[rows.stop - 1]) + 1, 1, anchored=anchored)
-    if before is not None:
-        start = int(before["physical_offset"][0] + before["size"][0])
-    if after is not None:
-        stop = int(after["physical_offset"][0])
-    if not store.log.min_offset <= start <= stop <= store.log.stop:
-        return store.log.min_offset, store.log.stop  # a neighbour is damaged as well: look everywhere
-    return start, stop
-
-
-def _neighbour(
-    store: StoreView, key: QueueKey, block: Block, queue_offset: int, step: int, *, anchored: bool
-) -> Entries | None:
-    """The first entry that can be relied on from a queue offset on, or None."""
-    for offset in range(queue_offset, queue_offset + step * (_ANCHORS_MAX if anchored else 1), step):
-        at = int(np.searchsorted(block.queue_offset, offset))
-        inside = at < block.queue_offset.size and int(block.queue_offset[at]) == offset
-        entry = block.entries[at : at + 1] if inside else store.queue(key).entries(offset, offset + 1)
-        if not entry.size or not is_plausible(entry)[0]:
-            continue
-        if not anchored:
-            return entry
-        found = store.log.record_at(int(entry["physical_offset"][0]))
-        if found is not None and found.record.queue_offset == offset:
-            return entry
-    return None
-
-
-def _as_entries(derived: DerivedQueue) -> Entries:
-    entries = np.zeros(derived.queue_offset.size, NATIVE)
-    entries["physical_offset"] = derived.physical_offset
-    entries["size"] = derived.size
-    entries["tags_code"] = derived.tags_code
-    return entries

@@ -24,7 +24,6 @@ For some seconds only: then all queues are read again, whatever the log says.
 
 import math
 import os
-import struct
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -34,12 +33,11 @@ from ..directory.layout import list_queue_ids
 from ..files.fs import FileSystem, LocalFileSystem
 from ..files.segments import find
 from ..format.consume_queue import ENTRY_BYTES
-from ..format.message import BLANK_BYTES, HEADER, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
 from ..format.naming import is_readable_topic, segment_name
 from ..format.store_paths import StorePaths
-from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ConsumeQueue
 from ..types import QueueBounds, QueueKey
+from .log_follower import LogFollower
 from .store_reader import StoreReader
 
 _MANY_QUEUES: Final = 64
@@ -48,8 +46,6 @@ _DISPATCHED_S: Final = 3.0
 """So long after a message was put its owner has put it into its queue: ours may wait for a second, and sync before."""
 _BELIEVED_S: Final = 5.0
 """So long it is believed that nothing moved. An owner that takes longer to dispatch is seen so much later."""
-_HOPS_MAX: Final = 64
-_FRONT: Final = struct.Struct(">ii")
 _SETTLED_NS: Final = 2_000_000_000
 """Names that change within one tick of the file system's clock leave the directory's time as it is: for so long after a
 change a directory is listed again."""
@@ -105,85 +101,6 @@ class _Directory:
         return not same
 
 
-class _LogEnd:
-    """Where a log ends, followed from record to record, and since when. It keeps nothing open.
-
-    Parameters
-    ----------
-    fs, log
-        Which log.
-
-    Attributes
-    ----------
-    since
-        When the end was first found where it is, in seconds; None while it is not known where that is.
-    """
-
-    def __init__(self, fs: FileSystem, log: CommitLog) -> None:
-        self._fs = fs
-        self._log = log
-        self._last = -1
-        self._header: bytes | None = None
-        self._end = -1
-        self.since: float | None = None
-
-    def follow(self, named: int, now: float) -> None:
-        """Go on to the end from a record that a queue names, or from the last one that was found, if it is later.
-
-        After some records it gives up for this time; the next call goes on there.
-        """
-        if self._read(self._last, HEADER.itemsize) != self._header:
-            self._last = -1  # the log was cut
-        before, self.since = self.since, None
-        at = max(named, self._last)
-        for hop in range(_HOPS_MAX):
-            size = self._front(at)
-            if size == 0 and hop:
-                self.since = now if before is None or at != self._end else before
-                self._end = at
-                break
-            if not size:
-                break
-            if size > 0:
-                self._last = at
-            at += abs(size)
-        self._header = self._read(self._last, HEADER.itemsize)
-
-    def stands(self) -> bool:
-        """Whether the last record is still the same, and nothing follows it; one read of each."""
-        return (
-            self.since is not None
-            and self._front(self._end) == 0
-            and self._read(self._last, HEADER.itemsize) == self._header
-        )
-
-    def _front(self, at: int) -> int | None:
-        """Give the size of the record at an offset; below 0 the rest of its segment; 0 at the end; None for neither."""
-        segment = self._log.find(at)
-        if segment is None:
-            return 0 if at == self._log.stop else None
-        if segment.stop - at < BLANK_BYTES:
-            return at - segment.stop
-        front = self._read(at, BLANK_BYTES)
-        if front is None or len(front) < BLANK_BYTES:
-            return None
-        size, magic = _FRONT.unpack(front)
-        if magic == MAGIC_BLANK:
-            return at - segment.stop
-        if magic in {MAGIC_V1, MAGIC_V2} and size >= MIN_RECORD_BYTES:
-            return int(size)
-        return None if any(front) else 0
-
-    def _read(self, at: int, count: int) -> bytes | None:
-        segment = self._log.find(at) if at >= 0 else None
-        if segment is None:
-            return None
-        try:
-            return self._fs.read(segment.path, at - segment.base, count)
-        except FileNotFoundError:
-            return None
-
-
 class QueueWatch:
     """Watches queues of one store for whoever reads on and on. Not thread-safe.
 
@@ -227,7 +144,7 @@ class QueueWatch:
         self._log_min: dict[QueueKey, int] = {}
         self._named: dict[QueueKey, int] = {}
         """Where the last message of each queue lies in the log."""
-        self._log_end = _LogEnd(self._fs, reader.log)
+        self._log_end = LogFollower(self._fs, reader.log)
         self._mark: tuple[int, int] | None = None
         self._looked = -math.inf
         self._state: tuple[object, ...] | None = None

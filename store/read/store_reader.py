@@ -32,11 +32,12 @@ from ..queues.time_search import offset_at
 from ..types import Boundary, QueueBounds, QueueKey, QueueRange
 from .extents import RecordExtents
 from .message import Message, read_message
-from .plan import PlannedRange, ScanTask, TaskLimits, plan_tasks
+from .plan import plan_tasks
 from .queue_end import queue_bounds
 from .scan import scan
 from .snapshot import StoreSnapshot, readable_stop
 from .spec import QueueSource, ScanSpec
+from .tasks import PlannedRange, ScanTask, TaskLimits
 
 
 class StoreReader:
@@ -262,7 +263,7 @@ class StoreReader:
         spec
             What will be read of each message; all of it, if not given.
         max_bytes, max_records, min_tasks, parallelism
-            Limits of a task; see `plan.TaskLimits`.
+            Limits of a task; see `TaskLimits`.
 
         Raises
         ------

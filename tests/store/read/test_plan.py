@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from segmentlog.store.format.message import Ints
 from segmentlog.store.read import plan
-from segmentlog.store.read.plan import PlannedRange, ScanTask, TaskLimits, plan_tasks
+from segmentlog.store.read.plan import plan_tasks
+from segmentlog.store.read.tasks import PlannedRange, ScanTask, TaskLimits
 from segmentlog.store.types import QueueKey
 from support.scale import scale
 

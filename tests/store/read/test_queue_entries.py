@@ -1,6 +1,5 @@
 """Entries of planned ranges: what the ConsumeQueue says, what the log knows better."""
 
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,10 +8,10 @@ import pytest
 
 from segmentlog.store.dispatch.walk_cache import WalkCache
 from segmentlog.store.format.consume_queue import NATIVE, Entries
-from segmentlog.store.format.message import Ints, Mask
-from segmentlog.store.read.plan import PlannedRange
-from segmentlog.store.read.queue_entries import Block, Healed, heal, range_blocks
+from segmentlog.store.format.message import Ints
+from segmentlog.store.read.queue_entries import range_blocks
 from segmentlog.store.read.store_reader import StoreReader
+from segmentlog.store.read.tasks import PlannedRange
 from segmentlog.store.types import QueueKey
 from support.store_builder import Geometry, StoreBuilder, messages
 from support.tampering import QueueFiles, overwrite, segments
@@ -43,11 +42,6 @@ def blocks(store: Path, start: int = 0, stop: int = COUNT, walk: tuple[int, int]
         )
     )
     return np.concatenate([b.queue_offset for b in found]), np.concatenate([b.entries for b in found])
-
-
-def healed_by_log(store: Path, block: Block, doubtful: Mask) -> Healed:
-    reader = StoreReader.open(store)
-    return heal(reader, WalkCache(reader.log, [KEY]), KEY, block, doubtful)
 
 
 Damage = Callable[[QueueFiles], None]
@@ -111,49 +105,3 @@ def test_a_hole_in_a_log_whose_segment_is_gone(store: Path, sound: Entries) -> N
     assert lost.any()
     assert entries[lost]["size"].tolist() == [0] * int(lost.sum())
     assert entries[~lost].tolist() == sound[~lost].tolist()
-
-
-# heal itself
-
-
-def doubtful(*rows: int) -> Mask:
-    found = np.zeros(COUNT, np.bool_)
-    found[list(rows)] = True
-    return found
-
-
-def test_only_doubtful_entries_change(store: Path, sound: Entries) -> None:
-    wrong = sound.copy()
-    wrong["size"][[3, 30]] = 99_999
-    healed = healed_by_log(store, Block(np.arange(COUNT), wrong), doubtful(30))
-    assert healed.entries[30] == sound[30]
-    assert healed.entries[3]["size"] == 99_999
-    assert healed.sound.all()
-    assert not healed.confirmed.any()
-
-
-@pytest.mark.parametrize("rows", [(10, 11), (0, 1), (COUNT - 2, COUNT - 1), (4, 40)])
-def test_swapped_entries(store: Path, sound: Entries, rows: tuple[int, int]) -> None:
-    wrong = sound.copy()
-    wrong[list(rows)] = wrong[list(rows[::-1])]
-    healed = healed_by_log(store, Block(np.arange(COUNT), wrong), doubtful(*rows))
-    assert healed.entries.tolist() == sound.tolist()
-    assert healed.sound.all()
-
-
-def test_burnt_queue_offsets_are_confirmed(store: Path, sound: Entries) -> None:
-    """5.0 to 5.1.0: the numbers of records jump, their places in the queue do not. The place counts."""
-    for row in range(30, COUNT):
-        overwrite(store, int(sound["physical_offset"][row]) + 20, struct.pack(">q", row + 1000))
-    rows = range(30, COUNT)
-    healed = healed_by_log(store, Block(np.arange(COUNT), sound), doubtful(*rows))
-    assert healed.entries.tolist() == sound.tolist()
-    assert np.flatnonzero(healed.confirmed).tolist() == list(rows)
-
-
-def test_a_part_of_a_queue_is_healed_between_its_neighbours(store: Path, sound: Entries) -> None:
-    files = QueueFiles(store, "Orders", 1)
-    files.zero(20, 23)
-    blank = np.zeros(3, sound.dtype)
-    healed = healed_by_log(store, Block(np.arange(20, 23), blank), np.ones(3, np.bool_))
-    assert healed.entries.tolist() == sound[20:23].tolist()

@@ -1,0 +1,80 @@
+"""Scan tasks: which messages one task reads, and how large a task may be.
+
+::
+
+    ScanTask    (PlannedRange, PlannedRange, …)  rows  bytes
+                 └ key [start, stop)   entries from the ConsumeQueue
+                   or walk (from, to)  entries derived from that span of the CommitLog
+
+Tasks hold integers and strings only: they cross to Spark's workers.
+"""
+
+from dataclasses import dataclass
+
+from ..types import QueueKey
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRange:
+    """A run of one queue, as a task will read it.
+
+    Attributes
+    ----------
+    key, start, stop
+        Which messages, half-open.
+    rows
+        How many there are; fewer than ``stop - start`` only where queue offsets are known to be missing.
+    walk
+        None to read the ConsumeQueue; else the physical span ``(start, stop)`` of the log to derive the entries from.
+    """
+
+    key: QueueKey
+    start: int
+    stop: int
+    rows: int
+    walk: tuple[int, int] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.key}[{self.start}, {self.stop})"
+
+
+@dataclass(frozen=True, slots=True)
+class ScanTask:
+    """What one task reads of one store: ranges in order, and how much that is.
+
+    Attributes
+    ----------
+    ranges, rows
+        Which messages, and how many.
+    bytes
+        What the task reads of each, all together: stored records by the ConsumeQueue, or its entries alone.
+    """
+
+    ranges: tuple[PlannedRange, ...]
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskLimits:
+    """How large a task may be.
+
+    Attributes
+    ----------
+    max_bytes
+        Of stored records; one larger record still makes a task.
+    max_records
+        None for no limit.
+    min_tasks
+        Ranges are cut finer until there are at least so many tasks, where there are as many messages.
+    parallelism
+        How many tasks run at once: reads are cut into so many, or a multiple, unless that makes tasks too small.
+    entries_only
+        Whether tasks read the ConsumeQueue and nothing else: a message then weighs the 20 bytes of its entry.
+    """
+
+    max_bytes: int
+    max_records: int | None = None
+    min_tasks: int = 1
+    parallelism: int = 1
+    entries_only: bool = False
