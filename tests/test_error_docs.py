@@ -1,0 +1,37 @@
+"""docs/errors.md has every code with its class, cause and remedy, and every remedy as it is worded."""
+
+import re
+from pathlib import Path
+
+from segmentlog.connector import errors as connector_errors
+from segmentlog.connector.errors import SPARK_WORDS
+from segmentlog.connector.setup.java import JavaNotFoundError
+from segmentlog.store import Remedy, SegmentLogError
+from segmentlog.store import errors as store_errors
+
+PAGE = (Path(__file__).parents[1] / "docs" / "errors.md").read_text(encoding="utf-8")
+ROW = re.compile(r"^\| `(SEGMENTLOG_\w+)` \| `(\w+)` \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
+
+
+def conditions(module: object) -> list[tuple[str, str]]:
+    """Code and class of each error that a module defines, in its order."""
+    return [
+        (kind.condition, kind.__name__)
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, SegmentLogError) and kind.__module__ == module.__name__
+    ]
+
+
+def test_every_code_is_listed_once_with_cause_and_remedy() -> None:
+    rows = ROW.findall(PAGE)
+    assert len(rows) == PAGE.count("| `SEGMENTLOG_")
+    asked = [*conditions(store_errors), *conditions(connector_errors)]
+    asked += [(JavaNotFoundError.condition, JavaNotFoundError.__name__)]
+    assert [(code, kind) for code, kind, _, _ in rows] == asked
+    assert all(len(cause) > 5 for _, _, cause, _ in rows)
+
+
+def test_every_remedy_is_listed_as_it_is_worded() -> None:
+    for remedy in Remedy:
+        assert f"| `{remedy.name}` | {remedy.value} | {SPARK_WORDS[remedy]} |" in PAGE
+    assert len(re.findall(r"^\| `[A-Z_]+` \| [^`]", PAGE, re.MULTILINE)) == len(Remedy)
