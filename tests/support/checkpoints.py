@@ -41,11 +41,11 @@ class Checkpoint:
         return found[1] if found else None
 
     def forget_commits(self, batches: int) -> None:
-        """Let Spark think that the last batches never ended, as after a crash behind the sink's commit."""
+        """Make the last batches unfinished for Spark, as after a crash that follows the sink's commit."""
         self._forget("commits", self.ended - batches)
 
     def forget_batches(self, batches: int) -> None:
-        """Take the checkpoint back by some batches: the first of them is repeated, the others are planned anew."""
+        """Take the checkpoint back by some batches: the first of them is repeated, the others are planned again."""
         last = self.ended - batches
         self._forget("commits", last)
         self._forget("offsets", last + 1)

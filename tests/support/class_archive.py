@@ -23,13 +23,13 @@ _JVM_ENDS_SECONDS = 120
 
 
 def options() -> list[str]:
-    """What a JVM of the tests is told of the archive: nothing while there is none."""
+    """Options of the archive for a JVM of the tests: empty while it does not exist."""
     archive = _path()
     return [f"-XX:SharedArchiveFile={archive}", _QUIET] if archive is not None and archive.exists() else []
 
 
 def _path() -> Path | None:
-    """Where the archive of this Spark and this Java is; None where no option of a JVM could say so."""
+    """Path of the archive of this Spark and this Java; None if no option of a JVM can hold it."""
     spark = importlib.util.find_spec("pyspark")
     java = Path(os.environ.get("JAVA_HOME", "")) / "bin" / "java"
     if spark is None or spark.origin is None or not java.exists() or " " in sys.prefix:

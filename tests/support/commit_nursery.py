@@ -57,7 +57,7 @@ class CommitNursery:
         )
 
     def kill_one(self, first: int, number: int, flush: Flush, acknowledged: int, delay: float) -> list[int]:
-        """Let a process commit from batch ``first`` on, and kill it; give the numbers that it said.
+        """Let a process commit from batch ``first`` on, and kill it; return the numbers that it reported.
 
         Parameters
         ----------

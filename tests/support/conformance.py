@@ -10,7 +10,7 @@ from . import fixtures, reading
 
 @dataclass(frozen=True)
 class Difference:
-    """What a reader shows beyond RocketMQ."""
+    """Messages that a reader returns beyond RocketMQ's."""
 
     why: str
     more: int = 0
@@ -45,7 +45,7 @@ def check_rows(name: str, rows: list[reading.Row], source: QueueSource) -> None:
     for offset, message in expected.items():
         wanted = reading.expected_row(message)
         if source is QueueSource.COMMIT_LOG and name == "cq-ext-4.9.1":
-            # The entry holds an address in consumequeue_ext/; the log gives the hash itself.
+            # The entry holds an address in consumequeue_ext/; the log has the hash itself.
             wanted["cqTagsCode"] = java_hash(message["tags"] or "")
         assert reading.described(found[offset]) == wanted
     more = found.keys() - expected.keys()

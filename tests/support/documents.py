@@ -89,7 +89,7 @@ def code_blocks(page: Path) -> list[Block]:
 
 
 class Reader:
-    """Somebody who executes the blocks of one page, in order.
+    """Executes the blocks of one page, in order.
 
     Parameters
     ----------

@@ -54,7 +54,7 @@ class FailingCalls:
         self.calls: list[str] = []
         """Names of the calls so far."""
         self.failed_path: str | None = None
-        """What the call that failed was about."""
+        """Target of the failed call."""
 
     @contextmanager
     def armed(self) -> Iterator[None]:
@@ -168,11 +168,11 @@ def _path_of(about: Any) -> str | None:
 
 
 def reads(name: str) -> bool:
-    """Whether a call reads bytes at a place in a file: its error has to say where."""
+    """Return whether a call reads bytes at an offset of a file, so that its error must name it."""
     return name in {"pread", "preadv"}
 
 
 READ_ERRORS: Final = (errno.EIO, errno.EACCES, errno.EMFILE, errno.ESTALE, errno.ENOMEM)
-"""What reading can meet."""
+"""Errors of reading."""
 WRITE_ERRORS: Final = (errno.EIO, errno.ENOSPC, errno.EROFS, errno.EMFILE, errno.EDQUOT, errno.EINTR)
-"""What writing can meet."""
+"""Errors of writing."""

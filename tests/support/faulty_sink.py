@@ -1,8 +1,8 @@
-"""The sink, with accidents: a task, a commit, or what lies between them goes wrong at a moment that was planted.
+"""The sink with faults: a task, a commit, or a step between them fails at a planted moment.
 
 ::
 
-    faults/before.raise.0 ──► claimed by the first who comes there ──► faults/hit.before.raise.0 ──► it happens
+    faults/before.raise.0 ──► claimed by the first process there ──►   faults/hit.before.raise.0 ──► it happens
 
     task     before ── rows ── while ── rows ── staged ── after        raise, exit, kill, daemon, zombie
     driver   commit ── the sink's commit ── committed                  kill, flip, cut, longer, gone, swap
@@ -83,7 +83,7 @@ class Faults:
 
 
 class _FaultyTasks:
-    """What goes wrong in a task of either writer."""
+    """Faults in a task of either writer."""
 
     _faults: Faults
     _writer: Any
@@ -119,7 +119,7 @@ class _FaultyTasks:
 
 
 def _alter(path: str, messages: Sequence[WriterCommitMessage | None], kind: str) -> None:
-    """Do something to a staged file, behind the back of its task."""
+    """Change a staged file without its task."""
     said = [each.staged for each in messages if isinstance(each, StagedMessage) and each.staged is not None]
     folder = Path(path, ".segmentlog", "staging")
     file = folder / said[0].name

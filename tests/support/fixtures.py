@@ -68,7 +68,7 @@ def names() -> list[str]:
 
 @functools.cache
 def about(name: str) -> Line:
-    """What a fixture is: ``about``, ``rocketmq`` (the version that answers), ``config``, ``steps``."""
+    """Description of a fixture: ``about``, ``rocketmq`` (the version that answers), ``config``, ``steps``."""
     found: Line = json.loads((FOLDER / name / "fixture.json").read_text(encoding="utf-8"))
     return found
 
@@ -80,7 +80,7 @@ def config(name: str) -> Line:
 
 @functools.lru_cache(maxsize=4)
 def expected(name: str) -> Expected:
-    """What RocketMQ reads from a fresh copy of the store."""
+    """RocketMQ's reading of a fresh copy of the store."""
     text = (FOLDER / name / "expected.jsonl").read_text(encoding="utf-8")
     return Expected(tuple(json.loads(line) for line in text.splitlines()))
 
@@ -92,7 +92,7 @@ def queries(name: str, kind: str | None = None) -> list[Line]:
 
 
 def unpack(name: str, to: Path) -> Path:
-    """Unpack a store into a directory and give the path of the store.
+    """Unpack a store into a directory and return the path of the store.
 
     Holes stay holes (``default-sizes-4.9.1`` has files of 1 GiB), and modification times are kept to the nanosecond:
     RocketMQ before 5.1.1 goes by them.

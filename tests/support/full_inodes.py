@@ -8,8 +8,8 @@
                        inodes added ──► open                      the same rows are there, or none
                                         not committed: again      the rows are there once
 
-A queue takes two inodes, a directory and a file, so the disk is full at any step of a commit: while it stages, before
-the ledger is written, or after it, when the batch exists and cannot be made visible.
+A queue takes two inodes, a directory and a file, so the disk is full at any step of a commit. It stages, or the ledger
+is not written yet, or the batch is committed and cannot be made visible.
 """
 
 import json

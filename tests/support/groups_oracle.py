@@ -24,17 +24,17 @@ def available() -> str | None:
 
 
 def offsets(document: Path, version: str) -> list[str]:
-    """Give what a broker loads of a ``consumerOffset.json``: ``topic@group queue offset``, sorted."""
+    """Return the content that a broker loads from a ``consumerOffset.json``: ``topic@group queue offset``, sorted."""
     return _ask(version, "offsets", str(document))
 
 
 def commit(document: Path, version: str, group: str, queue: tuple[str, int], offset: int) -> list[str]:
-    """Let a broker load a document, set an offset and save it; give what it then loads."""
+    """Let a broker load a document, set an offset and save it; return the content that it then loads."""
     return _ask(version, "commit", str(document), group, queue[0], str(queue[1]), str(offset))
 
 
 def allocate(version: str, cases: Sequence[tuple[Sequence[str], Sequence[tuple[str, str, int]]]]) -> list[list[str]]:
-    """Give what each consumer of each case gets by each strategy: ``strategy consumer topic:broker:queue,…``."""
+    """Return the queues of each consumer of each case by each strategy: ``strategy consumer topic:broker:queue,…``."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "cases"
         lines = [

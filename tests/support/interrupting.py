@@ -5,8 +5,8 @@
     run      ──► check point 1 ── check point 2 ── … ── check point n ──► KeyboardInterrupt, as a Ctrl-C there
     count    ──► how many there are
 
-The points are where the interpreter looks for pending signals: the start of a function and of a loop's next turn, the
-end of each call into C, and a ``with`` that waits for a lock. An exception is raised at exactly that instruction, so
+The interpreter checks for signals at the start of a function and of a loop's next turn. It also does at the end of a
+call into C, and in a ``with`` that waits for a lock. An exception is raised at exactly that instruction, so
 ``try`` and ``with`` behave as they would. Only frames of the thread that calls count; service threads are not touched.
 """
 
@@ -101,7 +101,7 @@ def _is_in_finalizer(frame: FrameType | None) -> bool:
 
 
 def points_of(act: Callable[[], object]) -> int:
-    """How many check points a call has."""
+    """Number of check points of a call."""
     counting = Interrupter()
     counting.run(act)
     return counting.passed

@@ -82,13 +82,13 @@ HEADER_COLUMNS = frozenset(
         *PROPERTY_COLUMNS,
     }
 )
-"""What the body CRC does not cover: damage to these cannot be seen in a record without ``__CRC32#``."""
+"""Columns outside the body CRC: damage to them cannot be seen in a record without ``__CRC32#``."""
 ENTRY_COLUMNS = frozenset({"tagsCode"})
-"""What only a ConsumeQueue entry says, and no CRC covers; its offset and size the record itself confirms."""
+"""Columns of a ConsumeQueue entry without any CRC; the record confirms its offset and size."""
 
 
 class Shape(Enum):
-    """What is asked of a store."""
+    """Question to a store."""
 
     ALL = "all"
     QUEUE = "queue"
@@ -105,7 +105,7 @@ _SHAPES = (Shape.ALL,) * 10 + tuple(s for s in Shape if s is not Shape.ALL)
 
 @dataclass(frozen=True)
 class Question:
-    """How a store is read: one combination of modes."""
+    """Combination of modes in which a store is read."""
 
     source: QueueSource
     on_corrupt: OnCorrupt
@@ -211,7 +211,7 @@ class Undamaged:
         return kept
 
     def table(self, question: Question) -> pa.Table:
-        """What a question is answered with; damage that was there from the start gives null rows."""
+        """Return the answer to a question; initial damage causes null rows."""
         asked = dataclasses.replace(question, on_corrupt=OnCorrupt.NULL, check_crc=True, pieces=1)
         if asked not in self._tables:
             self._tables[asked] = in_order(ask(self.reader(asked.source), self, asked).table)
@@ -228,12 +228,12 @@ class Undamaged:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a reader said: rows, and the plan they were read by."""
+    """Answer of a reader: rows, and their plan."""
 
     table: pa.Table
     tasks: list[ScanTask]
     rows: list[int]
-    """How many rows each task gave."""
+    """Number of rows per task."""
 
 
 def ask(reader: StoreReader, undamaged: Undamaged, question: Question) -> Answer:
@@ -342,7 +342,7 @@ def _check_order(answer: Answer) -> None:
 
 
 def _check_gaps(expected: Collection[tuple[Any, ...]], seen: Collection[tuple[Any, ...]]) -> None:
-    """Who asked to be told of damage and was told nothing lacks messages at the ends of a queue at most."""
+    """Without a report of damage, messages may be missing at the ends of a queue only."""
     for queue in {key[:2] for key in seen}:
         offsets = [key[2] for key in seen if key[:2] == queue]
         between = {key[2] for key in expected if key[:2] == queue and min(offsets) < key[2] < max(offsets)}
@@ -362,7 +362,7 @@ def _free_columns(snapshot: Snapshot, mutation: Mutation, question: Question) ->
         return frozenset(free)
     unverified = question.shape is Shape.QUEUE or not question.check_crc or not snapshot.sealed
     if _by_record(snapshot, question) and unverified:
-        free |= ENTRY_COLUMNS  # it is the hash of the record's own tags, which nobody vouches for
+        free |= ENTRY_COLUMNS  # it is the hash of the record's own tags, which no checksum covers
     if question.shape is Shape.QUEUE:
         return frozenset(free)
     if not question.check_crc:
@@ -373,7 +373,7 @@ def _free_columns(snapshot: Snapshot, mutation: Mutation, question: Question) ->
 
 
 def _by_record(snapshot: Snapshot, question: Question) -> bool:
-    """Whether the log alone may say to which queue a record belongs."""
+    """Return whether the log alone may state the queue of a record."""
     return (
         question.source is QueueSource.COMMIT_LOG
         or f"{snapshot.root}/abort" in snapshot.files
@@ -478,7 +478,7 @@ Case = tuple[Undamaged, Mutation, Question, np.random.Generator]
 
 @dataclass(frozen=True)
 class Plan:
-    """What all processes of a run share."""
+    """Data shared by all processes of a run."""
 
     seed: int
     copies: int
@@ -500,7 +500,7 @@ class Attack:
         self.table = [table[i] for i in order.permutation(len(table))]
 
     def case(self, number: int) -> Case:
-        """What case ``number`` is: every fourth a line of the table of fields, the others drawn."""
+        """Return case ``number``: every fourth is a line of the table of fields, the others are drawn."""
         rng = np.random.default_rng((self.plan.seed, number))
         question = Question.draw(rng)
         if number % 4 == 0:
@@ -521,7 +521,7 @@ class Attack:
                         store.table(question)
 
     def run(self, number: int, rss_max_kib: int) -> dict[str, Any]:
-        """Run one case and give what is to be counted; a finding is under ``wrong``."""
+        """Run one case and return its counts; a finding is under ``wrong``."""
         case = self.case(number)
         undamaged, mutation, question, _ = case
         digest = hashlib.blake2b(digest_size=12)

@@ -2,13 +2,13 @@
 
 ::
 
-    Snapshot           all bytes of one store, and where its live data lies
+    Snapshot           all bytes of one store, and the ranges of its live data
        │  mutate(): one Mutation, drawn from a case's own random numbers, or a line of the table of fields
        ▼
     {path: bytes}      the files that changed; None for one that is gone
        │
        ▼
-    MemoryFileSystem   the rest shared, nothing copied; each mapped file ends where a page begins that nobody may read
+    MemoryFileSystem   the rest shared, nothing copied; each mapped file ends at a page without access
 """
 
 import ctypes
@@ -133,13 +133,13 @@ class Target:
 
 @dataclass(frozen=True)
 class Mutation:
-    """What was done to a store."""
+    """Damage of a store."""
 
     kind: str
     what: str
     changes: Changes = field(repr=False)
     damaged: Mapping[str, list[Span]] = field(repr=False)
-    """Where bytes may have changed, by file."""
+    """Ranges of changed bytes, by file."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class Snapshot:
 
     @cached_property
     def live(self) -> dict[str, list[Span]]:
-        """Where each file holds what a reader may look at."""
+        """Ranges of each file that a reader may read."""
         spans: dict[str, list[Span]] = {}
         for path, content in self.files.items():
             if path in self.records:
@@ -207,7 +207,7 @@ class Snapshot:
         return list(weights), [weight / total for weight in weights.values()]
 
     def live_bytes(self, damaged: Mapping[str, list[Span]]) -> int:
-        """How many live bytes lie within damage."""
+        """Return the number of live bytes within damage."""
         return sum(
             max(0, min(stop, last) - max(start, first))
             for path, spans in damaged.items()

@@ -30,14 +30,14 @@ def available() -> str | None:
 
 
 def dump(store: Path, config: Mapping[str, object], version: str) -> list[Line]:
-    """Give all that RocketMQ of this version reads from a store."""
+    """Return everything that RocketMQ of this version reads from a store."""
     with tempfile.TemporaryDirectory() as folder:
         copy = _copy(store, Path(folder))
         return _run(version, "dump", "--store", copy, "--config", _json(Path(folder), config), "--no-close")
 
 
 def query(store: Path, config: Mapping[str, object], version: str, queries: Sequence[Line]) -> list[Line]:
-    """Give RocketMQ's answers to questions about a store, each with its question."""
+    """Return RocketMQ's answers to questions about a store, each with its question."""
     with tempfile.TemporaryDirectory() as folder:
         copy = _copy(store, Path(folder))
         asked = _json(Path(folder), {"config": dict(config), "queries": list(queries)})

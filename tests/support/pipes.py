@@ -56,10 +56,10 @@ class Pipe:
         self.sink = folder / "sink"
         self.checkpoint = Checkpoint(folder / "checkpoint")
         self.timed_out = 0
-        """How often Spark gave up waiting for a Python worker of a draining query, which was then started again."""
+        """Number of times that Spark stopped waiting for a Python worker of a draining query, and started it again."""
 
     def start(self, spark: "SparkSession", **options: str) -> Any:
-        """Start the stream, for as long as nobody stops it; options are the source's."""
+        """Start the stream without an end; options are the source's."""
         return self._writer(spark, options, _as_they_are, "segmentlog", {}).start(str(self.sink))
 
     def drain(
@@ -115,7 +115,7 @@ class Pipe:
         return -1 if found is None else found.version
 
     def check(self) -> int:
-        """See that the sink has all that the source has, once and in order of each queue; give how many rows."""
+        """Check that the sink has all rows of the source, once and in order of each queue; return their number."""
         sent, came = contents(self.source), contents(self.sink)
         for key, bodies in sent.items():
             assert bodies == [b"%s/%d/%d" % (key.topic.encode(), key.queue_id, n) for n in range(len(bodies))]
@@ -188,12 +188,12 @@ class Feed:
 
     @property
     def total(self) -> int:
-        """How many messages there are."""
+        """Number of messages."""
         return sum(self._next.values())
 
     @property
     def shortest(self) -> int:
-        """How many messages each queue has, at least."""
+        """Least number of messages of a queue."""
         return min(self._next.values())
 
     def put(self, rows: int) -> None:

@@ -48,7 +48,7 @@ def by_queue(rows: Iterator[Row]) -> dict[QueueKey, list[Row]]:
 
 
 def is_damaged(row: Row) -> bool:
-    """Whether a row stands for a record that could not be read (``corruptRecord=null``)."""
+    """Return whether a row stands for a record that could not be read (``corruptRecord=null``)."""
     return row["storeTimestamp"] is None
 
 

@@ -48,7 +48,7 @@ def one(
 
 
 def segment(*parts: bytes, rest: int = 64) -> Bytes:
-    """Records one behind the other, then zeros."""
+    """Records one after the other, then zeros."""
     return np.frombuffer(b"".join(parts) + bytes(rest), np.uint8)
 
 

@@ -4,8 +4,8 @@
 
     commitlog     [ 0 ][ 1 ][ 2 ][ 3 ][ 4 ]       keep 3: 0 and 1 are unlinked, the log begins with 2
                              ▲ first physical offset that is left
-    consumequeue  [ a ][ b ][ c ]                 files whose last entry lies in front of it are unlinked too
-    index         [ x ][ y ]                      and those that end in front of it
+    consumequeue  [ a ][ b ][ c ]                 files whose last entry is before it are unlinked too
+    index         [ x ][ y ]                      and those that end before it
 
 RocketMQ: ``CleanCommitLogService``, ``CleanConsumeQueueService``, ``IndexService.deleteExpiredFile``. What is mapped
 stays readable; what is opened afterwards is not there.
@@ -24,7 +24,7 @@ _KEPT_AT_LEAST = 2  # the one that is written to, and the next one, which may be
 
 @dataclass(slots=True)
 class Deleted:
-    """How many files went."""
+    """Number of deleted files."""
 
     segments: int = 0
     queue_files: int = 0
@@ -49,7 +49,7 @@ class Retention:
         self.deleted = Deleted()
 
     def tick(self, most: int = 10) -> int:
-        """Unlink the first segments, at most so many, then what lies below; give how many segments went."""
+        """Unlink the first segments, at most so many, then older files; return the number of segments."""
         segments = _files(self._path / "commitlog")
         expired = segments[: max(0, len(segments) - self._keep)][:most]
         for segment in expired:

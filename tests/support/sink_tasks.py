@@ -20,7 +20,7 @@ SMALL = {
 
 
 class Context:
-    """What a task asks of Spark."""
+    """Task context, as far as a task uses it."""
 
     def __init__(self, partition: int, query: str | None, batch: int | None) -> None:
         self._partition = partition
@@ -40,7 +40,7 @@ def run_task(
     query: str | None = None,
     batch: int | None = None,
 ) -> StagedMessage:
-    """Run one task of a writer, as it comes out of pickle in a worker; give its message, as the driver gets it."""
+    """Run one task of a writer, unpickled as in a worker; return its message, as the driver gets it."""
     arrived = pickle.loads(cloudpickle.dumps(of))
     with patch.object(writer, "TaskContext") as context:
         context.get.return_value = Context(partition, query, batch)

@@ -12,7 +12,7 @@ ROWS = 300
 
 
 def write_small_store(path: Path) -> Path:
-    """Write `ROWS` messages into two queues each of ``orders`` and ``refunds``, and close it; gives the path."""
+    """Write `ROWS` messages into two queues each of ``orders`` and ``refunds``, and close it; return the path."""
     with MessageStore.open(path, CONFIG) as opened:
         opened.append_batch(
             pa.RecordBatch.from_pydict(

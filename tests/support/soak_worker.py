@@ -109,7 +109,7 @@ class SoakProcess:
 
     @property
     def runs(self) -> bool:
-        """Whether it is still at work."""
+        """True while it is at work."""
         return self._process.poll() is None
 
     def end(self) -> Report:
@@ -154,7 +154,7 @@ def goes_on(seconds: float = 0.0) -> bool:
 
 
 def resources() -> Report:
-    """What the process holds: KiB of memory of its own now and at most, descriptors, maps of files in stores."""
+    """Resources of the process: KiB of its own memory now and at most, descriptors, maps of files in stores."""
     gc.collect()
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     status = {name: text.split()[0] for name, _, text in (line.partition(":") for line in lines) if text.strip()}
@@ -226,7 +226,7 @@ class _Warnings(logging.Handler):
 
 
 class Reading:
-    """What one reader does: rounds, each with ranges of all queues, some of them with losses allowed.
+    """Work of one reader: rounds, each with ranges of all queues, some of them with losses allowed.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ TESTS = Path(__file__).parent.parent
 
 
 class SparkDriver:
-    """A driver, as the test has it; a context manager that leaves no process behind.
+    """A driver, as the test has it; a context manager that leaves no process.
 
     Parameters
     ----------
@@ -56,13 +56,13 @@ class SparkDriver:
         self._answers: IO[str] = os.fdopen(answers)
 
     def tell(self, **command: Any) -> None:
-        """Give a command, and do not wait; the next `ask` is told of this one first."""
+        """Send a command, and do not wait; the next `ask` reads its answer first."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(command) + "\n")
         self._process.stdin.flush()
 
     def ask(self, **command: Any) -> dict[str, Any]:
-        """Give a command, and wait until it is done."""
+        """Send a command, and wait until it is done."""
         self.tell(**command)
         return self.answer()
 
@@ -75,7 +75,7 @@ class SparkDriver:
 
     @property
     def is_alive(self) -> bool:
-        """Whether its Python lives."""
+        """True while its Python lives."""
         return self._process.poll() is None
 
     def processes(self) -> list[int]:
@@ -91,7 +91,7 @@ class SparkDriver:
         return found
 
     def kill(self) -> int:
-        """Kill all of its processes at once, the Python workers included; give how many there were."""
+        """Kill all of its processes at once, the Python workers included; return their number."""
         killed: set[int] = set()
         while living := self.processes():
             for process in living:
@@ -105,7 +105,7 @@ class SparkDriver:
         return len(killed)
 
     def kill_driver(self) -> int:
-        """Kill the driver's Python and its JVM; workers find out by themselves. Give how many these are."""
+        """Kill the driver's Python and its JVM; workers notice by themselves. Return the number of workers."""
         living = self.processes()
         drivers = [process for process in living if process == self._process.pid or _name(process) == "java"]
         for process in drivers:

@@ -26,7 +26,7 @@ def brief() -> dict[str, str]:
 
 
 def local_session(scratch: Path, master: str = "local[2]", **conf: str) -> "SparkSession":
-    """Start a session, or give the one that this process has.
+    """Start a session, or return the one that this process has.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def said_by(code: str, environment: dict[str, str] | None = None) -> str:
 
 
 def refused(act: Callable[[], Any]) -> str:
-    """Do what Spark is to refuse; give what it says, on one line."""
+    """Make a call that Spark must refuse; return its message, on one line."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
 
     with pytest.raises(PySparkException) as caught:

@@ -4,7 +4,7 @@
 
     store/
       commitlog/00000000000000000000 …             full-size sparse segments, each but the last ended by a blank record
-      consumequeue/TOPIC/QUEUEID/000000000… …      full-size sparse files, one entry of 20 bytes a message
+      consumequeue/TOPIC/QUEUEID/000000000… …      full-size sparse files, one entry of 20 bytes per message
       checkpoint                                   physic and logics timestamps
       config/topics.json
 
@@ -44,7 +44,7 @@ NAMED_PROPERTIES = {"tags": "TAGS", "keys": "KEYS", "uniqKey": "UNIQ_KEY"}
 
 
 class Queues(Enum):
-    """Whether the built store has its ConsumeQueues."""
+    """True if the built store has its ConsumeQueues."""
 
     WRITTEN = "written"
     MISSING = "missing"
@@ -67,7 +67,7 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where the rows of one batch went: (n,) int64 each, -1 as queue offset of rows without one."""
+    """Offsets of the rows of one batch: (n,) int64 each, -1 as queue offset of rows without one."""
 
     physical_offsets: Ints
     queue_offsets: Ints
@@ -123,9 +123,9 @@ class StoreBuilder:
         ----------
         batch
             Columns by native name. Needed: ``topic``, ``queueId``, ``body``, ``storeTimestamp`` (int64 ms, ascending).
-            Taken if there: ``tags``, ``keys``, ``uniqKey``, ``properties`` (map), ``flag``, ``sysFlag``,
-            ``bornTimestamp`` (int64 ms), ``reconsumeTimes``, ``preparedTransactionOffset``; ``bornHost`` and
-            ``storeHost`` as ``pack_host`` packs them; ``propertyBytes`` (binary) instead of all that make properties.
+            Optional: ``tags``, ``keys``, ``uniqKey``, ``properties`` (map), ``flag``, ``sysFlag``, ``bornTimestamp``
+            (int64 ms), ``reconsumeTimes``, ``preparedTransactionOffset``. ``bornHost`` and ``storeHost`` are packed by
+            ``pack_host``. ``propertyBytes`` (binary) replaces all columns of properties.
         """
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         store_timestamps = columns["storeTimestamp"].to_numpy()
@@ -181,7 +181,7 @@ class StoreBuilder:
         )
 
     def _place(self, sizes: Ints) -> Ints:
-        """Give each record its physical offset, rolling where a record and a blank one after it do not fit."""
+        """Assign each record its physical offset, rolling where a record and a blank one after it do not fit."""
         segment = self.geometry.segment_bytes
         if int(sizes.max()) + BLANK.itemsize > segment:
             raise ValueError(f"a record of {int(sizes.max())} bytes does not fit into a segment of {segment}")
@@ -295,7 +295,7 @@ def messages(
 
 
 def _by_queue(columns: Mapping[str, pa.Array]) -> Iterator[tuple[tuple[str, int], Ints]]:
-    """Give each queue of a batch with the numbers of its rows, in order; rows that no queue gets are left out."""
+    """Yield each queue of a batch with the numbers of its rows, in order; rows without a queue are left out."""
     topics = columns["topic"].dictionary_encode()
     keys = topics.indices.to_numpy().astype(np.int64) << 32 | columns["queueId"].to_numpy()
     rows = np.arange(len(keys))

@@ -1,4 +1,4 @@
-"""Whether ``strace`` can be used here."""
+"""True if ``strace`` can be used here."""
 
 import shutil
 import subprocess

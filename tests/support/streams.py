@@ -48,7 +48,7 @@ class Stream:
         return None if batches is None else _rows(batches)
 
     def batches(self, limit: ReadLimit | None = None) -> list[pa.RecordBatch] | None:
-        """Run a micro-batch: what its tasks give, in order; None when there is none to run."""
+        """Run a micro-batch; return the rows of its tasks, in order; None without a batch to run."""
         found = self.reader.latestOffset(json.loads(self.offset), limit or self.reader.getDefaultReadLimit())
         end = json.dumps(found)
         if end == self.offset:
@@ -60,7 +60,7 @@ class Stream:
         return read
 
     def rows(self, start: str, end: str) -> list[Row]:
-        """Read what lies between two offsets."""
+        """Read the messages between two offsets."""
         return _rows(self._read(start, end))
 
     def _read(self, start: str, end: str) -> list[pa.RecordBatch]:
@@ -68,7 +68,7 @@ class Stream:
         return [batch for each in partitions for batch in self.reader.read(pickle.loads(pickle.dumps(each)))]
 
     def partitions(self, start: str, end: str) -> list[Any]:
-        """Plan what lies between two offsets."""
+        """Plan the messages between two offsets."""
         return list(self.reader.partitions(json.loads(start), json.loads(end)))
 
     def all(self) -> list[Row]:
@@ -79,7 +79,7 @@ class Stream:
         return rows
 
     def positions(self) -> dict[str, int]:
-        """Where the query stands, by queue."""
+        """Offsets of the query, by queue."""
         return {str(key): offset for (_, key), offset in StreamOffset.from_json(self.offset).positions().items()}
 
 

@@ -1,4 +1,4 @@
-"""Changing stores behind the reader's back, and watching what it asks of the operating system."""
+"""Changes of stores during a read, and a record of the reader's system calls."""
 
 from collections import Counter
 from pathlib import Path

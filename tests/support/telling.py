@@ -4,7 +4,7 @@
 
     (topic, queue id, queue offset) ── mix ──► 64 bits ──► body: the same 8 bytes 1 to 12 times, now and then 100 times
 
-So whoever reads a row, wherever and whenever, can tell whether it is right, a million of them in a second.
+So any reader of a row can check whether it is right, a million rows per second.
 """
 
 import zlib
@@ -21,7 +21,7 @@ Words = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
 
 COLUMNS = ("topic", "queueId", "queueOffset", "body")
-"""What `check` wants to see."""
+"""Columns that `check` needs."""
 
 _WORD = 8
 _SHORT, _LONG, _LONG_EVERY = 12, 100, 61
@@ -37,7 +37,7 @@ def words(topic: npt.NDArray[np.uint32], queue_id: Ints, queue_offset: Ints) -> 
 
 
 def counts(word: Words) -> Ints:
-    """How often each word stands in its body."""
+    """Number of repetitions of each word in its body."""
     many = word % np.uint64(_LONG_EVERY) == 0
     return np.where(many, _LONG, 1 + (word >> np.uint64(8)) % np.uint64(_SHORT)).astype(np.int64)
 
@@ -48,7 +48,7 @@ def batch_of(parts: Sequence[tuple[QueueKey, int, int]]) -> pa.RecordBatch:
     Parameters
     ----------
     parts
-        Queue, first offset, number of messages; one part behind the other.
+        Queue, first offset, number of messages; one part after the other.
     """
     sizes = np.array([rows for _, _, rows in parts], np.int64)
     queue_id = np.repeat(np.array([key.queue_id for key, _, _ in parts], np.int64), sizes)

@@ -5,8 +5,8 @@
     test ── a line of JSON ──► nursery ── fork ──► writer ── acknowledgements ──┐      pipe
          ◄── JSON, then bytes ────┴──── kill -9 after a while, or strace does ◄─┘
 
-Run as a program: ``python -m support.writer_nursery``. It has imported everything, what only a first append loads, too,
-and has one thread, so a writer is there some milliseconds after it is asked for. Each is killed when its time has come,
+Run as a program: ``python -m support.writer_nursery``. It has imported everything, including modules of a first
+append, and has one thread. So a writer starts within some milliseconds. Each is killed when its time has come,
 or by ``strace`` at a call.
 """
 
@@ -37,7 +37,7 @@ MUST_END_SECONDS = 60
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Errand:
-    """What one writer process does.
+    """Work of one writer process.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class Errand:
     calls
         How often each thread puts something; 0 for ever.
     kill_after
-        Seconds until it is killed, from when it has said so much; None if nobody kills it.
+        Seconds until it is killed, from its n-th report; None if it is not killed.
     kill_lines
         How much that is: lines of `Pipe`.
     traced
@@ -70,7 +70,7 @@ class Errand:
 
     @property
     def config(self) -> StoreConfig:
-        """How the store is written."""
+        """Configuration of the store."""
         config = replace(SMALL, flush=Flush[self.flush], services=Services[self.services])
         if self.thorough:  # what is done must not depend on how fast it is done
             return replace(config, queue_flush_interval_ms=0, queue_flush_thorough_interval_ms=MUST_END_SECONDS * 1000)
@@ -79,12 +79,12 @@ class Errand:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a writer process.
+    """Result of a writer process.
 
     Attributes
     ----------
     status
-        As ``os.waitstatus_to_exitcode`` gives it: below 0 for a signal.
+        As from ``os.waitstatus_to_exitcode``: below 0 for a signal.
     error
         What it raised, if it raised.
     trace

@@ -1,7 +1,7 @@
 """Messages of every kind, put into a store of ours, and what RocketMQ has to say of each of them.
 
-What is expected is made here from the message alone and from the numbers that the append gave, with code of its own:
-nothing of the encoder is asked.
+Expected values are computed here from the message alone and from the offsets that the append returned. The code is
+independent of the encoder.
 """
 
 import base64
@@ -53,7 +53,7 @@ def broker_config(config: StoreConfig) -> dict[str, int]:
 
 
 def store_config(broker: Mapping[str, Any], **options: Any) -> StoreConfig:
-    """Give the configuration of a store whose broker had another one."""
+    """Return the configuration of a store whose broker had another one."""
     sizes = {
         "segment_bytes": broker.get("mappedFileSizeCommitLog", 1 << 30),
         "queue_segment_entries": -(-broker.get("mappedFileSizeConsumeQueue", 6_000_000) // 20),
@@ -220,7 +220,7 @@ class Put:
     size: int
     store_timestamp: int
     record_crc: bool
-    """Whether its record carries ``__CRC32#``."""
+    """True if its record has ``__CRC32#``."""
 
     @property
     def transaction(self) -> int:
@@ -233,7 +233,7 @@ class Put:
 
 @dataclass
 class Journal:
-    """All that was put into one store, in the order of the log."""
+    """All messages of one store, in the order of the log."""
 
     config: StoreConfig
     puts: list[Put] = field(default_factory=list)
@@ -263,15 +263,15 @@ class Journal:
             self.puts.append(Put(message, *place, record_crc=False))
 
     def since(self, physical_offset: int) -> "Journal":
-        """What lies at or behind a physical offset."""
+        """Return the messages at or after a physical offset."""
         return Journal(self.config, [put for put in self.puts if put.physical_offset >= physical_offset])
 
     def until(self, end: int) -> "Journal":
-        """What ends at or before a physical offset."""
+        """Return the messages that end at or before a physical offset."""
         return Journal(self.config, [put for put in self.puts if put.physical_offset + put.size <= end])
 
     def rows(self) -> list[Row]:
-        """What RocketMQ is to say of each."""
+        """Expected answers of RocketMQ."""
         return [row(put, self.config) for put in self.puts]
 
     def queues(self) -> dict[tuple[str, int], list[int]]:
@@ -322,7 +322,7 @@ def message_id(store_host: str, physical_offset: int) -> str:
 
 
 def row(put: Put, config: StoreConfig) -> Row:
-    """What RocketMQ is to say of a message, in the words of `reading.expected_row`, but for ``bodyCRC``."""
+    """Expected answer of RocketMQ about a message, in the words of `reading.expected_row`, except for ``bodyCRC``."""
     message = put.message
     topic, queue_id = message.topic, message.queue_id
     properties = {name: value for name, value in message.properties.items() if value and name != RECORD_CRC}
@@ -440,7 +440,7 @@ def check_segments(lines: Sequence[Line], journal: Journal) -> None:
 
 
 def copied(store: Path, to: Path) -> Path:
-    """Copy a store as it lies, holes and modification times included: what a killed process leaves."""
+    """Copy a store in its current state, holes and modification times included, as a killed process leaves it."""
     shutil.rmtree(to, ignore_errors=True)
     subprocess.run(["cp", "-a", "--sparse=always", store, to], check=True)
     return to

@@ -87,7 +87,7 @@ LINE_BYTES = _LINE.size
 
 
 class Pipe:
-    """What a writer says before and after each call, so that it is known when the writer is no more."""
+    """Reports of a writer before and after each call, which remain when the writer is killed."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -107,7 +107,7 @@ class Pipe:
 
 @dataclass(slots=True)
 class Heard:
-    """What one writer process said.
+    """Reports of one writer process.
 
     Attributes
     ----------
@@ -178,7 +178,7 @@ def tree(path: Path) -> dict[str, str]:
 
 
 def open_files() -> set[str]:
-    """Give what this process has open."""
+    """Return the open files of this process."""
     names = set()
     for fd in os.listdir("/proc/self/fd"):
         try:
@@ -190,7 +190,7 @@ def open_files() -> set[str]:
 
 @dataclass(slots=True)
 class Tally:
-    """What many judgements came to; tests assert on it that they tested something."""
+    """Counts of many judgements; tests assert on them that they tested something."""
 
     judged: int = 0
     acknowledged: int = 0
@@ -361,7 +361,7 @@ class Judge:
 
 
 def put_some(store: MessageStore, pipe: Pipe, seed: int, writer: int, *, first: int, batches: bool) -> int:
-    """Put one message, or a batch of some, and say so; gives the serial of the next one."""
+    """Put one message, or a batch of some, and report it; return the serial of the next one."""
     rng = random.Random(f"{seed} {writer} {first} count")
     count = rng.randrange(2, 30) if batches and rng.random() < 0.4 else 1
     put(store, pipe, seed, writer, first=first, count=count)

@@ -1,4 +1,4 @@
-"""An attempt of a task that everybody thinks dead: it stages its rows when the batch was committed.
+"""An attempt of a task that Spark considers dead: it stages its rows after the batch was committed.
 
 Run as a program: ``python -m support.zombie STORE JOB PARTITION FAULTS``. It begins once there is ``late`` in the
 folder of the faults, and makes ``late.done`` there.

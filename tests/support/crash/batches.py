@@ -3,8 +3,8 @@
 ::
 
     Issue     stage in several tasks ──► commit ──► promised
-    judge     reader of the disk as it lies:  of each batch all rows or none                          B
-              MessageStore.open:              the log ends in front of a batch or behind it           B
+    judge     reader of the disk as it is:    of each batch all rows or none                          B
+              MessageStore.open:              the log ends before a batch or after it                B
               all batches committed again:    what was there is not appended, what was not is         B
 
 A batch is known by the keys of its messages: no two messages have the same.
@@ -128,7 +128,7 @@ WORKLOADS: dict[str, BatchWorkload] = {work.__name__: work for work in (committe
 
 
 def rows_seen(disk: MemoryFileSystem) -> list[str]:
-    """Keys of all messages that a reader of a disk sees, as it lies there."""
+    """Keys of all messages that a reader of a disk sees before recovery."""
     reader = StoreReader.open(ROOT, fs=disk)
     spec = ScanSpec(columns=("uniqKey",))
     queues = [bounds for topic in reader.topics() for bounds in reader.queues(topic)]
@@ -145,7 +145,7 @@ def keys_in_log(disk: MemoryFileSystem) -> list[str]:
 
 
 def check_whole(keys: list[str], batches: list[IssuedBatch], where: str) -> int:
-    """B: all rows of a batch or none, and each once; give how many batches are there."""
+    """B: all rows of a batch or none, and each once; return the number of batches."""
     counts: dict[str, int] = {}
     for key in keys:
         counts[key] = counts.get(key, 0) + 1
@@ -159,7 +159,7 @@ def check_whole(keys: list[str], batches: list[IssuedBatch], where: str) -> int:
 
 
 def check_order(disk: MemoryFileSystem, batches: list[IssuedBatch]) -> None:
-    """P: the rows of a batch lie side by side in the order in which the tasks have them."""
+    """P: the rows of a batch are adjacent, in the order of the tasks."""
     places = {key: at for at, key in enumerate(keys_in_log(disk))}
     for batch in batches:
         found = [places[key] for key in batch.keys if key in places]
@@ -175,7 +175,7 @@ EFFORT = Effort(again=12, written_on=0, read=60)
 def prepare_with(
     workload: BatchWorkload, seed: int, front: Front = nothing, config: StoreConfig = CONFIG
 ) -> tuple[Prepared, list[IssuedBatch]]:
-    """Run a workload, and give its batches."""
+    """Run a workload, and return its batches."""
     batches: list[IssuedBatch] = []
 
     def work(driver: Driver) -> Iterator[None]:
@@ -212,12 +212,12 @@ def cut_power(
 
 
 def known(batches: list[IssuedBatch]) -> list[IssuedBatch]:
-    """Those that can be told apart: of batches without an id nobody knows whether they were there."""
+    """Batches with an id: those without one cannot be found again."""
     return [batch for batch in batches if batch.batch_id.app is not None]
 
 
 def again(prepared: Prepared, batches: list[IssuedBatch], disk: MemoryFileSystem, there: int) -> None:
-    """Commit all of them again: who lost the news of a commit does that."""
+    """Commit all of them again, as a driver does that lost the result of a commit."""
     store = reopen(disk, prepared.config)
     before = check_whole(keys_in_log(disk), batches, "log")
     appended = 0

@@ -39,7 +39,7 @@ def nothing(fs: WritableFileSystem) -> WritableFileSystem:
 
 @dataclass(slots=True)
 class Tally:
-    """What a campaign did; the gates are asserted on it.
+    """Counts of a campaign; tests assert on them.
 
     Attributes
     ----------
@@ -129,7 +129,7 @@ def prepare(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Effort:
-    """How closely each state is looked at: every n-th is opened again, written on, read; 0 for none."""
+    """Interval of the closer checks: every n-th state is opened again, written on, read; 0 for no state."""
 
     keys: int = 12
     again: int = 6
@@ -203,7 +203,7 @@ class told:  # noqa: N801 - reads as a sentence: with told(...)
 
 
 def look(prepared: Prepared, disk: MemoryFileSystem, promised: int) -> Seen:
-    """Look at one disk as it lies, before it is recovered; give what a reader finds."""
+    """Read one disk before it is recovered; return the messages of the reader."""
     prepared.truth.check_point(disk, promised)
     seen = seen_by_a_reader(disk, promised)
     prepared.truth.check_seen(seen, promised)
@@ -220,7 +220,7 @@ def judge(
     tally: Tally,
     reference: Mapping[str, bytes] | None = None,
 ) -> int:
-    """Recover one disk and look at it; give where its log ends."""
+    """Recover one disk and check it; return the end of its log."""
     store = reopen(disk, prepared.config)
     end = store.end_offset
     prepared.truth.check(store, disk, promised, every=effort.keys, turn=turn)

@@ -1,4 +1,4 @@
-"""What of a recording is on the device for certain, and what a power cut may still take.
+"""Model of a disk: data of a recording that is on the device for certain, and data that a power cut may lose.
 
 ::
 
@@ -10,11 +10,11 @@
     names   durable   {commitlog: {00000: file 3}}                as of each directory's last sync
             pending   create 8 of file 5, rename 9 of file 6, …   each may get there or not, each is whole
 
-A file's bytes, its size and its names are three things: a sync of the file makes bytes and size durable and no name, a
-sync of a directory its names and no bytes. A rename is durable with the directory that it leads to; it never leaves two
-names, nor none. A write leaves the bytes beside it in a sector alone. The operating system may put a sector onto the
-device after any write to it, so of a sector that was written several times without a sync between, the device may hold
-what any of the writes left, or the front of one and the rest of an earlier one, whatever became of other sectors.
+A file's bytes, its size and its names are independent. A sync of the file makes bytes and size durable and no name. A
+sync of a directory makes its names durable and no bytes. A rename is durable with its target directory, and leaves
+exactly one name. A write does not change the bytes beside it in a sector. The operating system may store a sector on
+the device after any write to it. A sector that was written several times without a sync between has the result of any
+of the writes, or is torn between two of them. Sectors are independent of each other.
 """
 
 import random
@@ -34,14 +34,14 @@ SECTOR_BYTES = 512
 
 
 class Version:
-    """The bytes of a file in one state of the disk; nobody changes them."""
+    """The bytes of a file in one state of the disk; immutable."""
 
     def __init__(self, data: Bytes) -> None:
         self.data = data
 
     @cached_property
     def digest(self) -> bytes:
-        """What tells it from others."""
+        """Identity of the version."""
         return blake2b(self.data, digest_size=16).digest()
 
 
@@ -117,7 +117,7 @@ class FileModel:
 
     @property
     def size_pending(self) -> bool:
-        """Whether its size may still be the old one."""
+        """True while its size may still be the old one."""
         return self.durable.size != self.current.size
 
     def dirty_sectors(self) -> list[int]:
@@ -145,7 +145,7 @@ class FileModel:
         return self.version("none", lambda: self.durable) if self.pending else self.all()
 
     def all(self) -> Version:
-        """All that is pending got there."""
+        """Version with everything that is pending."""
         return self.version("all", self.current.copy)
 
     def sectors(self, kept: Iterable[int], *, size_kept: bool = True) -> Version:
@@ -164,7 +164,7 @@ class FileModel:
 
     @property
     def has_intermediate(self) -> bool:
-        """Whether a sector may hold what neither the last sync nor the last write left in it."""
+        """True while a sector may differ from both the last sync and the last write."""
         return any(len(versions) > 2 for versions in self.history.values())
 
     def mixed(self, draw: random.Random) -> Version:
@@ -219,7 +219,7 @@ def _with(data: Bytes, ops: Sequence[Op], *, copy: bool = True) -> Bytes:
 
 
 def _sectors(data: Bytes, op: Op) -> dict[int, bytes]:
-    """Bytes of the sectors that a write touches, whole ones, with zeros behind the end of the file."""
+    """Bytes of the sectors that a write touches, whole ones, with zeros after the end of the file."""
     if not op.data:
         return {}
     first, stop = op.position // SECTOR_BYTES, -(-(op.position + len(op.data)) // SECTOR_BYTES)
@@ -351,7 +351,7 @@ class DiskModel:
 
 
 def build(places: Sequence[Place], version: Callable[[int], Version]) -> MemoryFileSystem:
-    """A disk with these files; their bytes are shared until somebody writes."""
+    """A disk with these files; their bytes are shared until a write."""
     disk = MemoryFileSystem()
     directories = {"": disk.root}
     for path, number, is_dir in places:  # parents come first
@@ -365,7 +365,7 @@ def build(places: Sequence[Place], version: Callable[[int], Version]) -> MemoryF
 
 
 def digest(places: Sequence[Place], version: Callable[[int], Version]) -> bytes:
-    """What tells one state of a disk from others."""
+    """Identity of one state of a disk."""
     joined = blake2b(digest_size=16)
     for path, number, is_dir in sorted(places):
         joined.update(path.encode() + b"\0" + (b"" if is_dir else version(number).digest))

@@ -4,7 +4,7 @@
 
     Driver    put, put_batch, flush, tick, reopen      ──► MessageStore ──► RecordingFileSystem
                 │                                                              ▲
-                └ Issued: what was asked, in order       mark: the log's end that somebody was promised
+                └ Issued: calls, in order                mark: the log's end that was acknowledged
 """
 
 import random
@@ -91,7 +91,7 @@ class Time:
 
 TIME = Time()
 TIMED = (batch_append, index_writer, outgoing, topics, upkeep)
-"""Modules that ask for the time; tests give them `TIME`."""
+"""Modules that ask for the time; tests replace it by `TIME`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Driver:
     Attributes
     ----------
     fs
-        What the store writes through; ``recorder``, or something in front of it.
+        What the store writes through; ``recorder``, or a wrapper of it.
     on_error
         Called with what a call of the store raised; by default nothing is caught.
     """

@@ -47,7 +47,7 @@ def check_error(error: Exception) -> None:
 
 
 def judge_faulted(disk: MemoryFileSystem, driver: Driver, promised: int) -> int:
-    """Look at a store whose disk had failed, on a disk that does not; give where its log ends."""
+    """Check a store whose disk had failed, on a disk that does not; return the end of its log."""
     seen = seen_by_a_reader(disk, promised)
     store = reopen(disk, driver.config)
     end = store.end_offset
@@ -60,7 +60,7 @@ def judge_faulted(disk: MemoryFileSystem, driver: Driver, promised: int) -> int:
 
 
 def judge_end(driver: Driver, breadth: Breadth = ENDS) -> list[tuple[int, int]]:
-    """Cut the power after the last call, and judge; give the log's end and what was promised, of each state."""
+    """Cut the power after the last call, and judge; return the log's end and the promises of each state."""
     recording = driver.recorder.recording
     found = []
     for state in States(recording, breadth, lambda point: point == len(recording.ops)):
@@ -70,10 +70,9 @@ def judge_end(driver: Driver, breadth: Breadth = ENDS) -> list[tuple[int, int]]:
 
 
 def damage_everywhere(prepared: Prepared) -> int:
-    """S: in stores that were not closed, alter each record that counts as on the device; give how many were refused.
+    """S: in stores that were not closed, alter each record that counts as on the device; return the number of refusals.
 
-    What lies in front of the queues' durable point is not looked at when a store is opened: there it must only not
-    become shorter.
+    An open does not read the log before the queues' durable point. There it must only not become shorter.
     """
     refused = 0
     points = range(40, len(prepared.recording.ops), 37)

@@ -37,7 +37,7 @@ CALLS = (*FILE_CALLS, *DIRECTORY_CALLS, *READ_CALLS)
 
 
 class Failure(Enum):
-    """What goes wrong."""
+    """Kind of a fault."""
 
     EIO = errno.EIO
     ENOSPC = errno.ENOSPC
@@ -61,7 +61,7 @@ class Failure(Enum):
 
 
 class Span(Enum):
-    """How long it goes wrong."""
+    """Duration of a fault."""
 
     ONCE = "once"
     STICKY = "sticky"
@@ -101,7 +101,7 @@ class FaultyFileSystem:
         self.hits = 0
         self.calls: Counter[str] = Counter()
         self.history: list[str] = []
-        """Names of all calls, for whoever wants to know which is the n-th."""
+        """Names of all calls, to find the n-th."""
         self._counted = 0
         self._lock = threading.Lock()
 

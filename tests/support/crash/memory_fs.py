@@ -1,12 +1,12 @@
-"""A disk in memory: a `WritableFileSystem` without a machine behind it.
+"""A disk in memory: a `WritableFileSystem` without a machine.
 
 ::
 
     Directory ── name ──► Directory ── name ──► FileNode: number, buffer [data ······ | zeros up to the capacity]
                                                              ▲ shared with other disks until it is written or mapped
 
-A crash test makes a disk for each state that a power cut can leave, hundreds in a second, and most files of one are
-those of the next: so files are shared, and copied when they are first changed. Errors are the real file system's.
+A crash test creates a disk for each state after a power cut, hundreds per second. Most files of one are those of the
+next. So files are shared, and copied when they are first changed. Errors are the real file system's.
 """
 
 import errno
@@ -123,7 +123,7 @@ class MemoryFile:
         self._check_open()
 
     def is_at(self, path: str) -> bool:
-        """Whether a path is a name of this file."""
+        """Return whether a path is a name of this file."""
         return self._fs.node(path) is self.node
 
     def close(self) -> None:
@@ -136,7 +136,7 @@ class MemoryFile:
 
 
 class MemoryLock:
-    """The lock of a store on a disk that nobody else has: it is never lost."""
+    """The lock of a store on a disk without other users: it is never lost."""
 
     is_signed = True
 
@@ -205,7 +205,7 @@ class MemoryFileSystem:
         return MemoryFileSystem(self.capacity, copied(self.root))
 
     def node(self, path: str) -> FileNode | Directory | None:
-        """What a path leads to, or None."""
+        """Return the node of a path, or None."""
         if path == "/":
             return self.root
         at: FileNode | Directory | None = self.root

@@ -22,7 +22,7 @@ Patch = Callable[[Any, str, Any], None]
 
 
 class Trial(Enum):
-    """What is to see a bug."""
+    """Test that must find a bug."""
 
     CUT = "the power is cut while a store is written"
     RECOVERY = "the power is cut while a store is recovered"
@@ -89,7 +89,7 @@ MUTANTS: list[Mutant] = []
 
 
 def _disk(trial: Trial = Trial.CUT) -> Callable[[Callable[[], dict[str, Callable[..., None]]]], None]:
-    """Enter a bug of the disk: the function gives its hooks."""
+    """Register a bug of the disk: the function returns its hooks."""
 
     def enter(make: Callable[[], dict[str, Callable[..., None]]]) -> None:
         name = make.__name__.strip("_").replace("_", " ")

@@ -1,10 +1,10 @@
-"""What a store promises, as checks of a disk that a power cut left and recovery went over.
+"""Promises of a store, as checks of a disk after a power cut and recovery.
 
 ::
 
     D  durable      what was promised is there, byte for byte
-    P  prefix       the log is a front part of what was put, whole records, nothing invented; zeros behind it
-    F  derived      queues and index are those that the log gives
+    P  prefix       the log is a prefix of the puts, whole records, nothing invented; zeros after it
+    F  derived      queues and index are those derived from the log
     R  recovery     going over it once more changes nothing
     S  stop         damage below the durable point is refused, with its place
     V  visible      a reader of the crashed disk, before recovery, finds every message that was promised, and no other
@@ -67,14 +67,14 @@ class _Entries(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What a store holds if nothing is lost.
+    """Content of a store if nothing is lost.
 
     Attributes
     ----------
     image
         All bytes of the log, from offset 0.
     ends
-        Physical offsets at which the log may end: behind each record, and where segments begin.
+        Physical offsets at which the log may end: after each record, and where segments begin.
     records
         Where each record begins and ends.
     queues
@@ -128,7 +128,7 @@ class Truth:
     # Checks
 
     def check_log(self, disk: MemoryFileSystem, end: int, promised: int) -> None:
-        """D and P: what the log holds up to its end, and zeros behind it."""
+        """D and P: the content of the log up to its end, and zeros after it."""
         if end < promised:
             raise BrokenPromiseError("D", f"the log ends at {end}, up to {promised} was promised")
         if end not in self.ends:
@@ -155,7 +155,7 @@ class Truth:
                 raise BrokenPromiseError("P", f"byte {at} is not zero, the log ends at {end}")
 
     def check_queues(self, disk: MemoryFileSystem, end: int) -> None:
-        """F: each queue is what the log up to its end gives."""
+        """F: each queue is the one derived from the log up to its end."""
         per_file = self.config.queue_segment_entries * ENTRY_BYTES
         found: dict[QueueKey, list[tuple[int, bytes]]] = {}
         for topic in disk.list_dir(QUEUES):
@@ -230,7 +230,7 @@ class Truth:
 
 
 def seen_by_a_reader(disk: MemoryFileSystem, promised: int) -> Seen:
-    """V: look at a disk as it lies; raises what the reader does, but where no store has to be."""
+    """V: read a disk before recovery; raise the error of the reader, unless no store has to be there."""
     try:
         reader = StoreReader.open(ROOT, fs=disk)
     except NotAStoreError:
@@ -304,7 +304,7 @@ class _Message(NamedTuple):
 
 
 def _messages(log: CommitLog) -> dict[int, _Message]:
-    """What the log holds, by physical offset."""
+    """Content of the log, by physical offset."""
     messages: dict[int, _Message] = {}
     for found in log.walk(0, log.stop):
         records = found.records

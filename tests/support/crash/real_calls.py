@@ -21,13 +21,13 @@ CHANGING = {
     "pwrite64", "pwritev", "pwritev2", "ftruncate", "fallocate", "rename", "renameat", "renameat2", "unlink",
     "unlinkat", "mkdir", "mkdirat", "openat", *SYNCS,
 }  # fmt: skip
-"""What changes a store, or makes a change durable."""
+"""Calls that change a store, or make a change durable."""
 FOLLOWED = {"close", "dup", "dup2", "dup3", "fcntl", "mmap", "write"}
 UNWANTED = {
     "open", "creat", "writev", "truncate", "sync_file_range", "msync", "rmdir", "link", "linkat", "symlink",
     "symlinkat", "copy_file_range", "sendfile", "splice",
 }  # fmt: skip
-"""What the store must not do to its files; what it does to others is nobody's business."""
+"""Calls that the store must not make on its files; other files do not matter."""
 STRING_BYTES_MAX = 1 << 24
 _LINE = re.compile(r"(\d+) +(?:<\.\.\. (\w+) resumed>|(\w+)\()(.*)")
 _ENDED = re.compile(r"(.*?)\) += (-?\d+|0x[0-9a-f]+|\?)(.*)")
@@ -35,7 +35,7 @@ _UNFINISHED = " <unfinished ...>"
 
 
 class TraceError(AssertionError):
-    """The trace has something in it of which nobody could say what it does to a disk."""
+    """The trace has a call whose effect on a disk is unknown."""
 
 
 @dataclass(slots=True)
@@ -145,12 +145,12 @@ def written(call: Call) -> bytes:
 
 
 def descriptor(call: Call) -> str:
-    """Give the argument that is the open file a call is about."""
+    """Return the argument with the open file of a call."""
     at = 4 if call.name == "mmap" else 0
     return call.arguments[at] if len(call.arguments) > at else ""
 
 
 def annotated(argument: str) -> str:
-    """Path that ``strace`` gives with a descriptor; empty if there is none."""
+    """Path that ``strace`` prints with a descriptor; empty without one."""
     found = re.fullmatch(r"(?:\d+|AT_FDCWD)<((?:\\x..)*)>(?:\(deleted\))?", argument)
     return bytes.fromhex(found[1].replace("\\x", "")).decode() if found else ""

@@ -45,7 +45,7 @@ ALL_KEPT = "all kept"
 
 @dataclass(slots=True)
 class RealTally(Tally):
-    """What was judged of real runs.
+    """Counts of judged real runs.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class RealTally(Tally):
     concurrent
         Syncs during which another thread changed what they were to make durable.
     acknowledged
-        Messages that had been acknowledged, and were found: counted anew in each state.
+        Messages that had been acknowledged, and were found: counted in each state.
     killed
         States in which the process had ended and nothing else.
     mixed

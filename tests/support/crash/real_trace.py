@@ -1,4 +1,4 @@
-"""What a real process did to its disk, as ``strace`` saw it, made into a `Recording`.
+"""Conversion of a real process's file operations, traced by ``strace``, into a `Recording`.
 
 ::
 
@@ -8,13 +8,13 @@
              13 <... fdatasync resumed>) = 0
              12 write(7</…/marks>, "{…}\\n", 40) = 40
 
-A call takes time, and those of several threads overlap. A write may be on the device from when it began, a sync has
-an effect when it is over, and covers what was over when it began: `Op.spared` has the others. A mark counts from when
-it began, since what it tells was true before. The tracer stops a thread before a call and behind it, so no call took
-longer than it looks here: what looks concurrent may not have been, and never the other way round.
+A call takes time, and those of several threads overlap. A write may be on the device from its beginning. A sync has
+an effect at its end, and covers operations that ended before it began: `Op.spared` has the others. A mark counts from
+its beginning, since its statement was true before. The tracer stops a thread before and after a call, so no call took
+longer than it looks here. Calls that look concurrent may not have been, and never the other way round.
 
 The store may change its files by the calls in `CHANGING` alone. Anything else that would change one is a `TraceError`:
-what the tracer does not see, nobody could judge.
+calls that the tracer does not see could not be judged.
 """
 
 import json
@@ -44,7 +44,7 @@ _PUNCH = "FALLOC_FL_PUNCH_HOLE"
 
 @dataclass(slots=True)
 class _Open:
-    """What a descriptor is: a file or directory, by the name it was opened by."""
+    """Target of a descriptor: a file or directory, by the name it was opened by."""
 
     path: str
     flags: str
@@ -123,7 +123,7 @@ class Replay:
     def _resolve(self, directory: str, quoted: str) -> str | None:
         """Path on the disk in memory of a path that a call names; None if it is of another disk.
 
-        ``directory`` is what the call gives for paths that do not begin at the root, if it has such an argument.
+        ``directory`` is the call's argument for paths that do not begin at the root, if it has one.
         """
         path = bytes_of(quoted).decode()
         if not path.startswith("/"):
@@ -255,10 +255,10 @@ class Replay:
         if meant is not None and "MAP_SHARED" in call.arguments[3] and "O_RDONLY" not in meant.flags:
             raise TraceError(f"a file that is open for writing is mapped, what is written there is not seen: {call}")
 
-    # Who is concurrent with whom
+    # Concurrent operations
 
     def _note_end(self, call: Call, before: int) -> None:
-        """Note when the operations that a call gave were over, and what a sync may have missed."""
+        """Note the end of the operations of a call, and the operations that a sync may have missed."""
         ops = self.recorder.recording.ops
         for at in range(before, len(ops)):
             op = ops[at]
@@ -290,7 +290,7 @@ def _collide(one: Op, other: Op) -> bool:
 
 
 def recording_of(lines: Sequence[str], root: Path, marks: Path) -> tuple[Recording, MemoryFileSystem]:
-    """Make a recording of a trace; give the disk as it is at the end, too."""
+    """Convert a trace into a recording; return the final disk, too."""
     replay = Replay(root, marks)
     return replay.run(calls_of(lines)), replay.recorder.disk
 

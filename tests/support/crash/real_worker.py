@@ -7,9 +7,9 @@
                                                              └ acknowledged ──► one line in the file ``marks``
     all of them end; close; open; once more                                     [end of the log, messages, durable]
 
-Run as a program: ``python -m support.crash.real_worker ERRAND``. A mark says what a call of the store has promised
-when it came back: the log up to an offset, and so many messages at its end; on the device, or else in the page cache.
-The tracer sees it in its place between the calls of the store. What was asked for is in the file ``issued`` at the end.
+Run as a program: ``python -m support.crash.real_worker ERRAND``. A mark has the promise of a returned call of the
+store: the log up to an offset and a number of messages, on the device or in the page cache. The tracer sees it in its
+place between the calls of the store. At the end, the requests are in the file ``issued``.
 """
 
 import json
@@ -49,7 +49,7 @@ CONFIGS: dict[str, StoreConfig] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Errand:
-    """What the process does.
+    """Errand of the process.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class Errand:
 
 
 Asked = tuple[list[Issued], list[IssuedBatch]]
-"""What was asked of the store: messages, and batches that were staged and committed."""
+"""Requests to the store: messages, and batches that were staged and committed."""
 
 
 class Worker:

@@ -1,4 +1,4 @@
-"""What a store does to its disk, in the order in which it does it.
+"""Recording of a store's file operations, in their order.
 
 ::
 
@@ -6,9 +6,9 @@
            0       1         2      3      4     5       6         7      8
     marks                                 ▲ (5, acknowledged 1)                ▲ (9, acknowledged 2)
 
-A mark at n was made when n calls were over: a power cut after the n-th call finds whoever was told it already
-relying on it. Calls that failed are not there, but for a failed sync, since that one has an effect: what it should
-have put onto the device may never get there, whatever a later one says (`Kind.FAILED_SYNC`).
+A mark at n was made after n calls: from then on, a caller relies on its promise. Failed calls are not recorded, except
+for failed syncs, which have an effect. Their data may never reach the device, whatever a later sync returns
+(`Kind.FAILED_SYNC`).
 """
 
 import threading
@@ -25,7 +25,7 @@ from .memory_fs import Directory, FileNode, MemoryFile, MemoryFileSystem, Memory
 
 
 class Kind(Enum):
-    """What a call does."""
+    """Kind of a call."""
 
     CREATE = "create"
     ALLOCATE = "allocate"
@@ -86,7 +86,7 @@ class Op:
 
 @dataclass(slots=True)
 class Recording:
-    """All that was done to a disk.
+    """All operations on a disk.
 
     Attributes
     ----------
@@ -119,7 +119,7 @@ class RecordingFileSystem:
         self._paths: dict[int, str] = {}  # of open files, as they are named by now
 
     def mark(self, label: Any) -> None:
-        """Note that somebody was told something now."""
+        """Note a promise that was made now."""
         with self._lock:
             self.recording.marks.append((len(self.recording.ops), label))
 
@@ -248,7 +248,7 @@ class RecordingFileSystem:
             self._note(op)
 
     def path_of(self, number: int) -> str:
-        """What an open file is called by now."""
+        """Return the current name of an open file."""
         return self._paths[number]
 
     def _note(self, op: Op) -> None:
@@ -294,7 +294,7 @@ class RecordedFile:
         self._fs.within(self._file, self._op(Kind.FAILED_SYNC))
 
     def is_at(self, path: str) -> bool:
-        """Whether a path is a name of this file."""
+        """Return whether a path is a name of this file."""
         return self._file.is_at(path)
 
     def close(self) -> None:

@@ -1,15 +1,15 @@
-"""Every disk that a power cut may leave behind, for every point of a recording.
+"""Every possible disk after a power cut, for every point of a recording.
 
 ::
 
     ops     0   1   2   3   4   5   …          between 2 and 3, with writes 1 and 2 not synced:
                   ▲                              nothing kept ─ all kept ─ each call, sector, page lost alone
                   crash point 3                  or there alone ─ in order ─ cut within the last write, zeros or
-                                                 garbage behind the cut ─ subsets drawn at random, or all of them ─
+                                                 garbage after the cut ── subsets drawn at random, or all of them ─
                                                  each sector as any of the writes to it left it
 
-A cut in the middle of call n leaves what a cut right after it may leave, since it is not synced: there is no further
-point for it. A point's marks are all that were made before the next call: who was told something by then relies on it.
+A cut in the middle of call n has the results of a cut directly after it, since the call is not synced. So it is no
+further point. The marks of a point are all that were made before the next call: callers rely on them.
 """
 
 import random
@@ -31,7 +31,7 @@ _SECTORS = PAGE_BYTES // SECTOR_BYTES
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Breadth:
-    """How many states are tried at each crash point.
+    """Number of states that are tried at each crash point.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Breadth:
 
 @dataclass(slots=True)
 class Count:
-    """What was tried."""
+    """Counts of tried states."""
 
     points: int = 0
     generated: int = 0
@@ -103,7 +103,7 @@ _Candidate = tuple[str, Callable[[], _Choice]]
 class States:
     """All states of a recording, each once; iterate over it.
 
-    A state that was judged is not judged again while nobody was told anything more.
+    A judged state is judged again only after a new promise.
 
     Parameters
     ----------
@@ -169,14 +169,14 @@ class States:
 
 
 def labels(recording: Recording, state: CrashState) -> list[Any]:
-    """What had been marked when the power went."""
+    """Return the marks made before the power cut."""
     return [label for _, label in recording.marks[: state.marks]]
 
 
 def _candidates(
     model: DiskModel, last: Op | None, rng: random.Random, breadth: Breadth
 ) -> tuple[list[_Candidate], list[_Candidate]]:
-    """What is always tried at a point, and what else."""
+    """States that are always tried at a point, and further ones."""
     every = frozenset(pending.at for pending in model.names.pending)
     no: frozenset[int] = frozenset()
     files = model.uncertain()

@@ -1,7 +1,7 @@
-"""What is done to a store while the power may go.
+"""Workloads of a store during which the power may be cut.
 
-Each workload is small, and goes over the places where stores break: ends of segments, of queue files and of index
-files, reopening, clocks that jump.
+Each workload is small, and covers critical points: ends of segments, of queue files and of index files, reopening,
+clocks that jump.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -138,7 +138,7 @@ def one_queue(driver: Driver) -> Iterator[None]:
 
 
 def going_on(driver: Driver) -> Iterator[None]:
-    """What a process does that finds a store after a crash: records of equal sizes take the place of those lost."""
+    """Appends after a crash: records of equal sizes take the place of lost ones."""
     driver.clock.now_ms += 7_200_000
     driver.open()
     yield
@@ -151,7 +151,7 @@ def going_on(driver: Driver) -> Iterator[None]:
 
 
 def even(driver: Driver) -> Iterator[None]:
-    """Records of one size, seldom flushed: what a crash leaves behind a hole fits behind what is put into the hole."""
+    """Records of one size, seldom flushed: records after a hole fit the records that fill it."""
     driver.config = replace(
         driver.config, flush=Flush.ASYNC, flush_interval_ms=1 << 40, flush_thorough_interval_ms=1 << 40
     )
