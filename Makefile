@@ -91,18 +91,6 @@ PROSE_LATER := \
   connector/write \
   jobs \
   package \
-  tests/attack \
-  tests/conformance \
-  tests/conftest.py \
-  tests/connector \
-  tests/crash \
-  tests/files \
-  tests/format \
-  tests/interop \
-  tests/jobs \
-  tests/store \
-  tests/support \
-  tests/test_documents.py \
   docs/options.md
 
 lint: setup ## style, and the English of docstrings, messages and documents

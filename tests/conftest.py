@@ -96,7 +96,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
-    """Give the one Spark session of the run: two cores, Spark's own defaults where a user would have them too."""
+    """Return the one Spark session of the run: two cores, Spark's own defaults where a user would have them too."""
     from support.spark_session import local_session  # noqa: PLC0415 - `support` is made above
 
     session = local_session(tmp_path_factory.mktemp("spark"))

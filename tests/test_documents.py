@@ -110,7 +110,7 @@ def test_every_block_runs(page: Path, spark: "SparkSession", data: Path) -> None
     for block in filter(is_executed_here, code_blocks(page)):
         result = reader.execute(block)
         if hasattr(result, "collect"):
-            result.collect()  # a frame that nobody asks for its rows reads nothing
+            result.collect()  # a frame without an action reads nothing
         for query in spark.streams.active:
             query.processAllAvailable()
             query.stop()

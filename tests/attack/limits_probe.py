@@ -1,7 +1,7 @@
 """Run as a program: does what the lines of stdin say within 512 MiB of new addresses, and says on stdout what came.
 
-In a process of its own, since a limit of the address space counts for all of a process, and the most memory that it had
-is remembered for good.
+It runs in a process of its own, since a limit of the address space holds for a whole process. The kernel also keeps the
+peak of its memory for good.
 """
 
 import json

@@ -35,7 +35,7 @@ def audit(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def escaped(root: str) -> list[str]:
-    """Give what was opened outside of a directory, but for the kernel's table of locks and modules of Python."""
+    """Return the files opened outside of a directory, except for the kernel's table of locks and modules of Python."""
     outside = []
     allowed = ("/proc/locks", sys.base_prefix + os.sep, sys.prefix + os.sep)
     real_root = os.path.realpath(root.replace("\0", "0"))  # there is no such root, and nothing can be opened there

@@ -3,7 +3,7 @@
 ::
 
     test ──► nursery ──► committer: stage, commit, say so, stage, …     kill -9 ──► the next one begins with the batch
-    reader ────────────► of each batch all rows or none, all the time               behind the last one said, or with it
+    reader ────────────► of each batch all rows or none, all the time           after the last one reported, or with it
 
 Killed drivers of S11 and S12, below Spark: a hundred of them in the time that Spark needs for one.
 """
@@ -30,7 +30,7 @@ KILLS = scale(16, 120, 5_000)
 
 
 def seen(path: str) -> Counter[str]:
-    """How many rows of each batch a reader finds."""
+    """Return the number of rows per batch that a reader finds."""
     reader = StoreReader.open(path)
     found: Counter[str] = Counter()
     ranges = [QueueRange(b.key, b.min_offset, b.max_offset) for t in reader.topics() for b in reader.queues(t)]
@@ -81,7 +81,7 @@ def test_killed_committers_lose_and_repeat_nothing(tmp_path: Path, report: Calla
     repeated = undone = finished = 0
     with Reader(path) as reader, CommitNursery(path) as nursery:
         for number in range(KILLS):
-            # Who was killed knows of no batch behind the last one it said; it may have been told of one less.
+            # The killed process knows of no batch after the last one it reported; it may know of one less.
             first = max(said + 1 - rng.choice([0, 0, 1]), 0)
             flush = rng.choice(list(Flush))
             delay = rng.uniform(0, rng.choice([0.004, 0.06]))

@@ -83,7 +83,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return store
 
 
-# What is done. A reading operation gives its answer; a writing one tells what was acknowledged as it goes.
+# Operations. A reading one returns its answer; a writing one reports each acknowledgement.
 
 Acknowledged = Callable[[tuple[bytes, ...]], None]
 
@@ -228,12 +228,12 @@ BEFORE: Final[dict[Callable[..., Any], Callable[[Path], None]]] = {
     begin_a_store: shutil.rmtree,
     rebuild: lambda store: shutil.rmtree(store / "index"),
 }
-"""What is done to the copy of a store before the operation."""
+"""Change of the copy of a store before the operation."""
 
 
 @dataclass
 class Count:
-    """What was tried, and what came of it."""
+    """Counts of attempts, and their results."""
 
     calls: int = 0
     failed: int = 0
@@ -249,7 +249,7 @@ def faults(calls: list[str], numbers: tuple[int, ...]) -> Iterator[tuple[int, in
 
 
 def complaints(error: BaseException, calls: FailingCalls, call: str) -> list[str]:
-    """What is wrong with an error."""
+    """Return the faults of an error."""
     if not isinstance(error, SegmentLogError):
         return [f"{error!r} is none of the store's errors"]
     wrong = []
@@ -351,7 +351,7 @@ def test_writing(
 
 
 def afterwards(store: Path, promised: list[bytes]) -> list[str]:
-    """What is wrong with a store whose disk works again."""
+    """Return the faults of a store whose disk works again."""
     try:
         with MessageStore.open(store, CONFIG) as opened:
             held = [row["body"] for row in scanned(opened.reader())]

@@ -6,8 +6,8 @@
     sink         batch 7 is in the ledger   ──► nothing is appended; another number of rows fails the query,
                                                 until it is started with onChangedReplay=skip
 
-S12: what the checkpoint of a driver looks like that died between the sink's commit and Spark's, made by hand, so that
-what is repeated can be changed meanwhile: other rows, fewer, more, none, in other partitions.
+S12. The checkpoint of a driver that died between the sink's commit and Spark's is made by hand. So the repetition can
+have other rows, fewer, more, no rows, or other partitions.
 """
 
 import os
@@ -71,7 +71,7 @@ def test_batches_that_come_again(spark: "SparkSession", tmp_path: Path, report: 
             old, before, ended = feed.shortest, last_commit(pipe.sink, pipe.checkpoint.query), pipe.checkpoint.ended
             new = 0
             if change not in UNORDERED and rng.random() < 0.5:
-                # The last batch alone: those that are planned anew are others once there is more to read.
+                # The last batch alone: batches that are planned again differ once there is more to read.
                 again = 1
                 pipe.checkpoint.forget_commits(1)
                 new = BATCH

@@ -1,4 +1,4 @@
-"""What the attack on damaged stores found, each as a case of its own that stays.
+"""Findings of the attack on damaged stores, each as a permanent case of its own.
 
 The stores are those of ``support.attack_stores``; most damage is done to messages of the queue ``Orders/0``.
 """
@@ -152,7 +152,7 @@ def test_a_body_that_cannot_be_inflated_leaves_nothing_of_its_record(make: Calla
     assert {name for name, value in damaged.items() if value is not None} == QUEUE_COLUMNS
 
 
-# A queue offset that is damaged costs its own message, not the ones behind it
+# A damaged queue offset costs its own message, not the ones after it
 
 
 @pytest.mark.parametrize("offset", [-1, -(1 << 63), 3, 20, 1 << 20, 1 << 32, 1 << 62])

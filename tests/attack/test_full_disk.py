@@ -27,7 +27,7 @@ STEP_KIB = 16
 
 
 def unshared() -> list[str]:
-    """How to start a program that may mount; empty if there is no way."""
+    """Command prefix that starts a program with the right to mount; empty if there is none."""
     if shutil.which("unshare") is None:
         return []
     command = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-Urm"]

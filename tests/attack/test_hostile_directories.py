@@ -1,4 +1,4 @@
-"""Names and files that somebody planted: nothing outside the store is opened, nothing hangs, and each error says where.
+"""Planted names and files: nothing outside the store is opened, nothing hangs, and each error says where.
 
 ::
 
@@ -8,7 +8,7 @@
               topics in records ─┤
               topics asked for  ─┤
               consumer offsets  ─┘
-    files     links, FIFOs, sockets, devices, directories, what nobody may read, where a plain file or directory belongs
+    files     links, FIFOs, sockets, devices, directories, unreadable files, in place of a plain file or directory
 """
 
 import json
@@ -111,7 +111,7 @@ def can_be_made(name: str) -> bool:
 
 
 def complaints(found: Found, rows: int) -> list[str]:
-    """What is wrong with a finding that should be the rows of a store."""
+    """Return the faults of a result that should be the rows of a store."""
     wrong = [f"opened {path}" for path in found["escaped"]]
     if found.get("rows") != rows:
         wrong.append(f"{found.get('error', 'rows')}: {found.get('text', found.get('rows'))}")
@@ -225,7 +225,7 @@ def test_paths(clean: Path, tmp_path: Path) -> None:
 
 
 def outside_of(path: Path) -> Path:
-    """A fresh place beside the store that a path lies in."""
+    """A fresh path beside the store of a path."""
     store = next(parent for parent in path.parents if parent.name == "store")
     return Path(tempfile.mkdtemp(dir=store.parent)) / "moved"
 
@@ -260,7 +260,7 @@ def unix_socket(path: Path) -> None:
 
 def device(path: Path) -> None:
     remove(path)
-    os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5))  # /dev/zero: whoever reads it to its end never ends
+    os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5))  # /dev/zero: a read of all of it never ends
 
 
 def directory(path: Path) -> None:
@@ -341,7 +341,7 @@ UNREADABLE = [*SEGMENTS, "commitlog", "consumequeue", *BELOW, "config/consumerOf
 
 
 def test_what_may_not_be_read_says_so(clean: Path) -> None:
-    with tempfile.TemporaryDirectory() as temporary:  # pytest's own folders let nobody else in
+    with tempfile.TemporaryDirectory() as temporary:  # pytest's own folders admit no other user
         folder = Path(temporary)
         folder.chmod(0o755)
         cases = []
@@ -377,7 +377,7 @@ def test_the_probe_sees_what_leaves_the_store(clean: Path, tmp_path: Path) -> No
 )
 @pytest.mark.timeout(20)
 def test_a_writer_is_not_led_astray_and_does_not_hang(tmp_path: Path, place: str, plant: Plant) -> None:
-    """What a writer opens or locks is put in order, or named by an error of the store; nothing outside changes."""
+    """A file that a writer opens or locks is repaired, or named by an error of the store; nothing outside changes."""
     if plant is device and os.geteuid():
         pytest.skip("only root can make a device")
     store = tmp_path / "store"

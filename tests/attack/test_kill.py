@@ -1,4 +1,4 @@
-"""S4: writer processes are killed at random moments; whoever opens the store finds what was acknowledged.
+"""S4: writer processes are killed at random moments; the next open finds every acknowledged message.
 
 ::
 

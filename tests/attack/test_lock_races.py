@@ -1,4 +1,4 @@
-"""S15: many want the same store, one gets it, and the others say who has it and have written nothing.
+"""S15: many processes open the same store, one gets it, and the others name the owner and have written nothing.
 
 ::
 
@@ -116,7 +116,7 @@ def test_of_two_that_open_at_once_one_is_refused(tmp_path: Path, report: Callabl
             assert f"process {winner} has this store open" in text
             slowest = max(slowest, float(took))
             outcomes["first" if said[0][0] == "won" else "second"] += 1
-            assert (path / "abort").read_text().split()[0] == winner  # and nobody wrote it again
+            assert (path / "abort").read_text().split()[0] == winner  # and it was not written again
             for contender in both:
                 tell(contender, "on")
             assert [hear(contender) for contender in both] == ["done", "done"]

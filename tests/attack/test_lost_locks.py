@@ -5,7 +5,7 @@
     copytree in the owner's process      drops the record lock; another process of ours is refused all the same
     … and a broker takes the store       the owner fails before it acknowledges anything more
     … and stops again                    the same
-    … and nobody comes                   the owner takes the lock again
+    … and no other process comes         the owner takes the lock again
 
 The broker is Java's own file lock where there is a JDK, and a Python process with the same system call elsewhere.
 """

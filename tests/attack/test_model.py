@@ -4,7 +4,7 @@
 
     rules   append  batch  flush  tick  close + open  power cut  clock jumps  disk full, room
                │
-    model   records: [m0 m1 m2 | m3 m4]     front: on the device for certain; behind it a power cut may end the list
+    model   records: [m0 m1 m2 | m3 m4]     front: on the device for certain; after it a power cut may end the list
 
 The disk is a recorded one in memory, so a power cut leaves one of all the disks that it may leave.
 """
@@ -47,7 +47,7 @@ PAGE = 4096
 
 @dataclass
 class Counts:
-    """What all runs did."""
+    """Counts of all runs."""
 
     runs: int = 0
     steps: int = 0

@@ -1,6 +1,6 @@
-"""Bytes that nobody wrote, decoded: no codec answers with anything but a result or a `FormatError`.
+"""Arbitrary bytes, decoded: each codec returns a result or raises a `FormatError`.
 
-Buffers end where a page begins that nobody may touch, so that a read beyond the end kills the process and cannot pass.
+Buffers end at a page without access, so that a read beyond the end kills the process and cannot pass.
 """
 
 import gzip
@@ -170,7 +170,7 @@ def test_properties_of_anything(texts: list[bytes], with_marks: bool) -> None:
 
 
 def _java_properties(text: bytes) -> dict[str, str]:
-    """What `MessageDecoder.string2messageProperties` gives, on bytes, as this store reads them."""
+    """Result of `MessageDecoder.string2messageProperties`, on bytes, as this store reads them."""
     found: dict[bytes, bytes] = {}
     for piece in text.split(b"\x02"):
         name, mark, value = piece.partition(b"\x01")

@@ -1,4 +1,4 @@
-"""Damaged stores, read: the reader may refuse, leave out or say null; it never lies, dies, hangs or swells.
+"""Damaged stores, read: the reader may refuse, skip or return null, but never return wrong rows, crash, hang or swell.
 
 ::
 

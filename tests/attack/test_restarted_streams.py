@@ -39,8 +39,8 @@ def wait_for(pipe: Pipe, running: Any, moment: str, rng: random.Random) -> None:
     Parameters
     ----------
     moment
-        ``any``: some time after it was started; ``planned``: when it has planned a batch, or somewhat later;
-        ``committed``: as soon as the sink has one more.
+        ``any`` is some time after the start, ``planned`` is when a batch is planned, or somewhat later. ``committed``
+        is as soon as the sink has one more.
     """
     planned, committed = pipe.checkpoint.planned, pipe.committed
     batches = rng.choice([1, 1, 2, 3])

@@ -53,7 +53,7 @@ Spans = list[tuple[int, int]]
 
 
 def messages(path: Path, source: QueueSource = QueueSource.AUTO, **spec: object) -> Messages:
-    """What our reader has of a store; no message twice."""
+    """Messages of our reader; no message twice."""
     found: Messages = {}
     for row in reading.read(StoreReader.open(path, queue_source=source), raw_body=True, **spec):
         place = (row["topic"], row["queueId"], row["queueOffset"])
@@ -66,7 +66,7 @@ def digest(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
-# -- damage: each gives the spans of the log that it overwrote
+# -- damage: each returns the spans of the log that it overwrote
 
 
 def orders(store: Path) -> QueueFiles:
@@ -75,7 +75,7 @@ def orders(store: Path) -> QueueFiles:
 
 
 def record_span(store: Path, queue_offset: int) -> tuple[int, int]:
-    """Where the record of one of its messages is."""
+    """Return the physical offset of one of its messages."""
     entry = orders(store).entries[queue_offset]
     return int(entry["physical_offset"]), int(entry["physical_offset"] + entry["size"])
 
@@ -286,7 +286,7 @@ def salvaged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[tup
 
 
 def missing(held: Messages, *, from_start: bool) -> Iterator[Place]:
-    """The places that queues lack before their last message: after their first one, or all if none was ever deleted."""
+    """Missing offsets of queues before their last message: after their first one, or all if no file was deleted."""
     queues: dict[tuple[str, int], list[int]] = {}
     for topic, queue_id, offset in held:
         queues.setdefault((topic, queue_id), []).append(offset)

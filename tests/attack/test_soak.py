@@ -2,7 +2,7 @@
 
 ::
 
-    writer ──► store ◄── retention, every 50 ms: the first segments, and what lies below
+    writer ──► store ◄── retention, every 50 ms: the first segments, and older files
                  ▲ ▲
       4 readers ─┘ └─ Spark stream                each row tells by its place what it should be (`support.telling`)
 

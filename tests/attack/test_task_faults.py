@@ -6,8 +6,8 @@
     attempt 1   ───────────────────────────────────────────►  message ──► commit ──► committed
     a zombie                                                  staged files altered ▲     ▲ killed     stages now: late
 
-S13. A driver of its own tries each task three times. Tasks that never end well, staged files that are not what their
-task wrote and commits that are killed fail the write; it is then done again, as a user would.
+S13. A driver of its own tries each task three times. The write fails if a task always fails, a staged file was changed,
+or a commit is killed. It is then repeated, as by a user.
 """
 
 import os
@@ -37,7 +37,7 @@ ROWS = 60
 
 
 class Fault(NamedTuple):
-    """What goes wrong with one write: when, how, how often, and what the write says, if it fails."""
+    """Fault of one write: time, kind, number, and the message of the write, if it fails."""
 
     moment: str
     kind: str
@@ -71,7 +71,7 @@ TRIED = scale([*ATTEMPTS[::5], TWICE[0], ZOMBIES[1], HOPELESS[0], ALTERED[0], *K
 
 
 class Batches:
-    """Batch writes with a version: each appends the rows behind those before."""
+    """Batch writes with a version: each appends the rows after those before."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -92,7 +92,7 @@ class Batches:
         self.version += 1
 
     def check(self, batches: int) -> int:
-        """See that so many batches are there; give how many rows."""
+        """Check that so many batches are there; return the number of rows."""
         if not self.path.exists():
             return 0
         found = Counter(row["body"].decode() for row in read(StoreReader.open(self.path), columns=("body",)))
@@ -101,7 +101,7 @@ class Batches:
 
     @property
     def done(self) -> int:
-        """How many the ledger has."""
+        """Number of batches in the ledger."""
         committed = last_commit(self.path, "jobs") if self.path.exists() else None
         return committed.version + 1 if committed is not None else 0
 
@@ -126,7 +126,7 @@ class Streams:
         self._feed.put(ROWS)
 
     def check(self, batches: int) -> int:
-        """See that so many batches are there; give how many rows."""
+        """Check that so many batches are there; return the number of rows."""
         if not self.path.exists():
             return 0
         if batches * ROWS == self._feed.total:
@@ -137,7 +137,7 @@ class Streams:
 
     @property
     def done(self) -> int:
-        """How many the ledger has."""
+        """Number of batches in the ledger."""
         return self._pipe.committed + 1
 
 
@@ -147,7 +147,7 @@ def staged(path: Path) -> list[str]:
 
 
 def attack(driver: SparkDriver, writes: Batches | Streams, fault: Fault, what: str) -> int:
-    """Do one write that goes wrong, and do it again if it failed; give how often it went wrong."""
+    """Do one write with a fault, and repeat it if it failed; return the number of faults."""
     faults, batches = writes.faults, writes.done
     faults.plant(fault.moment, fault.kind, fault.times)
     error = writes.write(driver)
@@ -157,7 +157,7 @@ def attack(driver: SparkDriver, writes: Batches | Streams, fault: Fault, what: s
     else:
         assert error is not None, what
         assert fault.says in error, f"{what}: {error}"
-        # All or nothing, and what failed behind the sink's commit is there.
+        # All or nothing, and a write that failed after the sink's commit is there.
         assert committed == batches + (fault.moment == "committed"), what
         writes.check(committed)
         faults.forget(fault.moment)  # a task gave up before the other one had all of them

@@ -31,7 +31,7 @@ Report = Callable[[str, object], None]
 
 
 def batches_in_order(path: str) -> list[tuple[str, int]]:
-    """Give the batches as they lie in the log, each of them whole and in one piece."""
+    """Return the batches in the order of the log, each of them whole and contiguous."""
     rows = sorted(
         read(StoreReader.open(path), columns=("tags", "body", "physicalOffset")), key=lambda row: row["physicalOffset"]
     )
@@ -66,6 +66,6 @@ def test_one_query_started_twice(tmp_path: Path, report: Report) -> None:
     batches = BATCHES // 2
     one, other = commit_together(path, ["a", "a"], batches, SEED)
     assert batches_in_order(path) == [("a", version) for version in range(batches)]
-    # Whoever came second was told so; nobody else was.
+    # Only the second process was refused.
     assert [*map(sum, zip(one, other, strict=True))] == [1] * batches
     report("row 42, one query twice", f"{batches} batches, {sum(one)} and {sum(other)} of them were there already")

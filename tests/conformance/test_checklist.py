@@ -1,4 +1,4 @@
-"""What a store needs so that real brokers accept it, line by line; the bytes are looked at without code of ours.
+"""Requirements for a store that real brokers accept, line by line; the bytes are read without code of ours.
 
 The store is written by a `MessageStore`: several segments, queue files and index files, a clean close.
 """
@@ -169,7 +169,7 @@ def test_2_records_of_version_1_that_say_where_they_are(built: Built, store: Pat
         assert record.number(">q", 28) == record.physical_offset
         assert record.store_timestamp >= before
         before = record.store_timestamp
-        # Least significant digit first, over all that lies in front.
+        # Least significant digit first, over all bytes before it.
         crc = int(record.properties[-11:-1][::-1])
         assert record.properties[-20:-11] == b"__CRC32#\x01"
         assert crc == zlib.crc32(record.data[:-20]) & 0x7FFFFFFF

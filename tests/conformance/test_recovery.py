@@ -1,7 +1,7 @@
 """Every store that real RocketMQ wrote, crashed ones too, opened for writing.
 
-Afterwards it holds what RocketMQ holds after it opened the same store (``expected.jsonl``), complete where RocketMQ
-forgets messages; it stays so when it is opened again; and it can be written on.
+Afterwards it has the messages that RocketMQ has after it opened the same store (``expected.jsonl``), and those that
+RocketMQ loses. Opening it again changes nothing, and it accepts appends.
 """
 
 import shutil
@@ -52,7 +52,7 @@ MORE = {
     "cq-partial-5.3.3": Difference(_FORGOTTEN_QUEUE, more=37),
     "retention-4.9.1": Difference(_GONE, min_offsets=True),
 }
-"""What our store holds beyond RocketMQ's, and why."""
+"""Messages that our store has beyond RocketMQ's, and the reasons."""
 
 
 def _config(name: str) -> StoreConfig:
@@ -211,7 +211,7 @@ def test_rocketmq_reads_an_opened_store(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("gone", ["consumequeue", "consumequeue/Plain/1", "consumequeue/Plain/1/00000000000000000640"])
 def test_queues_deleted_since_we_closed_the_store(tmp_path: Path, gone: str) -> None:
-    """As with a broker's store they are made anew: what lies in the log keeps its offset, and none is given twice."""
+    """As with a broker's store they are written again: messages in the log keep their offsets, and each has its own."""
     store, journal = tmp_path / "store", writing.Journal(writing.SMALL)
     with MessageStore.open(store, writing.SMALL) as first:
         journal.append_batch(first, writing.plain(120))

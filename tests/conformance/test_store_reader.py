@@ -1,6 +1,6 @@
 """Every store that real RocketMQ wrote, read row by row as RocketMQ reads it.
 
-``expected.jsonl`` is what RocketMQ shows *after it recovered* the store; a reader sees the directory as it lies.
+``expected.jsonl`` is RocketMQ's reading *after it recovered* the store; a reader sees the directory unchanged.
 Where the two differ is in `support.conformance`, with the reason; elsewhere every field of every row is equal.
 """
 
@@ -55,7 +55,7 @@ def test_bounds_are_rocketmqs(name: str, store: Path) -> None:
     reader = StoreReader.open(store)
     for queue in fixtures.expected(name).queues:
         bounds = reader.bounds(QueueKey(queue["topic"], queue["queueId"]))
-        if difference.more:  # RocketMQ forgot some: its bounds lie within ours
+        if difference.more:  # RocketMQ forgot some: its bounds are within ours
             assert bounds.min_offset <= queue["minOffset"]
             assert bounds.max_offset >= queue["maxOffset"]
             continue
@@ -86,7 +86,7 @@ def test_message_by_physical_offset(name: str, store: Path) -> None:
 
 
 def _clamped(name: str, key: QueueKey, offset: int, boundary: Boundary = Boundary.LOWER) -> int:
-    """Where RocketMQ forgot messages its answers stay within what it still has."""
+    """If RocketMQ lost messages, its answers stay within the remaining ones."""
     if name not in DIFFERENCES:
         return offset
     for queue in fixtures.expected(name).queues:
@@ -113,8 +113,8 @@ def test_offsets_by_time_are_rocketmq_5s(name: str, store: Path) -> None:
 def test_offsets_by_time_without_boundary(name: str, store: Path) -> None:
     """Since 5.1.1 that is LOWER. Before, it is the *nearest* message of the file whose modification time fits.
 
-    The earlier answer is not imitated; here it is only shown that it is a message next to the time, in queues of one
-    file, so that the difference is what the reference says it is.
+    The earlier answer is not imitated. The test only shows that it is a message next to the time, in queues of one
+    file, as the reference states.
     """
     reader = StoreReader.open(store)
     for key, query in _time_queries(name, boundary=False):

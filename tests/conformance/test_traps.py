@@ -1,4 +1,4 @@
-"""The traps of the format, and where each is tested: RocketMQ's surprises, each once a bug in somebody's reader.
+"""The traps of the format, and where each is tested: RocketMQ's surprises, each once a bug of a reader.
 
 ::
 
@@ -19,7 +19,7 @@ BROKER = "what a broker does, in no file that is read here: "
 
 
 class Trap(NamedTuple):
-    """A trap: what it is, and the tests that would see somebody fall into it, or why there is none."""
+    """A trap: its description, and the tests that find a reader with this bug, or the reason for having no test."""
 
     what: str
     tests: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What the tests of the source share: stores, and reading them without a JVM."""
+"""Shared by the tests of the source: stores, and reads of them without a JVM."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ Read = Callable[..., pa.Table]
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Give the path of a store that nobody may change, unpacked once."""
+    """Return the path of a store, unpacked once, that no test may change."""
     unpacked: dict[str, Path] = {}
 
     def unpack(name: str) -> Path:

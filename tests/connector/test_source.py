@@ -48,7 +48,7 @@ Load = Callable[..., "DataFrame"]
 
 
 def message_of(error: BaseException) -> str:
-    """What the user sees; our own text has to be in it, once and in one piece."""
+    """Return the error that the user sees; our own text must be in it, once and in one piece."""
     text = str(error)
     assert text.count("[SEGMENTLOG_") == 1, text
     return " ".join(text.split())

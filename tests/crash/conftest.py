@@ -1,4 +1,4 @@
-"""What the crash tests share."""
+"""Shared by the crash tests."""
 
 import pytest
 

@@ -37,7 +37,7 @@ def _disk() -> MemoryFileSystem:
 
 @dataclass(frozen=True)
 class Toy:
-    """What a toy log does; each of these is needed."""
+    """Steps of a toy log; each of them is needed."""
 
     sync_new: bool = True
     sync_dir: bool = True
@@ -189,7 +189,7 @@ def test_stale_tail_comes_back_only_if_it_was_left(toy: Toy) -> None:
         _append_toy(RIGHT, again, issued[-1:], end)
         for later in States(again.recording, Breadth()):
             found, _ = _read_toy(toy, later.disk())
-            # before the tail is zeroed the old records may still be there, since nobody was told of another end
+            # before the tail is zeroed the old records may still be there, since no other end was promised
             if labels(again.recording, later) and found != issued:
                 invented += 1
     assert bool(invented) is (not toy.zero_tail)
@@ -258,7 +258,7 @@ def test_each_sector_may_hold_what_any_write_left_in_it() -> None:
                 file.sync()
         end = len(fs.recording.ops)
         disks = [state.disk().files()["/disk/f"] for state in States(fs.recording, breadth, lambda n: n == end)]
-        return {content for content in disks if set(content) <= set(b"oab")}  # others are cut, with garbage behind
+        return {content for content in disks if set(content) <= set(b"oab")}  # others are cut, with garbage after
 
     def pairs(letters: bytes) -> set[bytes]:
         return {bytes([one]) * SECTOR_BYTES + bytes([two]) * SECTOR_BYTES for one in letters for two in letters}

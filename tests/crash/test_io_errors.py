@@ -36,7 +36,7 @@ BREADTH = Breadth(exhaustive_bits=0, random_subsets=scale(0, 0, 12), per_point=s
 
 @dataclass
 class Count:
-    """What was tried."""
+    """Counts of tried faults."""
 
     runs: int = 0
     hit: int = 0

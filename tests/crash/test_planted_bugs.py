@@ -49,7 +49,7 @@ def _recovery(front: Front) -> int:
     ops = prepared.recording.ops
     found = [(state.point, state.description) for state in States(prepared.recording, WIDE)]
     torn = [each for each in found if "random" in each[1] or "alone lost" in each[1]]
-    # A hole in the log with whole records behind it: what is put into the hole must not bring them back.
+    # A hole in the log, then whole records: appends into the hole must not make them reappear.
     holes = [
         (point, description)
         for point, description in torn

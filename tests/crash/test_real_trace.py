@@ -1,4 +1,4 @@
-"""What becomes of a trace: which call is durable when, where threads overlap, and what is refused."""
+"""Conversion of a trace: when each call is durable, overlaps of threads, and refused calls."""
 
 import sys
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ def _write(text: str = "abc", at: int = 0, result: str = "3") -> str:
 
 
 def _contents(recording: Recording) -> set[bytes | None]:
-    """What the file may hold from the moment of the mark on."""
+    """Return the possible contents of the file from the moment of the mark on."""
     return {state.disk().files().get("/disk/f") for state in States(recording, Breadth()) if labels(recording, state)}
 
 

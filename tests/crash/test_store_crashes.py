@@ -21,7 +21,7 @@ BREADTH = Breadth(
     torn=scale(1, 1, CUTS + 3),
     per_point=scale(1, 1, 400),
 )
-"""What is tried besides the states that always are."""
+"""States that are tried besides the fixed ones."""
 STRIDE = scale(29, 1, 1)
 """Step from one call of a workload at which the power is cut to the next."""
 

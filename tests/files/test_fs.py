@@ -85,7 +85,7 @@ BLOCK = 1 << 16
         (100, {0: b"a", 99: b"b"}, 100),
         (10 * BLOCK, {BLOCK - 1: b"a"}, BLOCK),
         (10 * BLOCK, {BLOCK: b"a"}, BLOCK + 1),
-        (10 * BLOCK, {0: b"a", 7 * BLOCK: bytes(BLOCK)}, 1),  # zeros that were written, behind a hole
+        (10 * BLOCK, {0: b"a", 7 * BLOCK: bytes(BLOCK)}, 1),  # zeros that were written, after a hole
         (10 * BLOCK, {0: b"a", 3 * BLOCK + 5: b"b", 9 * BLOCK: bytes(BLOCK)}, 3 * BLOCK + 6),
         (3 * BLOCK + 7, {3 * BLOCK: b"tail" + bytes(3)}, 3 * BLOCK + 4),
         *(

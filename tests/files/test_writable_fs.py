@@ -1,4 +1,4 @@
-"""What the store asks of the operating system to write: what happens, and what is said when it does not."""
+"""Writing calls of the store to the operating system: their effect, and their errors."""
 
 import ctypes
 import errno
@@ -65,7 +65,7 @@ def scattered(count: int) -> tuple[Pieces, bytes]:
 
 
 def check_written(path: Path, count: int) -> int:
-    """See that so many pieces are written behind something else; give how many bytes they are."""
+    """Check that so many pieces are written after other bytes; return their number of bytes."""
     file = FS.create(str(path))
     file.write(0, b"in front")
     pieces, content = scattered(count)

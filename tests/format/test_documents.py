@@ -53,7 +53,7 @@ CLIENT_OFFSETS = """{
 
 
 def read_back(value: Any) -> Any:
-    """Give what a value reads as once written: integer keys get quotes, unless their digits are a str beside them."""
+    """Return a value as it is read after being written: integer keys get quotes, unless their digits are a str, too."""
     if isinstance(value, list):
         return [read_back(item) for item in value]
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Records whose bodies stay where they are: the same bytes, and checksums that nobody read the bodies for."""
+"""Records whose bodies are not copied: the same bytes, and checksums that are computed without the bodies."""
 
 import zlib
 from typing import Any
@@ -24,7 +24,7 @@ def binary(values: list[Any]) -> pa.BinaryArray:
 
 
 def put(encoded: EncodedBatch, record_crc: RecordCrc) -> bytes:
-    """Give what would be written."""
+    """Return the bytes that would be written."""
     rows = encoded.positions.size
     frames = encoded.lay()
     patch(

@@ -30,7 +30,7 @@ BYTES = st.sampled_from([0, 1, 2, 0x10, 0x7F, 0x80, 0xFF, 0xA3, 0xA7, 0xAB])
 
 
 def log_of(rows: list[tuple[bytes, str, bytes, bytes, bytes]], crc: RecordCrc) -> tuple[Bytes, list[int]]:
-    """Records one behind the other, and a few zeros."""
+    """Records one after the other, and a few zeros."""
     bodies, topics, properties, *hosts = (list(column) for column in zip(*rows, strict=True))
     binary: Any = pa.binary()
     encoded = encode(

@@ -35,7 +35,7 @@ def raw_records(encoded: EncodedBatch, buffer: Bytes | None = None) -> list[byte
 
 
 def stored_records(name: str, folder: Path) -> tuple[list[bytes], list[dict[str, Any]]]:
-    """Give the bytes of all whole records of a fixture, and what RocketMQ says of each."""
+    """Return the bytes of all whole records of a fixture, and RocketMQ's reading of each."""
     store = fixtures.unpack(name, folder)
     segment_bytes = fixtures.config(name)["mappedFileSizeCommitLog"]
     found = {

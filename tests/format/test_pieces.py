@@ -1,4 +1,4 @@
-"""Bytes in several places, as if they lay side by side."""
+"""Bytes in several places, used as if they were adjacent."""
 
 import ctypes
 

@@ -58,8 +58,8 @@ def test_maps_and_columns_are_rocketmqs(texts: list[bytes]) -> None:
         (b"", None),
         (b"TAGS\x01a", {"TAGS": "a"}),  # 4.9.1 to 5.1: no separator at the end
         (b"TAGS\x01a\x02", {"TAGS": "a"}),
-        (b"TAGS\x01\x02KEYS\x01k\x02", {"KEYS": "k"}),  # an empty value is none
-        (b"\x01a\x02", None),  # nor is an empty name one
+        (b"TAGS\x01\x02KEYS\x01k\x02", {"KEYS": "k"}),  # an empty value does not count
+        (b"\x01a\x02", None),  # nor does an empty name
         (b"TAGS\x02", None),
         (b"TAGS\x01a\x02TAGS\x01b\x02", {"TAGS": "b"}),
         (b"a_long_name\x01a\x02b\x01c\x02a_long_name\x01d", {"a_long_name": "d", "b": "c"}),

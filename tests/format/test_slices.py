@@ -11,7 +11,7 @@ from segmentlog.store.format.message import Ints
 from segmentlog.store.format.slices import binary, repeated, slices, text
 
 FEW_AND_MANY = pytest.mark.parametrize("others", [0, 40], ids=["few", "many"])
-"""How many empty slices follow: few are joined by Python, many by Arrow."""
+"""Numbers of empty slices that follow: few are joined by Python, many by Arrow."""
 
 
 def ints(*values: int) -> Ints:
@@ -119,7 +119,7 @@ def test_repeated_too_often() -> None:
 
 
 def test_no_more_memory_is_set_aside_than_is_taken() -> None:
-    """Slices far apart in a segment: Arrow left alone would set aside half of what lies between them."""
+    """Slices far apart in a segment: by default Arrow would allocate half of the distance between them."""
     far = 64 << 20
     buffer = np.zeros(far + 8, np.uint8)
     before = pa.default_memory_pool()

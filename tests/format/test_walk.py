@@ -59,7 +59,7 @@ def test_a_damaged_record_costs_itself_alone(victim: int, field: int) -> None:
 
 
 def test_a_copy_of_a_record_in_a_body_is_a_body() -> None:
-    inner = one(at=HEADER.itemsize)  # even one that states the very offset where it lies
+    inner = one(at=HEADER.itemsize)  # even one that states its own offset
     outer = one(body=inner)
     parts = [outer, one(at=len(outer), offset=1)]
     assert walked(segment(*parts))[0] == [0, len(outer)]

@@ -1,4 +1,4 @@
-"""Consumer groups as real RocketMQ sees them: what we write it loads, what it writes we read, who gets which queue."""
+"""Consumer groups compared with real RocketMQ: documents in both directions, and the allocation of queues."""
 
 import json
 import random

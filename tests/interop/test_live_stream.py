@@ -61,7 +61,7 @@ class Received:
 
     @property
     def rows(self) -> int:
-        """How many messages came."""
+        """Number of received messages."""
         return sum(self.next)
 
     @property

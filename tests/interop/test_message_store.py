@@ -214,7 +214,7 @@ def test_rocketmq_reads_what_we_recovered(crashed: tuple[Path, Journal], version
 
 @pytest.mark.parametrize("queues", ["kept", "rebuilt"])
 def test_queues_that_begin_above_zero(tmp_path: Path, version: str, queues: str) -> None:
-    """Retention took the first segments; the queues lost their first files, or all and are made anew with pads."""
+    """Retention took the first segments; the queues lost their first files, or all and are written again with pads."""
     store, config = tmp_path / "store", writing.SMALL
     journal = Journal(config)
     with MessageStore.open(store, config) as first:

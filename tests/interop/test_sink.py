@@ -106,7 +106,7 @@ def version(request: pytest.FixtureRequest) -> str:
 
 
 def _body(line: oracle.Line) -> bytes | str:
-    """Give the body as consumers see it, or where it is long its hash."""
+    """Return the body as consumers see it, or its hash if it is long."""
     name, digest = ("plain", "plainSha256") if "plain" in line or "plainSha256" in line else ("body", "bodySha256")
     return base64.b64decode(line[name]) if name in line else str(line[digest])
 
@@ -166,7 +166,7 @@ def test_and_finds_it_by_key_and_time(store: Path, version: str) -> None:
             key = QueueKey(line["topic"], line["queueId"])
             assert reader.offset_at(key, line["time"], Boundary.LOWER) == line["answer"], line
         elif (place := (line["topic"], line["queueId"], line["time"])) in stored:
-            # 4.x gives one of the messages of a time; where there is none, one that is near.
+            # 4.x returns one of the messages of a time; without one, a message near it.
             assert line["answer"] in stored[place], line
             found.add(place)
     assert version == "5.3.3" or found == stored.keys()

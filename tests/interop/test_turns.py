@@ -1,6 +1,6 @@
 """RocketMQ and we write one store, turn about; either ends its turns by closing the store, or by crashing.
 
-After every turn all messages are there once, in queues without holes; at the end every field of each is compared,
+After every turn all messages are there once, in queues without holes. At the end every field of each is compared,
 through RocketMQ and through our reader.
 """
 
@@ -28,7 +28,7 @@ THEIRS_CLOSED = (1, 3, 7)  # a clean end of RocketMQ takes it four seconds
 
 
 def _theirs(number: int, *, long_topics: bool) -> list[Outgoing]:
-    """What RocketMQ puts in a round: all kinds that come out of it as they went in."""
+    """Messages that RocketMQ puts in a round: all kinds that it returns unchanged."""
     many = writing.plain(40, seed=100 + number, body_bytes=300)
     kinds = [
         message
@@ -99,7 +99,7 @@ def test_turn_about(tmp_path: Path, versions: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("version", oracle.VERSIONS)
 @pytest.mark.parametrize("ours_end", ["closed", "crashed"])
 def test_a_broker_that_crashes_on_a_store_of_ours(tmp_path: Path, version: str, ours_end: str) -> None:
-    """Its messages were acknowledged, and are whole: nothing of them may be cut, whoever left ``abort``."""
+    """Its messages were acknowledged, and are whole: nothing of them may be cut, whatever process left ``abort``."""
     store, journal = tmp_path / "store", Journal(CONFIG)
     with MessageStore.open(store, CONFIG) as ours:
         journal.append_batch(ours, writing.plain(10, seed=1))
@@ -118,7 +118,7 @@ def test_a_broker_that_crashes_on_a_store_of_ours(tmp_path: Path, version: str, 
 @pytest.mark.parametrize("version", oracle.VERSIONS)
 @pytest.mark.parametrize("behind", ["nothing", "ours"])
 def test_one_message_of_a_broker_behind_ours(tmp_path: Path, version: str, behind: str) -> None:
-    """It has no ``__CRC32#``, the record in front does, and the one behind; it is whole all the same."""
+    """It has no ``__CRC32#``, and the records before and after it do; it is whole nevertheless."""
     store, journal = tmp_path / "store", Journal(CONFIG)
     with MessageStore.open(store, CONFIG) as ours:
         journal.append(ours, writing.plain(1, seed=1))

@@ -1,4 +1,4 @@
-"""What the command lines of the jobs have in common."""
+"""Common behaviour of the jobs' command lines."""
 
 import json
 from collections.abc import Callable

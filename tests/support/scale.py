@@ -6,8 +6,8 @@
     SEGMENTLOG_SCALE=attack    make attack    the same tests with the numbers of CI           (tens of minutes)
     SEGMENTLOG_SCALE=soak      make soak      the same tests with as many as hours allow      (hours)
 
-A test carries ``@pytest.mark.scaled`` if its size comes from here, and ``@pytest.mark.scaled(quick=2)`` if two of its
-parametrized cases, evenly spread, are enough for a quick run. Beyond ``quick`` no test runs that `make test` has run at
+A test has the mark ``@pytest.mark.scaled`` if its size comes from here. With ``@pytest.mark.scaled(quick=2)``, a quick
+run has two of its parametrized cases, evenly spread. Beyond ``quick`` no test runs that `make test` has run at
 the same size: unmarked tests and those two cases are left out (``tests/conftest.py``). Tests of Hypothesis are marked
 by themselves. Gates on counts take their numbers from `scale` as well.
 """

@@ -41,7 +41,7 @@ class Reports:
             self._more.notify_all()
 
     def wait_for(self, messages: int) -> LagReport:
-        """Wait until a query is behind by so many messages, after its first batch."""
+        """Wait until a query has so large a lag, after its first batch."""
         with self._more:
             assert self._more.wait_for(lambda: bool(self.all) and self.all[-1].messages == messages, WAIT_SECONDS)
             return self.all[-1]

@@ -1,4 +1,4 @@
-"""Positions of options: parsed, and refused when they are none."""
+"""Positions of options: parsed, and refused if invalid."""
 
 import json
 

@@ -283,7 +283,7 @@ def test_what_does_not_fit_the_stores(given: dict[str, str], why: str) -> None:
 
 
 def test_every_option_is_read_by_somebody() -> None:
-    # One value each that differs from the default must make a difference, or the option is a promise nobody keeps.
+    # One value each that differs from the default must make a difference, or the option has no effect.
     other = {
         "path": "/other",
         "brokerNames": "b",

@@ -28,7 +28,7 @@ def plan(path: Path, pushed: Pushed | None = None, **given: str) -> list[StorePa
 
 
 def queues(partitions: list[StorePartition]) -> dict[str, tuple[int, int]]:
-    """First and last offset of each queue; that the pieces lie end to end is checked on the way."""
+    """First and last offset of each queue; checks that the pieces are contiguous."""
     found: dict[str, tuple[int, int]] = {}
     for partition in partitions:
         for piece in partition.task.ranges:

@@ -127,7 +127,7 @@ def test_names_that_differ_in_case_only() -> None:
 
 
 def batch_for(options: ReadOptions, schema: StructType) -> pa.RecordBatch:
-    """Three rows as the store gives them: the second of nulls, as a damaged record leaves them."""
+    """Three rows of the store: the second of nulls, for a damaged record."""
     projection = project(schema, options)
     ts = pa.timestamp("us", tz="UTC")
     values = {

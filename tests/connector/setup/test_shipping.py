@@ -1,4 +1,4 @@
-"""How a package that was imported from a wheel gets to workers, and what is said where it cannot."""
+"""Distribution of a package that was imported from a wheel, and the warnings if it fails."""
 
 import logging
 import sys
@@ -15,7 +15,7 @@ from segmentlog.connector.setup import shipping
 
 
 class Context(SimpleNamespace):
-    """What `ship_package` sees of a SparkContext."""
+    """A SparkContext, as far as `ship_package` uses it."""
 
     PACKAGE_EXTENSIONS = (".zip", ".egg", ".jar")
 

@@ -1,4 +1,4 @@
-"""What differs between PySpark releases; `tests/oldest/checks.py` runs the oldest one (``make test-oldest``)."""
+"""Differences between PySpark releases; `tests/oldest/checks.py` runs the oldest one (``make test-oldest``)."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What the doctor says of a store: opened, measured, owned by somebody or nobody."""
+"""Checks of the doctor on a store: opened, measured, with an owner or without one."""
 
 import fcntl
 import os
@@ -24,7 +24,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def owner(tmp_path: Path) -> Iterator[int]:
-    """Lock the store at ``tmp_path`` from another process; give its id."""
+    """Lock the store at ``tmp_path`` from another process; yield its id."""
     (tmp_path / "lock").touch()
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -54,7 +54,7 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def connection() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Give the ends of a TCP connection; the first has answered, and acknowledges late from now on."""
+    """Yield the ends of a TCP connection; the first has answered, and acknowledges late from now on."""
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as here:
         there, _ = server.accept()
         with there:

@@ -32,7 +32,7 @@ def rows(topic: str, *queues: range) -> set[Row]:
 
 
 REST = rows("T", range(4, 6), range(4, 6))
-"""What is left of T behind the first batch, 4 messages of either queue."""
+"""The rest of T after the first batch, 4 messages of either queue."""
 U = rows("U", range(2), range(2))
 
 
@@ -74,7 +74,7 @@ def topic_made_anew(folder: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """What is changed, and what the query then reads, or which error it ends with."""
+    """A change, and the rows that the query then reads, or its error."""
 
     given: dict[str, str] = field(default_factory=dict)
     without: tuple[str, ...] = ()

@@ -214,7 +214,7 @@ def test_rows_that_are_left_out() -> None:
 
 
 def second_batch(kinds: dict[str, DataType], values: dict[str, pa.Array], **asked: str) -> str:
-    """Give the error of a batch that comes after three good rows."""
+    """Return the error of a batch that comes after three good rows."""
     rows = rows_of(kinds, **{"topic": "t"} | asked)
     assert len(convert(rows, **{name: value.slice(0, 1) for name, value in values.items()})) == 1
     with pytest.raises((IllegalMessageError, UnknownTopicError)) as caught:

@@ -42,7 +42,7 @@ class Flow:
         self._rows += rows
 
     def run(self, columns: str = "concat('row-', id)", **options: str) -> None:
-        """Run the stream until it has all, one file a batch."""
+        """Run the stream until it has all, one file per batch."""
         self.writer(columns, **options).trigger(availableNow=True).start(str(self.store)).awaitTermination(120)
 
     def writer(self, columns: str = "concat('row-', id)", **options: str) -> Any:
@@ -52,7 +52,7 @@ class Flow:
         return frame.writeStream.format("segmentlog").outputMode("append").options(**given)
 
     def forget(self, commits: int) -> None:
-        """Let Spark think that the last batches never ended, as after a crash behind our commit."""
+        """Make the last batches unfinished for Spark, as after a crash that follows our commit."""
         Checkpoint(self.checkpoint).forget_commits(commits)
 
     @property

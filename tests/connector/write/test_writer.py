@@ -217,7 +217,7 @@ def test_a_killed_driver_whose_abort_comes_late(tmp_path: Path) -> None:
     lost, successor = stream_writer(path), stream_writer(path)
     late, kept = task(lost, ["a"], 0, "query", 1), task(successor, ["a"], 0, "query", 1)
     other = task(lost, ["b"], 1, "query", 11)  # not of the batch, though its name begins like it
-    stream_writer(path).abort([late], 1)  # Spark makes a writer anew for each of these calls
+    stream_writer(path).abort([late], 1)  # Spark creates another writer for each of these calls
     assert sorted(staged(path)) == sorted(each.staged.name for each in (kept, other) if each.staged)
     task(lost, ["a"], 0, "query", 1)
     stream_writer(path).commit([kept], 1)

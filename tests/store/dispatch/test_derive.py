@@ -123,7 +123,7 @@ def test_burnt_queue_offsets_stay_as_they_are(tmp_path: Path) -> None:
 
 
 def test_what_a_truncation_left_behind_is_not_there(tmp_path: Path) -> None:
-    """Whole older records lie behind the end of what was written since, after bytes of one that was cut in two."""
+    """Whole older records follow the end of the newer ones, after bytes of one that was cut in two."""
     old = messages(20, queues=1, store_time_start=1_600_000_000_000, body_bytes=50)
     build(tmp_path / "s", old)
     (new,) = build(tmp_path / "new", messages(5, queues=1, body_bytes=31))

@@ -30,7 +30,7 @@ Span = tuple[int, int]
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """Four queues whose messages lie among each other, in some segments; every other message of one is long."""
+    """Four queues whose messages are interleaved, in some segments; every other message of one is long."""
     with StoreBuilder(tmp_path / "s", geometry=Geometry(segment_bytes=SEGMENT_BYTES)) as builder:
         for first in range(0, QUEUES * COUNT, QUEUES):
             made = messages(
@@ -149,7 +149,7 @@ def zeros(store: Path, at: int, count: int) -> None:
 
 
 def older(store: Path, at: int, count: int) -> None:
-    """Records of an earlier use of the file behind a gap, as after a truncation."""
+    """Records of an earlier use of the file after a gap, as after a truncation."""
     records = [place for place in all_places(store) if place >= at]
     for place in records[1 : 1 + count]:
         overwrite(store, place + 56, struct.pack(">q", 1_000))
@@ -164,7 +164,7 @@ def other_number(store: Path, at: int, count: int) -> None:
 
 
 def record_in_a_body(store: Path, at: int, count: int) -> None:
-    """The copy of a record in the body of another, that claims to belong where it lies."""
+    """The copy of a record in the body of another, that states its own offset."""
     records = all_places(store)
     sizes = {place: struct.unpack(">i", contents(store, place, 4))[0] for place in records}
     into = max([place for place in records if place <= at and sizes[place] > LONG] or [records[QUEUES]])

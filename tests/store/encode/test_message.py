@@ -1,4 +1,4 @@
-"""What becomes of a message before it is put: merged, scheduled, deflated, encoded, or refused."""
+"""Messages before they are put: merged, scheduled, deflated, encoded, or refused."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -70,7 +70,7 @@ WRONG = st.fixed_dictionaries(
 
 
 def shown(buffer: Any, positions: Any) -> list[dict[str, Any]]:
-    """What records say, their properties as a map; the empty ones, which nobody can read back, left out."""
+    """Content of records, their properties as a map, without the empty ones, which cannot be read back."""
     records = Records(np.frombuffer(buffer, np.uint8), np.asarray(positions, np.int64))
     assert not records.problem.any()
     maps = Properties(records).maps().to_pylist(maps_as_pydicts="lossy")
@@ -276,7 +276,7 @@ def test_rows_have_the_topics_that_they_were_given(topics: list[str]) -> None:
 
 @pytest.mark.parametrize(("rows", "sys_flag", "apart"), [(3, 0, True), (2, 0, False), (3, 0x8, False)])
 def test_bodies_of_a_large_batch_stay_where_they_are(rows: int, sys_flag: int, *, apart: bool) -> None:
-    """Not where records have to be read to be dispatched, and not for who does not write them at once."""
+    """Not if records must be read for dispatch, and not if they are not written at once."""
     body = pa.array([b"x" * (1 << 20)] * rows)
     batch = pa.record_batch({"topic": ["T"] * rows, "body": body, "sysFlag": pa.array([sys_flag] * rows, pa.int32())})
     for asked in (True, False):

@@ -1,4 +1,4 @@
-"""What can be done with a group: publish, commit, reset, clone, list, delete."""
+"""Operations on a group: publish, commit, reset, clone, list, delete."""
 
 import json
 import logging

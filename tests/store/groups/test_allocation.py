@@ -1,4 +1,4 @@
-"""Who reads which queue: values worked out by hand, and what must hold of any group."""
+"""Allocation of queues: values computed by hand, and properties of any group."""
 
 import hashlib
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def test_by_circle_deals_them_out(count: int, consumers: str, expected: list[lis
 
 
 def test_a_hashed_queue_goes_to_the_next_point_on_the_ring() -> None:
-    # RocketMQ 4.9.1 and 5.3.3 gave this for the queues x/0 to x/3 and y/0 of topic T; `tests/interop` asks them more.
+    # RocketMQ 4.9.1 and 5.3.3 returned this for queues x/0 to x/3 and y/0 of topic T; `tests/interop` has more.
     given_queues = [ClientQueue("T", "x", number) for number in range(4)] + [ClientQueue("T", "y", 0)]
     got = {each: allocate_consistent_hash(given_queues, "abc", each) for each in "abc"}
     named = {each: [f"{queue.broker_name}{queue.queue_id}" for queue in mine] for each, mine in got.items()}
@@ -77,7 +77,7 @@ def test_a_stranger_gets_nothing(allocate: Callable[..., list[ClientQueue]]) -> 
 
 
 def test_names_are_sorted_as_java_does() -> None:
-    # In UTF-16, which Java compares, U+1F600 begins with D83D and comes before U+FF5E; by code points it is behind.
+    # In UTF-16, which Java compares, U+1F600 begins with D83D and comes before U+FF5E; by code points it is later.
     assert ids(allocate_averagely(queues(2), ["～", "😀"], "😀")) == [0]
     brokers = [ClientQueue("T", "～", 0), ClientQueue("T", "😀", 1)]
     assert ids(allocate_averagely(brokers, ["a", "b"], "a")) == [1]

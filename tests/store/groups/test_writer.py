@@ -1,4 +1,4 @@
-"""Two documents and one lock: what is written where, whoever has the store, and whatever fails on the way."""
+"""Two documents and one lock: the target of a change, for each owner of the store and each failure."""
 
 import json
 import os

@@ -46,7 +46,7 @@ def ask(index: Index, question: dict[str, Any]) -> list[int]:
 
 
 def as_rocketmq_changes_it(name: str) -> Callable[[dict[str, Any], list[int]], list[int]]:
-    """Give what becomes of an answer once RocketMQ has opened the store, from what it says of the store."""
+    """Return an answer as it is after RocketMQ has opened the store, from its dump of the store."""
     expected = fixtures.expected(name)
     whole = sorted(
         (m for m in (*expected.messages, *expected.records) if "storeTimestamp" in m), key=lambda m: m["phyOffset"]

@@ -107,7 +107,7 @@ def test_sound(built: tuple[Path, Appended]) -> None:
     assert found.sound(places, sizes).all()
     assert not found.sound(places + 1, sizes).any()
     assert not found.sound(places, sizes + 1).any()
-    overwrite(store, int(places[9]) + 28, (5).to_bytes(8, "big"))  # it says that it lies elsewhere
+    overwrite(store, int(places[9]) + 28, (5).to_bytes(8, "big"))  # it states another offset
     assert np.flatnonzero(~log(store).sound(places, sizes)).tolist() == [9]
     assert not found.sound(np.array([-5, 0, 1 << 60]), np.array([100] * 3)).any()
 

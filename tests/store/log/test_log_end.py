@@ -1,4 +1,4 @@
-"""Where a log ends: what RocketMQ checks cuts it, what only looks wrong is reported and kept.
+"""End of a log: a failed check of RocketMQ cuts it, other doubts are reported and kept.
 
 One test for each rule of docs/reliability.md, *End of a log*.
 """
@@ -31,7 +31,7 @@ MESSAGES = 30
 
 
 def brokers(path: Path, stale_at: int, others: RecordCrc = RecordCrc.ABSENT) -> int:
-    """A store that a broker closed; gives the physical offset of the one message that has a stale checksum."""
+    """A store that a broker closed; returns the physical offset of the one message that has a stale checksum."""
     rows = messages(MESSAGES, queues=1)
     plain = {name: rows[name] for name in ("topic", "queueId", "body", "storeTimestamp")}
     forwarded = pa.record_batch(plain | {"propertyBytes": pa.array([STALE] * MESSAGES)})
@@ -157,7 +157,7 @@ def test_in_a_store_that_was_closed_nothing_is_torn(tmp_path: Path) -> None:
 def test_where_a_broker_was_in_between_only_its_rules_count(tmp_path: Path) -> None:
     store, _, end = ours(tmp_path)
     forget_durable_log(store, 0)
-    (store / "lock").write_bytes(b"")  # brokers write it anew
+    (store / "lock").write_bytes(b"")  # brokers write it again
     overwrite(store, end - 20, bytes(20))
     assert count_read(store) == 19
     with MessageStore.open(store, CONFIG) as opened:

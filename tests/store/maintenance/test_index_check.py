@@ -78,7 +78,7 @@ def test_single_entries_of_other_keys_are_gaps_of_their_own(store: Path) -> None
 
 def test_keys_of_a_damaged_record_are_not_missed(store: Path) -> None:
     place = segments(store)[0].read_bytes().index(b"\1k7\2")
-    put_at(segments(store)[0], place, b"\1k_\2")  # its CRC denies it: whether it had this key nobody knows
+    put_at(segments(store)[0], place, b"\1k_\2")  # its CRC is wrong: whether it had this key is unknown
     assert Kind.INDEX_GAP not in {finding.kind for finding in verify(store).findings}
 
 

@@ -1,4 +1,4 @@
-"""ConsumeQueues written anew: RocketMQ's own bytes, and what becomes of damage."""
+"""ConsumeQueues written again: RocketMQ's own bytes, and the effect of damage."""
 
 import fcntl
 import shutil

@@ -64,7 +64,7 @@ def test_what_is_whole_is_copied_with_its_offsets(store: Path, tmp_path: Path, p
     whole = rows(store)
     put_at(segments(store)[1], position, b"\xee" * size)
     left = rows(store, OnCorrupt.SKIP)
-    (store / ".segmentlog" / "durable").unlink()  # a store of nobody, whose log is looked at from its start
+    (store / ".segmentlog" / "durable").unlink()  # a store without an owner, whose log is read from its start
     if size > 1:  # one byte may be denied by `__CRC32#` alone, by which no store is refused
         with pytest.raises(DamagedLogError):
             MessageStore.open(store, CONFIG)
@@ -80,7 +80,7 @@ def test_what_is_whole_is_copied_with_its_offsets(store: Path, tmp_path: Path, p
 
 
 def only_lost(path: Path) -> int:
-    """How many messages `verify` says are lost, and that it finds nothing else."""
+    """Number of lost messages of `verify`, which finds nothing else."""
     findings = verify(path).findings
     assert {finding.kind for finding in findings} <= {Kind.LOST_MESSAGE}
     return sum(finding.count for finding in findings)

@@ -1,4 +1,4 @@
-"""What `verify` finds, and that it touches nothing."""
+"""Findings of `verify`, which changes nothing."""
 
 import shutil
 from collections.abc import Callable

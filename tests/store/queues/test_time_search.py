@@ -34,7 +34,7 @@ def test_a_search_is_a_look_at_all(times: list[int], time: int, boundary: Bounda
 
 @given(st.lists(st.integers(0, 20)).map(sorted), st.sets(st.integers(0, 30)), st.integers(-2, 22))
 def test_messages_that_cannot_be_read_are_stepped_over(times: list[int], lost: set[int], time: int) -> None:
-    """What is found is at least never on the wrong side of the time."""
+    """The result is at least never on the wrong side of the time."""
     readable = [None if offset in lost else t for offset, t in enumerate(times)]
     found = offset_at(time, 0, len(times), readable.__getitem__, Boundary.LOWER)
     assert all(t is None or t < time for t in readable[:found])

@@ -1,4 +1,4 @@
-"""What waits in a queue, in messages, bytes and time; what is not known of it."""
+"""Backlog of a queue, in messages, bytes and time, and unknown lag."""
 
 import shutil
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_what_waits_is_counted_and_weighed(store: Path, position: int) -> None:
     assert found.messages == 5 - position
     assert found.bytes == sum(sizes(store, A)[position:])
     assert found.lost == 0
-    newest = 11_000  # of B: A's reader is as far behind as the store has gone on
+    newest = 11_000  # of B: A's lag is the time since then
     assert found.time_ms == (newest - 1000 * position if position < 5 else 0)
     assert found.next_time_ms == (START_MS + 1000 * position if position < 5 else None)
 

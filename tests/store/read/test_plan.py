@@ -112,7 +112,7 @@ def test_limits_are_kept_by_windows(
     st.none() | st.integers(3_000, 9_000),
     st.sampled_from([100, 200, 10_000]),
 )
-@example(1, 4097, 508_096, 4097, 100)  # one message behind the last whole slot
+@example(1, 4097, 508_096, 4097, 100)  # one message after the last whole slot
 @settings(max_examples=scale(15, 60, 1_000))
 def test_limits_are_kept_where_messages_are_measured_together(
     queues: int, count: int, max_bytes: int, max_records: int | None, largest: int

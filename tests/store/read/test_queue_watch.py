@@ -1,4 +1,4 @@
-"""What a watch notices of a store that others write to, and what it costs."""
+"""Changes of a written store that a watch notices, and their cost."""
 
 import os
 import shutil
@@ -170,7 +170,7 @@ def test_it_agrees_with_a_reader_on_stores_of_rocketmq(name: str, tmp_path: Path
 
 
 def test_ten_thousand_queues_of_which_ten_move(tmp_path: Path) -> None:
-    """What a look does is counted, not timed: one read for each queue that stands still, and no list of files."""
+    """The calls of a look are counted, not timed: one read per unchanged queue, and no list of files."""
     builder = store_builder.StoreBuilder(
         tmp_path / "store", geometry=store_builder.Geometry(segment_bytes=1 << 26, queue_segment_entries=64)
     )

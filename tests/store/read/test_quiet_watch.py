@@ -54,7 +54,7 @@ class Quiet:
         self.store.wait_dispatched()
 
     def look(self) -> list[str]:
-        """Look, with directories that nobody touched for long, unless there is something new in them."""
+        """Look, with directories that have not changed for long, unless there is something new in them."""
         for folder in Path(self.store.path).rglob("*"):
             if folder.is_dir():
                 names = len(os.listdir(folder))

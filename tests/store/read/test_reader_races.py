@@ -1,4 +1,4 @@
-"""What a reader makes of a store that changes between two of its steps: retention, a batch, a log that is cut."""
+"""Reads of a store that changes between two steps: retention, a batch, a truncated log."""
 
 import shutil
 from collections import Counter
@@ -39,7 +39,7 @@ CONFIG = replace(writing.SMALL, segment_bytes=32 << 10, queue_segment_entries=10
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Give a store of 400 messages in each of three queues, in several segments and files."""
+    """Create a store of 400 messages in each of three queues, in several segments and files."""
     with MessageStore.open(tmp_path / "store", CONFIG) as store:
         for first in range(0, 400, 50):
             store.append_batch(telling.batch_of([(key, first, 50) for key in KEYS]))
@@ -156,7 +156,7 @@ class Looking(FaultyFileSystem):
 
 
 def test_recovery_takes_nothing_out_of_sight(path: Path, tmp_path: Path) -> None:
-    """A batch that was seen when its writer was killed, and whose entries were not synced: they are written anew."""
+    """A batch that was seen when its writer was killed, and whose entries were not synced: they are written again."""
     copy = tmp_path / "copy"
     with MessageStore.open(path, replace(CONFIG, services=Services.ON_CALL)) as store:
         for number in range(3):
@@ -200,5 +200,5 @@ def test_a_log_that_is_cut_while_it_is_read(path: Path, monkeypatch: pytest.Monk
     )
     lost = before.count(b"\xda\xa3\x20\xa7", start)
     assert lost > 10
-    assert int(bodies.sum()) == pytest.approx(1200 - lost, abs=1)  # one may lie across the cut
+    assert int(bodies.sum()) == pytest.approx(1200 - lost, abs=1)  # one may cross the cut
     assert bodies.size == (1200 if on_corrupt is OnCorrupt.NULL else int(bodies.sum()))

@@ -316,7 +316,7 @@ def test_compressed_bodies(tmp_path: Path) -> None:
     assert [row["queueOffset"] for row in found] == list(range(6))
     raw = rows(tmp_path / "s", raw_body=True)
     assert [row["body"] for row in raw] == stored
-    assert len(rows(tmp_path / "s", columns=("topic", "tags"))) == 6  # who wants no body needs none inflated
+    assert len(rows(tmp_path / "s", columns=("topic", "tags"))) == 6  # a read without bodies inflates none
     with pytest.raises(CorruptRecordError, match="cannot be inflated"):
         rows(tmp_path / "s")
 
@@ -376,7 +376,7 @@ def test_a_damaged_queue_is_healed(store: Path, damage: str, max_bytes: int) -> 
     QUEUE_DAMAGE[damage](queue)
     assert (queue.entries != lost).any()
     found = [row for row in rows(store, max_bytes=max_bytes) if row["queueId"] == 1]
-    # A queue that was cut short at its end, with no crash, looks like one that is behind a live broker.
+    # A queue that was cut short at its end, with no crash, looks like that of a live broker that dispatches late.
     assert found == (expected[:25] if damage == "zeros at the end" else expected)
     assert {row["queueId"] for row in rows(store)} == {0, 1, 2, 3}
 

@@ -1,4 +1,4 @@
-"""What a crash leaves: messages that no queue names yet, and a torn last record."""
+"""Readers after a crash: messages without a queue entry, and a torn last record."""
 
 import shutil
 import struct
@@ -114,7 +114,7 @@ def test_a_committed_batch_is_seen_whole_whatever_a_power_cut_took_of_its_queues
 
 
 def test_where_a_broker_had_the_store_since_the_durable_point_is_not_believed(tmp_path: Path) -> None:
-    """Its entries behind the point may be synced, and those in front of it may not be."""
+    """Its entries after the point may be synced, and those before it may not be."""
     store = crashed_store(tmp_path)
     (store / "lock").write_bytes(b"")
     QueueFiles(store, "Orders", 0).zero(0, 18)

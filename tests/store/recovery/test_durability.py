@@ -1,4 +1,4 @@
-"""What a store writes down of itself: a durable point that is whole at any time, and none that says too much."""
+"""The durable point of a store: whole at any time, and never beyond the synced data."""
 
 from collections.abc import Callable
 
@@ -78,7 +78,7 @@ def test_what_was_found_is_made_durable_before_the_other_slot_is_written() -> No
 
 @pytest.mark.parametrize("was_ours", [True, False])
 def test_what_a_broker_put_is_not_said_to_have_our_checksums(was_ours: bool) -> None:
-    """An opening that is killed leaves a store that is ours, with records behind the point that are a broker's."""
+    """An opening that is killed leaves a store that is ours, with records of a broker after the point."""
     disk = new_disk()
     opened = begun(RecordingFileSystem(disk))
     opened.note_queues(1000, 0, EMPTY_INDEX, 0, 0)

@@ -245,7 +245,7 @@ def test_topics_are_made_known(store: MessageStore, path: Path) -> None:
     assert {topic: table[topic]["writeQueueNums"] for topic in table} == {"Orders": 8, "Empty": 4}
 
 
-# Who looks while it is appended
+# Readers while it is appended
 
 
 class Pause:
@@ -291,7 +291,7 @@ def test_readers_see_all_of_it_or_nothing(
         assert during.message_at(hidden.start) is None
         pause.go_on.set()
         worker.join(30)
-        # Who looked before still sees what it saw; who looks anew sees all of it.
+        # A reader from before still sees the same; a new one sees all of it.
         assert len(begun.bounds(QueueKey("Orders", 1))) == 0
         assert len(during.bounds(QueueKey("Orders", 1))) == 0
         after = StoreReader.open(path, queue_source=source)

@@ -1,4 +1,4 @@
-"""Threads that ask together: each is worked for once, nobody is forgotten, a Ctrl-C leaves nobody behind."""
+"""Concurrent requests of threads: each is served once, and no thread waits for ever after a Ctrl-C."""
 
 import signal
 import threading
@@ -177,7 +177,7 @@ def test_who_is_interrupted_when_it_should_lead_hands_that_on(monkeypatch: pytes
     assert worker.began.acquire(timeout=30)
 
     class Lock:
-        """Interrupts who got it after having waited."""
+        """Interrupts the thread that got it after having waited."""
 
         def __init__(self) -> None:
             self._lock, self._acquired = threading.Lock(), 0

@@ -1,4 +1,4 @@
-"""Single messages of many threads: one write and one sync for those who wait, and each hears what became of its own."""
+"""Single messages of many threads: one write and one sync for all, and each gets its own result."""
 
 import os
 import threading

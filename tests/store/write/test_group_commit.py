@@ -1,4 +1,4 @@
-"""Group commit: one sync for all who wait, none acknowledged without one, and none after one failed."""
+"""Group commit: one sync for all waiting threads, no acknowledgement without one or after a failed one."""
 
 import threading
 

@@ -113,7 +113,7 @@ def test_a_commit_waits_for_its_turn(path: Path) -> None:
     prepare_store(path, SMALL)
     staged = stage(path, 3)
     other = MessageStore.open(path, SMALL)
-    prepare_store(path, SMALL)  # somebody of ours has it: a commit will wait
+    prepare_store(path, SMALL)  # another process of ours has it: a commit will wait
     closer = threading.Timer(0.3, other.close)
     closer.start()
     assert commit_batch(path, SMALL, BatchId("q", 0), staged, wait_s=60).rows == 3

@@ -72,7 +72,7 @@ def test_chunks_are_read_back_as_they_were_encoded(path: str) -> None:
     assert chunks[0].queue_of.tolist() == [row % 3 for row in range(10)]
     assert all(chunk.counts.all() for chunk in chunks)
     assert sum(chunk.records.size for chunk in chunks) == staged.record_bytes
-    chunks[0].records[:] = 0  # they belong to whoever takes them
+    chunks[0].records[:] = 0  # they belong to the caller
     file = Path(staging_directory(path)) / staged.name
     assert file.stat().st_size == staged.file_bytes
     assert not file.read_bytes().strip(b"\0")  # nothing of it is left behind
@@ -278,7 +278,7 @@ def test_a_file_that_is_exchanged_after_the_survey_is_not_taken(path: str, chunk
         list(take_staged(FS, path, staged))
 
 
-# Who may read them
+# Permissions
 
 
 @pytest.mark.parametrize("store_mode", [0o700, 0o750, 0o755, 0o777])

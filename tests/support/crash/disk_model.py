@@ -13,8 +13,8 @@
 A file's bytes, its size and its names are independent. A sync of the file makes bytes and size durable and no name. A
 sync of a directory makes its names durable and no bytes. A rename is durable with its target directory, and leaves
 exactly one name. A write does not change the bytes beside it in a sector. The operating system may store a sector on
-the device after any write to it. A sector that was written several times without a sync between has the result of any
-of the writes, or is torn between two of them. Sectors are independent of each other.
+the device after any write to it. A sector that was written several times without a sync between has the result of one
+of them, or is torn between two. Sectors are independent of each other.
 """
 
 import random

@@ -7,8 +7,8 @@
                                                              └ acknowledged ──► one line in the file ``marks``
     all of them end; close; open; once more                                     [end of the log, messages, durable]
 
-Run as a program: ``python -m support.crash.real_worker ERRAND``. A mark has the promise of a returned call of the
-store: the log up to an offset and a number of messages, on the device or in the page cache. The tracer sees it in its
+Run as a program: ``python -m support.crash.real_worker ERRAND``. A mark has the promise of a returned call. It
+names the log up to an offset and a number of messages, on the device or in the page cache. The tracer sees it in its
 place between the calls of the store. At the end, the requests are in the file ``issued``.
 """
 
