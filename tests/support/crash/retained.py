@@ -7,8 +7,8 @@
        messages of the closed store, by queue offset and physical offset ◄───┴─── compared ◄───┤
        files after all runs ◄──── the same ◄──── retention on the recovered store, to its end ◄┘
 
-What is judged: the log has no gap; no queue begins below its start; messages from the start on are all there and no
-others are; deletion goes on to the same end; the history names each segment that is gone.
+Checks: the log has no gap, and no queue begins before its start. The messages from the start on are all there, and no
+others are. Deletion continues to the same end. The history names each deleted segment.
 """
 
 from collections.abc import Iterator
