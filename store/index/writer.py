@@ -103,6 +103,19 @@ class IndexWriter:
                 self._fs.unlink(self.path_of(name))
                 self._names_unsynced = True
 
+    def drop(self, name: int) -> None:
+        """Unlink a file whose records expired, and sync the directory.
+
+        Raises
+        ------
+        ValueError
+            If entries are added to the file.
+        """
+        if self._file is not None and name >= self._name:
+            raise ValueError(f"{self.path_of(name)} is not before {self.path_of(self._name)}, which is written")
+        self._fs.unlink(self.path_of(name))
+        self._fs.sync_dir(self._directory)
+
     def open(self, end: IndexPosition, log: CommitLog) -> None:
         """Go on behind an entry of the newest file: what is behind it goes, slots and header are made of the rest.
 
