@@ -106,6 +106,7 @@ _STRING_OR_COMMENT: Final = re.compile(
     r"|#(?P<comment>[^\n]*(?:\n[ \t]*#[^\n]*)*)",
     re.DOTALL,
 )
+_BLOCK: Final = re.compile(r"(?<=::)\n(?:[ \t]*\n)+( +)[^\n]*(?:\n(?:\1[^\n]*|[ \t]*(?=\n)))*")
 _CODE: Final = re.compile(r"``[^`]+``|`[^`]+`")
 _FENCE: Final = re.compile(r"^( *)(```|~~~).*?^\1\2[^\n]*$", re.DOTALL | re.MULTILINE)
 _INDENTED: Final = re.compile(r"(?<=\n\n)(?:    [^\n]*\n(?:\n(?=    ))?)+")
@@ -254,7 +255,8 @@ def breaches(text: Text) -> Iterator[tuple[str, int, str]]:
         for match in _FIRST_LINES[text.kind].finditer(text.text):
             yield "headline", text.line + text.text.count("\n", 0, match.start()), match["found"]
     if text.kind in {"docstring", "markdown"}:
-        for line, sentence in sentences(text.text):
+        prose = _BLOCK.sub(_blank, text.text) if text.kind == "docstring" else text.text
+        for line, sentence in sentences(prose):
             words = [word for word in sentence.split() if any(map(str.isalnum, word))]
             if len(words) > MAX_WORDS:
                 yield "long", text.line + line, f"{' '.join(words[:5])} … ({len(words)} words)"

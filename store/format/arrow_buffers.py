@@ -7,8 +7,9 @@
     values    of one width                          numpy's own memory
     validity  one bit a value                       none where all are valid
 
-Arrays are made of buffers, and not by ``pyarrow.array`` or ``pyarrow.scalar``: the first call of either loads pandas,
-if there is one, in each of Spark's workers and at each start of a stream. It takes longer than all of ours.
+Arrays are made of buffers, and not by ``pyarrow.array`` or ``pyarrow.scalar``. The first call of either loads pandas,
+if it is installed, in each of Spark's workers and at each start of a stream. That takes longer than importing this
+package.
 """
 
 from typing import Final
@@ -21,7 +22,7 @@ from .message import Ints, Mask
 
 
 def value_bounds(values: pa.BinaryArray | pa.StringArray) -> tuple[Ints, Ints]:
-    """Give where each value starts and stops in the array's data buffer.
+    """Return the start and stop of each value in the array's data buffer.
 
     Returns
     -------
@@ -36,7 +37,7 @@ def value_bounds(values: pa.BinaryArray | pa.StringArray) -> tuple[Ints, Ints]:
 
 
 def value_lengths(values: pa.BinaryArray | pa.StringArray) -> Ints:
-    """Give the bytes of each value; see `value_bounds`."""
+    """Return the bytes of each value; see `value_bounds`."""
     start, stop = value_bounds(values)
     return stop - start
 

@@ -15,7 +15,7 @@
                            ▲ start                 ▲ stop
 
 Batches are numbered; one is in flight at a time. The file is replaced as a whole: before the first byte of a batch is
-written, and when all of it can be found in the queues.
+written, and once all of its queue entries are written.
 """
 
 import struct
@@ -58,7 +58,7 @@ NO_BATCH: Final = BatchMark()
 
 
 def encode(mark: BatchMark) -> bytes:
-    """Give the bytes of the file."""
+    """Encode the file."""
     fields = _FIELDS.pack(_MAGIC, mark.sequence, mark.start, mark.stop, int(mark.in_flight))
     return fields + _CRC.pack(zlib.crc32(fields))
 

@@ -1,4 +1,4 @@
-"""What RocketMQ's configuration documents say: topics, groups, and how far each group has read.
+"""Content of RocketMQ's configuration documents: topics, groups, and the offsets of each group.
 
 ::
 
@@ -23,7 +23,7 @@ _FIX: Final = "Was the document edited by hand? Its former state may be in the f
 
 
 class Permission(IntFlag):
-    """What may be done with a topic (``PermName``)."""
+    """Permissions of a topic (``PermName``)."""
 
     INHERIT = 1
     WRITE = 2
@@ -218,7 +218,7 @@ def _offsets(owner: str, table: Json) -> dict[int, int]:
 
 
 def _integer(value: "Json | Key", owner: object, name: object) -> int:
-    """Give an integer that is written bare or, as fastjson also takes it, in quotes."""
+    """Parse an integer that is written bare or, as fastjson also accepts it, in quotes."""
     if isinstance(value, str) and len(value) <= 20 and value.isascii() and value.removeprefix("-").isdecimal():
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int):

@@ -28,10 +28,10 @@ _FIELDS: Final = struct.Struct(">5q")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoint:
-    """What a checkpoint says. Times are store timestamps in ms; 0 is *unknown*."""
+    """Content of a checkpoint. Times are store timestamps in ms; 0 means *unknown*."""
 
     physic_timestamp: int = 0
-    """Of about the last CommitLog record that was flushed; may be 10 s behind."""
+    """Of about the last CommitLog record that was flushed; may be 10 s old."""
     logics_timestamp: int = 0
     """Of the last ConsumeQueue entry."""
     index_timestamp: int = 0
@@ -60,8 +60,8 @@ def decode(data: bytes) -> Checkpoint:
     Parameters
     ----------
     data
-        The file: 4096 bytes. What is missing counts as zero, as it does for RocketMQ, which extends the file; no bytes
-        at all are the checkpoint of a new store. Bytes beyond 4096 are left out.
+        The file: 4096 bytes. Missing bytes count as zero, as in RocketMQ, which extends the file. An empty file is the
+        checkpoint of a new store. Bytes after 4096 are ignored.
     """
     whole = data[:CHECKPOINT_BYTES].ljust(_FIELDS.size, b"\0")
     physic, logics, index, flushed, confirm = _FIELDS.unpack_from(whole)
@@ -97,7 +97,7 @@ def encode(checkpoint: Checkpoint) -> bytes:
             checkpoint.confirm_offset,
         )
     except struct.error as error:
-        raise FormatError(f"the checkpoint holds a number that is none of 64 bits: {error}") from None
+        raise FormatError(f"the checkpoint has a number of more than 64 bits: {error}") from None
     if len(checkpoint.rest) > CHECKPOINT_BYTES - _FIELDS.size:
         raise FormatError(
             f"{len(checkpoint.rest)} bytes do not fit a checkpoint after its {_FIELDS.size} bytes of fields"

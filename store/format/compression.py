@@ -4,9 +4,9 @@
 
     sys flag bits   0x1 compressed      0x700 how:  0x000, 0x300 zlib   0x100 LZ4 frame   0x200 Zstandard frame
 
-RocketMQ 4.x writes and reads zlib only and leaves the type bits 0. None of the formats states the original length in
-a way that can be trusted, so output is taken in steps and a body over the limit is an error after ``limit`` bytes,
-not after all of them. RocketMQ: ``CompressorFactory``, ``MessageDecoder.decode``.
+RocketMQ 4.x writes and reads zlib only and leaves the type bits 0. No format states the original length reliably, so
+output is produced in steps. A body over the limit is an error after ``limit`` bytes, not after all of them. RocketMQ:
+``CompressorFactory``, ``MessageDecoder.decode``.
 """
 
 import zlib

@@ -8,9 +8,10 @@ A segment is a run of 20-byte entries, big-endian, with no header and no padding
     |      int64       |   int32   |     int64     |
     +------------------+-----------+---------------+
 
-The tags code is Java's hash of the TAGS text, sign-extended; for SCHEDULE_TOPIC_XXXX the time of delivery; far below
-zero an address in the ConsumeQueue extension. An entry of zeros was never written. A *pad* entry (offset 0, size 2³¹
-- 1) fills up the front of a queue that began in its middle. RocketMQ: ``ConsumeQueue``, ``ConsumeQueueExt``.
+The tags code is Java's hash of the TAGS text, sign-extended. For SCHEDULE_TOPIC_XXXX it is the time of delivery; far
+below zero it is an address in the ConsumeQueue extension. An entry of zeros was never written. A *pad*
+entry (offset 0, size 2³¹ - 1) fills the front of a queue that began in its middle. RocketMQ: ``ConsumeQueue``,
+``ConsumeQueueExt``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -92,7 +93,7 @@ def from_columns(dtype: np.dtype[np.void], physical_offset: Ints, size: Ints, ta
 
 
 def some(entries: Entries, rows: Ints | Mask | slice) -> Entries:
-    """Give some entries: numpy copies rows of several fields field by field, and rows of plain bytes at once."""
+    """Select some entries: numpy copies rows of several fields field by field, and rows of plain bytes at once."""
     if isinstance(rows, slice):
         return entries[rows]
     plain = entries.view(_PLAIN)
@@ -101,7 +102,7 @@ def some(entries: Entries, rows: Ints | Mask | slice) -> Entries:
 
 
 def joined(parts: Sequence[Entries]) -> Entries:
-    """Put runs of entries one behind the other; see `some`."""
+    """Concatenate runs of entries; see `some`."""
     return np.concatenate([part.view(_PLAIN) for part in parts]).view(NATIVE)
 
 

@@ -10,9 +10,9 @@
       },                                          commas too many
     }
 
-Plain JSON is read by Python's own parser, which is faster. For the rest, parsing is one pass with a stack of its own:
-linear in the text, and a document of a million brackets is an error and not the end of the interpreter. `broker_config`
-reads the meaning. RocketMQ: ``ConfigManager``, fastjson's ``DefaultJSONParser`` and ``PrettyFormat``.
+Plain JSON is read by Python's own parser, which is faster. The rest is parsed in one pass with a stack of its own. It
+is linear in the text, and a document of a million brackets is an error that does not end the interpreter.
+`broker_config` reads the meaning. RocketMQ: ``ConfigManager``, fastjson's ``DefaultJSONParser`` and ``PrettyFormat``.
 """
 
 import json
@@ -86,8 +86,8 @@ def load(file: bytes | None, backup: bytes | None) -> Loaded:
     Raises
     ------
     FormatError
-        If what is there cannot be parsed. A broker whose file is damaged and whose backup is missing starts with an
-        empty document, and forgets every offset; a reader should rather be told.
+        If the text cannot be parsed. A broker with a damaged file and without its backup starts with an empty document,
+        and forgets every offset; a reader should report that.
     """
     problem: FormatError | None = None
     for data, origin in ((file, Origin.FILE), (backup, Origin.BACKUP)):
@@ -121,7 +121,7 @@ class _Text:
         self.at = 0
 
     def peek(self) -> str:
-        """Pass over blanks and comments, and give the character behind them; empty at the end."""
+        """Skip blanks and comments, and return the character after them; empty at the end."""
         self.match(_BLANK)
         return self.text[self.at : self.at + 1]
 
@@ -195,8 +195,8 @@ def parse(text: str) -> Document:
     Raises
     ------
     FormatError
-        If the text is anything but one object, or nested more than 64 deep; with line, column and, as ``offset``, the
-        character where it went wrong.
+        If the text is not one object, or nested more than 64 deep. It has line, column and, as ``offset``, the first
+        wrong character.
     """
     plain = _parse_plain(text)
     return _parse_wide(text) if plain is None else plain
@@ -251,7 +251,7 @@ def _parse_wide(text: str) -> Document:
 
 
 def _step(source: _Text, stack: list[_Frame]) -> _Frame | None:
-    """Read a key, a value or the end of the innermost bracket; give the bracket that was opened."""
+    """Read a key, a value or the end of the innermost bracket; return the bracket that was opened."""
     frame = stack[-1]
     container = frame.container
     next_one = source.peek()
@@ -340,8 +340,8 @@ def _value(source: _Text, frame: _Frame, next_one: str) -> _Frame | None:
 def render(document: Document) -> str:
     """Write a document in fastjson's pretty style: tabs, keys in order, no blanks.
 
-    Integer keys are written with quotes, which makes valid JSON of all but documents with objects as keys; brokers of
-    all versions take them for integers. Equal documents give equal texts.
+    Integer keys are written with quotes, so that all documents without objects as keys are valid JSON. Brokers of all
+    versions read them as integers. Equal documents have equal texts.
 
     Raises
     ------

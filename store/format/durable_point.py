@@ -18,10 +18,10 @@
           +--------+----------+-------+--------+---------+-------+-------------+--------------+------------+--------+
 
 ``log``: every byte of the CommitLog below this physical offset was synced. ``queues``: so was every ConsumeQueue entry
-of the records below, and every index entry of theirs, of which the newest file held ``index count``. Written after what
-it speaks of. The slot that was synced last stays as it is until the other one was synced, so that one is whole whatever
-becomes of writes that are under way; of two that are whole the one with the greater sequence number counts. It is a
-lower bound: the truth may be ahead of it, never behind. RocketMQ knows nothing of it and ignores the directory.
+of the records below, and every index entry of theirs, of which the newest file held ``index count``. Written after the
+data it describes. The slot that was synced last stays unchanged until the other one is synced. So one is whole whatever
+becomes of writes in progress. Of two whole ones, the greater sequence number counts. It is a lower bound: the synced
+data may reach further, never less far. RocketMQ ignores the directory.
 """
 
 import struct
@@ -39,7 +39,7 @@ _CLEAN, _RECORD_CRC = 1, 2
 
 
 class FileSizes(NamedTuple):
-    """How large the files of a store are; nothing in them tells. Zeros where that is not known."""
+    """File sizes of a store, which RocketMQ records nowhere; zeros if unknown."""
 
     segment_bytes: int = 0
     queue_segment_entries: int = 0
@@ -52,7 +52,7 @@ _UNKNOWN: Final = FileSizes()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DurablePoint:
-    """What one slot says; the defaults are those of an empty store."""
+    """Content of one slot; the defaults are those of an empty store."""
 
     sequence: int = 0
     log: int = 0
@@ -60,11 +60,11 @@ class DurablePoint:
     queues: int = 0
     """Physical offset up to which records have their entries in queues and index on the device."""
     entries: int = 0
-    """Sum of the ends of all queues then: a queue that somebody deletes is missed."""
+    """Sum of the ends of all queues then, which reveals a deleted queue."""
     clean: bool = False
-    """Whether the store was closed: the log then ends at ``log``, and the queues are complete."""
+    """True if the store was closed: the log then ends at ``log``, and the queues are complete."""
     has_record_crc: bool = False
-    """Whether whoever wrote this ends all records in ``__CRC32#``."""
+    """True if the writer of the store ends all records in ``__CRC32#``."""
     index_file: int = 0
     """Name of the newest index file, a number; 0 if there is none."""
     index_count: int = 1
@@ -73,7 +73,7 @@ class DurablePoint:
 
 
 def encode(point: DurablePoint) -> bytes:
-    """Give the bytes of a slot; they lie within one sector."""
+    """Encode a slot; its bytes are within one sector."""
     body = _FIELDS.pack(
         _MAGIC,
         point.sequence,
@@ -101,18 +101,18 @@ def decode(data: bytes) -> DurablePoint | None:
 
 
 def position_of(data: bytes) -> int:
-    """Where in the file the slot begins that `decode` reads; 0 if neither is whole."""
+    """Return the file offset of the slot that `decode` reads; 0 if neither is whole."""
     slots = _slots(data)
     return max(slots, key=lambda at: slots[at].sequence, default=0)
 
 
 def other_position(position: int) -> int:
-    """Where in the file the other slot begins."""
+    """Return the file offset of the other slot."""
     return SLOT_BYTES - position
 
 
 def _slots(data: bytes) -> dict[int, DurablePoint]:
-    """What the slots say that are whole, by where they begin."""
+    """Decode the whole slots, by their file offsets."""
     found = ((at, _slot(data[at : at + _FIELDS.size])) for at in (0, SLOT_BYTES))
     return {at: point for at, point in found if point is not None}
 

@@ -6,10 +6,10 @@
              u0     u1     u2     u3
     hash  =  u0·31³ + u1·31² + u2·31 + u3    mod 2³², read as a signed int32
 
-For a column of strings the hash of a row is cut out of one running sum over all rows. 31 is odd, so it has an inverse
-modulo 2³², and with ``P[i] = Σ u[j]·31⁻ʲ, j < i`` a row of units ``[start, stop)`` has the hash
-``(P[stop] - P[start])·31^(stop-1)``: three passes over the units, no loop over rows and no padding. Short ASCII texts
-of few lengths, what keys and tags are, go ten times faster character by character, all of one length at once.
+For a column of strings, the hash of a row is derived from one running sum over all rows. 31 is odd, so it has an
+inverse modulo 2³². With ``P[i] = Σ u[j]·31⁻ʲ, j < i`` a row of units ``[start, stop)`` has the hash
+``(P[stop] - P[start])·31^(stop-1)``. That takes three passes over the units, no loop over rows and no padding. Keys and
+tags are short ASCII texts of few lengths: they are ten times faster character by character, all of one length at once.
 """
 
 from functools import lru_cache
@@ -81,7 +81,7 @@ def _hashed(texts: pa.StringArray) -> tuple[Ints, Ints]:
             f"a column of text cannot be hashed: {error}", fix="Decode the bytes as UTF-8 first"
         ) from None
     if texts.null_count:
-        texts = texts.fill_null(NO_TEXT)  # beneath a null there may lie bytes that nobody validated
+        texts = texts.fill_null(NO_TEXT)  # under a null there may be bytes that were not validated
     wide = pa.types.is_large_string(texts.type)
     _, offset_bytes, data_bytes = texts.buffers()
     if data_bytes is None:
@@ -164,7 +164,7 @@ def _cut(units: Units, bounds: Ints) -> Ints:
 
 
 def _powers(base: int, count: int) -> Units:
-    """Give ``base**0 … base**(count-1)`` modulo 2**32."""
+    """Compute ``base**0 … base**(count-1)`` modulo 2**32."""
     powers = np.full(count, base, np.uint32)
     powers[:1] = 1
     return np.multiply.accumulate(powers, dtype=np.uint32)

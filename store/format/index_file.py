@@ -19,7 +19,7 @@
 
 S and N are the broker's ``maxHashSlotNum`` and ``maxIndexNum``: they are **not** in the file, only ``40 + 4·S +
 20·N`` is, as its size. `infer_geometry` finds them. The hash of a key is all that an entry keeps, so what is found
-are candidates: whoever wants the messages of a key reads the records and compares. RocketMQ: ``IndexFile``,
+are candidates: a caller that needs the messages of a key reads the records and compares. RocketMQ: ``IndexFile``,
 ``IndexHeader``.
 """
 
@@ -60,7 +60,7 @@ Read: TypeAlias = Callable[[int, int], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """How an index file is divided; the defaults are RocketMQ's."""
+    """Geometry of an index file; the defaults are RocketMQ's."""
 
     slots: int = 5_000_000
     """S, ``maxHashSlotNum``."""
@@ -77,11 +77,11 @@ class Geometry:
         return self.entry_position(self.entries)
 
     def slot_position(self, key_hash: int) -> int:
-        """Where the slot of a hash lies in the file."""
+        """Return the file offset of the slot of a hash."""
         return HEADER.itemsize + SLOT.itemsize * (key_hash % self.slots)
 
     def entry_position(self, number: int) -> int:
-        """Where an entry lies in the file."""
+        """Return the file offset of an entry."""
         return HEADER.itemsize + SLOT.itemsize * self.slots + ENTRY.itemsize * number
 
 
@@ -208,7 +208,7 @@ def decode(buffer: npt.NDArray[np.uint8], geometry: Geometry) -> Table:
         raise FormatError(
             f"an index file of {geometry.slots} slots and {geometry.entries} entries has {geometry.file_bytes} bytes, "
             f"this one has {buffer.size}",
-            fix="Give the broker's maxHashSlotNum and maxIndexNum",
+            fix="Pass the broker's maxHashSlotNum and maxIndexNum",
         )
     header = decode_header(bytes(buffer[: HEADER.itemsize]))
     if header.count > geometry.entries:
@@ -245,8 +245,8 @@ def chain(
     key_hash
         Of `hashing.index_key_hash`, in ``[0, 2**31)``.
     begin_ms, end_ms
-        Store times, inclusive. Entries keep whole seconds after the file's begin timestamp, so a record of up to 999 ms
-        after ``begin_ms`` may be missed, and one of up to 999 ms after ``end_ms`` found.
+        Store times, inclusive. Entries have whole seconds after the file's begin timestamp. So a record up to 999 ms
+        after ``begin_ms`` may be missed, and one up to 999 ms after ``end_ms`` found.
 
     Yields
     ------
@@ -255,10 +255,9 @@ def chain(
 
     Notes
     -----
-    ``IndexFile.selectPhyOffset``. It ends at the first entry older than ``begin_ms``; in a file that follows a full
-    one the first entry's time is too late, by the gap between the two. RocketMQ follows any number up to the count
-    and can go round in a circle for ever; here each number must be less than the one before, which an undamaged file
-    keeps to.
+    ``IndexFile.selectPhyOffset``. It ends at the first entry older than ``begin_ms``. In a file that follows a full
+    one, the first entry's time is too late, by the gap between the two. RocketMQ follows any number up to the count and
+    can loop for ever. Here each number must be less than the one before, as in every undamaged file.
     """
     number = read_slot(read, geometry, key_hash)
     if header.count <= 1 or not 0 < number <= header.count:
@@ -293,7 +292,7 @@ def infer_geometry(size: int, header: Header, data_end: int, read: Read) -> Geom
     data_end
         Where the last byte of the file that is not zero ends.
     read
-        Gives bytes of the file.
+        Returns bytes of the file.
 
     Returns
     -------
@@ -312,7 +311,7 @@ def infer_geometry(size: int, header: Header, data_end: int, read: Read) -> Geom
             return geometry
     raise FormatError(
         f"an index file of {size} bytes and {header.count - 1} entries fits no number of slots",
-        fix="Give the broker's maxHashSlotNum and maxIndexNum, or have the index rebuilt",
+        fix="Pass the broker's maxHashSlotNum and maxIndexNum, or rebuild the index",
     )
 
 

@@ -1,17 +1,17 @@
-"""The ledger: which batches a store holds, whoever asks again.
+"""The ledger: the batches that a store holds, so that a repeated one is recognised.
 
 ::
 
     .segmentlog/ledger
-    segmentlog-ledger 1 <sequence> <CRC-32 of what follows, 8 hex digits>
+    segmentlog-ledger 1 <sequence> <CRC-32 of the rest, 8 hex digits>
     {"app": "5c0e…", "batches": [[41, 17, 0, 1048, 10, …], [42, 18, …]], "queues": [["orders", 0, 0, 9, 10], …]}
                                    a batch without a digest has 7 numbers, as the first ledgers had
-    {"app": null, …}                                     one line an application, in the order of their first batches
+    {"app": null, …}                                     one line per application, in the order of their first batches
 
 An application (a streaming query, a ``txnAppId``) numbers its batches, and each number counts once. The last of its
-batches are kept with where they lie; of the newest, where each queue's rows went. Batches that nobody can repeat have
-no application; of them only the newest is kept. The file is replaced as a whole: that is the moment in which a batch
-exists. Ours; RocketMQ knows nothing like it.
+batches are kept with their physical offsets, the newest also with its range in each queue. Batches that cannot be
+repeated have no application; of them only the newest is kept. The file is replaced as a whole: at that moment a batch
+is committed. Ours; RocketMQ has no counterpart.
 """
 
 import json
@@ -29,7 +29,7 @@ KEPT: Final = 16
 
 
 class QueueSpan(NamedTuple):
-    """Where the rows of a batch went in one queue.
+    """Queue offsets of a batch in one queue.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class LedgerEntry(NamedTuple):
     sequence
         Its number, as the store counts batches.
     start, stop
-        Physical offsets between which its records lie.
+        Physical offsets between which its records are.
     rows, bytes
         How many records, and their bytes.
     committed_ms
@@ -79,7 +79,7 @@ class LedgerEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """What is known of one application: its last batches, ascending, and the queues of the newest."""
+    """Batches of one application: its last ones, ascending, and the queues of the newest."""
 
     entries: tuple[LedgerEntry, ...]
     queues: tuple[QueueSpan, ...]
@@ -96,21 +96,21 @@ class Application:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """All that a ledger says.
+    """Content of a ledger.
 
     Attributes
     ----------
     sequence
         Number of the last batch that was appended; 0 for none.
     applications
-        By name; None for batches that nobody can repeat.
+        By name; None for batches that cannot be repeated.
     """
 
     sequence: int = 0
     applications: Mapping[str | None, Application] = field(default_factory=dict)
 
     def with_entry(self, app: str | None, entry: LedgerEntry, queues: tuple[QueueSpan, ...]) -> "Ledger":
-        """Give a ledger that has one batch more."""
+        """Return a ledger that has one batch more."""
         held = self.applications.get(app) if app is not None else None
         entries = (*(held.entries if held else ()), entry)[-KEPT:]
         return replace(
@@ -121,7 +121,7 @@ class Ledger:
 
 
 def encode(ledger: Ledger) -> bytes:
-    """Give the bytes of the file."""
+    """Encode the file."""
     body = b"".join(
         json.dumps({"app": app, "batches": held.entries, "queues": held.queues}, ensure_ascii=False).encode() + b"\n"
         for app, held in ledger.applications.items()
@@ -143,7 +143,7 @@ def decode(data: bytes | None, path: str) -> Ledger:
     title, _, body = data.partition(b"\n")
     front, _, crc = title.rpartition(b" ")
     if front.startswith(_TITLE) and crc == b"%08x" % zlib.crc32(body, zlib.crc32(front + b" ")):
-        # The checksum is no proof of who wrote it.
+        # The checksum does not prove the origin.
         with suppress(ValueError, TypeError, KeyError, RecursionError):
             applications = dict(_application(json.loads(line)) for line in body.splitlines())
             return Ledger(int(front.removeprefix(_TITLE)), applications)
@@ -151,8 +151,8 @@ def decode(data: bytes | None, path: str) -> Ledger:
         f"the ledger of batches is damaged: {len(data)} bytes that are not what was written",
         path=path,
         offset=0,
-        fix="Take it from a copy of the store. Without it nobody knows which batches were appended: if none can come "
-        "again, delete it together with the file batch beside it",
+        fix="Take it from a copy of the store. Without it the appended batches are unknown: if none can be "
+        "repeated, delete it together with the file batch beside it",
     )
 
 

@@ -2,7 +2,7 @@
 
 ::
 
-    Records (where the parts lie) ──► header fields   astype, one copy
+    Records (offsets of parts)    ──► header fields   astype, one copy
                                   ──► body            slices(): one memcpy a row
                                   ──► properties      parsed once, then tags, keys, uniqKey, single ones, the map
     Origin  (what the queue says) ──► topic, queueId, queueOffset, tagsCode, …
@@ -57,7 +57,7 @@ NATIVE_SCHEMA: Final = pa.schema(
         pa.field("segment", pa.string()),
     ]
 )
-"""Every column that a scan can give, in the order of the reference."""
+"""Every column that a scan can return, in the order of the reference."""
 
 QUEUE_COLUMNS: Final = frozenset(
     {"topic", "queueId", "queueOffset", "tagsCode", "storeSize", "physicalOffset", "brokerName"}
@@ -72,7 +72,7 @@ _MILLIS_MAX: Final = ((1 << 63) - 1) // 1000
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Origin:
-    """What is known of n rows before any record is read: their ConsumeQueue entries.
+    """Facts about n rows before any record is read: their ConsumeQueue entries.
 
     Attributes
     ----------
@@ -180,7 +180,7 @@ class Decoder:
     Parameters
     ----------
     records
-        n records; rows whose problem is not ``OK`` give nulls.
+        n records; rows whose problem is not ``OK`` become nulls.
     origin
         Their ConsumeQueue entries, in the same order.
     segment
@@ -209,7 +209,7 @@ class Decoder:
         return None if whole.all() else booleans(whole)
 
     def column(self, name: str, rows: slice | None = None) -> pa.Array:
-        """Give one column of `NATIVE_SCHEMA`, whole or some rows of it.
+        """Decode one column of `NATIVE_SCHEMA`, whole or some rows of it.
 
         All but ``body`` are computed for all rows when first asked for: that costs something however few rows there
         are. Bodies are copied as they are asked for, so that the cache still has them when they are used.
@@ -222,7 +222,7 @@ class Decoder:
         return _part(self._columns[name], rows)
 
     def property_column(self, name: str, rows: slice | None = None) -> pa.StringArray:
-        """Give one property as a column of its own, whole or some rows of it."""
+        """Decode one property as a column of its own, whole or some rows of it."""
         if name not in self._property_columns:
             self._property_columns[name] = self.properties.column(name)
         return _part(self._property_columns[name], rows or slice(0, len(self.records)))

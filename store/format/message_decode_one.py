@@ -26,7 +26,7 @@ _MAGIC_AT: Final = 4
 
 @cache
 def header_of(born_bytes: int, store_bytes: int) -> struct.Struct:
-    """The fields of a record in front of its body, each host with its port."""
+    """The fields of a record before its body, each host with its port."""
     return struct.Struct(f">5iqqiq{born_bytes}sq{store_bytes}siqi")
 
 
@@ -90,7 +90,7 @@ def read_record(buffer: memoryview, position: int) -> Record | None:
 
 
 def _header_at(buffer: memoryview, position: int) -> struct.Struct | None:
-    """How the fields at a position lie; None if they are no record's, or not all there."""
+    """Return the layout of the fields at a position; None if they are no record's, or not complete."""
     if not 0 <= position <= len(buffer) - MIN_RECORD_BYTES:
         return None
     (magic,) = _MAGIC.unpack_from(buffer, position + _MAGIC_AT)

@@ -1,6 +1,6 @@
 """The two kinds of message id, as text and as what they hold.
 
-An *offset id* says where a record lies; the broker makes it, and any broker can find the record by it::
+An *offset id* contains the address of a record; the broker makes it, and any broker can find the record by it::
 
      0              4 or 16   +4               +8
     +--------------+---------+-----------------+
@@ -8,7 +8,7 @@ An *offset id* says where a record lies; the broker makes it, and any broker can
     | 4 or 16 bytes|  int32  |      int64      |
     +--------------+---------+-----------------+
 
-A *unique id* (property ``UNIQ_KEY``) says who made a message and when; the producer makes it, and it survives retries::
+A *unique id* (property ``UNIQ_KEY``) identifies producer and time; the producer makes it, and it survives retries::
 
      0              4 or 16   +2    +4             +4              +2
     +--------------+---------+-------------------+---------------+---------+
@@ -40,7 +40,7 @@ _UNIQUE_TAIL: Final = struct.Struct(">HiiH")
 
 @dataclass(frozen=True, slots=True)
 class OffsetId:
-    """What an offset id holds."""
+    """Content of an offset id."""
 
     address: bytes
     """The broker's store host, 4 or 16 bytes."""
@@ -55,7 +55,7 @@ class OffsetId:
 
 @dataclass(frozen=True, slots=True)
 class UniqueId:
-    """What a unique id holds."""
+    """Content of a unique id."""
 
     address: bytes
     """The producer's host, 4 or 16 bytes; the low 4 bytes of its clock where it found none."""
@@ -181,7 +181,7 @@ def decode_unique_id(text: str) -> UniqueId:
 
 
 def _bytes_of(text: str) -> tuple[bytes, int]:
-    """Give the bytes of an id, and how many of them are the address."""
+    """Return the bytes of an id, and the number of address bytes."""
     width = _SIZES.get(len(text))
     # bytes.fromhex alone would also take blanks between the digits.
     if width is None or not text.isascii() or not text.isalnum():

@@ -6,7 +6,7 @@
     consumequeue/OrderTopic/3/00000000000000000000   topic as it is, queue id without padding, segment
     index/20261121021346480                      17 digits: local time of creation, yyyyMMddHHmmssSSS
 
-A topic is a directory name here, and it comes from the disk, from records and from options: whatever is joined to a
+A topic is a directory name here, and it comes from the disk, from records and from options. A name that is joined to a
 path passes `is_safe_path_component` first, or better `is_topic`.
 """
 
@@ -34,7 +34,7 @@ _SYSTEM_TOPICS: Final = frozenset(
         "SELF_TEST_TOPIC",
         "BenchmarkTest",
         "OFFSET_MOVED_EVENT",
-        "TRANS_CHECK_MAX_TIME_TOPIC",  # transactions that nobody ever answered for
+        "TRANS_CHECK_MAX_TIME_TOPIC",  # transactions that were never answered
         "CHECKPOINT_TOPIC",  # 5.3: what a RocksDB store keeps
         "DefaultCluster",  # every broker makes a topic of its cluster's name; this is the default one
     }
@@ -57,7 +57,7 @@ def segment_name(base_offset: int) -> str:
 
 
 def parse_segment_name(name: str) -> int | None:
-    """Give the base offset in a segment's name, or None if it is none of RocketMQ's."""
+    """Return the base offset in a segment's name, or None if the name is not RocketMQ's."""
     base_offset = _number(name, _OFFSET_MAX)
     return base_offset if base_offset is not None and len(name) == 20 else None
 
@@ -73,13 +73,13 @@ def is_index_name(name: str) -> bool:
 
 
 def parse_queue_id(name: str) -> int | None:
-    """Give the queue id that a directory's name states, or None; ``7`` is one, ``07`` and ``+7`` are not."""
+    """Return the queue id that a directory's name states, or None; ``7`` is one, ``07`` and ``+7`` are not."""
     queue_id = _number(name, _QUEUE_ID_MAX)
     return queue_id if queue_id is not None and name == str(queue_id) else None
 
 
 def _number(name: str, most: int) -> int | None:
-    """Give the value of ASCII digits; ``str.isdecimal`` alone would take the digits of other scripts."""
+    """Return the value of ASCII digits; ``str.isdecimal`` alone would take the digits of other scripts."""
     if not (name.isascii() and name.isdecimal()) or len(name) > 20:
         return None
     value = int(name)
@@ -87,7 +87,7 @@ def _number(name: str, most: int) -> int | None:
 
 
 def is_safe_path_component(name: str) -> bool:
-    """Tell whether joining a name to a directory gives an entry of that directory, whatever else it may be."""
+    """Return whether a name joined to a directory is an entry of that directory."""
     if name in {"", ".", ".."} or "/" in name or "\0" in name:
         return False
     try:
@@ -97,7 +97,7 @@ def is_safe_path_component(name: str) -> bool:
 
 
 def topic_problem(topic: str) -> str | None:
-    """Say why a name cannot be a topic that is written to, or give None.
+    """Return why a name cannot be a topic that is written to, or None.
 
     RocketMQ's rules: characters of ``[%|a-zA-Z0-9_-]``, at most 127 of them; retry and dead-letter topics, whose names
     are made of a group's, up to 255.

@@ -1,13 +1,13 @@
-"""Bytes that lie in several places and are written as if they lay side by side.
+"""Bytes in several places that are written as if they were adjacent.
 
 ::
 
     frames   [header 0][topic, properties 0 | header 1][topic, properties 1 | header 2]…      ours
                        ▲                              ▲
-    bodies   ........[body 0]......................[body 1]....                               whoever gave them
+    bodies   ........[body 0]......................[body 1]....                               the caller's
 
-A body of some size is copied once then, from the memory that it came in to where the kernel has it, and is not looked
-at in between. The buffers are not copied either: nobody may change them until the bytes are written.
+A larger body is then copied once, from the caller's memory to the kernel's, and is not read in between. The buffers are
+not copied either, and must not change until the bytes are written.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -22,12 +22,12 @@ Data: TypeAlias = bytes | bytearray | memoryview
 
 
 class Pieces(NamedTuple):
-    """Pieces of buffers, one behind the other.
+    """Pieces of buffers, one after the other.
 
     Attributes
     ----------
     buffers
-        What they lie in, each (size,) uint8.
+        Their buffers, each (size,) uint8.
     which, starts, lengths
         (n,) int64: the buffer of each piece, where it begins in it, and its bytes.
     """
@@ -39,11 +39,11 @@ class Pieces(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many bytes they are together."""
+        """Total number of bytes."""
         return int(self.lengths.sum())
 
     def cut(self, start: int, stop: int) -> "Pieces":
-        """Give bytes ``[start, stop)`` of all of them; not fewer than one."""
+        """Return bytes ``[start, stop)`` of all of them; not fewer than one."""
         ends = np.cumsum(self.lengths)
         if not 0 <= start < stop <= ends[-1]:
             raise FormatError(f"bytes [{start}, {stop}) are not among {int(ends[-1])}")
@@ -57,7 +57,7 @@ class Pieces(NamedTuple):
         return Pieces(self.buffers, which, starts, lengths)
 
     def addresses(self) -> npt.NDArray[np.uint64]:
-        """Give where each piece lies in memory; valid as long as the buffers are.
+        """Return the memory address of each piece; valid as long as the buffers are.
 
         Raises
         ------
@@ -68,7 +68,7 @@ class Pieces(NamedTuple):
         room = sizes[self.which] - self.starts
         # The room is looked at by itself: where it is below zero, what is left of it may be no int64 any more.
         if any((each < 0).any() for each in (self.starts, self.lengths, room, room - self.lengths)):
-            raise FormatError("a piece of bytes to write lies outside its buffer")
+            raise FormatError("a piece of bytes to write is outside its buffer")
         bases = np.array([each.ctypes.data for each in self.buffers], np.uint64)
         return bases[self.which] + self.starts.astype(np.uint64)
 
@@ -80,10 +80,10 @@ class Pieces(NamedTuple):
 
 
 def part(data: Data | Pieces, start: int, stop: int) -> Data | Pieces:
-    """Give bytes ``[start, stop)`` of them, which are not copied."""
+    """Return bytes ``[start, stop)`` of them, without a copy."""
     return data.cut(start, stop) if isinstance(data, Pieces) else memoryview(data)[start:stop]
 
 
 def contiguous(data: Data | Pieces) -> Data:
-    """Give bytes side by side, copied if they lie apart."""
+    """Return adjacent bytes, copied if they are in several places."""
     return data.join().data if isinstance(data, Pieces) else data

@@ -4,9 +4,9 @@
 
     name 0x01 value 0x02 name 0x01 value 0x02 …      the last 0x02 is there or not, as the broker's release has it
 
-RocketMQ's own reading (``MessageDecoder.string2messageProperties``), which this follows to the letter: cut at each
-0x02; a piece under three characters is nothing; the name ends at the first 0x01 and both sides must have at least one
-character, else the piece is nothing; a value may hold further 0x01; of equal names the last one counts.
+This follows RocketMQ's own parser (``MessageDecoder.string2messageProperties``) exactly. The text is split at each
+0x02, and a piece under three characters is ignored. The name ends at the first 0x01, and a piece without at least one
+character on both sides is ignored. A value may contain further 0x01. Of equal names the last one counts.
 """
 
 from functools import cached_property
@@ -44,7 +44,7 @@ def java_int(text: str) -> int | None:
         From -2**31 to 2**31 - 1; None where Java throws a ``NumberFormatException``.
     """
     digits = text[1:] if text[:1] in {"+", "-"} else text
-    # Java looks at UTF-16 units, so a digit beyond U+FFFF is none.
+    # Java reads UTF-16 units, so a digit beyond U+FFFF does not count.
     if not digits.isdecimal() or max(digits) > "\uffff":
         return None
     ascii_digits = "".join(str(int(digit)) for digit in digits).lstrip("0")
@@ -62,12 +62,12 @@ class Properties:
     Parameters
     ----------
     records
-        Where the property texts lie. Rows with a problem have length 0 and so no properties.
+        Offsets of the property texts. Rows with a problem have length 0 and so no properties.
     """
 
     def __init__(self, records: Records) -> None:
         self._count = len(records)
-        # One byte more in front of each text: it is the low byte of the length, always there, and becomes a
+        # One byte more before each text: it is the low byte of the length, always there, and becomes a
         # separator, so that every text both begins and ends at one and no text runs into the next.
         starts = np.maximum(records.properties_start - 1, 0)
         # (Records of a segment that is gone have not even that byte.)
@@ -185,7 +185,7 @@ class Properties:
         return names if len(set(names)) == each else None
 
     def _is_one_name(self, start: Ints, stop: Ints) -> bool:
-        """Whether the same name stands at (n,) places, n > 0; names of up to eight bytes are compared as numbers."""
+        """Return whether (n,) places have the same name, n > 0; names of up to eight bytes are compared as numbers."""
         length = int(stop[0] - start[0])
         if (stop - start != length).any():
             return False
@@ -216,8 +216,8 @@ class Properties:
     def _without_overwritten(self) -> Ints | None:
         """Pairs that no later pair of the same record overwrites, or None if that is all of them.
 
-        Names are compared by a fingerprint that equal names share; only rows where fingerprints repeat, which
-        hardly any producer writes, are looked at one by one.
+        Names are compared by a fingerprint that equal names share. Only rows with repeated fingerprints, which hardly
+        any producer writes, are examined one by one.
         """
         fingerprint = self._fingerprints()
         if fingerprint.size < 2:

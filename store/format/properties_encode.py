@@ -25,7 +25,7 @@ def encode_properties(
     """Encode a map column and single columns as property strings.
 
     Null and empty values are left out: RocketMQ cannot read them back. The pairs of ``properties`` come first, without
-    those of which a column says the same: no name stands twice, as RocketMQ's own map of properties has none twice.
+    names that a column has: as in RocketMQ's own map of properties, no name is stored twice.
 
     Parameters
     ----------
@@ -57,8 +57,8 @@ def encode_properties(
         else:
             parts += [prefix, raw, b"\x02"]
     if not parts:
-        raise ConfigError("no column was given to make properties of", fix="Give a map or at least one named column")
-    # Not null_handling="skip": Arrow (26.0) leaves out rows whose parts are all null, and gives a shorter array.
+        raise ConfigError("no column was given to make properties of", fix="Pass a map or at least one named column")
+    # Not null_handling="skip": Arrow (26.0) leaves out rows whose parts are all null, and returns a shorter array.
     return pc.binary_join_element_wise(*parts, b"", null_handling="replace", null_replacement="")
 
 
@@ -85,7 +85,7 @@ def _encode_map(properties: pa.MapArray, columns: Mapping[str, pa.StringArray]) 
     pairs = pc.binary_join_element_wise(names, "\x01", values, "\x02", "")
     if not len(pairs):
         return pa.array([b""] * len(properties), pa.binary())
-    # The pairs of a map lie one after the other, so its property string is a slice of the bytes of all pairs.
+    # The pairs of a map are adjacent, so its property string is a slice of the bytes of all pairs.
     start, stop = value_bounds(pairs)
     ends = np.concatenate([start[:1], stop])
     return binary_array(ends[offsets], pairs.buffers()[2])
@@ -111,7 +111,7 @@ def _check_values(values: pa.StringArray, names: pa.StringArray | str) -> None:
     if not len(values) or not (np.frombuffer(values.buffers()[2] or b"", np.uint8)[start[0] : stop[-1]] == 2).any():
         return
     wrong = pc.match_substring(values, "\x02")
-    if pc.any(wrong).as_py():  # else it lies beneath a null
+    if pc.any(wrong).as_py():  # else it is under a null
         name = names if isinstance(names, str) else names.filter(wrong)[0].as_py()
         raise ConfigError(
             f"the value of property {name[:80]!r} holds U+0002, which a property string cannot hold",

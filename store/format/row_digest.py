@@ -5,9 +5,9 @@
     row      CRC-32 of its stored body | CRC-32 of its topic ──► mix (splitmix64) ──► 64 bits
     batch    sum of its rows' numbers, modulo 2**64          in any order, over any number of tasks
 
-Only what a repetition of the same rows keeps enters it. Queue ids, unique keys and born times depend on the task and
-the moment that encode a row; queue offsets, physical offsets and store times are known only when it is committed.
-RocketMQ has no counterpart.
+It covers only values that a repetition of the same rows keeps. Queue ids, unique keys and born times depend on the task
+and the time of encoding. Queue offsets, physical offsets and store times are known only at the commit. RocketMQ has no
+counterpart.
 """
 
 import zlib

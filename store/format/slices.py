@@ -8,9 +8,9 @@
                    v
     result   [--a--][b][---c---]                              contiguous, ours, free of the map
 
-Taking the odd slots copies each slice once, in C++, with no Python per slice. Arrow does not check offsets that lie
-in the middle of an array, and a bad one reads foreign memory: every slice is checked here before Arrow sees it.
-All that costs as much as Python needs for some fifty slices, so it joins a few by itself.
+Taking the odd slots copies each slice once, in C++, with no Python per slice. Arrow does not check offsets in the
+middle of an array, and a bad one reads foreign memory. So every slice is checked here before Arrow sees it. All that
+costs as much as Python needs for some fifty slices, so Python joins a few directly.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ _KEPT_BYTES_MAX: Final = 1 << 20
 
 
 class Slices(NamedTuple):
-    """Bytes of n slices, one behind the other.
+    """Bytes of n slices, one after the other.
 
     Attributes
     ----------

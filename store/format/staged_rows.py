@@ -13,9 +13,9 @@
            | counts: uint8 × n | queues: JSON | records            |
            +---------------------------------------------------------+
 
-``queues`` is a list of topics and queue ids, of which ``queue`` numbers one for each record. Records lie side by side,
+``queues`` is a list of topics and queue ids, of which ``queue`` numbers one for each record. Records are adjacent,
 with zeros for their places and store times; ``CRC`` is what each sums up to like that. Numbers of the header are
-big-endian, those of columns are read where they lie. Our own; RocketMQ knows nothing like it.
+big-endian, those of columns are read in place. Our own format; RocketMQ has no counterpart.
 """
 
 import json
@@ -37,7 +37,7 @@ _KEY_BYTES: Final = 8
 
 
 class ChunkHeader(NamedTuple):
-    """What the first bytes of a chunk say.
+    """Header of a chunk.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class ChunkHeader(NamedTuple):
 
     @property
     def rest_bytes(self) -> int:
-        """Bytes of the chunk behind its header."""
+        """Bytes of the chunk after its header."""
         return self.rows * _ROW_BYTES + max(self.keys, 0) * _KEY_BYTES + self.queue_bytes + self.record_bytes
 
 
@@ -93,7 +93,7 @@ class StagedRows(NamedTuple):
 
 
 def encode_chunk(rows: StagedRows) -> tuple[bytes, bytes, Bytes]:
-    """Give a chunk as three pieces that follow each other: header, columns, records as they are."""
+    """Return a chunk as three consecutive pieces: header, columns, records unchanged."""
     queues = json.dumps([list(key) for key in rows.queues], ensure_ascii=False).encode()
     keys = (rows.hashes, rows.hash_rows) if rows.hashes is not None and rows.hash_rows is not None else ()
     columns = b"".join(
@@ -109,7 +109,7 @@ def encode_chunk(rows: StagedRows) -> tuple[bytes, bytes, Bytes]:
 
 
 def decode_header(data: bytes) -> ChunkHeader | None:
-    """Read the header of a chunk; None if it is none."""
+    """Read the header of a chunk; None if the bytes are no header."""
     if len(data) < HEADER_BYTES:
         return None
     magic, rows, keys, queue_bytes, record_bytes, crc = HEADER.unpack_from(data)
@@ -119,7 +119,7 @@ def decode_header(data: bytes) -> ChunkHeader | None:
 
 
 def decode_sizes(header: ChunkHeader, data: bytes) -> Ints:
-    """Read the sizes alone: ``4 * header.rows`` bytes behind the header.
+    """Read the sizes alone: ``4 * header.rows`` bytes after the header.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def decode_chunk(header: ChunkHeader, rest: Bytes) -> StagedRows:
     Parameters
     ----------
     rest
-        (header.rest_bytes,) uint8 behind the header.
+        (header.rest_bytes,) uint8 after the header.
 
     Raises
     ------

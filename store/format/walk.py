@@ -3,10 +3,10 @@
 ::
 
     [rec][rec][rec]##########[rec][rec][B].......       ## damage      B blank record: the segment ends here
-     ▲    ▲    ▲              ▲    ▲                   ▲ begins four bytes before a magic, and states that it lies there
+     ▲    ▲    ▲              ▲    ▲                   ▲ begins four bytes before a magic, and states its own offset
 
-RocketMQ follows the sizes from record to record and stops for good at the first that makes no sense
-(``CommitLog.recoverNormally``, ``ReputMessageService``); here damage costs what is damaged.
+RocketMQ follows the sizes from record to record and stops at the first invalid one (``CommitLog.recoverNormally``,
+``ReputMessageService``). Here damage costs only the damaged records.
 """
 
 from typing import Final, NamedTuple
@@ -22,12 +22,12 @@ _INT64: Final = np.dtype(">i8")
 
 
 class Walk(NamedTuple):
-    """What lies between two positions of a segment.
+    """Records between two positions of a segment.
 
     Attributes
     ----------
     records, sizes
-        Whole records in order: right lengths, and stating the physical offset where they lie; (n,) int64 bytes of each.
+        Whole records in order: right lengths, and stating their own physical offset; (n,) int64 bytes of each.
     damage
         Spans ``(start, stop)`` that hold neither whole records, nor a blank record, nor the zeros after the last one.
     end
@@ -44,16 +44,16 @@ class Walk(NamedTuple):
 
     @property
     def positions(self) -> Ints:
-        """Where the records begin, (n,) int64."""
+        """Start of each record, (n,) int64."""
         return self.records.positions
 
 
 def walk(buffer: Bytes, base: int, start: int, stop: int) -> Walk:
     """Find the whole records of ``buffer[start:stop]`` without trusting the lengths of any that is not.
 
-    Every record begins four bytes before its magic and states its own physical offset, so candidates are found by a
-    vectorised search and a chain of sizes only has to agree with them. A damaged record costs itself alone: the walk
-    goes on at the next candidate.
+    Every record begins four bytes before its magic and states its own physical offset. So a vectorised search finds
+    candidates, and a chain of sizes only has to agree with them. A damaged record costs itself alone: the walk
+    continues at the next candidate.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def walk(buffer: Bytes, base: int, start: int, stop: int) -> Walk:
     damage: list[tuple[int, int]] = []
     for gap in np.flatnonzero(positions != edges[:-1]):
         if is_blank(buffer, int(edges[gap])):
-            # What lies behind a blank record is left over from an earlier use of the file.
+            # The bytes after a blank record are left over from an earlier use of the file.
             positions, sizes, edges = positions[:gap], sizes[:gap], edges[: gap + 1]
             break
         damage.append((int(edges[gap]), int(positions[gap])))

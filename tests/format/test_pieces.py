@@ -60,5 +60,5 @@ FAR = (1 << 63) - 1
     "span", [(0, -1, 2), (0, 0, 17), (0, 16, 1), (1, 3, 1), (1, 1, -1), (0, 1 << 62, 1 << 62), (0, FAR, FAR)]
 )
 def test_foreign_memory_has_no_address(span: tuple[int, int, int]) -> None:
-    with pytest.raises(FormatError, match="a piece of bytes to write lies outside its buffer"):
+    with pytest.raises(FormatError, match="a piece of bytes to write is outside its buffer"):
         pieces((0, 0, 3), span).addresses()

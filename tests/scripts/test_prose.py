@@ -83,6 +83,9 @@ def test_long_sentences_are_counted_by_words(found: Found) -> None:
     ]
     assert found("c.py", f'"""{short}.\n\n{short}.\n\nArgs\n----\nname\n    {short}\n"""\n') == []
     assert found("d.py", f'"""A module.\n\nwords\n{long}.\n"""\n') == [(3, "long")]
+    assert found("d.py", f'"""A module.\n\n::\n\n    {long}\n\n    {long}\n\n{long}.\n"""\n') == [
+        (9, "long")
+    ]  # a drawing
     assert found("e.py", f'# {long}\nx = "{long}"\n') == []  # comments and messages have no such limit
     assert found("f.md", f"{' '.join(['`a code span`'] * 13)} [a link](to/a.md#page) — {' '.join(['x'] * 10)}.\n") == []
 

@@ -196,7 +196,7 @@ def test_a_file_that_fits_no_geometry_names_itself(small: Path) -> None:
     newest = small / "20261121021351104"
     newest.write_bytes(newest.read_bytes() + b"\1\2\3\4" * 5)
     with pytest.raises(
-        FormatError, match=r"fits no number of slots \(in .*20261121021351104\)\. Give the broker's maxHash"
+        FormatError, match=r"fits no number of slots \(in .*20261121021351104\)\. Pass the broker's maxHash"
     ):
         Index.open(small).query(*FREQUENT)
     assert Index.open(small, Geometry(50, 300)).query(*FREQUENT)
