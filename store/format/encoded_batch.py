@@ -20,28 +20,18 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FormatError
-from .message import (
-    CRC_MASK,
-    HEADER,
-    IPV6_EXTRA_BYTES,
-    RECORD_CRC_BYTES,
-    SYS_BORN_HOST_V6,
-    Bytes,
-    Ints,
-    gather,
-    scatter,
-)
+from .crc_algebra import Words, combined_crcs
+from .message import CRC_MASK, RECORD_CRC_BYTES, SYS_BORN_HOST_V6, Bytes, Ints, gather, scatter
 from .pieces import Data, Pieces
 from .record_crc import (
     RecordCrc,
-    Words,
     covered_bytes,
-    joined_crcs,
     moved_crcs,
     record_crcs,
     similar_crcs,
     write_crcs,
 )
+from .record_layout import HEADER, IPV6_EXTRA_BYTES
 
 Integers: TypeAlias = int | npt.NDArray[np.integer]
 """One value for all records, or an (n,) array."""
@@ -148,7 +138,7 @@ def frame_crcs(frames: Frames, bodies: Bodies, body_crcs: Words) -> Ints:
     cuts, ends = frames.positions + bodies.at, frames.stops - RECORD_CRC_BYTES
     heads = similar_crcs(frames.data, frames.positions, cuts)
     tails = similar_crcs(frames.data, cuts, ends)
-    whole = joined_crcs(joined_crcs(heads, body_crcs, bodies.lengths), tails, ends - cuts)
+    whole = combined_crcs(combined_crcs(heads, body_crcs, bodies.lengths), tails, ends - cuts)
     return whole.astype(np.int64) & CRC_MASK
 
 

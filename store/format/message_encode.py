@@ -24,19 +24,9 @@ import pyarrow.compute as pc
 from ..errors import ConfigError
 from .arrow_buffers import binary_array, integers, value_bounds, value_lengths
 from .encoded_batch import Bodies, EncodedBatch, Frames, Integers, frame_crcs
-from .message import (
-    CRC_MASK,
-    HEADER,
-    MAGIC_V1,
-    MAGIC_V2,
-    SYS_BORN_HOST_V6,
-    SYS_STORE_HOST_V6,
-    Bytes,
-    Ints,
-    Layout,
-    scatter,
-)
+from .message import CRC_MASK, MAGIC_V1, MAGIC_V2, SYS_BORN_HOST_V6, SYS_STORE_HOST_V6, Bytes, Ints, scatter
 from .record_crc import CRC_PROPERTY, RecordCrc, range_crcs
+from .record_layout import HEADER, Layout
 
 V1_TOPIC_CHARS = 127
 """A longer topic (in UTF-16 units, as Java counts) makes a version 2 record."""

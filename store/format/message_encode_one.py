@@ -14,16 +14,11 @@ from typing import Final
 from isal import isal_zlib
 
 from ..errors import ConfigError
-from .message import (
-    CRC_MASK,
-    IPV6_EXTRA_BYTES,
-    RECORD_CRC_BYTES,
-    SYS_BORN_HOST_V6,
-    SYS_STORE_HOST_V6,
-)
+from .message import CRC_MASK, RECORD_CRC_BYTES, SYS_BORN_HOST_V6, SYS_STORE_HOST_V6
 from .message_decode_one import HOST_V4_BYTES, SYS_FLAG_AT, header_of
 from .message_encode import PROPERTIES_BYTES_MAX, topic_block
 from .record_crc import CRC_PROPERTY, RecordCrc
+from .record_layout import IPV6_EXTRA_BYTES
 
 _PLACE: Final = struct.Struct(">qq")  # queue offset, physical offset
 _PLACE_AT: Final = 20

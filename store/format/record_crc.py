@@ -15,18 +15,15 @@ meanwhile stays damage. RocketMQ: ``CommitLog.checkMessageAndReturnSize``, ``Uti
 
 from collections.abc import Mapping
 from enum import Enum
-from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from isal import isal_zlib
 
 from ..errors import FormatError
+from .crc_algebra import NUMBER_BYTES, Words, append_zeros, byte_remainders, number_remainders
 from .message import CRC_MASK, RECORD_CRC_BYTES, Bytes, Ints, gather, scatter
-
-Words: TypeAlias = npt.NDArray[np.uint32]
 
 CRC_PROPERTY: Final = b"__CRC32#\x01" + b"0" * 10 + b"\x02"
 """The last property of a record with a checksum of its own, no checksum yet."""
@@ -35,9 +32,7 @@ assert len(CRC_PROPERTY) == RECORD_CRC_BYTES
 _DIGITS: Final = 10
 _DIFFERENT_MAX: Final = 32  # bytes of a row looked up one by one; for more of them a call for each row is cheaper
 _SIMILAR_ROWS: Final = 1 << 12  # looked at in one go: larger arrays are new memory each time, which costs more
-_NUMBER_BYTES: Final = 8
 _SIZE: Final = np.dtype(">i4")
-_POLYNOMIAL: Final = 0xEDB88320  # of zlib, bits reversed
 
 
 class RecordCrc(Enum):
@@ -89,13 +84,8 @@ def _similar_crcs(data: Bytes, starts: Ints, width: int) -> Words:
         return range_crcs(data.data, starts, starts + width)
     crcs = np.full(starts.size, isal_zlib.crc32(rows[0].tobytes()), np.uint32)
     for column in different:
-        crcs ^= _byte_crcs(width - 1 - column).take(changes[:, column])
+        crcs ^= byte_remainders(width - 1 - column).take(changes[:, column])
     return crcs
-
-
-def joined_crcs(first: Words, second: Words, lengths: Ints) -> Words:
-    """Give the CRC-32 of pairs of texts put together, from those of both and the (n,) bytes of the second ones."""
-    return _behind_zeros(first, lengths) ^ second
 
 
 def covered_bytes(data: Bytes, positions: Ints, stops: Ints | None = None) -> Ints:
@@ -151,89 +141,10 @@ def moved_crcs(crcs: Ints, covered: Ints, numbers: Mapping[int, Ints | int]) -> 
     FormatError
         If a record ends before its numbers do.
     """
-    end = max(numbers) + _NUMBER_BYTES
+    end = max(numbers) + NUMBER_BYTES
     if int(covered.min()) < end:
         raise FormatError(f"a record to patch has less than {end} bytes")
     change = np.zeros(crcs.size, np.uint32)
     for at, values in numbers.items():
-        change ^= _number_crcs(values, end - at - _NUMBER_BYTES)
-    return crcs ^ (_behind_zeros(change, covered - end).astype(np.int64) & CRC_MASK)
-
-
-# Remainders: the CRC register, begun with zero. What the zeros of a text in front are is the same with every text.
-
-
-def _number_crcs(values: Ints | int, zeros: int) -> Words | np.uint32:
-    """Remainders of numbers of 8 bytes with as many zeros behind each."""
-    lowest, highest = (values, values) if isinstance(values, int) else (int(values.min()), int(values.max()))
-    found: Words | np.uint32 = np.uint32(0)
-    for byte in range(_NUMBER_BYTES):  # the last one first
-        table, shift = _byte_crcs(zeros + byte), 8 * byte
-        alike = lowest >> shift == highest >> shift
-        found = found ^ table[lowest >> shift & 0xFF if alike else values >> shift & 0xFF]
-    return found
-
-
-def _behind_zeros(remainders: Words, zeros: Ints) -> Words:
-    """What remainders become when each is followed by its own number of zeros."""
-    least, most = int(zeros.min()), int(zeros.max())
-    if least == most:
-        return _times(_zeros(most), remainders)
-    for place in range(-(-most.bit_length() // 8)):
-        tables, digit = _ladder(place), zeros >> 8 * place & 0xFF
-        moved = np.zeros_like(remainders)
-        for byte in range(4):
-            moved ^= tables[(digit << 10) + (byte << 8) + (remainders >> np.uint32(8 * byte) & np.uint32(0xFF))]
-        remainders = moved
-    return remainders
-
-
-def _times(tables: Words, remainders: Words) -> Words:
-    """Apply a linear map, given as the images of all values of each of the four bytes."""
-    images = np.zeros_like(remainders)
-    for byte in range(4):
-        images ^= tables[byte][remainders >> np.uint32(8 * byte) & np.uint32(0xFF)]
-    return images
-
-
-def _map_of(images: Words) -> Words:
-    """Lay linear maps out for `_times`: (…, 32) images of single bits to (…, 4, 256) of bytes."""
-    of_bytes = images.reshape(*images.shape[:-1], 4, 8)
-    tables = np.zeros((*of_bytes.shape[:-1], 256), np.uint32)
-    for bit in range(8):
-        tables[..., 1 << bit : 2 << bit] = tables[..., : 1 << bit] ^ of_bytes[..., bit : bit + 1]
-    return tables
-
-
-_BITS: Final = np.uint32(1) << np.arange(32, dtype=np.uint32)
-
-
-@lru_cache(maxsize=1 << 10)
-def _zeros(count: int) -> Words:
-    """What zeros behind make of a remainder, for `_times`."""
-    if count == 0:
-        return _map_of(_BITS)
-    if count == 1:
-        images = _BITS.copy()
-        for _ in range(8):
-            images = images >> np.uint32(1) ^ np.where(images & np.uint32(1), np.uint32(_POLYNOMIAL), np.uint32(0))
-        return _map_of(images)
-    half = _zeros(count // 2)
-    images = _times(half, _times(half, _BITS))
-    return _map_of(_times(_zeros(1), images) if count % 2 else images)
-
-
-@lru_cache(maxsize=1 << 10)
-def _byte_crcs(zeros: int) -> Words:
-    """(256,) remainders of one byte with zeros behind it: of its eight bits as a register, moved on by itself."""
-    return _times(_zeros(zeros + 1), np.arange(256, dtype=np.uint32))
-
-
-@lru_cache(maxsize=4)
-def _ladder(place: int) -> Words:
-    """Maps of `_zeros` for 0 to 255 times ``256 ** place`` zeros, side by side: 1 MiB."""
-    images = np.empty((256, 32), np.uint32)
-    images[0] = _BITS
-    for bit in range(8):
-        images[1 << bit : 2 << bit] = _times(_zeros(1 << 8 * place + bit), images[: 1 << bit])
-    return _map_of(images).ravel()
+        change ^= number_remainders(values, end - at - NUMBER_BYTES)
+    return crcs ^ (append_zeros(change, covered - end).astype(np.int64) & CRC_MASK)

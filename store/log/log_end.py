@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..format.checksums import ends_in_crc
+from ..format.lost_crc import ends_in_crc
 from ..format.message import RECORD_CRC_BYTES, Ints, Mask, Problem
 from ..format.naming import segment_name
 from ..format.walk import Walk, walk

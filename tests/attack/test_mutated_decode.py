@@ -20,9 +20,10 @@ from segmentlog.store import FormatError
 from segmentlog.store.format import broker_config, checkpoint, consume_queue, documents
 from segmentlog.store.format.checksums import check_crcs
 from segmentlog.store.format.compression import inflate
-from segmentlog.store.format.message import LAYOUTS, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, Problem, Records
+from segmentlog.store.format.message import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, Problem, Records
 from segmentlog.store.format.message_decode import NATIVE_SCHEMA, Decoder, Origin, inflate_in_pieces
 from segmentlog.store.format.properties import Properties
+from segmentlog.store.format.record_layout import LAYOUTS
 from segmentlog.store.format.slices import binary, slices
 from segmentlog.store.format.walk import walk
 from support.mutations import guarded

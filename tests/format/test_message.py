@@ -5,15 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segmentlog.store.format.message import (
-    HEADER,
-    LAYOUTS,
-    MAGIC_BLANK,
-    MIN_RECORD_BYTES,
-    Problem,
-    Records,
-    gather,
-)
+from segmentlog.store.format.message import MAGIC_BLANK, MIN_RECORD_BYTES, Problem, Records, gather
+from segmentlog.store.format.record_layout import HEADER, LAYOUTS
 from support.records import V4, V6, altered, one, positions, run, segment
 
 RAW = one()

@@ -1,22 +1,18 @@
 """One record read without arrays is what ``Records``, ``Properties`` and ``check_crcs`` say of it."""
 
 import struct
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from segmentlog.store.format import checksums
+from segmentlog.store.format import lost_crc
 from segmentlog.store.format.checksums import check_crcs, surely_hold
-from segmentlog.store.format.encoded_batch import patch
-from segmentlog.store.format.message import Bytes, Problem, Records
+from segmentlog.store.format.message import Problem, Records
 from segmentlog.store.format.message_decode_one import Record, parse_properties, read_record
-from segmentlog.store.format.message_encode import RecordColumns, encode
 from segmentlog.store.format.properties import Properties
 from segmentlog.store.format.record_crc import RecordCrc
-from support.records import V4, V6, altered, one, segment
+from support.records import V4, V6, altered, log_of, one, segment
 
 PARTS = {"body", "topic", "properties"}
 HOSTS = {"born_host": "born", "store_host": "store"}
@@ -27,33 +23,6 @@ ROWS = st.lists(
     max_size=3,
 )
 BYTES = st.sampled_from([0, 1, 2, 0x10, 0x7F, 0x80, 0xFF, 0xA3, 0xA7, 0xAB])
-
-
-def log_of(rows: list[tuple[bytes, str, bytes, bytes, bytes]], crc: RecordCrc) -> tuple[Bytes, list[int]]:
-    """Records one after the other, and a few zeros."""
-    bodies, topics, properties, *hosts = (list(column) for column in zip(*rows, strict=True))
-    binary: Any = pa.binary()
-    encoded = encode(
-        RecordColumns(
-            body=pa.array(bodies, binary),
-            topic=pa.array(topics),
-            queue_id=np.arange(len(rows)),
-            properties=pa.array(properties, binary),
-            born_host=pa.array(hosts[0], binary),
-            store_host=pa.array(hosts[1], binary),
-        ),
-        record_crc=crc,
-    )
-    buffer = encoded.join()
-    patch(
-        buffer,
-        encoded.positions,
-        queue_offsets=np.arange(len(rows)) + 7,
-        physical_offsets=encoded.positions,
-        store_timestamps=1_700_000_000_000,
-        record_crc=crc,
-    )
-    return np.concatenate([buffer, np.zeros(9, np.uint8)]), encoded.positions.tolist()
 
 
 def differences(record: Record, records: Records) -> list[str]:
@@ -110,9 +79,7 @@ def test_what_is_as_it_was_written_surely_holds(rows: list[tuple[bytes, str, byt
             record = read_record(buffer.data, position)
             assert record is not None
             front, stop = np.array([position]), np.array([position + record.total_size])
-            resembles = checksums._looks_lost(checksums._crc_likeness(buffer, stop)) | checksums.ends_in_crc(
-                buffer, front
-            )
+            resembles = lost_crc.looks_lost(lost_crc.crc_likeness(buffer, stop)) | lost_crc.ends_in_crc(buffer, front)
             assert surely_hold(buffer, position, record) != (crc is RecordCrc.ABSENT and resembles[0])
 
 

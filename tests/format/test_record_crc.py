@@ -16,7 +16,6 @@ from segmentlog.store.format.record_crc import (
     RecordCrc,
     covered_bytes,
     crc32_ranges,
-    joined_crcs,
     moved_crcs,
     record_crcs,
     similar_crcs,
@@ -113,14 +112,6 @@ def test_damage_from_before_the_patch_is_not_summed_up_anew() -> None:
     assert stated != zlib.crc32(buffer[:-20].tobytes()) & 0x7FFFFFFF
     buffer[89] ^= 1
     assert stated == zlib.crc32(buffer[:-20].tobytes()) & 0x7FFFFFFF
-
-
-@given(st.binary(max_size=60), st.binary(max_size=60), st.binary(max_size=600))
-def test_checksums_of_parts_make_that_of_the_whole(first: bytes, other: bytes, second: bytes) -> None:
-    fronts = np.array([zlib.crc32(first), zlib.crc32(other)], np.uint32)
-    backs = np.array([zlib.crc32(second), zlib.crc32(b"")], np.uint32)
-    whole = joined_crcs(fronts, backs, np.array([len(second), 0]))
-    assert whole.tolist() == [zlib.crc32(first + second), zlib.crc32(other)]
 
 
 @given(

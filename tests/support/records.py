@@ -2,6 +2,7 @@
 
 import itertools
 import struct
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +10,7 @@ import pyarrow as pa
 
 from segmentlog.store.format.encoded_batch import patch
 from segmentlog.store.format.message_encode import RecordColumns, encode, pack_host
+from segmentlog.store.format.record_crc import RecordCrc
 
 V4, V6 = pack_host(b"\x0a\1\2\3", 4567), pack_host(bytes(range(16)), 65535)
 Bytes = npt.NDArray[np.uint8]
@@ -67,3 +69,30 @@ def positions(parts: list[bytes]) -> list[int]:
 
 def altered(raw: bytes, at: int, form: str, value: int) -> bytes:
     return raw[:at] + struct.pack(form, value) + raw[at + struct.calcsize(form) :]
+
+
+def log_of(rows: list[tuple[bytes, str, bytes, bytes, bytes]], crc: RecordCrc) -> tuple[Bytes, list[int]]:
+    """Records one behind the other, and a few zeros."""
+    bodies, topics, properties, *hosts = (list(column) for column in zip(*rows, strict=True))
+    binary: Any = pa.binary()
+    encoded = encode(
+        RecordColumns(
+            body=pa.array(bodies, binary),
+            topic=pa.array(topics),
+            queue_id=np.arange(len(rows)),
+            properties=pa.array(properties, binary),
+            born_host=pa.array(hosts[0], binary),
+            store_host=pa.array(hosts[1], binary),
+        ),
+        record_crc=crc,
+    )
+    buffer = encoded.join()
+    patch(
+        buffer,
+        encoded.positions,
+        queue_offsets=np.arange(len(rows)) + 7,
+        physical_offsets=encoded.positions,
+        store_timestamps=1_700_000_000_000,
+        record_crc=crc,
+    )
+    return np.concatenate([buffer, np.zeros(9, np.uint8)]), encoded.positions.tolist()
