@@ -342,6 +342,12 @@ class FilterSyntaxError(ConfigError):
         super().__init__(problem, path=path, offset=offset, fix=fix, remedies=remedies)
         self.position = position
 
+    def restated(self, problem: str, *, path: str | None = None) -> Self:
+        """Return an error with another problem, as of `SegmentLogError`, at the same position."""
+        made = super().restated(problem, path=path)
+        made.position = self.position
+        return made
+
     def __reduce__(self) -> tuple[object, ...]:
         made, arguments, state = super().__reduce__()
         assert isinstance(state, dict)

@@ -12,9 +12,9 @@ No file is opened here: `planning` reports a path without a store and a missing 
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from segmentlog.store import Boundary, ConfigError, OnCorrupt, QueueKey, QueueSource
+from segmentlog.store import Boundary, ConfigError, OnCorrupt, QueueKey, QueueSource, Tags
 
 from ..errors import ConflictingOptionsError, MissingOptionError, listing
 from . import read_table as on
@@ -27,6 +27,9 @@ from .row_table import SchemaMode
 from .trigger import TriggerLimits, trigger_limits
 from .write_table import SINK
 
+if TYPE_CHECKING:
+    from segmentlog.store import Sql92Filter
+
 logger = logging.getLogger(__name__)
 
 EXCLUSIVE: Final[Mapping[str, tuple[Option[Any], ...]]] = {
@@ -34,6 +37,7 @@ EXCLUSIVE: Final[Mapping[str, tuple[Option[Any], ...]]] = {
     "which queues to read": (on.SUBSCRIBE, on.SUBSCRIBE_PATTERN, on.ASSIGN),
     "where to start": (on.STARTING_OFFSETS, on.STARTING_TIMESTAMP, on.STARTING_OFFSETS_BY_TIMESTAMP),
     "where to stop": (on.ENDING_OFFSETS, on.ENDING_TIMESTAMP, on.ENDING_OFFSETS_BY_TIMESTAMP),
+    "which messages match, as the one expression of a RocketMQ subscription": (on.TAGS, on.SQL_FILTER),
 }
 """What is said by one of several options; Kafka's source silently prefers one when there are more."""
 
@@ -82,7 +86,7 @@ class ReadOptions:
     min_partitions: int | None
     max_records_per_partition: int | None
     max_bytes_per_partition: int
-    tags: frozenset[str] | None
+    filter: "Tags | Sql92Filter | None"
     filter_pushdown: bool
     columns: tuple[str, ...] | None
     include_properties: bool
@@ -165,7 +169,7 @@ def assemble(given: Given, mode: Mode) -> ReadOptions:
         min_partitions=given[rows.MIN_PARTITIONS],
         max_records_per_partition=given[rows.MAX_RECORDS_PER_PARTITION],
         max_bytes_per_partition=given[rows.MAX_BYTES_PER_PARTITION],
-        tags=given[on.TAGS],
+        filter=_filter(given),
         filter_pushdown=given[on.UNSAFE_SINGLE_USE_FILTER_PUSHDOWN],
         columns=given[rows.COLUMNS],
         include_properties=given[rows.INCLUDE_PROPERTIES],
@@ -228,6 +232,11 @@ def _topics(given: Given) -> Topics:
     if topics is not None:
         return Subscribe(topics)
     return Assign(keys or ()) if pattern is None else SubscribePattern(pattern)
+
+
+def _filter(given: Given) -> "Tags | Sql92Filter | None":
+    tags = given[on.TAGS]
+    return given[on.SQL_FILTER] if tags is None else Tags(tags)
 
 
 def _start(given: Given) -> tuple[str, Position] | None:

@@ -5,9 +5,9 @@ one of the three, a field in `ReadOptions`, and ``python -m segmentlog.connector
 """
 
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from segmentlog.store import Boundary, QueueSource
+from segmentlog.store import Boundary, FilterSyntaxError, QueueSource
 
 from ..errors import suggest
 from . import values
@@ -15,6 +15,9 @@ from .option import NAMES, STRICT_OPTIONS, SWITCH, Mode, Option, Table
 from .positions import Fallback, parse_assign, parse_offsets, parse_times
 from .row_table import ROWS
 from .trigger import TRIGGER
+
+if TYPE_CHECKING:
+    from segmentlog.store import Sql92Filter
 
 
 class MetadataKind(Enum):
@@ -35,6 +38,16 @@ def _tags(name: str, raw: str) -> frozenset[str] | None:
     if not all(tags) or "*" in tags:
         raise values.bad_value(name, raw, "tags as `A || B`, or `*` alone for all")
     return frozenset(tags)
+
+
+def _sql_filter(name: str, raw: str) -> "Sql92Filter":
+    """Compile RocketMQ's SQL92 expression."""
+    from segmentlog.store import Sql92Filter  # noqa: PLC0415 - loads Arrow's kernels and a parser
+
+    try:
+        return Sql92Filter.compile(raw)
+    except FilterSyntaxError as error:
+        raise error.restated(f"option `{name}`: {error.problem}") from None
 
 
 def _metadata(name: str, raw: str) -> MetadataKind:
@@ -297,6 +310,16 @@ TAGS: Final = _MESSAGES.add(
         aliases=("subExpression",),
         default_text="`*`",
         meaning="Read only messages with one of these tags.",
+    )
+)
+SQL_FILTER: Final["Option[Sql92Filter | None]"] = _MESSAGES.add(
+    Option(
+        name="sqlFilter",
+        value="`amount > 5 AND region IN ('eu', 'us')`",
+        parse=_sql_filter,
+        default=None,
+        meaning="Read only messages whose properties match, by RocketMQ's SQL92 rules: see [filters.md](filters.md). "
+        "Excludes `tags`.",
     )
 )
 UNSAFE_SINGLE_USE_FILTER_PUSHDOWN: Final = _MESSAGES.add(

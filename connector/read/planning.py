@@ -21,6 +21,7 @@ from segmentlog.store import (
     Boundary,
     ConfigError,
     Predicate,
+    PropertyFilter,
     QueueBounds,
     QueueKey,
     QueueRange,
@@ -126,11 +127,11 @@ def plan_partitions(options: ReadOptions, pushed: Pushed, spec: ScanSpec) -> lis
     check_all_read(options.stop, options.stop_option, read)
     check_groups(stores, options)
     runs = [(store, _resolve(store, queues, options, pushed)) for store, queues in selected]
-    tags = _tags(options, pushed)
-    if pushed.nothing or (tags is not None and not tags):
+    wanted = _filter(options, pushed)
+    if pushed.nothing or wanted == Tags(frozenset()):
         return []
     shares = [(store, window, ranges) for store, found in runs for window, ranges in _by_window(found)]
-    return plan_shares(shares, tags, options, pushed, spec)
+    return plan_shares(shares, wanted, options, pushed, spec)
 
 
 def select_queues(stores: Sequence[StoreReader], options: ReadOptions) -> list[tuple[StoreReader, list[QueueBounds]]]:
@@ -255,10 +256,11 @@ def _asked_time(store: StoreReader, key: QueueKey, position: Position) -> int | 
             return None
 
 
-def _tags(options: ReadOptions, pushed: Pushed) -> frozenset[str] | None:
-    if options.tags is None or pushed.tags is None:
-        return pushed.tags if options.tags is None else options.tags
-    return options.tags & pushed.tags
+def _filter(options: ReadOptions, pushed: Pushed) -> Tags | PropertyFilter | None:
+    asked, tags = options.filter, pushed.tags
+    if asked is None or tags is None:
+        return asked if tags is None else Tags(tags)
+    return Tags(asked.any_of & tags) if isinstance(asked, Tags) else asked.tagged(tags)
 
 
 def _by_window(runs: Sequence[Run]) -> list[tuple[Span, list[QueueRange]]]:
@@ -271,7 +273,7 @@ def _by_window(runs: Sequence[Run]) -> list[tuple[Span, list[QueueRange]]]:
 
 def plan_shares(
     shares: Sequence[tuple[StoreReader, Span, list[QueueRange]]],
-    tags: frozenset[str] | None,
+    wanted: Tags | PropertyFilter | None,
     options: ReadOptions,
     pushed: Pushed,
     spec: ScanSpec,
@@ -282,8 +284,8 @@ def plan_shares(
     ----------
     shares
         What is read of each store: ranges, and the times that their rows must have.
-    tags
-        Which messages by tag; None for all.
+    wanted
+        Filter of messages; None for all.
     options, pushed, spec
         As for `plan_partitions`.
     """
@@ -292,7 +294,7 @@ def plan_shares(
     for store, window, ranges in shares:
         rows = sum(len(each) for each in ranges)
         predicate = Predicate(
-            filter=None if tags is None else Tags(tags),
+            filter=wanted,
             store_time_start=window.start,
             store_time_stop=window.stop,
             physical_start=pushed.physical_offset.start,

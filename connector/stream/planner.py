@@ -171,7 +171,7 @@ class StreamPlanner:
             ranges = [found for found in map(store.still_there, wanted) if found is not None]
             if ranges:
                 shares.append((store.reader, Span(), ranges))
-        return plan_shares(shares, self._options.tags, self._options, Pushed(), self._spec)
+        return plan_shares(shares, self._options.filter, self._options, Pushed(), self._spec)
 
     def paths(self) -> dict[str, str]:
         """Return the store directories, by broker name."""

@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..format.message import Mask
+from ..format.properties import TAGS
 from .expressions import (
     And,
     Compare,
@@ -114,6 +115,11 @@ class Sql92Filter:
         from .sql92 import parse  # noqa: PLC0415 - workers get compiled filters, and most queries have none
 
         return cls(text, parse(text))
+
+    def tagged(self, any_of: frozenset[str]) -> Self:
+        """Return this filter for messages with one of these tags."""
+        condition = And((self.condition, In(Property(TAGS), any_of)))
+        return type(self)(f"{self.text} (tags: {', '.join(sorted(any_of))})", condition)
 
     def mask(self, properties: pa.RecordBatch) -> Mask:
         """Evaluate the filter for a batch of messages.

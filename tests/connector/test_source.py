@@ -121,6 +121,23 @@ def test_filters(request: pytest.FixtureRequest, load: Load, once: bool) -> None
         assert frame.where(condition).count() == wanted, condition
 
 
+def test_a_sql_filter_limits_what_is_read(request: pytest.FixtureRequest, load: Load) -> None:
+    lines = fixtures.expected(BASIC).messages
+    asked = "KEYS IS NOT NULL AND user CONTAINS 'ship'"
+    wanted = [m for m in lines if m["keys"] is not None and "ship" in m["properties"].get("user", "")]
+    frame = load(subscribePattern=".*", columns=COLUMNS, sqlFilter=asked)
+    assert {row.physicalOffset for row in frame.collect()} == {m["phyOffset"] for m in wanted}
+    request.getfixturevalue("pushdown_enabled")
+    tagged = load(subscribePattern=".*", columns=COLUMNS, sqlFilter=asked, **UNSAFE).where("tags = '标签'")
+    assert tagged.count() == sum(m["tags"] == "标签" for m in wanted) > 0
+
+
+def test_a_sql_filter_that_rocketmq_would_cut_short(load: Load) -> None:
+    text = refused(lambda: load(subscribe="TopicA", sqlFilter="user LIKE 'ship%'"))
+    assert "option `sqlFilter`: SQL92 filter `user LIKE 'ship%'`: `LIKE` at character 6 is unexpected" in text
+    assert "Write CONTAINS, STARTSWITH or ENDSWITH in place of LIKE" in text
+
+
 def test_a_frame_used_several_times_returns_the_right_rows_each_time(
     spark: "SparkSession", load: Load, pushdown: str
 ) -> None:

@@ -29,7 +29,17 @@ from segmentlog.connector.options.read_options import (
 )
 from segmentlog.connector.options.row_table import SchemaMode
 from segmentlog.connector.options.trigger import TriggerLimits
-from segmentlog.store import Boundary, ConfigError, OnCorrupt, QueueKey, QueueSource, SegmentLogError
+from segmentlog.store import (
+    Boundary,
+    ConfigError,
+    FilterSyntaxError,
+    OnCorrupt,
+    QueueKey,
+    QueueSource,
+    SegmentLogError,
+    Sql92Filter,
+    Tags,
+)
 
 LEAST = {"path": "/data/store", "subscribe": "orders"}
 DOCS = Path(__file__).parents[3] / "docs" / "options.md"
@@ -46,7 +56,7 @@ def test_defaults() -> None:
     assert (found.start, found.stop) == (Earliest(), Latest())
     assert found.start_rules == StartRules()
     assert found.max_bytes_per_partition == 128 << 20
-    assert (found.tags, found.columns, found.property_columns) == (None, None, ())
+    assert (found.filter, found.columns, found.property_columns) == (None, None, ())
     assert found.schema_mode is SchemaMode.NATIVE
     assert found.queue_source is QueueSource.AUTO
     assert found.on_corrupt is OnCorrupt.FAIL
@@ -242,14 +252,28 @@ def test_rules() -> None:
     ("raw", "tags"), [("A", {"A"}), (" A || B ", {"A", "B"}), ("*", None), ("Größe || 標", {"Größe", "標"})]
 )
 def test_tags(raw: str, tags: set[str] | None) -> None:
-    assert parse(tags=raw).tags == tags
-    assert parse(subExpression=raw).tags == tags
+    wanted = None if tags is None else Tags(frozenset(tags))
+    assert parse(tags=raw).filter == wanted
+    assert parse(subExpression=raw).filter == wanted
 
 
 @pytest.mark.parametrize("raw", ["", "A || ", "A || *", "||"])
 def test_tags_that_are_none(raw: str) -> None:
     with pytest.raises(ConfigError, match=r"Give tags as `A \|\| B`"):
         parse(tags=raw)
+
+
+def test_sql_filter() -> None:
+    assert parse(sqlFilter="a > 5 AND b IS NULL").filter == Sql92Filter.compile("a>5 and b is null")
+    with pytest.raises(
+        FilterSyntaxError, match=r"option `sqlFilter`: SQL92 filter `a LIKE 'x'`: `LIKE` at character 3"
+    ) as caught:
+        parse(sqlFilter="a LIKE 'x'")
+    assert caught.value.position == 2
+    with pytest.raises(
+        ConflictingOptionsError, match="`tags` and `sqlFilter` exclude each other: each of them says which"
+    ):
+        parse(sqlFilter="a > 5", subExpression="*")
 
 
 def test_assign_and_pattern() -> None:
@@ -306,6 +330,7 @@ def test_every_option_is_read_by_somebody() -> None:
         "maxBytesPerPartition": "3",
         "failOnDataLoss": "false",
         "tags": "A",
+        "sqlFilter": "a = 1",
         "unsafeSingleUseFilterPushdown": "true",
         "columns": "body",
         "includeProperties": "true",

@@ -42,6 +42,7 @@ from support.scale import scale
 Store = Callable[[str], Path]
 Read = Callable[..., pa.Table]
 BASIC = "basic-5.3.3"
+HUNDREDS = {str(number) for number in range(100, 201)}
 ALL = {"subscribePattern": ".*", "includeSystemTopics": "true"}
 EVERY_COLUMN = StructType([StructField(name, kind) for name, kind in NATIVE.items()])
 
@@ -157,6 +158,22 @@ def test_tags(store: Store, read: Read, tags: str) -> None:
     wanted = [row for row in expected_rows(BASIC) if row["tags"] in tags.split(" || ")]
     assert bool(wanted) == (tags != "nothing")
     assert read(store(BASIC), **ALL, tags=tags).num_rows == len(wanted)
+
+
+@pytest.mark.parametrize(
+    ("text", "matches"),
+    [
+        ("TAGS = '标签'", lambda p: p.get("TAGS") == "标签"),
+        ("KEYS IS NULL AND NOT (user IS NULL)", lambda p: "KEYS" not in p and "user" in p),
+        ("WAIT = TRUE OR KEYS BETWEEN 100 AND 200", lambda p: p.get("WAIT") == "true" or p.get("KEYS") in HUNDREDS),
+        ("user CONTAINS 'ship'", lambda p: "ship" in p.get("user", "")),
+        ("nobody = 1", lambda p: False),
+    ],
+)
+def test_sql_filters(store: Store, read: Read, text: str, matches: Callable[[dict[str, str]], bool]) -> None:
+    wanted = [line for line in fixtures.expected(BASIC).messages if matches(line["properties"])]
+    assert bool(wanted) == (text != "nobody = 1")
+    assert read(store(BASIC), **ALL, sqlFilter=text).num_rows == len(wanted)
 
 
 def test_a_time_window_is_exact_and_half_open(store: Store, read: Read) -> None:

@@ -12,7 +12,14 @@ from segmentlog.connector.options.read_options import parse_read_options
 from segmentlog.connector.read.filters import Pushed, Span
 from segmentlog.connector.read.partition import StorePartition
 from segmentlog.connector.read.planning import open_stores, plan_partitions
-from segmentlog.store import ConfigError, NotAStoreError, OffsetOutOfRangeError, ScanSpec, UnknownQueueError
+from segmentlog.store import (
+    ConfigError,
+    NotAStoreError,
+    OffsetOutOfRangeError,
+    ScanSpec,
+    Sql92Filter,
+    UnknownQueueError,
+)
 from support.store_builder import StoreBuilder, messages
 
 BODIES = ScanSpec(columns=("body",))
@@ -161,6 +168,12 @@ def test_filters_leave_queues_out_and_cut_ranges(store: Store) -> None:
     assert plan(store(BASIC), Pushed(tags=frozenset()), subscribePattern=".*") == []
     assert plan(store(BASIC), Pushed(tags=frozenset("a")), subscribePattern=".*", tags="b") == []
     assert plan(store(BASIC), Pushed(brokers=frozenset("x")), subscribePattern=".*") == []
+
+
+def test_a_sql_filter_and_pushed_tags_hold_both(store: Store) -> None:
+    pushed = Pushed(tags=frozenset({"x", "it's"}))
+    (first, *_) = plan(store(BASIC), pushed, subscribe="TopicA", sqlFilter="a = 1 OR b = 2")
+    assert first.spec.predicate.filter == Sql92Filter.compile("(a = 1 OR b = 2) AND TAGS IN ('it''s', 'x')")
 
 
 def test_options_are_checked_even_where_filters_leave_nothing(store: Store) -> None:

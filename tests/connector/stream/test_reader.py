@@ -150,6 +150,22 @@ def test_bytes_and_columns(store: MessageStore, spark: "SparkSession", tmp_path:
     assert sum(sizes) == 40
 
 
+def test_a_sql_filter(store: MessageStore, query: Query) -> None:
+    def put_amounts(amounts: list[str]) -> None:
+        for amount in amounts:
+            store.append(Outgoing(topic="T", body=amount.encode(), properties={"amount": amount}))
+        store.append(Outgoing(topic="T", body=b"none"))
+        store.wait_dispatched()
+
+    given = {"subscribe": "T", "startingOffsets": "earliest", "sqlFilter": "amount >= 5 OR amount IS NULL"}
+    put_amounts(["4", "5", "x", "60"])
+    assert [row[3] for row in query.drain(store.path, **given)] == [b"5", b"60", b"none"]
+    put_amounts(["1", "7"])  # offsets go on, whatever the filter leaves out
+    assert [row[2:] for row in query.drain(store.path, **given)] == [(6, b"7"), (7, b"none")]
+    put_amounts(["1"])
+    assert query.drain(store.path, **given | {"sqlFilter": "amount = 2"}) == []
+
+
 def test_progress_is_published_up_to_the_last_batch(store: MessageStore, query: Query) -> None:
     put(store, 30)
     store.close()

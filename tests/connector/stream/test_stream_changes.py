@@ -95,6 +95,7 @@ CHANGES = {
     "a minimum": Change(given={"minOffsetsPerTrigger": "3"}),
     "smaller partitions": Change(given={"maxRecordsPerPartition": "1"}),
     "tags": Change(given={"tags": "third"}, wants={("T", 1, 4)}),
+    "SQL filter": Change(given={"sqlFilter": "TAGS IN ('third', 'tenth') AND TAGS <> 'x'"}, wants={("T", 1, 4)}),
     "columns": Change(given={"columns": "topic,queueId,queueOffset"}),
     "checkCrc": Change(given={"checkCrc": "true"}),
     "queues derived from the log": Change(given={"queueSource": "commitlog"}),
