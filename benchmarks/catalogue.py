@@ -36,6 +36,7 @@ STORE: Mapping[str, Section] = {
     "store-sync": storing.section(storing.Storing.sync_batches),
     "store-singles": storing.section(storing.Storing.singles),
     "store-drains": storing.section(storing.Storing.drains),
+    "store-filters": storing.section(storing.Storing.filters),
     "store-queues": storing.section(storing.Storing.queues),
     "store-logs": storing.section(storing.Storing.logs),
     "store-recovery": storing.section(storing.Storing.recoveries),

@@ -213,6 +213,16 @@ STORE_TARGETS: tuple[Rule, ...] = (
     _store("append sync, batches of 1,024", 2),
     _store("append sync, one by one", 1),
     *(_store(f"drain, {size} B", least, who) for size in (1024, 4096) for who, least in ((OURS, 1), (PLAIN, 1.5))),
+    *(
+        times(
+            f"scan with {text}",
+            f"segmentlog, {text}: scan, 100 B",
+            "segmentlog, no filter: scan, 100 B",
+            0.5,
+            "the scan without a filter",
+        )
+        for text in ("amount >= 0", "amount > 5.5 AND region IS NOT NULL")
+    ),
     flat(
         "append async, 10,000 queues against 1",
         "segmentlog, 1 queues: append async",

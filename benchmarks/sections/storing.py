@@ -26,9 +26,10 @@ from store_work import (
     one_by_one,
     opened,
     sparse_log,
+    with_properties,
 )
 
-from segmentlog.store import Flush, MessageStore, Services, StoreConfig
+from segmentlog.store import Flush, MessageStore, Predicate, Services, Sql92Filter, StoreConfig
 
 if TYPE_CHECKING:
     from bench import Bench
@@ -37,6 +38,13 @@ SYNC_ROWS = 1024
 THREADS = 64
 LOOK_UPS = 1_000
 LOG_BYTES_PER_MESSAGE = 1_200
+FILTERS = (
+    "amount >= 0",  # all match
+    "amount > 5.5 AND region IS NOT NULL",
+    "amount BETWEEN 100 AND 199 AND region <> 'asia'",  # few match
+    "region > 5",  # none is a number: an evaluation error in every row
+)
+"""SQL92 filters of the messages of `with_properties`."""
 OURS = "segmentlog"
 
 Side = Callable[[Path], Timed]
@@ -153,6 +161,24 @@ class Storing:
             sides = {**self.sides(count, everything, theirs), f"{OURS}, no properties": plain}
             results += self.compare(f"drain, {size} B", count, sides)
         results += self.look_ups(source)
+        shutil.rmtree(source, ignore_errors=True)
+        return results
+
+    def filters(self) -> list[Result]:
+        """Scan with filters of properties, and without; a rate counts all messages, matching or not."""
+        count = self.rows(400_000)
+        source = self.bench.place("filtered")
+        shutil.rmtree(source, ignore_errors=True)
+        with_properties(source, size=100, count=count)
+
+        def filtered(_: Path, predicate: Predicate) -> Timed:
+            return Timed(count / drain(source, DRAIN_COLUMNS, predicate=predicate))
+
+        sides: dict[str, Side] = {f"{OURS}, no filter": partial(filtered, predicate=Predicate())}
+        for text in FILTERS:
+            wanted = Predicate(filter=Sql92Filter.compile(text))
+            sides[f"{OURS}, {text}"] = partial(filtered, predicate=wanted)
+        results = self.compare("scan, 100 B", count, sides)
         shutil.rmtree(source, ignore_errors=True)
         return results
 
