@@ -42,7 +42,7 @@ FILTERS = (
     "amount >= 0",  # all match
     "amount > 5.5 AND region IS NOT NULL",
     "amount BETWEEN 100 AND 199 AND region <> 'asia'",  # few match
-    "region > 5",  # none is a number: an evaluation error in every row
+    "region > 5",  # text: an evaluation error in every row
 )
 """SQL92 filters of the messages of `with_properties`."""
 OURS = "segmentlog"
