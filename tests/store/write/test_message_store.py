@@ -583,8 +583,10 @@ def test_asynchronous_puts_are_flushed_in_time(path: Path) -> None:
         end = store.append_batch(batch_of(message(7, 1, serial) for serial in range(60))).physical_offsets[-1]
         while store.flushed_offset <= end:
             time.sleep(0.001)
-        while not list(read(store.reader())):
+        assert store.flushed_offset == store.end_offset
+        while len(found := list(read(store.reader()))) < 60:
             time.sleep(0.001)
+        assert sorted(row["body"] for row in found) == sorted(message(7, 1, serial).body for serial in range(60))
 
 
 class Planted:
@@ -745,6 +747,8 @@ def test_an_empty_disk_can_become_a_store(path: Path) -> None:
     (path / "lost+found").mkdir(parents=True)
     with MessageStore.open(path, SMALL) as store:
         store.append(HELLO)
+    assert [row["body"] for row in read(StoreReader.open(path))] == [HELLO.body]
+    assert list((path / "lost+found").iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["segment_bytes", "queue_segment_entries", "index_slots", "index_entries"])

@@ -1,0 +1,225 @@
+"""Layout of the code: sizes, cycles, docstrings, and a test file beside every module.
+
+::
+
+    store/format/x.py  ──► tests/format/test_x.py          store/files/x.py ──► tests/files/test_x.py
+    store/read/x.py    ──► tests/store/read/test_x.py      jobs/x.py        ──► tests/jobs/test_x.py
+
+Limits are those of CONTRIBUTING.md. An exception is an entry below with its reason; a new one needs a reason as good.
+"""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parent.parent
+PACKAGES: Final = ("store", "connector", "jobs")
+MODULE_LINES_MAX: Final = 400
+FUNCTION_LINES_MAX: Final = 60
+UNITS_MAX: Final = {"store": 18, "connector": 12}
+TESTS_OF: Final = {"store/format": "tests/format", "store/files": "tests/files"}
+
+RE_EXPORTS: Final = {
+    "store/follow.py": "a door: tests/test_doors.py",
+    "store/sink.py": "a door: tests/test_doors.py",
+    "connector/doctor.py": "runs setup.doctor under its public name: tests/connector/setup/test_doctor.py",
+    "connector/environment.py": "re-exports setup.java under its public name: tests/connector/setup/test_java.py",
+    "connector/pyspark_segmentlog/__init__.py": "a door: tests/connector/test_shim.py",
+}
+"""Modules without code of their own."""
+TESTED_ELSEWHERE: Final = {
+    "connector/option_docs.py": "tests/connector/test_source.py compares its tables with docs/options.md",
+    "connector/options/read_table.py": "a table of data: tests/connector/options/test_read_options.py",
+    "connector/options/row_table.py": "a table of data: tests/connector/options/test_write_options.py",
+    "connector/options/write_table.py": "a table of data: tests/connector/options/test_write_options.py",
+    "connector/read/partition.py": "a record: tests/connector/read/test_planning.py",
+    "store/types.py": "records without behaviour",
+}
+"""Modules whose contract another file of tests holds."""
+TESTS_TO_COME: Final = {
+    "connector/read/task.py",
+    "connector/stream/watched_store.py",
+    "jobs/salvage.py",
+    "store/config.py",
+    "store/directory/layout.py",
+    "store/directory/own_state.py",
+    "store/dispatch/entry_placement.py",
+    "store/encode/batch.py",
+    "store/log/batch_state.py",
+    "store/read/entry_batches.py",
+    "store/read/message.py",
+    "store/recovery/apply.py",
+    "store/recovery/decide.py",
+    "store/write/commit_pipeline.py",
+    "store/write/housekeeping.py",
+    "store/write/put_path.py",
+    "store/write/replays.py",
+}
+"""Modules held by the tests of their callers so far; an entry leaves when its file of tests comes."""
+UNITS_EXEMPT: Final = {
+    *("__init__", "__pycache__"),
+    *("follow", "sink", "doctor", "environment"),  # doors: they re-export
+    *("filter", "find", "retention"),  # packages that the limit left room for, each a concern of its own
+}
+LONG: Final = {
+    "store/write/message_store.py": "being split: opening and commits leave it",
+    "store/write/message_store.py _recover": "becomes a module of recovery",
+    "store/write/batch_commit.py commit": "being split into what is found at open and what commits",
+    "store/write/replays.py find_replay": "its steps are one rule, in the order of ADR 15",
+    "store/maintenance/salvaging.py salvage": "its steps are the order that makes a salvaged store whole",
+    "store/encode/batch.py encode_batch": "the columns of a batch, one after the other",
+    "store/format/message_encode.py encode": "the columns of a record, one after the other",
+    "jobs/demo.py _questions": "a table of questions",
+    "jobs/demo.py page": "a page of text",
+}
+"""Longer than the limits; an entry leaves when its module is split."""
+
+
+def _modules() -> list[str]:
+    found = [path for name in PACKAGES for path in (ROOT / name).rglob("*.py")]
+    return sorted(path.relative_to(ROOT).as_posix() for path in found)
+
+
+@cache
+def _tree(module: str) -> ast.Module:
+    return ast.parse((ROOT / module).read_text(encoding="utf-8"))
+
+
+MODULES: Final = _modules()
+IMPLEMENTED: Final = [module for module in MODULES if not module.endswith("/__init__.py")]
+
+
+def _mirror(module: str) -> str:
+    folder, _, name = module.rpartition("/")
+    return f"{TESTS_OF.get(folder, f'tests/{folder}')}/test_{name}"
+
+
+def test_every_module_has_its_tests() -> None:
+    known = {*RE_EXPORTS, *TESTED_ELSEWHERE, *TESTS_TO_COME}
+    missing = [module for module in IMPLEMENTED if module not in known and not (ROOT / _mirror(module)).exists()]
+    assert missing == [], "write tests/…/test_x.py, or say above where the tests are"
+
+
+def test_exceptions_are_modules() -> None:
+    listed = {*RE_EXPORTS, *TESTED_ELSEWHERE}
+    assert listed <= set(MODULES)
+    assert [module for module in RE_EXPORTS if len((ROOT / module).read_text().splitlines()) > 50] == []
+    assert [module for module in listed if (ROOT / _mirror(module)).exists()] == [], "it has tests, and needs no entry"
+    sentences = [*TESTED_ELSEWHERE.values(), *RE_EXPORTS.values()]
+    named = [word.strip(",:;") for reason in sentences for word in reason.split() if word.startswith("tests/")]
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_no_module_is_too_long() -> None:
+    lines = {module: len((ROOT / module).read_text(encoding="utf-8").splitlines()) for module in MODULES}
+    assert {module: count for module, count in lines.items() if count > MODULE_LINES_MAX and module not in LONG} == {}
+
+
+def _functions(module: str) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(_tree(module)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            yield node.name, node.end_lineno - node.lineno + 1
+
+
+def test_no_function_is_too_long() -> None:
+    found = {
+        f"{module} {name}": lines
+        for module in MODULES
+        for name, lines in _functions(module)
+        if lines > FUNCTION_LINES_MAX and f"{module} {name}" not in LONG
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize("package", UNITS_MAX)
+def test_few_units_are_at_the_top_of_a_package(package: str) -> None:
+    folders = {path.name for path in (ROOT / package).iterdir() if path.is_dir() and any(path.glob("*.py"))}
+    units = folders | {path.stem for path in (ROOT / package).glob("*.py")}
+    assert len(units - UNITS_EXEMPT) <= UNITS_MAX[package]
+
+
+def test_everything_public_says_what_it_is() -> None:
+    silent = []
+    for module in MODULES:
+        tree = _tree(module)
+        if ast.get_docstring(tree) is None:
+            silent.append(module)
+        for node in tree.body:
+            inner = node.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_") else []
+            for each in (node, *inner):
+                if isinstance(each, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                    is_public = not each.name.startswith("_")
+                    is_said = ast.get_docstring(each) is not None or _is_overload_or_inherited(each)
+                    silent += [f"{module} {each.name}"] if is_public and not is_said else []
+    assert silent == []
+
+
+def _is_overload_or_inherited(node: ast.AST) -> bool:
+    return any(
+        "overload" in ast.unparse(each) or "override" in ast.unparse(each)
+        for each in getattr(node, "decorator_list", [])
+    )
+
+
+# Cycles
+
+
+def _dotted(module: str) -> str:
+    return module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+NAMES: Final = {_dotted(module): module for module in MODULES}
+
+
+def _imports(module: str) -> set[str]:
+    """Modules of ours that a module imports, anywhere in it, but for types alone."""
+    tree, of = _tree(module), _dotted(module)
+    package = of if module.endswith("/__init__.py") else of.rpartition(".")[0]
+    for_types = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if id(node) in for_types:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name.removeprefix("segmentlog.") for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = (node.module or "").removeprefix("segmentlog.")
+            if node.level:
+                up = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*up, *([node.module] if node.module else [])])
+            inner_names = {f"{base}.{alias.name}" for alias in node.names}
+            found |= (inner_names & NAMES.keys()) or {base}
+    return {name for name in found if name in NAMES} - {of}
+
+
+def _cycle(graph: dict[str, set[str]]) -> list[str]:
+    """One cycle, or nothing: modules that import nothing that is left are taken away until none is left."""
+    left = {name: set(targets) for name, targets in graph.items()}
+    while leaves := {name for name, targets in left.items() if not targets}:
+        left = {name: targets - leaves for name, targets in left.items() if name not in leaves}
+    path: list[str] = []
+    at = min(left, default="")
+    while at and at not in path:
+        path.append(at)
+        at = min(left[at])
+    return path[path.index(at) :] if at else []
+
+
+def test_no_modules_import_each_other_lazily_either() -> None:
+    assert _cycle({name: _imports(module) for name, module in NAMES.items()}) == []
+
+
+def test_cycles_are_found() -> None:
+    assert _cycle({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    assert _cycle({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == ["b", "c"]
+    assert sum(len(_imports(module)) for module in MODULES) > 500
