@@ -4,19 +4,19 @@
 
     SegmentLogError                         (segmentlog.store)
     ├── ConfigError                         (segmentlog.store: one option has a value that makes no sense)
-    │   ├── MissingOptionError              an option that is needed and was not given
-    │   ├── UnknownOptionError              an option that nobody reads
+    │   ├── MissingOptionError              an required option that is missing
+    │   ├── UnknownOptionError              an option that does not exist
     │   ├── ConflictingOptionsError         two options that exclude each other
-    │   └── StartAfterEndError              starting offsets that lie behind the ending ones
+    │   └── StartAfterEndError              a start after its end
     ├── SchemaError                         a column that the source does not have, or has with another type
     ├── UnknownTopicError                   a topic that no store holds            (also UnknownQueueError)
     ├── CheckpointError                     a checkpoint that is not of this source, or not of this release
-    ├── OtherStoreError                     a checkpoint of another store, or of a topic that was made anew
+    ├── OtherStoreError                     a checkpoint of another store, or of a recreated topic
     ├── MissingExtraError                   a package of an extra that is not installed     (also ImportError)
     └── NotSupportedError                   a use of the source that it does not offer
 
-Spark shows an error of a Python source inside a traceback; the text of ours begins with ``[SEGMENTLOG_…]`` so that it
-can be found, and is one paragraph so that it can be read.
+Spark shows an error of a Python source inside a traceback. The text of ours begins with ``[SEGMENTLOG_…]``, so that a
+search finds it, and is one paragraph.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,13 +44,13 @@ SPARK_WORDS: Final[Mapping[Remedy, str]] = {
 
 
 class MissingOptionError(ConfigError):
-    """An option that is needed and was not given."""
+    """An required option that is missing."""
 
     condition = "SEGMENTLOG_MISSING_OPTION"
 
 
 class UnknownOptionError(ConfigError):
-    """An option that nobody reads."""
+    """An option that does not exist."""
 
     condition = "SEGMENTLOG_UNKNOWN_OPTION"
 
@@ -62,7 +62,7 @@ class ConflictingOptionsError(ConfigError):
 
 
 class StartAfterEndError(ConfigError):
-    """Starting offsets that lie behind the ending ones."""
+    """The start of a queue is after its end."""
 
     condition = "SEGMENTLOG_RESOLVED_START_OFFSET_GREATER_THAN_END"
 
@@ -86,7 +86,7 @@ class CheckpointError(SegmentLogError, ValueError):
 
 
 class OtherStoreError(SegmentLogError):
-    """A checkpoint of another store, or of a topic that was made anew since."""
+    """A checkpoint of another store, or of a topic that was recreated since."""
 
     condition = "SEGMENTLOG_OTHER_STORE"
 

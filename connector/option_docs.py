@@ -34,7 +34,7 @@ A duration has a unit: `500ms`, `30s`, `15m`, `1h`, `1d`. A name is taken as it 
 but for blanks around the commas of a list. Options limit what is read, a `where` does not
 ([why](reader.md#filters-of-a-query)).
 
-A DataFrame is planned when it is first used, and Spark keeps that plan: load it again to see what a live broker has
+A DataFrame is planned when it is first used, and Spark keeps that plan. Load it again to see what a live broker has
 written since.
 """
 

@@ -38,7 +38,7 @@ class SegmentLogDataSource(DataSource):
     def schema(self) -> StructType:
         """Make the schema that the options ask for, of stores that are there.
 
-        Spark does not ask when the user gives a schema.
+        Spark does not ask when the user states a schema.
         """
         if wants_metadata(self.options):
             from .metadata.reader import metadata_schema

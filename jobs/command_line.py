@@ -42,7 +42,7 @@ class JobReport(Protocol):
 
     @property
     def has_findings(self) -> bool:
-        """Whether something is wrong or missing in the store that the job read."""
+        """Return whether something is wrong or missing in the store that the job read."""
 
     def as_dict(self) -> Mapping[str, object]:
         """Return all of it, for one JSON object."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FIXTURES = Path(__file__).resolve().parent.parent / "tests" / "conformance" / "fixtures"
-"""Where a clone has its stores."""
+"""Directory of the stores in a clone."""
 ARCHIVES = tuple(str(FIXTURES / name / "store.tar.gz") for name in ("basic-5.3.3", "time-5.3.3"))
 
 _CELL_CHARS = 48
@@ -42,7 +42,7 @@ _TIME = "yyyy-MM-dd HH:mm:ss.SSS"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Args:
-    """What to show.
+    """Arguments of the job.
 
     Attributes
     ----------
@@ -155,7 +155,7 @@ def _questions(spark: "SparkSession", stores: Sequence[str]) -> Iterator[tuple[s
 
     counts = by_tag.where("NOT contains(tags, '||')").limit(1000).collect()  # where tags are asked for, that is "or"
     if not counts:
-        return  # nobody uses tags here
+        return  # no message has tags
     varied, _ = Counter(row["topic"] for row in counts).most_common(1)[0]
     tag = next(row["tags"] for row in counts if row["topic"] == varied)
     tagged = load("topic,queueId,queueOffset,tags,keys,body", subscribe=varied, tags=tag)
@@ -180,7 +180,7 @@ def _questions(spark: "SparkSession", stores: Sequence[str]) -> Iterator[tuple[s
 
 
 def unpack(archive: str, to: str) -> str:
-    """Unpack an archive of one store and give the path of the store.
+    """Unpack an archive of one store, and return the path of the store.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Writes the ConsumeQueues of a store anew, from its CommitLog.
+"""Rebuild of the ConsumeQueues of a store from its CommitLog.
 
 ::
 
@@ -7,13 +7,12 @@
 
     commitlog/  ──► every record: topic, queue, queue offset, tags ──► DIR/TOPIC/QUEUE/00000000000000000000 …
 
-For a store that lost them, or that is read again and again without them: reading then needs a walk over the whole
-CommitLog each time, writing them down needs one. The files are those that a broker would have dispatched, and brokers
-go on with them; some releases (5.1.0) never dispatch again what was there before, and show nothing of a store without
-ConsumeQueues.
+For a store that lost its ConsumeQueues, or that is read repeatedly without them. Each such read walks the whole
+CommitLog; a rebuild walks it once. The files are those that a broker would have dispatched, and brokers go on with
+them. Some releases (5.1.0) never dispatch earlier records again, and show nothing of a store without ConsumeQueues.
 
-The owner of the store must be stopped. Nothing else in the store is touched, and a run that fails leaves nothing
-behind. Run it as the user that the broker runs as: the files have to be writable for it.
+The owner of the store must be stopped. Nothing else in the store is touched, and a run that fails leaves no files. Run
+it as the user that the broker runs as: the files have to be writable for it.
 """
 
 import os
@@ -29,7 +28,7 @@ from .command_line import add_commit_log, add_queue_segment_entries, command_lin
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Args:
-    """What to rebuild.
+    """Arguments of the job.
 
     Attributes
     ----------
@@ -51,14 +50,14 @@ class Args:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of it."""
+    """Result of the job."""
 
     directory: str
     written: RebuiltQueues
 
     @property
     def has_findings(self) -> bool:
-        """Whether messages are lost."""
+        """Return whether messages are lost."""
         return self.written.lost_messages > 0
 
     def as_dict(self) -> dict[str, object]:
@@ -88,7 +87,7 @@ def run(args: Args) -> Report:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code, see `command_line`."""
-    parser = command_line("rebuild", "Write the ConsumeQueues of a store anew.")
+    parser = command_line("rebuild", "Rebuild the ConsumeQueues of a store.")
     parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir")
     parser.add_argument("--to", metavar="DIR", help="where they go (default: STORE/consumequeue)")
     add_commit_log(parser)

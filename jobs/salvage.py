@@ -1,4 +1,4 @@
-"""Copies all that is whole of a damaged store to where a broker can go on with it.
+"""Copy of all whole records of a damaged store, with which a broker can go on.
 
 ::
 
@@ -22,7 +22,7 @@ from .command_line import add_queue_segment_entries, command_line, finished
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Args:
-    """What to copy.
+    """Arguments of the job.
 
     Attributes
     ----------
@@ -44,14 +44,14 @@ class Args:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of it."""
+    """Result of the job."""
 
     to: str
     copied: SalvageReport
 
     @property
     def has_findings(self) -> bool:
-        """Whether something of the source is not in the copy."""
+        """Return whether something of the source is not in the copy."""
         copied = self.copied
         return copied.lost_spans + copied.dropped + copied.lost_messages > 0
 

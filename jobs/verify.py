@@ -1,4 +1,4 @@
-"""Says what is wrong with a store, without touching it.
+"""Findings about a store, which is only read.
 
 ::
 
@@ -25,7 +25,7 @@ _SHOWN = 50
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Args:
-    """What to verify.
+    """Arguments of the job.
 
     Attributes
     ----------
@@ -41,13 +41,13 @@ class Args:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of it."""
+    """Result of the job."""
 
     found: VerifyReport
 
     @property
     def has_findings(self) -> bool:
-        """Whether something is wrong."""
+        """Return whether something is wrong."""
         return not self.found.is_sound
 
     def as_dict(self) -> dict[str, object]:
@@ -63,7 +63,7 @@ class Report:
         rows = [(finding.kind.value, f"{finding.text} ({finding.path})") for finding in found.findings[:_SHOWN]]
         lines += [text_table(rows)] if rows else []
         if len(found.findings) > _SHOWN:
-            lines.append(f"… and {len(found.findings) - _SHOWN} more; --json gives all")
+            lines.append(f"… and {len(found.findings) - _SHOWN} more; --json lists all")
         return "\n".join(lines)
 
 
@@ -80,7 +80,7 @@ def run(args: Args) -> Report:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code, see `command_line`."""
-    parser = command_line("verify", "Say what is wrong with a store, without touching it.")
+    parser = command_line("verify", "List what is wrong with a store, without touching it.")
     parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir")
     add_commit_log(parser)
     options = parser.parse_args(arguments)

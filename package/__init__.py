@@ -7,8 +7,8 @@
     segmentlog.connector    connector/     the Spark data source
     segmentlog.jobs         jobs/          commands
 
-An ordinary package rather than a namespace: Python's zip importer finds a namespace only through directory entries,
-which wheels do not have, and ``spark-submit --py-files`` puts the wheel itself on ``sys.path``
+An ordinary package rather than a namespace. Python's zip importer finds a namespace only through directory entries,
+which wheels do not have. ``spark-submit --py-files`` puts the wheel itself on ``sys.path``
 (``docs/adr/0018-an-ordinary-package.md``).
 """
 

@@ -28,7 +28,7 @@ def text_table(
     notes: Sequence[str] = (),
     cell_chars: int | None = None,
 ) -> str:
-    """Lay rows out in columns as wide as their widest cell on a terminal.
+    """Return rows in columns as wide as their widest cell on a terminal.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@
     │   └── DamagedLogError         … in the CommitLog of a store that is opened for writing
     ├── StoreInUseError             a store that a broker has open, where something was to be written
     ├── StoreClosedError            a store that was closed, or that came along through a fork
-    ├── StoreFailedError            a store whose disk failed: nothing is written until it is opened anew
+    ├── StoreFailedError            a store whose disk failed: nothing is written until it is opened again
     ├── NoSpaceError                a full disk                           (also OSError)
     ├── StoreIOError                a system call that failed             (also OSError, with its errno)
     │   ├── MissingFileError        … because the file is gone            (also FileNotFoundError)
@@ -99,7 +99,7 @@ class SegmentLogError(Exception):
 
     @property
     def fix(self) -> str | None:
-        """What to do: the general advice, then every remedy as the interface words it; None without any."""
+        """Advice: what to do in any case, then every remedy as the interface words it; None without any."""
         return ". ".join(filter(None, [self._fix, *self._words.values()])) or None
 
     def reword(self, words: Mapping[Remedy, str]) -> None:
@@ -209,7 +209,7 @@ class CorruptQueueError(CorruptError):
 
 
 class DamagedLogError(CorruptError):
-    """Damage in a CommitLog that is to be written on: what lies behind it would be lost."""
+    """Damage in a CommitLog that is to be written on: records after it would be lost."""
 
     condition = "SEGMENTLOG_DAMAGED_LOG"
 
@@ -227,7 +227,7 @@ class StoreClosedError(SegmentLogError):
 
 
 class StoreFailedError(SegmentLogError):
-    """A store whose disk failed: what the device holds is not known until the store is opened anew."""
+    """A store whose disk failed: what the device holds is unknown until the store is opened again."""
 
     condition = "SEGMENTLOG_STORE_FAILED"
 

@@ -1,4 +1,4 @@
-"""How far a consumer group or a running stream is behind: in messages, in bytes, in time.
+"""Lag of a consumer group or a running stream: in messages, in bytes, in time.
 
 ::
 
@@ -22,7 +22,7 @@ from ..stream.offsets import StreamOffset
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QueueLag:
-    """How far behind one queue's end its reader is. None is unknown throughout.
+    """Lag of one queue's reader. None is unknown throughout.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class QueueLag:
 
 @dataclass(frozen=True, slots=True)
 class LagReport:
-    """How far a group or a stream is behind, all its queues together and each.
+    """Lag of a group or a stream, all its queues together and each.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ class LagReport:
 
 
 def group_lag(path: str, group: str, *, consumer: str | None = None) -> LagReport:
-    """Measure how far a consumer group of a store is behind, in all queues of the topics it has positions in.
+    """Measure the lag of a consumer group of a store, in all queues of the topics that it has positions in.
 
     Parameters
     ----------
@@ -141,15 +141,15 @@ def progress_lag(reader: StoreReader, progress: GroupProgress) -> tuple[QueueLag
 
 
 def stream_lag(name: str, end: str, latest: str | None, stores: Mapping[str, StoreReader]) -> LagReport:
-    """Measure how far a stream is behind.
+    """Measure the lag of a stream.
 
     Parameters
     ----------
     name
         The query's.
     end, latest
-        Where its last micro-batch ended, and where the queues ended then, as the progress has them; without the latter
-        the ends are those that the stores have now.
+        Where its last micro-batch ended, and where the queues ended then, as the progress has them. Without the latter,
+        the current ends of the stores count.
     stores
         By broker name: where to look for sizes and times. Of the others only the messages are counted.
 
@@ -174,7 +174,7 @@ def stream_lag(name: str, end: str, latest: str | None, stores: Mapping[str, Sto
 
 
 def _counted(broker_name: str, key: QueueKey, position: int | None, stop: int | None) -> QueueLag:
-    """What offsets alone tell."""
+    """Return the lag that offsets alone tell."""
     messages = None if position is None or stop is None else max(0, stop - position)
     nothing = 0 if messages == 0 else None
     return QueueLag(

@@ -5,8 +5,8 @@
     QueryProgressEvent ── sources[i].endOffset, latestOffset ──► stream_lag ──► log, callback, gauges
                           not ours: left out                     StoreReader, opened for the while
 
-Spark calls listeners on a thread of the driver. Measuring reads 20 bytes for each message that waits, so progress that
-comes soon after a measurement that took long is left out, but for one that says that nothing waits.
+Spark calls listeners on a thread of the driver. Measuring reads 20 bytes per waiting message. So progress that comes
+soon after a long measurement is left out, unless nothing waits.
 """
 
 import json
@@ -43,7 +43,7 @@ _SHARE: Final = 10  # at most one part in so many of the time goes into measurin
 
 
 class LagListener(StreamingQueryListener):
-    """Reports how far a session's ``segmentlog`` streams are behind: ``spark.streams.addListener(LagListener(path))``.
+    """Reports the lag of a session's ``segmentlog`` streams: ``spark.streams.addListener(LagListener(path))``.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class LagListener(StreamingQueryListener):
         """Nothing has changed."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - as above
-        """Take the query's gauges away: it is not behind any more, it is gone."""
+        """Take the query's gauges away: it has no lag any more, it is gone."""
         with self._lock:
             run = str(event.runId)
             self._not_before.pop(run, None)
@@ -140,7 +140,7 @@ class LagListener(StreamingQueryListener):
         return LagReport(name, tuple(queues))
 
     def _open(self) -> Mapping[str, StoreReader]:
-        """Open the stores anew: what they hold is what there is to be behind of."""
+        """Open the stores again: lag counts up to what they hold now."""
         if not self._options:
             return {}
         return {reader.broker_name: reader for reader in open_stores(parse_read_options(self._options, Mode.BOTH))}
@@ -157,7 +157,7 @@ class LagListener(StreamingQueryListener):
 
 
 def _counted(name: str, end: str, latest: str | None) -> LagReport | None:
-    """What the offsets of a source alone tell; None if it is another source's."""
+    """Return the lag that the offsets of a source alone tell; None if it is another source's."""
     try:
         return stream_lag(name, end, latest, {})
     except CheckpointError:

@@ -1,4 +1,4 @@
-"""What there is in the stores, as frames: topics, queues, consumer groups, their lag, CommitLog segments.
+"""Metadata frames of stores: topics, queues, consumer groups, their lag, CommitLog segments.
 
 ::
 
@@ -143,11 +143,11 @@ class MetadataReader(DataSourceReader):
                 raise _no_column(field.name, options)
             wanted = available[field.name]
             if field.dataType != wanted or not field.nullable:
-                problem = f"the schema gives column `{field.name}` another type than {wanted.simpleString()}, nullable"
+                problem = f"column `{field.name}` of the schema has another type than {wanted.simpleString()}, nullable"
                 raise SchemaError(problem, fix="Declare that, and cast in the query")
         if options.columns is not None and tuple(schema.names) != options.columns:
             problem = f"the schema and option `columns` ask for different columns: {listing(schema.names)}, and "
-            raise ConflictingOptionsError(problem + listing(options.columns), fix="Give one of them")
+            raise ConflictingOptionsError(problem + listing(options.columns), fix="Keep one of them")
         self._options = options
         self.target = to_arrow_schema(schema)
 
@@ -162,7 +162,7 @@ class MetadataReader(DataSourceReader):
         return [InputPartition(0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - there is one
-        """Look, and give the frame as one batch."""
+        """Read the stores, and yield the frame as one batch."""
         with in_spark_words():
             stores = open_stores(self._options.read)
             rows = list(_ROWS[self._options.kind](stores, self._options, frozenset(self.target.names)))
@@ -202,7 +202,7 @@ def _queues(stores: Sequence[StoreReader], options: MetadataOptions, columns: fr
 
 
 def _spans(store: StoreReader, queues: Sequence[QueueBounds], columns: frozenset[str]) -> dict[QueueKey, Row]:
-    """What queues hold, as far as it is asked for."""
+    """Return what queues hold, as far as the columns ask for it."""
     rows: dict[QueueKey, Row] = {bounds.key: {"messages": len(bounds)} for bounds in queues}
     if "bytes" in columns:
         for bounds in queues:

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 SPARKS_OWN = frozenset(
     ["checkpointlocation", "owner", "provider", "location", "external", "is_managed_location", "comment", "collation"]
 )
-"""What Spark adds to the options, for tables and streams (seen on 4.3)."""
+"""Options that Spark adds, for tables and streams (seen on 4.3)."""
 
 REMOVED = {
     "filterPushdown": "Leave it out: Spark then checks all filters, and every use of the DataFrame returns the right "
@@ -100,7 +100,7 @@ def _report_unknown(unknown: list[str], table: Table, elsewhere: Sequence[Table]
 def conflict(one: str, other: str, why: str) -> ConflictingOptionsError:
     """Make the error for two options that exclude each other."""
     problem = f"options `{one}` and `{other}` exclude each other: {why}"
-    return ConflictingOptionsError(problem, fix="Give one of them")
+    return ConflictingOptionsError(problem, fix="Keep one of them")
 
 
 def local_path(path: str) -> str:
@@ -115,6 +115,6 @@ def local_path(path: str) -> str:
     if scheme == "file":
         path = unquote(urlsplit(path).path)
     elif scheme and ":/" in path:
-        fix = "Give a local directory; a store is read through memory maps, which need a file system that is mounted"
+        fix = "Name a local directory: a store is read through memory maps, which need a mounted file system"
         raise ConfigError(f"option `path` is `{path}`, which is not a local directory", fix=fix)
     return os.path.abspath(os.path.expanduser(path))

@@ -44,7 +44,7 @@ METADATA: Final[Mapping[MetadataKind, Table]] = {kind: _table(kind) for kind in 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetadataOptions:
-    """What the user asked for. Crosses to the workers.
+    """The options of a metadata read, parsed. Crosses to the workers.
 
     Attributes
     ----------

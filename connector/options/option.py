@@ -102,7 +102,7 @@ class Table:
 
 
 class Given:
-    """The options that a user gave, as texts that are parsed when they are asked for by their handle.
+    """The options of one query, as texts that are parsed when a handle asks for them.
 
     Parameters
     ----------

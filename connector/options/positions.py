@@ -26,7 +26,7 @@ _ASSIGN_EXAMPLE = 'JSON such as {"orders": [0, 1]}'
 
 
 class Fallback(Enum):
-    """Where a queue begins for which the asked start does not say it."""
+    """The start of a queue that the asked start does not cover."""
 
     ERROR = "error"
     EARLIEST = "earliest"
@@ -45,7 +45,7 @@ class Latest:
 
 @dataclass(frozen=True, slots=True)
 class GroupPosition:
-    """Where a consumer group stands."""
+    """The committed offsets of a consumer group."""
 
     group: str
 
@@ -76,7 +76,7 @@ Position: TypeAlias = Earliest | Latest | GroupPosition | AtOffsets | AtTime | A
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StartRules:
-    """What to do where the asked start does not fit a queue."""
+    """Rules for queues that the asked start does not fit."""
 
     unlisted: Fallback = Fallback.ERROR
     """A queue that the JSON leaves out, or that the group has no position for."""

@@ -39,7 +39,7 @@ EXCLUSIVE: Final[Mapping[str, tuple[Option[Any], ...]]] = {
     "where to stop": (on.ENDING_OFFSETS, on.ENDING_TIMESTAMP, on.ENDING_OFFSETS_BY_TIMESTAMP),
     "which messages match, as the one expression of a RocketMQ subscription": (on.TAGS, on.SQL_FILTER),
 }
-"""What is said by one of several options; Kafka's source silently prefers one when there are more."""
+"""Facts that one of several options states; Kafka's source silently prefers one when there are more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +68,12 @@ Topics: TypeAlias = Subscribe | SubscribePattern | Assign
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadOptions:
-    """What the user asked for: the options, parsed and checked against each other. Crosses to the workers."""
+    """The options of a read, parsed and checked against each other. Crosses to the workers."""
 
     paths: tuple[str, ...]
     broker_names: tuple[str, ...] | None
     commit_log_paths: Mapping[str, tuple[str, ...]]
-    """Where the CommitLog segments are, by store path; elsewhere than in ``commitlog`` below it."""
+    """Directories of CommitLog segments, by store path, where they are not in ``commitlog`` below it."""
     queue_source: QueueSource
     topics: Topics
     include_system_topics: bool
@@ -187,7 +187,7 @@ def assemble(given: Given, mode: Mode) -> ReadOptions:
 
 
 _NO_PATH = (
-    "Give it as .load('/data/store'), or in SQL as CREATE TEMPORARY VIEW v USING segmentlog OPTIONS (path "
+    "Write .load('/data/store'), or in SQL as CREATE TEMPORARY VIEW v USING segmentlog OPTIONS (path "
     "'/data/store', subscribe 'orders') or SELECT * FROM t WITH (path = '/data/store', subscribe = 'orders'). A table "
     "made with CREATE TABLE … USING segmentlog OPTIONS (…) cannot keep them: Spark hands its options over when the "
     "table is made, and none when it is queried"
@@ -263,17 +263,17 @@ def _stated(given: Given, option: Option[Any]) -> tuple[str, Position] | None:
 
 def _check_positions(start: Position, stop: Position) -> None:
     if isinstance(start, Latest):
-        fix = "Leave it out, or give earliest, a group, JSON of offsets, or startingTimestamp"
+        fix = "Leave it out, or use earliest, a group, JSON of offsets, or startingTimestamp"
         raise ConfigError("option `startingOffsets` is `latest`, after which a batch read finds nothing", fix=fix)
     if isinstance(stop, Earliest):
-        fix = "Leave it out, or give latest, a group, JSON of offsets, or endingTimestamp"
+        fix = "Leave it out, or use latest, a group, JSON of offsets, or endingTimestamp"
         raise ConfigError("option `endingOffsets` is `earliest`, before which nothing is left to read", fix=fix)
     if isinstance(stop, AtOffsets):
         for (_, key), offset in stop.by_queue.items():
             if offset == EARLIEST:
                 raise ConfigError(
-                    f"option `endingOffsets` gives -2 (earliest) for {key}, before which nothing is left to read",
-                    fix="Give an offset, or -1 (latest)",
+                    f"option `endingOffsets` is -2 (earliest) for {key}, before which nothing is left to read",
+                    fix="Use an offset, or -1 (latest)",
                 )
     if isinstance(start, AtTime) and isinstance(stop, AtTime) and start.ms > stop.ms:
         problem = f"`startingTimestamp` ({start.ms} ms) is after `endingTimestamp` ({stop.ms} ms)"
@@ -292,7 +292,7 @@ def _exact_timestamps(given: bool | None, boundary: Boundary) -> bool:  # noqa: 
 def _broker_names(names: tuple[str, ...] | None, paths: tuple[str, ...]) -> tuple[str, ...] | None:
     if names is not None and len(names) != len(paths):
         problem = f"option `brokerNames` has {len(names)} names for {len(paths)} stores"
-        raise ConfigError(problem, fix="Give one for each path, in the same order")
+        raise ConfigError(problem, fix="Name one for each path, in the same order")
     return names
 
 
@@ -304,7 +304,7 @@ def _commit_logs(
     if isinstance(given, tuple):
         if len(paths) > 1:
             problem = f"option `commitLogPaths` does not say which of {len(paths)} stores it belongs to"
-            raise ConfigError(problem, fix='Give {"/data/store": ["/disk2/commitlog"]}')
+            raise ConfigError(problem, fix='Write {"/data/store": ["/disk2/commitlog"]}')
         given = {paths[0]: given}
     found = {local_path(store): tuple(local_path(each) for each in roots) for store, roots in given.items()}
     strangers = sorted(found.keys() - set(paths))

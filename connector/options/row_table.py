@@ -84,7 +84,7 @@ SCHEMA_MODE: Final = ROWS.add(
         parse=values.choice({"native": SchemaMode.NATIVE, "kafka": SchemaMode.KAFKA}),
         default=SchemaMode.NATIVE,
         default_text="native",
-        meaning="`kafka` gives the columns of Spark's Kafka source: key, value, topic, partition, offset, timestamp, "
+        meaning="`kafka` has the columns of Spark's Kafka source: key, value, topic, partition, offset, timestamp, "
         "timestampType.",
     )
 )
@@ -104,7 +104,7 @@ CORRUPT_RECORD: Final = ROWS.add(
         parse=values.choice({"fail": OnCorrupt.FAIL, "skip": OnCorrupt.SKIP, "null": OnCorrupt.NULL}),
         default=OnCorrupt.FAIL,
         default_text="fail",
-        meaning="A record that is damaged fails the query, is left out with a warning, or becomes a row of nulls but "
+        meaning="A damaged record fails the query, is left out with a warning, or becomes a row of nulls except "
         "for topic, queueId and queueOffset. In a stream with `failOnDataLoss=false` the default is skip.",
     )
 )

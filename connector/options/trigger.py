@@ -22,8 +22,8 @@ MAX_OFFSETS_PER_TRIGGER: Final = TRIGGER.add(
         parse=values.positive,
         default=None,
         mode=Mode.STREAM,
-        meaning="The most messages of one micro-batch, shared out by what waits in each queue, with at least one for "
-        "each as far as it goes.",
+        meaning="The most messages of one micro-batch. Queues share it by what waits in each, with at least one "
+        "message per queue as far as it goes.",
     )
 )
 MAX_BYTES_PER_TRIGGER: Final = TRIGGER.add(
@@ -62,7 +62,7 @@ MAX_TRIGGER_DELAY: Final = TRIGGER.add(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TriggerLimits:
-    """How large a micro-batch may be, and what it waits for.
+    """Limits of a micro-batch: how large it may be, and what it waits for.
 
     Attributes
     ----------

@@ -1,7 +1,7 @@
 """Texts of options to values: numbers, sizes, booleans, names, times. Knows no option by name.
 
 Spark hands every option over as text, ``option("x", True)`` as ``true``. Each parser takes the option's name, for its
-error message, and the text, and raises `ConfigError`, which quotes both and says what would have been accepted.
+error message, and the text. It raises `ConfigError`, which quotes both and lists what is accepted.
 """
 
 import json

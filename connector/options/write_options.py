@@ -41,7 +41,7 @@ SIZES: Final[Mapping[str, tuple[Option[int | None], str]]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WriteOptions:
-    """What the user asked for: the options, parsed and checked against each other. Crosses to the workers.
+    """The options of a write, parsed and checked against each other. Crosses to the workers.
 
     Attributes
     ----------
@@ -119,7 +119,7 @@ def parse_write_options(given: Mapping[str, str], mode: Mode) -> WriteOptions:
         raise ConflictingOptionsError(
             "option `flush=async` conflicts with `exactlyOnce=true`: an exactly-once batch is fsynced before it is "
             "committed",
-            fix="Leave `flush` out, or give `exactlyOnce` as false too",
+            fix="Leave `flush` out, or set exactlyOnce=false",
         )
     if topic is not None and is_system_topic(topic) and not found[on.ALLOW_SYSTEM_TOPICS]:
         raise ConfigError(f"option `topic` is the system topic `{topic}`", fix=SYSTEM_TOPIC_FIX)
@@ -143,7 +143,7 @@ def parse_write_options(given: Mapping[str, str], mode: Mode) -> WriteOptions:
 
 
 _NO_PATH = (
-    "Give it as .save('/data/store') or .start('/data/store'). INSERT INTO a table made with CREATE TABLE … USING "
+    "Write .save('/data/store') or .start('/data/store'). INSERT INTO a table made with CREATE TABLE … USING "
     "segmentlog cannot be offered: Spark hands a table's options over when it is made, and none when it is written"
 )
 _QUEUES_MAX: Final = 1 << 16
@@ -153,7 +153,7 @@ def _check_id(given: Given, mode: Mode) -> None:
     named = [option.name for option in given.of((on.TXN_APP_ID, on.TXN_VERSION))]
     if named and not given[on.EXACTLY_ONCE]:
         problem = f"options `{named[0]}` and `exactlyOnce=false` exclude each other: only what is appended exactly once"
-        raise ConflictingOptionsError(f"{problem} is remembered", fix="Give one of them")
+        raise ConflictingOptionsError(f"{problem} is remembered", fix="Keep one of them")
     if mode is Mode.STREAM:
         if on.TXN_VERSION in given:
             raise ConflictingOptionsError(
@@ -164,13 +164,13 @@ def _check_id(given: Given, mode: Mode) -> None:
         missing = on.TXN_VERSION if on.TXN_APP_ID in given else on.TXN_APP_ID
         raise MissingOptionError(
             f"option `{named[0]}` is there without `{missing.name}`",
-            fix="Give both, so that the same batch is known again, or none",
+            fix="Set both, so that the same batch is known again, or none",
         )
 
 
 def _queues(count: int) -> int:
     if count > _QUEUES_MAX:
-        raise ConfigError(f"option `defaultQueueNums` is `{count}`", fix=f"Give a number from 1 to {_QUEUES_MAX}")
+        raise ConfigError(f"option `defaultQueueNums` is `{count}`", fix=f"Use a number from 1 to {_QUEUES_MAX}")
     return count
 
 
@@ -195,5 +195,5 @@ def _fits_int32(given: Given, option: Option[Any]) -> int | None:
     """Return a number that the store keeps in 32 bits; None if it was not given."""
     size: int | None = given[option]
     if size is not None and size >= 1 << 31:
-        raise ConfigError(f"option `{option.name}` is {size}, the store keeps it in 32 bits", fix="Give less than 2g")
+        raise ConfigError(f"option `{option.name}` is {size}, the store keeps it in 32 bits", fix="Use less than 2g")
     return size

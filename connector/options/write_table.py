@@ -17,7 +17,7 @@ from .option import COUNT, SIZE, STRICT_OPTIONS, SWITCH, Mode, Option, Table
 
 
 class OnNull(Enum):
-    """What becomes of a row that lacks what a message must have."""
+    """Treatment of a row without a topic or a body."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -26,7 +26,7 @@ class OnNull(Enum):
 
 
 class Selector(Enum):
-    """What chooses the queue of a row."""
+    """The rule that chooses the queue of a row."""
 
     AUTO = "auto"
     COLUMN = "column"
@@ -38,7 +38,7 @@ def _name(name: str, raw: str) -> str:
     """Take a name exactly as it is; one with white space around it is more likely a mistake than a name."""
     if not raw or raw != raw.strip():
         raise ConfigError(
-            f"option `{name}` is empty, or has white space before or after it", fix="Give the name without it"
+            f"option `{name}` is empty, or has white space before or after it", fix="Write the name without it"
         )
     return raw
 
@@ -137,8 +137,8 @@ ON_CHANGED_REPLAY: Final = SINK.add(
         parse=values.choice({"fail": OnChangedReplay.FAIL, "skip": OnChangedReplay.SKIP}),
         default=OnChangedReplay.FAIL,
         default_text="fail",
-        meaning="A batch that was committed before and comes again with another number of rows fails the write, or its "
-        "rows are left out with a warning.",
+        meaning="A committed batch that comes again with another number of rows fails the write, or its rows are "
+        "left out with a warning.",
     )
 )
 CREATE_TOPIC: Final = SINK.add(

@@ -1,15 +1,15 @@
-"""What makes ``spark.read.format("segmentlog")`` work without registration.
+"""Discovery of the format by Spark: ``spark.read.format("segmentlog")`` works without registration.
 
 Spark imports every installed module named ``pyspark_*`` when it looks any Python source up, and takes its
-``DefaultSource``. So this module is light and never raises, whatever is the matter with the rest: that shows when the
-format is used, not when somebody else's is.
+``DefaultSource``. So this module is light and never raises. Faults of the rest show when this format is used, and not
+when another one is.
 """
 
 from typing import Any
 
 try:
     from pyspark.sql.datasource import DataSource
-except Exception:  # noqa: BLE001, S110 - a PySpark that is too old, or none: then nobody asks for DefaultSource
+except Exception:  # noqa: BLE001, S110 - a PySpark that is too old, or none: then DefaultSource is not asked for
     pass
 else:
 

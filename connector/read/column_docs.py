@@ -33,7 +33,7 @@ class ColumnMeaning:
 
     @property
     def is_optional(self) -> bool:
-        """Whether a whole message can have a null here."""
+        """Return whether a whole message can have a null here."""
         return bool(self.null)
 
     @property

@@ -1,7 +1,7 @@
 """Filters that Spark pushes down, as bounds on what is read.
 
-Spark offers a conjunction of simple filters. Each one narrows a `Pushed`, and is then either *handled*: no row that
-comes out violates it, and none that satisfies it is missing; or handed back, and Spark checks it again on every row::
+Spark offers a conjunction of simple filters. Each one narrows a `Pushed`. A filter is *handled* if the rows that come
+out are exactly those that satisfy it. Any other is handed back, and Spark checks it again on every row::
 
     topic, brokerName   = <=> IN             handled    which queues
     queueId             = <=> < <= > >= IN   handled    which queues
@@ -13,8 +13,8 @@ comes out violates it, and none that satisfies it is missing; or handed back, an
     the rest            nothing              handed back
 
 ``NULL`` matches none of these, so a row whose column is null must not come out where its filter is handled. Columns
-that tell queues apart are never null; the others are null in the rows that ``corruptRecord=null`` makes of damaged
-records, so there their filters only narrow, and are handed back.
+that tell queues apart are never null. The others are null in the rows that ``corruptRecord=null`` makes of damaged
+records. With that option their filters only narrow, and are handed back.
 
 The source offers these names to Kafka users as well: ``partition`` is queueId, ``offset`` is queueOffset.
 """
@@ -60,7 +60,7 @@ class Span:
 
     @property
     def empty(self) -> bool:
-        """Whether no number is in it."""
+        """Return whether no number is in it."""
         return self.start is not None and self.stop is not None and self.start >= self.stop
 
     def coarser(self, factor: int) -> "Span":
@@ -71,7 +71,7 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pushed:
-    """What the filters leave to be read. None: no filter on that column."""
+    """Bounds that the filters leave to be read. None: no filter on that column."""
 
     topics: frozenset[str] | None = None
     brokers: frozenset[str] | None = None
@@ -84,7 +84,7 @@ class Pushed:
 
     @property
     def nothing(self) -> bool:
-        """Whether no row can match."""
+        """Return whether no row can match."""
         spans = (self.queue_id, self.queue_offset, self.physical_offset, self.store_time_ms)
         sets = (self.topics, self.brokers, self.queue_ids, self.tags)
         return any(span.empty for span in spans) or any(chosen is not None and not chosen for chosen in sets)
@@ -179,7 +179,7 @@ def _narrow_span(pushed: Pushed, column: str, each: Filter) -> tuple[Pushed, boo
         case "physicalOffset":
             return replace(pushed, physical_offset=pushed.physical_offset & span), exact
         case _:
-            # A store keeps whole milliseconds: which of them lie in a span of microseconds can be said exactly.
+            # A store keeps whole milliseconds: which of them are in a span of microseconds is exact.
             return replace(pushed, store_time_ms=pushed.store_time_ms & span.coarser(1000)), exact
 
 

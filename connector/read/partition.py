@@ -1,4 +1,4 @@
-"""What crosses to a Spark worker: one task's share of one store, as ints and strings.
+"""A Spark partition: one task's share of one store, as ints and strings that cross to a worker.
 
 Never a map, an array over a map, or a lock: a view of a map pickles as all the bytes it shows.
 """
@@ -21,4 +21,4 @@ class StorePartition(InputPartition):
     queue_source: QueueSource
     task: ScanTask
     spec: ScanSpec
-    """What is read of each message, and what its rows are checked against."""
+    """The columns that are read of each message, and the predicate that its rows are checked against."""

@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What is read of one queue, and the store times that its rows must have."""
+    """The range that is read of one queue, and the store times that its rows must have."""
 
     range: QueueRange
     window: Span
@@ -90,7 +90,7 @@ def _broker_names(paths: Sequence[str]) -> Sequence[str | None]:
     for names in zip(*(reversed(path.split("/")) for path in paths), strict=False):
         if len(set(names)) == len(names):
             return names
-    problem = f"no part of the paths gives each of these stores a name of its own: {listing(paths)}"
+    problem = f"no part of the paths tells these stores apart: {listing(paths)}"
     raise ConfigError(problem, fix="Name their brokers, in order, with brokerNames")
 
 

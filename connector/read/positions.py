@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class QueueSide(Protocol):
-    """What resolving asks of a store."""
+    """A store, as far as resolving asks it."""
 
     @property
     def path(self) -> str:
@@ -143,7 +143,7 @@ def resolve_stop(position: Position, bounds: QueueBounds, store: QueueSide, rule
 
 
 def check_order(start: int, stop: int, key: QueueKey, store: QueueSide) -> None:
-    """Refuse a start behind its end, as Kafka's source does: reading nothing would hide the mistake."""
+    """Refuse a start after its end, as Kafka's source does: reading nothing would hide the mistake."""
     if start > stop:
         raise StartAfterEndError(
             f"{key} would be read from offset {start} to offset {stop}, that is backwards",
@@ -174,7 +174,7 @@ def _or_unlisted(found: int | None, problem: str, bounds: QueueBounds, store: Qu
     if found is not None:
         return found
     if rules.unlisted is Fallback.ERROR:
-        fix = "Give the queue a starting offset, or set startingOffsetsDefault to earliest or latest"
+        fix = "State a starting offset for the queue, or set startingOffsetsDefault to earliest or latest"
         raise MissingOptionError(problem, path=store.path, fix=fix)
     return bounds.min_offset if rules.unlisted is Fallback.EARLIEST else bounds.max_offset
 

@@ -136,7 +136,7 @@ def check_schema(asked: StructType, options: ReadOptions) -> None:
         if wanted is None:
             raise _no_column(field.name, available, "the schema")
         if field.dataType.simpleString() != wanted.simpleString():
-            problem = f"the schema gives column `{field.name}` the type {field.dataType.simpleString()}"
+            problem = f"column `{field.name}` of the schema has type {field.dataType.simpleString()}"
             raise SchemaError(problem, fix=f"Its type is {wanted.simpleString()}: declare that, and cast in the query")
         if field.dataType != wanted or not field.nullable:
             problem = f"the schema declares column `{field.name}`, or a part of it, as not null"
@@ -145,12 +145,12 @@ def check_schema(asked: StructType, options: ReadOptions) -> None:
     if options.columns is not None and asked.names != spark_schema(options).names:
         problem = f"the schema and option `columns` ask for different columns: {listing(asked.names)}, and "
         problem += listing(options.columns)
-        raise ConflictingOptionsError(problem, fix="Give one of them")
+        raise ConflictingOptionsError(problem, fix="Keep one of them")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Projection:
-    """How to get the columns of one query. Crosses to the workers."""
+    """Projection of one query: where each of its columns comes from. Crosses to the workers."""
 
     names: tuple[str, ...]
     """The columns of the result, in order."""
@@ -233,4 +233,4 @@ def _no_column(name: str, available: Iterable[str], asker: str) -> SchemaError:
     near = suggest(name, available)
     hint = f"Did you mean `{near}`? " if near is not None else ""
     valid = listing(list(available), most=1000)
-    return SchemaError(f"{asker} asks for column `{name}`, which there is not", fix=f"{hint}The columns are {valid}")
+    return SchemaError(f"column `{name}` does not exist: {asker} asks for it", fix=f"{hint}The columns are {valid}")

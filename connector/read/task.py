@@ -1,4 +1,4 @@
-"""What a task does, of a batch or of a micro-batch: open one store, scan its share, hand on Arrow batches.
+"""A read task, of a batch or of a micro-batch: opens one store, scans its share, yields Arrow batches.
 
 ::
 

@@ -1,4 +1,4 @@
-"""What an environment has and lacks for Spark to read stores: one function, one line of the doctor's table.
+"""Checks of an environment in which Spark reads stores: one function, one line of the doctor's table.
 
 ::
 
@@ -35,7 +35,7 @@ _PROBE_SECONDS_MAX = 60
 
 
 class Status(StrEnum):
-    """How a check went. Only FAIL makes the exit code 1."""
+    """Outcome of a check. Only FAIL makes the exit code 1."""
 
     OK = "ok"
     WARN = "warn"
@@ -50,7 +50,7 @@ class Check:
     status: Status
     found: str
     fix: str = ""
-    """What to do, or good to know; empty when there is nothing."""
+    """Advice, or good to know; empty when there is nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +67,7 @@ REQUIREMENTS = (
     Requirement(package="numpy", version_min="2.0", version_stop="3"),
     Requirement(package="pyarrow", version_min="18", version_stop="27"),
     Requirement(package="isal", version_min="1.7", version_stop="2"),
+    Requirement(package="lark", version_min="1.2", version_stop="2"),
     Requirement(package="pyspark", version_min="4.0", version_stop="5", extra="spark"),
 )
 """As in pyproject.toml; a test compares the two."""
@@ -235,7 +236,7 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, found.group().split("."))) if found else (0,)
 
 
-WORKER_MODULES = ("segmentlog", "numpy", "pyarrow", "isal")
+WORKER_MODULES = ("segmentlog", "numpy", "pyarrow", "isal", "lark")
 """Top-level modules that a worker imports to read or write; PySpark itself comes from Spark."""
 
 _INTERPRETER_PROBE = """\

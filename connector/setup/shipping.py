@@ -11,7 +11,7 @@
     driver     installed    warn_of_workers: does the interpreter that Spark will start have what is needed?
 
 Spark plans a Python source on the driver's machine, in processes that run the *workers'* interpreter. So that one has
-to be usable on the driver's machine as well, and a look at it there finds most of what can be wrong. The reasons are in
+to be usable on the driver's machine as well. A look at it there finds most faults. The reasons are in
 ``docs/adr/0018-an-ordinary-package.md``.
 """
 
@@ -45,9 +45,9 @@ def ship_package(context: "SparkContext", archive: Path) -> None:
     """Add the package's archive to a running application, for batches and for streams.
 
     Call it before a source is registered: what is registered takes the application's files of that moment. Further
-    calls do no harm. ``--py-files`` alone is not enough for two reasons, both Spark's (seen in 4.0 to 4.3): workers get
-    only files with the suffixes of ``SparkContext.PACKAGE_EXTENSIONS`` on their path, and the processes that plan a
-    stream look for all files one directory deeper than where Spark puts them.
+    calls do no harm. ``--py-files`` alone is not enough for two reasons, both Spark's (seen in 4.0 to 4.3). Workers get
+    only files with the suffixes of ``SparkContext.PACKAGE_EXTENSIONS`` on their path. The processes that plan a stream
+    look for all files one directory deeper than where Spark puts them.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@
     stream write     -      -      yes             `DataSourceStreamArrowWriter` exists from 4.1 on
 
 Other modules import these names from here. A stream on an older release is refused with one `NotSupportedError`. Spark
-before 4.2 hides an error that `streamReader` raises (it fails with ``UnboundLocalError`` while cleaning up), so the
+before 4.2 hides an error that `streamReader` raises: it fails with ``UnboundLocalError`` while cleaning up. So the
 reader of such a release is made, and raises when it is first asked.
 """
 

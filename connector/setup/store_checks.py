@@ -1,4 +1,4 @@
-"""What a store directory is to a reader: whether it opens, how much is in it, and who has it open.
+"""Checks of a store directory: whether a reader opens it, how much is in it, and the process that has it open.
 
 ::
 
@@ -49,7 +49,7 @@ def check_owner(path: str) -> Check:
     if was_killed_or_runs:
         fix = "Nothing to do for reading; the last record may be cut off, which the broker's next start mends"
         return Check(name="owner", status=Status.WARN, found="abort file, but no process: it was killed", fix=fix)
-    return Check(name="owner", status=Status.OK, found="nobody; it was shut down cleanly")
+    return Check(name="owner", status=Status.OK, found="no process; it was shut down cleanly")
 
 
 _LOCK_PROBE = """\
@@ -66,7 +66,7 @@ for byte in (0, 8):
 
 
 def _lock_owner(lock: Path) -> str | None:
-    """Ask the kernel who holds byte 0 of ``lock``, as RocketMQ does, or byte 8, as only we do; None when nobody.
+    """Ask the kernel for the owner of byte 0 of ``lock``, as RocketMQ has it, or of byte 8, as only we do.
 
     Another process asks: closing a file drops all locks that the closing process holds on it, and this process may be
     the store's own writer.

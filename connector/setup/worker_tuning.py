@@ -33,11 +33,11 @@ _POOL_CHOICE: Final = "ARROW_DEFAULT_MEMORY_POOL"
 _M_TRIM_THRESHOLD: Final = -1  # as in malloc.h
 _M_MMAP_THRESHOLD: Final = -3
 _KEPT_BYTES_MAX: Final = 64 << 20  # of free memory that stays with the worker: some batches
-_MAPPED_BYTES_MIN: Final = 32 << 20  # larger pieces are mapped, each anew; the most that glibc takes here
+_MAPPED_BYTES_MIN: Final = 32 << 20  # larger pieces are mapped, each by itself; the most that glibc takes here
 
 
 def is_tuned() -> bool:
-    """Whether this process is a worker of a task, and may be tuned."""
+    """Return whether this process is a worker of a task, and may be tuned."""
     return TaskContext.get() is not None and os.environ.get(SWITCH, "").strip().lower() not in _OFF
 
 
@@ -45,8 +45,9 @@ def is_tuned() -> bool:
 def settle_worker() -> None:
     """Take everything that is loaded by now out of garbage collection; once per process.
 
-    PySpark collects garbage after every task, and the collection visits every object of every imported module: on two
-    cores some 40 ms per task, two thirds of what a short task costs. Imported modules stay until the process ends, so
+    PySpark collects garbage after every task, and the collection visits every object of every imported module. On two
+    cores that is some 40 ms per task, two thirds of what a short task costs. Imported modules stay until the process
+    ends, so
     there is nothing to find in them. Objects made later are collected as before.
     """
     if is_tuned():
@@ -100,7 +101,7 @@ class _Acknowledge:
 def _connection_to_spark(frame: FrameType | None) -> socket.socket | None:
     """Return the TCP connection that PySpark's ``main(infile, outfile)`` writes to, under a descriptor of our own.
 
-    PySpark opens both files anew for each task, over one connection for as long as the worker lives. None in a process
+    PySpark opens both files again for each task, over one connection for as long as the worker lives. None in a process
     that is run in another way, or by a Unix socket, which has no delayed acknowledgements.
     """
     while frame is not None and not _is_main(frame):

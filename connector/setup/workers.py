@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def prepare_workers() -> str:
     """Let Spark's Python workers run in this interpreter unless ``PYSPARK_PYTHON`` says otherwise; return which one.
 
-    Spark would take the first ``python3`` on PATH, which has another version or lacks our packages as soon as a virtual
+    Spark would take the first ``python3`` on PATH. That one has another version or lacks our packages where a virtual
     environment is used without being activated.
     """
     return os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -36,7 +36,7 @@ def is_local(master: str | None) -> bool:
 
 @contextmanager
 def workers_like_driver(context: "SparkContext") -> Iterator[None]:
-    """Let workers of what is registered inside run in this interpreter, where nobody said which and Spark is local.
+    """Let workers of what is registered inside run in this interpreter, unless one is named or Spark is not local.
 
     What else the session does keeps its own. A cluster has an interpreter of its own, and needs `segmentlog` there.
     """

@@ -1,4 +1,4 @@
-"""How much of what waits goes into the next micro-batch: exact limits, fair shares. Pure: numbers in, numbers out.
+"""Admission control: exact limits and fair shares of the next micro-batch. Pure: numbers in, numbers out.
 
 ::
 
@@ -25,14 +25,14 @@ _SIZES_MAX: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What waits in one queue.
+    """Waiting messages of one queue.
 
     Attributes
     ----------
     count
         How many messages, at least one.
     sizes
-        Gives the bytes of messages ``[start, stop)``, counted from the first that waits: (stop - start,) int64.
+        Returns the bytes of messages ``[start, stop)``, counted from the first that waits: (stop - start,) int64.
     """
 
     count: int
@@ -72,7 +72,7 @@ def admit(waiting: Sequence[Waiting], *, max_records: int | None, max_bytes: int
 
 
 class _Line:
-    """What one queue has been given so far, and the sizes of what comes next, read in blocks."""
+    """Share of one queue so far, and the sizes of the messages that come next, read in blocks."""
 
     def __init__(self, waiting: Waiting) -> None:
         self._waiting = waiting
@@ -83,7 +83,7 @@ class _Line:
 
     @property
     def left(self) -> int:
-        """How many messages still wait."""
+        """Return the number of messages that still wait."""
         return self._waiting.count - self.taken
 
     def mean(self) -> float:
@@ -92,7 +92,7 @@ class _Line:
         return float(self._ends[-1]) / self._ends.size
 
     def fit(self, count: int, size: int) -> tuple[int, int]:
-        """How many of the next ``count`` messages have at most ``size`` bytes together, and how many they have."""
+        """Return how many of the next ``count`` messages fit into ``size`` bytes together, and their bytes."""
         fits, used = 0, 0
         while fits < min(count, self.left):
             at = self._ensure(fits)
@@ -119,7 +119,7 @@ class _Line:
 
 
 class _Room:
-    """What is left of the limits."""
+    """Remaining room below the limits."""
 
     def __init__(self, records: int, size: int) -> None:
         self.records = records

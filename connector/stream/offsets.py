@@ -1,4 +1,4 @@
-"""Where a stream stands: the offsets that Spark keeps in its checkpoint, as JSON that is the same for the same place.
+"""Offsets of a stream, which Spark keeps in its checkpoint: JSON that is the same for the same place.
 
 ::
 
@@ -16,9 +16,9 @@ jumps: over what retention took, to the first message of a new queue. With it a 
 reads the same ranges, whatever the options or the store say by then.
 
 ``last`` tells a store or topic from another one in its place. It is the message with the highest physical offset that
-was read of the topic, hence the last that retention reaches. Where a message is still at that queue offset, it must be
-the one with that place in the log and that time; a copy of the store, wherever it is moved, has it too. One for each
-topic keeps the offset small with ten thousand queues, and a topic is made anew with all its queues.
+was read of the topic, hence the last that retention reaches. A message that is still at that queue offset must have
+that place in the log and that time. A copy of the store, wherever it is moved, has it too. One per topic keeps the
+offset small with ten thousand queues, since a topic is recreated with all its queues.
 """
 
 import json
@@ -44,7 +44,7 @@ class LastRead(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TopicOffset:
-    """Where a stream stands in one topic; the fields are those of the JSON."""
+    """Offset of a stream in one topic; the fields are those of the JSON."""
 
     queues: Mapping[int, int]
     begins: Mapping[int, int] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class TopicOffset:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreOffset:
-    """Where a stream stands in one store."""
+    """Offset of a stream in one store."""
 
     id: str | None = None
     topics: Mapping[str, TopicOffset] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class StoreOffset:
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """Where a stream stands.
+    """Offset of a stream in all its stores.
 
     Attributes
     ----------
@@ -106,14 +106,14 @@ class StreamOffset:
         return json.dumps(self.to_dict(), sort_keys=True)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give what `to_json` writes, with its keys in that order: Spark's Python side writes it as it is."""
+        """Return what `to_json` writes, with its keys in that order: Spark's Python side writes it as it is."""
         return {
             "stores": {name: _store_dict(self.stores[name]) for name in sorted(self.stores)},
             "version": VERSION,
         }
 
     def positions(self) -> dict[tuple[str, QueueKey], int]:
-        """Give the next queue offset of each queue, by broker name and queue."""
+        """Return the next queue offset of each queue, by broker name and queue."""
         return {
             (name, QueueKey(topic, queue_id)): offset
             for name, store in self.stores.items()
@@ -184,5 +184,5 @@ def _not_ours(found: object) -> CheckpointError:
     shown = shown if len(shown) <= 200 else shown[:200] + "…"
     return CheckpointError(
         f"the checkpoint holds an offset that this source cannot have written: {shown}",
-        fix="Was the checkpoint made by a query with another source? Give each query a checkpointLocation of its own",
+        fix="Use one checkpointLocation per query: this one is of a query with another source",
     )

@@ -63,7 +63,7 @@ class StreamPlanner:
         self._turn: tuple[str, QueueKey] | None = None
         self._last_batch: float | None = None
         self._exhausted: StreamOffset | None = None
-        """Where the query stood when there was nothing to read, as of the last look."""
+        """Offset of the query when there was nothing to read, as of the last look."""
         self._newest: StreamOffset | None = None
 
     def initial(self) -> StreamOffset:
@@ -140,7 +140,7 @@ class StreamPlanner:
         return self._advanced(before, steps, ends)
 
     def newest(self) -> StreamOffset:
-        """Give the ends of all queues as they were last seen: the same object until something changes."""
+        """Return the ends of all queues as they were last seen: the same object until something changes."""
         if self._newest is None:
             self._newest = StreamOffset(
                 {
@@ -178,7 +178,7 @@ class StreamPlanner:
         return {name: store.reader.path for name, store in self._stores.items()}
 
     def by_path(self, offset: StreamOffset) -> dict[str, dict[QueueKey, int]]:
-        """Give the positions of an offset by store path, for whoever publishes them."""
+        """Return the positions of an offset by store path, to be published."""
         return {
             self._stores[name].reader.path: {
                 QueueKey(topic, queue_id): position
@@ -196,7 +196,7 @@ class StreamPlanner:
             self._exhausted = self._newest = None
 
     def _aligned(self, offset: StreamOffset) -> dict[str, StoreOffset]:
-        """Give each store its part of an offset."""
+        """Return the part of an offset that each store has."""
         there, known = self._stores.keys(), offset.stores.keys()
         if len(there) == len(known) == 1:
             # One store is that one, whatever its directory is called now.
@@ -204,7 +204,7 @@ class StreamPlanner:
         missing = sorted(known - there)
         if missing:
             problem = f"the checkpoint has the stores {listing(missing)}, this query reads {listing(sorted(there))}"
-            fix = "Give each path the name it had, in brokerNames, or begin a new checkpoint"
+            fix = "Name each path as it was, in brokerNames, or begin a new checkpoint"
             if self._options.start_rules.fail_on_data_loss:
                 fix += "; failOnDataLoss=false goes on without those"
                 raise OtherStoreError(problem, fix=fix)
@@ -226,7 +226,7 @@ class StreamPlanner:
         return TopicOffset(queues=starts, last=store.last_read(None, topic, before))
 
     def _waits(self, messages: int, limits: TriggerLimits) -> bool:
-        """Whether to wait for more. Not at the start of a query, nor where it is to end with what is there."""
+        """Return whether to wait for more. Not at the start of a query, nor where it is to end with what is there."""
         if limits.min_records is None or messages >= limits.min_records or self._target is not None:
             return False
         return self._last_batch is not None and self._clock() - self._last_batch < limits.max_delay_ms / 1000
@@ -277,7 +277,7 @@ def _continued(
     steps: Sequence[Step],
     ends: Mapping[tuple[str, QueueKey], int],
 ) -> TopicOffset:
-    """Where a topic stands at the end of a batch, of which ``ends`` says how far it goes in each queue that waited."""
+    """Return the offset of a topic at the end of a batch; ``ends`` has the ends of the queues that waited."""
     if not steps and not known.begins and known.queues.keys() <= watched.keys():
         return known
     queues = {each: position for each, position in known.queues.items() if each in watched}
@@ -299,7 +299,7 @@ def _continued(
 
 
 def _ranges(before: StoreOffset, after: StoreOffset) -> Iterator[QueueRange]:
-    """What a batch reads of one store, by the offsets at its ends."""
+    """Yield the ranges that a batch reads of one store, by the offsets at its ends."""
     for topic, each in after.topics.items():
         known = before.topics.get(topic)
         starts = known.queues if known is not None else {}

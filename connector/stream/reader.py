@@ -43,7 +43,7 @@ from .report import progress_report
 logger = logging.getLogger(__name__)
 
 _PUBLISH_SECONDS: Final = 1.0
-"""How often progress is published while batches follow each other; RocketMQ's clients do it every five seconds."""
+"""Interval at which progress is published between batches; RocketMQ's clients do it every five seconds."""
 
 Offset = dict[str, Any]
 

@@ -4,14 +4,14 @@
 
     checkpoint   queue at 40            store [25 … 70)   40 to 69 wait
                                               [55 … 70)   40 to 54 are lost: retention was faster
-                                              [ 0 … 30)   truncated, or made anew
+                                              [ 0 … 30)   truncated, or recreated
                                               none        the queue was deleted
     checkpoint   last read: queue 1, offset 39, at 81920 since 12:00:00
-                                        store queue 1, offset 39, at  4096 since 14:30:00      made anew
+                                        store queue 1, offset 39, at  4096 since 14:30:00      recreated
 
 A loss is an error, or with ``failOnDataLoss=false`` a warning. Then a queue that was cut in front goes on at its first
-message. One that ends too early, or was made anew, goes on at the first message stored after the last one that was read
-of its topic: that is the first of all in a topic made anew, and what was appended since in one that was truncated.
+message. One that ends too early, or was recreated, goes on at the first message stored after the last one that was read
+of its topic. In a recreated topic that is its first message, in a truncated one what was appended since.
 """
 
 import logging
@@ -37,7 +37,7 @@ _NEW_CHECKPOINT = (
 
 
 class Step(NamedTuple):
-    """What waits in one queue, if anything.
+    """A step of a stream in one queue: the messages that wait, if any.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Step(NamedTuple):
 
     @property
     def jumps(self) -> bool:
-        """Whether the stream goes on elsewhere than where it stood."""
+        """Return whether the stream goes on elsewhere than where it stood."""
         return self.position is not None and self.begin != self.position
 
 
@@ -196,8 +196,8 @@ class WatchedStore:
             bounds = self.watch.bounds(key)
             if position > bounds.max_offset:
                 problem = (
-                    f"{key} was read up to offset {position}, and ends at {bounds.max_offset} now: {position} to "
-                    f"{bounds.max_offset} would be backwards. The topic was made anew, or the store lost its end"
+                    f"{key} now ends at offset {bounds.max_offset}, before the checkpointed offset {position}: the "
+                    "topic was recreated, or the store was truncated"
                 )
                 self._lose(DataLossError(problem, path=self.reader.path, fix=_NEW_CHECKPOINT))
             begin = min(position, bounds.max_offset)
@@ -250,10 +250,9 @@ class WatchedStore:
             if mark is None or mark == last.mark:
                 continue
             problem = (
-                f"the checkpoint was made on another store, or topic `{topic}` was made anew: the message of {key} at "
-                f"offset {last.queue_offset} lay at {last.mark.physical_offset} in the CommitLog, stored at "
-                f"{last.mark.store_time} ms since 1970; now one lies at {mark.physical_offset}, stored at "
-                f"{mark.store_time} ms"
+                f"the checkpoint is of another store, or topic `{topic}` was recreated: the message of {key} at offset "
+                f"{last.queue_offset} had physical offset {last.mark.physical_offset} and store time "
+                f"{last.mark.store_time} ms; it now has {mark.physical_offset} and {mark.store_time} ms"
             )
             self._lose(OtherStoreError(problem, path=self.reader.path, fix=_NEW_CHECKPOINT))
             found.add(topic)

@@ -1,9 +1,9 @@
-"""What the driver settles before a task of a write runs: the store, its file sizes, its topics and their queues.
+"""Planning of a write on the driver: the store, its file sizes, its topics and their queues.
 
 ::
 
     options, schema ──► which column is which field          sink_schema
-    path            ──► a broker has it open?  no            else an error that names its process
+    path            ──► a broker has it open?  no            otherwise an error names its process
                     ──► file sizes, if a store is there      else those of the options; it is made
                     ──► queues of its topics                 what tasks choose queues by
                     ──► SinkPlan                             crosses to the workers
@@ -33,7 +33,7 @@ _ENTRY_BYTES: Final = 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SinkPlan:
-    """All that a task of a write, and its commit, go by. Crosses to the workers.
+    """Plan of a write, for its tasks and its commit. Crosses to the workers.
 
     Attributes
     ----------

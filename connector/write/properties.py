@@ -67,7 +67,7 @@ def _rows(lists: pa.Array) -> tuple[Ints, int, int]:
 
 
 def _of_rows(lists: pa.Array, rows: Ints) -> Mask:
-    """Which entries belong to rows that are not null: beneath a null there may lie any."""
+    """Return which entries belong to rows that are not null: Arrow may keep any entries for a null."""
     return ~_is_null(lists)[rows]
 
 
@@ -92,7 +92,7 @@ def without(pairs: Pairs, overruled: Mapping[str, Mask]) -> Pairs:
 
 
 def with_property(pairs: Pairs | None, name: str, values: pa.StringArray) -> Pairs:
-    """Add one property, behind the others; a null adds none.
+    """Add one property, after the others; a null adds none.
 
     Parameters
     ----------

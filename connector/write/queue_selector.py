@@ -1,4 +1,4 @@
-"""Which queue a row goes to. Pure: it knows what the driver found out of the store, and what it chose before.
+"""Selection of the queue of each row. Pure: it knows what the driver found in the store, and its earlier choices.
 
 ::
 
@@ -7,8 +7,8 @@
     neither                     the topic's queues in turn, from (partition + batch) on
 
 The hash is Java's ``String.hashCode``, what RocketMQ's own clients choose by (``SelectMessageQueueByHash``), so both
-send a key to the same queue of as many. In turn begins elsewhere for each task and each batch of a stream, so that
-small batches spread, and goes by nothing but them and the rows in front: the same batch goes the same way again.
+send a key to the same queue of as many. Turns begin elsewhere for each task and each batch of a stream, so that small
+batches spread. They depend on nothing else but the rows before: a repeated batch goes to the same queues.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ Queues: TypeAlias = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QueueRules:
-    """What the driver settled for all tasks of a write. Crosses to the workers.
+    """Rules that the driver settled for all tasks of a write. Cross to the workers.
 
     Attributes
     ----------
@@ -98,10 +98,10 @@ class QueueChooser:
         Raises
         ------
         UnknownTopicError
-            If a topic is not there and none is to be made.
+            If a topic does not exist and is not to be created.
         IllegalMessageError
-            If a topic is a system topic and those are not allowed, or if a queue id is below zero, or beyond the
-            topic's queues where none is to be made.
+            If a topic is a system topic and those are not allowed. If a queue id is below zero, or beyond the queues of
+            a topic that is not to be created.
         """
         codes = topics.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         names = topics.dictionary.to_pylist()
@@ -142,18 +142,18 @@ class QueueChooser:
             at = int(wrong.argmax())
             raise IllegalMessageError(
                 f"row {int(rows[at])} has queue id {int(chosen[at])}, below zero",
-                fix="Give 0 or more, or null for the queue whose turn it is",
+                fix="Use 0 or more, or null for the queue whose turn it is",
             )
         wrong = given & (chosen >= counts)
         if not self._rules.create_topic and wrong.any():
             at = int(wrong.argmax())
             raise IllegalMessageError(
                 f"row {int(rows[at])} has queue id {int(chosen[at])}, and its topic has {int(counts[at])} queues",
-                fix="Give a lower one, or leave createTopic=false out: the topic then gets the queues it needs",
+                fix="Use a lower one, or leave createTopic=false out: the topic then gets the queues it needs",
             )
 
     def _ranks(self, codes: Ints, names: list[str]) -> Ints:
-        """How many rows of its topic had their turn before each row."""
+        """Return how many rows of its topic had their turn before each row."""
         if len(names) == 1:
             before = self._turns.get(names[0], 0)
             self._turns[names[0]] = before + codes.size

@@ -8,8 +8,8 @@
 
 Whole columns at a time. Errors count the rows of a Spark partition from 0, whatever batches they came in.
 
-``uniqKey``, where a row has none, is 32 hexadecimal digits as RocketMQ's clients make them: 22 that follow from who
-writes (application, batch, Spark partition), 10 that number the row. The same rows get the same ones again.
+``uniqKey``, where a row has none, is 32 hexadecimal digits as RocketMQ's clients make them. 22 follow from the writer
+(application, batch, Spark partition), 10 number the row. The same rows get the same keys again.
 """
 
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ class Origin:
     Attributes
     ----------
     app
-        Who numbers the batches: a query, a ``txnAppId``, or a name that this write made up.
+        The numbering of the batches: a query, a ``txnAppId``, or a name that this write made up.
     version
         Number of the batch.
     partition
@@ -107,14 +107,14 @@ class SinkRows:
         IllegalMessageError
             If a row cannot be a message; the error says which.
         UnknownTopicError
-            If a topic is not there and none is to be made.
+            If a topic does not exist and is not to be created.
         """
         pieces = -(-batch.nbytes // _BATCH_BYTES_MAX)
         each = max(1, -(-batch.num_rows // max(1, pieces)))
         for start in range(0, batch.num_rows, each):
             part = batch.slice(start, each)
             if pieces > 1:
-                part = part.take(pa.array(np.arange(part.num_rows)))  # a slice's offsets may lie beyond 2 GiB still
+                part = part.take(pa.array(np.arange(part.num_rows)))  # a slice's offsets may still be beyond 2 GiB
             converted = self._convert(part)
             if converted.num_rows:
                 yield converted
@@ -158,7 +158,7 @@ class SinkRows:
                     rows,
                     null,
                     f"has no {name}",
-                    f"Give every row a {name}{also} or leave such rows out with onNull{name.capitalize()}=skip",
+                    f"Fill {name} in every row,{also} or leave such rows out with onNull{name.capitalize()}=skip",
                 )
             kept &= ~null
         if kept.all():
@@ -205,7 +205,7 @@ class SinkRows:
             return narrow.cast(pa.string())
         except pa.ArrowInvalid:
             wrong = np.array([not _is_utf8(each) for each in narrow.to_pylist()])
-        fix = "Decode them into text first; bytes that are none, as with hex(…) or base64(…)"
+        fix = "Decode them into text first; bytes that are no text, as with hex(…) or base64(…)"
         raise self._refusal(rows, wrong, f"has bytes in column `{name}` that are not UTF-8", fix)
 
     def _uniq_keys(self, given: pa.StringArray | None, pairs: Pairs | None, rows: Ints) -> pa.StringArray:
@@ -234,7 +234,7 @@ class SinkRows:
         if keys.null_count:
             null = keys.is_null().to_numpy(zero_copy_only=False)
             raise self._refusal(
-                rows[at], null, "has a header without a key", "Give every header a key, or leave it out"
+                rows[at], null, "has a header without a key", "Add a key to every header, or leave it out"
             )
         return Pairs(at, self._text(keys, "headers", rows[at]), self._text(values, "headers", rows[at]))
 
@@ -244,7 +244,7 @@ class SinkRows:
 
 
 def key_prefix(origin: Origin) -> bytes:
-    """Give the 22 digits that all keys of one task begin with."""
+    """Return the 22 digits that all keys of one task begin with."""
     said = f"{origin.app}\0{origin.version}\0{origin.partition}".encode()
     return blake2b(said, digest_size=_PREFIX_BYTES).hexdigest().upper().encode()
 
@@ -273,7 +273,7 @@ def _properties(
 ) -> pa.MapArray | None:
     """Put together what no column of the store's own says."""
     if found is not None:
-        # A frame that our source gave says its tags and keys twice, in columns and in the map: once is enough.
+        # A frame of our source has its tags and keys twice, in columns and in the map: once is enough.
         said = {_COLUMN_PROPERTIES[name]: _says(values) for name, values in texts.items() if values is not None}
         found = without(found, said if sharding is None else {**said, SHARDING_KEY: _says(sharding)})
     if sharding is not None:

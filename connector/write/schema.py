@@ -3,11 +3,11 @@
 ::
 
     the frame's columns ──► fields of a message          body, topic, queueId, tags, keys, …   by name or alias
-                        ├─► nothing                      where a message lies is for the store to say: queueOffset, …
+                        ├─► nothing                      places, which the store decides: queueOffset, …
                         └─► SchemaError                  unknown, mistyped, there twice, missing
 
-Checked when the write is planned, before a task runs. Names are read in any case, as Spark reads them. A frame that
-our source gave goes in as it is, and so does one of Spark's Kafka source.
+Checked when the write is planned, before a task runs. Names are read in any case, as Spark reads them. A frame of our
+own source is accepted as it is, and so is one of Spark's Kafka source.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -67,7 +67,7 @@ def _is_properties(kind: DataType) -> bool:
 
 
 class Field(NamedTuple):
-    """One part of a message that a column can give.
+    """One part of a message that a column can have.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ FIELDS: Final = (
     Field(("bornTimestamp", "timestamp"), _is_timestamp, "timestamp", "The producer's time; where there is none, now."),
     Field(("flag",), _is_int, "int", "The producer's flag; 0 where there is none."),
     Field(("bornHost",), _is_text, "string", "The producer's `ip:port`."),
-    Field(("reconsumeTimes",), _is_int, "int", "How often it was delivered in vain."),
+    Field(("reconsumeTimes",), _is_int, "int", "Number of failed deliveries."),
 )
 """Every field of a message that can be written; the documentation is made from this."""
 
@@ -116,10 +116,10 @@ IGNORED: Final[Mapping[str, str]] = {
     "offset": "the store counts",
     "storeTimestamp": "when it is written",
     "timestampType": "of Kafka; the time is the producer's",
-    "msgId": "follows from where it lies",
-    "physicalOffset": "where it lies",
+    "msgId": "follows from its place",
+    "physicalOffset": "its place in the CommitLog",
     "storeSize": "follows from the rest",
-    "segment": "where it lies",
+    "segment": "its place in the CommitLog",
     "brokerName": "the store that is written",
     "storeHost": "option `storeHost`",
     "bodyCrc": "follows from the body",
@@ -127,7 +127,7 @@ IGNORED: Final[Mapping[str, str]] = {
     "sysFlag": "bodies are stored as they come, and no transaction is open",
     "preparedTransactionOffset": "no transaction is open",
 }
-"""Columns of our source, and of Spark's for Kafka, that say what only the store can say, and why nobody asks them."""
+"""Columns of our source, and of Spark's for Kafka, that the store decides, and the reason why each is left out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -229,7 +229,7 @@ def _twice(one: str, other: str, own: str) -> SchemaError:
 def _mistyped(name: str, kind: DataType, field: Field) -> SchemaError:
     found = kind.simpleString()
     return SchemaError(
-        f"the frame gives column `{name}` the type {found}",
+        f"column `{name}` of the frame has type {found}",
         fix=f"It can be {_either(field.type_text.split(', '))}: {_CASTS.get(found, _CAST).format(name=name)}",
     )
 

@@ -10,9 +10,8 @@
     exactlyOnce=false
     task        write(batches) ──► SinkRows ──► MessageStore.append_batch, taking turns     each row at least once
 
-A task may run twice, also at the same time; each attempt stages a file of its own name, and only those that came back
-in a message are appended. For the commit of a stream Spark makes a new writer, which knows nothing: all that it goes by
-is in the messages.
+A task may run twice, also at the same time. Each attempt stages a file of its own name, and only those that came back
+in a message are appended. For the commit of a stream Spark makes a new writer, which knows nothing but the messages.
 """
 
 import logging
@@ -47,7 +46,7 @@ _TURN_BYTES: Final = 64 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StagedMessage(WriterCommitMessage):
-    """What one task tells the commit.
+    """Message of one task to the commit.
 
     Attributes
     ----------
@@ -73,7 +72,7 @@ class StagedMessage(WriterCommitMessage):
 
 
 class _Writer:
-    """What batches and streams share: staging in the tasks, one commit of what they say."""
+    """Common part of batches and streams: staging in the tasks, one commit of their messages."""
 
     def __init__(self, options: WriteOptions, schema: StructType, mode: Mode) -> None:
         self._plan: SinkPlan = plan_write(options, schema, mode)
@@ -161,7 +160,7 @@ class _Writer:
         self._sweep({self._job, *(each.staged.job for each in _all_staged(messages) if each.staged is not None)})
 
     def _batch_of(self, query: str | None, batch: int | str | None) -> str:
-        """How the names of all jobs begin that try a batch: a stream's may be tried by several drivers."""
+        """Prefix of the names of all jobs that try a batch: several drivers may try a stream's."""
         return self._job if query is None else f"{query}-{batch}-"
 
     def _job_of(self, query: str | None, batch: int | str | None) -> str:
@@ -238,7 +237,7 @@ class SegmentLogStreamWriter(DataSourceStreamArrowWriter):
         """Append what the tasks staged, unless the batch is there."""
         staged = _all_staged(messages)
         if not staged:
-            # Spark 4.3 runs at least one task a batch; without one, nothing says whose batch it is.
+            # Spark 4.3 runs at least one task per batch; without one, nothing says whose batch it is.
             logger.warning("batch %d came without a task: nothing is appended", batchId)
             return
         options = self._options

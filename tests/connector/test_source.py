@@ -304,7 +304,7 @@ def test_a_temporary_view_and_select_with(spark: "SparkSession", store: Store) -
         ),
         (
             {"topic": "TopicA", "columns": "topic,bodi"},
-            "asks for column `bodi`, which there is not. Did you mean `body`?",
+            "column `bodi` does not exist: option `columns` asks for it. Did you mean `body`?",
         ),
     ],
 )
@@ -371,9 +371,12 @@ def test_data_loss_can_be_waived(load: Load) -> None:
     [
         (
             "topic string, offset bigint",
-            "[SEGMENTLOG_BAD_SCHEMA] the schema asks for column `offset`, which there is not",
+            "[SEGMENTLOG_BAD_SCHEMA] column `offset` does not exist: the schema asks for it",
         ),
-        ("topic string, queueId bigint", "column `queueId` the type bigint. Its type is int: declare that"),
+        (
+            "topic string, queueId bigint",
+            "column `queueId` of the schema has type bigint. Its type is int: declare that",
+        ),
     ],
 )
 def test_a_schema_that_does_not_fit(spark: "SparkSession", store: Store, schema: str, text: str) -> None:

@@ -271,7 +271,7 @@ def test_several_stores(store: Store, tmp_path: Path) -> None:
 
 
 def test_stores_whose_names_do_not_differ() -> None:
-    with pytest.raises(ConfigError, match=r"gives each of these stores a name of its own.*brokerNames"):
+    with pytest.raises(ConfigError, match=r"tells these stores apart.*brokerNames"):
         open_stores(parse_read_options({"paths": "/x/y,/y/y,/x/x", "topic": "t"}))
 
 

@@ -74,7 +74,7 @@ def test_a_column_that_there_is_not(mode: str) -> None:
     with pytest.raises(SchemaError) as caught:
         spark_schema(asked)
     text = str(caught.value)
-    assert text.startswith("[SEGMENTLOG_BAD_SCHEMA] option `columns` asks for column `tag`, which there is not.")
+    assert text.startswith("[SEGMENTLOG_BAD_SCHEMA] column `tag` does not exist: option `columns` asks for it.")
     assert ("Did you mean `tags`?" in text) == (mode == "native")
     assert ("`segment`" in text) == (mode == "native")
     assert ("`timestampType`" in text) == (mode == "kafka")
@@ -83,13 +83,16 @@ def test_a_column_that_there_is_not(mode: str) -> None:
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        (struct(bodi=StringType()), r"the schema asks for column `bodi`, which there is not\. Did you mean `body`\?"),
-        (struct(TOPIC=StringType()), r"column `TOPIC`, which there is not\. Did you mean `topic`\?"),
-        (struct(offset=LongType()), r"column `offset`, which there is not"),
-        (struct(queueId=LongType()), r"column `queueId` the type bigint\. Its type is int: declare that, and cast"),
-        (struct(storeTimestamp=TimestampNTZType()), r"the type timestamp_ntz\. Its type is timestamp"),
+        (struct(bodi=StringType()), r"column `bodi` does not exist: the schema asks for it\. Did you mean `body`\?"),
+        (struct(TOPIC=StringType()), r"column `TOPIC` does not exist: the schema asks for it\. Did you mean `topic`\?"),
+        (struct(offset=LongType()), r"column `offset` does not exist"),
+        (
+            struct(queueId=LongType()),
+            r"column `queueId` of the schema has type bigint\. Its type is int: declare that, and cast",
+        ),
+        (struct(storeTimestamp=TimestampNTZType()), r"has type timestamp_ntz\. Its type is timestamp"),
         (struct(properties=MapType(StringType(), IntegerType())), r"Its type is map<string,string>"),
-        (struct(topic=StringType("UTF8_LCASE")), r"the type string collate UTF8_LCASE\. Its type is string"),
+        (struct(topic=StringType("UTF8_LCASE")), r"has type string collate UTF8_LCASE\. Its type is string"),
         (struct(properties=MapType(StringType(), StringType(), False)), r"`properties`, or a part of it, as not null"),
         (StructType([StructField("topic", StringType(), nullable=False)]), r"`topic`, or a part of it, as not null"),
         (StructType([StructField("topic", StringType())] * 2), r"columns `topic` and `topic` have the same name"),

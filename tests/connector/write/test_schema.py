@@ -113,18 +113,24 @@ def test_what_may_be_there(given: dict[str, DataType]) -> None:
             ["columns `body` and `value`, which are two names of one thing: `body`"],
         ),
         ({"topic": TEXT, "body": TEXT, "Topic": TEXT}, ["the column `Topic` twice"]),
-        ({"topic": TEXT, "body": LongType()}, ["column `body` the type bigint", "It can be binary or string"]),
-        ({"topic": NullType(), "body": TEXT}, ["column `topic` the type void"]),
+        (
+            {"topic": TEXT, "body": LongType()},
+            ["column `body` of the frame has type bigint", "It can be binary or string"],
+        ),
+        ({"topic": NullType(), "body": TEXT}, ["column `topic` of the frame has type void"]),
         ({"topic": TEXT, "body": TEXT, "queueId": LongType()}, ["It can be int", "col('queueId').cast('int')"]),
         (
             {"topic": TEXT, "body": TEXT, "timestamp": TimestampNTZType()},
-            ["column `timestamp` the type timestamp_ntz", "it names no zone"],
+            ["column `timestamp` of the frame has type timestamp_ntz", "it names no zone"],
         ),
         (
             {"topic": TEXT, "body": TEXT, "headers": ArrayType(TEXT)},
             ["column `headers`", "map<string,string> or array<struct<key:string,value:binary>>"],
         ),
-        ({"topic": TEXT, "body": TEXT, "keys": ArrayType(IntegerType())}, ["column `keys` the type array<int>"]),
+        (
+            {"topic": TEXT, "body": TEXT, "keys": ArrayType(IntegerType())},
+            ["column `keys` of the frame has type array<int>"],
+        ),
     ],
 )
 def test_what_may_not(given: dict[str, DataType], texts: list[str]) -> None:
