@@ -16,7 +16,7 @@ class Flush(Enum):
 
 
 class Services(Enum):
-    """Who does what has its time: flushing, dispatching, making the next segment."""
+    """Background work: flushing, dispatching and pre-allocating the next segment."""
 
     BACKGROUND = "background"
     """Threads of the store."""
@@ -25,16 +25,16 @@ class Services(Enum):
 
 
 class BatchPlacement(Enum):
-    """Where the rows of a batch may lie."""
+    """Placement of the rows of a batch in segments."""
 
     RUN_ON = "run-on"
-    """One behind the other, over the ends of segments."""
+    """One after the other, over the ends of segments."""
     ONE_SEGMENT = "one-segment"
     """All in one segment, as RocketMQ places the messages of a client's batch."""
 
 
 class OnChangedReplay(Enum):
-    """What happens to a batch that is repeated with another number of rows than were committed."""
+    """Treatment of a batch that is repeated with another number of rows than were committed."""
 
     FAIL = "fail"
     """The commit raises `ChangedReplayError`; nothing is appended."""
@@ -43,17 +43,17 @@ class OnChangedReplay(Enum):
 
 
 class OnDamage(Enum):
-    """What becomes of a CommitLog with damage in its middle when a store is opened."""
+    """Treatment of a CommitLog with damage in its middle on open."""
 
     REFUSE = "refuse"
     """The store is not opened; nothing was changed."""
     CUT = "cut"
-    """The log ends where the damage begins, as RocketMQ has it; whole records behind it are lost."""
+    """The log ends where the damage begins, as in RocketMQ; whole records after it are lost."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreConfig:
-    """How a store is written. File sizes are in no file: a broker must be given the same.
+    """Write configuration of a store. File sizes are stored in no file of RocketMQ: configure a broker with the same.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class StoreConfig:
         ASYNC: how often the log is synced, if so many 4 KiB pages are waiting, and how often at any rate.
     queue_flush_interval_ms, queue_flush_log_bytes, queue_flush_thorough_interval_ms
         How often queues and index are synced, if so many bytes of log were dispatched since, and how often at any rate.
-        After a crash, so many bytes of log are dispatched anew.
+        After a crash, so many bytes of log are dispatched again.
     max_body_bytes
         The largest body (``maxMessageSize``).
     record_crc
@@ -81,7 +81,7 @@ class StoreConfig:
     store_host
         What records state as their broker's address, as ``ip:port``.
     services
-        Who does what has its time.
+        Whether background threads or `MessageStore.tick` do the background work.
     """
 
     segment_bytes: int = 1 << 30
@@ -112,5 +112,5 @@ class StoreConfig:
         ):
             if not least <= getattr(self, name) < 1 << 31:
                 raise ConfigError(
-                    f"{name} is {getattr(self, name)}", fix=f"Give a number from {least} to {(1 << 31) - 1}"
+                    f"{name} is {getattr(self, name)}", fix=f"Pass a number from {least} to {(1 << 31) - 1}"
                 )

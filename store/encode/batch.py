@@ -56,7 +56,7 @@ from .message import (
 
 
 class Lookups(NamedTuple):
-    """What queues and index hold of rows besides where they are, taken from the columns they come from.
+    """Values of queues and index for rows, except offsets, computed from the columns.
 
     Attributes
     ----------
@@ -104,7 +104,7 @@ def encode_batch(
 ) -> list[EncodedRows]:
     """Check and encode the rows of a batch; columns are named as in ``NATIVE_SCHEMA``.
 
-    Gives them in pieces of some megabytes, whose memory the next batch finds again; in one if they are to lie in one
+    Yields them in pieces of some megabytes, whose memory the next batch reuses; in one if they must be in one
     segment. All are checked before any is given.
 
     ``topic`` and ``body`` are needed; ``queueId, tags, keys, uniqKey, properties, flag, sysFlag, bornTimestamp,
@@ -197,7 +197,7 @@ def _encode_dictionary(texts: pa.StringArray) -> pa.DictionaryArray:
 
 
 def _hold_keys(pairs: pa.MapArray | None) -> bool:
-    """Whether a map has tags or keys in it, which then are not in the columns alone."""
+    """Return whether a map has tags or keys, which then are not in the columns alone."""
     return pairs is not None and bool(len(pairs.keys)) and pc.any(pc.is_in(pairs.keys, _LOOKED_UP)).as_py() is True
 
 
@@ -343,11 +343,11 @@ def _may_cast(kind: pa.DataType, wanted: pa.DataType) -> bool:
 def _check_rows(topics: pa.DictionaryArray, body: pa.BinaryArray, config: StoreConfig) -> None:
     if topics.null_count:
         row = int(pc.index(pc.is_null(topics), value=True).as_py())
-        raise IllegalMessageError(f"{MESSAGE_ILLEGAL}: row {row} has no topic", fix="Give every row a topic")
+        raise IllegalMessageError(f"{MESSAGE_ILLEGAL}: row {row} has no topic", fix="Set a topic in every row")
     if body.null_count:
         row = int(pc.index(pc.is_null(body), value=True).as_py())
         raise IllegalMessageError(
-            f"{MESSAGE_ILLEGAL}: row {row} has no body", fix="Give every row a body, be it an empty one"
+            f"{MESSAGE_ILLEGAL}: row {row} has no body", fix="Set a body in every row; it may be empty"
         )
     for name in topics.dictionary.to_pylist():
         check_topic(name)

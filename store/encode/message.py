@@ -5,7 +5,7 @@
     Outgoing ──► check ──► delay? ──► deflate? ──► properties ──► encode ──► Encoded: a record without place and time
 
 Nothing is written for a message that RocketMQ would refuse: the error begins with its name of the status. RocketMQ:
-``DefaultMessageStore.putMessage`` and the broker's hooks in front of it, ``SendMessageProcessor``,
+``DefaultMessageStore.putMessage`` and the broker's hooks before it, ``SendMessageProcessor``,
 ``HookUtils.handleScheduleMessage``.
 """
 
@@ -79,7 +79,7 @@ class Outgoing:
 
 
 class Appended(NamedTuple):
-    """Where one message went.
+    """Offsets of one appended message.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ def encode_message(message: Outgoing, config: StoreConfig) -> Encoded:
     IllegalMessageError
         If RocketMQ would refuse it.
     ConfigError
-        If a host is none, or a number does not fit.
+        If a host is invalid, or a number does not fit.
     """
     topic, queue_id, properties = message.topic, message.queue_id, dict(message.properties)
     properties.pop(RECORD_CRC, None)
@@ -175,7 +175,7 @@ def encode_message(message: Outgoing, config: StoreConfig) -> Encoded:
 
 
 def record_crc(config: StoreConfig) -> RecordCrc:
-    """What the records of a store end in."""
+    """Return the last property of the records of a store."""
     return RecordCrc.PROPERTY if config.record_crc else RecordCrc.ABSENT
 
 
@@ -238,11 +238,9 @@ def check_record(size: int, config: StoreConfig) -> None:
 
 def _check_is_body(body: object) -> None:
     if body is None:
-        raise IllegalMessageError(
-            f"{MESSAGE_ILLEGAL}: the message has no body", fix="Give it a body, be it an empty one"
-        )
+        raise IllegalMessageError(f"{MESSAGE_ILLEGAL}: the message has no body", fix="Set a body; it may be empty")
     if not isinstance(body, (bytes, bytearray)):
-        raise ConfigError(f"the body is of type {type(body).__name__}", fix="Give it as bytes")
+        raise ConfigError(f"the body is of type {type(body).__name__}", fix="Pass bytes")
 
 
 def _property_text(properties: Mapping[str, str], crc: RecordCrc) -> bytes:
@@ -283,7 +281,7 @@ def delay_level(text: str) -> int:
     if level is None:
         raise IllegalMessageError(
             f"{MESSAGE_ILLEGAL}: property {DELAY} is not a whole number",
-            fix=f"Use a delay level from 1 to {DELAY_LEVELS}, or another name for a property that is none",
+            fix=f"Use a delay level from 1 to {DELAY_LEVELS}, or another property name",
         )
     return level
 

@@ -5,8 +5,8 @@
     parent/target.unfinished-1f0c7a2e/     write, write, …    then sync every file and directory
     parent/target/                         rename             then sync parent
 
-Whoever looks for ``target`` finds nothing, or an empty directory, until all of it is on the device. What a crash leaves
-is the neighbour with the long name: nobody reads it, and it can be deleted.
+``target`` does not exist, or is an empty directory, until all of it is on the device. After a crash, the neighbour with
+the long name remains: no process reads it, and it can be deleted.
 """
 
 import os
@@ -25,7 +25,7 @@ _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class FreshDirectory:
-    """Files on their way into a new directory; a context manager that leaves nothing behind unless published.
+    """Files on their way into a new directory; a context manager that removes them unless published.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class FreshDirectory:
                 os.close(fd)
 
     def place(self, name: str) -> str:
-        """Path of a directory below, for who makes it himself; its parent is there."""
+        """Path of a directory below, for a caller that creates it; its parent exists."""
         return os.path.join(self._work, name)
 
     def publish(self) -> None:
@@ -131,7 +131,7 @@ def _make_directories(path: str) -> None:
 
 
 def _is_free(path: str) -> bool:
-    """Whether a path is not there, or is an empty directory."""
+    """Return whether a path does not exist, or is an empty directory."""
     with Writing(path, "looking at it"):
         try:
             status = os.lstat(path)
@@ -141,7 +141,7 @@ def _is_free(path: str) -> bool:
 
 
 def _is_missing(path: str) -> bool:
-    """Whether a path is no directory, and no link to one."""
+    """Return whether a path is no directory, and no link to one."""
     with Writing(path, "looking at it"):
         try:
             return not stat.S_ISDIR(os.stat(path).st_mode)

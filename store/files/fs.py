@@ -1,4 +1,4 @@
-"""What the store asks of the operating system, and nothing else does.
+"""Interface to the operating system for reading; no other module calls it.
 
 ::
 
@@ -6,9 +6,9 @@
                                                   ▲
                                    tests replace this one thing to inject faults
 
-Readers use this side of it: they never lock, never write and never create. Every file is opened with ``O_NOFOLLOW``
-and must be a plain file, so that a link, FIFO or device planted in a store directory is an error and neither a way
-out of the store nor a read that blocks for ever. A system call that fails raises an error of the store's own
+Readers use this part: they never lock, never write and never create. Every file is opened with ``O_NOFOLLOW`` and must
+be a plain file. So a link, FIFO or device planted in a store directory is an error. It neither leads out of the store
+nor blocks a read for ever. A system call that fails raises an error of the store's own
 (`os_errors`), never a plain OSError.
 """
 
@@ -88,7 +88,7 @@ class Descriptor:
 
 
 class FileSystem(Protocol):
-    """The calls behind which faults can be planted."""
+    """The calls into which faults can be planted."""
 
     def list_dir(self, path: str) -> list[Listed]:
         """Names in a directory, sorted; empty if there is no such directory."""
@@ -100,13 +100,13 @@ class FileSystem(Protocol):
         """At most ``count`` bytes from ``offset``, fewer only at the end of the file."""
 
     def read_into(self, path: str, offset: int, buffer: Bytes) -> int:
-        """Fill a buffer from ``offset``; give how many bytes that were, fewer only at the end of the file."""
+        """Fill a buffer from ``offset``; return the number of bytes, fewer only at the end of the file."""
 
     def map(self, path: str) -> Bytes:
         """All bytes of a file, mapped read-only; the array owns the map, dropping it unmaps."""
 
     def data_end(self, path: str) -> int:
-        """Where the last non-zero byte of a file ends; 0 if there is none."""
+        """Return the end of the last non-zero byte of a file; 0 if there is none."""
 
     def lock_owner(self, path: str) -> int | None:
         """Process that holds a store's lock; 0 if one does that cannot be named, None if none can be seen."""
@@ -150,7 +150,7 @@ class LocalFileSystem:
             return _pread(fd, path, offset, count)
 
     def read_into(self, path: str, offset: int, buffer: Bytes) -> int:
-        """Fill a buffer from ``offset``; give how many bytes that were, fewer only at the end of the file."""
+        """Fill a buffer from ``offset``; return the number of bytes, fewer only at the end of the file."""
         opened, _ = _open(path)
         with opened as fd:
             filled = 0
@@ -181,7 +181,7 @@ class LocalFileSystem:
                 ) from error
 
     def data_end(self, path: str) -> int:
-        """Where the last non-zero byte of a file ends; 0 if there is none.
+        """Return the end of the last non-zero byte of a file; 0 if there is none.
 
         Files of a queue are created at full size, sparse: holes are skipped without reading them. A segment that was
         preallocated, or warmed up by a broker, may have a gigabyte of zeros to read.
@@ -201,8 +201,8 @@ class LocalFileSystem:
     def lock_owner(self, path: str) -> int | None:
         """Process that holds a store's lock; 0 if one does that cannot be named, None if none can be seen.
 
-        Asked of the kernel's table and not of the file: opening and closing ``lock`` in the process that owns the
-        store would drop its record lock, as POSIX has it. Owners on other hosts cannot be seen, and brokers in other
+        The kernel's table is read and not the file. By POSIX, opening and closing ``lock`` in the owner's process would
+        release its record lock. Owners on other hosts cannot be seen, and brokers in other
         containers cannot. One of ours that lost its record lock still shows, without its number, by the other lock
         that it has (see `store_lock`).
         """
@@ -223,7 +223,7 @@ class LocalFileSystem:
         inode = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
         for line in lines:
             fields = line.split()
-            # 1: POSIX  ADVISORY  WRITE 4321 08:01:131073 0 0     (a waiting one has -> behind its number)
+            # 1: POSIX  ADVISORY  WRITE 4321 08:01:131073 0 0     (a waiting one has -> after its number)
             # 2: OFDLCK ADVISORY  WRITE -1 08:01:131073 8 8
             if len(fields) < 8 or fields[5] != inode:
                 continue
@@ -313,6 +313,6 @@ def _extents(fd: int, size: int) -> list[tuple[int, int]]:
             at = os.lseek(fd, start, os.SEEK_HOLE)
             found.append((start, min(at, size)))
     except OSError as error:
-        if error.errno != errno.ENXIO:  # ENXIO: no data behind this
+        if error.errno != errno.ENXIO:  # ENXIO: no data after this
             return [(0, size)]
     return found

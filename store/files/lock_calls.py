@@ -111,13 +111,13 @@ def _explained(error: OSError, path: str) -> SegmentLogError:
             return UnsafeFileError(
                 "this is a symbolic link, FIFO, socket, device or directory, the store wants a plain file",
                 path=path,
-                fix="Find out who put it there, and delete it while no broker or job has the store open",
+                fix="Find out its origin, and delete it while no broker or job has the store open",
             )
         case errno.EACCES | errno.EPERM | errno.EROFS:
             return UnreadableError(
                 f"this process may not write it: {error.strerror}",
                 path=path,
-                fix="Run as the store's owner, or as another user who may write to this directory",
+                fix="Run as the store's owner, or as another user with write permission for this directory",
             )
         case _:
             return write_error(error, "opening", path)

@@ -89,7 +89,7 @@ def write_error(error: OSError, doing: str, path: str) -> SegmentLogError:
     if error.errno in _NO_SPACE:
         return NoSpaceError(f"there is no room: {error.strerror}", path=path, fix=_SPACE_FIX)
     if error.errno in {*_DENIED, errno.EROFS}:
-        fix = "Run as the store's owner, or give this user the right to write"
+        fix = "Run as the store's owner, or grant this user write permission"
         return UnreadableError(f"this process may not write it: {error.strerror}", path=path, fix=fix)
     if error.errno in _NOT_PLAIN:
         return UnsafeFileError(_NOT_PLAIN[error.errno], path=path, fix="Replace it by a plain file")

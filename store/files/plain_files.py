@@ -6,8 +6,8 @@
                                                                 a and b are directories, not links to any
     names, unlink                   relative to b's descriptor  plain files only
 
-A path is resolved anew at each call: a link that replaces a directory in between would have files deleted in the
-directory that it leads to. A descriptor stays with the directory that was opened. The first step, the store
+A path is resolved at each call. If a link replaced a directory in between, files would be deleted in the link's
+target. A descriptor stays with the directory that was opened. The first step, the store
 directory, may be a link: the user named it.
 """
 

@@ -5,8 +5,8 @@
     00000000000000000000        00000000001073741824        00000000002147483648
     [ base 0 ............ ]     [ base 2^30 ......... ]     [ base 2^31 ......... ]
 
-RocketMQ: ``MappedFileQueue``. The size of a file is not written anywhere but in its length; a file that a copy cut
-short is a shorter segment, a missing one a gap, and neither is fatal to a reader.
+RocketMQ: ``MappedFileQueue``. Only its length states the size of a file. A file that a copy cut short is a shorter
+segment, a missing one a gap, and neither is fatal to a reader.
 """
 
 import logging
@@ -67,7 +67,7 @@ def list_segments(fs: FileSystem, directories: Sequence[str]) -> list[SegmentFil
                 raise FormatError(
                     f"a segment of {listed.size} bytes, RocketMQ's have at most {_SIZE_MAX}",
                     path=path,
-                    fix="Take this file away: it is none of the store's",
+                    fix="Remove this file: it does not belong to the store",
                 )
             base = int(name)
             if base + listed.size >= 1 << 63:

@@ -1,4 +1,4 @@
-"""Files made aside, where nobody looks; and small ones, read and replaced whole: JSON, checkpoint, abort.
+"""Files created under a temporary name, and small files, read and replaced whole: JSON, checkpoint, abort.
 
 ::
 
@@ -27,14 +27,14 @@ DOCUMENT_BYTES_MAX: Final = 64 << 20
 
 @contextmanager
 def made_aside(fs: WritableFileSystem, making: str) -> Iterator[WritableFile]:
-    """Give a new, empty file, which is taken away again if the body cannot finish it.
+    """Yield a new, empty file, which is removed again if the body cannot finish it.
 
-    The body gives it its name; whoever gets it closes it.
+    The body renames it; the new owner closes it.
 
     Parameters
     ----------
     making
-        Path of the file; what is there, of somebody who did not finish, goes.
+        Path of the file; an unfinished file there is replaced.
     """
     fs.unlink(making)
     made = fs.create(making)

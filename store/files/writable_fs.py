@@ -1,4 +1,4 @@
-"""What a store asks of the operating system to write, and nothing else does.
+"""Interface to the operating system for writing; no other module calls it.
 
 ::
 
@@ -6,10 +6,10 @@
                                                              ▲                 fallocate, fdatasync, rename, unlink
                                   crash tests record each of these calls
 
-Every byte goes in by ``pwrite`` or ``pwritev``, never through a map: a full disk is then an error of one call and not
-a signal that kills the process, short writes and failed syncs have one place, and a crash test sees all that happens.
-Files are never made shorter, since somebody may have them mapped. What is not synced may be lost in a crash, in any
-part and any order; a name in a directory until the directory is.
+Every byte is written by ``pwrite`` or ``pwritev``, never through a map. So a full disk is an error of one call and not
+a signal that kills the process. Short writes and failed syncs are handled in one place, and crash tests see every call.
+Files are never shortened, since a process may have them mapped. Unsynced data may be lost in a crash, in any part and
+any order; so may a name until its directory is synced.
 """
 
 import ctypes
@@ -59,7 +59,7 @@ class WritableFile(Protocol):
         """Put onto the device all that was written to this file, and its size. After an error nothing is known."""
 
     def is_at(self, path: str) -> bool:
-        """Whether a path is a name of this very file."""
+        """Return whether a path is a name of this file."""
 
     def close(self) -> None:
         """Close it, unless that was done before; what was not synced stays so."""
@@ -70,10 +70,10 @@ class Lock(Protocol):
 
     @property
     def is_signed(self) -> bool:
-        """Whether nobody but us had the store open since `sign`."""
+        """True if no other process had the store open since `sign`."""
 
     def sign(self) -> None:
-        """Write that it is we who have the store open."""
+        """Write the signature of this process as the owner."""
 
     def check(self) -> None:
         """Raise StoreClosedError after `release`, and in a forked child. Cheap enough for each put."""
@@ -86,7 +86,7 @@ class Lock(Protocol):
 
 
 class WritableFileSystem(FileSystem, Protocol):
-    """The calls behind which faults can be planted, those that write included."""
+    """The calls into which faults can be planted, those that write included."""
 
     def create(self, path: str) -> WritableFile:
         """Make a new, empty file and open it; `ExistingFileError` if there is something of the name."""
@@ -95,13 +95,13 @@ class WritableFileSystem(FileSystem, Protocol):
         """Open a plain file that is there."""
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file another name, atomically in place of what has it."""
+        """Rename a file, atomically replacing a file of that name."""
 
     def unlink(self, path: str) -> None:
-        """Take a file's name away; whoever has it mapped reads on. Nothing happens if there is none."""
+        """Unlink a file; processes that have it mapped can still read it. Nothing happens without one."""
 
     def release(self, path: str, start: int, stop: int) -> None:
-        """Give back the space of a part of a file, in memory and on the device; what is there then is not known."""
+        """Release the space of a part of a file, in memory and on the device; its content is then undefined."""
 
     def make_dir(self, path: str) -> None:
         """Make a directory in one that is there, else NotAStoreError; nothing happens if there is one of the name."""
@@ -134,7 +134,7 @@ class LocalWritableFileSystem(LocalFileSystem):
         return _LocalFile(path, _OPEN)
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file another name, atomically in place of what has it."""
+        """Rename a file, atomically replacing a file of that name."""
         with Writing(target, "renaming"):
             os.rename(source, target)
 
@@ -147,7 +147,7 @@ class LocalWritableFileSystem(LocalFileSystem):
                 return
 
     def release(self, path: str, start: int, stop: int) -> None:
-        """Give back the space of a part of a file; a file system that cannot do that keeps it."""
+        """Release the space of a part of a file, if the file system supports it."""
         with Writing(path, "opening"), Descriptor(path, _OPEN) as fd:
             _libc.fallocate(fd, _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_int64(start), ctypes.c_int64(stop - start))
 

@@ -36,7 +36,7 @@ def check_crcs(records: Records, properties: Properties, front: Front | None = N
     properties
         Of the same records.
     front
-        Gives the end of the segment in front; only asked where the first record of a segment has no ``__CRC32#``.
+        Returns the end of the segment before; called only if the first record of a segment has no ``__CRC32#``.
 
     Notes
     -----
@@ -61,7 +61,7 @@ def check_crcs(records: Records, properties: Properties, front: Front | None = N
 
 
 def surely_hold(buffer: Bytes, position: int, record: Record) -> bool:
-    """Whether the checksums of the record at a position hold; False also where only `check_crcs` can tell."""
+    """Return whether the checksums of the record at a position match; False if only `check_crcs` can decide."""
     if isal_zlib.crc32(record.body) & CRC_MASK != record.body_crc:
         return False
     properties, stop = bytes(record.properties), position + record.total_size

@@ -93,7 +93,7 @@ def _times(tables: Words, remainders: Words) -> Words:
 
 
 def _map_of(images: Words) -> Words:
-    """Lay linear maps out for `_times`: (…, 32) images of single bits to (…, 4, 256) of bytes."""
+    """Convert linear maps for `_times`: (…, 32) images of single bits to (…, 4, 256) of bytes."""
     of_bytes = images.reshape(*images.shape[:-1], 4, 8)
     tables = np.zeros((*of_bytes.shape[:-1], 256), np.uint32)
     for bit in range(8):

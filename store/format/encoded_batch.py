@@ -1,4 +1,4 @@
-"""Records of a batch that lack only what the put lock gives: how they lie in memory, and the numbers put into them.
+"""Records of a batch before the put lock: their layout in memory, and the numbers written into them under the lock.
 
 ::
 
@@ -8,8 +8,8 @@
                  │                └ patch: [0x02] __CRC32# 0x01 ddd…d 0x02, of all before it
                  └ patch: queue offset, physical offset, store timestamp
 
-Where bodies are apart, the checksum of a record is known before it has its place, from that of its body and those of
-what lies around it; it is moved on then (`record_crc`), and nobody reads the body again.
+If bodies are separate, the checksum of a record is derived from those of its body and its frame, before its offsets are
+known. It is adjusted for the offsets (`record_crc`), and the body is not read again.
 """
 
 from collections.abc import Callable, Iterator
@@ -45,9 +45,9 @@ class Bodies(NamedTuple):
     Attributes
     ----------
     data
-        (size,) uint8, somebody else's.
+        (size,) uint8, the caller's.
     starts, lengths
-        (n,) int64, where each lies in ``data``.
+        (n,) int64, position and length of each in ``data``.
     at
         (n,) int64, after how many bytes of its frame it comes.
     """
@@ -64,7 +64,7 @@ class Frames(NamedTuple):
     Attributes
     ----------
     data
-        (size,) uint8, writable: all of them, one behind the other, but for bodies that are apart.
+        (size,) uint8, writable: all of them, one after the other, except for separate bodies.
     positions, stops
         (n,) int64, where each begins and ends in ``data``.
     bodies
@@ -77,7 +77,7 @@ class Frames(NamedTuple):
     bodies: Bodies | None = None
 
     def to_write(self) -> Data | Pieces:
-        """Give the bytes of all records in the order in which they go into the log; nothing is copied."""
+        """Return the bytes of all records in log order; nothing is copied."""
         if self.bodies is None:
             return self.data.data
         rows = self.positions.size
@@ -103,11 +103,11 @@ class EncodedBatch:
     sizes
         (n,) int64, bytes of each record.
     lay
-        Lays them out. To be called once, right before the bytes are used: until then a batch needs little memory, and
-        then it is still in the cache.
+        Builds their bytes. To be called once, directly before the bytes are used: until then a batch needs little
+        memory, and then it is still in the cache.
     crcs
         (n,) int64, checksums of the records as they are before `patch`, where they are known.
-    """
+    """  # prose: allow lies - the name of an attribute
 
     positions: Ints
     sizes: Ints
@@ -115,7 +115,7 @@ class EncodedBatch:
     crcs: Ints | None = None
 
     def join(self) -> Bytes:
-        """Give (bytes,) uint8, writable and the caller's: all records side by side. To be called once, as ``lay``."""
+        """Return (bytes,) uint8, writable and the caller's: all records, adjacent. To be called once, as ``lay``."""
         frames = self.lay()
         laid = frames.to_write()
         return laid.join() if isinstance(laid, Pieces) else frames.data
@@ -175,13 +175,13 @@ def patch(
     Raises
     ------
     FormatError
-        If a position or a record lies outside ``buffer``, or checksums are missing.
+        If a position or a record is outside ``buffer``, or checksums are missing.
     """
     if not len(positions):
         return
     data = np.frombuffer(buffer, np.uint8)
     if int(positions.min()) < 0 or int(positions.max()) + HEADER.itemsize > len(data):
-        raise FormatError(f"records to patch lie outside a buffer of {len(data)} bytes")
+        raise FormatError(f"records to patch are outside a buffer of {len(data)} bytes")
     covered = covered_bytes(data, positions, stops) if record_crc is RecordCrc.PROPERTY else None
     final = None if covered is None or crcs is None else crcs.copy()
     for rows, extra in _by_born_host(data, positions):
@@ -205,7 +205,7 @@ def patch(
 
 
 def _by_born_host(data: Bytes, positions: Ints) -> Iterator[tuple[Ints | slice, int]]:
-    """Give the records, mostly all at once, by how many bytes their born host moves what lies behind it."""
+    """Yield the records, mostly all at once, by the bytes that their born host moves the fields after it."""
     v6 = gather(data, positions + _at("sys_flag"), _INT32) & np.int32(SYS_BORN_HOST_V6) != 0
     if v6.all() or not v6.any():
         yield slice(None), IPV6_EXTRA_BYTES * bool(v6[0])

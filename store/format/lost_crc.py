@@ -6,9 +6,9 @@
         properties … __CRC32# 0x01 dddddddddd 0x02 │ properties …          (no checksum: never had one, or damaged?)
                      └── ten fixed bytes ──┘
 
-Evidence, from strong to weak: most of the fixed bytes are still there; the record before has a checksum and nothing
-whole follows; it has one, and this record was put within milliseconds; no broker writes such properties. Without
-evidence the record counts as whole: brokers without ``enabledAppendPropCRC`` write such records.
+Evidence, from strong to weak, is one of these. Most of the fixed bytes are still there. The record before has a
+checksum, and nothing whole follows or this record was put within milliseconds. No broker writes such properties.
+Without evidence the record counts as whole: brokers without ``enabledAppendPropCRC`` write such records.
 """
 
 import re
@@ -40,8 +40,9 @@ def lost_crcs(records: Records, without: Mask, front: Front | None) -> Mask:
     """Mask of records that lack ``__CRC32#`` and must have had it: damage must not pass as absence.
 
     The checksum is lost where most of its fixed bytes are still there. After a record that has one, another broker, or
-    one started with other options, may have written this record. That is ruled out if neither a whole record nor the
-    end of the log follows, if no broker can have written these properties, or if there was no time for a restart.
+    one started with other options, may have written this record. That is ruled out if no broker can have written
+    these properties, or if a restart had no time. It is also ruled out if neither a whole record nor the end of the log
+    follows.
 
     Parameters
     ----------
@@ -94,7 +95,7 @@ def ends_in_crc(buffer: Bytes, stops: Ints) -> Mask:
 def crc_likeness(buffer: Bytes, stops: Ints) -> Ints:
     """Number of the ten fixed bytes of a ``__CRC32#`` property right before each position.
 
-    Positions may lie outside the buffer, or too near its start: they have none.
+    Positions may be outside the buffer, or too near its start: they have none.
     """
     like = np.zeros(stops.size, np.int64)
     inside = np.flatnonzero((stops >= RECORD_CRC_BYTES) & (stops <= buffer.size))
@@ -111,7 +112,7 @@ def looks_lost(likeness: Ints) -> Mask:
 
 
 def _is_of_one_session(records: Records, row: int, buffer: Bytes) -> bool:
-    """Whether a record was put so soon after, or before, one that has ``__CRC32#`` that no restart lies between."""
+    """Return whether a record was put too soon after, or before, one with ``__CRC32#`` for a restart in between."""
     start, size = int(records.positions[row]), int(records.field("total_size")[row])
     put_ms = int(records.field("store_timestamp")[row])
     first = max(0, start - _SEARCH_BYTES)
@@ -130,7 +131,7 @@ def _is_of_one_session(records: Records, row: int, buffer: Bytes) -> bool:
 
 
 def _is_untouched(properties: bytes, covered: Bytes) -> bool:
-    """Whether a broker that writes no ``__CRC32#`` can have written these properties.
+    """Return whether a broker that writes no ``__CRC32#`` can have written these properties.
 
     ``covered`` holds the bytes that a checksum in the last 20 would cover: ten digits that match are no business key.
     """

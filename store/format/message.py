@@ -48,7 +48,7 @@ RECORD_CRC_BYTES: Final = 20  # `__CRC32#`, 0x01, ten digits, 0x02
 
 
 class Problem(IntEnum):
-    """What is wrong with a record; ``OK`` is nothing."""
+    """Fault of a record; ``OK`` is no fault."""
 
     OK = 0
     BEYOND_END = 1
@@ -73,9 +73,9 @@ class Problem(IntEnum):
 _PROBLEM_TEXTS: Final = {
     Problem.OK: "the record is whole",
     Problem.BEYOND_END: "the record reaches beyond the bytes of its segment",
-    Problem.MAGIC: "no record begins here: the magic number is none of RocketMQ's",
+    Problem.MAGIC: "no record begins here: the magic number is not RocketMQ's",
     Problem.LENGTHS: "the lengths of body, topic and properties do not add up to the size of the record",
-    Problem.PHYSICAL_OFFSET: "the record states another physical offset than where it lies",
+    Problem.PHYSICAL_OFFSET: "the record states another physical offset than its own",
     Problem.SIZE: "the record states another size than its ConsumeQueue entry",
     Problem.QUEUE: "the record belongs to another topic or queue than the ConsumeQueue that names it",
     Problem.QUEUE_OFFSET: "the record states a queue offset that does not fit its place in the ConsumeQueue",
@@ -97,7 +97,7 @@ def gather(buffer: Bytes, positions: Ints, dtype: np.dtype[Item]) -> npt.NDArray
     positions
         (n,) int64, each with ``0 <= position`` and ``position + dtype.itemsize <= size``: the caller has checked.
     dtype
-        What lies there; alignment does not matter.
+        Its bytes; alignment does not matter.
 
     Returns
     -------
@@ -122,7 +122,7 @@ def scatter(buffer: Bytes, positions: Ints, values: npt.NDArray[np.generic]) -> 
     positions
         (n,) int64, each with ``0 <= position`` and ``position + itemsize <= size``: the caller has checked.
     values
-        (n,) contiguous array, written byte by byte as it lies in memory.
+        (n,) contiguous array, written byte by byte, as in memory.
     """
     width = values.dtype.itemsize
     windows: npt.NDArray[np.void] = np.ndarray((buffer.size - width + 1,), f"V{width}", buffer.data, strides=(1,))
@@ -130,9 +130,9 @@ def scatter(buffer: Bytes, positions: Ints, values: npt.NDArray[np.generic]) -> 
 
 
 class Records:
-    """Records at given positions of one buffer, with where their parts lie and what is wrong with them.
+    """Records at given positions of one buffer, with the positions of their parts and their faults.
 
-    All arrays have one element a record, in the order of the positions asked for. Parts of a record whose ``problem``
+    All arrays have one element per record, in the order of the positions asked for. Parts of a record whose ``problem``
     is not ``OK`` have length 0 and position 0, so that kernels may run over all rows.
 
     Attributes
@@ -176,7 +176,7 @@ class Records:
         return values
 
     def has_topic(self, name: bytes, rows: Ints | slice) -> Mask:
-        """Whether records are of a topic, for some rows; False for damaged ones.
+        """Return whether records are of a topic, for some rows; False for damaged ones.
 
         Returns
         -------
@@ -200,7 +200,7 @@ class Records:
         """Some of the records, with the problems noted so far."""
         taken = Records(self.buffer, self.positions[rows])
         noted = self.problem[rows]
-        # The bytes may have changed since: what is no record any more is none, whatever was found then.
+        # The bytes may have changed since: what is no longer a record does not count as one.
         taken.problem = np.where(noted == Problem.OK, taken.problem, noted)
         damaged = taken.problem != Problem.OK
         if damaged.any():
@@ -215,7 +215,7 @@ class Records:
             self._forget(rows)
 
     def _forget(self, rows: Mask) -> None:
-        """Give damaged rows no parts, so that kernels may run over all rows."""
+        """Set the parts of damaged rows to length 0, so that kernels may run over all rows."""
         for part in (self.body_start, self.body_length, self.topic_start, self.topic_length):
             part[rows] = 0
         self.properties_start[rows] = self.properties_length[rows] = 0
@@ -305,8 +305,8 @@ class Records:
 def _one_topic_length(buffer: Bytes, at: Ints, stop: Ints, layout: Layout) -> tuple[Ints, Ints, Bytes] | None:
     """Topic lengths, properties lengths and topics of records whose topics are all of one length, seen in one copy.
 
-    Most batches are of one topic. What lies behind a body is then read once, and not once for each length; None where
-    it cannot be, and the lengths have to be followed one after the other.
+    Most batches are of one topic. The bytes after a body are then read once, and not once for each length. None if that
+    is impossible, and the lengths must be followed one after the other.
 
     Parameters
     ----------
@@ -327,7 +327,7 @@ def _one_topic_length(buffer: Bytes, at: Ints, stop: Ints, layout: Layout) -> tu
 
 
 def is_blank(buffer: Bytes, position: int) -> bool:
-    """Whether a blank record, which ends its segment, begins at a position."""
+    """Return whether a blank record, which ends its segment, begins at a position."""
     if position > buffer.size - BLANK_BYTES:
         return False
     size, magic = buffer[position : position + BLANK_BYTES].view(_INT32)

@@ -37,7 +37,7 @@ BATCH_BYTES_MAX = (1 << 31) - 1
 """Arrow's offsets of a binary array are 32-bit."""
 
 _KEEPING = pa.system_memory_pool()
-"""For buffers of a whole batch: malloc keeps what one batch gave back for the next one, Arrow's own pool unmaps it."""
+"""For buffers of a whole batch: malloc keeps released memory for the next batch, Arrow's own pool unmaps it."""
 
 _INT32_FIELDS = {"queue_id", "flag", "sys_flag", "reconsume_times"}
 
@@ -46,8 +46,8 @@ _INT32_FIELDS = {"queue_id", "flag", "sys_flag", "reconsume_times"}
 class RecordColumns:
     """The fields of n records, each an array of n or one value for all.
 
-    ``body`` gives n; null bodies are stored as empty ones. Bodies are stored as they are: who compresses them says so
-    in ``sys_flag``. The address bits of ``sys_flag`` are set here, from the hosts. Hosts are packed as on disk, see
+    ``body`` defines n; null bodies are stored as empty ones. Bodies are stored unchanged: a caller that compresses them
+    sets ``sys_flag``. The address bits of ``sys_flag`` are set here, from the hosts. Hosts are packed as on disk, see
     ``pack_host``. Times are milliseconds since the epoch.
     """
 
@@ -74,7 +74,7 @@ def pack_host(address: bytes, port: int) -> bytes:
     """
     if len(address) not in {4, 16}:
         raise ConfigError(
-            f"a host address has {len(address)} bytes", fix="Give the 4 bytes of an IPv4 or the 16 of an IPv6 address"
+            f"a host address has {len(address)} bytes", fix="Pass the 4 bytes of an IPv4 or the 16 of an IPv6 address"
         )
     return address + port.to_bytes(4, "big")
 
@@ -149,7 +149,7 @@ def encode(
 
 
 class _Tail(NamedTuple):
-    """What comes behind the bodies, with zeros for the lengths of properties, and the magic that goes with it."""
+    """Bytes after the bodies, with zeros for the lengths of properties, and the magic that belongs to them."""
 
     parts: list[pa.BinaryArray | pa.BinaryScalar]
     topic_bytes: Ints
@@ -180,7 +180,7 @@ class _Tail(NamedTuple):
 def _join(front: list[pa.BinaryArray], tail: _Tail, tails_at: Ints) -> Bytes:
     """Put the parts of all rows together, and the lengths of properties into their places."""
     joined = pc.binary_join_element_wise(*front, *tail.parts, b"", memory_pool=_KEEPING)
-    assert joined.buffers()[2].is_mutable  # the join's own allocation: nobody else has it
+    assert joined.buffers()[2].is_mutable  # the join's own allocation, not shared
     data = np.frombuffer(joined.buffers()[2], np.uint8, int(tails_at[-1] + tail.sizes[-1]))
     scatter(data, tails_at + tail.topic_bytes - 2, tail.property_bytes.astype(">i2"))
     return data
@@ -202,7 +202,7 @@ class _Hosts:
             row = int(wrong.argmax())
             raise ConfigError(
                 f"the host of row {row} has {int(widths[row]) + 4} bytes",
-                fix="Give 4 (IPv4) or 16 (IPv6) bytes of address and 4 of port",
+                fix="Pass 4 (IPv4) or 16 (IPv6) bytes of address and 4 of port",
             )
         return cls(int(widths[0]) if (widths == widths[0]).all() else widths, packed)
 
@@ -251,14 +251,14 @@ def _host_bits(sys_flag: Integers, born: _Hosts, store: _Hosts) -> Integers:
 def _topics(
     topic: pa.StringArray | pa.DictionaryArray | str, rows: int
 ) -> tuple[pa.BinaryArray | pa.BinaryScalar, Ints, Ints]:
-    """Encode topics with their length in front and two bytes behind, room for the properties' length.
+    """Encode topics, with their length before and two bytes for the properties' length after them.
 
     The work is done once per *different* topic. Returns the blocks, their sizes and the records' magics.
     """
     names = [topic]
     if not isinstance(topic, str):
         if topic.null_count:
-            raise ConfigError("a message has no topic", fix="Give every row a topic")
+            raise ConfigError("a message has no topic", fix="Set a topic in every row")
         encoded = topic if isinstance(topic, pa.DictionaryArray) else topic.dictionary_encode()
         names = encoded.dictionary.to_pylist()
     blocks = [topic_block(name) for name in names]
@@ -273,7 +273,7 @@ def _topics(
 
 @lru_cache(maxsize=1 << 16)
 def topic_block(topic: str) -> tuple[bytes, int]:
-    """Encode a topic with its length in front and two bytes behind, room for the properties' length; and the magic."""
+    """Encode a topic, with its length before and two bytes for the properties' length after it; and the magic."""
     data, chars = topic.encode(), len(topic.encode("utf-16-le")) // 2
     if chars > V1_TOPIC_CHARS and len(data) <= TOPIC_BYTES_MAX:
         return len(data).to_bytes(2, "big") + data + b"\0\0", MAGIC_V2
@@ -306,10 +306,10 @@ def _check_columns(columns: RecordColumns, rows: int) -> None:
     for name in columns.__slots__:
         value = getattr(columns, name)
         if isinstance(value, pa.Array | np.ndarray) and len(value) != rows:
-            raise ConfigError(f"{name} has {len(value)} values for {rows} bodies", fix="Give columns of one length")
+            raise ConfigError(f"{name} has {len(value)} values for {rows} bodies", fix="Pass columns of one length")
         # numpy would store the low 32 bits of a longer number without a word.
         if name in _INT32_FIELDS and (np.min(value) < -(1 << 31) or np.max(value) >= 1 << 31):
-            raise ConfigError(f"{name} holds a number of more than 32 bits", fix="Give numbers that fit into an int32")
+            raise ConfigError(f"{name} holds a number of more than 32 bits", fix="Pass numbers that fit into an int32")
 
 
 def _binary(values: pa.BinaryArray | bytes) -> pa.BinaryArray | pa.BinaryScalar:

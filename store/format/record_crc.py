@@ -6,11 +6,11 @@
     └──────────── covered ─────────────────────┘
 
     staged       places and time are still zero   ──► CRC c          in the task that encoded it, over all of it
-    put          places and time are written      ──► CRC c ^ d      d from these numbers and where they lie alone
+    put          places and time are written      ──► CRC c ^ d      d from these numbers and their positions alone
 
-A CRC is linear: bytes that change a record change its CRC by the CRC of what was added, moved on by as many zeros as
-there are bytes behind. So who puts a record that was summed up before reads nothing of it, and damage done to it
-meanwhile stays damage. RocketMQ: ``CommitLog.checkMessageAndReturnSize``, ``UtilAll.crc32``.
+A CRC is linear. Bytes that change a record change its CRC by the CRC of the difference, followed by as many zeros as
+there are bytes after it. So the put of a record with a known sum reads nothing of it, and damage in the meantime stays
+detectable. RocketMQ: ``CommitLog.checkMessageAndReturnSize``, ``UtilAll.crc32``.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ _SIZE: Final = np.dtype(">i4")
 
 
 class RecordCrc(Enum):
-    """Whether records end in the property ``__CRC32#``, which covers the whole record."""
+    """Presence of the property ``__CRC32#`` at the end of records, which covers the whole record."""
 
     ABSENT = "absent"
     PROPERTY = "property"
@@ -89,7 +89,7 @@ def _similar_crcs(data: Bytes, starts: Ints, width: int) -> Words:
 
 
 def covered_bytes(data: Bytes, positions: Ints, stops: Ints | None = None) -> Ints:
-    """Give how many bytes of each encoded record its checksum covers, by the sizes that they state.
+    """Return the number of bytes of each encoded record that its checksum covers, by the sizes that they state.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def covered_bytes(data: Bytes, positions: Ints, stops: Ints | None = None) -> In
     sizes = gather(data, positions, _SIZE).astype(np.int64)
     ends = positions + sizes if stops is None else stops
     if int((ends - positions).min()) < RECORD_CRC_BYTES or int(ends.max()) > data.size:
-        raise FormatError(f"records to patch lie outside a buffer of {data.size} bytes")
+        raise FormatError(f"records to patch are outside a buffer of {data.size} bytes")
     return sizes - RECORD_CRC_BYTES
 
 
@@ -126,7 +126,7 @@ def write_crcs(data: Bytes, stops: Ints, crcs: Ints) -> None:
 
 
 def moved_crcs(crcs: Ints, covered: Ints, numbers: Mapping[int, Ints | int]) -> Ints:
-    """Give the checksums that records have once zeros in them are numbers.
+    """Return the checksums of records after zeros in them are replaced by numbers.
 
     Parameters
     ----------

@@ -8,9 +8,9 @@
                            └────────────────────────┘
                            index/20261121021349954   … until enough are found, or a file begins before the time asked
 
-An index is a cache: it may lack records (a broker that crashed deletes the files that were not full), and it answers
-with all records of an equal **hash**. Nothing here is trusted: every offset is to be looked up, and its record's
-topic and keys compared. RocketMQ: ``IndexService``, ``DefaultMessageStore.queryMessage``.
+An index is a cache. It may lack records, since a broker that crashed deletes the files that were not full. And it
+returns all records of an equal **hash**. So every offset must be looked up, and its record's topic and keys compared.
+RocketMQ: ``IndexService``, ``DefaultMessageStore.queryMessage``.
 """
 
 import os
@@ -24,7 +24,7 @@ from ..format.index_file import HEADER, Geometry, Header, chain, decode_header, 
 from ..format.naming import is_index_name
 
 BATCH_MAX = 64
-"""What a broker finds at most for one question (``maxMsgsNumBatch``)."""
+"""Most results of a broker for one question (``maxMsgsNumBatch``)."""
 _TIME_MAX = (1 << 63) - 1
 _WINDOW_BYTES = 1 << 14
 
@@ -32,7 +32,7 @@ _WINDOW_BYTES = 1 << 14
 class Index:
     """Read access to one ``index/`` directory, which a broker may be writing.
 
-    Every query looks at the directory anew. Nothing is mapped and no descriptor is kept.
+    Every query lists the directory. Nothing is mapped and no descriptor is kept.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Index:
         self.path = path
         self._fs = fs or LocalFileSystem()
         self._given = geometry
-        self._inferred: dict[int, Geometry] = {}  # by file size: a broker gives all its files the same
+        self._inferred: dict[int, Geometry] = {}  # by file size: a broker uses one for all files
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], geometry: Geometry | None = None) -> "Index":
@@ -94,7 +94,7 @@ class Index:
         begin_ms, end_ms
             Store times, both inclusive. An index knows whole seconds: see `chain`.
         is_readable
-            Whether a record lies at a physical offset. Those that retention deleted stay in the index for a while; they
+            Whether a record is at a physical offset. Those that retention deleted stay in the index for a while; they
             count towards ``max_num`` and are left out afterwards.
 
         Returns
@@ -112,7 +112,7 @@ class Index:
         Notes
         -----
         ``queryMessage`` asks up to three times while no record was readable, each time up to the store time of the
-        least offset found. That time it only has if the least offset was readable, and then it does not ask again: the
+        least offset found. It has that time only if the least offset was readable, and then it does not ask again. The
         second and third answer are always the first one.
         """
         key_hash = index_key_hash(topic, key)
@@ -132,7 +132,7 @@ class Index:
         return sorted(offset for offset in found if is_readable is None or is_readable(offset))
 
     def _geometry(self, path: str, header: Header) -> Geometry | None:
-        """How a file is divided; None if it has no entries."""
+        """Return the geometry of a file; None without entries."""
         if self._given is not None:
             return self._given
         size = self._fs.size(path)

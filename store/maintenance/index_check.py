@@ -5,8 +5,8 @@
     CommitLog   [rec: UNIQ_KEY, KEYS] ──► (hash, physical offset) of each key ──► in the index?     no: INDEX_GAP
     index       [h e1 e2 …]           ──► physical offset of each entry ──► a record of the log?    no: INDEX_ENTRY
 
-A broker that crashed deletes the index file that was not full, and indexes no record twice: what its index lacks stays
-missing, and no query by key finds it. RocketMQ: ``IndexService``, ``IndexFile``.
+A broker that crashed deletes the index file that was not full, and indexes no record twice. Missing keys stay missing,
+and no query by key finds their messages. RocketMQ: ``IndexService``, ``IndexFile``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -53,7 +53,7 @@ class _Block(NamedTuple):
 
 
 def keeps_index(fs: FileSystem, path: str) -> bool:
-    """Whether a store is to have an index: only one of ours that was written without one states that it has none."""
+    """Return whether a store should have an index: only one of ours that was written without one does not."""
     paths = StorePaths(path)
     if Index(paths.index, fs=fs).files():
         return True
@@ -75,7 +75,7 @@ class IndexCheck:
     damage
         Spans of the log whose records are not to be believed, in order.
     is_live
-        Whether its owner may be writing: what is behind the last entry of the index is then no gap.
+        Whether its owner may be writing: records after the last entry of the index are then no gap.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class IndexCheck:
         self._reaches_end = bool(missing[-1])
 
     def _held(self, base: int, stop: int) -> Ints:
-        """What the index has of records in ``[base, stop)``, as `_packed` puts it."""
+        """Return the index entries of records in ``[base, stop)``, packed by `_packed`."""
         parts = [np.empty(0, np.int64)]
         for block in self._blocks:
             if block.low < stop and block.high >= base:
@@ -196,7 +196,7 @@ def inside(positions: Ints, spans: Sequence[tuple[int, int]]) -> Mask:
 
 
 def runs(chosen: Mask) -> Iterator[tuple[int, int]]:
-    """Where runs of true values start and stop."""
+    """Return start and stop of runs of true values."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], chosen, [False]]).astype(np.int8)))
     yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
 

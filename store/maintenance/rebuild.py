@@ -1,11 +1,11 @@
-"""ConsumeQueues written anew from the CommitLog, byte for byte as a broker would have dispatched them.
+"""ConsumeQueues written again from the CommitLog, byte for byte as a broker would have dispatched them.
 
 ::
 
     CommitLog  ──► derive (entries of each queue) ──► placement (where they go) ──► a fresh directory, published whole
 
-Which entries a queue gets is said in ``placement``; that they are the broker's own, byte for byte, is what the tests
-hold against stores of real brokers.
+``entry_placement`` decides on the entries of a queue. The tests compare them, byte for byte, with those of real
+brokers.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RebuiltQueues:
-    """What was written.
+    """Result of a rebuild.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class RebuiltQueues:
     lost_messages
         Places of messages that are lost, which repeat the next entry.
     files, bytes
-        Files, and their lengths together; they are sparse behind the last entry.
+        Files, and their lengths together; they are sparse after the last entry.
     """
 
     queues: int
@@ -140,7 +140,7 @@ def rebuild_index(reader: StoreReader, directory: str | os.PathLike[str], *, geo
 
 @contextlib.contextmanager
 def _target(reader: StoreReader, directory: str | os.PathLike[str]) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Give the path to write to, and what makes sure that the store is still locked if it is written into."""
+    """Yield the path to write to, and a check that a store that is written into is still locked."""
     if reader.is_live:
         raise StoreInUseError("another process has this store open", path=reader.path, fix="Stop the broker first")
     target = os.path.abspath(directory)

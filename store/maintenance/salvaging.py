@@ -1,4 +1,4 @@
-"""All that is whole of a damaged store, copied to where a broker can go on with it.
+"""Copy of every whole record of a damaged store, as a store that a broker can continue.
 
 ::
 
@@ -6,8 +6,8 @@
     copy      [rec][rec][filler][rec][rec][B…]       [rec]         B blank: the segment ends here
                          ▲ one record over the damaged bytes, of a transaction that was rolled back: in no queue
 
-Every whole record keeps its physical offset, and so its message id; every message its queue offset: the place of a lost
-one repeats the next entry, as in a rebuild. The source is only read.
+Every whole record keeps its physical offset, and so its message id. Every message keeps its queue offset: that of a
+lost one repeats the next entry, as in a rebuild. The source is only read.
 """
 
 import logging
@@ -62,7 +62,7 @@ _COPY_BYTES: Final = 8 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SalvageReport:
-    """What was copied.
+    """Result of a salvage.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ def salvage(
     Parameters
     ----------
     source
-        The damaged store; nobody should be writing it.
+        The damaged store; no process should be writing it.
     target
         A path that is not there, or an empty directory.
     segment_bytes
@@ -257,7 +257,7 @@ class _Copy:
             self._lose(hi - at)
 
     def _finish(self, base: int, at: int, records_end: int | None) -> None:
-        """End a segment that another one follows: what was lost behind its last whole record is filled.
+        """End a segment that another one follows: the gap after its last whole record is filled.
 
         ``records_end`` is where the blank of the source is; None if it is lost, and records may be lost up to the end.
         Without a filler nothing would tell that messages were here, and those of later segments would move up.
@@ -272,7 +272,7 @@ class _Copy:
         self.end = base + self._bytes
 
     def _spaced(self, starts: Ints, stops: Ints) -> tuple[Ints, Ints]:
-        """Drop records behind a gap that is too small for a filler."""
+        """Drop records after a gap that is too small for a filler."""
         while True:
             gaps = starts - np.append(0, stops[:-1])
             small = np.flatnonzero((gaps > 0) & (gaps < _FILLER_MIN))

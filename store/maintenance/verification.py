@@ -1,4 +1,4 @@
-"""What is wrong with a store, found without touching it.
+"""Check of a store for faults, without changing it.
 
 ::
 
@@ -9,7 +9,7 @@
                                             INDEX_GAP: keys of the log that are not in it
 
 Reads the whole log once, a segment at a time. A live store can be looked at too; what its owner is writing meanwhile
-is left out. Records that retention deleted are no damage, nor are the zeros behind the last one.
+is left out. Records that retention deleted are no damage, nor are the zeros after the last one.
 """
 
 import logging
@@ -39,7 +39,7 @@ _FINDINGS_MAX: Final = 10_000
 
 
 class Kind(Enum):
-    """What is wrong."""
+    """Kind of a fault."""
 
     LOG_DAMAGE = "log damage"
     QUEUE_ENTRY = "queue entry"
@@ -61,8 +61,8 @@ class Finding:
     path
         The file, or the directory of a queue.
     offset
-        Physical offset in the CommitLog, queue offset in a queue, entry number in an index file; of keys that the index
-        lacks, physical offset of the first one's record.
+        Physical offset in the CommitLog, queue offset in a queue, or entry number in an index file. For missing keys,
+        the physical offset of the first one's record.
     count
         Bytes of the log, entries, messages or keys.
     text
@@ -78,15 +78,15 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerifyReport:
-    """What a store was found to be.
+    """Result of a verification.
 
     Attributes
     ----------
     log_start, log_end
-        Physical offsets between which the records lie.
+        Physical offsets between which the records are.
     records, queues, entries, lost_messages, keys
-        How many whole records (those that ``salvage`` put over damage are not counted), queues, entries of records,
-        places of lost messages, and index entries of records there are.
+        Numbers of whole records, queues, entries of records, offsets of lost messages, and index entries of records.
+        Records that ``salvage`` wrote over damage are not counted.
     findings
         What is wrong, the log first; at most ten thousand.
     """
@@ -102,7 +102,7 @@ class VerifyReport:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if nothing is wrong."""
         return not self.findings
 
 
@@ -195,7 +195,7 @@ class _Verification:
                     queue.directory,
                     end,
                     there - end,
-                    f"queue {key} has {there - end} entries behind the last record of the log, "
+                    f"queue {key} has {there - end} entries after the last record of the log, "
                     f"{int(np.count_nonzero(wrong))} of them name a place in it",
                 )
         return placement.ends

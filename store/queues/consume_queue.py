@@ -4,9 +4,9 @@
 
     consumequeue/TOPIC/QUEUE/  00000000000000000000   00000000000006000000
                                [e0 e1 … e299999    ]  [e300000 … eN 000000]
-                                ^ first                          ^ end: behind the last entry that is not zero
+                                ^ first                          ^ end: after the last entry that is not zero
 
-Entries are read, never mapped: 20 bytes a message are cheap to copy, and ten thousand queues need no open files.
+Entries are read, never mapped: 20 bytes per message are cheap to copy, and ten thousand queues need no open files.
 RocketMQ: ``ConsumeQueue``.
 """
 
@@ -41,8 +41,8 @@ class ConsumeQueue:
     key
         Which queue this is.
     missing_max
-        The most entries that can be missing between two files: as many as the CommitLog can hold records. A file behind
-        a wider gap is none of this queue.
+        The most entries that can be missing between two files: as many as the CommitLog can hold records. A file after
+        a wider gap does not belong to this queue.
     """
 
     def __init__(self, fs: FileSystem, directory: str, key: QueueKey, *, missing_max: int) -> None:
@@ -101,7 +101,7 @@ class ConsumeQueue:
         except FileNotFoundError:
             first = self.segments[0] if self.segments else segment
             if first.base >= segment.base or self._fs.size(first.path) is None:
-                # Retention: the queue begins later now, and whoever was promised these entries finds that it does.
+                # Retention: the queue begins later now, and a caller with a plan for these entries detects it.
                 self.segments = [other for other in self.segments if other.base > segment.base]
             return np.zeros(0, NATIVE)
         return decode(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES])
@@ -139,7 +139,7 @@ class ConsumeQueue:
         return low
 
     def end_before(self, physical_offset: int, end: int) -> int:
-        """One past the last entry below ``end`` that names a record in front of a physical offset.
+        """One past the last entry below ``end`` that names a record before a physical offset.
 
         Entries rise by physical offset; those at the end that name nothing sensible are not counted either.
         """

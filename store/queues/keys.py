@@ -29,7 +29,7 @@ _TABLE_QUEUES_MIN: Final = 8  # of a topic, on average: for fewer of them tables
 
 @lru_cache(maxsize=1 << 16)
 def queue_key(topic: str, queue_id: int) -> QueueKey:
-    """Give the key of a queue, the same object as before where that is remembered: cheaper than another one."""
+    """Return the key of a queue, the same object as before if it is cached: cheaper than another one."""
     return QueueKey(topic, queue_id)
 
 
@@ -49,7 +49,7 @@ class Queues(NamedTuple):
     queue_id: Ints
 
     def as_keys(self) -> list[QueueKey]:
-        """Give the key of each."""
+        """Return the key of each."""
         ids = zip(self.topic_of.tolist(), self.queue_id.tolist(), strict=True)
         return [queue_key(self.topics[topic], queue_id) for topic, queue_id in ids]
 
@@ -87,7 +87,7 @@ def different_queues(topics: pa.DictionaryArray, queue_id: Ints) -> tuple[Queues
 
 
 def queues_among(keys: Iterable[QueueKey]) -> Queues:
-    """Give queues of which those of one topic follow each other."""
+    """Return the queues with those of one topic adjacent."""
     topics: list[str] = []
     topic_of: list[int] = []
     ids: list[int] = []
@@ -106,7 +106,7 @@ class QueueNumbers:
         self._lock = threading.Lock()
         self._numbers: dict[QueueKey, int] = {}
         self._keys: list[QueueKey] = []
-        self._tables: dict[str, Ints] = {}  # of a topic, by queue id; -1 where nobody asked
+        self._tables: dict[str, Ints] = {}  # of a topic, by queue id; -1 if not numbered yet
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -116,11 +116,11 @@ class QueueNumbers:
         return self._keys[number]
 
     def find(self, key: QueueKey) -> int | None:
-        """Give the number of one queue; None if it has none yet."""
+        """Return the number of one queue; None if it has none yet."""
         return self._numbers.get(key)
 
     def of_one(self, key: QueueKey) -> int:
-        """Give the number of one queue."""
+        """Return the number of one queue."""
         found = self._numbers.get(key)
         if found is None:
             with self._lock:
@@ -128,7 +128,7 @@ class QueueNumbers:
         return found
 
     def of(self, queues: Queues) -> Ints:
-        """Give the numbers of (k,) queues."""
+        """Return the numbers of (k,) queues."""
         with self._lock:
             topics, ids = len(queues.topics), queues.queue_id
             few = ids.size < _TABLE_QUEUES_MIN * topics

@@ -7,7 +7,7 @@
                                                  LOWER(31) = 5   UPPER(9) = 0
 
 RocketMQ 5.1.1 and later: ``ConsumeQueue.getOffsetInQueueByTime`` with a ``BoundaryType``. Earlier releases answer
-with the nearest message of the file whose modification time fits; nobody can want that, so it is not imitated.
+with the nearest message of the file whose modification time fits; no caller can want that, so it is not imitated.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Lost checksums of records: which evidence counts, and which absence is none."""
+"""Lost checksums of records: which evidence counts, and which does not."""
 
 import numpy as np
 import pyarrow as pa

@@ -72,7 +72,7 @@ def altered(raw: bytes, at: int, form: str, value: int) -> bytes:
 
 
 def log_of(rows: list[tuple[bytes, str, bytes, bytes, bytes]], crc: RecordCrc) -> tuple[Bytes, list[int]]:
-    """Records one behind the other, and a few zeros."""
+    """Records one after the other, and a few zeros."""
     bodies, topics, properties, *hosts = (list(column) for column in zip(*rows, strict=True))
     binary: Any = pa.binary()
     encoded = encode(

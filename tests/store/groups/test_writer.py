@@ -219,7 +219,7 @@ def test_a_mutex_that_cannot_be_had_is_explained(store: Path, monkeypatch: pytes
         return opened(path, *rest)
 
     monkeypatch.setattr("segmentlog.store.groups.writer.os.open", refuse)
-    with pytest.raises(UnreadableError, match=r"may not write it.*may write to this directory"):
+    with pytest.raises(UnreadableError, match=r"may not write it.*write permission for this directory"):
         publish_progress(str(store), "g", {T0: 1})
 
 
