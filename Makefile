@@ -70,19 +70,7 @@ PROSE_LATER := \
   store/queues/writer.py \
   store/read \
   store/recovery \
-  store/write \
-  connector/__init__.py \
-  connector/errors.py \
-  connector/metadata \
-  connector/options \
-  connector/pyspark_segmentlog \
-  connector/read \
-  connector/registration.py \
-  connector/setup \
-  connector/source.py \
-  connector/stream \
-  connector/write \
-  docs/options.md
+  store/write
 
 lint: setup ## style, and the English of docstrings, messages and documents
 	$(BIN)/ruff check .

@@ -203,7 +203,7 @@ def _imports(module: str) -> set[str]:
 
 
 def _cycle(graph: dict[str, set[str]]) -> list[str]:
-    """One cycle, or nothing: modules that import nothing that is left are taken away until none is left."""
+    """Return one cycle, or an empty list: modules without remaining imports are removed until the rest is a cycle."""
     left = {name: set(targets) for name, targets in graph.items()}
     while leaves := {name for name, targets in left.items() if not targets}:
         left = {name: targets - leaves for name, targets in left.items() if name not in leaves}
