@@ -32,11 +32,6 @@ class ColumnMeaning:
     null: str | None = None
 
     @property
-    def is_optional(self) -> bool:
-        """Return whether a whole message can have a null here."""
-        return bool(self.null)
-
-    @property
     def null_text(self) -> str:
         """When the column is null."""
         if self.null is None:

@@ -123,22 +123,6 @@ class JavaNotFoundError(RuntimeError):
         )
 
 
-def find_java(environ: Mapping[str, str] = os.environ) -> JavaRuntime | None:
-    """Find the Java that Spark should run on. Changes nothing.
-
-    Parameters
-    ----------
-    environ
-        Environment variables to look at: ``JAVA_HOME`` and ``PATH``.
-
-    Returns
-    -------
-    JavaRuntime or None
-        None when there is none; ``survey_java`` says why.
-    """
-    return survey_java(environ).runtime
-
-
 def survey_java(environ: Mapping[str, str] = os.environ) -> JavaSurvey:
     """Look at every place that can hold a Java, best first, until one will do. Starts each once or twice."""
     rejected: list[RejectedJava] = []

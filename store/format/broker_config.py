@@ -1,61 +1,20 @@
-"""Content of RocketMQ's configuration documents: topics, groups, and the offsets of each group.
+"""Offsets in RocketMQ's configuration documents: those of each consumer group, at the broker and at a client.
 
 ::
 
-    config/topics.json             topicConfigTable         {topic: {readQueueNums, perm, …}}
-    config/consumerOffset.json     offsetTable              {"topic@group": {queue id: next queue offset}}
-    config/delayOffset.json        offsetTable              {delay level: next queue offset}
-    config/subscriptionGroup.json  subscriptionGroupTable   {group: {consumeEnable, …}}
-    …/offsets.json (of a client)   offsetTable              {{brokerName, queueId, topic}: next queue offset}
+    config/consumerOffset.json     offsetTable   {"topic@group": {queue id: next queue offset}}
+    …/offsets.json (of a client)   offsetTable   {{brokerName, queueId, topic}: next queue offset}
 
 Fields that are missing have RocketMQ's defaults, fields that are unknown are left alone; a field of another type than
 RocketMQ writes is an error. An empty document is a store without that file. RocketMQ: ``ConfigManager``.
 """
 
-from dataclasses import dataclass
-from enum import IntFlag
 from typing import Final, NamedTuple
 
 from ..errors import FormatError
 from .documents import Document, Json, Key
 
 _FIX: Final = "Was the document edited by hand? Its former state may be in the file with the suffix .bak"
-
-
-class Permission(IntFlag):
-    """Permissions of a topic (``PermName``)."""
-
-    INHERIT = 1
-    WRITE = 2
-    READ = 4
-    PRIORITY = 8
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TopicConfig:
-    """One topic of ``topics.json``."""
-
-    topic: str
-    read_queues: int = 16
-    write_queues: int = 16
-    permission: Permission = Permission.READ | Permission.WRITE
-    is_ordered: bool = False
-    filter_type: str = "SINGLE_TAG"
-    sys_flag: int = 0
-    attributes: tuple[tuple[str, str], ...] = ()
-    """RocketMQ 5: ``queue.type``, ``cleanup.policy``, ``message.type``, …, by name."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GroupConfig:
-    """One consumer group of ``subscriptionGroup.json``."""
-
-    group: str
-    can_consume: bool = True
-    can_broadcast: bool = True
-    is_ordered: bool = False
-    retry_queues: int = 1
-    retry_max: int = 16
 
 
 class GroupTopic(NamedTuple):
@@ -71,53 +30,6 @@ class ClientQueue(NamedTuple):
     topic: str
     broker_name: str
     queue_id: int
-
-
-def topic_configs(document: Document) -> dict[str, TopicConfig]:
-    """Read ``topics.json``.
-
-    Raises
-    ------
-    FormatError
-        If a field is of another type than RocketMQ writes.
-    """
-    configs: dict[str, TopicConfig] = {}
-    for topic, fields in _table(document, "topicConfigTable").items():
-        read = _Fields(topic, fields)
-        attributes = ((str(name), str(value)) for name, value in read.table("attributes").items())
-        configs[str(topic)] = TopicConfig(
-            topic=str(topic),
-            read_queues=read.integer("readQueueNums", 16),
-            write_queues=read.integer("writeQueueNums", 16),
-            permission=Permission(read.integer("perm", 6) & 0xF),
-            is_ordered=read.flag("order", otherwise=False),
-            filter_type=read.text("topicFilterType", "SINGLE_TAG"),
-            sys_flag=read.integer("topicSysFlag", 0),
-            attributes=tuple(sorted(attributes)),
-        )
-    return configs
-
-
-def subscription_groups(document: Document) -> dict[str, GroupConfig]:
-    """Read ``subscriptionGroup.json``.
-
-    Raises
-    ------
-    FormatError
-        If a field is of another type than RocketMQ writes.
-    """
-    groups: dict[str, GroupConfig] = {}
-    for group, fields in _table(document, "subscriptionGroupTable").items():
-        read = _Fields(group, fields)
-        groups[str(group)] = GroupConfig(
-            group=str(group),
-            can_consume=read.flag("consumeEnable", otherwise=True),
-            can_broadcast=read.flag("consumeBroadcastEnable", otherwise=True),
-            is_ordered=read.flag("consumeMessageOrderly", otherwise=False),
-            retry_queues=read.integer("retryQueueNums", 1),
-            retry_max=read.integer("retryMaxTimes", 16),
-        )
-    return groups
 
 
 def consumer_offsets(document: Document) -> dict[GroupTopic, dict[int, int]]:
@@ -138,17 +50,6 @@ def consumer_offsets(document: Document) -> dict[GroupTopic, dict[int, int]]:
         for key, offsets in _table(document, "offsetTable").items()
         if isinstance(key, str) and "@" in key
     }
-
-
-def delay_offsets(document: Document) -> dict[int, int]:
-    """Read ``delayOffset.json``: by delay level, the next queue offset of ``SCHEDULE_TOPIC_XXXX`` to deliver.
-
-    Raises
-    ------
-    FormatError
-        If a level or an offset is no integer.
-    """
-    return _offsets("offsetTable", _table(document, "offsetTable"))
 
 
 def client_offsets(document: Document) -> dict[ClientQueue, int]:
@@ -182,14 +83,6 @@ class _Fields:
         value = self._fields.get(name)
         return otherwise if value is None else _integer(value, self._owner, name)
 
-    def flag(self, name: str, *, otherwise: bool) -> bool:
-        value = self._fields.get(name)
-        if value is None:
-            return otherwise
-        if not isinstance(value, bool):
-            raise FormatError(f"{name} of {self._owner!r} is {value!r}, it can be true or false", fix=_FIX)
-        return value
-
     def text(self, name: str, otherwise: str) -> str:
         value = self._fields.get(name)
         if value is None:
@@ -197,9 +90,6 @@ class _Fields:
         if not isinstance(value, str):
             raise FormatError(f"{name} of {self._owner!r} is {value!r} where text was expected", fix=_FIX)
         return value
-
-    def table(self, name: str) -> Document:
-        return _table(self._fields, name)
 
 
 def _table(document: Document, name: str) -> Document:

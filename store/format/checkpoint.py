@@ -48,11 +48,6 @@ class Checkpoint:
         """Store time in ms from which recovery after a crash has to look, at the latest."""
         return max(0, min(self.physic_timestamp, self.logics_timestamp) - SAFETY_MS)
 
-    @property
-    def min_timestamp_with_index(self) -> int:
-        """The same if index files shall be whole too (``messageIndexSafe``)."""
-        return min(self.min_timestamp, self.index_timestamp)
-
 
 def decode(data: bytes) -> Checkpoint:
     """Read a checkpoint file.

@@ -19,9 +19,6 @@ A *unique id* (property ``UNIQ_KEY``) identifies producer and time; the producer
 RocketMQ: ``MessageDecoder.createMessageId``, ``MessageClientIDSetter``. Only the length tells IPv4 from IPv6.
 """
 
-import ipaddress
-import struct
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -31,47 +28,10 @@ import pyarrow as pa
 from ..errors import FormatError
 
 _HEX: Final = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint16)  # two digits a byte
-_SIZES: Final = {32: 4, 56: 16}  # characters -> bytes of address
+_ADDRESS_BYTES: Final = (4, 16)
 _TEXT_MAX: Final = (1 << 31) - 1
-_OFFSET_TAIL: Final = struct.Struct(">iq")
+_OFFSET_TAIL_BYTES: Final = 12  # port, physical offset
 _OFFSET_BYTES: Final = 8
-_UNIQUE_TAIL: Final = struct.Struct(">HiiH")
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetId:
-    """Content of an offset id."""
-
-    address: bytes
-    """The broker's store host, 4 or 16 bytes."""
-    port: int
-    physical_offset: int
-
-    @property
-    def host(self) -> str:
-        """The address as text: ``127.0.0.1``, ``fe80::1``."""
-        return str(ipaddress.ip_address(self.address))
-
-
-@dataclass(frozen=True, slots=True)
-class UniqueId:
-    """Content of a unique id."""
-
-    address: bytes
-    """The producer's host, 4 or 16 bytes; the low 4 bytes of its clock where it found none."""
-    pid: int
-    """The low 16 bits of its process id."""
-    loader_hash: int
-    """Identity hash of the class loader: tells producers of one process apart."""
-    month_ms: int
-    """Milliseconds since 00:00 **local time** of the month's first day; the month itself is not in the id."""
-    counter: int
-    """Counts messages of the process, wraps at 65536."""
-
-    @property
-    def host(self) -> str:
-        """The address as text."""
-        return str(ipaddress.ip_address(self.address))
 
 
 def encode_offset_ids(
@@ -97,9 +57,9 @@ def encode_offset_ids(
         If the addresses are of another size, or the column would hold 2 GiB or more.
     """
     count, width = addresses.shape
-    if width not in _SIZES.values():
+    if width not in _ADDRESS_BYTES:
         raise FormatError(f"an address of {width} bytes was given for a message id, IPv4 has 4 and IPv6 has 16")
-    size = 2 * (width + _OFFSET_TAIL.size)
+    size = 2 * (width + _OFFSET_TAIL_BYTES)
     if count * size > _TEXT_MAX:
         raise FormatError(
             f"{count} message ids of {size} characters do not fit one Arrow column", fix="Encode fewer at once"
@@ -114,24 +74,6 @@ def encode_offset_ids(
 def encode_offset_id(host: bytes, physical_offset: int) -> str:
     """Write one offset id; ``host`` is packed as in a record."""
     return (host + physical_offset.to_bytes(8, "big")).hex().upper()
-
-
-def decode_offset_id(text: str) -> OffsetId:
-    """Read an offset id.
-
-    Raises
-    ------
-    FormatError
-        If it is no hex text of 32 or 56 characters, or the offset in it is negative.
-    """
-    raw, width = _bytes_of(text)
-    port, physical_offset = _OFFSET_TAIL.unpack_from(raw, width)
-    if physical_offset < 0:
-        raise FormatError(
-            f"message id {text!r} holds the physical offset {physical_offset}, which cannot be one",
-            fix="Is it the id that the producer made (UNIQ_KEY)? That one is found through the index",
-        )
-    return OffsetId(raw[:width], port, physical_offset)
 
 
 def decode_offset_ids(texts: pa.StringArray) -> npt.NDArray[np.int64]:
@@ -162,34 +104,12 @@ def decode_offset_ids(texts: pa.StringArray) -> npt.NDArray[np.int64]:
     packed = np.left_shift(nibbles[::2], 4) | nibbles[1::2]
     offsets = packed.view(">i8").astype(np.int64)
     if (offsets < 0).any():
-        decode_offset_id(texts[int(np.argmax(offsets < 0))].as_py())  # raises
+        first = int(np.argmax(offsets < 0))
+        raise FormatError(
+            f"message id {texts[first].as_py()!r} holds the physical offset {offsets[first]}, which cannot be one",
+            fix="Is it the id that the producer made (UNIQ_KEY)? That one is found through the index",
+        )
     return offsets
-
-
-def decode_unique_id(text: str) -> UniqueId:
-    """Read a unique id as RocketMQ's clients make them.
-
-    A producer may put any text into ``UNIQ_KEY``, and any text of the right length reads as something.
-
-    Raises
-    ------
-    FormatError
-        If it is no hex text of 32 or 56 characters.
-    """
-    raw, width = _bytes_of(text)
-    return UniqueId(raw[:width], *_UNIQUE_TAIL.unpack_from(raw, width))
-
-
-def _bytes_of(text: str) -> tuple[bytes, int]:
-    """Return the bytes of an id, and the number of address bytes."""
-    width = _SIZES.get(len(text))
-    # bytes.fromhex alone would also take blanks between the digits.
-    if width is None or not text.isascii() or not text.isalnum():
-        raise FormatError(_NO_ID.format(text[:80]), fix=_NO_ID_FIX)
-    try:
-        return bytes.fromhex(text), width
-    except ValueError:
-        raise FormatError(_NO_ID.format(text), fix=_NO_ID_FIX) from None
 
 
 _NO_ID: Final = "{!r} is no message id"

@@ -7,7 +7,7 @@
     index/20261121021346480                      17 digits: local time of creation, yyyyMMddHHmmssSSS
 
 A topic is a directory name here, and it comes from the disk, from records and from options. A name that is joined to a
-path passes `is_safe_path_component` first, or better `is_topic`.
+path passes `is_safe_path_component` first.
 """
 
 import re
@@ -54,12 +54,6 @@ def segment_name(base_offset: int) -> str:
     if not 0 <= base_offset <= _OFFSET_MAX:
         raise FormatError(f"no segment can begin at offset {base_offset}: offsets go from 0 to 2**63 - 1")
     return f"{base_offset:020d}"
-
-
-def parse_segment_name(name: str) -> int | None:
-    """Return the base offset in a segment's name, or None if the name is not RocketMQ's."""
-    base_offset = _number(name, _OFFSET_MAX)
-    return base_offset if base_offset is not None and len(name) == 20 else None
 
 
 def index_name(created: datetime) -> str:
@@ -113,19 +107,11 @@ def topic_problem(topic: str) -> str | None:
     return None
 
 
-def is_topic(name: str) -> bool:
-    """Tell whether a name found on disk or in a record can be a topic: RocketMQ's characters, at most 255 of them.
-
-    Wider than `topic_problem`: a 5.x store itself takes topics of 128 characters and more. Every such name is a safe
-    path component.
-    """
-    return len(name) <= STORED_TOPIC_BYTES_MAX and _TOPIC.fullmatch(name) is not None
-
-
 def is_readable_topic(name: str) -> bool:
     """Tell whether a name can be a topic that is read: any that can be printed and stays in its directory.
 
-    Wider than `is_topic`, since light queues (``%LMQ%…``) carry names of MQTT.
+    Wider than `topic_problem`: a 5.x store takes topics of 128 characters and more, and light queues (``%LMQ%…``) carry
+    names of MQTT.
     """
     return is_safe_path_component(name) and name.isprintable()
 

@@ -194,10 +194,7 @@ def test_entries_checkpoints_and_documents_of_anything(data: bytes) -> None:
     assert not (consume_queue.is_pad(entries) & consume_queue.is_plausible(entries)).any()
     assert checkpoint.encode(checkpoint.decode(data)) == data[:4096].ljust(4096, b"\0")
     readers: list[Callable[[documents.Document], object]] = [
-        broker_config.topic_configs,
-        broker_config.subscription_groups,
         broker_config.consumer_offsets,
-        broker_config.delay_offsets,
         broker_config.client_offsets,
     ]
     for text in (data, b'{"offsetTable":' + data + b"}", b'{"topicConfigTable":{"T":' + data + b"}}"):

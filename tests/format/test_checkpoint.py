@@ -39,19 +39,16 @@ def test_rocketmq_reads_the_same(name: str, tmp_path_factory: pytest.TempPathFac
     assert ours.logics_timestamp == theirs["logicsMsgTimestamp"]
     assert ours.index_timestamp == theirs["indexMsgTimestamp"]
     assert ours.min_timestamp == theirs["minTimestamp"]
-    assert ours.min_timestamp_with_index == theirs["minTimestampIndex"]
     assert encode(ours) == data
 
 
 @pytest.mark.parametrize(
-    ("times", "least", "least_with_index"),
-    [((0, 0, 0), 0, 0), ((2999, 9000, 1), 0, 0), ((9000, 8000, 7000), 5000, 5000), ((9000, 8000, 100), 5000, 100)],
+    ("times", "least"), [((0, 0, 0), 0), ((2999, 9000, 1), 0), ((9000, 8000, 7000), 5000), ((9000, 8000, 100), 5000)]
 )
-def test_recovery_begins_three_seconds_before(times: tuple[int, int, int], least: int, least_with_index: int) -> None:
+def test_recovery_begins_three_seconds_before(times: tuple[int, int, int], least: int) -> None:
     physic, logics, index = times
     checkpoint = Checkpoint(physic_timestamp=physic, logics_timestamp=logics, index_timestamp=index)
     assert checkpoint.min_timestamp == least
-    assert checkpoint.min_timestamp_with_index == least_with_index
 
 
 @pytest.mark.parametrize("bad", [Checkpoint(physic_timestamp=2**63), Checkpoint(confirm_offset=-(2**63) - 1)])

@@ -28,7 +28,7 @@ def test_the_columns_that_can_be_null_without_damage_are_the_documented_ones(
     schema = StructType([StructField(name, kind) for name, kind in columns.items()])
     found = read(store("basic-5.3.3"), schema=schema, subscribePattern=".*", schemaMode=mode)
     null = {name for name in found.column_names if found.column(name).null_count}
-    assert null == {name for name, meaning in meanings.items() if meaning.is_optional}
+    assert null == {name for name, meaning in meanings.items() if meaning.null}
 
 
 def test_a_meaning_says_when_a_column_is_null() -> None:

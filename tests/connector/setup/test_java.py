@@ -13,7 +13,6 @@ from segmentlog.connector.setup.java import (
     JavaNotFoundError,
     JavaOrigin,
     JavaRuntime,
-    find_java,
     java_major,
     prepare_java,
     survey_java,
@@ -68,7 +67,7 @@ def test_major_of_a_version(version: str, major: int) -> None:
 def test_java_home_comes_before_path(tmp_path: Path) -> None:
     home = fake_java(tmp_path / "home", "21.0.1")
     other = fake_java(tmp_path / "other", "17.0.2")
-    found = find_java({"JAVA_HOME": str(home), "PATH": str(other / "bin")})
+    found = survey_java({"JAVA_HOME": str(home), "PATH": str(other / "bin")}).runtime
     assert found == JavaRuntime(home=home, version="21.0.1", origin=JavaOrigin.JAVA_HOME)
     assert found.is_ready
 
@@ -78,7 +77,9 @@ def test_path_is_asked_where_it_lives(tmp_path: Path) -> None:
     wrapper = tmp_path / "shims"
     wrapper.mkdir()
     (wrapper / "java").symlink_to(home / "bin" / "java")
-    assert find_java({"PATH": str(wrapper)}) == JavaRuntime(home=home, version="17.0.2", origin=JavaOrigin.PATH)
+    assert survey_java({"PATH": str(wrapper)}).runtime == JavaRuntime(
+        home=home, version="17.0.2", origin=JavaOrigin.PATH
+    )
 
 
 def test_a_useless_java_home_is_passed_over(tmp_path: Path) -> None:
@@ -142,7 +143,7 @@ def test_without_any_java_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_wheel_is_found_last_and_nothing_is_written_by_looking(shim: environment._Shim) -> None:
-    found = find_java({"PATH": ""})
+    found = survey_java({"PATH": ""}).runtime
     assert found is not None
     assert (found.origin, found.home) == (JavaOrigin.WHEEL, shim.home)
     assert not found.is_ready
@@ -201,7 +202,7 @@ def test_a_java_home_that_is_the_shim_counts_as_the_wheel(
 ) -> None:
     shim.write()
     monkeypatch.setenv("JAVA_HOME", str(shim.home))
-    found = find_java({"JAVA_HOME": str(shim.home), "PATH": ""})
+    found = survey_java({"JAVA_HOME": str(shim.home), "PATH": ""}).runtime
     assert found is not None
     assert found.origin is JavaOrigin.WHEEL
 
