@@ -8,6 +8,7 @@ from .errors import SchemaError as SchemaError
 from .errors import StartAfterEndError as StartAfterEndError
 from .errors import UnknownOptionError as UnknownOptionError
 from .errors import UnknownTopicError as UnknownTopicError
+from .find.frames import find_by_keys as find_by_keys
 from .metadata.lag import LagReport as LagReport
 from .metadata.lag import QueueLag as QueueLag
 from .metadata.lag import group_lag as group_lag

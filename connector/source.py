@@ -17,6 +17,7 @@ from .options.option import Mode
 from .options.read_options import parse_read_options
 
 if TYPE_CHECKING:
+    from .find.reader import LookupReader
     from .metadata.reader import MetadataReader
     from .read.batch_reader import SegmentLogBatchReader
     from .setup.spark_versions import RefusedStream
@@ -52,7 +53,7 @@ class SegmentLogDataSource(DataSource):
         return spark_schema(options)
 
     @in_spark_words()
-    def reader(self, schema: StructType) -> "SegmentLogBatchReader | MetadataReader":
+    def reader(self, schema: StructType) -> "SegmentLogBatchReader | LookupReader | MetadataReader":
         """Make the batch reader, of messages or of what the stores tell of themselves."""
         if wants_metadata(self.options):
             from .metadata.reader import MetadataReader
@@ -61,6 +62,10 @@ class SegmentLogDataSource(DataSource):
         from .read.batch_reader import FilteringBatchReader, SegmentLogBatchReader
 
         options = parse_read_options(self.options)
+        if options.lookup is not None:
+            from .find.reader import LookupReader
+
+            return LookupReader(options, options.lookup, schema)
         return (FilteringBatchReader if options.filter_pushdown else SegmentLogBatchReader)(options, schema)
 
     @in_spark_words()

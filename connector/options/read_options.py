@@ -20,6 +20,7 @@ from ..errors import ConflictingOptionsError, MissingOptionError, listing
 from . import read_table as on
 from . import row_table as rows
 from . import values
+from .lookup import KINDS, Lookup, lookup
 from .matching import conflict, local_path, match
 from .option import Given, Mode, Option
 from .positions import EARLIEST, AtOffsets, AtTime, Earliest, Latest, Position, StartRules
@@ -35,11 +36,25 @@ logger = logging.getLogger(__name__)
 EXCLUSIVE: Final[Mapping[str, tuple[Option[Any], ...]]] = {
     "which stores to read": (on.PATH, on.PATHS),
     "which queues to read": (on.SUBSCRIBE, on.SUBSCRIBE_PATTERN, on.ASSIGN),
+    "what to look up": KINDS,
     "where to start": (on.STARTING_OFFSETS, on.STARTING_TIMESTAMP, on.STARTING_OFFSETS_BY_TIMESTAMP),
     "where to stop": (on.ENDING_OFFSETS, on.ENDING_TIMESTAMP, on.ENDING_OFFSETS_BY_TIMESTAMP),
     "which messages match, as the one expression of a RocketMQ subscription": (on.TAGS, on.SQL_FILTER),
 }
 """Facts that one of several options states; Kafka's source silently prefers one when there are more."""
+
+
+_NOT_LOOKED_UP: Final[tuple[Option[Any], ...]] = (
+    on.ASSIGN,
+    on.STARTING_OFFSETS,
+    on.STARTING_OFFSETS_BY_TIMESTAMP,
+    on.ENDING_OFFSETS,
+    on.ENDING_OFFSETS_BY_TIMESTAMP,
+    on.TAGS,
+    on.SQL_FILTER,
+    on.UNSAFE_SINGLE_USE_FILTER_PUSHDOWN,
+)
+"""Options that a look-up does not go with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +115,8 @@ class ReadOptions:
     batch_rows: int
     trigger: TriggerLimits
     consumer_group: str | None
+    lookup: Lookup | None
+    """What is looked up; None where all messages are read."""
 
 
 def parse_read_options(given: Mapping[str, str], mode: Mode = Mode.BATCH) -> ReadOptions:
@@ -183,6 +200,7 @@ def assemble(given: Given, mode: Mode) -> ReadOptions:
         batch_rows=given[rows.BATCH_ROWS],
         trigger=trigger_limits(given),
         consumer_group=given[on.CONSUMER_GROUP],
+        lookup=lookup(given),
     )
 
 
@@ -199,6 +217,9 @@ def _check_conflicts(given: Given) -> None:
         both = given.of(group)
         if len(both) > 1:
             raise conflict(both[0].name, both[1].name, f"each of them says {what}")
+    for asked in given.of(KINDS):
+        for other in given.of(_NOT_LOOKED_UP):
+            raise conflict(asked.name, other.name, "a look-up is limited by topics and times only")
 
 
 def _check_mode(given: Given, mode: Mode) -> None:

@@ -11,6 +11,7 @@ from segmentlog.store import Boundary, FilterSyntaxError, QueueSource
 
 from ..errors import suggest
 from . import values
+from .lookup import LOOKUP
 from .option import NAMES, STRICT_OPTIONS, SWITCH, Mode, Option, Table
 from .positions import Fallback, parse_assign, parse_offsets, parse_times
 from .row_table import ROWS
@@ -346,5 +347,5 @@ METADATA: Final = _MESSAGES.add(
     )
 )
 
-SOURCE: Final = Table("source", (*_MESSAGES, *TRIGGER, *ROWS, STRICT_OPTIONS))
+SOURCE: Final = Table("source", (*_MESSAGES, *LOOKUP, *TRIGGER, *ROWS, STRICT_OPTIONS))
 """All options of the source."""

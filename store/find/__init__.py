@@ -4,20 +4,6 @@ Start at `Finder`. One call takes as many keys as there are. It returns a `Found
 batches. Its ``coverage`` tells which part of the log an index answered for and which had to be scanned.
 """
 
-from .asked import ALWAYS, KeyField, Window
-from .coverage import Coverage, CoveredRange, Source
-from .finder import Finder
-from .found import ASKED, Found, Order
+from segmentlog.doors import lazy_names
 
-__all__ = [
-    "ALWAYS",
-    "ASKED",
-    "Coverage",
-    "CoveredRange",
-    "Finder",
-    "Found",
-    "KeyField",
-    "Order",
-    "Source",
-    "Window",
-]
+__all__, __getattr__, __dir__ = lazy_names(__name__, globals())

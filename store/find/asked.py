@@ -13,7 +13,6 @@ leaves that to its clients (``MQAdminImpl.queryMessage``).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -27,36 +26,7 @@ from ..format.message import SYS_ROLLBACK, SYS_TRANSACTION, Ints, Mask, Records
 from ..format.properties import KEYS, UNIQ_KEY, Properties
 from ..format.slices import slices, text
 from ..index.bulk import places_among
-
-
-class KeyField(Enum):
-    """The property that has to hold a key."""
-
-    KEYS = "keys"
-    """``KEYS``, of which each piece between blanks is a key."""
-    UNIQUE = "unique"
-    """``UNIQ_KEY``, which the producer's client sets."""
-    EITHER = "either"
-    """One or the other; an index does not distinguish them."""
-
-
-class Window(NamedTuple):
-    """Store times, ms since 1970, half-open; None where there is no limit."""
-
-    start_ms: int | None = None
-    stop_ms: int | None = None
-
-    def holds(self, store_times: Ints) -> Mask:
-        """(n,) bool, which of (n,) store times are within."""
-        inside = np.ones(store_times.size, np.bool_)
-        if self.start_ms is not None:
-            inside &= store_times >= self.start_ms
-        if self.stop_ms is not None:
-            inside &= store_times < self.stop_ms
-        return inside
-
-
-ALWAYS: Final = Window()
+from .criteria import ALWAYS, KeyField, Window
 
 _ASKED_BITS: Final = 40
 _ASKED_MASK: Final = (1 << _ASKED_BITS) - 1

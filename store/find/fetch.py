@@ -26,7 +26,7 @@ from ..format.message import Ints, Mask, Problem, Records
 from ..format.message_decode import Decoder, Inflated, Origin, inflate_in_pieces, select
 from ..format.slices import slices, text
 from ..log.commit_log import CommitLog
-from ..read.spec import OnCorrupt, ScanSpec
+from ..read.spec import OnCorrupt, OnLoss, ScanSpec
 
 _log = logging.getLogger(__name__)
 
@@ -51,12 +51,14 @@ def fetch(log: CommitLog, offsets: Ints, spec: ScanSpec, broker_name: str) -> It
     ------
     (k,) int64, RecordBatch
         Which of the offsets the rows are of, and the rows, of schema ``select(spec.columns, spec.property_columns)``.
-        Records that retention deleted meanwhile are left out. All memory is the batch's own.
+        All memory is the batch's own.
 
     Raises
     ------
     CorruptRecordError
         At the first damaged record, if ``spec.on_corrupt`` is ``FAIL``.
+    DataLossError
+        If no segment holds a record any more, and ``spec.on_loss`` is ``FAIL``.
     """
     holder = log.locate(offsets)
     edges = [0, *(np.flatnonzero(np.diff(holder)) + 1).tolist(), offsets.size]
@@ -65,6 +67,20 @@ def fetch(log: CommitLog, offsets: Ints, spec: ScanSpec, broker_name: str) -> It
             rows = np.arange(start, min(start + spec.batch_rows, last))
             if holder[first] >= 0:
                 yield from _Fetch(log, log.segments[int(holder[first])], spec, broker_name).batches(rows, offsets[rows])
+            else:
+                _report_loss(log, spec, rows.size, int(offsets[start]))
+
+
+def _report_loss(log: CommitLog, spec: ScanSpec, count: int, first: int) -> None:
+    error = DataLossError(
+        f"{count} records, the first at physical offset {first}, are no longer in the CommitLog",
+        path=log.directories[0],
+        offset=first,
+        fix="Retention removed them since they were found: look again, or allow the loss with failOnDataLoss=false",
+    )
+    if spec.on_loss is OnLoss.FAIL:
+        raise error
+    _log.warning("%s", error)
 
 
 class _Rows(NamedTuple):
@@ -96,6 +112,7 @@ class _Fetch:
         try:
             records = Records(self._log.view(self._segment), offsets - self._segment.base)
         except DataLossError:
+            _report_loss(self._log, self._spec, row.size, int(offsets[0]))
             return
         records.flag_problem(records.field("physical_offset") != offsets, Problem.PHYSICAL_OFFSET)
         rows = _Rows(row, offsets, text(slices(records.buffer, records.topic_start, records.topic_length)))

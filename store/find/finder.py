@@ -13,7 +13,7 @@ a crash left. RocketMQ: ``DefaultMessageStore.queryMessage``, ``lookMessageByOff
 time, with at most 64 records, hash collisions among them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -22,10 +22,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..format.message import Ints
+from ..read.spec import ScanSpec
 from ..read.store_reader import StoreReader
 from ..types import Boundary, QueueKey
-from .asked import ALWAYS, KeyField, Window, ask, each_in
+from .asked import ask, each_in
 from .coverage import Coverage, Hits
+from .criteria import ALWAYS, KeyField, Window
+from .fetch import fetch
 from .found import Found, Order
 from .places import places_in_queue, places_of_ids, whole
 from .search import KeySearch
@@ -149,6 +152,21 @@ class Finder:
         each, which = np.unique(offsets, return_inverse=True)
         places = places_in_queue(self._store, key, each)[which]
         return self._found(pa.table({"storeTime": distinct}), _hits(places), order)
+
+    def read(self, offsets: Ints, spec: ScanSpec) -> Iterator[pa.RecordBatch]:
+        """Decode the records at (n,) physical offsets that a look-up found, here or in another process.
+
+        Yields
+        ------
+        RecordBatch
+            Of the columns of ``spec``, in the order of the offsets.
+
+        Raises
+        ------
+        CorruptRecordError, DataLossError
+            If a record is damaged, or retention deleted it, and ``spec`` has that fail.
+        """
+        return (batch for _, batch in fetch(self._store.log, offsets, spec, self._store.broker_name))
 
     def _found(self, asked: pa.Table, hits: Hits, order: Order, coverage: Coverage | None = None) -> Found:
         return Found(self._store.log, self._store.broker_name, asked, hits, coverage, order)

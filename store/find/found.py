@@ -88,12 +88,14 @@ class Found:
         Yields
         ------
         RecordBatch
-            Of `schema`. Records that retention deleted since they were found are left out.
+            Of `schema`.
 
         Raises
         ------
         CorruptRecordError
             At the first damaged record, if ``spec.on_corrupt`` is ``FAIL``.
+        DataLossError
+            If retention deleted records since they were found, and ``spec.on_loss`` is ``FAIL``.
         """
         schema = self.schema(spec)
         for rows, batch in fetch(self._log, self.physical_offset, spec, self._broker_name):

@@ -28,7 +28,7 @@ from .fetch import fetch
 
 _APART_ENTRIES: Final = 1 << 10
 _WINDOW_ENTRIES: Final = 1 << 16
-_MESSAGE_ID: Final = ScanSpec(columns=("msgId",))
+_MESSAGE_ID: Final = ScanSpec(columns=("msgId",), on_loss=OnLoss.SKIP)
 _ASK_THE_LOG: Final = ScanSpec(
     columns=("queueOffset", "physicalOffset", "flag"), on_corrupt=OnCorrupt.SKIP, on_loss=OnLoss.SKIP
 )

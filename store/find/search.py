@@ -30,8 +30,9 @@ from ..format.naming import is_index_name
 from ..index.bulk import look_up, places_among
 from ..index.table import IndexTable, open_table
 from ..log.commit_log import CommitLog
-from .asked import ALWAYS, Asked, KeyField, ask, match
+from .asked import Asked, ask, match
 from .coverage import Coverage, Hits, Span, cover, without
+from .criteria import ALWAYS, KeyField
 from .places import records_in
 
 _ROWS_AT_ONCE: Final = 1 << 16

@@ -347,6 +347,9 @@ def test_every_option_is_read_by_somebody() -> None:
         "minOffsetsPerTrigger": "3",
         "maxTriggerDelay": "3s",
         "consumerGroup": "g",
+        "keys": "a",
+        "uniqueKeys": "a",
+        "messageIds": "a",
     }
     tried_elsewhere = {"paths", "subscribePattern", "assign", "timeZone", "strictOptions", "metadata"}
     assert other.keys() | tried_elsewhere == {option.name for option in option_table.SOURCE}

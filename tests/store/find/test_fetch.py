@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from segmentlog.store import CorruptRecordError, OnCorrupt, ScanSpec, StoreReader
+from segmentlog.store import CorruptRecordError, DataLossError, OnCorrupt, OnLoss, ScanSpec, StoreReader
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.find import fetch as fetching
 from segmentlog.store.find.fetch import fetch
@@ -69,17 +69,21 @@ def test_batches_end_at_their_limits(store: Path) -> None:
     assert sum(sizes) == COUNT
 
 
-def test_places_outside_the_log_are_left_out(store: Path) -> None:
+def test_places_outside_the_log_are_lost(store: Path) -> None:
     first = stored(store)[0]["physicalOffset"]
-    found = fetched(StoreReader.open(store), [-1, first, 1 << 40], ScanSpec(columns=("keys",)))
-    assert found == [(1, {"keys": "key-0"})]
+    skip = ScanSpec(columns=("keys",), on_loss=OnLoss.SKIP)
+    assert fetched(StoreReader.open(store), [-1, first, 1 << 40], skip) == [(1, {"keys": "key-0"})]
+    with pytest.raises(DataLossError, match=r"1 records, the first at physical offset -1, are no longer"):
+        fetched(StoreReader.open(store), [-1, first], ScanSpec(columns=("keys",)))
 
 
-def test_a_segment_deleted_meanwhile_is_left_out(store: Path) -> None:
+def test_a_segment_deleted_meanwhile_is_a_loss(store: Path) -> None:
     reader = StoreReader.open(store)
     offsets = [row["physicalOffset"] for row in stored(store)]
     segments(store)[0].unlink()
-    found = fetched(reader, offsets, ScanSpec(columns=("physicalOffset",)))
+    with pytest.raises(DataLossError, match="are no longer in the CommitLog"):
+        fetched(reader, offsets, ScanSpec(columns=("physicalOffset",)))
+    found = fetched(reader, offsets, ScanSpec(columns=("physicalOffset",), on_loss=OnLoss.SKIP))
     assert [row["physicalOffset"] for _, row in found] == [offset for offset in offsets if offset >= 4096]
 
 

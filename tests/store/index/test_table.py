@@ -117,6 +117,23 @@ def slot_of_another(parts: Bytes) -> None:
     parts.slots[used[3]] = parts.slots[used[4]]
 
 
+def slots_exchanged(parts: Bytes) -> None:
+    used = np.flatnonzero(parts.slots)[3:5]
+    parts.slots[used] = parts.slots[used[::-1]]
+
+
+def detached_cycle(parts: Bytes) -> None:
+    """The older entries of a chain name each other; each entry is still named once."""
+    for head in parts.slots[parts.slots > 0].tolist():
+        second = int(parts.entries["previous"][head])
+        third = int(parts.entries["previous"][second])
+        if second and third and not parts.entries["previous"][third]:
+            parts.entries["previous"][head] = 0
+            parts.entries["previous"][third] = second
+            return
+    raise AssertionError("no chain of three")
+
+
 def slot_to_a_spare_entry(parts: Bytes) -> None:
     parts.slots[np.flatnonzero(parts.slots)[3]] = parts.count + 3
 
@@ -160,6 +177,8 @@ DAMAGE = (
     slot_negative,
     slot_zero,
     slot_of_another,
+    slots_exchanged,
+    detached_cycle,
     slot_to_a_spare_entry,
     zeros,
     hash_changed,

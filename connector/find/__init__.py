@@ -1,0 +1,1 @@
+"""Look-ups by key or id as DataFrames."""

@@ -1,0 +1,86 @@
+"""Look-ups for a DataFrame of keys: each task looks its share of the keys up, and reads what it finds.
+
+::
+
+    frame   topic   key      ──► distinct ──► task: keys of a partition ──► Finder ──► rows, each with its key
+            Orders  o-4711                    task: …
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql.types import StringType, StructField, StructType
+
+from segmentlog.store import NATIVE_SCHEMA, ConfigError, ScanSpec, StoreReader
+from segmentlog.store.find import ASKED, Finder, KeyField
+
+from ..errors import SchemaError, in_spark_words, listing
+from ..options.matching import local_path
+from ..read.schema import NATIVE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_PAIR: Final = ("topic", "key")
+
+
+def find_by_keys(
+    spark: "SparkSession", path: str, frame: "DataFrame", *, field: KeyField = KeyField.KEYS
+) -> "DataFrame":
+    """Find the messages of many keys, in the tasks of Spark.
+
+    Parameters
+    ----------
+    spark
+        The session of ``frame``.
+    path
+        The store directory, as the workers see it.
+    frame
+        Columns ``topic`` and ``key``, strings; others are ignored. Equal pairs count once, nulls not at all.
+    field
+        The property that holds the keys.
+
+    Returns
+    -------
+    DataFrame
+        All native columns, and ``asked``: the key that found the row. A message found by several keys is several rows.
+
+    Raises
+    ------
+    ConfigError
+        If the frame belongs to another session.
+    SchemaError
+        If a column is missing, or is no string.
+    NotAStoreError, UnsupportedStoreError
+        If the path holds no store that is supported.
+    """
+    if frame.sparkSession is not spark:
+        raise ConfigError("argument `frame` belongs to another session than `spark`", fix="Give frame.sparkSession")
+    kinds = dict(frame.dtypes)
+    for name in _PAIR:
+        if kinds.get(name) != "string":
+            found = f"has the type {kinds[name]}" if name in kinds else "does not exist"
+            raise SchemaError(
+                f"column `{name}` of the keys {found}",
+                fix=f"It has to hold strings; the columns are {listing(list(kinds))}",
+            )
+    with in_spark_words():
+        StoreReader.open(local_path(path))  # a wrong path should fail here, not in a task
+    wanted = frame.select(*_PAIR).dropna().distinct()
+    columns = [StructField(name, kind) for name, kind in NATIVE.items()]
+    schema = StructType([*columns, StructField(ASKED, StringType())])
+    return wanted.mapInArrow(_task(local_path(path), field), schema)
+
+
+def _task(path: str, field: KeyField) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Make the function of a task."""
+
+    def find(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keys = pa.Table.from_batches(batches, pa.schema([(name, pa.string()) for name in _PAIR])).combine_chunks()
+        if keys.num_rows:
+            pairs = [pa.concat_arrays(keys[name].chunks) for name in _PAIR]
+            found = Finder(StoreReader.open(path)).by_pairs(pairs[0], pairs[1], field)
+            yield from found.batches(ScanSpec(columns=tuple(NATIVE_SCHEMA.names)))
+
+    return find

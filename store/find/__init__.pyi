@@ -1,0 +1,10 @@
+from .coverage import Coverage as Coverage
+from .coverage import CoveredRange as CoveredRange
+from .coverage import Source as Source
+from .criteria import ALWAYS as ALWAYS
+from .criteria import KeyField as KeyField
+from .criteria import Window as Window
+from .finder import Finder as Finder
+from .found import ASKED as ASKED
+from .found import Found as Found
+from .found import Order as Order

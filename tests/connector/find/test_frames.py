@@ -1,0 +1,66 @@
+"""Look-ups for a DataFrame of keys, in Spark."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from segmentlog.connector import SchemaError, find_by_keys
+from segmentlog.store import ConfigError
+from segmentlog.store.errors import NotAStoreError
+from segmentlog.store.find import KeyField
+from segmentlog.store.format.index_file import Geometry
+from support.indexed_stores import Row, build, every_record, write_index
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("frames") / "store"
+    build(path, [Row("AB"[i % 2], f"key-{i} group-{i % 7}", f"u-{i}") for i in range(2000)])
+    write_index(path, Geometry(997, 9000))
+    return path
+
+
+def test_every_key_of_a_frame_is_looked_up(spark: "SparkSession", path: Path) -> None:
+    pairs = [("AB"[i % 2], f"key-{i}") for i in range(0, 2000, 3)]
+    pairs += [("A", "key-1"), ("A", None), (None, "key-2"), *pairs[:10], ("B", "group-3")]
+    frame = spark.createDataFrame(pairs, "topic string, key string").repartition(4)
+    found = find_by_keys(spark, str(path), frame).select("physicalOffset", "topic", "asked", "keys").collect()
+    wanted = {pair for pair in pairs if None not in pair}
+    expected = sorted(
+        (record.physical_offset, record.topic, key)
+        for record in every_record(path)
+        for key in record.keys
+        if (record.topic, key) in wanted
+    )
+    assert sorted((row.physicalOffset, row.topic, row.asked) for row in found) == expected
+    assert len(expected) > 800
+
+
+def test_unique_keys_are_found(spark: "SparkSession", path: Path) -> None:
+    frame = spark.createDataFrame([("A", "u-8"), ("A", "key-8"), ("B", "u-8")], "topic string, key string")
+    (row,) = find_by_keys(spark, str(path), frame, field=KeyField.UNIQUE).collect()
+    assert (row.uniqKey, row.asked, row.body, row.properties["UNIQ_KEY"]) == ("u-8", "u-8", bytes(8), "u-8")
+
+
+def test_the_options_of_a_read_look_up_in_spark(spark: "SparkSession", path: Path) -> None:
+    frame = spark.read.format("segmentlog").option("subscribe", "A,B").option("keys", "key-8,key-9").load(str(path))
+    assert sorted(row.uniqKey for row in frame.select("uniqKey").collect()) == ["u-8", "u-9"]
+    assert frame.count() == 2
+
+
+def test_what_is_wrong_is_said_at_once(spark: "SparkSession", path: Path, tmp_path: Path) -> None:
+    with pytest.raises(SchemaError, match="column `key` of the keys does not exist"):
+        find_by_keys(spark, str(path), spark.createDataFrame([("A",)], "topic string"))
+    with pytest.raises(SchemaError, match="column `key` of the keys has the type int"):
+        find_by_keys(spark, str(path), spark.createDataFrame([("A", 1)], "topic string, key int"))
+    frame = spark.createDataFrame([("A", "k")], "topic string, key string")
+    with pytest.raises(NotAStoreError):
+        find_by_keys(spark, str(tmp_path / "nothing"), frame)
+    with pytest.raises(ConfigError, match="belongs to another session"):
+        find_by_keys(spark.newSession(), str(path), frame)

@@ -1,0 +1,119 @@
+"""Look-ups by the options of a batch read: the rows that a filter on all messages leaves."""
+
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from segmentlog.connector.find.reader import FoundRecords
+from segmentlog.store import DataLossError
+from segmentlog.store.format.index_file import Geometry
+from support.indexed_stores import START_MS, Row, build, every_record, write_index
+
+Read = Callable[..., pa.Table]
+COLUMNS = "topic,queueId,queueOffset,keys,uniqKey,msgId,storeTimestamp,physicalOffset,body"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    rows = [
+        Row("AB"[i % 2], f"key-{i} group-{i % 7}", f"u-{i}", START_MS + 1000 * i, queue_id=i % 3) for i in range(400)
+    ]
+    build(tmp_path / "store", rows, segment_bytes=8192)
+    write_index(tmp_path / "store", Geometry(53, 500))
+    return tmp_path / "store"
+
+
+def rows(table: pa.Table) -> list[dict[str, Any]]:
+    return sorted(table.to_pylist(), key=lambda row: row["physicalOffset"])
+
+
+def chosen(read: Read, path: Path, keep: Callable[[dict[str, Any]], bool], **options: str) -> list[dict[str, Any]]:
+    """Rows of a read of all messages that a condition keeps."""
+    return [row for row in rows(read(path, columns=COLUMNS, **options)) if keep(row)]
+
+
+def test_keys_and_unique_keys_find_what_a_filter_would(read: Read, path: Path) -> None:
+    wanted = {"key-7", "group-3", "key-500", "u-9"}
+    found = rows(read(path, subscribe="A,B", keys=",".join(wanted), columns=COLUMNS))
+    assert found == chosen(read, path, lambda row: bool(wanted & set(row["keys"].split())), subscribe="A,B")
+    assert len(found) == 58
+    found = rows(read(path, subscribe="A", uniqueKeys="u-8,u-9,key-7", columns=COLUMNS))
+    assert [row["uniqKey"] for row in found] == ["u-8"]
+
+
+def test_message_ids_find_those_of_the_topics(read: Read, path: Path) -> None:
+    ids = [f"7F00000100002A9F{record.physical_offset:016X}" for record in every_record(path)]
+    found = rows(read(path, subscribe="A", messageIds=",".join([ids[8], ids[9], ids[10].lower()]), columns=COLUMNS))
+    assert [row["msgId"] for row in found] == [ids[8], ids[10]]
+
+
+def test_times_limit_a_look_up(read: Read, path: Path) -> None:
+    window = {"startingTimestamp": str(START_MS + 20_000), "endingTimestamp": str(START_MS + 100_000)}
+    found = rows(read(path, subscribe="A,B", keys="group-3", columns=COLUMNS, **window))
+    expected = [i for i in range(20, 100) if i % 7 == 3]
+    assert [row["uniqKey"] for row in found] == [f"u-{i}" for i in expected]
+    ids = [f"7F00000100002A9F{record.physical_offset:016X}" for record in every_record(path)]
+    found = rows(read(path, subscribe="A,B", messageIds=",".join(ids), columns=COLUMNS, **window))
+    assert [row["uniqKey"] for row in found] == [f"u-{i}" for i in range(20, 100)]
+
+
+def test_nothing_found_is_no_row(read: Read, path: Path) -> None:
+    planned: list[object] = []
+    assert read(path, subscribe="A", keys="nothing", columns=COLUMNS, partitions=planned).num_rows == 0
+    assert planned == []
+
+
+def test_records_are_shared_out(read: Read, path: Path) -> None:
+    planned: list[object] = []
+    read(path, subscribe="A,B", keys="group-3", maxRecordsPerPartition="10", partitions=planned)
+    assert len(planned) == 6
+    planned.clear()
+    read(path, subscribe="A,B", keys="group-3", minPartitions="4", partitions=planned)
+    assert len(planned) == 4
+    assert all(isinstance(each, FoundRecords) for each in planned)
+
+
+def test_stores_are_looked_up_one_by_one(read: Read, path: Path) -> None:
+    shutil.copytree(path, path.parent / "other")
+    both = f"{path},{path.parent / 'other'}"
+    found = read(None, paths=both, subscribe="A", keys="key-8", columns="keys,brokerName")
+    assert sorted(row["brokerName"] for row in found.to_pylist()) == ["other", "store"]
+
+
+def test_the_kafka_schema_and_property_columns_are_those_of_a_read(read: Read, path: Path) -> None:
+    options = {"subscribe": "A,B", "schemaMode": "kafka", "propertyColumns": "UNIQ_KEY"}
+    found = read(path, keys="group-3", **options).to_pylist()
+    every = [row for row in read(path, **options).to_pylist() if b"group-3" in row["key"].split()]
+    assert sorted(found, key=str) == sorted(every, key=str)
+    assert len(found) == 57
+
+
+def test_a_scan_for_keys_is_logged(read: Read, path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shutil.rmtree(path / "index")
+    with caplog.at_level(logging.WARNING):
+        assert read(path, subscribe="A", keys="key-8", columns="keys").num_rows == 1
+    assert "bytes of CommitLog were scanned to look up keys" in caplog.text
+
+
+def test_records_deleted_since_they_were_found_are_a_loss(path: Path) -> None:
+    from segmentlog.connector.source import SegmentLogDataSource  # noqa: PLC0415 - as Spark's worker does
+
+    for allowed in ("true", "false"):
+        source = SegmentLogDataSource(
+            {"path": str(path), "subscribe": "A,B", "keys": "group-3", "failOnDataLoss": allowed}
+        )
+        reader = source.reader(source.schema())
+        (planned,) = reader.partitions()
+        segment = min((path / "commitlog").iterdir())
+        held = segment.rename(path / "held")
+        if allowed == "true":
+            with pytest.raises(DataLossError, match="are no longer in the CommitLog"):
+                list(reader.read(planned))
+        else:
+            assert 0 < sum(batch.num_rows for batch in reader.read(planned)) < 57
+        held.rename(segment)
