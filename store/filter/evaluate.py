@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..errors import ConfigError
 from ..format.message import Mask
 from ..format.properties import TAGS
 from .expressions import (
@@ -111,9 +112,16 @@ class Sql92Filter:
         ------
         FilterSyntaxError
             As of `sql92.parse`.
+        ConfigError
+            If the package ``lark`` is missing, as where this one came without its dependencies.
         """
-        from .sql92 import parse  # noqa: PLC0415 - workers get compiled filters, and most queries have none
-
+        try:
+            from .sql92 import parse  # noqa: PLC0415 - workers get compiled filters, and most queries have none
+        except ModuleNotFoundError as error:
+            if error.name != "lark":
+                raise
+            problem = "SQL92 filters need the package `lark`"
+            raise ConfigError(problem, fix="Install it: pip install 'lark>=1.2'") from None
         return cls(text, parse(text))
 
     def tagged(self, any_of: frozenset[str]) -> Self:

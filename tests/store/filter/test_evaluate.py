@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from segmentlog.store.errors import ConfigError
 from segmentlog.store.filter import evaluate
 from segmentlog.store.filter.evaluate import Sql92Filter
 from support import filter_cases
@@ -146,6 +147,13 @@ def test_an_unpickled_filter_needs_no_parser() -> None:
         [sys.executable, "-c", script, pickled.hex()], capture_output=True, text=True, check=True, env=os.environ
     )
     assert done.stdout.split("\n")[0].endswith("False")
+
+
+def test_a_missing_parser_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "segmentlog.store.filter.sql92", raising=False)
+    monkeypatch.setitem(sys.modules, "lark", None)
+    with pytest.raises(ConfigError, match=r"need the package `lark`\. Install it: pip install 'lark>=1\.2'"):
+        Sql92Filter.compile("a = 1")
 
 
 def test_a_mask_owns_its_memory() -> None:
