@@ -113,7 +113,7 @@ class Sql92Filter:
         FilterSyntaxError
             As of `sql92.parse`.
         ConfigError
-            If the package ``lark`` is missing, as where this one came without its dependencies.
+            If the package ``lark`` is not installed.
         """
         try:
             from .sql92 import parse  # noqa: PLC0415 - workers get compiled filters, and most queries have none
