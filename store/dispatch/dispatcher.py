@@ -13,7 +13,7 @@ of records, or what was encoded into them; `rules` reads both alike, and recover
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -81,7 +81,10 @@ class Dispatcher:
     dispatched
         Physical offset up to which everything is dispatched.
     newest_timestamp
-        Store time in ms of the last record in front of it; 0 if there is none.
+        Store time in ms of the last record before it; 0 if there is none.
+    lagged
+        Called with the seconds from the put of the oldest record of a round until it became visible; None measures
+        nothing.
     """
 
     def __init__(
@@ -91,7 +94,11 @@ class Dispatcher:
         ends: dict[QueueKey, int],
         dispatched: int,
         newest_timestamp: int,
+        *,
+        lagged: Callable[[float], None] | None = None,
     ) -> None:
+        self._lagged = lagged
+        self._oldest_put = 0.0  # of the entries that are gathered, as `DispatchRequest.put_at`
         self.numbers = QueueNumbers()
         """By which queues are known here and to who puts."""
         self._queues = queues
@@ -131,6 +138,8 @@ class Dispatcher:
             first = chosen[0].records
             if not isinstance(first, DispatchedRecords):
                 first = DispatchedRecords.of_records(_joined(chosen), self.numbers, with_keys=self._index is not None)
+            if not self._gathered:
+                self._oldest_put = chosen[0].put_at
             self._gather(first)
             for request in chosen:
                 self._waiting.popleft()
@@ -198,6 +207,8 @@ class Dispatcher:
         self.dispatched = self._gathered_stop
         self._gathered.clear()
         self._gathered_rows = self._gathered_queues = 0
+        if self._lagged is not None:
+            self._lagged(time.monotonic() - self._oldest_put)
 
 
 def _joined(requests: Iterable[DispatchRequest]) -> Records:

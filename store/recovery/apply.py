@@ -119,7 +119,7 @@ class Repair:
 
     # -- queues and index
 
-    def dispatch(self, state: LogState, end: int) -> tuple[dict[QueueKey, int], int]:
+    def redispatch(self, state: LogState, end: int) -> tuple[dict[QueueKey, int], int]:
         """Make queues and index what the log says, and sync them.
 
         Returns

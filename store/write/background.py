@@ -1,12 +1,14 @@
-"""The threads of a store: one dispatches when there is something, one flushes when it is time.
+"""Background services of an open store: one thread dispatches after puts, another flushes at intervals.
 
 ::
 
-    dispatch   wait for work ──► dispatch ──► …            at once after a put, a hundred times a second at most
+    dispatch   wait for work ──► dispatch ──► …            at once after a put, a hundred times per second at most
     flush      wait an interval ──► flush what is due ──► …
-    stop       stopping is set ──► each thread's lock is had once ──► no service runs any more
+    stop       stopping is set ──► the lock of each thread was free once ──► no service runs any more
 
-A full disk is waited out; any other failure ends the threads, and the store accepts nothing more. RocketMQ:
+    OnCall     tick ──► …                                  no threads: each put runs what is due
+
+A full disk is waited out. Any other failure ends the threads, and the store accepts nothing more. RocketMQ:
 ``ReputMessageService``, ``FlushRealTimeService``, ``FlushConsumeQueueService``, ``AllocateMappedFileService``.
 """
 
@@ -15,64 +17,126 @@ import queue
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Protocol
 
-from ..errors import NoSpaceError
+from ..errors import NoSpaceError, SegmentLogError
 from .failure import Failure
 
 _log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
 _ROUND_S = 0.01
-"""Between two rounds of dispatch: a round costs much the same for one record as for a thousand."""
+"""Pause between two rounds of dispatch: a round costs much the same for one record as for a thousand."""
+
+
+class StoreServices(Protocol):
+    """Background work of one store, by threads or by the calls that put."""
+
+    is_threaded: bool
+    """Whether threads run."""
+
+    def start(self) -> None:
+        """Start the threads, if there are any."""
+
+    def after_put(self) -> None:
+        """Run or wake what is due after a put; errors are noted, and the next call raises them."""
+
+    def stop(self) -> None:
+        """Stop the threads, and return when no service runs."""
+
+
+class OnCall:
+    """Services without threads, for ``Services.ON_CALL``.
+
+    Parameters
+    ----------
+    tick
+        Runs everything that is due.
+    """
+
+    is_threaded = False
+
+    def __init__(self, tick: Callable[[], None]) -> None:
+        self._tick = tick
+
+    def start(self) -> None:
+        """Return at once: there are no threads."""
+
+    def after_put(self) -> None:
+        """Run what is due. The put succeeded, so an error is noted only, and the next call raises it."""
+        with suppress(SegmentLogError, OSError):
+            self._tick()
+
+    def stop(self) -> None:
+        """Return at once: there are no threads."""
 
 
 class BackgroundServices:
-    """Runs the services of one store from `start` until `stop`.
+    """Services with threads, which run from `start` until `stop`.
 
     Parameters
     ----------
     dispatch
-        Dispatches what there is.
+        Dispatches what was put.
     flush
         Flushes what is due.
     interval_s
-        How often ``flush`` is called.
+        Seconds between two calls of ``flush``.
     failure
-        Where a failure is noted.
+        Notes a failure.
+    is_behind
+        Tells whether dispatch is so far behind that the putting thread dispatches, too.
     """
 
+    is_threaded = True
+
     def __init__(
-        self, dispatch: Callable[[], None], flush: Callable[[], None], interval_s: float, failure: Failure
+        self,
+        dispatch: Callable[[], None],
+        flush: Callable[[], None],
+        interval_s: float,
+        failure: Failure,
+        is_behind: Callable[[], bool],
     ) -> None:
+        self._dispatch = dispatch
+        self._is_behind = is_behind
         self._failure = failure
         self._stopping = False
-        # Written in C: a Ctrl-C within Event.set can leave its lock held, and everybody waits for that for ever.
+        # Written in C: a Ctrl-C within Event.set can leave its lock held, and every thread would wait for it for ever.
         self._work: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._pauses: tuple[queue.SimpleQueue[None], queue.SimpleQueue[None]] = queue.SimpleQueue(), queue.SimpleQueue()
-        """Of each thread: what ends its pause before its time."""
+        """Per thread: an item ends its pause early."""
         self._running = [threading.Lock(), threading.Lock()]
-        """Held by each thread as long as it runs services."""
+        """Held by each thread while it runs services."""
         self._threads = [
             threading.Thread(target=self._dispatching, args=(dispatch,), name="segmentlog-dispatch", daemon=True),
             threading.Thread(target=self._flushing, args=(flush, interval_s), name="segmentlog-flush", daemon=True),
         ]
 
     def start(self) -> None:
-        """Start the threads; whatever interrupts that, `stop` ends those that were started."""
+        """Start the threads; after an interrupt `stop` ends those that were started."""
         for thread in self._threads:
             thread.start()
 
+    def after_put(self) -> None:
+        """Wake the dispatching thread; dispatch in the calling thread, too, if dispatch is far behind."""
+        if self._is_behind():
+            with suppress(SegmentLogError, OSError):
+                self._dispatch()
+        else:
+            self.wake()
+
     def wake(self) -> None:
-        """Say that there is something to dispatch."""
-        if self._work.empty():  # it is taken out before one looks at what there is
+        """Wake the dispatching thread."""
+        if self._work.empty():  # the thread takes the item out before it looks for records
             self._work.put(None)
 
     def stop(self) -> None:
-        """End the threads, and wait until no service runs; may be repeated, by another thread, too."""
+        """Stop the threads, and return when no service runs. May be repeated, by another thread, too."""
         self._halt()
         for running in self._running:
-            # Thread.join takes a thread for ended if a Ctrl-C interrupts it (bpo-45274); one that is only about to run
-            # finds that it is to stop.
+            # Thread.join takes a thread for ended if a Ctrl-C interrupts it (bpo-45274). A thread that is only about to
+            # run finds that it has to stop.
             with running:
                 pass
         for thread in self._threads:
@@ -85,14 +149,14 @@ class BackgroundServices:
             each.put(None)
 
     def _pause(self, which: int, seconds: float) -> bool:
-        """Let a thread wait; tell whether it goes on."""
+        """Wait, at most so long; return whether the thread continues."""
         if not self._stopping:
             with suppress(queue.Empty):
                 self._pauses[which].get(timeout=seconds)
         return not self._stopping
 
     def _await_work(self) -> bool:
-        """Wait until there is something to dispatch; tell whether the thread goes on."""
+        """Wait for a put; return whether the thread continues."""
         self._work.get()
         return not self._stopping
 
@@ -111,15 +175,15 @@ class BackgroundServices:
                 self._attempt(flush)
 
     def _attempt(self, service: Callable[[], None]) -> bool:
-        """Run a service once; False if there is no room for what it does."""
+        """Run a service once; return False if the disk is full."""
         try:
             service()
         except NoSpaceError as error:
-            _log.warning("waiting for room: %s", error)
+            _log.warning("the disk is full, trying again: %s", error)
             return False
-        except Exception as error:  # noqa: BLE001 - whoever appends next hears of it
+        except Exception as error:  # noqa: BLE001 - the next append raises it
             if not self._stopping:
-                _log.error("no append is accepted any more: %s", error, exc_info=error)
+                _log.error("the store accepts no append any more: %s", error, exc_info=error)
             self._failure.note(error)
             self._halt()
         return True

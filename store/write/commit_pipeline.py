@@ -1,10 +1,10 @@
-"""What threads of its own do for a batch: read ahead of it, and sync behind it.
+"""Commit pipeline: one thread prefetches the next staged chunk while another syncs what was appended.
 
 ::
 
-    reads    [chunk 0][chunk 1][chunk 2]                   one is read while the one before is put
-    puts              [chunk 0][chunk 1][chunk 2]
-    syncs                      [ up to 0 ]  [ up to 2 ]    what was put goes to the device meanwhile
+    prefetch  [chunk 0][chunk 1][chunk 2]                   read while the chunk before is put
+    put                [chunk 0][chunk 1][chunk 2]
+    sync                        [ up to 0 ]  [ up to 2 ]    while the next chunk is put
 """
 
 from collections.abc import Callable, Iterator
@@ -15,32 +15,32 @@ from typing import Self, TypeVar
 T = TypeVar("T")
 
 
-class Ahead:
-    """Threads for one batch; a context manager that waits for them.
+class CommitPipeline:
+    """Threads of one batch commit; a context manager that waits for them. For one calling thread.
 
     Parameters
     ----------
     is_threaded
-        Without threads everything happens in the order of the calls, and nothing is synced before its time.
+        False runs everything in the order of the calls, and syncs nothing early.
     """
 
     def __init__(self, *, is_threaded: bool) -> None:
-        self._reading = ThreadPoolExecutor(1, "segmentlog-ahead") if is_threaded else None
-        self._syncing = ThreadPoolExecutor(1, "segmentlog-behind") if is_threaded else None
+        self._prefetching = ThreadPoolExecutor(1, "segmentlog-prefetch") if is_threaded else None
+        self._syncing = ThreadPoolExecutor(1, "segmentlog-sync") if is_threaded else None
         self._sync: Future[None] | None = None
 
-    def items(self, items: Iterator[T]) -> Iterator[T]:
-        """Give items of an iterator that is one ahead; what it raises is raised when its turn comes."""
-        if self._reading is None:
+    def prefetched(self, items: Iterator[T]) -> Iterator[T]:
+        """Yield the items of an iterator, which is kept one item ahead; its errors are raised in their order."""
+        if self._prefetching is None:
             yield from items
             return
-        coming: Future[T | None] = self._reading.submit(next, items, None)
+        coming: Future[T | None] = self._prefetching.submit(next, items, None)
         while (item := coming.result()) is not None:
-            coming = self._reading.submit(next, items, None)
+            coming = self._prefetching.submit(next, items, None)
             yield item
 
     def sync(self, work: Callable[[], None]) -> None:
-        """Sync, unless that is going on; whoever needs to know how it ended syncs once more."""
+        """Start a sync unless one is running. Its errors are not reported here: the caller syncs again at the end."""
         if self._syncing is not None and (self._sync is None or self._sync.done()):
             self._sync = self._syncing.submit(work)
 
@@ -57,6 +57,6 @@ class Ahead:
             raise
 
     def _shut_down(self) -> None:
-        for pool in (self._reading, self._syncing):
+        for pool in (self._prefetching, self._syncing):
             if pool is not None:
                 pool.shutdown(cancel_futures=True)

@@ -54,6 +54,17 @@ class Failure:
             self.note(error)
             raise
 
+    @contextmanager
+    def fatal_if_interrupted(self) -> Iterator[None]:
+        """Context that notes interrupts only: for several steps between which the caller must not be left."""
+        try:
+            yield
+        except Exception:
+            raise
+        except BaseException as error:
+            self.note(error)
+            raise
+
     def check(self) -> None:
         """Return if no failure was noted.
 

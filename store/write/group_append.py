@@ -1,4 +1,4 @@
-"""Messages that come one by one, from many threads: put together, and synced together.
+"""Group append: single messages of many threads are put together and acknowledged together.
 
 ::
 
@@ -7,8 +7,8 @@
     thread 3         encode ──► ask ──────────────────────────────────────────────────► acknowledged
     thread 4            encode ──► ask ───────────────────────────────────────────────► acknowledged
 
-One write and one sync for all who wait. RocketMQ: ``CommitLog.asyncPutMessage``, where each takes the put lock, and
-``GroupCommitService``.
+One write and one sync serve all threads that wait. RocketMQ: ``CommitLog.asyncPutMessage``, where each thread takes the
+put lock, and ``GroupCommitService``.
 """
 
 from collections.abc import Iterator
@@ -16,59 +16,67 @@ from contextlib import suppress
 from typing import Final
 
 from ..encode.message import Appended, Encoded
-from ..errors import SegmentLogError, StoreFailedError
+from ..errors import SegmentLogError
 from .flat_combining import Combiner
-from .group_commit import Flusher
+from .group_commit import GroupCommit
 from .put_path import PutPath
 
 _TOGETHER_BYTES: Final = 4 << 20  # are copied side by side
 
 
-class SinglePuts:
-    """Puts single messages at the end of a log.
+class GroupAppend:
+    """Appends single messages. Thread-safe.
 
     Parameters
     ----------
     put_path
-        Where they go.
-    flusher
-        Who gets them onto the device before they are acknowledged; None if they need not be there.
+        The put path of the store.
+    commit
+        What an append waits for before it is acknowledged.
     """
 
-    def __init__(self, put_path: PutPath, flusher: Flusher | None) -> None:
+    def __init__(self, put_path: PutPath, commit: GroupCommit) -> None:
         self._put_path = put_path
-        self._flusher = flusher
+        self._commit = commit
+        self._waits = commit.is_needed
         self._puts = Combiner(self._put)
 
-    def put(self, encoded: Encoded) -> Appended:
-        """Put one message, and come back when it is as safe as it has to be; raises what `PutPath.put` does."""
-        flusher = self._flusher
+    def append(self, encoded: Encoded) -> Appended:
+        """Append one message; return when it is acknowledged.
+
+        Raises
+        ------
+        NoSpaceError, StoreFailedError, StoreClosedError
+            As `PutPath.put`.
+        SegmentLogError
+            As the acknowledgers; the message is in the log then.
+        """
         while encoded.appended is None:
-            if flusher is None:  # nobody waits for the device, so hardly anybody for each other
-                self._put_path.put([encoded])
-            else:
+            if self._waits:
                 self._puts.ask(encoded)
-        if flusher is not None:
-            flusher.wait(encoded.appended.physical_offset + encoded.appended.size)
+            else:  # without a wait for the device, threads hardly ever wait for each other
+                self._put_path.put([encoded])
+        if self._waits:
+            self._commit.wait(encoded.appended.physical_offset + encoded.appended.size)
         return encoded.appended
 
     def _put(self, gathered: list[Encoded]) -> None:
-        """Put all of them and sync; where something is in the way at least the first, the caller's, or raise."""
+        """Put all messages and wait for their commit; on an error put at least the first, the caller's, or raise."""
         for together in _runs(gathered):
             try:
                 self._put_path.put(together)
             except SegmentLogError:
                 if gathered[0].appended is None:
                     self._put_path.put(gathered[:1])
-                return  # the others ask again
+                return  # the other threads ask again
         last = gathered[-1].appended
-        if self._flusher is not None and last is not None:
-            with suppress(StoreFailedError):  # each looks for itself
-                self._flusher.wait(last.physical_offset + last.size)
+        if last is not None:
+            with suppress(SegmentLogError):  # each thread waits for its own message, and gets the error
+                self._commit.wait(last.physical_offset + last.size)
 
 
 def _runs(gathered: list[Encoded]) -> Iterator[list[Encoded]]:
-    """Cut records into runs of a few megabytes; one may be larger."""
+    """Cut records into runs of at most `_TOGETHER_BYTES`; a larger record is a run of its own."""
     run: list[Encoded] = []
     size = 0
     for encoded in gathered:

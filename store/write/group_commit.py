@@ -1,58 +1,109 @@
-"""Group commit: any number of appenders wait, one of them syncs for all.
+"""Group commit: appends wait until their bytes are safe, and one sync serves all appends that wait.
 
 ::
 
-    thread 1   put ──► wait(end 1) ── leads: sync ─────────────► done, up to end 1 ──► acknowledged
-    thread 2      put ──► wait(end 2) ─────────────────── leads: sync ──────► done, up to end 4
+    thread 1   put ──► wait(end 1) ── leads: sync ─────────────► flushed up to end 1 ──► acknowledged
+    thread 2      put ──► wait(end 2) ─────────────────── leads: sync ──────► flushed up to end 4
     thread 3         put ──► wait(end 3) ───────────────────────────────────► acknowledged, without a sync of its own
 
-A sync that fails is final: the kernel marks pages clean that never reached the device, so the next sync would succeed
-and mean nothing. From then on nothing is acknowledged. RocketMQ: ``CommitLog.GroupCommitService``, which answers
-FLUSH_DISK_TIMEOUT and goes on.
+    GroupCommit  ──► Flusher    the device           Flush.SYNC
+                 └─► replica    another process      each is an Acknowledger
+
+A failed sync is final: the kernel marks pages clean that never reached the device, so the next sync would succeed
+and prove nothing. From then on nothing is acknowledged. RocketMQ: ``GroupCommitService``, which answers
+FLUSH_DISK_TIMEOUT and continues; ``GroupTransferService`` for replicas.
 """
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from .failure import Failure
 from .flat_combining import Combiner
+from .metrics import WriterMetrics
+
+
+class Acknowledger(Protocol):
+    """A place that must hold the bytes of an append before the append is acknowledged. Thread-safe."""
+
+    def wait(self, offset: int) -> None:
+        """Return when this place holds all bytes of the log below a physical offset.
+
+        Raises
+        ------
+        SegmentLogError
+            If it does not hold them. The caller of the append gets this error; the record stays in the log.
+        """
+
+
+class GroupCommit:
+    """Waits for several acknowledgers. Thread-safe.
+
+    Parameters
+    ----------
+    acknowledgers
+        In the order in which they are waited for; none if appends are acknowledged at once.
+    """
+
+    def __init__(self, acknowledgers: Sequence[Acknowledger]) -> None:
+        self._acknowledgers = tuple(acknowledgers)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether appends wait for anything."""
+        return bool(self._acknowledgers)
+
+    def wait(self, offset: int) -> None:
+        """Return when every acknowledger holds all bytes below a physical offset; raises what they raise."""
+        for each in self._acknowledgers:
+            each.wait(offset)
 
 
 class Flusher:
-    """Knows up to where the log is on the device, and gets it there.
+    """The device as an acknowledger: knows up to where the log is flushed, and flushes it. Thread-safe.
 
     Parameters
     ----------
     sync
-        Syncs, and gives the offset up to which everything is on the device then.
+        Syncs the log and returns the physical offset up to which it is on the device.
     flushed
-        Up to where it is already.
+        Physical offset up to which the log is on the device already.
     failure
-        Where a failed sync is noted.
+        Notes a sync that fails.
+    metrics
+        Gets the seconds of each sync.
     """
 
-    def __init__(self, sync: Callable[[], int], flushed: int, failure: Failure) -> None:
+    def __init__(
+        self, sync: Callable[[], int], flushed: int, failure: Failure, metrics: WriterMetrics | None = None
+    ) -> None:
         self._sync = sync
         self._failure = failure
+        self._metrics = metrics
         self._syncs = Combiner(self._sync_for)
         self.flushed = flushed
+        """Physical offset up to which the log is on the device."""
 
     def wait(self, offset: int) -> None:
-        """Come back when everything below ``offset`` is on the device.
+        """Return when all bytes below a physical offset are on the device.
 
         Raises
         ------
         StoreFailedError
-            If a sync failed, now or before: whether those bytes are there is not known.
+            If a sync failed, now or before: the device may or may not hold those bytes.
         """
         while self.flushed < offset:
             self._syncs.ask(offset)
 
     def _sync_for(self, offsets: list[int]) -> None:
-        if max(offsets) <= self.flushed:  # they came during a sync that was for them, too
+        if max(offsets) <= self.flushed:  # a sync that was under way served them
             return
         self._failure.check()
         try:
+            began = time.perf_counter() if self._metrics is not None else 0.0
             self.flushed = max(self.flushed, self._sync())
+            if self._metrics is not None:
+                self._metrics.fsync(time.perf_counter() - began)
         except BaseException as error:
             self._failure.note(error)
             if isinstance(error, Exception):

@@ -1,14 +1,14 @@
-"""What a store that is open does besides taking messages: dispatch, flush, make the next files.
+"""Housekeeping of an open store: dispatch, flush, and pre-allocation of the next segment.
 
 ::
 
     put ──► log ──► sync_log ──► dispatch ──► flush_queues ──► durable point, checkpoint, topics.json
                        ▲            ▲              ▲
                     group commit    │              └ after a GiB of log, or a minute
-                    or a timer      └ after each put, of what may be seen
+                    or a timer      └ after each put, of the records that may be visible
 
-Called by the store's threads, or by whoever puts; each of it by one at a time. RocketMQ: ``FlushRealTimeService``,
-``ReputMessageService``, ``FlushConsumeQueueService``.
+Run by the threads of the store, or by the calls that put; each kind of work by one thread at a time. RocketMQ:
+``FlushRealTimeService``, ``ReputMessageService``, ``FlushConsumeQueueService``.
 """
 
 import threading
@@ -17,93 +17,117 @@ from collections.abc import Callable
 from typing import Final
 
 from ..config import Flush, StoreConfig
-from ..directory.topics import TopicTable
 from ..dispatch.dispatcher import Dispatcher
 from ..errors import StoreClosedError
 from ..format.index_file import EMPTY_INDEX
-from ..index.writer import IndexWriter
 from ..log.appender import LogAppender
 from ..log.segment_supply import SegmentSupply
-from ..queues.writer import QueueWriter
-from ..recovery.durability import Durability
+from ..recovery.open import Opened
 from .failure import Failure
 from .group_commit import Flusher
+from .metrics import WriterMetrics
 
 _PAGE: Final = 4096
+_BACKLOG_BYTES: Final = 64 << 20  # records that wait to be dispatched; with more of them appends wait, too
 
 
-class Upkeep:
-    """The upkeep of one store that is open.
+class Housekeeping:
+    """Background work of one open store. Thread-safe.
 
     Parameters
     ----------
     config
-        What is done when.
-    appender, supply, dispatcher, queues, index, durability, topics, failure
-        The parts of the store; no index if there is none.
-    end
-        Physical offset up to which the log is on the device.
-    is_hidden
-        Tells whether readers cannot see yet what is being appended.
+        Intervals and thresholds of the work.
+    opened
+        The recovered parts of the store; at the end of its log everything is on the device.
+    appender, supply, dispatcher, failure
+        Further parts of the store.
     own
-        Raises if the store is not ours any more, and notes that as a failure.
+        Raises if another process has the store, and notes that as a failure.
+    metrics
+        Gets the seconds of each sync.
     """
 
     def __init__(
         self,
         config: StoreConfig,
         *,
+        opened: Opened,
         appender: LogAppender,
         supply: SegmentSupply,
         dispatcher: Dispatcher,
-        queues: QueueWriter,
-        index: IndexWriter | None,
-        durability: Durability,
-        topics: TopicTable,
         failure: Failure,
-        end: int,
-        is_hidden: Callable[[], bool],
         own: Callable[[], None],
+        metrics: WriterMetrics | None = None,
     ) -> None:
-        self.flusher = Flusher(self._sync_log, end, failure)
+        self.flusher = Flusher(self._sync_log, opened.log_end, failure, metrics)
         """Knows up to where the log is on the device."""
-        self.is_starved = False
-        """Whether dispatch found no room."""
         self._config = config
         self._appender = appender
         self._supply = supply
         self._dispatcher = dispatcher
-        self._queues = queues
-        self._index = index
-        self._durability = durability
-        self._topics = topics
+        self._queues = opened.queues
+        self._index = opened.index
+        self._durability = opened.durability
+        self._topics = opened.topics
+        self._marker = opened.marker
         self._failure = failure
-        self._is_hidden = is_hidden
         self._own = own
+        self._starved = False  # whether dispatch found no room
         self._stopped = False
-        self._flushing_queues = threading.Lock()  # to be had in this order
+        self._flushing_queues = threading.Lock()  # taken in this order
         self._dispatching = threading.Lock()
         self._syncing = threading.Lock()
         self._flushed_at = self._queues_flushed_at = time.monotonic()
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether so many records wait to be dispatched that appends have to wait for it."""
+        return self._dispatcher.waiting_bytes > _BACKLOG_BYTES
+
+    def relieve(self) -> None:
+        """Dispatch if a full disk stopped dispatch, and the log is far ahead of the queues by now.
+
+        Raises
+        ------
+        NoSpaceError
+            If the disk is still full: nothing may be appended.
+        """
+        if self._starved and self._appender.end - self._dispatcher.dispatched > _BACKLOG_BYTES:
+            self.dispatch()
+
     def dispatch(self, *, at_once: bool = False) -> None:
-        """Make visible what may be seen: with SYNC what is on the device, or hidden by a batch that is in flight.
+        """Dispatch records that may be visible: with SYNC those that are flushed, or that a batch in flight hides.
 
         Parameters
         ----------
         at_once
-            Whether all of it is to be visible afterwards, however little it is.
+            Whether all of them are visible afterwards; otherwise a few entries may wait for more.
         """
         with self._dispatching:
             self._check()
-            waits = self._config.flush is Flush.SYNC and not self._is_hidden()
-            self.is_starved = True
+            waits = self._config.flush is Flush.SYNC and not self._marker.in_flight
+            self._starved = True
             with self._failure.fatal_unless_full():
                 self._dispatcher.run(self.flusher.flushed if waits else self._appender.end, at_once=at_once)
-            self.is_starved = False
+            self._starved = False
+
+    def dispatch_flushed(self) -> None:
+        """Dispatch everything that was put; with SYNC it is flushed first.
+
+        Raises
+        ------
+        StoreFailedError
+            If a flush failed, now or before.
+        NoSpaceError
+            If the disk has no room for the entries.
+        """
+        if self._config.flush is Flush.SYNC:
+            self.flusher.wait(self._appender.end)
+        self.dispatch(at_once=True)
 
     def keep(self) -> None:
-        """Make sure that the store is still ours, flush what has its time, and make the next segment."""
+        """Check the lock, flush the log and the queues if that is due, and allocate the next segment."""
         self._own()
         config, now = self._config, time.monotonic()
         if config.flush is Flush.ASYNC:
@@ -112,17 +136,17 @@ class Upkeep:
             due = waiting >= config.flush_least_pages * _PAGE and elapsed >= config.flush_interval_ms
             if waiting and (due or elapsed >= config.flush_thorough_interval_ms):
                 self.flusher.wait(self._appender.end)
-        behind = self._dispatcher.dispatched - self._durability.point.queues
+        ahead = self._dispatcher.dispatched - self._durability.point.queues
         elapsed = (now - self._queues_flushed_at) * 1000
-        due = behind >= config.queue_flush_log_bytes and elapsed >= config.queue_flush_interval_ms
-        if behind and (due or elapsed >= config.queue_flush_thorough_interval_ms):
+        due = ahead >= config.queue_flush_log_bytes and elapsed >= config.queue_flush_interval_ms
+        if ahead and (due or elapsed >= config.queue_flush_thorough_interval_ms):
             self.flush_queues()
         else:
             self.write_slots()
         self._supply.prepare()
 
     def write_slots(self) -> None:
-        """Let readers find the keys of what is dispatched."""
+        """Write the slots of the index, so that readers find the keys of dispatched records."""
         if self._index is not None:
             with self._dispatching:
                 self._check()
@@ -130,7 +154,7 @@ class Upkeep:
                     self._index.write_slots()
 
     def flush_queues(self) -> None:
-        """Put queues, index and checkpoint onto the device, and note up to where they go."""
+        """Flush queues, index and checkpoint, and note in the durable point up to where."""
         with self._flushing_queues:
             self._failure.check()
             self.dispatch(at_once=True)
@@ -154,7 +178,7 @@ class Upkeep:
             self._queues_flushed_at = time.monotonic()
 
     def stop(self) -> None:
-        """Wait for those who dispatch or flush, and let nobody do it any more."""
+        """Wait for the threads that dispatch or flush; afterwards neither is possible."""
         with self._flushing_queues, self._dispatching, self._syncing:
             self._stopped = True
 
@@ -167,7 +191,7 @@ class Upkeep:
         with self._syncing:
             self._check()
             end = self._appender.sync()
-            self._own()  # all of it was written before another one could have had the store
+            self._own()  # after the sync: its bytes were written before another process could have had the store
             self._flushed_at = time.monotonic()
             self._durability.note_log(end)
             return end

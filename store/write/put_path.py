@@ -1,22 +1,25 @@
-"""The serialized put path: what happens to encoded records under the put lock, and nothing else.
+"""Put path: the part of an append that runs under the put lock.
 
 ::
 
-    encoded ──► put lock: place ──► reserve ──► number, lay out, patch (time, CRC) ──► write ──► to be dispatched
-                          │         │                   └ nothing, where bodies are written from where they are
-                          │         └ space for all of it, or nothing is done
+    encoded ──► put lock: place ──► reserve ──► number, lay out, patch (time, CRC) ──► write ──► log listeners
+                          │         │                   └ bodies may stay where they are          dispatcher, …
+                          │         └ space for all records, or nothing is done
                           └ physical offsets, rolls included
 
-The order of the log is the order of the lock, of store timestamps and of the numbers in each queue. RocketMQ:
+    replicated ──► put lock: reserve ──► write ──► log listeners       has its offsets, time and checksums already
+
+The order of the log is the order of the lock, of store timestamps and of the queue offsets in each queue. RocketMQ:
 ``CommitLog.asyncPutMessage``, ``QueueOffsetOperator``.
 """
 
 import threading
+import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -32,10 +35,19 @@ from ..format.message_id import encode_offset_id
 from ..log.appender import LogAppender, Run
 from ..types import QueueKey
 from .failure import Failure
+from .metrics import WriterMetrics
 
 
 class AppendedBatch(NamedTuple):
-    """Where the rows of a batch went: (n,) int64 arrays in the order of the rows, and the one time of all of them."""
+    """Places of the rows of a batch: (n,) int64 arrays in the order of the rows, and the store time of all of them.
+
+    Attributes
+    ----------
+    physical_offsets, queue_offsets, sizes
+        (n,) int64: physical offset, queue offset and record bytes per row.
+    store_timestamp
+        Store time of all rows, ms since the epoch.
+    """
 
     physical_offsets: Ints
     queue_offsets: Ints
@@ -43,21 +55,35 @@ class AppendedBatch(NamedTuple):
     store_timestamp: int
 
 
+class LogListener(Protocol):
+    """A part that learns of each new end of the log; the dispatcher is the first one."""
+
+    def add(self, request: DispatchRequest) -> None:
+        """Receive records that were written to the log, in the order of the log.
+
+        Called under the put lock, so it returns at once. An error makes the store fail. The bytes are not changed.
+        """
+
+
 class PutPath:
-    """Puts records at the end of a log, one put at a time.
+    """Appends records to a log, one put at a time. Thread-safe.
 
     Parameters
     ----------
     appender
         The end of the log; its lock is the put lock.
     dispatcher
-        Knows the queues, and what comes next in each; gets what was put.
+        Holds the ends of the queues, and receives every put.
     failure
-        Where a failed write is noted.
+        Notes a failed write.
     config
-        How the store is written.
+        Configuration of the store.
     clock
-        Gives ms since the epoch.
+        Returns ms since the epoch.
+    listeners
+        Receive every put after the dispatcher.
+    metrics
+        Gets the seconds that a put waited for the put lock.
     """
 
     def __init__(
@@ -68,40 +94,49 @@ class PutPath:
         config: StoreConfig,
         *,
         clock: Callable[[], int],
+        listeners: Sequence[LogListener] = (),
+        metrics: WriterMetrics | None = None,
     ) -> None:
         self._appender = appender
-        self._dispatcher = dispatcher
+        self._listeners: tuple[LogListener, ...] = (dispatcher, *listeners)
+        self._metrics = metrics
+        self._is_indexed = config.index
         self._failure = failure
         self._crc = record_crc(config)
         self._host = packed_host(config.store_host, "store_host")
         self._clock = clock
         self._newest_ms = dispatcher.newest_timestamp
         self._numbers = dispatcher.numbers
-        self._next = array("q")  # by number of a queue: the offset that comes next in it
+        self._next = array("q")  # by number of a queue: its next queue offset
         for key, end in dispatcher.ends.items():
             number = self._numbers.of_one(key)
             self._make_room(number)
             self._next[number] = end
         self.turn = threading.RLock()
-        """Held for each put, and by who puts a batch of which all or nothing is to be there."""
+        """Held during each put, and during a batch commit."""
 
     @property
     def end(self) -> int:
-        """Physical offset behind the last record."""
+        """Physical offset after the last record."""
         return self._appender.end
 
     def next_offset(self, key: QueueKey) -> int:
-        """The number that the next message of a queue gets."""
+        """Return the queue offset of the next message of a queue."""
         number = self._numbers.find(key)
         return self._next[number] if number is not None and number < len(self._next) else 0
 
     def reserve(self, sizes: Iterable[Ints]) -> None:
-        """Have all segments for records that are put next: pieces of them, each with the (n,) bytes of its records.
+        """Reserve all segments that the next records need.
+
+        Parameters
+        ----------
+        sizes
+            (n,) int64 arrays in the order of the log: bytes of each record.
 
         Raises
         ------
         NoSpaceError
-            If there is no room; what was made for them is used by others.
+            If the disk is full; later puts use the segments that were made.
         """
         with self.turn, self._appender.lock:
             end = self._appender.end
@@ -111,24 +146,27 @@ class PutPath:
                 end = runs[-1].base + runs[-1].position + runs[-1].stop - runs[-1].start
 
     def put(self, encoded: Sequence[Encoded]) -> None:
-        """Put records of single messages, one or more, and note in each where it went.
+        """Append records of single messages, one or more, and set ``appended`` of each.
 
         Raises
         ------
         NoSpaceError
-            If there is no room for all of them; nothing was put.
+            If the disk has no room for all of them; nothing was appended.
         StoreFailedError
-            If a write failed before.
+            If a write failed, now or before.
+        StoreClosedError
+            If the store was closed.
         """
         records = [each.record for each in encoded]
         stops = [*accumulate(map(len, records))]
+        asked = time.perf_counter() if self._metrics is not None else 0.0
         with self.turn, self._appender.lock:
-            self._failure.check()
+            self._locked(asked)
             one = len(records) == 1
             runs = [self._appender.place_one(stops[0])] if one else self._appender.place(np.array(stops))
             self._appender.reserve(runs)
             now = self._now()
-            following: dict[int, int] = {}  # what comes next in the queues once all of it is written
+            following: dict[int, int] = {}  # next queue offsets once all records are written
             appended = []
             for each, physical in zip(encoded, _physical_offsets(runs, stops), strict=True):
                 number = self._numbers.of_one(each.key)
@@ -151,14 +189,14 @@ class PutPath:
                 self._appender.write(data, runs)
                 for number, offset in following.items():
                     self._next[number] = offset
-                self._dispatcher.add(DispatchRequest(data, positions, physical + len(each.record), stops[-1]))
+                self._announce(DispatchRequest(data, positions, physical + len(each.record), stops[-1]))
                 for each, where in zip(encoded, appended, strict=True):
                     each.appended = where
 
     def put_batch(
         self, pieces: Sequence[EncodedRows], placement: BatchPlacement = BatchPlacement.RUN_ON
     ) -> AppendedBatch:
-        """Put records side by side, but for the ends of segments; all get one store timestamp.
+        """Append records side by side, except at the ends of segments; all get one store timestamp.
 
         Raises what `put` does.
         """
@@ -167,8 +205,9 @@ class PutPath:
         stops = np.concatenate(
             [np.empty(0, np.int64), *(at + each for at, each in zip(before[:-1], ends, strict=True))]
         )
+        asked = time.perf_counter() if self._metrics is not None else 0.0
         with self.turn, self._appender.lock:
-            self._failure.check()
+            self._locked(asked)
             self._appender.reserve(self._appender.place(stops, placement))  # for all of them, or nothing is put
             now = self._now()
             put = [self._put_piece(rows, placement, now) for rows in pieces]
@@ -177,7 +216,7 @@ class PutPath:
         return AppendedBatch(physical, offsets, sizes, now)
 
     def _put_piece(self, rows: EncodedRows, placement: BatchPlacement, now: int) -> tuple[Ints, Ints, Ints]:
-        """Put one piece; needs the lock."""
+        """Append one piece; needs the lock."""
         records = rows.records
         physical = np.empty(records.positions.size, np.int64)
         runs = self._appender.place(records.positions + records.sizes, placement)
@@ -203,17 +242,30 @@ class PutPath:
             stop, size = int(physical[-1] + records.sizes[-1]), int(records.sizes.sum())
             known = known_of(rows, numbers, offsets, physical, now)
             if known is not None:
-                self._dispatcher.add(DispatchRequest(known, None, stop, size))
+                self._announce(DispatchRequest(known, None, stop, size))
             else:
-                assert frames.bodies is None  # who is read again is encoded as a whole
-                self._dispatcher.add(DispatchRequest(frames.data, frames.positions, stop, size))
+                assert frames.bodies is None  # records that are read again are encoded as a whole
+                self._announce(DispatchRequest(frames.data, frames.positions, stop, size))
         return physical, offsets, records.sizes
+
+    def _locked(self, asked: float) -> None:
+        """Begin a put; needs the lock, which was asked for at ``asked`` if that is measured."""
+        if self._metrics is not None:
+            self._metrics.put_lock_wait(time.perf_counter() - asked)
+        self._failure.check()
+
+    def _announce(self, request: DispatchRequest) -> None:
+        """Pass records that were written to all listeners; needs the lock."""
+        if self._metrics is not None:
+            request = request._replace(put_at=time.monotonic())
+        for each in self._listeners:
+            each.add(request)
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """Note what goes wrong inside: how much of a put went in nobody knows then, a Ctrl-C included.
+        """Context that notes every error, a Ctrl-C included: how much of the put was written is not known then.
 
-        Space was reserved, so it is not a lack of room, whatever the device calls it.
+        Space was reserved, so an error is not a full disk, whatever the device calls it.
         """
         try:
             yield
@@ -224,7 +276,7 @@ class PutPath:
             raise
 
     def _number(self, numbers: Ints, queue_of: Ints, counts: Mask) -> tuple[Ints, Ints]:
-        """Give each row its offset in its queue, and what comes next in each of the queues."""
+        """Return the queue offset of each row, and the next queue offset of each queue."""
         self._make_room(int(numbers.max()))
         firsts = self._nexts()[numbers]
         if numbers.size == 1 and counts.all():
@@ -239,22 +291,22 @@ class PutPath:
         return offsets, firsts + held
 
     def _nexts(self) -> Ints:
-        """View what comes next in all queues; to be dropped at once, since an array that is viewed cannot grow."""
+        """View the next queue offsets of all queues; dropped at once, since an array that is viewed cannot grow."""
         return np.frombuffer(self._next, np.int64)
 
     def _make_room(self, number: int) -> None:
-        """Have a place for a queue, and those in front of it."""
+        """Make room for the number of a queue."""
         if number >= len(self._next):
             self._next.extend([0] * (max(number + 1, 2 * len(self._next)) - len(self._next)))
 
     def _now(self) -> int:
-        """Give ms since the epoch, never before the record in front."""
+        """Return ms since the epoch, never earlier than the last record."""
         self._newest_ms = max(self._newest_ms, self._clock())
         return self._newest_ms
 
 
 def _physical_offsets(runs: Iterable[Run], stops: Iterable[int]) -> Iterator[int]:
-    """Give where each of some records goes that end at ``stops`` of what is written in runs."""
+    """Yield the physical offset of each record; records end at ``stops`` of what is written in runs."""
     starts = iter([0, *stops])
     start = next(starts)
     for run in runs:

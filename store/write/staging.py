@@ -28,13 +28,14 @@ import numpy as np
 import pyarrow as pa
 
 from ..config import StoreConfig
-from ..encode.batch import encode_batch
+from ..encode.batch import EncodedRows, Lookups, encode_batch
 from ..encode.message import record_crc
 from ..errors import ConfigError, FormatError
 from ..files.fs import FileSystem
 from ..files.os_errors import Writing
 from ..files.plain_files import PlainFiles
 from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
+from ..format.encoded_batch import EncodedBatch, Frames
 from ..format.message import Bytes, Ints
 from ..format.record_crc import RecordCrc, covered_bytes, record_crcs
 from ..format.row_digest import add_digests, row_digest
@@ -48,6 +49,7 @@ from ..format.staged_rows import (
     encode_chunk,
 )
 from ..format.store_paths import OURS, STAGING, StorePaths
+from ..queues.keys import queues_among
 
 _log = logging.getLogger(__name__)
 
@@ -230,11 +232,16 @@ def survey_staged(fs: FileSystem, path: str, staged: Staged) -> Iterator[Ints]:
             raise _altered_chunk(file, error, start, staged) from None
 
 
-def take_staged(fs: WritableFileSystem, path: str, staged: Staged) -> Iterator[StagedRows]:
-    """Give the chunks of a staged file, one at a time; their bytes belong to the caller, who may write to them.
+def take_staged(fs: WritableFileSystem, path: str, staged: Staged) -> Iterator[EncodedRows]:
+    """Read and remove the chunks of a staged file, one at a time.
 
-    What was given is gone from the file: its pages are what the next bytes of the log are written into. Otherwise all
-    of a batch would be in memory twice, be written to the device twice, and cost new pages twice.
+    The space of a chunk is released as soon as it was read: its pages are what the next bytes of the log are written
+    into. Otherwise all of a batch would be in memory twice, be written to the device twice, and cost new pages twice.
+
+    Yields
+    ------
+    EncodedRows
+        One chunk; its bytes belong to the caller, which may write to them.
 
     Raises
     ------
@@ -250,7 +257,18 @@ def take_staged(fs: WritableFileSystem, path: str, staged: Staged) -> Iterator[S
         except FormatError as error:
             raise _altered_chunk(file, error, start, staged) from None
         fs.release(file, start - HEADER_BYTES, start + header.rest_bytes)
-        yield rows
+        yield _encoded(rows)
+
+
+def _encoded(rows: StagedRows) -> EncodedRows:
+    """Return staged rows as what `encode_batch` returned in their task."""
+    stops = np.cumsum(rows.sizes)
+    frames = Frames(rows.records, stops - rows.sizes, stops)
+    records = EncodedBatch(frames.positions, rows.sizes, lambda: frames, rows.crcs)
+    lookups = None
+    if rows.hashes is not None and rows.hash_rows is not None:
+        lookups = Lookups(rows.tags_codes, rows.hashes, rows.hash_rows)
+    return EncodedRows(records, queues_among(rows.queues), rows.queue_of, rows.counts, lookups)
 
 
 def _chunks(fs: FileSystem, file: str, staged: Staged) -> Iterator[tuple[int, ChunkHeader]]:

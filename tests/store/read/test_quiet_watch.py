@@ -10,7 +10,7 @@ from segmentlog.store import BatchId, MessageStore, QueueKey, StoreConfig, Store
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.follow import QueueWatch
 from segmentlog.store.sink import Staging
-from segmentlog.store.write.batch_commit import BatchAppend
+from segmentlog.store.write.publication import Publication
 from support.telling import batch_of
 
 QUEUES = 100
@@ -158,11 +158,11 @@ def test_an_entry_that_comes_late_is_seen_a_little_later(quiet: Quiet) -> None:
 def test_a_batch_is_seen_when_it_is_published_however_long_that_takes(
     quiet: Quiet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish = BatchAppend._publish
+    publish = Publication._publish
     looked = []
 
-    def wait_then_publish(batches: BatchAppend, stop: int, failure: object, make_visible: object) -> None:
-        make_visible()
+    def wait_then_publish(publication: Publication, stop: int) -> None:
+        publication._make_visible()
         for _ in range(4):
             quiet.now += LONG_S
             quiet.look()
@@ -170,9 +170,9 @@ def test_a_batch_is_seen_when_it_is_published_however_long_that_takes(
         assert quiet.look() == []
         looked.append(quiet.fs.opened - before)
         assert quiet.watch.ends == {"T": dict.fromkeys(range(QUEUES), 1)}
-        publish(batches, stop, failure, make_visible)
+        publish(publication, stop)
 
-    monkeypatch.setattr(BatchAppend, "_publish", wait_then_publish)
+    monkeypatch.setattr(Publication, "_publish", wait_then_publish)
     with Staging.open(quiet.store.path, "job", 0, "a", CONFIG) as staging:
         staging.add(batch_of([(key, 1, 1) for key in KEYS[:20]]))
         staged = staging.finish()

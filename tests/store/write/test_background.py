@@ -31,7 +31,7 @@ def nothing() -> None:
 
 
 def services(dispatch: Callable[[], None] = nothing, flush: Callable[[], None] = nothing) -> BackgroundServices:
-    return BackgroundServices(dispatch, flush, 60, Failure("/store"))
+    return BackgroundServices(dispatch, flush, 60, Failure("/store"), lambda: False)
 
 
 def test_work_is_done_when_there_is_some() -> None:
@@ -137,7 +137,7 @@ def test_a_lack_of_room_is_waited_out_and_a_failure_is_not(monkeypatch: pytest.M
         if errors:
             raise errors.pop(0)
 
-    running = BackgroundServices(dispatch, nothing, 60, failure)
+    running = BackgroundServices(dispatch, nothing, 60, failure, lambda: False)
     running.start()
     running.wake()
     within_10_s(lambda: not errors and not any(thread.name == "segmentlog-dispatch" for thread in own_threads()))

@@ -280,7 +280,7 @@ def test_readers_see_all_of_it_or_nothing(
         worker = threading.Thread(target=store.commit_batch, args=(BatchId("q", 0), staged))
         worker.start()
         assert pause.reached.wait(30)
-        store._upkeep.dispatch(at_once=True)  # its entries are in the queues by now
+        store._housekeeping.dispatch(at_once=True)  # its entries are in the queues by now
         assert len(list((path / "consumequeue" / "Orders" / "1").iterdir())) == 1
         during = StoreReader.open(path, queue_source=source)
         assert during.bounds(QueueKey("Orders", 0)) == before
@@ -375,7 +375,7 @@ def test_queues_are_flushed_meanwhile(path: Path) -> None:
         def flush() -> None:
             try:
                 while not done.is_set():
-                    store._upkeep.flush_queues()
+                    store._housekeeping.flush_queues()
             except BaseException as error:  # noqa: BLE001 - for the test to see
                 failures.append(error)
 

@@ -35,7 +35,7 @@ from segmentlog.store import (
 from segmentlog.store.encode import batch as outgoing_batch
 from segmentlog.store.files.writable_fs import WritableFileSystem
 from segmentlog.store.maintenance import verify
-from segmentlog.store.write import message_store
+from segmentlog.store.write import housekeeping, message_store
 from support.batches import batch_of
 from support.crash.driver import ROOT
 from support.crash.faults import Failure as DiskFailure
@@ -559,7 +559,7 @@ def test_new_topics_may_come_while_the_others_are_written_down(path: Path, monke
         for number in range(3):
             store.append(replace(HELLO, topic=f"T{number}"))
         store.wait_dispatched()
-        note = store._topics.note
+        note = store._housekeeping._topics.note
 
         def slowly(keys: Iterable[QueueKey]) -> None:
             each = iter(keys)
@@ -568,8 +568,8 @@ def test_new_topics_may_come_while_the_others_are_written_down(path: Path, monke
             store.wait_dispatched()
             note([first, *each])
 
-        monkeypatch.setattr(store._topics, "note", slowly)
-        store._upkeep.flush_queues()
+        monkeypatch.setattr(store._housekeeping._topics, "note", slowly)
+        store._housekeeping.flush_queues()
         monkeypatch.undo()
         store.append(HELLO)
     assert {"T0", "T1", "T2", "Another", "Orders"} <= json.loads((path / "config" / "topics.json").read_text())[
@@ -637,7 +637,7 @@ def test_a_device_that_is_full_in_spite_of_reserved_space_has_failed() -> None:
 
 
 def test_a_backlog_that_cannot_be_dispatched_refuses_before_it_puts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_store, "_BACKLOG_BYTES", 1_000)
+    monkeypatch.setattr(housekeeping, "_BACKLOG_BYTES", 1_000)
     fault = Fault(error=DiskFailure.ENOSPC, at=1, span=Span.STICKY, calls=("create",), path=is_queue)
     store = planted_store(fault, services=Services.BACKGROUND, flush_interval_ms=60_000, queue_flush_interval_ms=60_000)
     end = until_refused(store, HELLO)
@@ -731,7 +731,7 @@ def test_an_interrupt_in_the_middle_of_a_put_is_final(path: Path, monkeypatch: p
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(store._dispatcher, "add", interrupted)
+        patched.setattr(store._parts.dispatcher, "add", interrupted)
         with pytest.raises(KeyboardInterrupt):
             store.append(HELLO)
     with pytest.raises(StoreFailedError):

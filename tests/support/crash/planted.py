@@ -28,14 +28,14 @@ from segmentlog.store.queues.writer import QueueWriter
 from segmentlog.store.read import undispatched_tail as crash_tail
 from segmentlog.store.recovery import apply as repair
 from segmentlog.store.recovery import decide as recovery
+from segmentlog.store.recovery import open as recovery_open
 from segmentlog.store.recovery.apply import Repair
 from segmentlog.store.recovery.durability import Durability
-from segmentlog.store.write import batch_commit as batch_append
-from segmentlog.store.write import message_store
-from segmentlog.store.write.batch_commit import BatchAppend
+from segmentlog.store.write import batch_commit
+from segmentlog.store.write.batch_commit import BatchCommitter
 from segmentlog.store.write.failure import Failure
 from segmentlog.store.write.group_commit import Flusher
-from segmentlog.store.write.housekeeping import Upkeep
+from segmentlog.store.write.housekeeping import Housekeeping
 from segmentlog.store.write.put_path import PutPath
 
 from .mutants import BuggyFileSystem, Patch, Trial
@@ -120,11 +120,11 @@ def _names_of_new_segments_are_forgotten(patch: Patch) -> None:
 
 @_store()
 def _durable_point_before_the_sync(patch: Patch) -> None:
-    def sync_log(self: Upkeep) -> int:
+    def sync_log(self: Housekeeping) -> int:
         self._durability.note_log(self._appender.end)
         return self._appender.sync()
 
-    patch(Upkeep, "_sync_log", sync_log)
+    patch(Housekeeping, "_sync_log", sync_log)
 
 
 @_store()
@@ -145,15 +145,15 @@ def _queues_point_too_far(patch: Patch) -> None:
 
 @_store()
 def _queues_point_before_the_sync(patch: Patch) -> None:
-    def flush(self: Upkeep) -> None:
+    def flush(self: Housekeeping) -> None:
         dispatcher, index = self._dispatcher, self._index
         assert index is not None
         entries = sum(dispatcher.ends.values())
         self._durability.note_queues(dispatcher.dispatched, entries, index.end, dispatcher.newest_timestamp, 0)
         original(self)
 
-    original = Upkeep.flush_queues
-    patch(Upkeep, "flush_queues", flush)
+    original = Housekeeping.flush_queues
+    patch(Housekeeping, "flush_queues", flush)
 
 
 @_store()
@@ -274,7 +274,7 @@ def _zeroed_tail_is_not_synced(patch: Patch) -> None:
 
 @_store(Trial.RECOVERY)
 def _queues_are_not_synced_in_recovery(patch: Patch) -> None:
-    real = Repair.dispatch
+    real = Repair.redispatch
 
     def dispatching(self: Repair, *arguments: Any) -> Any:
         sync = self._queues.sync
@@ -284,7 +284,7 @@ def _queues_are_not_synced_in_recovery(patch: Patch) -> None:
         finally:
             self._queues.sync = sync
 
-    patch(Repair, "dispatch", dispatching)
+    patch(Repair, "redispatch", dispatching)
 
 
 @_store()
@@ -339,7 +339,7 @@ def _no_checksum_is_looked_at(patch: Patch) -> None:
 @_store(Trial.DAMAGE)
 def _durable_point_is_not_looked_at(patch: Patch) -> None:
     real = recovery.decide
-    patch(message_store, "decide", lambda state, durable, on_damage, *rest: real(state, None, OnDamage.CUT, *rest))
+    patch(recovery_open, "decide", lambda state, durable, on_damage, *rest: real(state, None, OnDamage.CUT, *rest))
 
 
 @_store()
@@ -397,15 +397,15 @@ def _finished_batches_are_undone(patch: Patch) -> None:
 
 @_store(Trial.COMMIT)
 def _ledger_is_written_before_the_rows(patch: Patch) -> None:
-    real = BatchAppend._put
+    real = BatchCommitter._put
 
-    def early(self: BatchAppend, staged: Any, put_path: PutPath, *rest: Any) -> Any:
+    def early(self: BatchCommitter, staged: Any) -> Any:
         assert self._ledger is not None
-        entry = LedgerEntry(len(self._ledger.applications), self._mark.sequence, 0, 0, 1, 1, 0)
+        entry = LedgerEntry(len(self._ledger.applications), self._publication.sequence, 0, 0, 1, 1, 0)
         self._records.write_ledger(self._fs, self._ledger.with_entry("early", entry, ()), self._making)
-        return real(self, staged, put_path, *rest)
+        return real(self, staged)
 
-    patch(BatchAppend, "_put", early)
+    patch(BatchCommitter, "_put", early)
 
 
 @_store(Trial.COMMIT)
@@ -420,19 +420,20 @@ def _nothing_is_marked(patch: Patch) -> None:
 
 @_store(Trial.COMMIT)
 def _mark_is_taken_away_before_the_rows_are_dispatched(patch: Patch) -> None:
-    real = BatchAppend._put
+    real = BatchCommitter._put
 
-    def bare(self: BatchAppend, staged: Any, put_path: PutPath, *rest: Any) -> Any:
-        spans = real(self, staged, put_path, *rest)
-        self._write_mark(self._mark._replace(in_flight=False, stop=put_path.end))
+    def bare(self: BatchCommitter, staged: Any) -> Any:
+        spans = real(self, staged)
+        marker = self._publication._marker
+        marker.write(marker.mark._replace(in_flight=False, stop=self._put_path.end))
         return spans
 
-    patch(BatchAppend, "_put", bare)
+    patch(BatchCommitter, "_put", bare)
 
 
 @_store(Trial.COMMIT)
 def _ledger_is_not_looked_at(patch: Patch) -> None:
-    patch(batch_append, "find_replay", lambda *arguments, **named: None)
+    patch(batch_commit, "find_replay", lambda *arguments, **named: None)
 
 
 @_store(Trial.COMMIT)
@@ -450,7 +451,7 @@ def _log_in_front_of_a_batch_is_not_flushed(patch: Patch) -> None:
     plain = Flusher.wait
 
     def wait(self: Flusher, offset: int) -> None:
-        if sys._getframe(1).f_code.co_name != "commit" or self.flushed >= offset or self.__dict__.get("second"):
+        if sys._getframe(1).f_code.co_name != "_commit_once" or self.flushed >= offset or self.__dict__.get("second"):
             plain(self, offset)
             return
         self.__dict__["second"] = True

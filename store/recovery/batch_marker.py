@@ -1,0 +1,110 @@
+"""Batch mark of a store that is open for writing, and the batch that a crash left unfinished.
+
+::
+
+    crash       mark in flight, from P on      ledger lacks the batch   ──► undone: the log ends at P
+                                               ledger holds the batch   ──► kept: dispatched like other records
+    recovered   mark settled: nothing in flight
+    commit      mark in flight ──► … ──► mark published
+
+RocketMQ has no counterpart: if a broker opens the store first, the batch's first rows become ordinary messages.
+"""
+
+import logging
+from typing import NamedTuple, Self
+
+from ..files.writable_fs import WritableFileSystem
+from ..format.batch_mark import BatchMark
+from ..format.store_paths import StorePaths
+from ..log.batch_state import BatchRecords
+
+_log = logging.getLogger(__name__)
+
+
+class UnfinishedBatch(NamedTuple):
+    """Batch state of a store when it is opened.
+
+    Attributes
+    ----------
+    mark
+        The batch mark that was found.
+    undone_from
+        Physical offset at which an unfinished batch begins, which recovery cuts off; None if there is none.
+    """
+
+    mark: BatchMark
+    undone_from: int | None
+
+    @classmethod
+    def find(cls, fs: WritableFileSystem, path: str, *, was_ours: bool) -> Self:
+        """Read mark and ledger of a store.
+
+        Parameters
+        ----------
+        path
+            Store directory.
+        was_ours
+            Whether no broker had the store open since the mark was written.
+
+        Raises
+        ------
+        FormatError
+            If the mark or the ledger is damaged.
+        """
+        records = BatchRecords(fs, path)
+        mark = records.mark()
+        if not records.pending(mark):
+            return cls(mark, None)
+        if was_ours:
+            _log.warning("%s: batch %d was not finished and is undone", path, mark.sequence)
+            return cls(mark, mark.start)
+        _log.error(
+            "%s: batch %d, from physical offset %d on, was not finished when a broker took the store over: "
+            "its first rows are messages now, and are appended again if the batch is repeated",
+            path,
+            mark.sequence,
+            mark.start,
+        )
+        return cls(mark, None)
+
+    def settled(self, log_end: int) -> BatchMark:
+        """Return the mark after recovery, which hides nothing: the batch ends where the log ends, or is empty.
+
+        Parameters
+        ----------
+        log_end
+            Physical offset at which recovery ended the log.
+        """
+        if not self.mark.in_flight:
+            return self.mark
+        start = min(self.mark.start, log_end)
+        return BatchMark(self.mark.sequence, start, start if self.undone_from is not None else log_end)
+
+
+class BatchMarker:
+    """Batch mark of an open store. One thread writes at a time; any thread may read `in_flight`.
+
+    Parameters
+    ----------
+    fs, path
+        File system and directory of the store.
+    mark
+        The mark that is stored.
+    """
+
+    def __init__(self, fs: WritableFileSystem, path: str, mark: BatchMark) -> None:
+        self._fs = fs
+        self._records = BatchRecords(fs, path)
+        self._making = StorePaths(path).making_batch
+        self.mark = mark
+        """The mark that is stored."""
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a batch is in flight: its records may be dispatched before they are flushed, readers hide them."""
+        return self.mark.in_flight
+
+    def write(self, mark: BatchMark) -> None:
+        """Replace the mark; it is on the device afterwards."""
+        self._records.write_mark(self._fs, mark, self._making)
+        self.mark = mark

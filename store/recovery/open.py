@@ -1,0 +1,160 @@
+"""Recovery on open: the steps that turn a store, as it was closed or as a crash left it, into one that can be written.
+
+::
+
+    check sizes ──► examine ──► decide ──► begin ──► sign ──► cut ──► redispatch ──► topics ──► durable point ──► mark
+    └─ nothing is changed: a store that is refused   │                                          └ all is on the device
+       stays as it was found                         └ from here on a crash is decided about in the same way
+
+The text of `recover` is the order of these steps; each comment says why a step precedes the next one. RocketMQ:
+``DefaultMessageStore.load``, ``recover``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..config import OnDamage, StoreConfig
+from ..directory.file_sizes import check_file_sizes
+from ..directory.store_id import ensure_store_id
+from ..directory.topics import TopicTable
+from ..files.writable_fs import Lock, WritableFileSystem
+from ..format.index_file import EMPTY_INDEX, Geometry
+from ..format.store_paths import StorePaths
+from ..index.writer import IndexWriter
+from ..queues.writer import QueueWriter
+from ..types import QueueKey
+from .apply import Repair
+from .batch_marker import BatchMarker, UnfinishedBatch
+from .decide import Recovery, decide
+from .durability import Durability
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Opened:
+    """Parts of a store that was recovered: log, queues, index and durable point agree and are on the device.
+
+    Attributes
+    ----------
+    durability, queues, index, topics, marker
+        Open and ready to be written; ``index`` is None where the store is configured to have none.
+    ends
+        One past the last entry of each queue.
+    log_end
+        Physical offset at which the log ends.
+    newest_timestamp
+        Store time of the last record, ms since the epoch; 0 if there is none.
+    report
+        Findings and repairs.
+    """
+
+    durability: Durability
+    queues: QueueWriter
+    index: IndexWriter | None
+    topics: TopicTable
+    marker: BatchMarker
+    ends: dict[QueueKey, int]
+    log_end: int
+    newest_timestamp: int
+    report: Recovery
+
+
+def recover(
+    fs: WritableFileSystem,
+    path: str,
+    config: StoreConfig,
+    on_damage: OnDamage,
+    *,
+    lock: Lock,
+    own: Callable[[], None],
+    undo: Callable[[Callable[[], None]], None],
+) -> Opened:
+    """Recover a store directory and open its queues, index and durable point.
+
+    Parameters
+    ----------
+    fs, path, config
+        File system, directory and configuration of the store; the directory exists.
+    on_damage
+        Whether a damaged log is refused or cut.
+    lock
+        Lock of the store, held.
+    own
+        Raises if another process has the store.
+    undo
+        Takes a step that closes what was just opened; the caller runs these steps if an error is raised, too.
+
+    Raises
+    ------
+    ConfigError
+        If the store has files of other sizes than ``config``; nothing was changed.
+    DamagedLogError
+        If the log is damaged and ``on_damage`` is REFUSE; nothing was changed.
+    FormatError
+        If a batch mark or ledger is damaged; nothing was changed.
+    NoSpaceError
+        If the disk is full; the next open recovers in the same way.
+    """
+    paths = StorePaths(path)
+    durability = Durability(fs, path, config, was_ours=lock.is_signed)
+    undo(durability.close)
+    # Sizes first: every offset below is a file name and a position, and with other sizes each would be a wrong one.
+    check_file_sizes(fs, path, config, durability.found)
+    queues = QueueWriter(fs, paths.consume_queues, paths.making_queue_file, config.queue_segment_entries)
+    undo(queues.close)
+    index = None
+    if config.index:
+        index = IndexWriter(
+            fs, paths.index, paths.making_index_file, Geometry(config.index_slots, config.index_entries)
+        )
+        undo(index.close)
+    repair = Repair(fs, path, config, durability=durability, queues=queues, index=index)
+    # Look and decide before the first byte is written: a refused store can still be salvaged, or opened by a broker.
+    state = repair.examine()
+    unfinished = UnfinishedBatch.find(fs, path, was_ours=durability.was_ours)
+    end = decide(state, durability.found, on_damage, paths.commit_log, unfinished.undone_from)
+    own()  # reading all of a log may have taken long enough for the lock to be lost
+    # The durable point is lowered to the end before the log is cut: records that are cut must not count as lost when a
+    # crash comes in between. The file `abort` is there before anything changes: a crash must not look like a close.
+    durability.begin(end)
+    ensure_store_id(fs, path)
+    # Signed only now: the signature says that all since the durable point was written by us. Until `begin` lowered the
+    # point and took its promise of checksums back, a broker may have written some of it.
+    lock.sign()
+    # The log before the queues: entries are derived from it, and must not name records that are about to be cut.
+    cut_bytes = repair.cut(end)
+    ends, corrected = repair.redispatch(state, end)
+    report = Recovery(
+        was_clean=not durability.was_aborted,
+        adopted=durability.found is None,
+        log_end=end,
+        cut_records=state.beyond,
+        undone_from=unfinished.undone_from,
+        cut_bytes=cut_bytes,
+        dispatched_from=state.start,
+        corrected=corrected,
+    )
+    report.log(path)
+    # Topics before the durable point: queues below the point are not dispatched again, so their topics are not noted
+    # again either.
+    topics = TopicTable(fs, paths)
+    topics.note(list(ends))
+    # Raised last of all that the next recovery relies on: queues and index are on the device since `redispatch`.
+    newest = repair.newest_timestamp(state)
+    index_end, full_ms = (index.end, index.full_timestamp) if index is not None else (EMPTY_INDEX, 0)
+    durability.note_queues(end, sum(ends.values()), index_end, newest, full_ms)
+    # Readers see a kept batch from here on: not before all of its entries are in the queues.
+    marker = BatchMarker(fs, path, unfinished.mark)
+    settled = unfinished.settled(end)
+    if settled != unfinished.mark:
+        marker.write(settled)
+    return Opened(
+        durability=durability,
+        queues=queues,
+        index=index,
+        topics=topics,
+        marker=marker,
+        ends=ends,
+        log_end=end,
+        newest_timestamp=newest,
+        report=report,
+    )
