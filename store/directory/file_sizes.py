@@ -76,10 +76,17 @@ def check_segment_bytes(fs: FileSystem, path: str, segment_bytes: int) -> None:
         raise _other("segment_bytes", segment_bytes, held, path)
 
 
-def check_file_sizes(fs: FileSystem, path: str, config: StoreConfig, durable: DurablePoint | None) -> None:
+def check_file_sizes(
+    fs: FileSystem, path: str, config: StoreConfig, durable: DurablePoint | None
+) -> dict[str, list[SegmentFile]]:
     """Make sure that a store is opened with the sizes that it states, and that its files have.
 
     Lengths are compared whatever the store states: files may have been copied or rebuilt with other sizes.
+
+    Returns
+    -------
+    dict
+        Files of each ConsumeQueue by its directory, so that the caller need not list thousands of directories again.
 
     Raises
     ------
@@ -102,7 +109,8 @@ def check_file_sizes(fs: FileSystem, path: str, config: StoreConfig, durable: Du
                 path=segment.path,
                 remedies=(Remedy.STORED_SIZES,),
             )
-    for directory, files in _queues(fs, path):
+    queues = dict(_queues(fs, path))
+    for directory, files in queues.items():
         _check("queue_segment_entries", config.queue_segment_entries, ENTRY_BYTES, files, directory, states=states)
     wanted = Geometry(config.index_slots, config.index_entries).file_bytes
     for listed in _index_files(fs, path) if config.index else ():
@@ -114,6 +122,7 @@ def check_file_sizes(fs: FileSystem, path: str, config: StoreConfig, durable: Du
                 fix="Or delete the directory index: `rebuild_index` writes it again",
                 remedies=(Remedy.STORED_SIZES,),
             )
+    return queues
 
 
 def _queues(fs: FileSystem, path: str) -> Iterator[tuple[str, list[SegmentFile]]]:

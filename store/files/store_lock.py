@@ -35,7 +35,7 @@ from weakref import WeakSet, WeakValueDictionary
 from ..errors import StoreClosedError, StoreInUseError, UnreadableError
 from .fs import Descriptor, LocalFileSystem
 from .lock_calls import lock_ours, lock_record, open_lock_file, record_owner, unlock, wait_for_owner
-from .os_errors import Writing, read_error
+from .os_errors import Writing, read_error, write_error
 
 _CONTENT: Final = b"lock"
 _SIGNATURE: Final = b"slog"
@@ -153,7 +153,8 @@ class StoreLock:
     def keep(self) -> None:
         """Make sure that both locks are held, and take the record lock again if this process dropped it.
 
-        Costs three system calls, some 3 µs.
+        Costs two system calls, some 2 µs: of the file that is locked the identity was taken when it was opened, so the
+        status of the path tells both whether it is still that file, and when it was written.
 
         Raises
         ------
@@ -164,15 +165,16 @@ class StoreLock:
         """
         self.check()
         fd = self._file.fd
-        with Writing(self.path, "locking"):
+        try:  # as `Writing` does, without the cost of entering one per sync
             if not lock_record(fd):
                 raise self._lost(f"process {record_owner(fd) or 'of another container or host'} took it")
-            status = os.fstat(fd)
-            try:
-                if _identity(os.stat(self.path, follow_symlinks=False)) != _identity(status):
-                    raise self._lost("the file lock was replaced")
-            except FileNotFoundError:
-                raise self._lost("the file lock was deleted") from None
+            status = os.stat(self.path, follow_symlinks=False)
+        except FileNotFoundError:
+            raise self._lost("the file lock was deleted") from None
+        except OSError as error:
+            raise write_error(error, "locking", self.path) from error
+        if _identity(status) != self._identity:
+            raise self._lost("the file lock was replaced")
         if status.st_mtime_ns != self._written_ns:
             if not self.is_signed:
                 raise self._lost("a broker was started on it, and stopped again")

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..config import BatchPlacement
-from ..errors import StoreClosedError
+from ..errors import ConfigError, StoreClosedError
 from ..files.segments import SegmentFile
 from ..files.writable_fs import WritableFile, WritableFileSystem
 from ..format.message import BLANK_BYTES, Ints, blank_record
@@ -111,6 +111,21 @@ class LogAppender:
         if self._active is not None and size + BLANK_BYTES > self._bytes - position:
             return Run(self._base + self._bytes, 0, 0, size)
         return Run(self._base, position, 0, size)
+
+    def place_at(self, physical: int, size: int) -> Run:
+        """Place bytes at a physical offset: at the end of the log, or at the start of the next segment. Needs the lock.
+
+        Raises
+        ------
+        ConfigError
+            If it is neither.
+        """
+        position = physical % self._bytes
+        if physical != self.end and (position or physical - self._bytes != self._base or self._active is None):
+            raise ConfigError(
+                f"physical offset {physical} does not continue a log that ends at {self.end}", path=self._directory
+            )
+        return Run(physical - position, position, 0, size)
 
     def reserve(self, runs: list[Run]) -> None:
         """Have all segments that some runs need. Needs the lock.

@@ -13,7 +13,8 @@ RocketMQ: ``ConsumeQueue.putMessagePositionInfo``.
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -65,9 +66,18 @@ class QueueWriter:
         Path where a file is made before it gets its name.
     entries_per_file
         Entries of a file.
+    listed
+        Files of queues by directory, where they were listed already; other directories are listed when needed.
     """
 
-    def __init__(self, fs: WritableFileSystem, directory: str, making: str, entries_per_file: int) -> None:
+    def __init__(
+        self,
+        fs: WritableFileSystem,
+        directory: str,
+        making: str,
+        entries_per_file: int,
+        listed: Mapping[str, list[SegmentFile]] = MappingProxyType({}),
+    ) -> None:
         self._fs = fs
         self._directory = directory
         self._making = making
@@ -78,7 +88,7 @@ class QueueWriter:
         self._names_unsynced: set[str] = set()
         self._known: set[str] = set()  # files that are there
         self._directories: set[str] = set()
-        self._found: dict[str, list[SegmentFile]] = {}  # files of queues, as `end_below` found them
+        self._found = dict(listed)  # files of queues by directory, as long as nothing was written to them
         self._tails: dict[QueueKey, _Tail] = {}
         self.last_physical = -1
         """Physical offset of the last record that a queue was found to have by `end_below`; -1 if none."""
@@ -146,7 +156,9 @@ class QueueWriter:
     def end_below(self, key: QueueKey, log_end: int, log: CommitLog) -> int:
         """One past the last entry of a queue that names a record of the log that ends by ``log_end``; 0 without one."""
         path = self._path(key)
-        segments = self._found[path] = list_segments(self._fs, [path])
+        segments = self._found.get(path)
+        if segments is None:
+            segments = self._found[path] = list_segments(self._fs, [path])
         for segment in reversed(segments):
             count = (self._fs.data_end(segment.path) + ENTRY_BYTES - 1) // ENTRY_BYTES
             stays = self._staying(segment.path, count, log_end, log)

@@ -98,8 +98,8 @@ def recover(
     durability = Durability(fs, path, config, was_ours=lock.is_signed)
     undo(durability.close)
     # Sizes first: every offset below is a file name and a position, and with other sizes each would be a wrong one.
-    check_file_sizes(fs, path, config, durability.found)
-    queues = QueueWriter(fs, paths.consume_queues, paths.making_queue_file, config.queue_segment_entries)
+    listed = check_file_sizes(fs, path, config, durability.found)
+    queues = QueueWriter(fs, paths.consume_queues, paths.making_queue_file, config.queue_segment_entries, listed)
     undo(queues.close)
     index = None
     if config.index:

@@ -37,6 +37,7 @@ from .group_commit import GroupCommit
 from .housekeeping import Housekeeping
 from .publication import Publication
 from .put_path import PutPath
+from .replica_append import ReplicaAppend
 from .teardown import Teardown
 
 _OWN_NAMES: Final = {OURS, LOCK, ABORT, f"{ABORT}.bak", CONFIG, CHECKPOINT, INDEX, "lost+found"}
@@ -72,6 +73,7 @@ class StoreParts:
     housekeeping: Housekeeping
     commit: GroupCommit
     group_append: GroupAppend
+    replica_append: ReplicaAppend
     publication: Publication
     committer: BatchCommitter
     services: StoreServices
@@ -202,6 +204,7 @@ def assemble(
         housekeeping=housekeeping,
         commit=commit,
         group_append=GroupAppend(put_path, commit),
+        replica_append=ReplicaAppend(put_path, config, path),
         publication=publication,
         committer=committer,
         services=services,

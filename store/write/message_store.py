@@ -138,8 +138,7 @@ class MessageStore:
     def append(self, message: Outgoing) -> Appended:
         """Append one message.
 
-        With ``Flush.SYNC`` it is on the device when this returns. If this raises `StoreFailedError`, whether it will be
-        in the store after a restart is not known.
+        With ``Flush.SYNC`` it is on the device when this returns.
 
         Raises
         ------
@@ -148,7 +147,7 @@ class MessageStore:
         NoSpaceError
             If the disk is full; nothing was appended.
         StoreFailedError
-            If the disk failed, now or before.
+            If the disk failed, now or before; whether the store holds the message after a restart is not known.
         StoreClosedError
             If the store is not open in this process.
         """
@@ -171,6 +170,29 @@ class MessageStore:
             self._parts.commit.wait(int(appended.physical_offsets[-1] + appended.sizes[-1]))
         self._services.after_put()
         return appended
+
+    def append_encoded(self, physical_offset: int, data: bytes | bytearray | memoryview) -> int:
+        """Append bytes of another store's CommitLog; return the physical offset up to which this log holds them.
+
+        Whole records are appended as they are, and dispatched. The bytes of a partial one are kept for the next call.
+
+        Parameters
+        ----------
+        physical_offset
+            Offset of ``data`` in both logs: where the last call ended, or `end_offset` to begin again.
+
+        Raises what `append` does, and
+
+        ConfigError
+            If ``physical_offset`` is neither, or the records lack the checksums that this store has.
+        FormatError
+            If the bytes are damaged, or do not continue this store.
+        """
+        self._check()
+        end = self._parts.replica_append.append(physical_offset, data)
+        self._parts.commit.wait(end)
+        self._services.after_put()
+        return end
 
     def commit_batch(
         self,
@@ -216,13 +238,7 @@ class MessageStore:
     # -- flushing and dispatching
 
     def flush(self) -> None:
-        """Return when everything that was appended is on the device.
-
-        Raises
-        ------
-        StoreFailedError
-            If a flush failed, now or before.
-        """
+        """Return when everything that was appended is on the device; raises `StoreFailedError` if a flush failed."""
         self._check()
         self._housekeeping.flusher.wait(self._put_path.end)
 

@@ -10,12 +10,11 @@
     replicated ──► put lock: reserve ──► write ──► log listeners       has its offsets, time and checksums already
 
 The order of the log is the order of the lock, of store timestamps and of the queue offsets in each queue. RocketMQ:
-``CommitLog.asyncPutMessage``, ``QueueOffsetOperator``.
+``CommitLog.asyncPutMessage``.
 """
 
 import threading
 import time
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
@@ -29,13 +28,14 @@ from ..dispatch.rules import DispatchedRecords
 from ..encode.batch import EncodedRows
 from ..encode.message import Appended, Encoded, packed_host, record_crc
 from ..format.encoded_batch import patch
-from ..format.message import Ints, Mask
+from ..format.message import Ints, Records
 from ..format.message_encode_one import patch_record
 from ..format.message_id import encode_offset_id
 from ..log.appender import LogAppender, Run
 from ..types import QueueKey
 from .failure import Failure
 from .metrics import WriterMetrics
+from .queue_offsets import QueueOffsets
 
 
 class AppendedBatch(NamedTuple):
@@ -106,12 +106,7 @@ class PutPath:
         self._host = packed_host(config.store_host, "store_host")
         self._clock = clock
         self._newest_ms = dispatcher.newest_timestamp
-        self._numbers = dispatcher.numbers
-        self._next = array("q")  # by number of a queue: its next queue offset
-        for key, end in dispatcher.ends.items():
-            number = self._numbers.of_one(key)
-            self._make_room(number)
-            self._next[number] = end
+        self._queues = QueueOffsets(dispatcher.numbers, dispatcher.ends)
         self.turn = threading.RLock()
         """Held during each put, and during a batch commit."""
 
@@ -122,8 +117,7 @@ class PutPath:
 
     def next_offset(self, key: QueueKey) -> int:
         """Return the queue offset of the next message of a queue."""
-        number = self._numbers.find(key)
-        return self._next[number] if number is not None and number < len(self._next) else 0
+        return self._queues.next_offset(key)
 
     def reserve(self, sizes: Iterable[Ints]) -> None:
         """Reserve all segments that the next records need.
@@ -166,12 +160,12 @@ class PutPath:
             runs = [self._appender.place_one(stops[0])] if one else self._appender.place(np.array(stops))
             self._appender.reserve(runs)
             now = self._now()
+            nexts = self._queues.nexts
             following: dict[int, int] = {}  # next queue offsets once all records are written
             appended = []
             for each, physical in zip(encoded, _physical_offsets(runs, stops), strict=True):
-                number = self._numbers.of_one(each.key)
-                self._make_room(number)
-                offset = following.get(number, self._next[number]) if each.counts else 0
+                number = self._queues.number_of(each.key)
+                offset = following.get(number, nexts[number]) if each.counts else 0
                 patch_record(
                     each.record,
                     queue_offset=offset,
@@ -188,7 +182,7 @@ class PutPath:
             with self._whole():
                 self._appender.write(data, runs)
                 for number, offset in following.items():
-                    self._next[number] = offset
+                    nexts[number] = offset
                 self._announce(DispatchRequest(data, positions, physical + len(each.record), stops[-1]))
                 for each, where in zip(encoded, appended, strict=True):
                     each.appended = where
@@ -215,6 +209,38 @@ class PutPath:
         physical, offsets, sizes = columns or [np.empty(0, np.int64)] * 3
         return AppendedBatch(physical, offsets, sizes, now)
 
+    def put_replicated(self, records: Records, physical: int, size: int) -> None:
+        """Append records of another log, byte for byte.
+
+        Parameters
+        ----------
+        records
+            Side by side from the first byte of their buffer on, and whole; their bytes are only read.
+        physical
+            Physical offset of the first one: the end of the log, or the start of the next segment.
+        size
+            Bytes of all records.
+
+        Raises
+        ------
+        FormatError
+            If their queue offsets do not continue the queues of this store; nothing was appended.
+        NoSpaceError, StoreFailedError, StoreClosedError
+            As `put`.
+        """
+        asked = time.perf_counter() if self._metrics is not None else 0.0
+        with self.turn, self._appender.lock:
+            self._locked(asked)
+            run = self._appender.place_at(physical, size)
+            known = DispatchedRecords.of_records(records, self._queues.numbers, with_keys=self._is_indexed)
+            following = self._queues.continued(known, physical)
+            self._appender.reserve([run])
+            with self._whole():
+                self._appender.write(records.buffer[:size].data, [run])
+                self._queues.set(known.queues, following)
+                self._newest_ms = max(self._newest_ms, known.newest)
+                self._announce(DispatchRequest(known, None, physical + size, size))
+
     def _put_piece(self, rows: EncodedRows, placement: BatchPlacement, now: int) -> tuple[Ints, Ints, Ints]:
         """Append one piece; needs the lock."""
         records = rows.records
@@ -223,8 +249,8 @@ class PutPath:
         for run in runs:
             inside = slice(*np.searchsorted(records.positions, [run.start, run.stop]).tolist())
             physical[inside] = records.positions[inside] + (run.base + run.position - run.start)
-        numbers = self._numbers.of(rows.queues)
-        offsets, following = self._number(numbers, rows.queue_of, rows.counts)
+        numbers = self._queues.numbers.of(rows.queues)
+        offsets, following = self._queues.assign(numbers, rows.queue_of, rows.counts)
         frames = records.lay()
         patch(
             frames.data,
@@ -238,7 +264,7 @@ class PutPath:
         )
         with self._whole():
             self._appender.write(frames.to_write(), runs)
-            self._nexts()[numbers] = following
+            self._queues.set(numbers, following)
             stop, size = int(physical[-1] + records.sizes[-1]), int(records.sizes.sum())
             known = known_of(rows, numbers, offsets, physical, now)
             if known is not None:
@@ -274,30 +300,6 @@ class PutPath:
             if isinstance(error, Exception):
                 self._failure.check()
             raise
-
-    def _number(self, numbers: Ints, queue_of: Ints, counts: Mask) -> tuple[Ints, Ints]:
-        """Return the queue offset of each row, and the next queue offset of each queue."""
-        self._make_room(int(numbers.max()))
-        firsts = self._nexts()[numbers]
-        if numbers.size == 1 and counts.all():
-            return firsts[0] + np.arange(queue_of.size), firsts + queue_of.size
-        offsets = np.zeros(queue_of.size, np.int64)
-        counted = np.flatnonzero(counts)
-        small = np.uint16 if numbers.size <= 1 << 16 else np.int64  # numpy sorts numbers of 16 bits by counting them
-        rows = counted[np.argsort(queue_of[counted].astype(small), kind="stable")]
-        held = np.bincount(queue_of[counted], minlength=numbers.size)
-        begins = np.cumsum(held) - held
-        offsets[rows] = np.arange(rows.size) - begins[queue_of[rows]] + firsts[queue_of[rows]]
-        return offsets, firsts + held
-
-    def _nexts(self) -> Ints:
-        """View the next queue offsets of all queues; dropped at once, since an array that is viewed cannot grow."""
-        return np.frombuffer(self._next, np.int64)
-
-    def _make_room(self, number: int) -> None:
-        """Make room for the number of a queue."""
-        if number >= len(self._next):
-            self._next.extend([0] * (max(number + 1, 2 * len(self._next)) - len(self._next)))
 
     def _now(self) -> int:
         """Return ms since the epoch, never earlier than the last record."""

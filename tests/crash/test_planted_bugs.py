@@ -25,6 +25,7 @@ pytestmark = pytest.mark.attack
 BREADTH = Breadth(exhaustive_bits=0, random_subsets=3, per_point=3, seed=18)
 FEW = Breadth(exhaustive_bits=0, random_subsets=1, per_point=2, seed=18)
 NARROW = Breadth(exhaustive_bits=0, random_subsets=2, per_point=6, seed=18)
+EVERY = Breadth(exhaustive_bits=0, random_subsets=0, seed=18)
 WIDE = Breadth(exhaustive_bits=0, random_subsets=3, seed=18)
 EFFORT = Effort(keys=4, again=15, written_on=0, read=0)
 
@@ -57,8 +58,9 @@ def _recovery(front: Front) -> int:
         and (lost := ops[int(call[1])]).kind is Kind.WRITE
         and sum(op.path == lost.path and op.kind is Kind.WRITE for op in ops[int(call[1]) : point]) > 2
     ]
-    draw = random.Random(29)  # some of what it draws shows each of the bugs of recovery
-    wanted = {*draw.sample(torn, 8), *draw.sample([each for each in holes if "commitlog" in _path(ops, each)], 4)}
+    draw = random.Random(29)
+    filled = set(draw.sample([each for each in holes if "commitlog" in _path(ops, each)], 4))
+    wanted = {*draw.sample(torn, 8), *filled}
     states = 0
     for state in States(prepared.recording, WIDE):
         if (state.point, state.description) in wanted:
@@ -66,8 +68,18 @@ def _recovery(front: Front) -> int:
             recovered = state.disk()
             reopen(recovered, prepared.config)
             again = prepare(going_on, state.point, disk=state.disk(), promised=promised)
-            states += cut_power(again, NARROW, EFFORT, reference=contents(recovered)).states
+            reference = contents(recovered)
+            states += cut_power(again, NARROW, EFFORT, reference=reference).states
+            if (state.point, state.description) in filled:
+                # Each write to the log, lost alone: the zeros must not be missing once there is a record in the hole.
+                writes = _log_writes(again.recording.ops)[:4]
+                states += cut_power(again, EVERY, EFFORT, reference=reference, points=writes.__contains__).states
     return states
+
+
+def _log_writes(ops: Sequence[Op]) -> list[int]:
+    """Return the crash points right after the writes to the log."""
+    return [at for at, op in enumerate(ops, 1) if op.kind is Kind.WRITE and "commitlog" in op.path]
 
 
 def _path(ops: Sequence[Op], found: tuple[int, str]) -> str:

@@ -37,6 +37,7 @@ from segmentlog.store.write.failure import Failure
 from segmentlog.store.write.group_commit import Flusher
 from segmentlog.store.write.housekeeping import Housekeeping
 from segmentlog.store.write.put_path import PutPath
+from segmentlog.store.write.queue_offsets import QueueOffsets
 
 from .mutants import BuggyFileSystem, Patch, Trial
 from .mutants import enter_store_bug as _store
@@ -206,8 +207,8 @@ def _segments_are_made_too_small(patch: Patch) -> None:
 
 @_store()
 def _queue_numbers_are_given_twice(patch: Patch) -> None:
-    real = PutPath._number
-    patch(PutPath, "_number", lambda self, numbers, *rest: (real(self, numbers, *rest)[0], self._nexts()[numbers]))
+    real = QueueOffsets.assign
+    patch(QueueOffsets, "assign", lambda self, numbers, *rest: (real(self, numbers, *rest)[0], self._view()[numbers]))
 
 
 @_store()

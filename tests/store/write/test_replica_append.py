@@ -1,0 +1,184 @@
+"""Replica append: a log that is fed in pieces is the same log, byte for byte, and damaged pieces change nothing."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from segmentlog.store import (
+    ConfigError,
+    FormatError,
+    MessageStore,
+    NoSpaceError,
+    Outgoing,
+    QueueKey,
+    StoreClosedError,
+    StoreReader,
+)
+from segmentlog.store.log.segment_supply import SegmentSupply
+from support.batches import batch_of
+from support.reading import read
+from support.written_stores import SMALL, message
+
+SEGMENT = SMALL.segment_bytes
+KINDS = [{}, {"sys_flag": 0x4}, {"sys_flag": 0x8}, {"sys_flag": 0xC}, {"properties": {"DELAY": "4"}}, {}]
+
+
+def sent(path: Path, count: int = 150, **options: object) -> tuple[bytes, int]:
+    """Write a store of every kind of message; return its log up to the end, blanks included, and the end."""
+    with MessageStore.open(path, replace(SMALL, **options)) as store:  # type: ignore[arg-type]
+        for serial in range(0, count, 5):
+            rows = [replace(message(5, 1, serial + row), **KINDS[(serial + row) % 6]) for row in range(5)]
+            store.append_batch(batch_of(rows[:3]))
+            for row in rows[3:]:
+                store.append(row)
+        end = store.end_offset
+    return b"".join(file.read_bytes() for file in sorted((path / "commitlog").iterdir()))[:end], end
+
+
+def pieces(log: bytes, seed: int, most: int) -> Iterator[tuple[int, bytes]]:
+    draw, at = random.Random(seed), 0
+    while at < len(log):
+        size = draw.randint(1, most)
+        yield at, log[at : at + size]
+        at += size
+
+
+def files(path: Path, directory: str) -> dict[str, bytes]:
+    return {str(f.relative_to(path)): f.read_bytes() for f in sorted((path / directory).rglob("*")) if f.is_file()}
+
+
+@pytest.mark.parametrize("most", [3, 300, 5_000, 3 * SEGMENT])
+def test_a_log_that_is_fed_in_pieces_is_the_same_log(tmp_path: Path, most: int) -> None:
+    log, end = sent(tmp_path / "first", count=20 if most == 3 else 150)
+    with MessageStore.open(tmp_path / "copy", SMALL) as copy:
+        for at, piece in pieces(log, most, most):
+            held = copy.append_encoded(at, piece)
+            assert held == copy.end_offset == copy.flushed_offset <= at + len(piece)
+        assert copy.end_offset == end
+    assert files(tmp_path / "copy", "commitlog") == files(tmp_path / "first", "commitlog")
+    assert files(tmp_path / "copy", "consumequeue") == files(tmp_path / "first", "consumequeue")
+    for copied, written in zip(
+        read(StoreReader.open(tmp_path / "copy")), read(StoreReader.open(tmp_path / "first")), strict=True
+    ):
+        assert copied | {"brokerName": "first"} == written
+    with MessageStore.open(tmp_path / "first", SMALL) as a, MessageStore.open(tmp_path / "copy", SMALL) as b:
+        assert b.recovered.was_clean
+        for key in ("k1", "k2", "1.7", "1.10"):
+            assert b.query("Orders", key) == a.query("Orders", key)
+
+
+def test_an_append_continues_where_the_copy_ends(tmp_path: Path) -> None:
+    log, end = sent(tmp_path / "first")
+    with MessageStore.open(tmp_path / "copy", SMALL) as copy, MessageStore.open(tmp_path / "first", SMALL) as first:
+        copy.append_encoded(0, log)
+        hello = Outgoing(topic="Orders", body=b"hello", queue_id=1)
+        placed, expected = copy.append(hello), first.append(hello)
+        assert (placed.physical_offset, placed.queue_offset) == (expected.physical_offset, expected.queue_offset)
+        with pytest.raises(ConfigError, match=f"this log continues at {copy.end_offset}"):
+            copy.append_encoded(end, b"")
+
+
+def test_the_copy_goes_on_after_it_was_closed(tmp_path: Path) -> None:
+    log, end = sent(tmp_path / "first")
+    at = 0
+    for seed in range(8):
+        with MessageStore.open(tmp_path / "copy", SMALL) as copy:
+            at = copy.end_offset  # what was kept of a partial record is sent again
+            for start, piece in pieces(log[at : at + end // 8 + 400], seed, 700):
+                copy.append_encoded(at + start, piece)
+    with MessageStore.open(tmp_path / "copy", SMALL) as copy:
+        copy.append_encoded(copy.end_offset, log[copy.end_offset :])
+        assert copy.end_offset == end
+    assert files(tmp_path / "copy", "commitlog") == files(tmp_path / "first", "commitlog")
+
+
+def test_a_sender_may_begin_again_at_the_end(tmp_path: Path) -> None:
+    log, end = sent(tmp_path / "first", count=20)
+    with MessageStore.open(tmp_path / "copy", SMALL) as copy:
+        held = copy.append_encoded(0, log[:1000])
+        assert 0 < held < 1000
+        for wrong in (held + 1, 999, 1001, end):
+            with pytest.raises(ConfigError, match=f"physical_offset is {wrong}, and this log continues at 1000"):
+                copy.append_encoded(wrong, log[wrong:])
+        assert copy.append_encoded(held, log[held:]) == end
+
+
+def test_damaged_bytes_are_refused_and_can_be_sent_again(tmp_path: Path) -> None:
+    log, end = sent(tmp_path / "first", count=30)
+    draw, found = random.Random(3), []
+    with MessageStore.open(tmp_path / "copy", SMALL) as copy:
+        middle = copy.append_encoded(0, log[: end // 2])
+        for _ in range(60):
+            at = draw.randrange(middle, end)
+            damaged = bytearray(log[middle:])
+            damaged[at - middle] ^= 1 << draw.randrange(8)
+            try:
+                assert copy.append_encoded(middle, damaged) < end, at  # a size that grew waits for its bytes
+            except FormatError as error:
+                found.append((middle, error.offset, at))
+            assert copy.end_offset < end
+            middle = copy.end_offset  # the records before the damage, in other segments
+        assert copy.append_encoded(middle, log[middle:]) == end
+    assert len(found) > 30
+    assert all(begun <= offset <= at for begun, offset, at in found)
+    assert files(tmp_path / "copy", "commitlog") == files(tmp_path / "first", "commitlog")
+
+
+def test_records_without_a_checksum_are_refused_where_recovery_relies_on_it(tmp_path: Path) -> None:
+    log, end = sent(tmp_path / "first", count=10, record_crc=False)
+    with MessageStore.open(tmp_path / "copy", SMALL) as copy:
+        with pytest.raises(ConfigError, match="record_crc is True"):
+            copy.append_encoded(0, log)
+        assert copy.end_offset == 0
+    with MessageStore.open(tmp_path / "plain", replace(SMALL, record_crc=False)) as plain:
+        assert plain.append_encoded(0, log) == end
+
+
+def test_queue_offsets_have_to_continue_the_queues(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "first", SMALL) as first:
+        placed = [first.append(Outgoing(topic="A", body=b"%d" % number)) for number in range(4)]
+    log = (tmp_path / "first" / "commitlog" / f"{0:020d}").read_bytes()
+    with MessageStore.open(tmp_path / "copy", SMALL) as copy:
+        copy.append(Outgoing(topic="A", body=b"0"))
+        at = copy.end_offset
+        assert at == placed[1].physical_offset
+        copy.append_encoded(at, log[at : placed[3].physical_offset])
+        assert copy.bounds(QueueKey("A", 0)).max_offset == 3
+    with MessageStore.open(tmp_path / "other", SMALL) as other:
+        other.append(Outgoing(topic="B", body=b"0"))
+        other.append_encoded(at, log[at : placed[2].physical_offset])  # its first messages expired
+        with pytest.raises(FormatError, match="states queue offset 3, and the queue continues at 2"):
+            other.append_encoded(placed[2].physical_offset, _renumbered(tmp_path, log, placed[2].physical_offset))
+
+
+def _renumbered(tmp_path: Path, log: bytes, at: int) -> bytes:
+    """Return the record of another store that is at the same place, with another queue offset."""
+    with MessageStore.open(tmp_path / "renumbered", SMALL) as store:
+        store.append_encoded(0, log[:at])
+        store._put_path._queues.nexts[0] += 1
+        store.append(Outgoing(topic="A", body=b"2"))
+        end = store.end_offset
+        data = (tmp_path / "renumbered" / "commitlog" / f"{0:020d}").read_bytes()[at:end]
+        store._put_path._queues.nexts[0] -= 1
+    return data
+
+
+def test_without_room_the_same_bytes_can_be_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, end = sent(tmp_path / "first")
+
+    def full(*arguments: object) -> None:
+        raise NoSpaceError("there is no room")
+
+    with MessageStore.open(tmp_path / "copy", SMALL) as copy:
+        copy.append_encoded(0, log[:1000])
+        with monkeypatch.context() as patched:
+            patched.setattr(SegmentSupply, "take", full)
+            with pytest.raises(NoSpaceError):
+                copy.append_encoded(1000, log[1000:])
+        assert copy.append_encoded(copy.end_offset, log[copy.end_offset :]) == end
+    with pytest.raises(StoreClosedError):
+        copy.append_encoded(end, b"")
+    assert files(tmp_path / "copy", "consumequeue") == files(tmp_path / "first", "consumequeue")
