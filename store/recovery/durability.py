@@ -13,6 +13,7 @@ Each is written after what it speaks of. RocketMQ: ``StoreCheckpoint``, ``Defaul
 import os
 import threading
 from dataclasses import replace
+from typing import Any
 
 from ..config import StoreConfig
 from ..directory.own_state import ABORT_SIGNATURE, OwnState
@@ -85,13 +86,10 @@ class Durability:
             # What is cut must not count as lost if a crash comes in between, nor what a broker put as torn.
             held = self.point
             self._note(
-                replace(
-                    held,
-                    log=min(held.log, log_end),
-                    queues=min(held.queues, log_end),
-                    clean=False,
-                    has_record_crc=held.has_record_crc and self.was_ours,
-                )
+                log=min(held.log, log_end),
+                queues=min(held.queues, log_end),
+                clean=False,
+                has_record_crc=held.has_record_crc and self.was_ours,
             )
             self._sync()
 
@@ -106,7 +104,7 @@ class Durability:
         Not synced: a crash of the machine may leave an older point, which is a lower bound as well.
         """
         with self._lock:
-            self._note(replace(self.point, log=end))
+            self._note(log=end)
 
     def note_queues(self, end: int, entries: int, index_end: IndexPosition, newest_ms: int, index_ms: int) -> None:
         """Say that queues and index have the records up to a physical offset on the device.
@@ -134,25 +132,21 @@ class Durability:
         content = checkpoints.encode(self.checkpoint)
         replace_file(self._fs, self._paths.checkpoint, content, self.making)
         with self._lock:
-            held = self.point
             self._note(
-                replace(
-                    held,
-                    log=max(held.log, end),
-                    queues=end,
-                    entries=entries,
-                    index_file=index_end.file,
-                    index_count=index_end.next_number,
-                    has_record_crc=self._record_crc,
-                    sizes=self._sizes,
-                )
+                log=max(self.point.log, end),
+                queues=end,
+                entries=entries,
+                index_file=index_end.file,
+                index_count=index_end.next_number,
+                has_record_crc=self._record_crc,
+                sizes=self._sizes,
             )
             self._sync()
 
     def note_closed(self) -> None:
         """Say that the store was closed: the last thing that is written."""
         with self._lock:
-            self._note(replace(self.point, clean=True))
+            self._note(clean=True)
             self._sync()
         self._fs.unlink(self._paths.abort)
         self._fs.sync_dir(self._path)
@@ -164,9 +158,10 @@ class Durability:
                 self._file.close()
                 self._file = None
 
-    def _note(self, point: DurablePoint) -> None:
+    def _note(self, **changes: Any) -> None:
+        """Write the durable point with some fields changed; needs the lock."""
         file = self._opened()
-        self.point = replace(point, sequence=self.point.sequence + 1)
+        self.point = replace(self.point, sequence=self.point.sequence + 1, **changes)
         # Never into the slot that was synced last: a write that is torn leaves that one.
         self._written_at = durable_point.other_position(self._synced_at)
         file.write(self._written_at, durable_point.encode(self.point))

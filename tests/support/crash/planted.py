@@ -14,7 +14,6 @@ from segmentlog.store.dispatch import rules
 from segmentlog.store.dispatch.dispatcher import Dispatcher
 from segmentlog.store.files.writable_fs import WritableFile, WritableFileSystem
 from segmentlog.store.format import durable_point
-from segmentlog.store.format.durable_point import DurablePoint
 from segmentlog.store.format.ledger import LedgerEntry
 from segmentlog.store.format.message import Problem
 from segmentlog.store.format.pieces import Data, Pieces, contiguous
@@ -169,8 +168,8 @@ def _index_point_one_entry_too_far(patch: Patch) -> None:
 
 @_store()
 def _durable_slot_is_overwritten_before_the_other_was_synced(patch: Patch) -> None:
-    def note(self: Durability, point: DurablePoint) -> None:
-        self.point = replace(point, sequence=self.point.sequence + 1)
+    def note(self: Durability, **changes: Any) -> None:
+        self.point = replace(self.point, sequence=self.point.sequence + 1, **changes)
         assert self._file is not None
         self._file.write(self.point.sequence % 2 * durable_point.SLOT_BYTES, durable_point.encode(self.point))
 
