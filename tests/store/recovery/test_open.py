@@ -1,0 +1,84 @@
+"""Recovery on open: the order of its steps, what it leaves unchanged when it refuses, and what it lists."""
+
+import os
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from segmentlog.store import ConfigError, DamagedLogError, MessageStore, Outgoing
+from segmentlog.store.files.fs import Listed, LocalFileSystem
+from support.crash.driver import ROOT
+from support.crash.memory_fs import MemoryFileSystem
+from support.crash.recorder import Kind, RecordingFileSystem
+from support.written_stores import SMALL, load, message, tree
+
+
+def crashed(path: Path) -> MemoryFileSystem:
+    """Return the disk of a store that was written and not closed, with damage after its last synced record."""
+    store = MessageStore.open(path, SMALL)
+    for serial in range(60):
+        store.append(message(3, 1, serial))
+    store.wait_dispatched()
+    disk = load(path)
+    store.close()
+    return disk
+
+
+def test_each_step_precedes_the_next_one(tmp_path: Path) -> None:
+    disk = crashed(tmp_path / "store")
+    recorder = RecordingFileSystem(disk)
+    MessageStore.open(ROOT, SMALL, fs=recorder)
+    ops = [(op.kind, op.path.removeprefix(f"{ROOT}/")) for op in recorder.recording.ops]
+
+    def first(kind: Kind, path: str) -> int:
+        return next(at for at, op in enumerate(ops) if op[0] is kind and op[1].startswith(path))
+
+    def last(kind: Kind, path: str) -> int:
+        return max(at for at, op in enumerate(ops) if op[0] is kind and op[1].startswith(path))
+
+    lowered, raised = first(Kind.SYNC, ".segmentlog/durable"), last(Kind.SYNC, ".segmentlog/durable")
+    queues = [at for at, op in enumerate(ops) if op[1].startswith("consumequeue")]
+    assert queues
+    assert first(Kind.WRITE, ".segmentlog/small") < lowered < min(queues)
+    assert max(queues) < raised
+    assert last(Kind.SYNC, "index") < raised
+    assert raised == max(at for at, op in enumerate(ops) if op[0] is Kind.SYNC)
+
+
+def test_a_refused_store_is_left_as_it_was_found(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with MessageStore.open(path, SMALL) as store:
+        for serial in range(60):
+            store.append(message(3, 1, serial))
+    with (path / "commitlog" / f"{0:020d}").open("r+b") as log:
+        log.seek(5000)
+        log.write(b"damage")
+    (path / ".segmentlog" / "durable").unlink()  # so that all of the log is examined
+    before = tree(path)
+    with pytest.raises(DamagedLogError):
+        MessageStore.open(path, SMALL)
+    with pytest.raises(ConfigError):
+        MessageStore.open(path, replace(SMALL, segment_bytes=64 << 10))
+    assert tree(path) == before
+
+
+def test_each_queue_directory_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "store"
+    with MessageStore.open(path, SMALL) as store:
+        for queue_id in range(30):
+            store.append(Outgoing(topic="Orders", body=b"x", queue_id=queue_id))
+    listed: Counter[str] = Counter()
+    real = LocalFileSystem.list_dir
+
+    def list_dir(self: LocalFileSystem, directory: str) -> list[Listed]:
+        listed[os.path.relpath(directory, path)] += 1
+        return real(self, directory)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalFileSystem, "list_dir", list_dir)
+        opened = MessageStore.open(path, SMALL)
+    queues = {name: count for name, count in listed.items() if name.startswith("consumequeue/Orders/")}
+    assert queues == {f"consumequeue/Orders/{queue_id}": 1 for queue_id in range(30)}
+    opened.close()

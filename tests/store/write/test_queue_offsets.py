@@ -1,0 +1,62 @@
+"""Queue offsets: assigned per queue in the order of the rows, and checked where records state them."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from segmentlog.store.dispatch.rules import DispatchedRecords
+from segmentlog.store.errors import FormatError
+from segmentlog.store.format.consume_queue import ENTRY
+from segmentlog.store.queues.keys import QueueNumbers
+from segmentlog.store.types import QueueKey
+from segmentlog.store.write.queue_offsets import QueueOffsets
+
+KEYS = [QueueKey("T", queue_id) for queue_id in range(4)]
+
+
+def offsets(*ends: int) -> QueueOffsets:
+    return QueueOffsets(QueueNumbers(), dict(zip(KEYS, ends, strict=False)))
+
+
+def stating(made: QueueOffsets, rows: list[tuple[int, int]]) -> DispatchedRecords:
+    """Entries of records of queues that state these queue offsets."""
+    queue, offset = np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
+    different, queue_of = np.unique(queue, return_inverse=True)
+    numbers = np.array([made.numbers.of_one(KEYS[each]) for each in different])
+    none = np.zeros(0, np.int64)
+    return DispatchedRecords(numbers, queue_of, offset, np.zeros(len(rows), ENTRY), none, none, none, 0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=40), st.integers(0, 9))
+def test_rows_get_the_next_offsets_of_their_queues(rows: list[tuple[int, bool]], end: int) -> None:
+    made = offsets(end)
+    numbers = np.array([made.number_of(key) for key in KEYS])
+    following = [made.next_offset(key) for key in KEYS]
+    expected = []
+    for queue, counts in rows:
+        expected.append(following[queue] if counts else 0)
+        following[queue] += counts
+    found, after = made.assign(numbers, np.array([row[0] for row in rows]), np.array([row[1] for row in rows]))
+    assert found.tolist() == expected
+    made.set(numbers, after)
+    assert [made.next_offset(key) for key in KEYS] == following
+
+
+def test_records_have_to_continue_their_queues() -> None:
+    made = offsets(5)
+    known = stating(made, [(0, 5), (1, 900), (0, 6), (1, 901)])  # the first messages of queue 1 expired
+    made.set(known.queues, made.continued(known, 0))
+    assert [made.next_offset(key) for key in KEYS] == [7, 902, 0, 0]
+    for wrong in ([(0, 6)], [(0, 8)], [(0, 7), (0, 7)], [(0, 7), (0, 9)], [(1, 0)]):
+        with pytest.raises(FormatError, match="and the queue continues at"):
+            made.continued(stating(made, wrong), 1000)
+    assert [made.next_offset(key) for key in KEYS] == [7, 902, 0, 0]
+
+
+def test_records_without_entries_change_no_queue() -> None:
+    made = offsets(5)
+    none = np.zeros(0, np.int64)
+    known = DispatchedRecords(none, none, none, np.zeros(0, ENTRY), none, none, none, 0)
+    made.set(known.queues, made.continued(known, 0))
+    assert made.next_offset(KEYS[0]) == 5
