@@ -1,22 +1,21 @@
-"""Where the entries of records found in the log go in their queues.
+"""Placement of queue entries for records found in the log.
 
 ::
 
     CommitLog       [A0][B0][A1]...[A2]####[A4]              #### damage: A3 was there
                       │       │      │       │
-    consumequeue/A/0  e0      e1     e2  e4  e4  000…        a place whose record is lost repeats the next entry
+    consumequeue/A/0  e0      e1     e2  e4  e4  000…        the offset of a lost record repeats the next entry
 
     a queue that begins at 5, files of 4 entries:      00000000000000000080  [pad][e5][e6][e7]
                                                        00000000000000000160  [e8][000…
 
-A broker appends an entry at the end of its queue, whatever queue offset the record states, and leaves out records
-that state an offset which is taken (``ConsumeQueue.putMessagePositionInfo``). 5.0 to 5.1.0 skip a number when a put
-fails; so a gap between records that lie side by side is closed here as it is there. Behind damage a broker closes the
-gap too, and from then on gives every consumer group other messages than its offsets mean. There this module differs:
-places of lost records repeat the entry of the next record, so that all others keep their offsets, a broker delivers
-that one twice, and a reader of ours reports each place as a lost message (``entries``). No other entry would do:
-RocketMQ ends the queue at one of zeros, and behind one that names nothing readable it skips messages
-(docs/adr/0016-lost-places-repeat-the-next-entry.md).
+A broker appends an entry at the end of its queue, whatever queue offset the record states. It skips records whose
+offset is taken (``ConsumeQueue.putMessagePositionInfo``). 5.0 to 5.1.0 skip a number when a put fails, so a gap between
+adjacent records is closed here as it is there. After damage a broker closes the gap too, and every consumer group then
+reads other messages than its offsets mean. There this module differs: the offset of a lost record repeats the entry of
+the next record, so that all others keep their offsets. A broker delivers that one twice, and our readers report the
+offset as a lost message (``queue_entries``). No other entry would do: RocketMQ ends the queue at zeros, and skips
+messages after an unreadable entry (docs/adr/0016-lost-places-repeat-the-next-entry.md).
 """
 
 import logging
@@ -61,7 +60,7 @@ class Placed(NamedTuple):
 
     @property
     def repeated(self) -> int:
-        """How many of them stand for records that are lost."""
+        """Number of them that stand for lost records."""
         return int(np.count_nonzero(self.lost))
 
 
@@ -71,11 +70,11 @@ class Placement:
     Parameters
     ----------
     log
-        Where the records lie.
+        The log of the records.
     start
-        Physical offset from which on all segments will be given.
+        Physical offset from which all segments will be passed.
     tails
-        Queues that have entries already, of records in front of ``start``: number of the next entry of each.
+        Queues that have entries already, of records before ``start``: number of the next entry of each.
     """
 
     def __init__(self, log: CommitLog, start: int, tails: Mapping[QueueKey, int] | None = None) -> None:
@@ -119,10 +118,10 @@ class Placement:
         return placed
 
     def _front(self, first: int, physical: int) -> "_Tail":
-        """Where a queue begins whose first record found states a queue offset.
+        """Return the begin of a queue whose first record found states a queue offset.
 
-        If no record was ever deleted, the ones before it were lost to damage and have places: RocketMQ would skip all
-        messages of the first segment after a pad, whose record it cannot read.
+        If no record was ever deleted, the ones before it were lost to damage and keep their offsets. RocketMQ would
+        skip all messages of the first segment after a pad, whose record it cannot read.
         """
         if self._log.min_offset == 0 and 0 < first <= self._damage.between(-1, physical):
             return _Tail(0, -1)
@@ -141,13 +140,13 @@ def is_filler(records: Records) -> Mask:
 
 
 def holds_filler(log: CommitLog, start: int, stop: int) -> bool:
-    """Whether ``salvage`` put a record over damaged bytes in ``[start, stop)`` of the log."""
+    """Return whether ``salvage`` wrote a record over damaged bytes in ``[start, stop)`` of the log."""
     return any(is_filler(found.records).any() for found in log.walk(start, stop))
 
 
 @dataclass(slots=True)
 class _Tail:
-    """Where a queue ends so far.
+    """Current end of a queue.
 
     Attributes
     ----------
@@ -163,7 +162,7 @@ class _Tail:
 
 @dataclass(slots=True)
 class _Damage:
-    """Where the log holds something else than records side by side.
+    """Ranges of the log without adjacent records.
 
     Attributes
     ----------
@@ -178,7 +177,7 @@ class _Damage:
     end: int = 0
 
     def add(self, log: CommitLog, found: FoundRecords) -> None:
-        """Note what lies before and between the records of the next segment."""
+        """Note the ranges before and between the records of the next segment."""
         records = found.records
         filler = is_filler(records)
         if filler.any():
@@ -195,7 +194,7 @@ class _Damage:
         self.end = found.segment.stop if is_blank(log.view(found.segment), end - found.segment.base) else end
 
     def between(self, first: int, last: int) -> int:
-        """How many records can be lost between two records; 0 if they lie side by side but for other whole records."""
+        """Return the most records lost between two records; 0 if only whole records are between them."""
         lo, hi = np.searchsorted(self.before, [first, last], side="right")
         return sum(self.count[lo:hi])
 
@@ -210,7 +209,7 @@ def _place(derived: DerivedQueue, tail: _Tail, damage: _Damage) -> Placed:
     pieces: list[Entries] = []
     lost: list[slice] = []
     end, physical = tail.next, tail.physical
-    taken = 0  # behind the last record that was appended
+    taken = 0  # after the last record that was appended
     for at, stop in pairwise([0, *edges.tolist(), offsets.size]):  # runs of queue offsets one after the other
         first = at + max(0, end - int(offsets[at]))  # the numbers before are taken
         if first >= stop:
@@ -235,7 +234,7 @@ def _place(derived: DerivedQueue, tail: _Tail, damage: _Damage) -> Placed:
 
 
 def _from_first_fitting(derived: DerivedQueue) -> DerivedQueue:
-    """Leave out records before the first whose number fits to those behind it: one damaged number must not hide all."""
+    """Skip records before the first whose number fits the following ones: one damaged number must not hide all."""
     fitting = rising(DerivedQueue(*(column[:_FITTING_ROWS] for column in derived)))
     first = fitting.physical_offset[0] if fitting.size.size else np.iinfo(np.int64).max
     return DerivedQueue(*(column[derived.physical_offset >= first] for column in derived))

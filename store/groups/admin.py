@@ -8,10 +8,10 @@
                                               └──► config/consumerOffset.json         where no broker has the store:
                                                    (the former one as .bak)           renamed under the store's lock
 
-A broker with the store open keeps offsets in memory and would write over ours, so they stay in the document beside its
-own, and `group_offsets` merges both; `groups.offsets` states the rule. The first change after the
-broker has gone writes them all into its document. The store's lock is held for two renames only: whoever opens the
-store must not find it taken. RocketMQ: ``ConsumerOffsetManager``, ``ConfigManager``, ``LocalFileOffsetStore``.
+A broker with the store open keeps offsets in memory and would overwrite ours. So they stay in the document beside its
+own, and `group_offsets` merges both; `groups.offsets` states the rule. Once the broker has closed the store, the first
+change writes them all into its document. The store's lock is held for two renames only, so that other processes can
+open the store. RocketMQ: ``ConsumerOffsetManager``, ``ConfigManager``, ``LocalFileOffsetStore``.
 """
 
 import logging
@@ -40,7 +40,7 @@ _OFFSET_MAX: Final = (1 << 63) - 1
 
 
 class MessageModel(Enum):
-    """Who of a group reads what (RocketMQ: ``MessageModel``)."""
+    """Distribution of messages within a group (RocketMQ: ``MessageModel``)."""
 
     CLUSTERING = "clustering"
     """The consumers share the queues; the group has one position in each."""
@@ -87,7 +87,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class GroupChange:
-    """What a change does to a group, queue by queue.
+    """Effect of a change on a group, queue by queue.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ class GroupChange:
 
 @dataclass(frozen=True, slots=True)
 class GroupProgress:
-    """Where a group, or one broadcasting consumer of it, goes on.
+    """Offsets of a group, or of one broadcasting consumer of it.
 
     Attributes
     ----------
@@ -219,7 +219,7 @@ def reset_group(
         raise ConfigError(
             f"group {group} has no position in any topic",
             path=reader.path,
-            fix="Name the topics to give it positions in",
+            fix="Name the topics in which it gets offsets",
         )
     asked: Table = {}
     for topic in wanted:
@@ -246,7 +246,7 @@ def clone_group(
     dry_run: bool = False,
     fs: WritableFileSystem | None = None,
 ) -> GroupChange:
-    """Give a group the positions of another one; what it has in other queues stays. Arguments as `reset_group`.
+    """Copy the offsets of another group; those in other queues stay. Arguments as `reset_group`.
 
     Raises
     ------
@@ -286,7 +286,7 @@ def delete_group(
 
 
 def list_groups(path: str, *, fs: WritableFileSystem | None = None) -> list[GroupProgress]:
-    """Tell where every group goes on that has a position, by name; broadcasting consumers behind their group."""
+    """List every group with an offset, by name; broadcasting consumers follow their group."""
     chosen = fs or LocalWritableFileSystem()
     progress = read_progress(chosen, os.path.abspath(path))
     merged = progress.merged()
@@ -337,7 +337,7 @@ def _by_owner(group: str, offsets: Mapping[QueueKey, int]) -> Table:
         if not (0 <= queue_id < 1 << 31 and 0 <= offset <= _OFFSET_MAX):
             raise ConfigError(
                 f"queue {queue_id} of topic {topic} cannot have the position {offset}",
-                fix="Give a queue id and an offset from 0 up",
+                fix="Pass a queue id and an offset from 0 up",
             )
         found.setdefault(owner, {})[queue_id] = int(offset)
     return found
@@ -353,5 +353,5 @@ def _check_group(group: str) -> None:
 
 def _checked_consumer(consumer: str) -> str:
     if not consumer or not consumer.isprintable():
-        raise ConfigError(f"{consumer[:80]!r} cannot be a consumer's id", fix="Give a text that can be printed")
+        raise ConfigError(f"{consumer[:80]!r} cannot be a consumer's id", fix="Pass a printable text")
     return consumer

@@ -7,8 +7,8 @@
     by circle (AVG_BY_CIRCLE)      A  B  C  A  B  C  A  B        in turns
     consistent hash                wherever the ring of hashes says; few queues move when a consumer comes or goes
 
-The clients ask the broker for the list of consumers, sort both lists, and come to the same answer without a word among
-them, so every step is theirs to the letter: the order of Java's strings, the text of a queue that is hashed. RocketMQ:
+The clients ask the broker for the list of consumers, sort both lists, and compute the same answer independently. So
+every step must equal theirs exactly: the order of Java's strings, the text of a queue that is hashed. RocketMQ:
 ``RebalanceImpl.rebalanceByTopic``, ``AllocateMessageQueueAveragely``, ``…AveragelyByCircle``, ``…ConsistentHash``.
 """
 
@@ -20,11 +20,11 @@ from typing import Final
 from ..format.broker_config import ClientQueue
 
 VIRTUAL_NODES: Final = 10
-"""How often each consumer is on the ring; the default of RocketMQ's clients."""
+"""Number of points of each consumer on the ring; the default of RocketMQ's clients."""
 
 
 def allocate_averagely(queues: Iterable[ClientQueue], consumers: Iterable[str], consumer: str) -> list[ClientQueue]:
-    """Give a consumer its run of the sorted queues: RocketMQ's default strategy, ``AVG``.
+    """Return a consumer's run of the sorted queues: RocketMQ's default strategy, ``AVG``.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def allocate_averagely(queues: Iterable[ClientQueue], consumers: Iterable[str], 
 
 
 def allocate_by_circle(queues: Iterable[ClientQueue], consumers: Iterable[str], consumer: str) -> list[ClientQueue]:
-    """Give a consumer every n-th of the sorted queues, ``AVG_BY_CIRCLE``; arguments as `allocate_averagely`."""
+    """Return every n-th of the sorted queues for a consumer, ``AVG_BY_CIRCLE``; arguments as `allocate_averagely`."""
     ordered, ids = _sorted_queues(queues), _sorted_ids(consumers)
     if consumer not in ids:
         return []
@@ -66,7 +66,7 @@ def allocate_consistent_hash(
     *,
     virtual_nodes: int = VIRTUAL_NODES,
 ) -> list[ClientQueue]:
-    """Give a consumer the queues whose hashes lie before one of its own on the ring, ``CONSISTENT_HASH``.
+    """Return the queues whose hashes come before one of a consumer's own on the ring, ``CONSISTENT_HASH``.
 
     Parameters
     ----------

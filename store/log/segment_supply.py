@@ -50,7 +50,7 @@ class SegmentSupply:
         self._stock: WritableFile | None = None
 
     def prepare(self) -> None:
-        """Allocate the next segment if none is in stock.
+        """Allocate the next segment if the stock is empty.
 
         Raises
         ------
@@ -68,7 +68,7 @@ class SegmentSupply:
         Raises
         ------
         NoSpaceError
-            If none is in stock and the disk is full.
+            If the stock is empty and the disk is full.
         """
         with self._lock:
             self._own()
