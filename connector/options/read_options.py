@@ -116,7 +116,7 @@ class ReadOptions:
     trigger: TriggerLimits
     consumer_group: str | None
     lookup: Lookup | None
-    """What is looked up; None where all messages are read."""
+    """Keys or ids that are looked up; None if all messages are read."""
 
 
 def parse_read_options(given: Mapping[str, str], mode: Mode = Mode.BATCH) -> ReadOptions:
