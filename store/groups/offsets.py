@@ -21,16 +21,16 @@ A negative offset is RocketMQ's word for unknown, and none. Readers take the sec
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from ..directory.documents import load_document
 from ..directory.layout import require_directory
 from ..errors import ConfigError, FormatError
 from ..files.fs import FileSystem, LocalFileSystem
-from ..files.small_file import DOCUMENT_BYTES_MAX, read_whole
 from ..format.broker_config import ClientQueue, GroupTopic, client_offsets, consumer_offsets
-from ..format.documents import Document, Json, Loaded, Origin, load
+from ..format.documents import Document, Json, Origin
 from ..format.naming import is_safe_path_component
 from ..format.store_paths import CONFIG, OURS, StorePaths
 from ..types import QueueKey
@@ -152,8 +152,8 @@ def read_progress(fs: FileSystem, path: str) -> Progress:
             require_directory(entry, os.path.join(path, entry.name))
     paths = StorePaths(path)
     # In this order: a change is written to ours first, and must not slip through between the two.
-    sidecar = _read(fs, paths.group_positions, lambda found: _sidecar(found.document))
-    loaded, stored = _read(fs, paths.consumer_offsets, lambda found: (found, _known(found.document)))
+    sidecar = load_document(fs, paths.group_positions, lambda found: _sidecar(found.document))
+    loaded, stored = load_document(fs, paths.consumer_offsets, lambda found: (found, _known(found.document)))
     return Progress(loaded.document, loaded.origin, stored, sidecar)
 
 
@@ -181,7 +181,7 @@ def client_progress(
             raise ConfigError(f"{part!r} is no client id or group", fix="Give the id as the client's log has it")
     root = os.path.expanduser(directory or os.path.join("~", ".rocketmq_offsets"))
     file = os.path.join(root, client_id, group, "offsets.json")
-    return _read(fs or LocalFileSystem(), file, lambda found: client_offsets(found.document))
+    return load_document(fs or LocalFileSystem(), file, lambda found: client_offsets(found.document))
 
 
 def sidecar_document(sidecar: Sidecar) -> Document:
@@ -231,11 +231,3 @@ def _items(table: Json) -> Iterator[tuple[str, Json]]:
         raise FormatError(f"broadcastTable holds {table!r} where an object was expected", fix="Delete the file")
     for key, value in table.items():
         yield str(key), value
-
-
-def _read(fs: FileSystem, path: str, parse: Callable[[Loaded], T]) -> T:
-    file, backup = (read_whole(fs, name, DOCUMENT_BYTES_MAX) for name in (path, path + ".bak"))
-    try:
-        return parse(load(file, backup))
-    except FormatError as error:
-        raise error.restated(error.problem, path=path) from None

@@ -12,17 +12,17 @@ longer: whoever opens the store must not find it taken. RocketMQ: ``ConsumerOffs
 """
 
 import os
-import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from enum import Enum
 
+from ..directory.documents import replace_document
 from ..directory.layout import check_is_store
 from ..directory.location import StoreLocation
 from ..errors import StoreInUseError
-from ..files.small_file import DOCUMENT_BYTES_MAX, check_size, made_aside, replace_file
+from ..files.small_file import DOCUMENT_BYTES_MAX, check_size, replace_file
 from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
-from ..format.documents import Document, Origin, render
+from ..format.documents import Document, Loaded, render
 from ..format.store_paths import StorePaths
 from .offsets import Progress, Table, owner_key, read_progress, sidecar_document
 
@@ -141,30 +141,14 @@ class GroupWriter:
         self.recorded = Recorded.SIDECAR if self.recorded is Recorded.NOWHERE else self.recorded
 
     def _write_store(self, progress: Progress) -> bool:
-        """Put the document in its place, and tell whether nobody has the store open, which keeps it from being put."""
-        version = progress.document.setdefault("dataVersion", {})
-        if isinstance(version, dict):
-            counter = version.get("counter")
-            version["counter"] = (counter if isinstance(counter, int) else 0) + 1
-            version["timestamp"] = time.time_ns() // 1_000_000
-        fs, path = self._fs, self._paths.consumer_offsets
-        directory = os.path.dirname(path)
-        fs.make_dir(directory)
-        content = render(progress.document).encode()
-        check_size(path, len(content), DOCUMENT_BYTES_MAX)
-        with made_aside(fs, self._paths.making_groups) as made:
-            made.write(0, content)
-            made.sync()
-            with fs.lock_store_for_a_moment(self._paths.lock) as is_held:
-                if is_held:
-                    if progress.origin is Origin.FILE:  # as 4.x does it; until the next line, readers take this one
-                        fs.rename(path, path + ".bak")
-                    fs.rename(self._paths.making_groups, path)
-        made.close()
-        if not is_held:
-            fs.unlink(self._paths.making_groups)
+        """Replace the broker's document; False if another process has the store open, which would overwrite it."""
+        fs, paths = self._fs, self._paths
+        fs.make_dir(paths.config)
+        loaded = Loaded(progress.document, progress.origin)
+        # The lock is held for two renames: no process that opens the store may find it taken.
+        moment = fs.lock_store_for_a_moment(paths.lock)
+        if not replace_document(fs, paths.consumer_offsets, loaded, paths.making_groups, moment):
             return False
-        fs.sync_dir(directory)
         self.recorded = Recorded.STORE
         return True
 

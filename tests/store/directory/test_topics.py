@@ -90,7 +90,7 @@ def test_what_cannot_be_understood_is_left_alone(strange: str, caplog: pytest.Lo
     with caplog.at_level(logging.WARNING):
         topics(fs).note([QueueKey("A", 0)])
     assert fs.files()["/config/topics.json"] == strange.encode()
-    assert "is left as it is, new topics are not in it" in caplog.text
+    assert "stays as it is, new topics are not added to it" in caplog.text
 
 
 def test_a_full_disk_leaves_the_old_one_and_it_is_tried_again() -> None:

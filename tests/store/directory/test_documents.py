@@ -1,0 +1,83 @@
+"""`load_document` and `replace_document`: backups, versions, and what a crash between two calls leaves."""
+
+import json
+from contextlib import nullcontext
+
+import pytest
+
+from segmentlog.store.directory.documents import load_document, replace_document
+from segmentlog.store.errors import FormatError, SegmentLogError
+from segmentlog.store.format.documents import Loaded, Origin
+from support.crash.faults import Failure, Fault, FaultyFileSystem
+from support.crash.memory_fs import MemoryFileSystem
+
+PATH, MAKING = "/config/x.json", "/making"
+
+
+def disk(**contents: str) -> MemoryFileSystem:
+    made = MemoryFileSystem()
+    made.make_dir("/config")
+    for suffix, text in contents.items():
+        file = made.create(PATH if suffix == "file" else f"{PATH}.bak")
+        file.write(0, text.encode())
+        file.close()
+    return made
+
+
+def load(fs: MemoryFileSystem) -> Loaded:
+    return load_document(fs, PATH, lambda found: found)
+
+
+def held(fs: MemoryFileSystem) -> dict[str, object]:
+    return {name: json.loads(text).get("n") for name, text in fs.files().items()}
+
+
+def replaced(fs: MemoryFileSystem, number: int) -> None:
+    loaded = load(fs)
+    loaded.document["n"] = number
+    assert replace_document(fs, PATH, loaded, MAKING)
+
+
+def test_the_former_document_is_the_backup_and_versions_rise() -> None:
+    fs = disk()
+    for number in range(3):
+        replaced(fs, number)
+    assert held(fs) == {PATH: 2, f"{PATH}.bak": 1}
+    assert load(fs).document["dataVersion"]["counter"] == 3  # type: ignore[index,call-overload]
+
+
+def test_a_torn_document_does_not_replace_its_backup() -> None:
+    fs = disk(file='{"n": ', backup='{"n": 1}')
+    assert load(fs) == Loaded({"n": 1}, Origin.BACKUP)
+    replaced(fs, 2)
+    assert held(fs) == {PATH: 2, f"{PATH}.bak": 1}
+
+
+def test_an_error_names_the_document() -> None:
+    with pytest.raises(FormatError, match=r"x\.json"):
+        load(disk(file="{", backup="{"))
+
+    def refuse(_: Loaded) -> None:
+        raise FormatError("no", fix="Mend it")
+
+    with pytest.raises(FormatError, match=r"no \(in /config/x.json\)"):
+        load_document(disk(file="{}"), PATH, refuse)
+
+
+def test_a_guard_that_refuses_changes_nothing() -> None:
+    fs = disk(file='{"n": 1}')
+    assert not replace_document(fs, PATH, load(fs), MAKING, nullcontext(enter_result=False))
+    assert held(fs) == {PATH: 1}
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_whatever_rename_fails_a_document_is_there(at: int) -> None:
+    fs = disk(file='{"n": 1}')
+    loaded = load(fs)
+    loaded.document["n"] = 2
+    with pytest.raises((SegmentLogError, OSError)):
+        replace_document(FaultyFileSystem(fs, Fault(error=Failure.EIO, at=at, calls=("rename",))), PATH, loaded, MAKING)
+    assert load(fs).document["n"] == 1
+    assert MAKING not in fs.files()
+    replaced(fs, 3)
+    assert load(fs).document["n"] == 3
