@@ -102,8 +102,14 @@ class FileSystem(Protocol):
     def read_into(self, path: str, offset: int, buffer: Bytes) -> int:
         """Fill a buffer from ``offset``; return the number of bytes, fewer only at the end of the file."""
 
-    def map(self, path: str) -> Bytes:
-        """All bytes of a file, mapped read-only; the array owns the map, dropping it unmaps."""
+    def map(self, path: str, start: int = 0, stop: int | None = None) -> Bytes:
+        """Bytes ``[start, stop)`` of a file, as far as it has them; all of it by default.
+
+        Returns
+        -------
+        (n,) uint8
+            Read-only. It owns its map, if there is one: dropping the array unmaps.
+        """
 
     def data_end(self, path: str) -> int:
         """Return the end of the last non-zero byte of a file; 0 if there is none."""
@@ -161,15 +167,17 @@ class LocalFileSystem:
                 raise read_error(error, "reading", path, offset + filled) from error
             return filled
 
-    def map(self, path: str) -> Bytes:
-        """All bytes of a file, mapped read-only; the array owns the map, dropping it unmaps."""
+    def map(self, path: str, start: int = 0, stop: int | None = None) -> Bytes:
+        """Bytes ``[start, stop)`` of a file, mapped read-only; the array owns the map, dropping it unmaps."""
         opened, size = _open(path)
         with opened as fd:
-            if size == 0:
+            stop = size if stop is None else min(stop, size)
+            if start >= stop:
                 return np.empty(0, np.uint8)
+            base = start - start % mmap.ALLOCATIONGRANULARITY
             # The map outlives the descriptor, and the file's name: a segment that retention unlinks stays readable.
             try:
-                return np.frombuffer(mmap.mmap(fd, size, prot=mmap.PROT_READ), np.uint8)
+                mapped = np.frombuffer(mmap.mmap(fd, stop - base, prot=mmap.PROT_READ, offset=base), np.uint8)
             except OSError as error:
                 raise read_error(error, "mapping", path) from error
             except ValueError as error:
@@ -179,6 +187,7 @@ class LocalFileSystem:
                     fix="Its writer, or a copy, is at work on it: read it when that is done",
                     errno=errno.EIO,
                 ) from error
+            return mapped[start - base :] if start > base else mapped
 
     def data_end(self, path: str) -> int:
         """Return the end of the last non-zero byte of a file; 0 if there is none.

@@ -76,12 +76,16 @@ class CommitLog:
         Where the bytes come from.
     directories
         All directories that hold segments; RocketMQ's ``storePathCommitLog`` and ``readOnlyCommitLogStorePaths``.
+    window_bytes
+        Segments are mapped in windows of so many bytes, or multiples. None maps each as a whole: on a local disk a
+        map costs the same whatever its length.
     """
 
-    def __init__(self, fs: FileSystem, directories: Sequence[str]) -> None:
+    def __init__(self, fs: FileSystem, directories: Sequence[str], *, window_bytes: int | None = None) -> None:
         self._fs = fs
         self.directories = tuple(directories)
-        self._maps: OrderedDict[str, Bytes] = OrderedDict()
+        self._window_bytes = window_bytes
+        self._maps: OrderedDict[tuple[str, int, int | None], Bytes] = OrderedDict()
         self._maps_max = descriptor_budget(MAPS_MAX, 16)
         self.segments: list[SegmentFile] = []
         self.refresh()
@@ -123,12 +127,14 @@ class CommitLog:
                 return segment.base + end
         return self.min_offset
 
-    def view(self, segment: SegmentFile) -> Bytes:
-        """Map a segment.
+    def view(self, segment: SegmentFile, start: int = 0, stop: int | None = None) -> Bytes:
+        """Bytes ``[start, stop)`` of a segment, as far as its file has them; all of it by default.
+
+        Callers that know what they need ask for no more: where the log is mapped in windows, the rest is not fetched.
 
         Returns
         -------
-        (size,) uint8
+        (n,) uint8
             Read-only; keeps the map alive, also after the file was unlinked.
 
         Raises
@@ -136,10 +142,20 @@ class CommitLog:
         DataLossError
             If the file is gone.
         """
-        mapped = self._maps.get(segment.path)
+        unit = self._window_bytes
+        if unit is None:
+            mapped = self._mapped(segment, 0, None)
+            return mapped if start == 0 and stop is None else mapped[start:stop]
+        stop = segment.size if stop is None else stop
+        first = start - start % unit
+        return self._mapped(segment, first, -(-stop // unit) * unit)[start - first : stop - first]
+
+    def _mapped(self, segment: SegmentFile, start: int, stop: int | None) -> Bytes:
+        key = segment.path, start, stop
+        mapped = self._maps.get(key)
         if mapped is None:
             try:
-                mapped = self._fs.map(segment.path)
+                mapped = self._fs.map(segment.path) if stop is None else self._fs.map(segment.path, start, stop)
             except FileNotFoundError:
                 raise DataLossError(
                     "this CommitLog segment was deleted while it was wanted",
@@ -148,11 +164,11 @@ class CommitLog:
                     fix="Retention removed it: start at a later offset",
                     remedies=(Remedy.SKIP_LOST,),
                 ) from None
-            self._maps[segment.path] = mapped
+            self._maps[key] = mapped
             if len(self._maps) > self._maps_max:
                 self._maps.popitem(last=False)
         else:
-            self._maps.move_to_end(segment.path)
+            self._maps.move_to_end(key)
         return mapped
 
     def locate(self, offsets: Ints) -> Ints:
@@ -203,12 +219,13 @@ class CommitLog:
         segment = self.find(offset)
         if segment is None:
             return None
+        position = offset - segment.base
         try:
-            view = self.view(segment)
+            size = int.from_bytes(self.view(segment, position, position + 4), "big")
+            view = self.view(segment, position, min(position + size, segment.size))
         except DataLossError:
             return None
-        position = offset - segment.base
-        record = read_record(view.data, position)
+        record = read_record(view.data, 0)
         if record is None or record.physical_offset != offset:
             return None
         return FoundRecord(segment, position, record)
@@ -272,8 +289,9 @@ class CommitLog:
 
         def front() -> Bytes:
             at = self.segments.index(segment) if segment in self.segments else 0
+            before = self.segments[at - 1] if at else None
             try:
-                return self.view(self.segments[at - 1])[-_FRONT_BYTES:] if at else np.empty(0, np.uint8)
+                return self.view(before, max(0, before.size - _FRONT_BYTES)) if before else np.empty(0, np.uint8)
             except DataLossError:
                 return np.empty(0, np.uint8)
 

@@ -100,10 +100,10 @@ class MemoryFileSystem:
         assert count >= 0
         return self._content(path)[offset : offset + count]
 
-    def map(self, path: str) -> Bytes:
+    def map(self, path: str, start: int = 0, stop: int | None = None) -> Bytes:
         if path not in self._mapped:
             self._mapped[path] = guarded(self._content(path))
-        return self._mapped[path]
+        return self._mapped[path][start:stop]
 
     def data_end(self, path: str) -> int:
         return len(self._content(path).rstrip(b"\0"))

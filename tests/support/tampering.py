@@ -25,10 +25,10 @@ class WatchedFiles(LocalFileSystem):
         self.calls["read"] += 1
         return super().read(path, offset, count)
 
-    def map(self, path: str) -> Bytes:
+    def map(self, path: str, start: int = 0, stop: int | None = None) -> Bytes:
         self.calls["map"] += 1
         self.mapped.append(path)
-        return super().map(path)
+        return super().map(path, start, stop)
 
     def data_end(self, path: str) -> int:
         self.calls["data_end"] += 1

@@ -7,7 +7,7 @@ import pytest
 
 from segmentlog.store.errors import DataLossError
 from segmentlog.store.files.fs import LocalFileSystem
-from segmentlog.store.format.message import MIN_RECORD_BYTES, Problem
+from segmentlog.store.format.message import MIN_RECORD_BYTES, Bytes, Problem
 from segmentlog.store.log.commit_log import MAPS_MAX, CommitLog
 from support.store_builder import Appended, Geometry, StoreBuilder, messages
 from support.tampering import WatchedFiles, overwrite, segments
@@ -181,3 +181,34 @@ def test_errors_say_where(built: tuple[Path, Appended]) -> None:
     assert int(Path(error.path).name) <= place < int(Path(error.path).name) + BYTES
     assert "queue Orders/2 offset 7: the CRC-32 of the body" in str(error)
     assert log(store).corrupt(Problem.BEYOND_END, 1 << 60, "x").path == log(store).segments[-1].path
+
+
+class Windows(LocalFileSystem):
+    """Notes which parts of files are mapped."""
+
+    def __init__(self) -> None:
+        self.mapped: list[tuple[str, int, int | None]] = []
+
+    def map(self, path: str, start: int = 0, stop: int | None = None) -> Bytes:
+        self.mapped.append((path, start, stop))
+        return super().map(path, start, stop)
+
+
+def test_a_log_in_windows_maps_what_is_asked_for_alone(built: tuple[Path, Appended]) -> None:
+    store, appended = built
+    fs = Windows()
+    whole, parts = log(store), CommitLog(fs, [str(store / "commitlog")], window_bytes=256)
+    for offset in appended.physical_offsets.tolist():
+        found, expected = parts.record_at(offset), whole.record_at(offset)
+        assert found is not None
+        assert expected is not None
+        assert bytes(found.record.body) == bytes(expected.record.body)
+        assert found._replace(record=expected.record) == expected
+    assert {stop - start for _, start, stop in fs.mapped if stop is not None} <= {256, 512}
+    assert all(stop is not None and start % 256 == 0 for _, start, stop in fs.mapped)
+    assert [parts.record_at(offset + 1) for offset in appended.physical_offsets.tolist()] == [None] * 60
+    for segment in whole.segments:
+        for start, stop in ((0, None), (0, BYTES), (255, 257), (300, BYTES + 100), (BYTES, None)):
+            assert parts.view(segment, start, stop).tobytes() == whole.view(segment, start, stop).tobytes()
+    assert walked(parts, 0, whole.stop) == walked(whole, 0, whole.stop)
+    assert parts.damage(0, whole.stop) == whole.damage(0, whole.stop)

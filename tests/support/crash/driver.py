@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from segmentlog.store.config import Flush, Services, StoreConfig
-from segmentlog.store.directory import topics
+from segmentlog.store.directory import documents
 from segmentlog.store.encode import message as outgoing
 from segmentlog.store.encode.message import Outgoing
 from segmentlog.store.errors import NoSpaceError
@@ -90,7 +90,7 @@ class Time:
 
 
 TIME = Time()
-TIMED = (batch_append, index_writer, outgoing, topics, upkeep)
+TIMED = (batch_append, documents, index_writer, outgoing, upkeep)
 """Modules that ask for the time; tests replace it by `TIME`."""
 
 

@@ -137,8 +137,8 @@ class FaultyFileSystem:
     def read_into(self, path: str, offset: int, buffer: Bytes) -> int:
         return self._call("read_into", path, offset, buffer)
 
-    def map(self, path: str) -> Bytes:
-        return self._call("map", path)
+    def map(self, path: str, start: int = 0, stop: int | None = None) -> Bytes:
+        return self._call("map", path, start, stop)
 
     def data_end(self, path: str) -> int:
         return self._call("data_end", path)

@@ -242,13 +242,13 @@ class MemoryFileSystem:
         buffer[: data.size] = data
         return data.size
 
-    def map(self, path: str) -> Bytes:
+    def map(self, path: str, start: int = 0, stop: int | None = None) -> Bytes:
         with self.lock:
             node = self._plain(path)
             node.own()
             view = node.content.view()
         view.flags.writeable = False
-        return view
+        return view[start:stop]
 
     def data_end(self, path: str) -> int:
         with self.lock:

@@ -135,8 +135,8 @@ class RecordingFileSystem:
     def read_into(self, path: str, offset: int, buffer: Bytes) -> int:
         return self.disk.read_into(path, offset, buffer)
 
-    def map(self, path: str) -> Bytes:
-        return self.disk.map(path)
+    def map(self, path: str, start: int = 0, stop: int | None = None) -> Bytes:
+        return self.disk.map(path, start, stop)
 
     def data_end(self, path: str) -> int:
         return self.disk.data_end(path)
