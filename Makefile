@@ -61,24 +61,13 @@ check: setup lint types layers pure ## the same without a JVM: what to run befor
 # Paths whose English does not follow the rules of scripts/prose.py yet. A path leaves the list when
 # `.venv/bin/python scripts/prose.py PATH` prints nothing. None may be added.
 PROSE_LATER := \
-  store/directory/file_sizes.py \
-  store/directory/layout.py \
-  store/directory/location.py \
-  store/directory/own_state.py \
-  store/directory/store_id.py \
-  store/directory/topics.py \
-  store/dispatch/derive.py \
   store/dispatch/dispatcher.py \
   store/files/store_lock.py \
   store/groups/offsets.py \
   store/groups/writer.py \
   store/index/writer.py \
   store/log/appender.py \
-  store/log/batch_state.py \
-  store/log/commit_log.py \
-  store/log/log_end.py \
   store/queues/writer.py \
-  store/read \
   store/recovery \
   store/write
 

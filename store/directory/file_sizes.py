@@ -140,7 +140,7 @@ def _index_files(fs: FileSystem, path: str) -> list[Listed]:
 
 
 def _index_geometry(fs: FileSystem, path: str) -> Geometry | None:
-    """How the index files are divided; None where there are none, or none that shows it."""
+    """Geometry of the index files; None where no file shows it."""
     for listed in _index_files(fs, path):
         file = os.path.join(StorePaths(path).index, listed.name)
 

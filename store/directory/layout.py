@@ -6,7 +6,7 @@
             consumequeue/TOPIC/QUEUE_ID/    files of one queue each
             consumequeue_ext/               of a broker with enableConsumeQueueExt
 
-A link among them is refused, whoever put it there; other names than a broker's are ignored.
+A symbolic link among them is refused. Names that no broker writes are ignored.
 """
 
 import logging
@@ -87,7 +87,7 @@ def check_is_store(location: StoreLocation, names: Mapping[str, Listed], commit_
         )
     if any(name.startswith("dledger") for name in names):
         raise UnsupportedStoreError(
-            "this is a DLedger store, whose records lie inside entries of another format",
+            "this is a DLedger store, whose records are inside entries of another format",
             path=root,
             fix="Read the store of a broker without DLedger",
         )
@@ -100,5 +100,5 @@ def check_is_store(location: StoreLocation, names: Mapping[str, Listed], commit_
         path=root,
         fix=f"Did you mean {os.path.join(root, nested[0])}?"
         if nested
-        else "Give the broker's storePathRootDir, the directory that holds commitlog/ and consumequeue/",
+        else "Pass the broker's storePathRootDir, the directory that holds commitlog/ and consumequeue/",
     )

@@ -47,7 +47,7 @@ class StoreLocation:
 
     @property
     def exists(self) -> bool:
-        """Whether the root is a directory."""
+        """True if the root is a directory."""
         return self.fs.stamp(os.path.join(self.root, "")) is not None  # with the slash a file has no stamp
 
     def beside(self, path: str | os.PathLike[str]) -> str:

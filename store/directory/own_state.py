@@ -1,13 +1,13 @@
-"""What a store says of itself: how much of it is on the device, whether it was closed, and who had it last.
+"""Recorded state of a store: how much of it is on the device, whether it was closed, and its last owner.
 
 ::
 
     .segmentlog/durable   durable point                      format.durable_point
     checkpoint            store times that were flushed      format.checkpoint
     abort                 there while it is open; ours ends in " segmentlog"
-    lock                  ours begins with a signature; brokers write the file anew
+    lock                  ours begins with a signature; brokers overwrite the file
 
-    was ours = durable point, and abort is ours, and the lock is signed: nobody else wrote the store since
+    was ours = durable point, and abort is ours, and the lock is signed: no other process wrote the store since
 
 Recovery and readers of a crashed store ask the same questions here.
 """
@@ -24,14 +24,14 @@ from ..format.durable_point import DurablePoint
 from ..format.store_paths import StorePaths
 
 ABORT_SIGNATURE: Final = b" segmentlog\n"
-"""Ends the file ``abort`` of a store that we have open, behind our process id; RocketMQ does not read it."""
+"""Ends the file ``abort`` of a store that we have open, after our process id; RocketMQ does not read it."""
 _ABORT_BYTES_MAX: Final = 64
 """More than a process id and our signature have; a longer file is not ours."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnState:
-    """What one store says of itself.
+    """Recorded state of one store.
 
     Attributes
     ----------
@@ -57,8 +57,8 @@ class OwnState:
         Parameters
         ----------
         is_signed
-            Whether nobody but us had the store open since we last had, as far as the lock tells. The file ``abort``
-            tells too, but 4.x leaves one that is there as it is.
+            Whether no other process opened the store since we last had it, as far as the lock tells. The file ``abort``
+            tells too, but 4.x leaves an existing one as it is.
         """
         paths = StorePaths(path)
         point = durable_point.decode(read_front(fs, paths.durable_point, durable_point.FILE_BYTES) or b"")
@@ -73,15 +73,14 @@ class OwnState:
 
     @property
     def crash_point(self) -> DurablePoint | None:
-        """The durable point, if all records and entries behind it were written by us; None if nobody knows."""
+        """The durable point, if all records and entries after it were written by us; None if that is unknown."""
         return self.point if self.was_ours else None
 
     @property
     def sealed_from(self) -> int | None:
         """Physical offset from which on every record ends in a right ``__CRC32#``; None if that is not known.
 
-        An opening ends with the durable point at the end of the log: what lies behind it was put by whoever had the
-        store last.
+        Opening a store puts the durable point at the end of the log: records after it are the last owner's.
         """
         point = self.crash_point
         return point.queues if point is not None and point.has_record_crc else None

@@ -1,11 +1,11 @@
-"""Which store this is: a name that it was given when it was made, and keeps wherever it is copied or moved.
+"""Store id: a name that a store gets when it is created, and keeps when it is copied or moved.
 
 ::
 
     .segmentlog/id    32 hex digits and a line end
 
-Only stores that we write have one; a broker's directory is not written to. What reads of both for a long time also
-remembers the last message that it read (`types.MessageIdentity`), and looks whether that is still at its place.
+Only stores that we write have one; a broker's directory is not written to. A stream also remembers the identity of the
+last message that it read (`types.MessageIdentity`), and checks that the message is still at its place.
 """
 
 import re
@@ -29,7 +29,7 @@ def store_id(path: str, fs: FileSystem | None = None) -> str | None:
 
 
 def ensure_store_id(fs: WritableFileSystem, path: str) -> str:
-    """Give a store its name, if it has none; for whoever holds its lock, and has made ``.segmentlog``.
+    """Return the id of a store, created if it has none; the caller holds its lock and created ``.segmentlog``.
 
     What is there and is no name is replaced: nothing can have been remembered by it.
     """

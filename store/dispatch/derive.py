@@ -1,10 +1,10 @@
-"""Queues derived from the CommitLog, for when a ConsumeQueue is missing, damaged or behind.
+"""Queues derived from the CommitLog, where a ConsumeQueue is missing, damaged or not complete yet.
 
 ::
 
     CommitLog   [A0][B0][A1][A2][B1][A3]          every record states topic, queue and queue offset
                   │       │   │       │
-    queue A       0       1   2       3           so a walk over the log gives each queue's entries
+    queue A       0       1   2       3           so a walk over the log yields each queue's entries
 
 RocketMQ: ``ReputMessageService`` and ``ConsumeQueue.putMessagePositionInfo``, in columns.
 """
@@ -27,7 +27,7 @@ from .rules import is_queued, queues_of, tags_codes
 _log = logging.getLogger(__name__)
 
 BURNT_OFFSETS_MAX = 1 << 16
-"""How many queue offsets in a row a broker is believed to have skipped: 5.0 to 5.1.0 burn one at each failed put."""
+"""Most queue offsets in a row that a broker may have skipped: 5.0 to 5.1.0 burn one at each failed put."""
 
 
 class DerivedQueue(NamedTuple):
@@ -38,7 +38,7 @@ class DerivedQueue(NamedTuple):
     queue_offset, physical_offset, size
         (n,) int64; queue offsets strictly rise.
     tags_code
-        (n,) int64, as dispatch would give them; zeros from `derive_queues`, which does not look at properties.
+        (n,) int64, as dispatch computes them; zeros from `derive_queues`, which does not look at properties.
     """
 
     queue_offset: Ints
@@ -109,8 +109,8 @@ def _warn_unnamed(topic: str, count: int) -> None:
 def _without_stale(walked: Iterator[FoundRecords]) -> Iterator[FoundRecords]:
     """Leave out what a truncation left behind.
 
-    A broker that truncates does not erase: behind the end of what it wrote since, whole older records may lie. They
-    follow a gap, and their store time lies before that of the records in front of the gap.
+    A broker that truncates does not erase: after the end of what it wrote since, there may be whole older records. They
+    follow a gap, and their store time is before that of the records preceding the gap.
     """
     newest = 0
     for found in walked:
@@ -124,12 +124,12 @@ def _without_stale(walked: Iterator[FoundRecords]) -> Iterator[FoundRecords]:
 
 
 def stale_rows(found: FoundRecords, newest: int) -> tuple[Ints, int]:
-    """Which records follow a gap and are older than one in front of it, and the newest store time so far.
+    """Rows of records that follow a gap and are older than one before it, and the newest store time so far.
 
     Parameters
     ----------
     newest
-        Store time in ms that those in front of all of them reached.
+        Store time in ms that the records before them reached.
     """
     positions = found.records.positions
     times = found.records.field("store_timestamp")
@@ -167,7 +167,7 @@ def entries_of(found: FoundRecords, wanted: AbstractSet[QueueKey]) -> Iterator[t
 
 
 def by_queue(found: Iterable[tuple[QueueKey, DerivedQueue]]) -> dict[QueueKey, DerivedQueue]:
-    """Put entries of each queue behind each other, in the order in which they come."""
+    """Join the entries of each queue, in the order in which they come."""
     pieces: dict[QueueKey, list[DerivedQueue]] = {}
     for queue, entries in found:
         pieces.setdefault(queue, []).append(entries)
@@ -208,7 +208,7 @@ def _entries(
 def rising(queue: DerivedQueue) -> DerivedQueue:
     """Leave out records whose queue offset cannot be: taken before, as dispatch ignores them, or damaged.
 
-    A damaged offset must not cost what lies behind it: as many records stay as can stand in one rising row.
+    A damaged offset must not cost the records after it: the longest rising sequence stays.
     """
     offsets = queue.queue_offset
     if not (offsets[:1] >= 0).all() or not (np.diff(offsets) > 0).all():

@@ -1,4 +1,4 @@
-"""What a store has written down of its batches, for those who read it.
+"""State of batches: the in-flight marker and the ledger, and what they let a reader see.
 
 ::
 
@@ -7,9 +7,10 @@
 
     reader   ends of queues ──► mark ──► cut off what is in flight, and what came since the reader first looked
 
-A reader reads the mark after what it is to be applied to: whatever shows of a batch, its mark was there before. What a
-crash left in flight stays hidden until the store is opened again, be it in the ledger or not: a batch that was seen
-once is seen ever after. The ledger is read after the mark: a batch is in it before its mark says that it has landed.
+A reader reads the marker after what it is applied to: the marker is written before any record of its batch. A batch
+that a crash left in flight stays hidden until the store is opened again, whether it is in the ledger or not. A batch
+that was visible once therefore stays visible. The ledger is read after the marker: a batch enters it before its marker
+is cleared.
 """
 
 from ..errors import FormatError
@@ -25,7 +26,7 @@ from ..format.store_paths import StorePaths
 
 
 class BatchRecords:
-    """What a store has written down of its batches: the mark and the ledger.
+    """The in-flight marker and the ledger of one store.
 
     Parameters
     ----------
@@ -62,7 +63,7 @@ class BatchRecords:
         return ledger
 
     def pending(self, mark: BatchMark) -> bool:
-        """Whether a batch that is in flight never got into the ledger."""
+        """Return whether a batch that is in flight never got into the ledger."""
         return mark.in_flight and self.ledger().sequence < mark.sequence
 
     def write_mark(self, fs: WritableFileSystem, mark: BatchMark, making: str) -> None:
@@ -77,7 +78,7 @@ class BatchRecords:
 
 
 class Visibility:
-    """What a reader may see: the log up to where no batch is in flight, and none that came after its first look.
+    """Part of the log that a reader may see: up to a batch in flight, and no batch that landed after its first look.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ class FoundRecord(NamedTuple):
     Attributes
     ----------
     segment
-        Which segment it lies in.
+        The segment that holds it.
     position
         Where it begins in that segment.
     record
@@ -55,7 +55,7 @@ class FoundRecords(NamedTuple):
     Attributes
     ----------
     segment
-        Which segment they lie in.
+        The segment that holds them.
     records
         Their headers and parts, positions within the segment.
     """
@@ -91,7 +91,7 @@ class CommitLog:
         self.refresh()
 
     def refresh(self) -> None:
-        """List the directories again. What was mapped is mapped anew: a file may be another one under its old name.
+        """List the directories again. All maps are dropped: a file may be another one under its old name.
 
         Nor does a reader that runs for a year hold on to the space of segments that retention deleted.
         """
@@ -109,14 +109,14 @@ class CommitLog:
 
     @property
     def stop(self) -> int:
-        """One past the last byte of the last segment: no record can lie beyond, most logs end before."""
+        """One past the last byte of the last segment: no record is beyond it, most logs end before."""
         return self.segments[-1].stop if self.segments else 0
 
     def data_stop(self) -> int:
         """One past the last byte that is not zero, as of now.
 
-        A walk to here is consistent: what a live writer appends meanwhile, perhaps to a segment that the walk has left
-        behind half full, begins at or behind it.
+        A walk to here is consistent. Records that a live writer appends meanwhile begin at or after it, even in a
+        segment that the walk has passed.
         """
         for segment in reversed(self.segments):
             try:
@@ -189,9 +189,9 @@ class CommitLog:
         return find(self.segments, offset)
 
     def sound(self, offsets: Ints, sizes: Ints) -> Mask:
-        """Whether a whole record of the given size begins at each physical offset.
+        """Tell whether a whole record of the given size begins at each physical offset.
 
-        Where the segment was deleted since it was listed nobody can tell: it may have.
+        True also where the segment was deleted since it was listed: the record may have been there.
 
         Returns
         -------
@@ -246,7 +246,7 @@ class CommitLog:
             try:
                 view = self.view(segment)
             except DataLossError:
-                continue  # retention was faster; its records are gone, and whoever was promised them will miss them
+                continue  # retention was faster; its records are gone, and the scan reports them
             lo = max(start - segment.base, 0)
             hi = min(stop - segment.base, view.size)
             if lo >= hi:
@@ -256,7 +256,7 @@ class CommitLog:
     def damage(self, start: int, stop: int) -> list[tuple[int, int]]:
         """Spans of the log that begin in ``[start, stop)`` and hold no records, or records that their CRC denies.
 
-        The zeros behind the last record of the log are no damage; a file that is missing between two others is.
+        Zeros after the last record of the log are not damage. A file that is missing between two others is.
         """
         spans: list[tuple[int, int]] = []
         reached: int | None = None
@@ -308,7 +308,7 @@ class CommitLog:
 
     def corrupt(self, problem: Problem, offset: int, place: str) -> CorruptRecordError:
         """The error for a damaged record at a physical offset, which is at ``place`` in its queue."""
-        before = [segment for segment in self.segments if segment.base <= offset]  # the last may end in front of it
+        before = [segment for segment in self.segments if segment.base <= offset]  # the last may end before it
         segment = before[-1] if before else None
         return CorruptRecordError(
             f"{place}: {problem.text}",

@@ -1,4 +1,4 @@
-"""Where the records of a log end: the walk that recovery decides by, and readers of a crashed store.
+"""End of a log: the walk by which recovery, and readers of a crashed store, find the last record.
 
 ::
 
@@ -7,8 +7,8 @@
                  │            └ of the records that follow one another      └ of the last whole record
                  └ doubtful: whole by all that RocketMQ checks; reported, and kept
 
-A record ends the log only where it is surely not whole: its lengths or its place do not fit, or the CRC of its body is
-wrong. Those are RocketMQ's own rules (``CommitLog.checkMessageAndReturnSize``). A record whose ``__CRC32#`` is wrong or
+A record ends the log only if it is surely not whole. Its lengths or its place do not fit, or the CRC of its body is
+wrong. Those are RocketMQ's rules (``CommitLog.checkMessageAndReturnSize``). A record whose ``__CRC32#`` is wrong or
 missing, where others have it, is in doubt only: a broker stores what a client forwarded. Where our own writer put all
 records, each must end in a right one. docs/reliability.md lists the rules.
 """
@@ -28,22 +28,22 @@ _log = logging.getLogger(__name__)
 
 
 class LogState(NamedTuple):
-    """What a walk over the end of the log found.
+    """Result of a walk over the end of the log.
 
     Attributes
     ----------
     start
         Where it began.
     end
-        Physical offset behind the last record that follows on the one before.
+        Physical offset after the last record that follows on the one before.
     problem
         What is wrong there; empty if there is nothing but zeros.
     beyond
-        Whole records behind the problem, and not older than those in front of it.
+        Whole records after the problem that are not older than those before it.
     newest
         Store time in ms of the newest record up to ``end``; 0 if there is none.
     last
-        Physical offset behind the last whole record of all, be it beyond a problem or not.
+        Physical offset after the last whole record of all, be it beyond a problem or not.
     """
 
     start: int
@@ -76,7 +76,7 @@ def examine_log(log: CommitLog, start: int, sealed_from: int | None = None) -> L
         if not problem and segment.base + lo != end:
             problem = f"the segment {segment_name(end - end % segment.size)} is missing, or was not finished"
         view = log.view(segment)
-        hi = max(lo, min(view.size, data_stop - segment.base))  # behind it are zeros only
+        hi = max(lo, min(view.size, data_stop - segment.base))  # after it are zeros only
         walked = walk(view, segment.base, lo, hi)
         records, stops = walked.records, walked.positions + walked.sizes
         log.check_crcs(segment, records)

@@ -1,4 +1,4 @@
-"""One ConsumeQueue, read: which physical offset message q of a queue has.
+"""Reading one ConsumeQueue: the physical offset of each message of a queue.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Which queues the rows of a batch belong to, and numbers for queues, so that many need no object of Python each.
+"""Queues of the rows of a batch, and numbers for queues, so that many queues need no Python object each.
 
 ::
 
@@ -100,7 +100,7 @@ def queues_among(keys: Iterable[QueueKey]) -> Queues:
 
 
 class QueueNumbers:
-    """Numbers queues 0, 1, 2, … in the order in which they are asked for. Any thread may ask."""
+    """Numbers queues 0, 1, 2, … in the order in which they are asked for. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -112,7 +112,7 @@ class QueueNumbers:
         return len(self._keys)
 
     def key(self, number: int) -> QueueKey:
-        """Say which queue has a number."""
+        """Return the queue that has a number."""
         return self._keys[number]
 
     def find(self, key: QueueKey) -> int | None:

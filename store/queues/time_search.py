@@ -1,4 +1,4 @@
-"""Which message of a queue a time stands for.
+"""Search of a queue by store time.
 
 ::
 

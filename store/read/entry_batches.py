@@ -1,4 +1,4 @@
-"""Chunks: what a task reads of the ConsumeQueues, cut into rows of about a batch each.
+"""Chunks: ConsumeQueue entries of a task that can match, cut into rows of about a batch each.
 
 ::
 
@@ -8,7 +8,7 @@
                                               ├──► chunk (a batch, or some of few rows each)
                                               └──► chunk …
 
-After a range it has seen exactly the messages that the plan promised, or it says what is missing.
+After a range, it has seen exactly the messages that the plan promised, or it reports what is missing.
 """
 
 import logging
@@ -123,8 +123,8 @@ class Chunks:
     def _runs(self) -> Iterator[Chunk]:
         """Rows of all ranges that can match by their entries, many at once.
 
-        Rows of several ranges are put in the order in which they lie in the log: what a task reads of it is then read
-        once and forward, whatever queue it is of.
+        Rows of several ranges are sorted by physical offset. A task then reads the log once and forward, whatever the
+        queues.
         """
         held: list[Chunk] = []
         rows = 0
@@ -143,7 +143,7 @@ class Chunks:
             yield self._by_place(_concatenate(held))
 
     def _checked_blocks(self, planned: PlannedRange) -> Iterator[Block]:
-        """Blocks of a range, and after the last one the question whether that was all."""
+        """Yield the blocks of a range, and report after the last one if messages are missing."""
         rows = 0
         for block in range_blocks(self._store, planned, self._walks):
             rows += block.queue_offset.size + block.lost.size
@@ -156,7 +156,7 @@ class Chunks:
             report_loss(self._store, self._spec, f"{planned} was planned with {planned.rows} messages and has {rows}")
 
     def _check_gaps(self, planned: PlannedRange, walk: tuple[int, int], block: Block) -> None:
-        """Ask what became of queue offsets that the log lacks: a broker may have skipped them, or they are damaged."""
+        """Look for queue offsets that the log lacks: a broker may have skipped them, or they are damaged."""
         log = self._store.log
         offsets = np.concatenate([[planned.start - 1], block.queue_offset, [planned.stop]])
         begins = np.concatenate([block.entries["physical_offset"], [walk[1]]])

@@ -28,7 +28,7 @@ _CHANGES_MAX = 1024  # of the lag of one queue; more are damage, not failed puts
 
 
 class StoreView(Protocol):
-    """What of a store a scan reads from."""
+    """Parts of a store that a scan reads from."""
 
     @property
     def log(self) -> CommitLog:
@@ -61,14 +61,14 @@ class Block(NamedTuple):
 
 
 class Healed(NamedTuple):
-    """What the log says of entries that were in doubt.
+    """Entries that were in doubt, after the log was asked.
 
     Attributes
     ----------
     entries
         (n,) entries, replaced where the log knows better.
     sound
-        (n,) bool: replaced, or confirmed as they were. The others stand for records that are damaged or not there.
+        (n,) bool: replaced, or confirmed as they were. The others stand for records that are damaged or missing.
     confirmed
         (n,) bool: the entry is right although its record states another queue offset. A broker of 5.0 to 5.1.0 burns a
         queue offset when a put fails: the record's number jumps, its place in the queue does not.
@@ -131,7 +131,7 @@ def heal(store: StoreView, walks: WalkCache, key: QueueKey, block: Block, doubtf
 
 
 class _Lag:
-    """By how much the entries of a queue lag behind the numbers that their records state.
+    """Difference between the queue offsets that records state and the places of their entries.
 
     A broker that burns a queue offset makes all later entries lag by one, until it starts again. So does an entry that
     was lost; but then the log holds a record that no entry names, right where the lag begins.
@@ -143,7 +143,7 @@ class _Lag:
         self._key = key
 
     def explains(self, slot: int) -> bool:
-        """Whether entries from ``slot`` on may lag; each change before them is found by bisection and looked at."""
+        """Return whether entries from ``slot`` on may lag; each change before them is found by bisection."""
         for _ in range(_CHANGES_MAX):
             last = self._readable(slot - 1)
             if last is None:
@@ -189,7 +189,7 @@ class _Lag:
 def _stand_for(  # noqa: PLR0917 - what `heal` knows of one run of entries
     store: StoreView, wanted: Ints, named: Ints, derived: DerivedQueue, span: tuple[int, int], burnt: _Lag
 ) -> bool:
-    """Whether as many records as entries are the ones that the entries stand for, one for one."""
+    """Return whether records, as many as entries, are the ones that the entries stand for, one for one."""
     if (derived.queue_offset == wanted).all():
         return True
     # Their numbers are others. They are counted only where nothing is damaged that might have to be counted as well.
@@ -205,10 +205,10 @@ def _replace(entries: Entries, rows: slice, derived: DerivedQueue, chosen: Mask)
 
 
 def span_between(store: StoreView, key: QueueKey, block: Block, rows: slice, *, anchored: bool) -> tuple[int, int]:
-    """Where in the log the records of some rows of a block must lie: between those of their neighbours.
+    """Span of the log that holds the records of some rows of a block: between those of their neighbours.
 
-    ``anchored`` neighbours are such whose record states their very queue offset: an entry next to a damaged one may be
-    damaged as well, and name a record that makes sense.
+    The record of an ``anchored`` neighbour states its very queue offset. An entry next to a damaged one may be damaged
+    as well, and still name a whole record.
     """
     start, stop = store.log.min_offset, store.log.stop
     before = _neighbour(store, key, block, int(block.queue_offset[rows.start]) - 1, -1, anchored=anchored)

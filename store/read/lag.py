@@ -1,4 +1,4 @@
-"""What of a queue its readers have still before them: in messages, in bytes, in time.
+"""Lag of a reader in a queue: in messages, in bytes and in time.
 
 ::
 
@@ -10,8 +10,8 @@
     position    min          lost: what retention took before it was read, no lag
         ◄───────► [ . . .
 
-What cannot be known is None and never 0: a queue without a position, one whose position lies behind its end, a next
-message whose record cannot be read. Zero means that nothing waits.
+An unknown lag is None, never 0: without a position, or with one beyond the end of the queue. The time is unknown if the
+record of the next message cannot be read. Zero means that nothing waits.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ from .store_reader import StoreReader
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Backlog:
-    """How far behind the end of one queue a reader is.
+    """Lag of a reader in one queue (RocketMQ: ``OffsetWrapper`` of ``ConsumeStats``).
 
     Attributes
     ----------
@@ -39,8 +39,8 @@ class Backlog:
     lost
         Messages that were deleted before they were read.
     time_ms
-        By how much the next message is older than the newest one of all these queues; 0 where none waits, None where it
-        is not known.
+        Age of the next message relative to the newest one of all these queues. 0 where none waits, None where it is
+        not known.
     next_time_ms
         When the next message was stored, in ms since 1970; None where none waits, or it is not known.
     """

@@ -42,9 +42,9 @@ class LogFollower:
         self.since: float | None = None
 
     def follow(self, named: int, now: float) -> None:
-        """Go on to the end from a record that a queue names, or from the last one that was found, if it is later.
+        """Follow records to the end, from one that a queue names or from the last one found, whichever is later.
 
-        After some records it gives up for this time; the next call goes on there.
+        After `_HOPS_MAX` records it stops; the next call continues there.
         """
         if self._read(self._last, HEADER.itemsize) != self._header:
             self._last = -1  # the log was cut
@@ -64,7 +64,7 @@ class LogFollower:
         self._header = self._read(self._last, HEADER.itemsize)
 
     def stands(self) -> bool:
-        """Whether the last record is still the same, and nothing follows it; one read of each."""
+        """Return whether the last record is unchanged and nothing follows it; one read of each."""
         return (
             self.since is not None
             and self._front(self._end) == 0
@@ -72,7 +72,7 @@ class LogFollower:
         )
 
     def _front(self, at: int) -> int | None:
-        """Give the size of the record at an offset; below 0 the rest of its segment; 0 at the end; None for neither."""
+        """Size of the record at an offset. Below 0: the rest of its segment. 0: the end. None: none of these."""
         segment = self._log.find(at)
         if segment is None:
             return 0 if at == self._log.stop else None

@@ -1,4 +1,4 @@
-"""One message as an object: what a look-up by offset or key hands out. Scans never make any."""
+"""One message as an object, for look-ups by offset; scans never create any."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -47,8 +47,8 @@ def read_message(log: CommitLog, found: FoundRecord) -> Message:
     Raises
     ------
     CorruptRecordError
-        If its body is not what its CRC says, is compressed and damaged, or inflates to more than `MAX_BODY_BYTES`, or
-        if one of its times is none that a calendar has.
+        If its body contradicts its CRC, is compressed and damaged, or inflates to more than `MAX_BODY_BYTES`. Also if
+        one of its times is in no calendar year from 1 to 9999.
     """
     record, path = found.record, found.segment.path
     problem, body = log.check_crc(found), bytes(record.body)

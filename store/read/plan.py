@@ -1,4 +1,4 @@
-"""From queue ranges to tasks: long ranges are cut, short ones share a task.
+"""Planning: queue ranges become tasks. Long ranges are cut, short ones share a task.
 
 ::
 
@@ -8,12 +8,12 @@
     queue C      [----]
     tasks       [A0-3  B0-1  C0      ][A4-6  B2-3  C1     ][A7…           each at most max_bytes and max_records
 
-Messages of all queues lie in the log as they came, so a task takes what its queues have in one *window* of the log: it
-touches each page of the window once, where a task for each queue would touch the pages of all others, too. Where queues
-have too few messages in a window to pay for looking there, ranges are cut and packed one queue after the other.
+The log holds the messages of all queues in the order of arrival. A task takes what its queues have in one *window* of
+the log and touches each page of it once. Tasks of one queue each would touch the pages of all others, too. If queues
+have too few messages in a window to pay for opening them there, ranges are cut and packed one queue after the other.
 
-A plan holds ints and strings only: it crosses to Spark's workers. Planning reads 20 bytes a message; from
-`EXACT_ROWS_MAX` messages on it goes by the mean size of samples, so that it does not grow with the history of a store.
+Planning reads 20 bytes per message. From `EXACT_ROWS_MAX` messages on it uses the mean size of samples, so that it does
+not grow with the history of a store.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -44,7 +44,7 @@ def plan_tasks(ranges: Sequence[PlannedRange], limits: TaskLimits, extents: Exte
     limits
         Of each task.
     extents
-        Where records lie; asked in blocks.
+        Places and sizes of records; asked in blocks.
     """
     ranges = [r for r in ranges if r.rows]
     exact = sum(r.stop - r.start for r in ranges) <= EXACT_ROWS_MAX
@@ -70,7 +70,7 @@ def plan_tasks(ranges: Sequence[PlannedRange], limits: TaskLimits, extents: Exte
 
 
 def _even_share(total: int, limits: TaskLimits) -> int:
-    """How large tasks may be that keep all cores busy to the end: as many for each of them, all about as large.
+    """Size of tasks that keep all cores busy to the end: the same number per core, all about as large.
 
     A little is added, since ranges end where messages do: what does not fit would make a small task of its own.
     """
@@ -81,7 +81,7 @@ def _even_share(total: int, limits: TaskLimits) -> int:
 
 
 def _is_fine(slot: int, slot_bytes: int, target: int, limits: TaskLimits) -> bool:
-    """Whether tasks are so much larger than slots that cutting between slots cuts well enough."""
+    """Return whether tasks are so much larger than slots that cuts between slots are fine enough."""
     rows = limits.max_records
     return slot_bytes * _BINS_A_WINDOW <= target and (rows is None or slot * _BINS_A_WINDOW <= rows)
 

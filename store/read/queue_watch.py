@@ -1,20 +1,19 @@
-"""QueueWatch: which queues of a store moved, for a read of 40 bytes a queue.
+"""QueueWatch: queues of a store that moved, for a read of 40 bytes per queue.
 
 ::
 
     ConsumeQueue file   … [ e(end-1) ][ 00000000 ] …     what was there when the queue was last looked at
                           [ e(end-1) ][ e(end)   ]       moved: a message was appended
-                          [ another  ][ …        ]       rewritten: truncated, repaired, made anew
+                          [ another  ][ …        ]       rewritten: truncated, repaired, recreated
                           no such file                   retention, or the topic was deleted
 
-The time of a file's last change does not tell: a broker writes through a map, and the kernel notes the time only when
-it finds a clean page dirty. So the place where the next entry will be is read, which costs some microseconds and needs
-no descriptor or map in between. New topics and queues are directories, and the time of the directory that holds them
-does tell of those.
+The modification time of a file does not tell. A broker writes through a map, and the kernel updates the time only when
+a clean page becomes dirty. So the place of the next entry is read, which costs some microseconds and keeps neither
+descriptor nor map. New topics and queues are directories, and those change the time of the directory that holds them.
 
 What a look finds is only a hint: offsets come from `StoreReader`, which knows what may be seen.
 
-Whoever watches thousands of queues looks at the end of the log first::
+A watch of thousands of queues looks at the end of the log first::
 
     CommitLog   …[record][last record][00000000 …       still zero, and long enough for all to be in the queues:
                           ▲ the same   ▲ the end        nothing moved, and no queue is read
@@ -47,13 +46,13 @@ _DISPATCHED_S: Final = 3.0
 _BELIEVED_S: Final = 5.0
 """So long it is believed that nothing moved. An owner that takes longer to dispatch is seen so much later."""
 _SETTLED_NS: Final = 2_000_000_000
-"""Names that change within one tick of the file system's clock leave the directory's time as it is: for so long after a
-change a directory is listed again."""
+"""Two changes within one tick of the file system's clock leave the same time. For so long after a change a directory is
+listed again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What one look found.
+    """Queues that changed between two looks.
 
     Attributes
     ----------
@@ -79,7 +78,7 @@ class _Piece(NamedTuple):
     still: bytes | None
     """None where there is no file yet."""
     begins_with_last: bool
-    """Whether the last known entry is its front, which nobody should change."""
+    """True if the piece begins with the last known entry, which no writer should change."""
 
 
 class _Directory:
@@ -92,7 +91,7 @@ class _Directory:
         self._is_settled = False
 
     def changed(self) -> bool:
-        """Whether names may have changed since the last call; always at the first."""
+        """Return whether names may have changed since the last call; True at the first."""
         now = time.time_ns()
         stamp = self._fs.stamp(self.path)
         same = self._is_settled and stamp == self._stamp
@@ -102,12 +101,12 @@ class _Directory:
 
 
 class QueueWatch:
-    """Watches queues of one store for whoever reads on and on. Not thread-safe.
+    """Watches queues of one store for a reader that follows them. Not thread-safe.
 
     Parameters
     ----------
     reader
-        The store; its queues are looked at anew as they move.
+        The store; a queue that moved is looked at again.
     topic_wanted, queue_wanted
         Which topics, and which of their queues, are watched.
     fs, clock
@@ -143,7 +142,7 @@ class QueueWatch:
         self._places: dict[QueueKey, tuple[_Piece, ...]] = {}
         self._log_min: dict[QueueKey, int] = {}
         self._named: dict[QueueKey, int] = {}
-        """Where the last message of each queue lies in the log."""
+        """Physical offset of the last message of each queue."""
         self._log_end = LogFollower(self._fs, reader.log)
         self._mark: tuple[int, int] | None = None
         self._looked = -math.inf
@@ -197,7 +196,7 @@ class QueueWatch:
         return self._reader.bounds(key)
 
     def _is_quiet(self, now: float) -> bool:
-        """Whether nothing can have moved, going by the end of the log, as all queues were read when it was there."""
+        """Return whether nothing can have moved: the end of the log stands where it stood when all queues were read."""
         since = self._log_end.since
         return (
             len(self._places) >= _MANY_QUEUES
@@ -221,7 +220,7 @@ class QueueWatch:
         return moved, rewritten
 
     def _state_now(self) -> tuple[object, ...]:
-        """What decides where messages are looked for: is a writer at work, was there a crash.
+        """State that decides where messages are looked for: is a writer at work, was there a crash.
 
         And the end of the log, where it has messages that the queues do not name.
         """

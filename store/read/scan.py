@@ -1,4 +1,4 @@
-"""Scans: planned ranges in, Arrow record batches out. All that the connector reads with.
+"""Scans: planned ranges in, Arrow record batches out.
 
 ::
 
@@ -11,7 +11,7 @@
                                               ▼
                                   CRC, store time, exact tags ──► Decoder ──► RecordBatches
 
-After a range the scan has seen exactly the messages that the plan promised, or it says what is missing.
+After a range, the scan has seen exactly the messages that the plan promised, or it reports what is missing.
 RocketMQ: ``DefaultMessageStore.getMessage``.
 """
 
@@ -157,7 +157,7 @@ class _Scan:
         return located, problems
 
     def _edges(self, chunk: Chunk) -> list[int]:
-        """Where runs of rows in one segment begin, and one past the last row."""
+        """First rows of the runs that are in one segment, and one past the last row."""
         holder = self._store.log.locate(chunk.entries["physical_offset"])
         if (holder == holder[0]).all():
             return [0, holder.size]
@@ -316,8 +316,8 @@ class _Scan:
     def _cut(self, records: Records, rows: slice) -> Mask | None:
         """Rows, of all, whose record was taken back since it was looked at; None if there are none, as nearly always.
 
-        Recovery and replication overwrite the end of a log with zeros, from the front on, in the very pages that are
-        mapped here: where the size of a record still stands, what was copied before was whole.
+        Recovery and replication overwrite the end of a log with zeros, from lower offsets on, in the very pages that
+        are mapped here. If the size of a record is still there, what was copied before was whole.
         """
         looked: Ints | slice = rows
         if records.problem[rows].any():

@@ -7,10 +7,10 @@
     3  consumequeue/   topics and queue ids are listed
     4  lock            live?
     5  abort           crashed?   ─ yes ──► OwnState, ends of all queues ──► undispatched tail
-                                  └ no queues, nobody at work ─────────────► all queues derived from the log
+                                  └ no queues, no writer ──────────────────► all queues derived from the log
 
-Visibility comes first. A queue ends where the known segments end. A batch that was committed after the segments were
-listed would otherwise show in part: its first records are in known segments, the others are not.
+Visibility comes first. A queue ends where the known segments end. Otherwise a batch that was committed after the
+listing would show in part: its first records are in known segments, the others are not.
 """
 
 import logging
@@ -104,7 +104,7 @@ class StoreSnapshot:
 
     @property
     def goes_by_queues(self) -> bool:
-        """Whether ConsumeQueues alone tell where queues end."""
+        """True if ConsumeQueues alone tell where queues end."""
         return self.derived is None and self.tail is None
 
     def from_log(self, key: QueueKey) -> DerivedQueue | None:

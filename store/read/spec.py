@@ -29,7 +29,7 @@ MAX_BODY_BYTES: Final = 16 << 20
 
 
 class QueueSource(Enum):
-    """Where queues are read from."""
+    """Source of queue entries."""
 
     AUTO = "auto"
     """The ConsumeQueue; entries that are missing or damaged are derived from the CommitLog."""
@@ -117,7 +117,7 @@ class Predicate:
 
     @property
     def reads_records(self) -> bool:
-        """Whether some part needs the record itself, since the ConsumeQueue does not tell."""
+        """True if some part needs the record itself, since the ConsumeQueue does not tell."""
         return self.filter is not None or self.store_time_start is not None or self.store_time_stop is not None
 
 
@@ -158,7 +158,7 @@ class ScanSpec:
 
     @property
     def entries_only(self) -> bool:
-        """Whether ConsumeQueue entries hold all that is asked for, so that the CommitLog is never opened."""
+        """True if ConsumeQueue entries hold all that is asked for, so that the CommitLog is never opened."""
         return (
             QUEUE_COLUMNS.issuperset(self.columns)
             and not self.property_columns

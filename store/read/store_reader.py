@@ -93,7 +93,7 @@ class StoreReader:
         path
             The broker's ``storePathRootDir``.
         commit_log_paths
-            Directories of the segments, if they are not in ``path/commitlog`` alone: a broker may have several, and 4.x
+            Directories of the segments, if they are not in ``path/commitlog`` alone. A broker may have several, and 4.x
             does not derive the directory from the root.
         broker_name
             What rows carry as ``brokerName``. A store does not contain it, so the last part of ``path`` is the default.
@@ -147,7 +147,7 @@ class StoreReader:
 
     @property
     def is_live(self) -> bool:
-        """Whether a process holds the store's lock, as of the snapshot; as of now where none was taken yet.
+        """True if a process holds the store's lock, as of the snapshot; as of now before the first snapshot.
 
         Locks of other hosts, and of brokers in other containers, are not visible.
         """
@@ -155,7 +155,7 @@ class StoreReader:
 
     @property
     def goes_by_queues(self) -> bool:
-        """Whether ConsumeQueues alone tell where queues end, and no entry is derived from the log."""
+        """True if ConsumeQueues alone tell where queues end, and no entry is derived from the log."""
         return self._snapshot.goes_by_queues
 
     # Topics and queues

@@ -40,7 +40,7 @@ class PlannedRange:
 
 @dataclass(frozen=True, slots=True)
 class ScanTask:
-    """What one task reads of one store: ranges in order, and how much that is.
+    """Messages that one task reads of one store: ranges in order, and their size.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class ScanTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskLimits:
-    """How large a task may be.
+    """Limits of a task.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""The end of a store that a crash left: messages that no queue names yet, and a last record that may be torn.
+"""Undispatched tail: records at the end of a crashed store that no queue names yet, and a last one that may be torn.
 
 ::
 
@@ -6,16 +6,16 @@
                      ▲       ▲       ▲   ▲
         durable point│       │       │   └ log_end: what follows is not whole, it was never there
                      │       └───────┴ lost by queue A: its entry never got onto the device
-                     └ in front of it all entries are on the device
+                     └ before it all entries are on the device
 
     queue A       … [7][ ][9]     ends[A] = 10, queues[A] = records of 8 and 9, from the log
 
-A broker that starts again dispatches such records anew and truncates the torn one (``CommitLog.recoverAbnormally``). A
-reader of the directory as it lies must show no less. A power cut takes entries in any order, so the newest entry that
-is there says nothing of those in front of it. In a store of ours that nobody else wrote since, the search begins at
-the durable point. Elsewhere it begins where a broker's recovery does, by the checkpoint, or a segment in front of the
-last record that has an entry, and goes back further as long as records without an entry turn up. Damage with whole
-records behind it is not torn: that is damage, and stays visible.
+A broker that starts again dispatches such records again and truncates the torn one (``CommitLog.recoverAbnormally``). A
+reader of the directory must show no less. A power cut takes entries in any order, so the newest entry says nothing of
+those before it. In a store of ours that no other process wrote since, the search begins at the durable point.
+Elsewhere it begins where a broker's recovery does: by the checkpoint, or one segment before the last record that has an
+entry. It goes back further as long as records without an entry turn up. Damage with whole records after it is not torn:
+it is damage, and stays visible.
 """
 
 import logging
@@ -39,12 +39,12 @@ _LAST_ENTRIES = 4096
 
 
 class UndispatchedTail(NamedTuple):
-    """What a crash left behind the end of the queues.
+    """Records that a crash left after the end of the queues.
 
     Attributes
     ----------
     log_end
-        Physical offset where the last record ends that is there.
+        Physical offset where the last record ends.
     queues
         Of queues that lack entries: all records from the first on that has none.
     ends
@@ -60,14 +60,14 @@ class UndispatchedTail(NamedTuple):
 
 
 class _LogEnd(NamedTuple):
-    """Where the log ends, and whether all of it, from where it was looked at, is whole."""
+    """End of the log, and whether all of it is whole from where it was looked at."""
 
     at: int
     is_whole: bool
 
 
 def log_end_after_crash(log: CommitLog, own: OwnState) -> int:
-    """Physical offset where the last record ends that is there, in a store that nobody owns and that was not closed."""
+    """Physical offset where the last record ends, in a store that no process owns and that was not closed."""
     begin = _begin_of_ours(log, own)
     if begin is None:  # older pages were written back long ago
         begin = log.segments[-2:][0].base if log.segments else 0
@@ -77,7 +77,7 @@ def log_end_after_crash(log: CommitLog, own: OwnState) -> int:
 def find_undispatched_tail(
     log: CommitLog, ends: Mapping[ConsumeQueue, int], stop: int, own: OwnState
 ) -> UndispatchedTail:
-    """Look at the end of the log of a store that nobody owns and that was not closed.
+    """Look at the end of the log of a store that no process owns and that was not closed.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def _compare(
     derived
         The records that should have these entries.
     log_end
-        None if these are all of them; otherwise entries in front of this physical offset count as well.
+        None if these are all of them; otherwise entries before this physical offset count as well.
     """
     if log_end is None:
         # One entry for each record, in their order: a torn one may name another record of the queue.
@@ -148,7 +148,7 @@ def _compare(
 
 
 def _begin_of_ours(log: CommitLog, own: OwnState) -> int | None:
-    """Physical offset in front of which all records have their entries on the device; None if nobody knows."""
+    """Physical offset before which all records have their entries on the device; None if that is unknown."""
     return None if own.crash_point is None else max(own.crash_point.queues, log.min_offset)
 
 
@@ -172,7 +172,7 @@ def _begin_by_entries(log: CommitLog, ends: Mapping[ConsumeQueue, int], own: Own
 
 
 def _all_have_entries(log: CommitLog, at: int, ends: Mapping[ConsumeQueue, int]) -> bool:
-    """Whether the queues name all records of one segment."""
+    """Return whether the queues name all records of one segment."""
     segment = log.segments[at]
     queues = {queue.key: queue for queue in ends}
     for key, derived in derive_queues(log, segment.base, segment.stop).items():
@@ -187,18 +187,18 @@ def _all_have_entries(log: CommitLog, at: int, ends: Mapping[ConsumeQueue, int])
 
 
 def _log_end(log: CommitLog, own: OwnState, begin: int) -> _LogEnd:
-    """Follow the log to its end; as recovery would decide, but that damage is left for whoever reads it."""
+    """Follow the log to its end; as recovery would decide, except that damage is left for the scan."""
     state: LogState = examine_log(log, begin, own.sealed_from)
     point = own.crash_point
     if point is None:
         return _LogEnd(state.last if state.beyond else state.end, not state.beyond)
-    if state.end >= point.log:  # behind it a crash may have left anything
+    if state.end >= point.log:  # after it a crash may have left anything
         return _LogEnd(state.end, is_whole=True)
     return _LogEnd(max(state.last, point.log), is_whole=False)
 
 
 def _end_below(queue: ConsumeQueue, bound: int, end: int, log: CommitLog | None) -> int:
-    """One past the last entry below ``end`` that names a record in front of a physical offset.
+    """One past the last entry below ``end`` that names a record before a physical offset.
 
     A torn entry may hold half of its zeros, and look like one of an earlier record: physical offsets have to rise.
 
