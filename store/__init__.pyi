@@ -4,6 +4,7 @@ from .config import OnChangedReplay as OnChangedReplay
 from .config import OnDamage as OnDamage
 from .config import Services as Services
 from .config import StoreConfig as StoreConfig
+from .directory.location import StoreLocation as StoreLocation
 from .encode.message import Appended as Appended
 from .encode.message import Outgoing as Outgoing
 from .errors import BatchGapError as BatchGapError

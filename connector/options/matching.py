@@ -11,11 +11,9 @@ Texts are parsed by `Given`; the callers check them against each other.
 """
 
 import logging
-import os
 from collections.abc import Mapping, Sequence
-from urllib.parse import unquote, urlsplit
 
-from segmentlog.store import ConfigError
+from segmentlog.store import ConfigError, StoreLocation
 
 from ..errors import ConflictingOptionsError, UnknownOptionError, listing, suggest
 from .option import STRICT_OPTIONS, Given, Table
@@ -111,10 +109,7 @@ def local_path(path: str) -> str:
     ConfigError
         If it is the address of something that cannot be mapped.
     """
-    scheme = urlsplit(path).scheme
-    if scheme == "file":
-        path = unquote(urlsplit(path).path)
-    elif scheme and ":/" in path:
-        fix = "Name a local directory: a store is read through memory maps, which need a mounted file system"
-        raise ConfigError(f"option `path` is `{path}`, which is not a local directory", fix=fix)
-    return os.path.abspath(os.path.expanduser(path))
+    try:
+        return StoreLocation.at_url(path).root
+    except ConfigError as error:
+        raise ConfigError(f"option `path`: {error.problem}", fix=error.fix) from None

@@ -10,7 +10,9 @@ Only this module makes a path of a caller absolute: on another file system that 
 
 import os
 from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
 
+from ..errors import ConfigError
 from ..files.fs import FileSystem, LocalFileSystem
 from ..format.store_paths import StorePaths
 
@@ -34,6 +36,23 @@ class StoreLocation:
     def of(cls, path: str | os.PathLike[str], fs: FileSystem | None = None) -> "StoreLocation":
         """Locate a store by the path that a caller has; on this machine unless a file system is given."""
         return cls(fs or LocalFileSystem(), os.path.abspath(os.fspath(path)))
+
+    @classmethod
+    def at_url(cls, url: str) -> "StoreLocation":
+        """Locate a store by a path, in which ``~`` is expanded, or by a ``file:`` URL, as of Spark tables.
+
+        Raises
+        ------
+        ConfigError
+            If it is a URL of another file system.
+        """
+        parts = urlsplit(url)
+        if parts.scheme and parts.scheme != "file" and ":/" in url:
+            raise ConfigError(
+                f"`{url}` is not a local directory",
+                fix="Pass a local directory: a store is read through memory maps, which need a mounted file system",
+            )
+        return cls.of(os.path.expanduser(unquote(parts.path) if parts.scheme == "file" else url))
 
     @property
     def paths(self) -> StorePaths:

@@ -116,7 +116,7 @@ def test_paths(given: dict[str, str], paths: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("path", ["hdfs://host/x", "s3://bucket/x", "s3a:/x"])
 def test_a_path_that_is_not_local(path: str) -> None:
-    with pytest.raises(ConfigError, match=r"which is not a local directory\. Name a local directory"):
+    with pytest.raises(ConfigError, match=r"option `path`: `.*` is not a local directory\. Pass a local directory"):
         parse_read_options({"path": path, "topic": "t"})
 
 

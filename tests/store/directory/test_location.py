@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from segmentlog.store import ConfigError
 from segmentlog.store.directory.location import StoreLocation
 from segmentlog.store.files.fs import LocalFileSystem
 
@@ -27,6 +28,27 @@ def test_only_a_directory_exists(tmp_path: Path) -> None:
         False,
         False,
     ]
+
+
+@pytest.mark.parametrize(
+    ("url", "root"),
+    [
+        ("/data/store", "/data/store"),
+        ("file:/data/a%20store", "/data/a store"),
+        ("file:///data/store/", "/data/store"),
+        ("/data/a%20b", "/data/a%20b"),
+        ("~/s", os.path.expanduser("~/s")),
+        ("broker:1", os.path.abspath("broker:1")),
+    ],
+)
+def test_a_url_of_this_machine(url: str, root: str) -> None:
+    assert StoreLocation.at_url(url).root == root
+
+
+@pytest.mark.parametrize("url", ["hdfs://x/y", "s3a://bucket/store", "abfss:/x"])
+def test_a_url_of_another_file_system_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match=f"`{url}` is not a local directory"):
+        StoreLocation.at_url(url)
 
 
 class Elsewhere(LocalFileSystem):
