@@ -146,6 +146,9 @@ class FaultyFileSystem:
     def lock_owner(self, path: str) -> int | None:
         return self.inner.lock_owner(path)
 
+    def stamp(self, path: str) -> tuple[int, int] | None:
+        return self.inner.stamp(path)
+
     def lock_store(self, path: str) -> Lock:
         return self.inner.lock_store(path)
 

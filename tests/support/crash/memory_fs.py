@@ -257,6 +257,10 @@ class MemoryFileSystem:
     def lock_owner(self, path: str) -> int | None:
         return None
 
+    def stamp(self, path: str) -> tuple[int, int] | None:
+        found = self.node(path.rstrip("/") or "/")
+        return None if not isinstance(found, Directory) else (found.number, 0)
+
     def lock_store(self, path: str) -> "MemoryLock":
         return MemoryLock()
 

@@ -144,6 +144,9 @@ class RecordingFileSystem:
     def lock_owner(self, path: str) -> int | None:
         return self.disk.lock_owner(path)
 
+    def stamp(self, path: str) -> tuple[int, int] | None:
+        return self.disk.stamp(path)
+
     def lock_store(self, path: str) -> MemoryLock:
         return self.disk.lock_store(path)
 
