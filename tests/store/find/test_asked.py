@@ -79,6 +79,15 @@ def test_neither_an_equal_hash_nor_an_equal_key_of_another_topic_matches(records
     assert matched(records, [("X", "Aa")], KeyField.KEYS) == []
 
 
+def test_topics_of_one_hash_are_told_apart(tmp_path: Path) -> None:
+    build(tmp_path / "store", [Row("Aa", "k"), Row("BB", "k")])
+    log = CommitLog(LocalFileSystem(), [str(tmp_path / "store" / "commitlog")])
+    (found,) = log.walk(0, log.stop)
+    assert index_key_hash("Aa", "k") == index_key_hash("BB", "k")
+    assert matched(found.records, [("Aa", "k")], KeyField.KEYS) == [(0, "k")]
+    assert matched(found.records, [("BB", "k")], KeyField.KEYS) == [(1, "k")]
+
+
 def test_the_window_is_half_open(records: Records) -> None:
     pairs = [("T", "Aa"), ("T", "BB")]
     assert matched(records, pairs, KeyField.KEYS, Window(START_MS + 5, START_MS + 6)) == [(1, "Aa")]

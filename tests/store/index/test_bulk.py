@@ -54,9 +54,13 @@ def test_all_entries_of_all_hashes_are_found(hashes: list[int], asked: set[int],
         assert found(table_of(hashes, slots), list(asked)) == expected(hashes, list(asked))
 
 
-def test_chains_longer_than_generations_are_compared_whole() -> None:
-    hashes = [each % 7 for each in range(3 * bulk.GENERATIONS_MAX)]
-    assert found(table_of(hashes, 1), [2, 5, 9]) == expected(hashes, [2, 5])
+@pytest.mark.parametrize(
+    ("slots", "asked"), [(1, [2]), (2, [2, 5]), (1, [2, 5, 9])], ids=["one chain", "two", "more keys than slots"]
+)
+def test_chains_longer_than_generations_are_compared_whole(slots: int, asked: list[int]) -> None:
+    # 2 is three times as frequent as 5: its chain is left at a later entry than that of 5.
+    hashes = [(2, 2, 5, 2)[each % 4] for each in range(20 * bulk.GENERATIONS_MAX)]
+    assert found(table_of(hashes, slots), asked) == expected(hashes, asked)
 
 
 def test_no_hash_finds_nothing() -> None:
