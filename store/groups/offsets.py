@@ -1,4 +1,4 @@
-"""How far consumer groups have read, as two documents say it together.
+"""Offsets of consumer groups, merged from two documents.
 
 ::
 
@@ -10,11 +10,12 @@
                                    broadcastTable   group → consumer → topic@group → …         each consumer for itself
 
 A broker keeps offsets in its memory, writes all of them every five seconds, and reads the document before it takes the
-lock: whatever others write there meanwhile is gone. So what we say is kept beside, with what the document said then::
+lock. Offsets that another process writes there meanwhile are lost. So ours are kept beside it, with the document's own
+offsets of that time::
 
     the document still says that        ours counts: it is the later word, or it was overwritten
-    it says more than then              the higher of the two: somebody consumed through the broker
-    it says less than then              the document's: somebody set the group back at the broker
+    it says more than then              the higher of the two: a consumer read through the broker
+    it says less than then              the document's: the group was set back at the broker
     it says nothing                     ours
 
 A negative offset is RocketMQ's word for unknown, and none. Readers take the second document first: it is written first.
@@ -43,7 +44,7 @@ Table = dict[GroupTopic, dict[int, int]]
 
 @dataclass(slots=True)
 class Sidecar:
-    """What ``.segmentlog/groups.json`` says.
+    """Content of ``.segmentlog/groups.json``.
 
     Attributes
     ----------
@@ -80,7 +81,7 @@ class Progress:
     sidecar: Sidecar
 
     def merged(self) -> Table:
-        """Where all groups go on, by the rule above."""
+        """Return the offsets of all groups, by the rule above."""
         merged: Table = {}
         for owner in {**self.stored, **self.sidecar.offsets}:
             stored, seen = self.stored.get(owner, {}), self.sidecar.seen.get(owner, {})
@@ -178,7 +179,7 @@ def client_progress(
     """
     for part in (client_id, group):
         if not is_safe_path_component(part):
-            raise ConfigError(f"{part!r} is no client id or group", fix="Give the id as the client's log has it")
+            raise ConfigError(f"{part!r} is no client id or group", fix="Write the id as the client's log has it")
     root = os.path.expanduser(directory or os.path.join("~", ".rocketmq_offsets"))
     file = os.path.join(root, client_id, group, "offsets.json")
     return load_document(fs or LocalFileSystem(), file, lambda found: client_offsets(found.document))

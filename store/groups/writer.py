@@ -1,4 +1,4 @@
-"""Writing what consumer groups have read: into the broker's document where none has it, beside it in any case.
+"""Writer of group offsets: beside the broker's document always, and into it while no broker has the store open.
 
 ::
 
@@ -6,9 +6,9 @@
                      └──► .segmentlog/groups.making ──► config/consumerOffset.json      under the store's lock; what was
                                                                                         there gets its name with .bak
 
-Ours is written first, so that a change is there whole or not at all, whatever happens to the second one: a crash, or a
-broker that read the document before and writes what it remembers. The store's lock is held for two renames and no
-longer: whoever opens the store must not find it taken. RocketMQ: ``ConsumerOffsetManager``, ``ConfigManager``.
+Ours is written first, so that a change is whole or absent. The second may meet a crash, or a broker that read the
+document earlier and writes what it remembers. The store's lock is held for two renames and no longer, so that a process
+that opens the store does not find it taken. RocketMQ: ``ConsumerOffsetManager``, ``ConfigManager``.
 """
 
 import os
@@ -28,12 +28,12 @@ from .offsets import Progress, Table, owner_key, read_progress, sidecar_document
 
 
 class Recorded(Enum):
-    """Where a change was written."""
+    """Document that a change was written to."""
 
     STORE = "store"
     """``config/consumerOffset.json``: a broker that is started on the store goes on from there."""
     SIDECAR = "sidecar"
-    """Beside it only, since somebody else has the store open: our readers see it, the broker's consumers do not."""
+    """Beside it only, since another process has the store open: our readers see it, the broker's consumers do not."""
     NOWHERE = "nowhere"
     """Not at all: it was only asked what would change, or nothing did."""
 
@@ -54,10 +54,10 @@ class GroupWriter:
         self.path = os.path.abspath(path)
         self._paths = StorePaths(self.path)
         self.recorded = Recorded.NOWHERE
-        """Where the change was written, so far."""
+        """Document that the change was written to, so far."""
 
     def set(self, decide: Callable[[Table], Table]) -> Table:
-        """Set the positions that a function of all positions gives; give all that there were."""
+        """Set the positions that a function of all positions returns; return all earlier ones."""
         with self._alone():
             progress = read_progress(self._fs, self.path)
             held = progress.merged()
@@ -67,7 +67,7 @@ class GroupWriter:
         return held
 
     def set_broadcast(self, group: str, consumer: str, decide: Callable[[Table], Table]) -> None:
-        """Set the positions of one broadcasting consumer that a function of all its positions gives."""
+        """Set the positions of one broadcasting consumer that a function of all its positions returns."""
         with self._alone():
             progress = read_progress(self._fs, self.path)
             held = progress.sidecar.broadcast.setdefault(group, {}).setdefault(consumer, {})
@@ -82,7 +82,7 @@ class GroupWriter:
         Raises
         ------
         StoreInUseError
-            If the broker's document knows the group and somebody has the store open.
+            If the broker's document knows the group and another process has the store open.
         """
         with self._alone():
             progress = read_progress(self._fs, self.path)
@@ -99,7 +99,7 @@ class GroupWriter:
                     offsets.pop(owner_key(owner), None)
                 if self._is_anothers() or not self._write_store(progress):
                     raise StoreInUseError(
-                        f"group {group} cannot be deleted: whoever has this store open keeps it in memory",
+                        f"group {group} cannot be deleted: the process that has this store open keeps it in memory",
                         path=self.path,
                         fix="Stop it first, or delete the group there (mqadmin deleteSubGroup)",
                     )
@@ -153,7 +153,7 @@ class GroupWriter:
         return True
 
     def _is_anothers(self) -> bool:
-        """Whether the store is open in another process, as far as can be seen: a hint that saves writing in vain."""
+        """Return whether another process seems to have the store open: a hint that saves a useless write."""
         return self._fs.lock_owner(self._paths.lock) not in {None, os.getpid()}
 
     @contextmanager
