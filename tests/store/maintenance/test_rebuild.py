@@ -225,7 +225,7 @@ def test_hostile_names_and_numbers_get_no_file(tmp_path: Path) -> None:
 def test_a_store_with_an_owner_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build(tmp_path / "store")
     reader = StoreReader.open(tmp_path / "store")
-    monkeypatch.setitem(reader.__dict__, "is_live", True)
+    monkeypatch.setattr(StoreReader, "is_live", property(lambda _: True))
     with pytest.raises(StoreInUseError, match="another process"):
         rebuild_queues(reader, tmp_path / "new")
     assert not (tmp_path / "new").exists()
