@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..dispatch.rules import tags_codes
-from ..errors import DataLossError
+from ..errors import DataLossError, Remedy
 from ..files.segments import SegmentFile
 from ..format.arrow_buffers import booleans
 from ..format.consume_queue import SCHEDULE_TOPIC
@@ -76,7 +76,8 @@ def _report_loss(log: CommitLog, spec: ScanSpec, count: int, first: int) -> None
         f"{count} records, the first at physical offset {first}, are no longer in the CommitLog",
         path=log.directories[0],
         offset=first,
-        fix="Retention removed them since they were found: look again, or allow the loss with failOnDataLoss=false",
+        fix="Retention removed them since they were found: look again",
+        remedies=(Remedy.SKIP_LOST,),
     )
     if spec.on_loss is OnLoss.FAIL:
         raise error
