@@ -63,8 +63,6 @@ check: setup lint types layers pure ## the same without a JVM: what to run befor
 PROSE_LATER := \
   store/dispatch/dispatcher.py \
   store/files/store_lock.py \
-  store/groups/offsets.py \
-  store/groups/writer.py \
   store/index/writer.py \
   store/log/appender.py \
   store/queues/writer.py \
