@@ -5,21 +5,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from segmentlog.store.write.commit_pipeline import Ahead
+from segmentlog.store.write.commit_pipeline import CommitPipeline
 
 WAIT_S = 30
 
 
 def threads() -> set[str]:
     names = {thread.name.rpartition("_")[0] for thread in threading.enumerate()}
-    return names & {"segmentlog-ahead", "segmentlog-behind"}
+    return names & {"segmentlog-prefetch", "segmentlog-sync"}
 
 
 @pytest.mark.parametrize("is_threaded", [False, True])
 def test_items_come_in_their_order(is_threaded: bool) -> None:
-    with Ahead(is_threaded=is_threaded) as ahead:
-        assert list(ahead.items(iter(range(1, 50)))) == [*range(1, 50)]
-        assert list(ahead.items(iter(()))) == []
+    with CommitPipeline(is_threaded=is_threaded) as ahead:
+        assert list(ahead.prefetched(iter(range(1, 50)))) == [*range(1, 50)]
+        assert list(ahead.prefetched(iter(()))) == []
     assert threads() == set()
 
 
@@ -31,8 +31,8 @@ def test_one_item_is_read_while_the_one_before_is_used() -> None:
             event.set()
             yield number + 1
 
-    with Ahead(is_threaded=True) as ahead:
-        coming = ahead.items(items())
+    with CommitPipeline(is_threaded=True) as ahead:
+        coming = ahead.prefetched(items())
         assert next(coming) == 1
         assert asked[1].wait(WAIT_S)
         assert not asked[2].is_set()
@@ -47,8 +47,8 @@ def test_without_threads_nothing_is_read_before_its_turn() -> None:
             asked.append(number)
             yield number
 
-    with Ahead(is_threaded=False) as ahead:
-        coming = ahead.items(items())
+    with CommitPipeline(is_threaded=False) as ahead:
+        coming = ahead.prefetched(items())
         assert next(coming) == 1
         assert asked == [1]
 
@@ -59,8 +59,8 @@ def test_an_error_of_the_iterator_comes_when_its_turn_does(is_threaded: bool) ->
         yield 1
         raise ValueError("chunk 2 is damaged")
 
-    with Ahead(is_threaded=is_threaded) as ahead:
-        coming = ahead.items(items())
+    with CommitPipeline(is_threaded=is_threaded) as ahead:
+        coming = ahead.prefetched(items())
         assert next(coming) == 1
         with pytest.raises(ValueError, match="chunk 2 is damaged"):
             next(coming)
@@ -76,7 +76,7 @@ def test_one_sync_runs_at_a_time_and_others_are_left_out() -> None:
         assert go_on.wait(WAIT_S)
         done.append("slow")
 
-    with Ahead(is_threaded=True) as ahead:
+    with CommitPipeline(is_threaded=True) as ahead:
         ahead.sync(slow)
         assert began.wait(WAIT_S)
         ahead.sync(second.set)
@@ -90,16 +90,16 @@ def test_one_sync_runs_at_a_time_and_others_are_left_out() -> None:
 
 def test_without_threads_nothing_is_synced_before_its_time() -> None:
     done: list[int] = []
-    with Ahead(is_threaded=False) as ahead:
+    with CommitPipeline(is_threaded=False) as ahead:
         ahead.sync(lambda: done.append(1))
     assert done == []
 
 
 def test_an_error_within_the_block_leaves_no_thread() -> None:
     def commit() -> None:
-        with Ahead(is_threaded=True) as ahead:
+        with CommitPipeline(is_threaded=True) as ahead:
             ahead.sync(lambda: None)
-            next(ahead.items(iter([1, 2, 3])))
+            next(ahead.prefetched(iter([1, 2, 3])))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
