@@ -311,6 +311,18 @@ def test_a_segment_that_retention_deleted_denies_no_index(tmp_path: Path) -> Non
     assert coverage.scanned_bytes < 8 * 200
 
 
+def test_a_segment_that_is_deleted_during_a_look_up_denies_no_index(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    a_store(path)
+    reader = StoreReader.open(path)
+    min((path / "commitlog").iterdir()).unlink()
+    found = Finder(reader).by_keys(TOPICS, KEYS, KeyField.EITHER)
+    left = [record for record in every_record(path) if record.physical_offset >= 1 << 16]
+    assert sorted(pairs_of(found)) == brute_force(left, [(topic, key) for topic in TOPICS for key in KEYS])
+    assert found.coverage is not None
+    assert found.coverage.scanned_bytes < 8 * 200
+
+
 def test_no_keys_and_no_topics_find_nothing(tmp_path: Path) -> None:
     a_store(tmp_path / "store")
     finder = Finder(StoreReader.open(tmp_path / "store"))
