@@ -1,4 +1,4 @@
-"""Where a log ends from now on: which damage is refused, and which is a torn end."""
+"""End of a log from now on: which damage is refused, and which is a torn end."""
 
 import logging
 

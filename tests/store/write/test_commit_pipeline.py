@@ -1,4 +1,4 @@
-"""Pipeline of a batch commit: one item is read ahead, one sync runs behind, and no thread is left."""
+"""Pipeline of a batch commit: it prefetches one item, syncs the one before, and leaves no thread."""
 
 import threading
 from collections.abc import Iterator
