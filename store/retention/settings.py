@@ -76,6 +76,8 @@ class RetentionSettings:
         (``redeleteHangedFileInterval``).
     interval_ms
         Time between two runs (``cleanResourceInterval``).
+    start_ms
+        Time from the start of a store to its first run; RocketMQ has no property for it.
     brokers_per_disk
         Brokers that share the disk, of 5.x (``replicasPerDiskPartition``).
     share_force
@@ -98,6 +100,7 @@ class RetentionSettings:
     held_ms: int = 120_000
     retry_ms: int = 120_000
     interval_ms: int = 10_000
+    start_ms: int = 60_000
     brokers_per_disk: int = 1
     share_force: float = 0.8
 

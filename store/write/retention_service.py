@@ -1,0 +1,169 @@
+"""Retention service of an open store: expired files are deleted while the store is written, as in a broker.
+
+::
+
+    start ── 60 s ──► run ── 10 s ──► run ── …         run: list files ──► decide ──► delete, one file per pause
+                       └ puts are refused from here on while a disk is above diskSpaceWarningLevelRatio
+
+The housekeeping calls `RetentionService.step`, which never waits: it deletes as many files as the pauses since the last
+call allow. A batch that is in flight postpones a run that would delete a segment of it. RocketMQ:
+``DefaultMessageStore.cleanFilesPeriodically``, ``RunningFlags.DISK_FULL_BIT``.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from datetime import datetime
+
+from ..errors import NoSpaceError, SegmentLogError, StoreClosedError, StoreFailedError, StoreInUseError
+from ..files.disk import space_of
+from ..files.writable_fs import WritableFileSystem
+from ..format.store_paths import StorePaths
+from ..retention.clean import Cleaner, Counts, Remover
+from ..retention.disk_space import Disks
+from ..retention.policy import Plan, decide
+from ..retention.settings import RetentionSettings
+from ..retention.state import Kind, Memory, Moment, State
+from ..retention.survey import StoreFiles
+
+_log = logging.getLogger(__name__)
+
+
+class RetentionService:
+    """Deletes the expired files of one open store. Thread-safe.
+
+    Parameters
+    ----------
+    settings
+        Rules.
+    fs, path
+        The store.
+    remover
+        Deletes one file of it.
+    clock
+        Returns ms since the epoch.
+    hidden_from
+        Returns the physical offset where a batch in flight begins; None without one.
+    disks
+        Returns the space of the disks of CommitLog and ConsumeQueues; that of the operating system by default.
+    """
+
+    def __init__(
+        self,
+        settings: RetentionSettings,
+        *,
+        fs: WritableFileSystem,
+        path: str,
+        remover: Remover,
+        clock: Callable[[], int],
+        hidden_from: Callable[[], int | None],
+        disks: Callable[[StoreFiles], Disks] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._files = StoreFiles(fs, path)
+        self._cleaner = Cleaner(fs, self._files, remover, settings)
+        self._clock = clock
+        self._hidden_from = hidden_from
+        self._disks = disks or disks_of
+        self._memory = Memory()
+        self._triggered = False
+        self._stepping = threading.Lock()
+        self._running: Generator[float, None, Memory] | None = None
+        self._resume_at = 0.0
+        self._due = time.monotonic() + settings.start_ms / 1000
+        self.disk_full = False
+        """True while puts are refused."""
+
+    @property
+    def counts(self) -> Counts:
+        """Files deleted since the store was opened."""
+        return self._cleaner.counts
+
+    def trigger(self) -> None:
+        """Let the next 20 runs delete expired segments at any hour (``executeDeleteFilesManually``)."""
+        self._triggered = True
+
+    def check_room(self) -> None:
+        """Raise `NoSpaceError` while puts are refused."""
+        if self.disk_full:
+            raise NoSpaceError(
+                f"a disk of this store is used above {self._settings.thresholds.refuse:.0%}: puts are refused",
+                path=self._files.path,
+                fix="Free space; puts are accepted after the next retention run that finds enough of it",
+            )
+
+    def step(self) -> None:
+        """Start a run that is due, or go on with the current one; return without waiting.
+
+        Raises
+        ------
+        StoreInUseError, StoreClosedError, StoreFailedError
+            If the store is not ours any more.
+        """
+        if not self._stepping.acquire(blocking=False):
+            return  # another thread is at it
+        try:
+            self._step(time.monotonic())
+        except (StoreInUseError, StoreClosedError, StoreFailedError):
+            raise
+        except (SegmentLogError, OSError) as error:
+            _log.error("%s: the retention run ends here, the next one tries again: %s", self._files.path, error)
+            self._running = None
+        finally:
+            self._stepping.release()
+
+    def _step(self, now: float) -> None:
+        if self._running is None:
+            if now < self._due:
+                return
+            self._running = self._begin()
+            if self._running is None:
+                return
+            self._due, self._resume_at = now + self._settings.interval_ms / 1000, now
+        while self._resume_at <= now:
+            try:
+                self._resume_at += next(self._running)
+            except StopIteration as done:
+                self._memory, self._running = replace(done.value, disk_full=self.disk_full), None
+                return
+
+    def _begin(self) -> Generator[float, None, Memory] | None:
+        """Decide on a run, and return its steps; None if it has to wait for a batch."""
+        now_ms = self._clock()
+        before = self._memory.triggered() if self._triggered else self._memory
+        held = self._files.bytes() if self._settings.brokers_per_disk > 1 else 0
+        state = State(self._files.log(), self._files.below, held, before)
+        moment = Moment(now_ms, datetime.fromtimestamp(now_ms / 1000).astimezone().hour)
+        plan = decide(state, moment, self._disks(self._files), self._settings)
+        if self._touches_batch(plan, state):
+            return None
+        self._triggered = False
+        if plan.failure:
+            _log.error("%s: retention skips the CommitLog: %s", self._files.path, plan.failure)
+        self._refuse(disk_full=plan.disk_full_checked)
+        return self._cleaner.steps(plan, before, now_ms)
+
+    def _touches_batch(self, plan: Plan, state: State) -> bool:
+        hidden = self._hidden_from()
+        if hidden is None:
+            return False
+        stops = dict(zip(state.log.base.tolist(), (state.log.base + state.log.size).tolist(), strict=True))
+        return any(each.file.kind is Kind.LOG and stops[each.file.base] > hidden for each in plan.deletions)
+
+    def _refuse(self, *, disk_full: bool) -> None:
+        if disk_full and not self.disk_full:
+            _log.error(
+                "%s: a disk is used above %.0f%%, puts are refused",
+                self._files.path,
+                100 * self._settings.thresholds.refuse,
+            )
+        elif self.disk_full and not disk_full:
+            _log.warning("%s: the disks have room again, puts are accepted", self._files.path)
+        self.disk_full = disk_full
+
+
+def disks_of(files: StoreFiles) -> Disks:
+    """Return the space of the disks that a store is on."""
+    return Disks(tuple(map(space_of, files.log_directories)), space_of(StorePaths(files.path).consume_queues))
