@@ -28,6 +28,7 @@ from ..read.store_reader import StoreReader
 from ..recovery.decide import Recovery
 from ..recovery.durability import Durability
 from ..recovery.open import recover
+from ..retention.settings import RetentionSettings
 from .attachments import Attachments
 from .background import BackgroundServices, OnCall, StoreServices
 from .batch_commit import BatchCommitter
@@ -38,6 +39,7 @@ from .housekeeping import Housekeeping
 from .publication import Publication
 from .put_path import PutPath
 from .replica_append import ReplicaAppend
+from .retention_service import RetentionService
 from .teardown import Teardown
 
 _OWN_NAMES: Final = {OURS, LOCK, ABORT, f"{ABORT}.bak", CONFIG, CHECKPOINT, INDEX, "lost+found"}
@@ -76,6 +78,7 @@ class StoreParts:
     replica_append: ReplicaAppend
     publication: Publication
     committer: BatchCommitter
+    retention: RetentionService | None
     services: StoreServices
     tick: Callable[[], None]
 
@@ -112,12 +115,13 @@ def assemble(
     clock: Callable[[], int],
     teardown: Teardown,
     attached: Attachments,
+    retention: RetentionSettings | None,
 ) -> StoreParts:
     """Lock and recover a store directory, and return its parts; services are not started.
 
     Parameters
     ----------
-    fs, path, config, on_damage, clock, attached
+    fs, path, config, on_damage, clock, attached, retention
         See `MessageStore.open`; the directory exists.
     teardown
         Gets a step per part that was opened; the caller runs it if this raises.
@@ -157,6 +161,7 @@ def assemble(
         dispatcher=dispatcher,
         failure=failure,
         own=own,
+        fs=fs,
         metrics=metrics,
     )
     teardown.add(housekeeping.stop)
@@ -171,8 +176,25 @@ def assemble(
         failure=failure,
         make_visible=dispatch_all,
     )
-    tick = partial(_one_by_one, dispatch_all, housekeeping.keep, publication.publish_waiting)
-    services = _services(config, housekeeping, publication, failure, tick)
+    expiry = None
+    if retention is not None:
+        marker = opened.marker
+        expiry = RetentionService(
+            retention,
+            fs=fs,
+            path=path,
+            remover=housekeeping,
+            clock=clock,
+            hidden_from=lambda: marker.mark.start if marker.in_flight else None,
+        )
+    keep = partial(
+        _one_by_one,
+        housekeeping.keep,
+        publication.publish_waiting,
+        *([] if expiry is None else [expiry.step]),
+    )
+    tick = partial(_one_by_one, dispatch_all, keep)
+    services = _services(config, housekeeping, keep, failure, tick)
     teardown.add(services.stop)
     committer = BatchCommitter(
         fs,
@@ -207,6 +229,7 @@ def assemble(
         replica_append=ReplicaAppend(put_path, config, path),
         publication=publication,
         committer=committer,
+        retention=expiry,
         services=services,
         tick=tick,
     )
@@ -215,14 +238,13 @@ def assemble(
 def _services(
     config: StoreConfig,
     housekeeping: Housekeeping,
-    publication: Publication,
+    keep: Callable[[], None],
     failure: Failure,
     tick: Callable[[], None],
 ) -> StoreServices:
     if config.services is Services.ON_CALL:
         return OnCall(tick)
     interval = max(1, min(config.flush_interval_ms, config.queue_flush_interval_ms)) / 1000
-    keep = partial(_one_by_one, housekeeping.keep, publication.publish_waiting)
     return BackgroundServices(housekeeping.dispatch, keep, interval, failure, lambda: housekeeping.is_behind)
 
 

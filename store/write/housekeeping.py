@@ -11,6 +11,7 @@ Run by the threads of the store, or by the calls that put; each kind of work by 
 ``FlushRealTimeService``, ``ReputMessageService``, ``FlushConsumeQueueService``.
 """
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -19,10 +20,13 @@ from typing import Final
 from ..config import Flush, StoreConfig
 from ..dispatch.dispatcher import Dispatcher
 from ..errors import StoreClosedError
+from ..files.segments import SegmentFile
+from ..files.writable_fs import WritableFileSystem
 from ..format.index_file import EMPTY_INDEX
 from ..log.appender import LogAppender
 from ..log.segment_supply import SegmentSupply
 from ..recovery.open import Opened
+from ..retention.state import FileId, Kind
 from .failure import Failure
 from .group_commit import Flusher
 from .metrics import WriterMetrics
@@ -44,6 +48,8 @@ class Housekeeping:
         Further parts of the store.
     own
         Raises if another process has the store, and notes that as a failure.
+    fs
+        File system of the store.
     metrics
         Gets the seconds of each sync.
     """
@@ -58,6 +64,7 @@ class Housekeeping:
         dispatcher: Dispatcher,
         failure: Failure,
         own: Callable[[], None],
+        fs: WritableFileSystem,
         metrics: WriterMetrics | None = None,
     ) -> None:
         self.flusher = Flusher(self._sync_log, opened.log_end, failure, metrics)
@@ -73,6 +80,7 @@ class Housekeeping:
         self._marker = opened.marker
         self._failure = failure
         self._own = own
+        self._fs = fs
         self._starved = False  # whether dispatch found no room
         self._stopped = False
         self._flushing_queues = threading.Lock()  # taken in this order
@@ -176,6 +184,30 @@ class Housekeeping:
                 self._topics.note(keys)
                 self._durability.note_queues(reached, entries, mark, newest, full_ms)
             self._queues_flushed_at = time.monotonic()
+
+    def remove(self, file: FileId, found: SegmentFile) -> None:
+        """Delete an expired file; its records and entries are on the device first, so that recovery wants none of it.
+
+        Raises
+        ------
+        ValueError
+            If the file is written.
+        """
+        self._own()
+        if file.kind is Kind.LOG:
+            if found.stop > self._durability.point.queues:
+                self.flush_queues()
+            self._appender.drop(found)
+            return
+        with self._dispatching:
+            self._check()
+            if file.queue is not None:
+                self._queues.drop(file.queue, found)
+            elif self._index is not None:
+                self._index.drop(file.base)
+            else:  # an index of former times
+                self._fs.unlink(found.path)
+                self._fs.sync_dir(os.path.dirname(found.path))
 
     def stop(self) -> None:
         """Wait for the threads that dispatch or flush; afterwards neither is possible."""

@@ -36,6 +36,7 @@ from ..format.index_file import Geometry
 from ..format.store_paths import StorePaths
 from ..index.reader import BATCH_MAX, Index
 from ..read.store_reader import StoreReader
+from ..retention.settings import RetentionSettings
 from ..types import QueueBounds, QueueKey
 from .assembly import StoreParts, assemble, make_directory
 from .attachments import NO_ATTACHMENTS, Attachments
@@ -72,6 +73,8 @@ class MessageStore:
         """Configuration that it was opened with."""
         self.recovered = parts.recovered
         """Findings and repairs of the open."""
+        self.retention = parts.retention
+        """Service that deletes expired files; None if the store was opened without one."""
 
     @classmethod
     def open(
@@ -83,6 +86,7 @@ class MessageStore:
         fs: WritableFileSystem | None = None,
         clock: Callable[[], int] | None = None,
         attached: Attachments = NO_ATTACHMENTS,
+        retention: RetentionSettings | None = None,
     ) -> Self:
         """Open a store directory, a broker's or ours, or create one; recover it if a crash left it open.
 
@@ -100,6 +104,8 @@ class MessageStore:
             Returns ms since the epoch.
         attached
             Replicas, listeners and metrics that take part in appends.
+        retention
+            Rules by which expired files are deleted while the store is open; None keeps all files.
 
         Raises
         ------
@@ -125,6 +131,7 @@ class MessageStore:
                 clock=clock or _now,
                 teardown=teardown,
                 attached=attached,
+                retention=retention,
             )
             store = cls(parts)
             parts.services.start()
@@ -145,13 +152,13 @@ class MessageStore:
         IllegalMessageError
             If RocketMQ would refuse it.
         NoSpaceError
-            If the disk is full; nothing was appended.
+            If the disk is full, or retention refuses puts since it nearly is; nothing was appended.
         StoreFailedError
             If the disk failed, now or before; whether the store holds the message after a restart is not known.
         StoreClosedError
             If the store is not open in this process.
         """
-        self._check()
+        self._check_put()
         appended = self._group_append.append(encode_message(message, self.config))
         self._services.after_put()
         return appended
@@ -164,7 +171,7 @@ class MessageStore:
         All rows are checked before the first is written. With ``Flush.SYNC`` all are on the device when this returns; a
         crash before may leave the first ones of them, each whole. Raises what `append` does.
         """
-        self._check()
+        self._check_put()
         appended = self._put_path.put_batch(encode_batch(batch, self.config, placement, bodies_apart=True), placement)
         if appended.sizes.size:
             self._parts.commit.wait(int(appended.physical_offsets[-1] + appended.sizes[-1]))
@@ -232,7 +239,7 @@ class MessageStore:
         StoreFailedError, StoreClosedError
             As `append`.
         """
-        self._check()
+        self._check_put()
         return self._parts.committer.commit(batch_id, staged, topics or {}, on_changed_replay)
 
     # -- flushing and dispatching
@@ -334,6 +341,11 @@ class MessageStore:
             raise StoreClosedError("this store was closed", path=self.path, fix="Open it")
         self._failure.check()
         self._housekeeping.relieve()  # a full disk stopped dispatch: the log must not run away from the queues
+
+    def _check_put(self) -> None:
+        self._check()
+        if self.retention is not None:
+            self.retention.check_room()
 
     def __enter__(self) -> Self:
         return self

@@ -1,12 +1,28 @@
 """The retention service: when it runs, how fast it deletes, and when puts are refused."""
 
 import logging
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from segmentlog.store import (
+    BatchId,
+    Flush,
+    MessageStore,
+    Outgoing,
+    QueueKey,
+    QueueRange,
+    ScanSpec,
+    Services,
+    StoreConfig,
+    StoreReader,
+)
 from segmentlog.store.errors import NoSpaceError, StoreInUseError, StoreIOError
 from segmentlog.store.files.disk import Space
+from segmentlog.store.maintenance import verify
 from segmentlog.store.retention.clean import DirectoryRemover
 from segmentlog.store.retention.disk_space import Disks
 from segmentlog.store.retention.settings import RetentionSettings, RocketMQRelease
@@ -222,3 +238,153 @@ def test_the_disks_are_those_of_the_directories() -> None:
     assert found.logs[0] is not None
     assert found.logs[1] is None
     assert found.queues is None
+
+
+# Within a store
+
+EVERY_HOUR = ";".join(map(str, range(24)))
+EAGER = RetentionSettings(
+    file_reserved_hours=0,
+    delete_when=EVERY_HOUR,
+    log_pause_ms=0,
+    queue_pause_ms=0,
+    start_ms=0,
+    interval_ms=0,
+    disk_max_used_percent=95,
+)
+SMALL = StoreConfig(
+    segment_bytes=4 << 10,
+    queue_segment_entries=20,
+    index_slots=20,
+    index_entries=80,
+    services=Services.ON_CALL,
+    flush=Flush.ASYNC,
+    queue_flush_thorough_interval_ms=1 << 40,
+)
+KEY = QueueKey("orders", 0)
+
+
+def rows(first: int, count: int) -> pa.RecordBatch:
+    numbers = range(first, first + count)
+    return pa.RecordBatch.from_pydict(
+        {
+            "topic": ["orders"] * count,
+            "queueId": pa.array([0] * count, pa.int32()),
+            "body": [b"body %d" % number for number in numbers],
+            "keys": [f"k{number}" for number in numbers],
+        }
+    )
+
+
+def bodies(path: Path) -> dict[int, bytes]:
+    reader = StoreReader.open(path)
+    bounds = reader.bounds(KEY)
+    spec = ScanSpec(columns=("queueOffset", "body"))
+    tasks = reader.plan([QueueRange(KEY, bounds.min_offset, bounds.max_offset)], max_bytes=1 << 20)
+    found = [row for task in tasks for batch in reader.scan(task, spec) for row in batch.to_pylist()]
+    return {row["queueOffset"]: row["body"] for row in found}
+
+
+@pytest.mark.parametrize("index", [True, False])
+def test_files_go_while_the_store_is_written(tmp_path: Path, index: bool) -> None:
+    path = tmp_path / "store"
+    with MessageStore.open(path, SMALL) as store:
+        store.append_batch(rows(0, 300))
+    former = len(list((path / "index").iterdir()))
+    assert former > 2
+    config = replace(SMALL, index=index)
+    with MessageStore.open(path, config, retention=EAGER) as store:
+        for first in range(300, 1500, 50):
+            store.append_batch(rows(first, 50))
+            store.tick()
+        assert store.retention is not None
+        counts = store.retention.counts
+        left = len(list((path / "commitlog").iterdir()))
+        assert counts.files[Kind.LOG] >= 40
+        assert left <= 12
+        assert counts.files[Kind.QUEUE] >= 20
+        assert counts.files[Kind.INDEX] >= former - 1
+        assert counts.failures == 0
+        assert len(store.query("orders", "k1499")) == index
+        bounds = store.bounds(KEY)
+        assert 1000 < bounds.min_offset < bounds.max_offset == 1500
+    assert bodies(path) == {number: b"body %d" % number for number in range(bounds.min_offset, 1500)}
+    assert verify(path).findings == () or not index
+    with MessageStore.open(path, config) as store:
+        assert store.recovered.was_clean
+        assert store.recovered.corrected == 0
+        assert store.append_batch(rows(1500, 1)).queue_offsets.tolist() == [1500]
+
+
+def test_a_store_that_died_is_recovered_from_its_later_start(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    store = MessageStore.open(path, SMALL, retention=EAGER)
+    store.append_batch(rows(0, 1000))  # neither flushed nor dispatched by a timer
+    for _ in range(4):
+        store.tick()
+    start = min(int(each.name) for each in (path / "commitlog").iterdir())
+    assert start >= 30 * SMALL.segment_bytes
+    first = store.bounds(KEY).min_offset
+    store._parts.teardown.run()  # as a crash leaves it
+    with MessageStore.open(path, SMALL) as again:
+        assert not again.recovered.was_clean
+        assert again.recovered.corrected == 0
+        assert again.bounds(KEY).min_offset == first
+    assert bodies(path) == {number: b"body %d" % number for number in range(first, 1000)}
+    assert verify(path).findings == ()
+
+
+def test_a_store_refuses_puts_and_serves_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    used = [10]
+    monkeypatch.setattr(retention_service, "space_of", lambda _: Space(100, 100 - used[0], 100 - used[0]))
+    settings = replace(EAGER, delete_when="24")
+    with MessageStore.open(tmp_path / "store", SMALL, retention=settings) as store:
+        store.append_batch(rows(0, 10))
+        used[0] = 91
+        store.tick()
+        store.tick()
+        puts = (
+            lambda: store.append(Outgoing(topic="orders", body=b"")),
+            lambda: store.append_batch(rows(10, 1)),
+            lambda: store.commit_batch(BatchId("app", 0), []),
+        )
+        for put in puts:
+            with pytest.raises(NoSpaceError, match="puts are refused"):
+                put()
+        store.flush()
+        store.wait_dispatched()
+        assert store.bounds(KEY).max_offset == 10
+        used[0] = 50
+        store.tick()
+        store.tick()
+        for put in puts:
+            put()
+        assert store.bounds(KEY).max_offset == 12
+
+
+def test_without_settings_nothing_is_deleted(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store", SMALL) as store:
+        assert store.retention is None
+        store.append_batch(rows(0, 300))
+        store.tick()
+        assert (tmp_path / "store" / "commitlog" / f"{0:020d}").exists()
+
+
+def test_background_services_delete_too(tmp_path: Path) -> None:
+    config = replace(SMALL, services=Services.BACKGROUND, flush_interval_ms=5, queue_flush_interval_ms=5)
+    path = tmp_path / "store"
+    reader = None
+    with MessageStore.open(path, config, retention=replace(EAGER, interval_ms=10)) as store:
+        assert store.retention is not None
+        until = time.monotonic() + 60
+        first = 0
+        while store.retention.counts.files[Kind.LOG] < 30 and time.monotonic() < until:
+            store.append_batch(rows(first, 50))
+            first += 50
+            if reader is None:
+                reader = StoreReader.open(path)
+        assert store.retention.counts.files[Kind.LOG] >= 30
+        assert store.retention.counts.failures == 0
+    found = bodies(path)
+    assert found == {number: b"body %d" % number for number in range(min(found), first)}
+    assert verify(path).findings == ()

@@ -20,6 +20,7 @@ from segmentlog.store.files.writable_fs import WritableFileSystem
 from segmentlog.store.index import writer as index_writer
 from segmentlog.store.write import batch_commit as batch_append
 from segmentlog.store.write import housekeeping as upkeep
+from segmentlog.store.write import retention_service
 from segmentlog.store.write.message_store import MessageStore
 
 from ..batches import batch_of
@@ -90,7 +91,7 @@ class Time:
 
 
 TIME = Time()
-TIMED = (batch_append, documents, index_writer, outgoing, upkeep)
+TIMED = (batch_append, documents, index_writer, outgoing, retention_service, upkeep)
 """Modules that ask for the time; tests replace it by `TIME`."""
 
 
