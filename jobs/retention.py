@@ -11,7 +11,7 @@ Both answer what-if questions: another time, hour or use of the disks, a manual 
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
@@ -43,6 +43,8 @@ class Args:
         The broker's configuration file; RocketMQ's defaults if None.
     release
         RocketMQ release whose rules are followed.
+    log_bytes_max
+        Bytes of all segments above which the oldest are deleted; None for no limit.
     conditions
         Time, disks and number of the runs.
     commit_log_paths
@@ -53,6 +55,7 @@ class Args:
     store: str
     config: str | None = None
     release: RocketMQRelease = RocketMQRelease.V5_1
+    log_bytes_max: int | None = None
     conditions: Conditions = Conditions()  # noqa: RUF009 - frozen
     commit_log_paths: tuple[str, ...] = ()
 
@@ -149,7 +152,7 @@ def run(args: Args) -> Report:
         If the store cannot be read, the configuration is wrong, or another process has the store open.
     """
     conf = "" if args.config is None else Path(args.config).read_text(encoding="utf-8")
-    settings = RetentionSettings.from_conf(conf, args.release)
+    settings = replace(RetentionSettings.from_conf(conf, args.release), log_bytes_max=args.log_bytes_max)
     act = plan_retention if args.action is Action.PLAN else apply_retention
     return Report(
         args.action, args.store, act(args.store, settings, args.conditions, commit_log_paths=args.commit_log_paths)
@@ -175,6 +178,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         choices=[each.value for each in RocketMQRelease],
         default=RocketMQRelease.V5_1.value,
         help="RocketMQ release whose rules are followed (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-bytes",
+        metavar="N",
+        type=int,
+        help="bytes of all segments above which the oldest are deleted, too; not in RocketMQ (default: none)",
     )
     parser.add_argument("--now", metavar="MS", type=int, help="time of the first run, ms since 1970 (default: now)")
     parser.add_argument("--hour", metavar="H", type=int, help="local hour of the first run (default: that of the time)")
@@ -206,6 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 store=options.store,
                 config=options.config,
                 release=RocketMQRelease(options.release),
+                log_bytes_max=options.max_bytes,
                 conditions=conditions,
                 commit_log_paths=tuple(options.commit_log),
             )

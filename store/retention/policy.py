@@ -92,6 +92,9 @@ def decide(state: State, now: Moment, disks: Disks, settings: RetentionSettings)
             manual_left -= manual
             rules = [name for name, on in (("time", time_up), ("space", space.delete), ("manual", manual)) if on]
             deletions, kept = _from_log(state.log, now.ms, settings, hung, ", ".join(rules), forced=space.forced)
+        if settings.log_bytes_max is not None:
+            deletions += _above_limit(state.log, kept, now.ms, settings, hung)
+            kept = len(deletions)
         if now.ms - retried_ms > settings.retry_ms:
             retried_ms = now.ms
             if again := _retry(state.log, kept, now.ms, settings.held_ms, hung):
@@ -175,6 +178,24 @@ def _from_log(
         if len(found) >= settings.files_max:
             break
     return found, len(found)
+
+
+def _above_limit(
+    log: LogFiles, first: int, now: int, settings: RetentionSettings, hung: dict[FileId, int]
+) -> list[Deletion]:
+    """Return further segments that go, from ``first`` on, until the log is as small as the limit asks."""
+    assert settings.log_bytes_max is not None
+    found: list[Deletion] = []
+    left = int(log.size[first:].sum())
+    for at in range(first, min(log.base.size - 1, settings.files_max)):
+        file = FileId(Kind.LOG, int(log.base[at]))
+        if left <= settings.log_bytes_max:
+            break
+        if not _destroy(file, now, settings.held_ms, hung, held=bool(log.held[at])):
+            break
+        found.append(Deletion(file, "above log_bytes_max"))
+        left -= int(log.size[at])
+    return found
 
 
 def _retry(log: LogFiles, first: int, now: int, held_ms: int, hung: dict[FileId, int]) -> Deletion | None:

@@ -80,6 +80,9 @@ class RetentionSettings:
         Time from the start of a store to its first run; RocketMQ has no property for it.
     brokers_per_disk
         Brokers that share the disk, of 5.x (``replicasPerDiskPartition``).
+    log_bytes_max
+        Bytes of all segments above which the oldest are deleted at any hour and age; None for no limit. RocketMQ has
+        no such limit.
     share_force
         Part of this broker's share of the disk above which young segments are deleted
         (``logicalDiskSpaceCleanForciblyThreshold``).
@@ -103,6 +106,11 @@ class RetentionSettings:
     start_ms: int = 60_000
     brokers_per_disk: int = 1
     share_force: float = 0.8
+    log_bytes_max: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.log_bytes_max is not None and self.log_bytes_max < 1:
+            raise ConfigError(f"log_bytes_max is {self.log_bytes_max}", fix="Set 1 at least, or None for no limit")
 
     @classmethod
     def from_broker(

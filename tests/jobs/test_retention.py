@@ -83,6 +83,18 @@ def test_a_manual_trigger_and_a_release(store: Path, conf: Path, capsys: pytest.
     assert (new["diskFull"], old["diskFull"]) == (True, False)  # 4.9 checks the CommitLog's disk once more
 
 
+def test_a_limit_of_bytes(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--now", NOW - 99 * HOUR_MS, "--hour", 6, "--disk-usage", 10)
+    size = sum(each.stat().st_size for each in (store / "commitlog").iterdir())
+    _, plan = ran(capsys, "plan", store, *options, "--max-bytes", size - 1)
+    assert next(each["reason"] for each in plan["runs"][0]["deleted"]) == "above log_bytes_max"
+    assert plan["minPhysicalOffset"] == CONFIG.segment_bytes
+    _, plan = ran(capsys, "plan", store, *options, "--max-bytes", size)
+    assert plan["runs"][0]["deleted"] == []
+    code, error = ran(capsys, "plan", store, *options, "--max-bytes", 0)
+    assert (code, error["error"]["code"]) == (2, "SEGMENTLOG_BAD_OPTION")
+
+
 def test_a_wrong_hour_is_a_finding(store: Path, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     conf.write_text("deleteWhen= 04;4h\n")
     code, plan = ran(capsys, "plan", store, "--config", conf, "--now", NOW, "--hour", 6)

@@ -132,6 +132,28 @@ def test_a_full_disk_takes_young_segments_unless_that_is_disabled() -> None:
     assert plan.forced
 
 
+@pytest.mark.parametrize(
+    ("limit", "gone"),
+    [(None, 0), (5000, 0), (4999, 1), (4000, 1), (2500, 3), (1, 3)],
+)
+def test_a_limit_of_bytes_takes_the_oldest_segments_at_any_hour(limit: int | None, gone: int) -> None:
+    settings = RetentionSettings(log_bytes_max=limit, files_per_run=3)
+    plan = decide(state(log([1] * 5)), AT_FIVE, EMPTY, settings)
+    assert names(plan) == [SIZE * number for number in range(gone)]
+    assert plan.log_start == gone * SIZE
+    assert {each.reason for each in plan.deletions} <= {"above log_bytes_max"}
+
+
+def test_a_limit_of_bytes_counts_what_other_rules_delete_and_keeps_the_newest() -> None:
+    plan = decide(state(log([99, 1, 1])), AT_FOUR, EMPTY, RetentionSettings(log_bytes_max=2000))
+    assert [each.reason for each in plan.deletions] == ["expired (time)"]
+    plan = decide(state(log([99, 1, 1])), AT_FOUR, EMPTY, RetentionSettings(log_bytes_max=1))
+    assert [each.reason for each in plan.deletions] == ["expired (time)", "above log_bytes_max"]
+    plan = decide(state(log([99, 1, 1], held=(0,))), AT_FIVE, EMPTY, RetentionSettings(log_bytes_max=1))
+    assert not plan.deletions
+    assert plan.memory.hung == {FileId(Kind.LOG, 0): NOW}
+
+
 def test_a_manual_trigger_starts_twenty_runs() -> None:
     memory = Memory().triggered()
     for left in range(19, -1, -1):

@@ -38,7 +38,7 @@ def test_properties_are_read_by_their_names() -> None:
 def test_each_property_is_an_attribute_of_its_own() -> None:
     attributes = set(PROPERTIES.values())
     assert len(attributes) == len(PROPERTIES)
-    assert attributes == set(RetentionSettings.__dataclass_fields__) - {"release", "start_ms"}
+    assert attributes == set(RetentionSettings.__dataclass_fields__) - {"release", "start_ms", "log_bytes_max"}
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,11 @@ def test_each_property_is_an_attribute_of_its_own() -> None:
 def test_a_value_of_another_type_is_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=rf"{name} is {value!r}, it must be"):
         RetentionSettings.from_broker({name: value})
+
+
+def test_a_limit_of_no_bytes_is_refused() -> None:
+    with pytest.raises(ConfigError, match="log_bytes_max is 0"):
+        RetentionSettings(log_bytes_max=0)
 
 
 @pytest.mark.parametrize(
