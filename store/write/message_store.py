@@ -98,10 +98,8 @@ class MessageStore:
             How the store is written. File sizes must be those of the existing store.
         on_damage
             Whether a log that is damaged in its middle is refused or cut.
-        fs
-            File system to write through, and to lock with.
-        clock
-            Returns ms since the epoch.
+        fs, clock
+            File system to write through, and to lock with; function that returns ms since the epoch.
         attached
             Replicas, listeners and metrics that take part in appends.
         retention
