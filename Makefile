@@ -65,9 +65,7 @@ PROSE_LATER := \
   store/files/store_lock.py \
   store/index/writer.py \
   store/log/appender.py \
-  store/queues/writer.py \
-  store/recovery \
-  store/write
+  store/queues/writer.py
 
 lint: setup ## style, and the English of docstrings, messages and documents
 	$(BIN)/ruff check .

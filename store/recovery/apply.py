@@ -1,11 +1,11 @@
-"""Brings the files of a store into the state that it is written on from: what ``recovery`` decided, done.
+"""Repair of a store's files on open: carries out what `decide` decided.
 
 ::
 
-    cut        log behind the end: later segments unlinked, zeros in its own; all of it synced
-    dispatch   queues   ours: from the durable point on written anew, in place: a reader loses sight of nothing; a
-                        broker's: compared with the log. Behind the last entry zeros
-               index    ours: back to the durable point's mark, then anew; a broker's: its full files, then anew
+    cut        log after the end: later segments unlinked, zeros in its own; all of it synced
+    redispatch queues   ours: written again in place from the durable point on, so that readers lose no message; a
+                        broker's: compared with the log. After the last entry zeros
+               index    ours: from the durable point on written again; a broker's: its full files stay
 
 Before, the durable point was lowered to the end and ``abort`` is there; afterwards it is raised. A crash anywhere in
 between leaves a store that is decided about the same way. RocketMQ: ``truncateDirtyFiles``,
@@ -78,9 +78,9 @@ class Repair:
     # -- the log
 
     def cut(self, end: int) -> int:
-        """End the log at a physical offset: later segments go, what lies behind in its own becomes zero.
+        """End the log at a physical offset: later segments are unlinked, later bytes of its own become zero.
 
-        All of it is on the device then. Gives how many bytes were not zero, at most.
+        All of it is on the device then. Returns at most how many bytes were not zero.
         """
         durable_log = self._durable.log if self._durable is not None else 0
         cut = 0
@@ -98,7 +98,7 @@ class Repair:
         return cut
 
     def _settle(self, segment: SegmentFile, end: int) -> int:
-        """Zero what lies behind the end of one segment, and put the rest onto the device; see `cut`."""
+        """Zero the bytes after the end of one segment, and sync the others; see `cut`."""
         position = min(end - segment.base, self._config.segment_bytes)
         data = self._fs.data_end(segment.path)
         file = self._fs.open(segment.path)
@@ -131,7 +131,7 @@ class Repair:
         kept = end if durable is None else max(min(durable.queues, end), self._log.min_offset)
         keys = list(self._queues.queues())
         ends = {key: stop for key in keys if (stop := self._queues.end_below(key, kept, self._log))}
-        # Of queues that somebody deleted, or a file of them, nothing else tells.
+        # Nothing else tells that queues, or files of them, were deleted.
         adopted = durable is None or (durable.queues <= end and sum(ends.values()) != durable.entries)
         resume = self._log.min_offset if adopted else kept
         start = min(state.start, resume)
@@ -197,7 +197,7 @@ class Repair:
         return IndexPosition(durable.index_file, durable.index_count)
 
     def _full_files(self, stop: int) -> list[int]:
-        """Index files that are full, were synced, and end in front of a physical offset, up to the first that does not.
+        """Index files that are full, were synced, and end before a physical offset, up to the first that does not.
 
         Of ours those are synced that are older than the marked one; a broker says in its checkpoint up to which time.
         """

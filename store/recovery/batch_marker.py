@@ -101,7 +101,7 @@ class BatchMarker:
 
     @property
     def in_flight(self) -> bool:
-        """Whether a batch is in flight: its records may be dispatched before they are flushed, readers hide them."""
+        """True while a batch is in flight: its records may be dispatched before they are flushed, readers hide them."""
         return self.mark.in_flight
 
     def write(self, mark: BatchMark) -> None:

@@ -1,18 +1,18 @@
-"""What becomes of a store when it is opened: look, decide, then do it.
+"""Recovery decision: the physical offset at which the log of a store ends when it is opened.
 
 ::
 
-    CommitLog   [rec][rec][rec][rec][rec]####[rec]000        examine: whole records one behind the other, up to the end
+    CommitLog   [rec][rec][rec][rec][rec]####[rec]000        examine: whole records side by side, up to the end
                            ▲         ▲  ▲     └ beyond       P; what is whole beyond it
              durable.queues┘         │  └ P                  decide: refuse, or end the log at P
-                         durable.log ┘                       repair: abort, durable point, zeros behind P, queues, index
+                         durable.log ┘                       repair: abort, durable point, zeros after P, queues, index
 
-Below the durable point nothing can be torn: what is wrong there was damaged since, and cutting it off would lose whole
-records behind it, so the store is not opened unless the caller says so. Beyond it a crash may have left anything. A
-store without a durable point, a broker's, may end in a torn record, but not in damage with whole records behind.
+Below the durable point nothing can be torn: bytes that are wrong there were damaged later. Cutting them off would lose
+the whole records after them, so the store is opened only if the caller asks for it. Beyond the point a crash may have
+left anything. A store without one, a broker's, may end in a torn record, but not in damage before whole records.
 
-Such a store is taken over once, with a walk over all of its log: entries that its queues lack are written, those that
-are wrong corrected. From then on opening costs what was not flushed. Each step can be done again: a crash in the middle
+Such a store is taken over once, with a walk over all of its log. Missing queue entries are written, wrong ones are
+corrected. From then on opening costs what was not flushed. Each step can be done again: a crash in the middle
 leaves what the next opening decides the same about. RocketMQ: ``CommitLog.recoverNormally``, ``recoverAbnormally``.
 """
 
@@ -29,22 +29,22 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recovery:
-    """What opening a store found and did.
+    """Findings and repairs of an open.
 
     Attributes
     ----------
     was_clean
         Whether the store had been closed.
     adopted
-        Whether it had no durable point: it was a broker's, or nobody's.
+        Whether it had no durable point: it was a broker's, or new.
     log_end
         Physical offset where the log ends now.
     cut_records
-        Whole records that were cut off, for ``OnDamage.CUT`` or because a crash left a hole in front of them.
+        Whole records that were cut off, for ``OnDamage.CUT`` or because a crash left a hole before them.
     undone_from
         Physical offset where a batch began that was not finished; it was cut off, too. None if there was none.
     cut_bytes
-        Bytes behind the end that were not zero.
+        Bytes after the end that were not zero.
     dispatched_from
         Physical offset from which queues and index were made again.
     corrected
@@ -64,7 +64,7 @@ class Recovery:
         """Say in the log what was done, if that was anything."""
         if self.cut_bytes or self.corrected:
             _log.warning(
-                "%s: the log ends at %d; %d bytes behind it were cut off, %d whole records among them; "
+                "%s: the log ends at %d; %d bytes after it were cut off, %d whole records among them; "
                 "%d queue entries were missing or wrong",
                 path,
                 self.log_end,
@@ -82,7 +82,7 @@ def decide(
     Parameters
     ----------
     undone_from
-        Physical offset from which a batch lies in the log that was not finished; see `batch_append`.
+        Physical offset at which an unfinished batch begins; see `batch_marker`.
 
     Returns
     -------
@@ -99,7 +99,7 @@ def decide(
         floor = min(floor, undone_from)
     lost = max(floor - state.end, 0)
     if on_damage is OnDamage.REFUSE and (lost or (durable is None and state.beyond)):
-        why = f"{lost} bytes that were on the device lie beyond" if lost else "whole records lie beyond"
+        why = f"{lost} bytes that were on the device come later" if lost else "whole records come later"
         raise DamagedLogError(
             f"the log is damaged: {state.problem or 'it ends too early'}; {why}, {state.beyond} whole records in all",
             path=path,

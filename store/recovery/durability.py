@@ -1,4 +1,4 @@
-"""What a store writes down of itself: how much of it is on the device, and whether it was closed.
+"""Durability records of a store: how much of it is on the device, and whether it was closed.
 
 ::
 
@@ -37,8 +37,8 @@ class Durability:
     config
         How it is written from now on.
     was_ours
-        Whether nobody else had it open since we last had, as far as the lock tells; a file ``abort`` tells too, but 4.x
-        leaves one that is there as it is.
+        Whether no broker had it open since we last had, as far as the lock tells. A file ``abort`` tells too, but 4.x
+        leaves an existing one as it is.
     """
 
     def __init__(self, fs: WritableFileSystem, path: str, config: StoreConfig, *, was_ours: bool) -> None:
@@ -49,16 +49,16 @@ class Durability:
         self._lock = threading.Lock()
         self._file: WritableFile | None = None
         self._synced_at = self._written_at = 0
-        """Where in the file the slot begins that was synced last, and the one that was written last."""
+        """Positions in the file: of the slot that was synced last, and of the one that was written last."""
         found = OwnState.read(fs, path, is_signed=was_ours)
         self.found = found.point
         """The durable point when the store was opened; None if it has none."""
         self.point = self.found or DurablePoint()
         self.checkpoint = found.checkpoint
         self.was_aborted = found.was_aborted
-        """Whether the store was not closed."""
+        """True if the store was not closed."""
         self.was_ours = found.was_ours
-        """Whether it was not closed by us: no broker wrote it since the durable point."""
+        """True if it was not closed by us, so that no broker wrote it since the durable point."""
         self.sealed_from = found.sealed_from
         """See `OwnState.sealed_from`."""
         self._record_crc = config.record_crc
@@ -109,8 +109,8 @@ class Durability:
     def note_queues(self, end: int, entries: int, index_end: IndexPosition, newest_ms: int, index_ms: int) -> None:
         """Say that queues and index have the records up to a physical offset on the device.
 
-        The first time ends an opening; from then on all that lies behind the point is as ``config`` has it. Until then
-        it is still that of whoever wrote it.
+        The first time ends an opening; from then on all records after the point are as ``config`` has it. Until then
+        they are those of the former writer.
 
         Parameters
         ----------
@@ -121,7 +121,7 @@ class Durability:
         newest_ms
             Store time of the last of these records.
         index_ms
-            End of the last index file that was filled; 0 if none was since the store was opened.
+            End of the last index file that was filled; 0 if no file was filled since the store was opened.
         """
         self.checkpoint = replace(
             self.checkpoint,

@@ -33,7 +33,7 @@ class StoreServices(Protocol):
     """Background work of one store, by threads or by the calls that put."""
 
     is_threaded: bool
-    """Whether threads run."""
+    """True if threads run."""
 
     def start(self) -> None:
         """Start the threads, if there are any."""
@@ -85,7 +85,7 @@ class BackgroundServices:
     failure
         Notes a failure.
     is_behind
-        Tells whether dispatch is so far behind that the putting thread dispatches, too.
+        Tells whether so many records wait for dispatch that the putting thread dispatches, too.
     """
 
     is_threaded = True
@@ -119,7 +119,7 @@ class BackgroundServices:
             thread.start()
 
     def after_put(self) -> None:
-        """Wake the dispatching thread; dispatch in the calling thread, too, if dispatch is far behind."""
+        """Wake the dispatching thread; dispatch in the calling thread, too, if too many records wait for it."""
         if self._is_behind():
             with suppress(SegmentLogError, OSError):
                 self._dispatch()

@@ -1,4 +1,4 @@
-"""Threads that ask for the same kind of work: one of them does it for all who asked, while the next ones gather.
+"""Flat combining: of threads that ask for the same kind of work, one does it for all, while the next ones gather.
 
 ::
 
@@ -7,8 +7,9 @@
     thread 3         ask(c) ────────────────────────────────────────────────────► done, without work of its own
     thread 4            ask(d) ─────────────────────────────────────────────────► done
 
-Threads that take turns at a lock pay for each turn, the more so in Python, where whoever waits for the disk or a lock
-has to get the interpreter back as well. Here each sleeps once and is woken once, however many there are.
+Threads that take turns at a lock pay for each turn. In Python they pay more: a thread that waited for the disk or a
+lock has to get the interpreter back as well. Here each thread sleeps once and is woken once, however many there are.
+The technique is described by Hendler, Incze, Shavit and Tzafrir, "Flat Combining", SPAA 2010.
 """
 
 import threading
@@ -19,19 +20,19 @@ Asked = TypeVar("Asked")
 
 
 class _Waiter(Generic[Asked]):
-    """One that waits; the lock is held until somebody has news for it."""
+    """A thread that waits; its lock is held until another thread wakes it."""
 
     __slots__ = ("asked", "gathered", "leads", "lock")
 
     def __init__(self, asked: Asked) -> None:
         self.asked = asked
         self.leads = False
-        self.gathered: list[_Waiter[Asked]] = []  # those that it works for and has to wake up
+        self.gathered: list[_Waiter[Asked]] = []  # the threads that it works for and has to wake
         self.lock = threading.Lock()
         self.lock.acquire()
 
     def wake(self) -> None:
-        """End its wait; does nothing if it was woken up before."""
+        """End its wait; does nothing if that was done before."""
         if self.lock.locked():
             self.lock.release()
 
@@ -42,7 +43,7 @@ class Combiner(Generic[Asked]):
     Parameters
     ----------
     work
-        Does what is asked for: at least one thing, that of the thread that calls it in front. One call at a time.
+        Does what is asked for: at least the first thing, that of the calling thread. One call at a time.
     """
 
     def __init__(self, work: Callable[[list[Asked]], None]) -> None:
@@ -52,10 +53,10 @@ class Combiner(Generic[Asked]):
         self._waiting: list[_Waiter[Asked]] = []
 
     def ask(self, asked: Asked) -> None:
-        """Come back when ``work`` was called with this among others, and has ended.
+        """Return when ``work`` was called with this among others, and has ended.
 
-        Whether it succeeded only the thread knows that called it, to which what it raises goes. So who asks has to look
-        whether it was done, and to ask again if it was not: sooner or later it is the one that calls.
+        Only the thread that calls ``work`` gets its error. So the caller has to look whether its work was done, and to
+        ask again if it was not. Sooner or later it is the thread that calls ``work``.
         """
         waiter = _Waiter(asked)
         is_over = False
@@ -75,14 +76,14 @@ class Combiner(Generic[Asked]):
             if not is_over:
                 try:
                     self._leave(waiter)
-                except BaseException:  # a Ctrl-C, which must not leave the others waiting for ever
+                except BaseException:  # a Ctrl-C, which must not leave the other threads waiting for ever
                     self._leave(waiter)
                     raise
 
     def _leave(self, waiter: _Waiter[Asked]) -> None:
-        """Forget one that is done or was interrupted: the next one leads, and those it worked for wake up.
+        """Remove a thread that is done or was interrupted: the next one leads, and those it worked for wake up.
 
-        It may be repeated from any point at which it was interrupted: whom it wakes up twice has left by then.
+        It may be repeated from any point at which it was interrupted: a thread that is woken twice has left by then.
         """
         with self._lock:
             if waiter in self._waiting:

@@ -50,7 +50,7 @@ class GroupCommit:
 
     @property
     def is_needed(self) -> bool:
-        """Whether appends wait for anything."""
+        """True if appends wait for an acknowledger."""
         return bool(self._acknowledgers)
 
     def wait(self, offset: int) -> None:

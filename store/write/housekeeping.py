@@ -90,7 +90,7 @@ class Housekeeping:
 
     @property
     def is_behind(self) -> bool:
-        """Whether so many records wait to be dispatched that appends have to wait for it."""
+        """True if so many records wait to be dispatched that appends have to dispatch, too."""
         return self._dispatcher.waiting_bytes > _BACKLOG_BYTES
 
     def relieve(self) -> None:

@@ -290,7 +290,7 @@ class MessageStore:
     def close(self) -> None:
         """Flush everything, dispatch everything, and leave the store as a broker that was shut down does.
 
-        After a failure, or when a Ctrl-C ends it, everything is closed and nothing more is written: the store is left
+        After a failure, or when a Ctrl-C ends it, everything is closed and nothing more is written. The store is left
         as a crash leaves it. If several threads call it, one does the work, and the others wait. Closing a closed store
         does nothing.
         """

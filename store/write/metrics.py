@@ -14,8 +14,8 @@ from typing import Protocol
 class WriterMetrics(Protocol):
     """Collector of measurements.
 
-    Methods are called by the threads that append, flush and dispatch, at the same time and partly under the put lock:
-    an implementation is thread-safe, returns at once and raises nothing.
+    Methods are called by the threads that append, flush and dispatch, at the same time and partly under the put lock.
+    So an implementation is thread-safe, returns at once and raises nothing.
     """
 
     def fsync(self, seconds: float) -> None:

@@ -9,9 +9,9 @@
                                                       other row count  ChangedReplayError, or a warning (SKIP)
     batch 10     ──► BatchGapError, where numbers are contiguous
 
-A replay with another number of rows means that rows are neither in the store nor going to be: a checkpoint that lost
-its newest files makes Spark plan the next batches anew, with whatever the source holds by then. RocketMQ has no
-counterpart.
+A replay with another number of rows means that rows are lost: they are not in the store, and no batch brings them
+again. It happens when a checkpoint lost its newest files. Spark then plans the next batches again, with the rows that
+the source holds by then. RocketMQ has no counterpart.
 """
 
 import logging
@@ -26,12 +26,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BatchId:
-    """What makes a batch the same as another.
+    """Identity of a batch.
 
     Attributes
     ----------
     app
-        Who numbers the batches: a streaming query, a ``txnAppId``. None for a batch that nobody will repeat.
+        Application that numbers the batches: a streaming query, a ``txnAppId``. None for a batch that is not repeated.
     version
         Its number; it has been appended if the ledger has this one or a later one. Means nothing without ``app``.
     contiguous
@@ -48,7 +48,7 @@ class BatchId:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommittedBatch:
-    """Where a batch went.
+    """A committed batch and its place in the store.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class CommittedBatch:
     rows, bytes
         How many records, and their bytes.
     start, stop
-        Physical offsets between which they lie.
+        Physical offsets between which they are stored.
     committed_ms
         When, ms since the epoch.
     queues
@@ -80,7 +80,7 @@ class CommittedBatch:
     def of(
         cls, app: str | None, entry: LedgerEntry, queues: tuple[QueueSpan, ...], *, repeated: bool = False
     ) -> "CommittedBatch":
-        """Give what the ledger says of a batch."""
+        """Return a batch as the ledger describes it."""
         return cls(
             app=app,
             version=entry.version,

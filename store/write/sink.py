@@ -1,4 +1,4 @@
-"""What a sink needs that has no store open: a store that is there, a commit that waits for its turn, what it did last.
+"""Sink operations on a store that is not open here: creation, commits that take turns, and the last commit.
 
 ::
 
@@ -6,7 +6,7 @@
     tasks        Staging.open … finish ──► staged rows
     driver   commit_batch ── waits for the lock ──► MessageStore.open ── commit_batch ── close
 
-Sinks of several queries take turns; a broker does not, so who finds one says so at once.
+Sinks of several queries take turns. A broker does not, so a sink that finds one raises at once.
 """
 
 import logging
@@ -30,12 +30,12 @@ from .staging import Staged, sweep_staging
 _log = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.02
-_POLL_MAX_S: Final = 0.05  # who waits longer must not come last for ever
+_POLL_MAX_S: Final = 0.05  # a sink that waits longer must not come last for ever
 _BROKER_FIX: Final = "Stop it, write to another directory, or to a store that is replicated from it"
 
 
 def stored_config(path: str | os.PathLike[str], config: StoreConfig) -> StoreConfig:
-    """Give a configuration the file sizes of a store that is there; as it is, where there is none."""
+    """Return a configuration with the file sizes of an existing store; unchanged where there is none."""
     return replace(config, **stored_sizes(LocalFileSystem(), os.path.abspath(path), config)._asdict())
 
 
@@ -66,7 +66,7 @@ def refuse_broker(path: str) -> None:
 
 
 def open_in_turn(path: str | os.PathLike[str], config: StoreConfig, *, wait_s: float) -> MessageStore:
-    """Open a store as soon as nobody else has it open.
+    """Open a store as soon as no other process has it open.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def commit_batch(
     on_changed_replay
         What happens if the batch was committed before with another number of rows.
     wait_s
-        How many seconds to wait at most for others who have it open.
+        How many seconds to wait at most for processes that have it open.
 
     Raises
     ------
@@ -152,7 +152,7 @@ def commit_batch(
 
 
 def last_commit(path: str | os.PathLike[str], app: str | None = None) -> CommittedBatch | None:
-    """Say where the last batch of an application went; None if it has none in this store.
+    """Return the last batch of an application; None if it has none in this store.
 
     Parameters
     ----------

@@ -1,16 +1,16 @@
-"""Staging: tasks put encoded rows beside the store, and say what they put; nothing of it is in the store yet.
+"""Staging: tasks write encoded rows beside the store, and describe them; none of the rows are in the store yet.
 
 ::
 
     .segmentlog/staging/
         7f3a….0.5d21…           job, partition 0, one attempt: chunks, see ``format.staged_rows``
         7f3a….1.90ab…           partition 1
-        7f3a….1.c377…           partition 1, an attempt that failed, or came late: nobody names it
+        7f3a….1.c377…           partition 1, an attempt that failed, or came late: no commit names it
 
     task     Staging.open ──► add(batch): check, encode, write ──► finish ──► Staged: name, rows, size, CRC
     driver   commit(…, [Staged, …])      takes what is named, and nothing that is not what its task said
 
-Staged bytes are not synced: a batch that is not in the ledger after a crash is staged anew. Files that no commit took
+Staged bytes are not synced: a batch that is not in the ledger after a crash is staged again. Files that no commit took
 are swept once nothing of their job was written for long.
 """
 
@@ -60,7 +60,7 @@ _STAGED_NAME: Final = re.compile(rf"{_PART}\.[0-9]+\.{_PART}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Staged:
-    """What one task attempt staged. Small and picklable: it goes back to the driver.
+    """Description of the rows that one task attempt staged. Small and picklable: it goes back to the driver.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class Staged:
 
 
 class Staging:
-    """One task attempt's rows; a context manager that leaves nothing behind unless finished. Use `open`."""
+    """One task attempt's rows; a context manager that leaves no file unless finished. Use `open`."""
 
     def __init__(self, fs: WritableFileSystem, path: str, name: str, config: StoreConfig) -> None:
         self._fs = fs
@@ -117,7 +117,7 @@ class Staging:
         path
             The store directory.
         job, attempt
-            Names that nobody else uses: for all tasks of one write, and for one attempt of one task.
+            Unique names: of all tasks of one write, and of one attempt of one task.
         partition
             Which task.
         config
@@ -202,12 +202,12 @@ class Staging:
 
 
 def staging_directory(path: str) -> str:
-    """Where rows for a store are staged."""
+    """Return the directory in which rows for a store are staged."""
     return StorePaths(path).staging
 
 
 def survey_staged(fs: FileSystem, path: str, staged: Staged) -> Iterator[Ints]:
-    """Give the sizes of the records of each chunk, and make sure on the way that the file is the one its task wrote.
+    """Yield the record sizes of each chunk, and check that the file is the one its task wrote.
 
     Reads little of it: of each chunk its header, whose checksum covers the rest, and the sizes.
 
@@ -219,7 +219,7 @@ def survey_staged(fs: FileSystem, path: str, staged: Staged) -> Iterator[Ints]:
     Raises
     ------
     FormatError
-        If the file is another, at the latest behind its last chunk.
+        If the file is another, at the latest after its last chunk.
     """
     file = _file_of(path, staged)
     size = fs.size(file)
@@ -235,8 +235,8 @@ def survey_staged(fs: FileSystem, path: str, staged: Staged) -> Iterator[Ints]:
 def take_staged(fs: WritableFileSystem, path: str, staged: Staged) -> Iterator[EncodedRows]:
     """Read and remove the chunks of a staged file, one at a time.
 
-    The space of a chunk is released as soon as it was read: its pages are what the next bytes of the log are written
-    into. Otherwise all of a batch would be in memory twice, be written to the device twice, and cost new pages twice.
+    The space of a chunk is released as soon as it was read: the next bytes of the log are written into its pages.
+    Otherwise all of a batch would be in memory twice, be written to the device twice, and cost new pages twice.
 
     Yields
     ------
@@ -272,10 +272,10 @@ def _encoded(rows: StagedRows) -> EncodedRows:
 
 
 def _chunks(fs: FileSystem, file: str, staged: Staged) -> Iterator[tuple[int, ChunkHeader]]:
-    """Go over the chunks of a staged file: the position after each header, and the header.
+    """Yield the chunks of a staged file: the position after each header, and the header.
 
-    At the end the headers must add up to what the task wrote, so a caller that used the headers to check the rest of
-    each chunk has had the task's own file, also if the file was exchanged since it was last looked at.
+    At the end the headers must add up to what the task wrote. So a caller that checked each chunk against its header
+    has read the task's own file, even if the file was exchanged meanwhile.
     """
     at = rows = record_bytes = crc = 0
     while at < staged.file_bytes:
@@ -368,5 +368,5 @@ def _altered(file: str, found: str, staged: Staged) -> FormatError:
         f"staged rows are not what their task wrote: {found}; it wrote {staged.file_bytes} bytes, {staged.rows} rows, "
         f"{staged.record_bytes} bytes of records, CRC {staged.crc:08x}",
         path=file,
-        fix="Run the job again; look who else writes into this directory",
+        fix="Run the job again, and find out which other process writes into this directory",
     )
