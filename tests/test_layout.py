@@ -33,9 +33,6 @@ RE_EXPORTS: Final = {
 """Modules without code of their own."""
 TESTED_ELSEWHERE: Final = {
     "connector/option_docs.py": "tests/connector/test_source.py compares its tables with docs/options.md",
-    "connector/options/read_table.py": "a table of data: tests/connector/options/test_read_options.py",
-    "connector/options/row_table.py": "a table of data: tests/connector/options/test_write_options.py",
-    "connector/options/write_table.py": "a table of data: tests/connector/options/test_write_options.py",
     "connector/read/partition.py": "a record: tests/connector/read/test_planning.py",
     "store/types.py": "records without behaviour",
 }
@@ -44,15 +41,8 @@ TESTS_TO_COME: Final = {
     "store/write/publication.py",
     "store/write/metrics.py",
     "store/write/assembly.py",
-    "connector/read/task.py",
-    "connector/stream/watched_store.py",
-    "store/directory/layout.py",
-    "store/directory/own_state.py",
     "store/dispatch/entry_placement.py",
     "store/encode/batch.py",
-    "store/log/batch_state.py",
-    "store/read/entry_batches.py",
-    "store/read/message.py",
     "store/recovery/apply.py",
     "store/write/housekeeping.py",
     "store/write/put_path.py",
@@ -109,7 +99,8 @@ def test_exceptions_are_modules() -> None:
     listed = {*RE_EXPORTS, *TESTED_ELSEWHERE}
     assert listed <= set(MODULES)
     assert [module for module in RE_EXPORTS if len((ROOT / module).read_text().splitlines()) > 50] == []
-    assert [module for module in listed if (ROOT / _mirror(module)).exists()] == [], "it has tests, and needs no entry"
+    tested = [module for module in listed | TESTS_TO_COME if (ROOT / _mirror(module)).exists()]
+    assert tested == [], "it has tests, and needs no entry"
     sentences = [*TESTED_ELSEWHERE.values(), *RE_EXPORTS.values()]
     named = [word.strip(",:;") for reason in sentences for word in reason.split() if word.startswith("tests/")]
     assert [path for path in named if not (ROOT / path).exists()] == []

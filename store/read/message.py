@@ -93,4 +93,4 @@ def read_message(log: CommitLog, found: FoundRecord) -> Message:
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_MILLIS: Final = int(datetime.min.replace(tzinfo=UTC).timestamp()) * 1000
-_STOP_MILLIS: Final = int(datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()) * 1000
+_STOP_MILLIS: Final = (int(datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()) + 1) * 1000

@@ -1,0 +1,202 @@
+"""One store of a stream: steps to read, losses and other stores that are found, and messages to know a topic by."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from segmentlog.connector.errors import OtherStoreError
+from segmentlog.connector.options.read_options import parse_read_options
+from segmentlog.connector.stream.offsets import LastRead, StoreOffset, TopicOffset
+from segmentlog.connector.stream.watched_store import Step, WatchedStore
+from segmentlog.store import DataLossError, MessageStore, Outgoing, QueueKey, QueueRange, StoreConfig, StoreReader
+from segmentlog.store.follow import message_identity
+
+CONFIG = StoreConfig(segment_bytes=16 << 10, queue_segment_entries=16, index=False)
+T0, T1 = QueueKey("T", 0), QueueKey("T", 1)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[MessageStore]:
+    now = [1_700_000_000_000]
+
+    def clock() -> int:
+        now[0] += 10
+        return now[0]
+
+    with MessageStore.open(tmp_path / "store", CONFIG, clock=clock) as opened:
+        put(opened, 6)
+        yield opened
+
+
+def put(store: MessageStore, total: int, topic: str = "T", queues: int = 2, body: bytes = b"body") -> None:
+    for number in range(total):
+        store.append(Outgoing(topic=topic, body=body, queue_id=number % queues))
+    store.wait_dispatched()
+
+
+def watch(path: Path | str, **given: str) -> WatchedStore:
+    options = parse_read_options({"path": str(path), "subscribe": "T"} | given)
+    found = WatchedStore(StoreReader.open(path), options)
+    found.look()
+    return found
+
+
+def at(watched: WatchedStore, last: LastRead | None = None, **queues: int) -> StoreOffset:
+    """Make the offset of a stream that stands at some offsets of T's queues: ``q0=3``."""
+    positions = {int(name[1:]): position for name, position in queues.items()}
+    return StoreOffset(id=watched.id, topics={"T": TopicOffset(queues=positions, last=last)})
+
+
+def steps(watched: WatchedStore, before: StoreOffset) -> dict[str, tuple[int | None, int, int]]:
+    return {str(step.key): (step.position, step.begin, step.end) for step in watched.steps(before, None)}
+
+
+def test_look_tells_whether_something_moved(store: MessageStore) -> None:
+    watched = watch(store.path)
+    assert not watched.look()
+    put(store, 1)
+    assert watched.look()
+    assert not watched.look()
+
+
+def test_a_step_jumps_if_it_begins_elsewhere() -> None:
+    assert not Step("s", T0, 3, 3, 9).jumps
+    assert Step("s", T0, 3, 5, 9).jumps
+    assert not Step("s", T0, None, 5, 9).jumps
+
+
+def test_what_waits_is_a_step_of_its_queue(store: MessageStore) -> None:
+    watched = watch(store.path)
+    assert steps(watched, at(watched, q0=1, q1=3)) == {"T/0": (1, 1, 3)}
+    assert steps(watched, at(watched, q0=3, q1=3)) == {}
+
+
+def test_a_new_queue_begins_at_its_first_message(store: MessageStore, caplog: pytest.LogCaptureFixture) -> None:
+    watched = watch(store.path)
+    with caplog.at_level(logging.INFO):
+        assert steps(watched, at(watched, q0=3)) == {"T/1": (None, 0, 3)}
+        assert steps(watched, at(watched, q0=3)) == {"T/1": (None, 0, 3)}
+    assert caplog.text.count("T/1 is new to this query, and is read from offset 0 on") == 1
+
+
+def test_a_target_ends_steps_and_leaves_out_queues_without_one(store: MessageStore) -> None:
+    watched = watch(store.path)
+    before = at(watched, q0=0, q1=1)
+    assert [(each.key, each.end) for each in watched.steps(before, {T0: 2})] == [(T0, 2)]
+    assert [(each.key, each.end) for each in watched.steps(before, {T0: 9, T1: 0})] == [(T0, 3), (T1, 1)]
+
+
+def test_bounds_of_watched_and_of_other_queues(store: MessageStore) -> None:
+    put(store, 2, topic="Other", queues=1)
+    watched = watch(store.path)
+    assert (watched.bounds(T0).min_offset, watched.bounds(T0).max_offset) == (0, 3)
+    assert watched.bounds(QueueKey("Other", 0)).max_offset == 2
+    assert "Other" not in watched.watch.ends
+
+
+def deleted(store: MessageStore) -> WatchedStore:
+    """Fill the store, and delete all segments but the last."""
+    put(store, 400, body=b"x" * 100)
+    for segment in sorted((Path(store.path) / "commitlog").iterdir())[:-1]:
+        segment.unlink()
+    return watch(store.path)
+
+
+def test_what_retention_took_is_a_loss(store: MessageStore) -> None:
+    watched = deleted(store)
+    with pytest.raises(DataLossError, match=r"messages of T/0, offsets 1 to \d+, were deleted"):
+        watched.steps(at(watched, q0=1, q1=203), None)
+    assert watched.lost == {}
+
+
+def test_without_fail_on_data_loss_it_is_counted_once(store: MessageStore, caplog: pytest.LogCaptureFixture) -> None:
+    first = deleted(store).bounds(T0).min_offset
+    watched = watch(store.path, failOnDataLoss="false")
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            watched.settle()
+            assert steps(watched, at(watched, q0=1, q1=203)) == {"T/0": (1, first, 203)}
+            assert watched.lost == {"T": first - 1}
+        assert watched.steps(at(watched, q0=1, q1=203), None)
+    assert caplog.text.count(f"offsets 1 to {first - 1}, were deleted") == 2  # again after `settle`, and then not
+    watched.settle()
+    assert watched.lost == {}
+
+
+def test_a_planned_range_may_have_gone_since(store: MessageStore) -> None:
+    first = deleted(store).bounds(T0).min_offset
+    watched = watch(store.path, failOnDataLoss="false")
+    assert watched.still_there(QueueRange(T0, first, first + 2)) == QueueRange(T0, first, first + 2)
+    assert watched.still_there(QueueRange(T0, first - 3, first + 2)) == QueueRange(T0, first, first + 2)
+    assert watched.still_there(QueueRange(T0, 0, 4)) is None
+    assert watched.lost == {"T": 3 + 4}
+    with pytest.raises(DataLossError, match=r"4 messages of .* that a micro-batch is to read are gone"):
+        watch(store.path).still_there(QueueRange(T0, 0, 4))
+
+
+def test_a_queue_that_ends_before_the_checkpoint_is_a_loss(store: MessageStore) -> None:
+    watched = watch(store.path)
+    with pytest.raises(DataLossError, match="T/0 now ends at offset 3, before the checkpointed offset 8"):
+        watched.steps(at(watched, q0=8, q1=3), None)
+
+
+def test_a_queue_that_is_gone_is_a_loss_unless_nothing_was_read(store: MessageStore) -> None:
+    watched = watch(store.path)
+    with pytest.raises(DataLossError, match="T/7 was read up to offset 4, and is gone now"):
+        watched.steps(at(watched, q0=3, q1=3, q7=4), None)
+    assert steps(watched, at(watched, q0=3, q1=3, q7=0)) == {}
+
+
+def test_a_queue_that_is_not_subscribed_to_any_more_is_left(
+    store: MessageStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    watched = WatchedStore(
+        StoreReader.open(store.path), parse_read_options({"path": store.path, "assign": '{"T": [1]}'})
+    )
+    watched.look()
+    with caplog.at_level(logging.INFO):
+        assert steps(watched, at(watched, q0=2, q1=1)) == {"T/1": (1, 1, 3)}
+    assert "T/0 was read up to offset 2, and is not subscribed to any more" in caplog.text
+
+
+# Which store
+
+
+def test_the_newest_message_read_is_the_one_to_know_a_topic_by(store: MessageStore) -> None:
+    watched = watch(store.path)
+    last = watched.last_read(None, "T", {0: 3, 1: 2})
+    assert last is not None
+    assert (last.queue_id, last.queue_offset) == (0, 2)
+    assert last.mark == message_identity(watched.reader, T0, 2)
+    assert watched.last_read(last, "T", {1: 1}) is last  # an older one does not replace it
+    assert watched.last_read(None, "T", {0: 0}) is None
+
+
+def test_the_same_store_is_known_again(store: MessageStore) -> None:
+    watched = watch(store.path)
+    last = watched.last_read(None, "T", {0: 3, 1: 3})
+    watched.check(at(watched, last, q0=3, q1=3))
+    assert steps(watched, at(watched, last, q0=3, q1=3)) == {}
+
+
+def test_a_store_of_another_id_is_another_one(store: MessageStore) -> None:
+    watched = watch(store.path)
+    other = StoreOffset(id="other", topics={"T": TopicOffset(queues={0: 1, 1: 1})})
+    with pytest.raises(OtherStoreError, match=f"store with id other, this one has id {watched.id}"):
+        watched.check(other)
+    with pytest.raises(OtherStoreError):
+        watched.steps(other, None)
+
+
+def test_a_message_that_is_another_one_shows_a_recreated_topic(store: MessageStore) -> None:
+    watched = watch(store.path)
+    last = watched.last_read(None, "T", {1: 3})
+    assert last is not None
+    changed = last._replace(mark=last.mark._replace(store_time=last.mark.store_time - 15))
+    with pytest.raises(OtherStoreError, match="topic `T` was recreated: the message of T/1 at offset 2"):
+        watched.steps(at(watched, changed, q0=3, q1=3), None)
+    lenient = watch(store.path, failOnDataLoss="false")
+    # Everything stored after the last message that was read: the last one of each queue.
+    assert steps(lenient, at(lenient, changed, q0=3, q1=3)) == {"T/0": (3, 2, 3), "T/1": (3, 2, 3)}

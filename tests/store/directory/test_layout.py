@@ -1,0 +1,147 @@
+"""Directories of a store: queues that are listed, links that are refused, and directories that hold no store."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from segmentlog.store import NotAStoreError, SegmentLogError, UnsafeFileError, UnsupportedStoreError
+from segmentlog.store.directory.layout import (
+    check_is_store,
+    list_queue_ids,
+    list_queues,
+    refuse_link,
+    require_directory,
+)
+from segmentlog.store.directory.location import StoreLocation
+from segmentlog.store.files.fs import Listed, LocalFileSystem
+
+FS = LocalFileSystem()
+DIRECTORY = Listed("d", is_dir=True, is_link=False, is_file=False)
+LINK = Listed("l", is_dir=False, is_link=True, is_file=False)
+FILE = Listed("f", is_dir=False, is_link=False)
+
+
+def with_queues(path: Path, *queues: str) -> Path:
+    for queue in queues:
+        (path / "consumequeue" / queue).mkdir(parents=True)
+    return path
+
+
+def check(path: Path, commit_logs: tuple[str, ...] = ()) -> None:
+    location = StoreLocation.of(path)
+    check_is_store(location, {entry.name: entry for entry in FS.list_dir(str(path))}, commit_logs)
+
+
+def test_queues_are_listed_by_topic(tmp_path: Path) -> None:
+    with_queues(tmp_path, "orders/0", "orders/11", "orders/2", "refunds/7")
+    found = list_queues(FS, str(tmp_path))
+    assert {topic: sorted(ids) for topic, ids in found.items()} == {"orders": [0, 2, 11], "refunds": [7]}
+
+
+def test_a_store_without_queues_has_none(tmp_path: Path) -> None:
+    assert list_queues(FS, str(tmp_path)) == {}
+    with_queues(tmp_path, "empty")
+    assert list_queues(FS, str(tmp_path)) == {}
+
+
+def test_names_that_no_broker_writes_are_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with_queues(tmp_path, "orders/0", "orders/x", "orders/-1", "two words\x00".replace("\x00", "\n") + "/0")
+    (tmp_path / "consumequeue" / "file").write_bytes(b"")
+    (tmp_path / "consumequeue" / "orders" / "5").write_bytes(b"")
+    assert list_queues(FS, str(tmp_path)) == {"orders": [0]}
+    assert "no topic can have this name" in caplog.text
+
+
+def test_the_extension_of_consume_queues_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with_queues(tmp_path, "orders/0")
+    (tmp_path / "consumequeue_ext" / "orders").mkdir(parents=True)
+    with caplog.at_level(logging.WARNING):
+        assert list_queues(FS, str(tmp_path)) == {"orders": [0]}
+    assert "enableConsumeQueueExt" in caplog.text
+
+
+@pytest.mark.parametrize(("link", "listed"), [("t", list_queues), ("orders/1", list_queues)])
+def test_a_link_among_the_queues_is_refused(
+    tmp_path: Path, link: str, listed: Callable[[LocalFileSystem, str], object]
+) -> None:
+    with_queues(tmp_path, "orders/0")
+    (tmp_path / "consumequeue" / link).symlink_to(tmp_path)
+    with pytest.raises(UnsafeFileError, match="symbolic link") as caught:
+        listed(FS, str(tmp_path))
+    assert caught.value.path == str(tmp_path / "consumequeue" / link)
+
+
+def test_queue_ids_of_one_topic(tmp_path: Path) -> None:
+    with_queues(tmp_path, "orders/3", "orders/4")
+    assert sorted(list_queue_ids(FS, str(tmp_path / "consumequeue" / "orders"))) == [3, 4]
+    assert list_queue_ids(FS, str(tmp_path / "none")) == []
+
+
+@pytest.mark.parametrize(
+    ("check_entry", "entry", "problem"),
+    [
+        (refuse_link, LINK, "symbolic link"),
+        (require_directory, LINK, "symbolic link"),
+        (require_directory, FILE, "no directory"),
+    ],
+)
+def test_entries_that_may_not_be(check_entry: Callable[[Listed, str], None], entry: Listed, problem: str) -> None:
+    with pytest.raises(UnsafeFileError, match=problem) as caught:
+        check_entry(entry, "/store/x")
+    assert caught.value.path == "/store/x"
+
+
+def test_entries_that_may_be() -> None:
+    refuse_link(DIRECTORY, "/store/x")
+    refuse_link(FILE, "/store/x")
+    require_directory(DIRECTORY, "/store/x")
+
+
+@pytest.mark.parametrize("part", ["commitlog", "consumequeue", "checkpoint"])
+def test_one_part_makes_a_store(tmp_path: Path, part: str) -> None:
+    (tmp_path / part).mkdir()
+    check(tmp_path)
+
+
+def test_a_commit_log_elsewhere_makes_a_store(tmp_path: Path) -> None:
+    check(tmp_path, ("/other/commitlog",))
+
+
+def rocksdb(path: Path) -> None:
+    with_queues(path)
+    (path / "consumequeue").mkdir()
+    for name in ("CURRENT", "IDENTITY"):
+        (path / "consumequeue" / name).write_bytes(b"")
+
+
+def dledger(path: Path) -> None:
+    for name in ("commitlog", "dledger-n0"):
+        (path / name).mkdir()
+
+
+def nested(path: Path) -> None:
+    (path / "inner" / "commitlog").mkdir(parents=True)
+    (path / "inner" / "commitlog" / f"{0:020d}").write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        (rocksdb, UnsupportedStoreError, "RocksDB"),
+        (dledger, UnsupportedStoreError, "DLedger"),
+        (lambda path: (path / "other").mkdir(), NotAStoreError, "holds no RocketMQ store.*storePathRootDir"),
+        (nested, NotAStoreError, "Did you mean .*inner"),
+        (lambda path: path.rmdir(), NotAStoreError, "there is no such directory"),
+    ],
+    ids=["rocksdb", "dledger", "other", "nested", "absent"],
+)
+def test_a_directory_that_is_no_store_says_why(
+    tmp_path: Path, make: Callable[[Path], None], error: type[SegmentLogError], text: str
+) -> None:
+    path = tmp_path / "store"
+    path.mkdir()
+    make(path)
+    with pytest.raises(error, match=f"(?s){text}"):
+        check(path)
