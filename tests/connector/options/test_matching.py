@@ -60,5 +60,5 @@ def test_a_local_path(path: str, local: str) -> None:
 
 
 def test_a_remote_path_is_refused() -> None:
-    with pytest.raises(ConfigError, match="option `path` is `s3://bucket/store`"):
+    with pytest.raises(ConfigError, match="option `path`: `s3://bucket/store` is not a local directory"):
         local_path("s3://bucket/store")
