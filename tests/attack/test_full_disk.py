@@ -24,6 +24,7 @@ TESTS = Path(__file__).parent.parent
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
 SIZES = scale(8, 64, 2_000)
 STEP_KIB = 16
+ROUNDS = scale(10, 200, 2_000)
 
 
 def unshared() -> list[str]:
@@ -86,6 +87,27 @@ def test_a_batch_is_committed_exactly_if_its_commit_says_so(
     )
     assert len(said) == len(numbers)
     assert min(refused, hidden, len(said) - refused - hidden) >= scale(1, 2, 2)
+
+
+@pytest.mark.scaled
+@pytest.mark.skipif(not UNSHARED, reason="this process can mount no file system, not even as unshare -Urm")
+def test_puts_are_refused_at_the_ratio_until_retention_made_room(
+    tmp_path: Path, report: Callable[[str, object], None]
+) -> None:
+    done = subprocess.run(
+        [*UNSHARED, sys.executable, "-m", "support.expiring_disk", tmp_path, str(SEED), str(ROUNDS)],
+        cwd=TESTS,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    counted = json.loads(done.stdout)
+    report("a small disk with retention", counted)
+    assert counted["rounds"] == ROUNDS
+    assert counted["refused"] == ROUNDS
+    assert counted["segments"] >= 2 * ROUNDS
+    assert counted["read"]
 
 
 @contextmanager

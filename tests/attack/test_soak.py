@@ -6,6 +6,7 @@
                  ▲ ▲
       4 readers ─┘ └─ Spark stream                each row tells by its place what it should be (`support.telling`)
 
+The same with a store that deletes its own expired files: a message is lost only if its segment is in the history.
 And a store whose end is overwritten with zeros in place, over and over, as recovery does it: no reader dies of it.
 """
 
@@ -19,8 +20,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from segmentlog.store import QueueKey, QueueRange, ScanSpec, StoreReader
+from segmentlog.store.maintenance import verify
+from support.expiring_store import ExpiringProcess, HistoryWatch, log_start
 from support.scale import scale
-from support.soak_worker import BATCHED, QUEUES, STAGED, STAGED_ROWS, Report, SoakProcess, write_once
+from support.soak_worker import BATCHED, CONFIG, QUEUES, STAGED, STAGED_ROWS, Report, SoakProcess, write_once
 from support.telling import COLUMNS, check
 
 if TYPE_CHECKING:
@@ -32,6 +36,8 @@ pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
 SECONDS = scale(8, 40, 3600)
 CUT_SECONDS = scale(4, 10, 600)
+EXPIRING_SECONDS = scale(4, 90, 3600)
+LATE_READERS = 2
 ROWS_PER_SECOND = 8000
 ROWS_READ_MIN = 25_000 * SECONDS  # a million in forty seconds
 READERS = 4
@@ -43,12 +49,12 @@ MAPS_MAX = 17
 
 
 @contextmanager
-def running(*roles: tuple[str, dict[str, object]]) -> Iterator[list[SoakProcess]]:
+def running(*roles: tuple[str, dict[str, object]], of: type[SoakProcess] = SoakProcess) -> Iterator[list[SoakProcess]]:
     """Start processes; none of them is left behind."""
     started: list[SoakProcess] = []
     try:
         for role, options in roles:
-            started.append(SoakProcess(role, **options))
+            started.append(of(role, **options))
         yield started
     finally:
         for process in started:
@@ -155,6 +161,98 @@ def test_one_writes_four_read_a_stream_runs_and_retention_deletes(
     assert deleted["index files"]
     assert streamed["counted as lost"] <= streamed["missed"]
     assert written["batches"] * STAGED_ROWS * QUEUES == written["written"][STAGED]
+
+
+def judge(store: Path, written: Report, history: HistoryWatch) -> int:
+    """Compare a store with what was written to it and what its history has; return the number of messages left.
+
+    Queues and log agree, so a message is missing only if its segment is; and each missing segment is in the history.
+    """
+    start = log_start(store)
+    assert set(history.reasons) == set(range(0, start, CONFIG.segment_bytes)), "other segments are gone"
+    assert set(history.reasons.values()) == {"above log_bytes_max"}
+    assert len(history.reasons) == written["deleted"]["commitlog"]
+    assert written["failures"] == 0
+    assert verify(store).findings == ()
+    reader = StoreReader.open(store)
+    spec = ScanSpec(columns=(*COLUMNS, "physicalOffset"), check_crc=True)
+    left = 0
+    for name, (kept_from, end) in written["kept"].items():
+        topic, _, queue_id = name.rpartition("/")
+        bounds = reader.bounds(QueueKey(topic, int(queue_id)))
+        assert bounds.min_offset <= kept_from, f"{name} begins at {bounds.min_offset}, {kept_from} is in the log"
+        assert bounds.max_offset == end
+        tasks = reader.plan([QueueRange(bounds.key, bounds.min_offset, end)], max_bytes=16 << 20)
+        batches = [batch for task in tasks for batch in reader.scan(task, spec)]
+        offsets: list[int] = []
+        for batch in batches:
+            check(batch)
+            offsets += batch.column("queueOffset").to_pylist()
+            assert min(batch.column("physicalOffset").to_pylist()) >= start
+        assert offsets == list(range(bounds.min_offset, end)), name
+        left += len(offsets)
+    return left
+
+
+@pytest.mark.timeout(EXPIRING_SECONDS + 300)
+def test_a_store_deletes_its_own_files_under_readers_and_a_stream(
+    tmp_path: Path, report: "Callable[[str, object], None]"
+) -> None:
+    store = tmp_path / "store"
+    at, history = {"path": str(store)}, HistoryWatch(store)
+    others = [("stream", at), *(("reader", at | {"seed": seed}) for seed in range(LATE_READERS))]
+    with running(("writer", at | {"rows_per_second": ROWS_PER_SECOND}), of=ExpiringProcess) as (writer,):
+        with running(*others, of=ExpiringProcess) as processes:
+            over = time.monotonic() + EXPIRING_SECONDS
+            while time.monotonic() < over:
+                assert all(each.runs for each in (writer, *processes)), [each.end() for each in processes]
+                history.look()
+                time.sleep(0.2)
+            streamed, *read = ended(processes)
+        (written,) = ended([writer])
+    history.look()
+    left = judge(store, written, history)
+    report("expiring soak: written", {name: found for name, found in written.items() if name != "kept"})
+    report("expiring soak: left", {"messages": left, "deleted segments": len(history.reasons)})
+    for each in (streamed, *read):
+        report("expiring soak: read", each)
+    assert len(history.reasons) > EXPIRING_SECONDS
+    assert 0 < streamed["counted as lost"] <= streamed["missed"]
+    assert streamed["rows"] > EXPIRING_SECONDS * 1000
+    assert sum(each["rows"] for each in read) > EXPIRING_SECONDS * 1000
+    assert sum(sum(each["errors"].values()) for each in read), "no reader came too late"
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(EXPIRING_SECONDS + 300)
+def test_a_store_deletes_its_own_files_under_a_query(
+    spark: "SparkSession", tmp_path: Path, report: "Callable[[str, object], None]"
+) -> None:
+    store = tmp_path / "store"
+    history = HistoryWatch(store)
+    options: dict[str, object] = {"path": str(store), "rows_per_second": ROWS_PER_SECOND}
+    with running(("writer", options), of=ExpiringProcess) as (writer,):
+        follower = Follower(spark, store, tmp_path / "checkpoint")
+        try:
+            let_run([writer], follower, lambda: follower.batches > 0, STARTS_SECONDS_MAX)
+            over = time.monotonic() + EXPIRING_SECONDS
+
+            def done() -> bool:
+                history.look()
+                return time.monotonic() > over
+
+            let_run([writer], follower, done, EXPIRING_SECONDS + 60)
+            streamed = follower.end()
+        finally:
+            follower.query.stop()
+        history.look()
+        (written,) = ended([writer])
+    history.look()
+    left = judge(store, written, history)
+    report("expiring soak: streamed", streamed | {"left": left, "deleted segments": len(history.reasons)})
+    assert len(history.reasons) > EXPIRING_SECONDS
+    assert streamed["rows"] > EXPIRING_SECONDS * 100
+    assert streamed["counted as lost"] <= streamed["missed"]
 
 
 @pytest.mark.timeout(CUT_SECONDS + 300)

@@ -22,7 +22,7 @@ import select
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -77,6 +77,7 @@ STAGED_ROWS = 40
 _BATCH_ROWS = 150
 _RANGE_ROWS = 4000
 _ENTRY_BYTES = 20
+_PLACED_MAX = 10_000
 
 Report = dict[str, Any]
 
@@ -87,15 +88,18 @@ class SoakProcess:
     Parameters
     ----------
     role
-        ``writer``, ``reader``, ``retention`` or ``cutter``.
+        ``writer``, ``reader``, ``retention`` or ``cutter``; of another program its own.
     options
         What the role wants to know.
     """
 
+    program = "support.soak_worker"
+    """Module that has the roles."""
+
     def __init__(self, role: str, **options: object) -> None:
         self.role = role
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "support.soak_worker", role, json.dumps(options)],
+            [sys.executable, "-m", self.program, role, json.dumps(options)],
             cwd=TESTS,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -136,8 +140,12 @@ class SoakProcess:
 
 def main(role: str, options: Report) -> None:
     """Do one thing until told to end."""
+    run({"writer": write, "reader": read, "retention": retain, "cutter": cut}, role, options)
+
+
+def run(roles: "dict[str, Callable[..., Report]]", role: str, options: Report) -> None:
+    """Do what a role does, and say what it counted."""
     faulthandler.enable()
-    roles: dict[str, Callable[..., Report]] = {"writer": write, "reader": read, "retention": retain, "cutter": cut}
     counted = roles[role](**options)
     sys.stdout.write(json.dumps(counted | resources()) + "\n")
 
@@ -162,56 +170,91 @@ def resources() -> Report:
     return {"memory": int(status["RssAnon"]), "descriptors": len(os.listdir("/proc/self/fd")), "maps": maps}
 
 
+class Writing:
+    """Appends messages that tell what they are, in all three ways, to an open store.
+
+    Parameters
+    ----------
+    store, path
+        The store.
+
+    Attributes
+    ----------
+    ends
+        Number of messages by queue.
+    written
+        The same by topic.
+    placed
+        Newest calls: queue, first queue offset, and the physical offset from which on its records are stored.
+    """
+
+    def __init__(self, store: MessageStore, path: str) -> None:
+        self._store = store
+        self._path = path
+        self._rng = random.Random(7)
+        self.ends = Counter[QueueKey]()
+        self.written = Counter[str]()
+        self.placed: deque[tuple[QueueKey, int, int]] = deque(maxlen=_PLACED_MAX)
+        self.batches = 0
+
+    def once(self, singles: int, batches: int) -> None:
+        """Append some single messages, some batches, and commit a staged batch."""
+        for _ in range(singles):
+            self._single()
+        for _ in range(batches):
+            self._batch()
+        self._staged()
+
+    def check_ends(self) -> None:
+        """Look that the store has dispatched everything."""
+        self._store.wait_dispatched()
+        assert {key: self._store.bounds(key).max_offset for key in self.ends} == self.ends
+
+    def _single(self) -> None:
+        key = QueueKey(SINGLE, self._rng.randrange(QUEUES))
+        made = batch_of([(key, self.ends[key], 1)])
+        body = made.column("body")[0].as_py()
+        put = self._store.append(Outgoing(topic=key.topic, queue_id=key.queue_id, body=body))
+        assert put.queue_offset == self.ends[key]
+        self._count(key, 1, put.physical_offset)
+
+    def _batch(self) -> None:
+        keys = [QueueKey(BATCHED, queue_id) for queue_id in range(QUEUES)]
+        put = self._store.append_batch(batch_of([(key, self.ends[key], _BATCH_ROWS) for key in keys]))
+        for number, key in enumerate(keys):
+            self._count(key, _BATCH_ROWS, int(put.physical_offsets[number * _BATCH_ROWS]))
+
+    def _staged(self) -> None:
+        keys = [QueueKey(STAGED, queue_id) for queue_id in range(QUEUES)]
+        half, done = STAGED_ROWS // 2, []
+        for task in range(2):
+            with Staging.open(self._path, f"job{self.batches}", task, "a", CONFIG) as staging:
+                staging.add(batch_of([(key, self.ends[key] + task * half, half) for key in keys]))
+                done.append(staging.finish())
+        committed = self._store.commit_batch(BatchId("soak", self.batches, contiguous=True), done)
+        assert {(span.queue_id, span.first) for span in committed.queues} == {(k.queue_id, self.ends[k]) for k in keys}
+        for key in keys:
+            self._count(key, STAGED_ROWS, committed.start)
+        self.batches += 1
+
+    def _count(self, key: QueueKey, rows: int, physical: int) -> None:
+        self.placed.append((key, self.ends[key], physical))
+        self.ends[key] += rows
+        self.written[key.topic] += rows
+
+
 def write(path: str, rows_per_second: int) -> Report:
     """Append messages that tell what they are, in all three ways, and no faster than told."""
-    begun, written, version = time.monotonic(), Counter[str](), 0
-    ends = Counter[QueueKey]()
-    rng = random.Random(7)
+    begun = time.monotonic()
     with MessageStore.open(path, CONFIG) as store:
-
-        def single() -> None:
-            key = QueueKey(SINGLE, rng.randrange(QUEUES))
-            made = batch_of([(key, ends[key], 1)])
-            body = made.column("body")[0].as_py()
-            assert store.append(Outgoing(topic=key.topic, queue_id=key.queue_id, body=body)).queue_offset == ends[key]
-            ends[key] += 1
-            written[SINGLE] += 1
-
-        def batch() -> None:
-            keys = [QueueKey(BATCHED, queue_id) for queue_id in range(QUEUES)]
-            store.append_batch(batch_of([(key, ends[key], _BATCH_ROWS) for key in keys]))
-            for key in keys:
-                ends[key] += _BATCH_ROWS
-                written[BATCHED] += _BATCH_ROWS
-
-        def staged() -> None:
-            keys = [QueueKey(STAGED, queue_id) for queue_id in range(QUEUES)]
-            half, done = STAGED_ROWS // 2, []
-            for task in range(2):
-                with Staging.open(path, f"job{version}", task, "a", CONFIG) as staging:
-                    staging.add(batch_of([(key, ends[key] + task * half, half) for key in keys]))
-                    done.append(staging.finish())
-            committed = store.commit_batch(BatchId("soak", version, contiguous=True), done)
-            assert {(span.queue_id, span.first) for span in committed.queues} == {(k.queue_id, ends[k]) for k in keys}
-            for key in keys:
-                ends[key] += STAGED_ROWS
-                written[STAGED] += STAGED_ROWS
-
-        single()
-        batch()
-        staged()
+        writing = Writing(store, path)
+        writing.once(1, 1)
         store.wait_dispatched()
         ready()
-        while goes_on(max(0.0, begun + written.total() / rows_per_second - time.monotonic())):
-            version += 1
-            for _ in range(10):
-                single()
-            for _ in range(4):
-                batch()
-            staged()
-        store.wait_dispatched()
-        assert {key: store.bounds(key).max_offset for key in ends} == ends
-    return {"written": dict(written), "batches": version + 1}
+        while goes_on(max(0.0, begun + writing.written.total() / rows_per_second - time.monotonic())):
+            writing.once(10, 4)
+        writing.check_ends()
+    return {"written": dict(writing.written), "batches": writing.batches}
 
 
 class _Warnings(logging.Handler):
