@@ -17,6 +17,7 @@ from importlib import import_module
 from importlib.util import find_spec, resolve_name
 from typing import Any, Final
 
+_NONE: Final[Mapping[str, str]] = {}
 _ENTRY: Final = re.compile(r"^from (\S+) import (\w+) as \2$", re.MULTILINE)
 
 
@@ -38,7 +39,11 @@ def names_of(module: str) -> dict[str, str]:
 
 
 def lazy_names(
-    module: str, namespace: dict[str, Any], *, former: tuple[str, ...] = ()
+    module: str,
+    namespace: dict[str, Any],
+    *,
+    former: tuple[str, ...] = (),
+    renamed: Mapping[str, str] = _NONE,
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """Make ``__all__``, ``__getattr__`` and ``__dir__`` of a door.
 
@@ -50,6 +55,9 @@ def lazy_names(
         Its ``globals()``: names that were loaded are kept there.
     former
         Doors whose names were on this one once. They are still found here, with a `DeprecationWarning`.
+    renamed
+        Former names, each with the door and the name of today: ``"segmentlog.store.follow.Lag"``. They are still
+        found, too, with the same warning.
 
     Returns
     -------
@@ -62,6 +70,11 @@ def lazy_names(
         if name in homes:
             namespace[name] = getattr(import_module(homes[name]), name)
             return namespace[name]
+        if name in renamed:
+            door, _, current = renamed[name].rpartition(".")
+            text = f"{module}.{name} is renamed: import {current} from {door}"
+            warnings.warn(text, DeprecationWarning, stacklevel=2)
+            return getattr(import_module(door), current)
         for door in () if name.startswith("_") else former:
             moved: Mapping[str, str] = names_of(door)
             if name in moved:

@@ -18,7 +18,9 @@ from typing import Final
 
 from segmentlog.doors import lazy_names
 
+from .follow import RENAMED
+
 _FORMER: Final = tuple(f"{__name__}.{door}" for door in ("groups", "maintenance", "sink", "follow"))
 """Doors whose names were on this one until version 0.1."""
 
-__all__, __getattr__, __dir__ = lazy_names(__name__, globals(), former=_FORMER)
+__all__, __getattr__, __dir__ = lazy_names(__name__, globals(), former=_FORMER, renamed=RENAMED)

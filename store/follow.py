@@ -3,13 +3,18 @@
 ::
 
     QueueWatch.look() ──► Sighting        queues that moved, shrank or went since the last look
-    backlogs, store_times                 lag per queue, and store times of single messages
+    measure_lag, store_times              lag per queue, and store times of single messages
     message_identity, store_id            identity of a message and of a store, for checkpoints
     deletion_note                         last deletion by retention, for reports of data loss
 
 The connector uses these names for streams and lag.
 """
 
+from typing import Final
+
 from segmentlog.doors import lazy_names
 
-__all__, __getattr__, __dir__ = lazy_names(__name__, globals())
+RENAMED: Final = {"Backlog": f"{__name__}.Lag", "backlogs": f"{__name__}.measure_lag"}
+"""Names until version 0.1, each with its name of today; the door of the store has them, too."""
+
+__all__, __getattr__, __dir__ = lazy_names(__name__, globals(), renamed=RENAMED)

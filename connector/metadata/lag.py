@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from segmentlog.store import QueueKey, StoreReader
-from segmentlog.store.follow import Backlog, backlogs
+from segmentlog.store.follow import Lag, measure_lag
 from segmentlog.store.groups import GroupProgress, list_groups
 
 from ..errors import unknown_group
@@ -130,10 +130,10 @@ def progress_lag(reader: StoreReader, progress: GroupProgress) -> tuple[QueueLag
     there = set(reader.topics())
     topics = sorted({key.topic for key in progress.offsets})
     keys = {bounds.key for topic in topics if topic in there for bounds in reader.queues(topic)}
-    measured = {each.key: each for each in backlogs(reader, {key: progress.offsets.get(key) for key in keys})}
+    measured = {each.key: each for each in measure_lag(reader, {key: progress.offsets.get(key) for key in keys})}
     # A position in a queue that is not there says nothing of what waits.
     return tuple(
-        _of_backlog(reader.broker_name, measured[key])
+        _of_store(reader.broker_name, measured[key])
         if key in measured
         else QueueLag(broker_name=reader.broker_name, key=key, position=progress.offsets[key])
         for key in sorted(keys | progress.offsets.keys())
@@ -169,7 +169,7 @@ def stream_lag(name: str, end: str, latest: str | None, stores: Mapping[str, Sto
         if reader is None:
             found += [_counted(broker_name, key, own[key], own_stops.get(key)) for key in keys]
         else:
-            found += [_of_backlog(broker_name, each) for each in backlogs(reader, own, stops=own_stops)]
+            found += [_of_store(broker_name, each) for each in measure_lag(reader, own, stops=own_stops)]
     return LagReport(name, tuple(found))
 
 
@@ -188,18 +188,18 @@ def _counted(broker_name: str, key: QueueKey, position: int | None, stop: int | 
     )
 
 
-def _of_backlog(broker_name: str, backlog: Backlog) -> QueueLag:
+def _of_store(broker_name: str, lag: Lag) -> QueueLag:
     return QueueLag(
         broker_name=broker_name,
-        key=backlog.key,
-        position=backlog.position,
-        min_offset=backlog.min_offset,
-        max_offset=backlog.max_offset,
-        messages=backlog.messages,
-        bytes=backlog.bytes,
-        time_ms=backlog.time_ms,
-        lost=backlog.lost,
-        next_time_ms=backlog.next_time_ms,
+        key=lag.key,
+        position=lag.position,
+        min_offset=lag.min_offset,
+        max_offset=lag.max_offset,
+        messages=lag.messages,
+        bytes=lag.bytes,
+        time_ms=lag.time_ms,
+        lost=lag.lost,
+        next_time_ms=lag.next_time_ms,
     )
 
 

@@ -23,7 +23,7 @@ from .store_reader import StoreReader
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Backlog:
+class Lag:
     """Lag of a reader in one queue (RocketMQ: ``OffsetWrapper`` of ``ConsumeStats``).
 
     Attributes
@@ -56,9 +56,9 @@ class Backlog:
     next_time_ms: int | None
 
 
-def backlogs(
+def measure_lag(
     reader: StoreReader, positions: Mapping[QueueKey, int | None], *, stops: Mapping[QueueKey, int] | None = None
-) -> list[Backlog]:
+) -> list[Lag]:
     """Measure what waits in each queue.
 
     Parameters
@@ -72,7 +72,7 @@ def backlogs(
 
     Returns
     -------
-    list of Backlog
+    list of Lag
         In the order of ``positions``.
 
     Notes
@@ -96,7 +96,7 @@ def backlogs(
         else:
             time_ms = None if next_ms is None or newest is None else max(0, newest - next_ms)
         found.append(
-            Backlog(
+            Lag(
                 key=key,
                 position=position,
                 min_offset=bounds.min_offset,

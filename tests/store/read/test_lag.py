@@ -1,4 +1,4 @@
-"""Backlog of a queue, in messages, bytes and time, and unknown lag."""
+"""Lag in a queue, in messages, bytes and time, and unknown lag."""
 
 import shutil
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from segmentlog.store import MessageStore, Outgoing, QueueKey, StoreReader
-from segmentlog.store.read.lag import Backlog, backlogs
+from segmentlog.store.read.lag import Lag, measure_lag
 from segmentlog.store.read.probe import store_times
 from support import fixtures
 from support.written_stores import SMALL
@@ -35,8 +35,8 @@ def sizes(path: Path, key: QueueKey) -> list[int]:
     return reader.queue(key).entries(bounds.min_offset, bounds.max_offset)["size"].tolist()
 
 
-def measure(path: Path, key: QueueKey, position: int | None, **rest: dict[QueueKey, int]) -> Backlog:
-    return backlogs(StoreReader.open(path), {key: position, B: 0}, **rest)[0]
+def measure(path: Path, key: QueueKey, position: int | None, **rest: dict[QueueKey, int]) -> Lag:
+    return measure_lag(StoreReader.open(path), {key: position, B: 0}, **rest)[0]
 
 
 @pytest.mark.parametrize("position", range(6))
@@ -92,11 +92,11 @@ def test_what_retention_took_is_lost_and_does_not_wait(tmp_path: Path) -> None:
     path = fixtures.unpack("retention-5.3.3", tmp_path)
     reader = StoreReader.open(path)
     bounds = next(b for topic in reader.topics() for b in reader.queues(topic) if b.min_offset and len(b))
-    found = backlogs(reader, {bounds.key: 0})[0]
+    found = measure_lag(reader, {bounds.key: 0})[0]
     assert (found.lost, found.messages) == (bounds.min_offset, len(bounds))
     assert found.next_time_ms == store_times(reader, {bounds.key: bounds.min_offset})[bounds.key]
 
 
-def test_no_queue_is_no_backlog(store: Path) -> None:
-    assert backlogs(StoreReader.open(store), {}) == []
+def test_no_queue_is_no_lag(store: Path) -> None:
+    assert measure_lag(StoreReader.open(store), {}) == []
     assert store_times(StoreReader.open(store), {}) == {}
