@@ -1,4 +1,4 @@
-"""Interface to the operating system for writing; no other module calls it.
+"""Interface to the operating system for writing; modules outside this package make no system calls on files.
 
 ::
 
