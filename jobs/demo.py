@@ -38,6 +38,10 @@ ARCHIVES = tuple(str(FIXTURES / name / "store.tar.gz") for name in ("basic-5.3.3
 
 _CELL_CHARS = 48
 _TIME = "yyyy-MM-dd HH:mm:ss.SSS"
+_EVERYTHING = {"subscribePattern": ".*"}
+_QUEUE = ("brokerName", "topic", "queueId")
+_Load = Callable[..., "DataFrame"]
+"""Loads columns of all stores, with options of the reader by name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,6 +101,7 @@ def run(spark: "SparkSession", args: Args, show: Callable[[Table], None] = lambd
 
 
 def _questions(spark: "SparkSession", stores: Sequence[str]) -> Iterator[tuple[str, "DataFrame"]]:
+    """Titles and answers. A later answer needs the ones before; those that need messages or tags may be left out."""
     from pyspark.sql import functions as sf  # noqa: PLC0415 - importing a job must not import PySpark
 
     def load(columns: str, **options: object) -> "DataFrame":
@@ -105,18 +110,34 @@ def _questions(spark: "SparkSession", stores: Sequence[str]) -> Iterator[tuple[s
             reader = reader.option(name, str(value))
         return reader.load(list(stores))
 
-    everything = {"subscribePattern": ".*"}
-    queue = ("brokerName", "topic", "queueId")
+    headers = load("brokerName,topic,tags,storeSize,storeTimestamp", **_EVERYTHING)
+    by_tag = headers.where("tags IS NOT NULL").groupBy("topic", "tags").agg(sf.count("*").alias("messages"))
+    by_tag = by_tag.orderBy("topic", sf.desc("messages"), "tags")
+    yield from _summaries(load, headers)
+    yield "Messages of each tag", by_tag
+    times = headers.agg(sf.percentile(sf.unix_millis("storeTimestamp"), [0.5, 0.8])).first()
+    assert times is not None
+    if times[0] is None:
+        return  # not one message
+    yield _range_of_time(load, *times[0])
+    counts = by_tag.where("NOT contains(tags, '||')").limit(1000).collect()  # where tags are asked for, that is "or"
+    if not counts:
+        return  # no message has tags
+    varied, _ = Counter(row["topic"] for row in counts).most_common(1)[0]
+    yield from _single_messages(load, varied, next(row["tags"] for row in counts if row["topic"] == varied))
+
+
+def _summaries(load: _Load, headers: "DataFrame") -> Iterator[tuple[str, "DataFrame"]]:
+    from pyspark.sql import functions as sf  # noqa: PLC0415 - as above
+
     messages = sf.count("*").alias("messages")
     yield (
         "Queues, and the offsets that they hold: read from the ConsumeQueues alone",
-        load("brokerName,topic,queueId,queueOffset", **everything)
-        .groupBy(*queue)
+        load("brokerName,topic,queueId,queueOffset", **_EVERYTHING)
+        .groupBy(*_QUEUE)
         .agg(sf.min("queueOffset").alias("first"), (sf.max("queueOffset") + 1).alias("end"), messages)
-        .orderBy(*queue),
+        .orderBy(*_QUEUE),
     )
-
-    headers = load("brokerName,topic,tags,storeSize,storeTimestamp", **everything)
     yield (
         "Topics: no body is read",
         headers.groupBy("brokerName", "topic")
@@ -130,44 +151,42 @@ def _questions(spark: "SparkSession", stores: Sequence[str]) -> Iterator[tuple[s
         .orderBy("brokerName", "topic"),
     )
 
-    by_tag = headers.where("tags IS NOT NULL").groupBy("topic", "tags").agg(messages)
-    by_tag = by_tag.orderBy("topic", sf.desc("messages"), "tags")
-    yield "Messages of each tag", by_tag
 
-    times = headers.agg(sf.percentile(sf.unix_millis("storeTimestamp"), [0.5, 0.8])).first()
-    assert times is not None
-    if times[0] is None:
-        return  # not one message
-    start, stop = (datetime.fromtimestamp(time / 1000, UTC).isoformat(timespec="milliseconds") for time in times[0])
-    yield (
+def _range_of_time(load: _Load, *times: float) -> tuple[str, "DataFrame"]:
+    from pyspark.sql import functions as sf  # noqa: PLC0415 - as above
+
+    start, stop = (datetime.fromtimestamp(time / 1000, UTC).isoformat(timespec="milliseconds") for time in times)
+    return (
         f"A range of time, from {start} to {stop}: found in the queues by binary search",
         load(
             "brokerName,topic,queueId,queueOffset",
-            **everything,
+            **_EVERYTHING,
             startingTimestamp=start,
             endingTimestamp=stop,
             startingOffsetsByTimestampStrategy="latest",  # nothing of a queue that ends before
         )
-        .groupBy(*queue)
-        .agg(sf.min("queueOffset").alias("from offset"), sf.max("queueOffset").alias("to offset"), messages)
-        .orderBy(*queue),
+        .groupBy(*_QUEUE)
+        .agg(
+            sf.min("queueOffset").alias("from offset"),
+            sf.max("queueOffset").alias("to offset"),
+            sf.count("*").alias("messages"),
+        )
+        .orderBy(*_QUEUE),
     )
 
-    counts = by_tag.where("NOT contains(tags, '||')").limit(1000).collect()  # where tags are asked for, that is "or"
-    if not counts:
-        return  # no message has tags
-    varied, _ = Counter(row["topic"] for row in counts).most_common(1)[0]
-    tag = next(row["tags"] for row in counts if row["topic"] == varied)
-    tagged = load("topic,queueId,queueOffset,tags,keys,body", subscribe=varied, tags=tag)
+
+def _single_messages(load: _Load, topic: str, tag: str) -> Iterator[tuple[str, "DataFrame"]]:
+    from pyspark.sql import functions as sf  # noqa: PLC0415 - as above
+
+    tagged = load("topic,queueId,queueOffset,tags,keys,body", subscribe=topic, tags=tag)
     text = sf.regexp_replace(sf.substring(sf.col("body").cast("string"), 1, 60), r"\s+", " ")
     yield (
         f"One tag, {tag}: found in the queues by its hash, then compared",
         tagged.withColumn("body", text).orderBy("queueId", "queueOffset"),
     )
-
     one = tagged.orderBy("queueId", "queueOffset").first()  # in order: it reads all, and cuts no worker short
     assert one is not None
-    topic, queue_id, offset = one["topic"], one["queueId"], one["queueOffset"]
+    queue_id, offset = one["queueId"], one["queueOffset"]
     yield (
         f"One message by its offset, {offset} of queue {queue_id} of {topic}",
         load(

@@ -38,6 +38,7 @@ from ..format.properties_encode import encode_properties
 from ..format.record_crc import RecordCrc
 from ..format.slices import repeated
 from ..queues.keys import Queues, different_queues
+from .columns import BatchColumns
 from .message import (
     DEFLATE_LEVEL,
     DELAY,
@@ -123,7 +124,58 @@ def encode_batch(
     ConfigError
         If a column is missing, unknown or of another type.
     """
-    columns = _Columns(batch)
+    columns = BatchColumns(batch)
+    rows = _checked_rows(columns, config)
+    fields = _fields(columns, rows, config)
+    crc = record_crc(config)
+    body_bytes = value_lengths(rows.body)
+    apart = bodies_apart and rows.is_plain and int(body_bytes.sum()) >= LARGE_BATCH_BYTES
+    try:
+        properties = encode_properties(rows.named, rows.pairs) if rows.named or rows.pairs is not None else b""
+        held = _check_properties(properties, crc) + (body_bytes // _APART_PER_BYTE if apart else body_bytes)
+        given = RecordColumns(properties=properties, **fields)
+        pieces = list(pairwise(_cuts(held, placement)))
+        parts = [_part(given, start, stop) for start, stop in pieces]
+        encoded = [encode(part, record_crc=crc, bodies_apart=apart) for part in parts]
+    except ConfigError as error:
+        raise IllegalMessageError(f"{MESSAGE_ILLEGAL}: {error.problem}", fix=error.fix) from None
+    for records in encoded:
+        check_record(int(records.sizes.max()), config)
+        if placement is BatchPlacement.ONE_SEGMENT:
+            check_record(int(records.sizes.sum()), config)
+    return [
+        _with_queues(records, part.topic, rows, slice(*piece), with_keys=config.index)
+        for records, part, piece in zip(encoded, parts, pieces, strict=True)
+    ]
+
+
+class _Rows(NamedTuple):
+    """Rows that were checked, and that are delayed and compressed as they will be stored.
+
+    Attributes
+    ----------
+    topics, queue_id
+        (n,) dictionary of strings and (n,) int64: delayed rows are in the schedule topic.
+    body, sys_flag, counts
+        (n,) binary, (n,) int64, and (n,) bool as in `EncodedRows`.
+    named, pairs
+        Properties from columns, by name; and those of the map column, None if there is none.
+    is_plain
+        Whether the columns alone tell the entries of queues and index.
+    """
+
+    topics: pa.DictionaryArray
+    queue_id: Ints
+    body: pa.BinaryArray
+    sys_flag: Ints
+    counts: Mask
+    named: dict[str, pa.StringArray]
+    pairs: pa.MapArray | None
+    is_plain: bool
+
+
+def _checked_rows(columns: BatchColumns, config: StoreConfig) -> _Rows:
+    """Check rows, then apply delay levels and compression."""
     topic, body = columns.get("topic"), columns.get("body")
     topics = _encode_dictionary(topic)
     _check_rows(topics, body, config)
@@ -139,50 +191,55 @@ def encode_batch(
     named = {name: columns.get(column) for name, column in _PROPERTY_COLUMNS.items() if column in columns.names}
     pairs = columns.get("properties") if "properties" in columns.names else None
     asked = _delay_levels(pairs, counts)
-    level = np.clip(asked, 0, DELAY_LEVELS)
-    if level.any():
-        later = pa.array(level > 0)
-        if (asked > level).any():
-            named[DELAY] = pc.if_else(pa.array(asked > level), str(DELAY_LEVELS), pa.scalar(None, pa.string()))
-        named[REAL_TOPIC] = pc.if_else(later, topic, pa.scalar(None, pa.string()))
-        named[REAL_QUEUE] = pc.if_else(later, pa.array(queue_id).cast(pa.string()), pa.scalar(None, pa.string()))
-        topics = pc.if_else(later, SCHEDULE_TOPIC, topic).dictionary_encode()
-        queue_id = np.where(level > 0, level - 1, queue_id)
+    is_delayed = bool((asked > 0).any())
+    if is_delayed:
+        topics, queue_id, delays = _delayed(topic, queue_id, asked)
+        named |= delays
     if config.compress_over_bytes is not None:
         body, sys_flag = _deflated_rows(body, sys_flag, config.compress_over_bytes)
-    fields: dict[str, Any] = {
+    is_plain = not is_delayed and not (sys_flag & (SYS_TRANSACTION | SYS_INNER_BATCH)).any() and not _hold_keys(pairs)
+    return _Rows(topics, queue_id, body, sys_flag, counts, named, pairs, is_plain)
+
+
+def _delayed(
+    topic: pa.StringArray, queue_id: Ints, asked: Ints
+) -> tuple[pa.DictionaryArray, Ints, dict[str, pa.StringArray]]:
+    """Topics, queue ids and further properties of rows of which some ask for a delay level; higher levels are cut."""
+    named = {}
+    level = np.clip(asked, 0, DELAY_LEVELS)
+    later, absent = pa.array(level > 0), pa.scalar(None, pa.string())
+    if (asked > level).any():
+        named[DELAY] = pc.if_else(pa.array(asked > level), str(DELAY_LEVELS), absent)
+    named[REAL_TOPIC] = pc.if_else(later, topic, absent)
+    named[REAL_QUEUE] = pc.if_else(later, pa.array(queue_id).cast(pa.string()), absent)
+    topics = pc.if_else(later, SCHEDULE_TOPIC, topic).dictionary_encode()
+    return topics, np.where(level > 0, level - 1, queue_id), named
+
+
+def _fields(columns: BatchColumns, rows: _Rows, config: StoreConfig) -> dict[str, Any]:
+    """Fields of `RecordColumns` but for the properties."""
+    return {
+        "body": rows.body,
+        "topic": rows.topics,
+        "queue_id": rows.queue_id,
         "flag": columns.integers_or("flag", 0),
-        "sys_flag": sys_flag,
+        "sys_flag": rows.sys_flag,
         "born_timestamp": columns.integers_or("bornTimestamp", time.time_ns() // 1_000_000),
         "born_host": columns.hosts("bornHost"),
         "store_host": packed_host(config.store_host, "store_host"),
         "reconsume_times": columns.integers_or("reconsumeTimes", 0),
         "prepared_transaction_offset": columns.integers_or("preparedTransactionOffset", 0),
     }
-    crc = record_crc(config)
-    plain = not level.any() and not (sys_flag & (SYS_TRANSACTION | SYS_INNER_BATCH)).any() and not _hold_keys(pairs)
-    body_bytes = value_lengths(body)
-    apart = bodies_apart and plain and int(body_bytes.sum()) >= LARGE_BATCH_BYTES
-    try:
-        properties = encode_properties(named, pairs) if named or pairs is not None else b""
-        given = RecordColumns(body=body, topic=topics, queue_id=queue_id, properties=properties, **fields)
-        held = _check_properties(properties, crc) + (body_bytes // _APART_PER_BYTE if apart else body_bytes)
-        cuts = _cuts(held, placement)
-        parts = [_part(given, start, stop) for start, stop in pairwise(cuts)]
-        encoded = [encode(part, record_crc=crc, bodies_apart=apart) for part in parts]
-    except ConfigError as error:
-        raise IllegalMessageError(f"{MESSAGE_ILLEGAL}: {error.problem}", fix=error.fix) from None
-    for records in encoded:
-        check_record(int(records.sizes.max()), config)
-        if placement is BatchPlacement.ONE_SEGMENT:
-            check_record(int(records.sizes.sum()), config)
-    pieces = []
-    for records, part, (start, stop) in zip(encoded, parts, pairwise(cuts), strict=True):
-        queues, queue_of = different_queues(part.topic, queue_id[start:stop])
-        looked_up = {name: values[start:stop] for name, values in named.items()}
-        lookups = _look_up(part.topic, looked_up, with_keys=config.index) if plain else None
-        pieces.append(EncodedRows(records, queues, queue_of, counts[start:stop], lookups))
-    return pieces
+
+
+def _with_queues(
+    records: EncodedBatch, topics: pa.DictionaryArray, rows: _Rows, piece: slice, *, with_keys: bool
+) -> EncodedRows:
+    """Add to the records of some rows what queues and index need of them; ``topics`` are those of these rows."""
+    queues, queue_of = different_queues(topics, rows.queue_id[piece])
+    looked_up = {name: values[piece] for name, values in rows.named.items()}
+    lookups = _look_up(topics, looked_up, with_keys=with_keys) if rows.is_plain else None
+    return EncodedRows(records, queues, queue_of, rows.counts[piece], lookups)
 
 
 def _encode_dictionary(texts: pa.StringArray) -> pa.DictionaryArray:
@@ -249,95 +306,6 @@ _FEW_TOPICS: Final = 64
 _FIXED_BYTES: Final = 128  # of a record beside body and properties, about
 _LOOKED_UP: Final = repeated([TAGS, KEYS, UNIQ_KEY], 1)
 _PROPERTY_COLUMNS: Final = {TAGS: "tags", KEYS: "keys", UNIQ_KEY: "uniqKey"}
-
-
-_TYPES: Final[dict[str, tuple[pa.DataType, ...]]] = {
-    "topic": (pa.string(),),
-    "body": (pa.binary(),),
-    "queueId": (pa.int32(), pa.int64()),
-    "tags": (pa.string(),),
-    "keys": (pa.string(),),
-    "uniqKey": (pa.string(),),
-    "properties": (pa.map_(pa.string(), pa.string()),),
-    "flag": (pa.int32(), pa.int64()),
-    "sysFlag": (pa.int32(), pa.int64()),
-    "bornTimestamp": (pa.int64(),),
-    "bornHost": (pa.string(),),
-    "reconsumeTimes": (pa.int32(), pa.int64()),
-    "preparedTransactionOffset": (pa.int64(),),
-}
-
-
-class _Columns:
-    """The columns of a batch by name, each one array of a type we know."""
-
-    def __init__(self, batch: pa.RecordBatch | pa.Table) -> None:
-        self.names = set(batch.schema.names)
-        self.rows = len(batch)
-        self._batch = batch
-        unknown = sorted(self.names - _TYPES.keys())
-        missing = sorted({"topic", "body"} - self.names)
-        if unknown or missing:
-            what = f"has no column {missing[0]!r}" if missing else f"has a column {unknown[0]!r} that no message has"
-            raise ConfigError(f"the batch {what}", fix=f"The columns can be {', '.join(_TYPES)}")
-
-    def get(self, name: str) -> Any:
-        values = self._batch.column(name)
-        if isinstance(values, pa.ChunkedArray):
-            values = values.combine_chunks()
-        kind, wanted = values.type, _TYPES[name][0]
-        if kind in _TYPES[name]:
-            return values
-        is_time = name == "bornTimestamp" and pa.types.is_timestamp(kind)
-        fix = f"Give it as {wanted}"
-        if not is_time and not _may_cast(kind, wanted):
-            raise ConfigError(f"column {name!r} is of type {kind}", fix=fix)
-        try:
-            if is_time:  # seconds may be too many for milliseconds; finer ones are cut
-                values = values.cast(pa.timestamp("ms", kind.tz), safe=kind.unit == "s")
-            elif pa.types.is_dictionary(kind):  # Arrow takes nothing out of a dictionary of views
-                return values.dictionary.cast(wanted).take(values.indices)
-            return values.cast(wanted)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # its text may quote a value
-            raise ConfigError(f"column {name!r} is of type {kind}, and does not convert", fix=fix) from None
-
-    def integers(self, name: str) -> Ints:
-        """(n,) int64; 0 where the column is missing or null."""
-        values = self.integers_or(name, 0)
-        return values if isinstance(values, np.ndarray) else np.full(self.rows, values, np.int64)
-
-    def integers_or(self, name: str, otherwise: int) -> Ints | int:
-        """(n,) int64 with ``otherwise`` for nulls, or only that where the column is missing."""
-        if name not in self.names:
-            return otherwise
-        values = self.get(name)
-        if values.null_count:
-            values = pc.fill_null(values, otherwise)
-        return np.asarray(values.to_numpy(zero_copy_only=False), np.int64)
-
-    def hosts(self, name: str) -> pa.BinaryArray | bytes:
-        if name not in self.names:
-            return packed_host("127.0.0.1:0")
-        values = pc.fill_null(self.get(name), "127.0.0.1:0").dictionary_encode()
-        packed = pa.array([packed_host(host) for host in values.dictionary.to_pylist()], pa.binary())
-        return packed.take(values.indices)
-
-
-def _may_cast(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    is_ = pa.types
-    if is_.is_null(kind):
-        return True
-    if is_.is_integer(wanted):
-        return bool(is_.is_integer(kind))
-    if is_.is_map(wanted):
-        return bool(is_.is_map(kind))
-    if is_.is_dictionary(kind):
-        kind = kind.value_type
-    stringlike = is_.is_string(kind) or is_.is_large_string(kind) or is_.is_string_view(kind)
-    if not is_.is_binary(wanted):
-        return bool(stringlike)
-    sized = is_.is_large_binary(kind) or is_.is_fixed_size_binary(kind)
-    return bool(stringlike or sized or is_.is_binary(kind) or is_.is_binary_view(kind))
 
 
 def _check_rows(topics: pa.DictionaryArray, body: pa.BinaryArray, config: StoreConfig) -> None:

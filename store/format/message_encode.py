@@ -132,20 +132,31 @@ def encode(
         "body_length": body_bytes,
     }
     headers = _headers(fields, born, store, rows)
+    if bodies_apart:
+        bodies = Bodies(np.frombuffer(body.buffers()[2] or b"", np.uint8), start, body_bytes, header_bytes)
+        return _laid_apart(headers, bodies, tail, sizes, body_crcs if record_crc is RecordCrc.PROPERTY else None)
+    return _laid_whole(headers, body, tail, sizes, header_bytes + body_bytes)
+
+
+def _laid_whole(headers: pa.BinaryArray, body: pa.BinaryArray, tail: "_Tail", sizes: Ints, heads: Ints) -> EncodedBatch:
+    """Records that are joined when their turn comes; ``heads`` are the bytes of header and body of each."""
     positions = np.cumsum(sizes) - sizes
-    if not bodies_apart:
 
-        def lay() -> Frames:
-            data = _join([headers, body], tail, positions + header_bytes + body_bytes)
-            return Frames(data, positions, positions + sizes)
+    def lay() -> Frames:
+        return Frames(_join([headers, body], tail, positions + heads), positions, positions + sizes)
 
-        return EncodedBatch(positions, sizes, lay)
+    return EncodedBatch(positions, sizes, lay)
 
-    stops = np.cumsum(sizes - body_bytes)
-    bodies = Bodies(np.frombuffer(body.buffers()[2] or b"", np.uint8), start, body_bytes, header_bytes)
-    frames = Frames(_join([headers], tail, stops - tail.sizes), stops - tail.sizes - header_bytes, stops, bodies)
-    crcs = frame_crcs(frames, bodies, body_crcs) if record_crc is RecordCrc.PROPERTY else None
-    return EncodedBatch(positions, sizes, lambda: frames, crcs)
+
+def _laid_apart(
+    headers: pa.BinaryArray, bodies: Bodies, tail: "_Tail", sizes: Ints, body_crcs: npt.NDArray[np.uint32] | None
+) -> EncodedBatch:
+    """Records whose bodies stay where they are; the rest is joined now. ``body_crcs`` where records end in a CRC."""
+    stops = np.cumsum(sizes - bodies.lengths)
+    starts = stops - tail.sizes - bodies.at
+    frames = Frames(_join([headers], tail, stops - tail.sizes), starts, stops, bodies)
+    crcs = None if body_crcs is None else frame_crcs(frames, bodies, body_crcs)
+    return EncodedBatch(np.cumsum(sizes) - sizes, sizes, lambda: frames, crcs)
 
 
 class _Tail(NamedTuple):

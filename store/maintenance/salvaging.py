@@ -135,9 +135,7 @@ def salvage(
         keys = 0
         if keeps_index(files, reader.path):
             keys = rebuild_index(copied, fresh.place(INDEX), geometry=Geometry(sizes.index_slots, sizes.index_entries))
-        for listed in files.list_dir(reader.path):
-            if listed.name == CONFIG and listed.is_dir:
-                _copy_files(files, os.path.join(reader.path, listed.name), fresh, listed.name)
+        _copy_configuration(files, reader.path, fresh)
         _describe(fresh, copy, sizes)
         fresh.publish()
     return SalvageReport(
@@ -150,6 +148,13 @@ def salvage(
         lost_messages=queues.lost_messages,
         keys=keys,
     )
+
+
+def _copy_configuration(fs: FileSystem, source: str, fresh: FreshDirectory) -> None:
+    """Copy ``config``, in which a broker keeps topics and consumer offsets, if the store has one."""
+    for listed in fs.list_dir(source):
+        if listed.name == CONFIG and listed.is_dir:
+            _copy_files(fs, os.path.join(source, listed.name), fresh, listed.name)
 
 
 def _copy_files(fs: FileSystem, source: str, fresh: FreshDirectory, name: str) -> None:

@@ -3,15 +3,16 @@
 ::
 
     check sizes ──► examine ──► decide ──► begin ──► sign ──► cut ──► redispatch ──► topics ──► durable point ──► mark
-    └─ nothing is changed: a store that is refused   │                                          └ all is on the device
-       stays as it was found                         └ from here on a crash is decided about in the same way
+    └─ examine: nothing is changed, so a   │ └─ repair: a crash in it is decided  │   └─ publish: all is on the device
+       refused store stays as it was found │    about in the same way             │
 
-The text of `recover` is the order of these steps; each comment says why a step precedes the next one. RocketMQ:
-``DefaultMessageStore.load``, ``recover``.
+`recover` has three phases: examine, repair, publish. The text of each phase is the order of its steps, and each comment
+says why a step precedes the next one. RocketMQ: ``DefaultMessageStore.load``, ``recover``.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..config import OnDamage, StoreConfig
 from ..directory.file_sizes import check_file_sizes
@@ -21,6 +22,7 @@ from ..files.writable_fs import Lock, WritableFileSystem
 from ..format.index_file import EMPTY_INDEX, Geometry
 from ..format.store_paths import StorePaths
 from ..index.writer import IndexWriter
+from ..log.log_end import LogState
 from ..queues.writer import QueueWriter
 from ..types import QueueKey
 from .apply import Repair
@@ -94,67 +96,117 @@ def recover(
     NoSpaceError
         If the disk is full; the next open recovers in the same way.
     """
-    paths = StorePaths(path)
-    durability = Durability(fs, path, config, was_ours=lock.is_signed)
-    undo(durability.close)
-    # Sizes first: every offset below is a file name and a position, and with other sizes each would be a wrong one.
-    listed = check_file_sizes(fs, path, config, durability.found)
-    queues = QueueWriter(fs, paths.consume_queues, paths.making_queue_file, config.queue_segment_entries, listed)
-    undo(queues.close)
-    index = None
-    if config.index:
-        index = IndexWriter(
-            fs, paths.index, paths.making_index_file, Geometry(config.index_slots, config.index_entries)
-        )
-        undo(index.close)
-    repair = Repair(fs, path, config, durability=durability, queues=queues, index=index)
-    # Look and decide before the first byte is written: a refused store can still be salvaged, or opened by a broker.
-    state = repair.examine()
-    unfinished = UnfinishedBatch.find(fs, path, was_ours=durability.was_ours)
-    end = decide(state, durability.found, on_damage, paths.commit_log, unfinished.undone_from)
+    opening = _Opening(fs, path, config, lock=lock, undo=undo)
+    examined = opening.examine(on_damage)
     own()  # reading all of a log may have taken long enough for the lock to be lost
-    # The durable point is lowered to the end before the log is cut: records that are cut must not count as lost when a
-    # crash comes in between. The file `abort` is there before anything changes: a crash must not look like a close.
-    durability.begin(end)
-    ensure_store_id(fs, path)
-    # Signed only now: the signature says that all since the durable point was written by us. Until `begin` lowered the
-    # point and took its promise of checksums back, a broker may have written some of it.
-    lock.sign()
-    # The log before the queues: entries are derived from it, and must not name records that are about to be cut.
-    cut_bytes = repair.cut(end)
-    ends, corrected = repair.redispatch(state, end)
-    report = Recovery(
-        was_clean=not durability.was_aborted,
-        adopted=durability.found is None,
-        log_end=end,
-        cut_records=state.beyond,
-        undone_from=unfinished.undone_from,
-        cut_bytes=cut_bytes,
-        dispatched_from=state.start,
-        corrected=corrected,
-    )
-    report.log(path)
-    # Topics before the durable point: queues below the point are not dispatched again, so their topics are not noted
-    # again either.
-    topics = TopicTable(fs, paths)
-    topics.note(list(ends))
-    # Raised last of all that the next recovery relies on: queues and index are on the device since `redispatch`.
-    newest = repair.newest_timestamp(state)
-    index_end, full_ms = (index.end, index.full_timestamp) if index is not None else (EMPTY_INDEX, 0)
-    durability.note_queues(end, sum(ends.values()), index_end, newest, full_ms)
-    # Readers see a kept batch from here on: not before all of its entries are in the queues.
-    marker = BatchMarker(fs, path, unfinished.mark)
-    settled = unfinished.settled(end)
-    if settled != unfinished.mark:
-        marker.write(settled)
-    return Opened(
-        durability=durability,
-        queues=queues,
-        index=index,
-        topics=topics,
-        marker=marker,
-        ends=ends,
-        log_end=end,
-        newest_timestamp=newest,
-        report=report,
-    )
+    repaired = opening.repair(examined)
+    return opening.publish(examined, repaired)
+
+
+class _Examined(NamedTuple):
+    """Findings of the first phase, and the physical offset at which the log ends from now on."""
+
+    state: LogState
+    unfinished: UnfinishedBatch
+    end: int
+
+
+class _Repaired(NamedTuple):
+    """Results of the second phase: queue ends, and findings and repairs."""
+
+    ends: dict[QueueKey, int]
+    report: Recovery
+
+
+class _Opening:
+    """One recovery: the parts of a store that its phases share. ``undo`` gets a step per part that was opened."""
+
+    def __init__(
+        self,
+        fs: WritableFileSystem,
+        path: str,
+        config: StoreConfig,
+        *,
+        lock: Lock,
+        undo: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._fs = fs
+        self._path = path
+        self._paths = paths = StorePaths(path)
+        self._lock = lock
+        self._durability = Durability(fs, path, config, was_ours=lock.is_signed)
+        undo(self._durability.close)
+        # Sizes first: every offset below is a file name and a position, and with other sizes each would be a wrong one.
+        listed = check_file_sizes(fs, path, config, self._durability.found)
+        entries = config.queue_segment_entries
+        self._queues = QueueWriter(fs, paths.consume_queues, paths.making_queue_file, entries, listed)
+        undo(self._queues.close)
+        self._index = None
+        if config.index:
+            geometry = Geometry(config.index_slots, config.index_entries)
+            self._index = IndexWriter(fs, paths.index, paths.making_index_file, geometry)
+            undo(self._index.close)
+        self._repair = Repair(fs, path, config, durability=self._durability, queues=self._queues, index=self._index)
+
+    def examine(self, on_damage: OnDamage) -> _Examined:
+        """Look and decide; nothing is written: a refused store can still be salvaged, or opened by a broker."""
+        durability = self._durability
+        state = self._repair.examine()
+        unfinished = UnfinishedBatch.find(self._fs, self._path, was_ours=durability.was_ours)
+        end = decide(state, durability.found, on_damage, self._paths.commit_log, unfinished.undone_from)
+        return _Examined(state, unfinished, end)
+
+    def repair(self, examined: _Examined) -> _Repaired:
+        """Make log, queues and index agree, on the device; a crash in between is decided about in the same way."""
+        state, unfinished, end = examined
+        # The durable point is lowered to the end before the log is cut: records that are cut must not count as lost
+        # when a crash comes in between. The file `abort` is there before anything changes: a crash must not look like
+        # a close.
+        self._durability.begin(end)
+        ensure_store_id(self._fs, self._path)
+        # Signed only now: the signature says that all since the durable point was written by us. Until `begin` lowered
+        # the point and took its promise of checksums back, a broker may have written some of it.
+        self._lock.sign()
+        # The log before the queues: entries are derived from it, and must not name records that are about to be cut.
+        cut_bytes = self._repair.cut(end)
+        ends, corrected = self._repair.redispatch(state, end)
+        report = Recovery(
+            was_clean=not self._durability.was_aborted,
+            adopted=self._durability.found is None,
+            log_end=end,
+            cut_records=state.beyond,
+            undone_from=unfinished.undone_from,
+            cut_bytes=cut_bytes,
+            dispatched_from=state.start,
+            corrected=corrected,
+        )
+        report.log(self._path)
+        return _Repaired(ends, report)
+
+    def publish(self, examined: _Examined, repaired: _Repaired) -> Opened:
+        """Note what was repaired, so that the next recovery relies on it and readers see a kept batch."""
+        durability, index, ends, end = self._durability, self._index, repaired.ends, examined.end
+        # Topics before the durable point: queues below the point are not dispatched again, so their topics are not
+        # noted again either.
+        topics = TopicTable(self._fs, self._paths)
+        topics.note(list(ends))
+        # Raised last of all that the next recovery relies on: queues and index are on the device since `repair`.
+        newest = self._repair.newest_timestamp(examined.state)
+        index_end, full_ms = (index.end, index.full_timestamp) if index is not None else (EMPTY_INDEX, 0)
+        durability.note_queues(end, sum(ends.values()), index_end, newest, full_ms)
+        # Readers see a kept batch from here on: not before all of its entries are in the queues.
+        mark, settled = examined.unfinished.mark, examined.unfinished.settled(end)
+        marker = BatchMarker(self._fs, self._path, mark)
+        if settled != mark:
+            marker.write(settled)
+        return Opened(
+            durability=durability,
+            queues=self._queues,
+            index=index,
+            topics=topics,
+            marker=marker,
+            ends=ends,
+            log_end=end,
+            newest_timestamp=newest,
+            report=repaired.report,
+        )

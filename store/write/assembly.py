@@ -2,8 +2,10 @@
 
 ::
 
-    lock ──► recovery ──► dispatcher, appender ──► put path ──► housekeeping ──► group append ──► services
-                                                                    └─► publication ──► batch committer
+    lock_and_recover   lock ──► recovery                                              LockedStore
+    assemble           dispatcher, segment supply ──► appender ──► put path           LogParts
+                       housekeeping ──► group commit, publication, retention
+                       services ──► batch committer                                   StoreParts, services not started
 
     teardown undoes them, last first
 
@@ -15,7 +17,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..config import Flush, OnDamage, Services, StoreConfig
 from ..dispatch.dispatcher import Dispatcher
@@ -25,16 +27,14 @@ from ..format.store_paths import ABORT, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_
 from ..log.appender import LogAppender
 from ..log.segment_supply import SegmentSupply
 from ..read.store_reader import StoreReader
-from ..recovery.decide import Recovery
-from ..recovery.durability import Durability
-from ..recovery.open import recover
+from ..recovery.open import Opened, recover
 from ..retention.settings import RetentionSettings
 from .attachments import Attachments
 from .background import BackgroundServices, OnCall, StoreServices
 from .batch_commit import BatchCommitter
 from .failure import Failure
 from .group_append import GroupAppend
-from .group_commit import GroupCommit
+from .group_commit import Flusher, GroupCommit
 from .housekeeping import Housekeeping
 from .publication import Publication
 from .put_path import PutPath
@@ -46,32 +46,57 @@ _OWN_NAMES: Final = {OURS, LOCK, ABORT, f"{ABORT}.bak", CONFIG, CHECKPOINT, INDE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LockedStore:
+    """A store directory that is locked and recovered: the base of all parts.
+
+    Attributes
+    ----------
+    fs, path, config, clock
+        See `MessageStore.open`; the path is absolute.
+    teardown
+        Steps that close what is open.
+    lock, failure
+        Lock of the directory, held; and the store's failure, if it failed.
+    own
+        Raises if another process has the store, and notes that as a failure.
+    opened
+        Recovered log, queues, index and durable point.
+    """
+
+    fs: WritableFileSystem
+    path: str
+    config: StoreConfig
+    clock: Callable[[], int]
+    teardown: Teardown
+    lock: Lock
+    failure: Failure
+    own: Callable[[], None]
+    opened: Opened
+
+
+class LogParts(NamedTuple):
+    """Parts that put records at the end of the log; see the modules of their classes."""
+
+    supply: SegmentSupply
+    appender: LogAppender
+    dispatcher: Dispatcher
+    put_path: PutPath
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StoreParts:
     """Parts of one open store; see the modules of their classes.
 
     Attributes
     ----------
-    own
-        Raises if another process has the store, and notes that as a failure.
     commit
         What an append waits for before it is acknowledged.
     tick
         Runs everything that is due.
     """
 
-    path: str
-    config: StoreConfig
-    fs: WritableFileSystem
-    lock: Lock
-    teardown: Teardown
-    failure: Failure
-    own: Callable[[], None]
-    recovered: Recovery
-    durability: Durability
-    supply: SegmentSupply
-    appender: LogAppender
-    dispatcher: Dispatcher
-    put_path: PutPath
+    base: LockedStore
+    log: LogParts
     housekeeping: Housekeeping
     commit: GroupCommit
     group_append: GroupAppend
@@ -106,7 +131,7 @@ def make_directory(fs: WritableFileSystem, path: str) -> None:
     fs.sync_dir(os.path.dirname(path))
 
 
-def assemble(
+def lock_and_recover(
     fs: WritableFileSystem,
     path: str,
     config: StoreConfig,
@@ -114,14 +139,12 @@ def assemble(
     on_damage: OnDamage,
     clock: Callable[[], int],
     teardown: Teardown,
-    attached: Attachments,
-    retention: RetentionSettings | None,
-) -> StoreParts:
-    """Lock and recover a store directory, and return its parts; services are not started.
+) -> LockedStore:
+    """Lock and recover a store directory.
 
     Parameters
     ----------
-    fs, path, config, on_damage, clock, attached, retention
+    fs, path, config, on_damage, clock
         See `MessageStore.open`; the directory exists.
     teardown
         Gets a step per part that was opened; the caller runs it if this raises.
@@ -133,12 +156,71 @@ def assemble(
     SegmentLogError
         As `recovery.open.recover`.
     """
-    paths, metrics = StorePaths(path), attached.metrics
-    lock = fs.lock_store(paths.lock)
+    lock = fs.lock_store(StorePaths(path).lock)
     teardown.add(lock.release)
     failure = Failure(path)
     own = partial(_own, lock, failure)
     opened = recover(fs, path, config, on_damage, lock=lock, own=own, undo=teardown.add)
+    return LockedStore(
+        fs=fs,
+        path=path,
+        config=config,
+        clock=clock,
+        teardown=teardown,
+        lock=lock,
+        failure=failure,
+        own=own,
+        opened=opened,
+    )
+
+
+def assemble(base: LockedStore, attached: Attachments, retention: RetentionSettings | None) -> StoreParts:
+    """Assemble the parts of a store on its base; services are not started.
+
+    Parameters
+    ----------
+    base
+        The store; its teardown gets a step per part, and the caller runs it if this raises.
+    attached, retention
+        See `MessageStore.open`.
+    """
+    log = _log_parts(base, attached)
+    housekeeping = _housekeeping(base, log, attached)
+    flusher, put_path = housekeeping.flusher, log.put_path
+    commit = GroupCommit([*([flusher] if base.config.flush is Flush.SYNC else []), *attached.acknowledgers])
+    dispatch_all = partial(housekeeping.dispatch, at_once=True)
+    publication = Publication(
+        base.path,
+        marker=base.opened.marker,
+        put_path=put_path,
+        flusher=flusher,
+        failure=base.failure,
+        make_visible=dispatch_all,
+    )
+    expiry = None if retention is None else _expiry(base, retention, housekeeping)
+    expire = [] if expiry is None else [expiry.step]
+    keep = partial(_one_by_one, housekeeping.keep, publication.publish_waiting, *expire)
+    tick = partial(_one_by_one, dispatch_all, keep)
+    services = _services(base, housekeeping, keep, tick)
+    base.teardown.add(services.stop)
+    return StoreParts(
+        base=base,
+        log=log,
+        housekeeping=housekeeping,
+        commit=commit,
+        group_append=GroupAppend(put_path, commit),
+        replica_append=ReplicaAppend(put_path, base.config, base.path),
+        publication=publication,
+        committer=_committer(base, put_path, flusher, commit, publication, services),
+        retention=expiry,
+        services=services,
+        tick=tick,
+    )
+
+
+def _log_parts(base: LockedStore, attached: Attachments) -> LogParts:
+    fs, config, opened, metrics = base.fs, base.config, base.opened, attached.metrics
+    paths = StorePaths(base.path)
     dispatcher = Dispatcher(
         opened.queues,
         opened.index,
@@ -147,105 +229,74 @@ def assemble(
         opened.newest_timestamp,
         lagged=None if metrics is None else metrics.dispatch_lag,
     )
-    supply = SegmentSupply(fs, paths.making_segment, paths.commit_log, config.segment_bytes, own)
+    supply = SegmentSupply(fs, paths.making_segment, paths.commit_log, config.segment_bytes, base.own)
     appender = LogAppender(fs, paths.commit_log, supply, config.segment_bytes, opened.log_end)
-    teardown.add(appender.abandon)
+    base.teardown.add(appender.abandon)
     put_path = PutPath(
-        appender, dispatcher, failure, config, clock=clock, listeners=attached.listeners, metrics=metrics
+        appender, dispatcher, base.failure, config, clock=base.clock, listeners=attached.listeners, metrics=metrics
     )
+    return LogParts(supply, appender, dispatcher, put_path)
+
+
+def _housekeeping(base: LockedStore, log: LogParts, attached: Attachments) -> Housekeeping:
     housekeeping = Housekeeping(
-        config,
-        opened=opened,
-        appender=appender,
-        supply=supply,
-        dispatcher=dispatcher,
-        failure=failure,
-        own=own,
-        fs=fs,
-        metrics=metrics,
+        base.config,
+        opened=base.opened,
+        appender=log.appender,
+        supply=log.supply,
+        dispatcher=log.dispatcher,
+        failure=base.failure,
+        own=base.own,
+        fs=base.fs,
+        metrics=attached.metrics,
     )
-    teardown.add(housekeeping.stop)
-    flusher = housekeeping.flusher
-    commit = GroupCommit([*([flusher] if config.flush is Flush.SYNC else []), *attached.acknowledgers])
-    dispatch_all = partial(housekeeping.dispatch, at_once=True)
-    publication = Publication(
-        path,
-        marker=opened.marker,
-        put_path=put_path,
-        flusher=flusher,
-        failure=failure,
-        make_visible=dispatch_all,
-    )
-    expiry = None
-    if retention is not None:
-        marker = opened.marker
-        expiry = RetentionService(
-            retention,
-            fs=fs,
-            path=path,
-            remover=housekeeping,
-            clock=clock,
-            hidden_from=lambda: marker.mark.start if marker.in_flight else None,
-        )
-    keep = partial(
-        _one_by_one,
-        housekeeping.keep,
-        publication.publish_waiting,
-        *([] if expiry is None else [expiry.step]),
-    )
-    tick = partial(_one_by_one, dispatch_all, keep)
-    services = _services(config, housekeeping, keep, failure, tick)
-    teardown.add(services.stop)
-    committer = BatchCommitter(
-        fs,
-        path,
-        put_path=put_path,
-        flusher=flusher,
-        commit=commit,
-        publication=publication,
-        failure=failure,
-        topics=opened.topics,
-        own=own,
-        keep_up=services.after_put,
-        is_threaded=services.is_threaded,
-    )
-    return StoreParts(
-        path=path,
-        config=config,
-        fs=fs,
-        lock=lock,
-        teardown=teardown,
-        failure=failure,
-        own=own,
-        recovered=opened.report,
-        durability=opened.durability,
-        supply=supply,
-        appender=appender,
-        dispatcher=dispatcher,
-        put_path=put_path,
-        housekeeping=housekeeping,
-        commit=commit,
-        group_append=GroupAppend(put_path, commit),
-        replica_append=ReplicaAppend(put_path, config, path),
-        publication=publication,
-        committer=committer,
-        retention=expiry,
-        services=services,
-        tick=tick,
+    base.teardown.add(housekeeping.stop)
+    return housekeeping
+
+
+def _expiry(base: LockedStore, retention: RetentionSettings, housekeeping: Housekeeping) -> RetentionService:
+    marker = base.opened.marker
+    return RetentionService(
+        retention,
+        fs=base.fs,
+        path=base.path,
+        remover=housekeeping,
+        clock=base.clock,
+        hidden_from=lambda: marker.mark.start if marker.in_flight else None,
     )
 
 
 def _services(
-    config: StoreConfig,
-    housekeeping: Housekeeping,
-    keep: Callable[[], None],
-    failure: Failure,
-    tick: Callable[[], None],
+    base: LockedStore, housekeeping: Housekeeping, keep: Callable[[], None], tick: Callable[[], None]
 ) -> StoreServices:
+    config = base.config
     if config.services is Services.ON_CALL:
         return OnCall(tick)
     interval = max(1, min(config.flush_interval_ms, config.queue_flush_interval_ms)) / 1000
-    return BackgroundServices(housekeeping.dispatch, keep, interval, failure, lambda: housekeeping.is_behind)
+    return BackgroundServices(housekeeping.dispatch, keep, interval, base.failure, lambda: housekeeping.is_behind)
+
+
+def _committer(  # noqa: PLR0917 - the parts that a batch needs
+    base: LockedStore,
+    put_path: PutPath,
+    flusher: Flusher,
+    commit: GroupCommit,
+    publication: Publication,
+    services: StoreServices,
+) -> BatchCommitter:
+    return BatchCommitter(
+        base.fs,
+        base.path,
+        put_path=put_path,
+        flusher=flusher,
+        commit=commit,
+        publication=publication,
+        failure=base.failure,
+        topics=base.opened.topics,
+        own=base.own,
+        keep_up=services.after_put,
+        is_threaded=services.is_threaded,
+    )
 
 
 def _own(lock: Lock, failure: Failure) -> None:

@@ -38,7 +38,7 @@ from ..index.reader import BATCH_MAX, Index
 from ..read.store_reader import StoreReader
 from ..retention.settings import RetentionSettings
 from ..types import QueueBounds, QueueKey
-from .assembly import StoreParts, assemble, make_directory
+from .assembly import StoreParts, assemble, lock_and_recover, make_directory
 from .attachments import NO_ATTACHMENTS, Attachments
 from .put_path import AppendedBatch
 from .replays import BatchId, CommittedBatch
@@ -61,17 +61,17 @@ class MessageStore:
         self._closing = threading.RLock()
         self._closed = False
         self._parts = parts
-        self._lock = parts.lock
-        self._failure = parts.failure
-        self._put_path = parts.put_path
+        self._lock = parts.base.lock
+        self._failure = parts.base.failure
+        self._put_path = parts.log.put_path
         self._housekeeping = parts.housekeeping
         self._group_append = parts.group_append
         self._services = parts.services
-        self.path = parts.path
+        self.path = parts.base.path
         """Store directory, absolute."""
-        self.config = parts.config
+        self.config = parts.base.config
         """Configuration that it was opened with."""
-        self.recovered = parts.recovered
+        self.recovered = parts.base.opened.report
         """Findings and repairs of the open."""
         self.retention = parts.retention
         """Service that deletes expired files; None if the store was opened without one."""
@@ -121,16 +121,10 @@ class MessageStore:
         make_directory(fs, path)
         teardown = Teardown()
         try:
-            parts = assemble(
-                fs,
-                path,
-                config or StoreConfig(),
-                on_damage=on_damage,
-                clock=clock or _now,
-                teardown=teardown,
-                attached=attached,
-                retention=retention,
+            base = lock_and_recover(
+                fs, path, config or StoreConfig(), on_damage=on_damage, clock=clock or _now, teardown=teardown
             )
+            parts = assemble(base, attached, retention)
             store = cls(parts)
             parts.services.start()
         except BaseException:
@@ -276,14 +270,14 @@ class MessageStore:
     def reader(self) -> StoreReader:
         """Return a reader of what is visible now; it needs no closing."""
         self._check()
-        return StoreReader.open(self.path, fs=self._parts.fs)
+        return StoreReader.open(self.path, fs=self._parts.base.fs)
 
     def query(self, topic: str, key: str, max_num: int = BATCH_MAX) -> list[int]:
         """Return the physical offsets of records that may carry a key; see `Index.query`."""
         self._check()
         self._housekeeping.write_slots()
         geometry = Geometry(self.config.index_slots, self.config.index_entries)
-        return Index(StorePaths(self.path).index, geometry, self._parts.fs).query(topic, key, max_num)
+        return Index(StorePaths(self.path).index, geometry, self._parts.base.fs).query(topic, key, max_num)
 
     # -- closing
 
@@ -296,31 +290,31 @@ class MessageStore:
         """
         with self._closing:
             if self._closed:
-                self._parts.teardown.run()  # the steps that a second Ctrl-C kept the first call from
+                self._parts.base.teardown.run()  # the steps that a second Ctrl-C kept the first call from
                 return
             self._lock.check()  # a forked child takes no file away from its parent
             try:
                 with self._put_path.turn:  # a batch that is being committed is finished first
                     self._closed = True
-                    self._parts.appender.stop()
+                    self._parts.log.appender.stop()
                 self._finish()
             finally:
                 self._closed = True
-                self._parts.teardown.run()
+                self._parts.base.teardown.run()
 
     def _finish(self) -> None:
         """Write the files that a closed store has."""
         parts, housekeeping = self._parts, self._housekeeping
         parts.services.stop()
         self._failure.check()
-        housekeeping.flusher.wait(parts.appender.end)
+        housekeeping.flusher.wait(parts.log.appender.end)
         housekeeping.dispatch(at_once=True)
         parts.publication.publish_waiting()
         housekeeping.flush_queues()
-        parts.own()
-        parts.appender.close()
-        parts.fs.sync_dir(StorePaths(self.path).commit_log)
-        parts.durability.note_closed()
+        parts.base.own()
+        parts.log.appender.close()
+        parts.base.fs.sync_dir(StorePaths(self.path).commit_log)
+        parts.base.opened.durability.note_closed()
 
     def __del__(self) -> None:
         """End what a store that was dropped without `close` left running; the disk is left as a crash leaves it."""
@@ -328,10 +322,10 @@ class MessageStore:
         if parts is None:
             return  # a Ctrl-C within the constructor: `open` runs the teardown
         if parts.services.is_threaded:
-            parts.teardown.leave()
+            parts.base.teardown.leave()
         else:
             with suppress(SegmentLogError, OSError):
-                parts.teardown.run()
+                parts.base.teardown.run()
 
     def _check(self) -> None:
         self._lock.check()

@@ -126,23 +126,12 @@ def find_replay(
     known = ledger.applications.get(batch_id.app)
     if known is None:
         return None
-    newest = known.newest
-    if batch_id.version > newest.version:
-        if batch_id.contiguous and batch_id.version > newest.version + 1:
-            raise BatchGapError(
-                f"{batch_id} comes after batch {newest.version}: those in between were never appended",
-                path=path,
-                fix="Find the missing batches: another sink, another copy of this store, or a checkpoint of another "
-                "time may have them",
-                remedies=(Remedy.NEW_APP,),
-            )
+    if batch_id.version > known.newest.version:
+        _check_gap(batch_id, known.newest, path)
         return None
     entry = known.find(batch_id.version)
     if entry is None:
-        if batch_id.contiguous:  # jobs may leave numbers out: theirs may never have had rows
-            problem = f"{batch_id} has {rows} rows, and the ledger no longer says how many were committed"
-            _report_change(f"{problem}: its newest batch is {newest.version}", on_changed, path)
-        entry = newest._replace(version=batch_id.version, start=newest.stop, rows=0, bytes=0)
+        entry = _forgotten(batch_id, known.newest, rows, on_changed, path)
     elif entry.rows != rows:
         _report_change(f"{batch_id} has {rows} rows, and had {entry.rows} rows when it was committed", on_changed, path)
     elif entry.digest is not None and entry.digest != digest:
@@ -154,8 +143,30 @@ def find_replay(
             digest,
             entry.digest,
         )
-    queues = known.queues if entry is newest else ()
+    queues = known.queues if entry is known.newest else ()
     return CommittedBatch.of(batch_id.app, entry, queues, repeated=True)
+
+
+def _check_gap(batch_id: BatchId, newest: LedgerEntry, path: str) -> None:
+    """Refuse a new batch whose number leaves out others, where numbers are contiguous."""
+    if batch_id.contiguous and batch_id.version > newest.version + 1:
+        raise BatchGapError(
+            f"{batch_id} comes after batch {newest.version}: those in between were never appended",
+            path=path,
+            fix="Find the missing batches: another sink, another copy of this store, or a checkpoint of another "
+            "time may have them",
+            remedies=(Remedy.NEW_APP,),
+        )
+
+
+def _forgotten(
+    batch_id: BatchId, newest: LedgerEntry, rows: int, on_changed: OnChangedReplay, path: str
+) -> LedgerEntry:
+    """Entry of a batch that the ledger no longer has: its place is before the newest one, its rows are not known."""
+    if batch_id.contiguous:  # jobs may leave numbers out: theirs may never have had rows
+        problem = f"{batch_id} has {rows} rows, and the ledger no longer says how many were committed"
+        _report_change(f"{problem}: its newest batch is {newest.version}", on_changed, path)
+    return newest._replace(version=batch_id.version, start=newest.stop, rows=0, bytes=0)
 
 
 def _report_change(problem: str, on_changed: OnChangedReplay, path: str) -> None:

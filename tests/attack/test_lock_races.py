@@ -190,7 +190,7 @@ def test_a_forked_child_has_no_store_and_takes_none_away(tmp_path: Path, service
     ) as store:
         store.append(message(SEED, 1, 0))
         store.wait_dispatched()
-        store._parts.supply.prepare()
+        store._parts.log.supply.prepare()
         serial = 1
         for turn in range(HOLDS):
             store.wait_dispatched()

@@ -157,7 +157,7 @@ def test_where_room_is_short_each_hears_of_its_own() -> None:
         room = SYNCED.segment_bytes - store.end_offset
 
         def fill_up() -> None:
-            store._parts.supply.discard()
+            store._parts.log.supply.discard()
             faulty.fault = Fault(error=Failure.ENOSPC, at=1, span=Span.STICKY, calls=("allocate",))
 
         threads = gathered(store, [2, 3, 4], [40, room, 40], fill_up)
@@ -184,7 +184,7 @@ def test_where_a_sync_fails_nobody_is_told_that_it_is_safe() -> None:
 def test_a_close_refuses_those_who_wait() -> None:
     store = opened(disk())
     store.append(message(1))
-    threads = gathered(store, [2, 3, 4], before=store._parts.appender.stop)
+    threads = gathered(store, [2, 3, 4], before=store._parts.log.appender.stop)
     assert {type(thread.error) for thread in threads} == {StoreClosedError}
     store.close()
 

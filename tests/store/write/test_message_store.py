@@ -731,7 +731,7 @@ def test_an_interrupt_in_the_middle_of_a_put_is_final(path: Path, monkeypatch: p
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(store._parts.dispatcher, "add", interrupted)
+        patched.setattr(store._parts.log.dispatcher, "add", interrupted)
         with pytest.raises(KeyboardInterrupt):
             store.append(HELLO)
     with pytest.raises(StoreFailedError):

@@ -325,7 +325,7 @@ def test_a_store_that_died_is_recovered_from_its_later_start(tmp_path: Path) -> 
     start = min(int(each.name) for each in (path / "commitlog").iterdir())
     assert start >= 30 * SMALL.segment_bytes
     first = store.bounds(KEY).min_offset
-    store._parts.teardown.run()  # as a crash leaves it
+    store._parts.base.teardown.run()  # as a crash leaves it
     with MessageStore.open(path, SMALL) as again:
         assert not again.recovered.was_clean
         assert again.recovered.corrected == 0
