@@ -11,7 +11,7 @@ segment, a missing one a gap, and neither is fatal to a reader.
 
 import logging
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ..errors import FormatError, UnsafeFileError
@@ -49,9 +49,20 @@ def list_segments(fs: FileSystem, directories: Sequence[str]) -> list[SegmentFil
     UnsafeFileError
         If what has the name of a segment is no plain file.
     """
+    return segments_of({directory: fs.list_dir(directory) for directory in directories})
+
+
+def segments_of(listings: Mapping[str, Sequence[Listed]]) -> list[SegmentFile]:
+    """The segments among the names of some directories, by base offset; see `list_segments`.
+
+    Parameters
+    ----------
+    listings
+        Names by directory, in the order of the directories.
+    """
     found: dict[int, SegmentFile] = {}
-    for directory in directories:
-        for listed in fs.list_dir(directory):
+    for directory, names in listings.items():
+        for listed in names:
             name = listed.name
             if not (name.isascii() and name.isdecimal()) or len(name) > _NAME_CHARS_MAX:
                 _log.debug("ignoring %s/%s: not a segment", directory, name)

@@ -2,7 +2,7 @@
 
 ::
 
-    commitlog/   names, sizes, modification times       ──► LogFiles            each run
+    commitlog/   names, sizes, modification times       ──► LogFiles            each run, see `KnownLog`
     consumequeue/TOPIC/QUEUE/   last entry of a file    ──► QueueFiles          only if the log's start moved
     index/       end offset in the header               ──► IndexFiles          only if the log's start moved
 
@@ -10,14 +10,16 @@ Of a queue only the files up to the first that stays are read, 8 bytes each, and
 """
 
 import os
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from ..directory.layout import list_queues
 from ..files.fs import FileSystem
-from ..files.segments import SegmentFile, list_segments
+from ..files.segments import SegmentFile, list_segments, segments_of
 from ..format.consume_queue import ENTRY_BYTES
 from ..format.index_file import HEADER, decode_header
 from ..format.naming import is_index_name
@@ -26,6 +28,10 @@ from ..types import QueueKey
 from .state import FileId, IndexFiles, Kind, LogFiles, QueueFiles
 
 _OFFSET_BYTES = 8
+_KNOWN_MS: Final = 60_000
+"""Age up to which a listing is used again if no name changed: a modification time may be set by hand."""
+_SETTLED_NS: Final = 2_000_000_000
+"""Two changes within one tick of the file system's clock leave the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +64,21 @@ class StoreFiles:
 
     def log(self) -> LogFiles:
         """List the CommitLog segments."""
-        modified: dict[str, int] = {}
-        for directory in self.log_directories:
-            modified |= {f"{directory}/{each.name}": each.modified_ms for each in self.fs.list_dir(directory)}
-        segments = [each for each in self.segments() if each.path in modified]
+        listings = {directory: self.fs.list_dir(directory) for directory in self.log_directories}
+        modified = {
+            f"{directory}/{each.name}": each.modified_ms for directory in listings for each in listings[directory]
+        }
+        segments = self._left(segments_of(listings))
         columns = np.array([(s.base, s.size, modified[s.path]) for s in segments], np.int64).reshape(-1, 3).T
         return LogFiles(columns[0], columns[1], columns[2], np.zeros(len(segments), np.bool_))
 
     def segments(self) -> list[SegmentFile]:
         """List the CommitLog segments with their paths."""
-        found = list_segments(self.fs, self.log_directories)
-        return [each for each in found if FileId(Kind.LOG, each.base) not in self.gone] if self.gone else found
+        return self._left(list_segments(self.fs, self.log_directories))
+
+    def _left(self, segments: list[SegmentFile]) -> list[SegmentFile]:
+        gone = self.gone
+        return [each for each in segments if FileId(Kind.LOG, each.base) not in gone] if gone else segments
 
     def below(self, start: int) -> tuple[QueueFiles, IndexFiles]:
         """Read up to where queue and index files end below a physical offset; see `State.below`."""
@@ -136,3 +146,42 @@ class StoreFiles:
                 break
         ends += [ends[-1]] * (len(names) - len(ends)) if ends else []
         return IndexFiles(np.array(names, np.int64), np.array(ends, np.int64), np.zeros(len(names), np.bool_))
+
+
+class KnownLog:
+    """CommitLog segments of a store, known between runs: most runs have nothing to do. Not thread-safe.
+
+    A known listing may only say that nothing is deleted. A run that deletes segments decides by a new one.
+
+    Parameters
+    ----------
+    files
+        The store.
+    """
+
+    def __init__(self, files: StoreFiles) -> None:
+        self._files = files
+        self._log: LogFiles | None = None
+        self._stamps: list[tuple[int, int] | None] = []
+        self._listed_ms = 0
+
+    def look(self, now_ms: int) -> LogFiles:
+        """Return the segments; those of the last listing if no name changed, and it is less than a minute old."""
+        stamps = self._look_at_names()
+        age = now_ms - self._listed_ms
+        if self._log is None or stamps != self._stamps or not 0 <= age < _KNOWN_MS:
+            return self.list_again(now_ms)
+        return self._log
+
+    def list_again(self, now_ms: int) -> LogFiles:
+        """List the segments."""
+        self._stamps = self._look_at_names()  # before the listing: a later change is seen by the next look
+        now_ns = time.time_ns()
+        settled = all(each is not None and abs(now_ns - each[1]) > _SETTLED_NS for each in self._stamps)
+        found = self._files.log()
+        self._log = found if settled else None
+        self._listed_ms = now_ms
+        return found
+
+    def _look_at_names(self) -> list[tuple[int, int] | None]:
+        return [self._files.fs.stamp(directory) for directory in self._files.log_directories]

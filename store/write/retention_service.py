@@ -26,7 +26,7 @@ from ..retention.disk_space import Disks
 from ..retention.policy import Plan, decide
 from ..retention.settings import RetentionSettings
 from ..retention.state import Kind, Memory, Moment, State
-from ..retention.survey import StoreFiles
+from ..retention.survey import KnownLog, StoreFiles
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +63,7 @@ class RetentionService:
     ) -> None:
         self._settings = settings
         self._files = StoreFiles(fs, path)
+        self._log = KnownLog(self._files)
         self._cleaner = Cleaner(fs, self._files, remover, settings)
         self._clock = clock
         self._hidden_from = hidden_from
@@ -134,9 +135,13 @@ class RetentionService:
         now_ms = self._clock()
         before = self._memory.triggered() if self._triggered else self._memory
         held = self._files.bytes() if self._settings.brokers_per_disk > 1 else 0
-        state = State(self._files.log(), self._files.below, held, before)
+        state = State(self._log.look(now_ms), self._files.below, held, before)
         moment = Moment(now_ms, datetime.fromtimestamp(now_ms / 1000).astimezone().hour)
-        plan = decide(state, moment, self._disks(self._files), self._settings)
+        disks = self._disks(self._files)
+        plan = decide(state, moment, disks, self._settings)
+        if plan.deletions:
+            state = state._replace(log=self._log.list_again(now_ms))
+            plan = decide(state, moment, disks, self._settings)
         if self._touches_batch(plan, state):
             return None
         self._triggered = False

@@ -1,6 +1,6 @@
 """Look-ups of all keys of a store at once, where slots, hashes and topics collide: complete, and nothing else.
 
-A million messages with ``SEGMENTLOG_SOAK``, else a hundred thousand; a look-up asks for more keys than it has messages.
+A hundred thousand messages, a million in a soak; a look-up asks for more keys than it has messages.
 """
 
 import time
@@ -12,13 +12,13 @@ import pytest
 
 from segmentlog.store import StoreReader
 from segmentlog.store.find import Finder, KeyField
-from support.crash.campaign import soak
 from support.indexed_stores import colliding
 from support.planted_keys import TOPICS, Planted, own_key, plant
+from support.scale import scale
 
-pytestmark = pytest.mark.attack
+pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
-COUNT = soak(100_000, 1_000_000)
+COUNT = scale(100_000, 100_000, 1_000_000)
 
 
 @pytest.fixture(scope="module")

@@ -11,16 +11,17 @@ from segmentlog.store.retention.clean import Cleaner, DirectoryRemover
 from segmentlog.store.retention.history import Deleted, History
 from segmentlog.store.retention.policy import Plan
 from segmentlog.store.retention.state import FileId
-from support.crash.campaign import soak
 from support.crash.promises import BrokenPromiseError
 from support.crash.retained import cut_retained, prepare_retained, record
 from support.crash.states import Breadth
+from support.scale import scale
 
 pytestmark = pytest.mark.attack
 
-BREADTH = Breadth(exhaustive_bits=soak(4, 10), random_subsets=soak(8, 64))
+BREADTH = Breadth(exhaustive_bits=scale(4, 4, 10), random_subsets=scale(8, 8, 64))
 
 
+@pytest.mark.scaled
 def test_no_step_loses_what_did_not_expire(report: Callable[[str, object], None]) -> None:
     prepared = prepare_retained()
     recording = record(prepared)

@@ -1,17 +1,23 @@
 """Files of a store, listed for retention."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
+from segmentlog.store.files.disk import Space
 from segmentlog.store.files.fs import LocalFileSystem
-from segmentlog.store.retention.state import FileId, Kind
-from segmentlog.store.retention.survey import StoreFiles
+from segmentlog.store.retention.disk_space import Disks
+from segmentlog.store.retention.policy import decide
+from segmentlog.store.retention.settings import RetentionSettings
+from segmentlog.store.retention.state import FileId, IndexFiles, Kind, Memory, Moment, QueueFiles, State
+from segmentlog.store.retention.survey import KnownLog, StoreFiles
 from segmentlog.store.types import QueueKey
 from support.small_store import CONFIG, write_small_store
 
 ORDERS = QueueKey("orders", 0)
+NOW_MS = 1_763_700_000_000
 
 
 @pytest.fixture
@@ -107,3 +113,62 @@ def test_an_empty_directory_has_no_files(tmp_path: Path) -> None:
     queues, index = store.below(5)
     assert (queues.base.size, index.name.size, store.bytes()) == (0, 0, 0)
     assert store.index_file(5) is None
+
+
+def known_log(path: Path) -> KnownLog:
+    """A store whose directory has not changed for a while, known once."""
+    os.utime(path / "commitlog", ns=(0, (NOW_MS - 3_600_000) * 1_000_000))
+    known = KnownLog(files(path))
+    known.look(NOW_MS)
+    return known
+
+
+def oldest_is_from(path: Path, known: KnownLog, now_ms: int) -> int:
+    os.utime(path / "commitlog" / f"{0:020d}", ns=(0, 5_000_000))
+    return int(known.look(now_ms).modified_ms[0])
+
+
+def test_a_known_listing_is_used_for_a_minute(path: Path) -> None:
+    known = known_log(path)
+    assert oldest_is_from(path, known, NOW_MS + 59_999) != 5
+    assert oldest_is_from(path, known, NOW_MS + 60_000) == 5
+
+
+def test_a_new_name_a_clock_that_goes_back_and_a_deletion_list_again(path: Path) -> None:
+    known = known_log(path)
+    (path / "commitlog" / "notes.txt").touch()
+    assert oldest_is_from(path, known, NOW_MS + 1) == 5
+    known = known_log(path)
+    os.utime(path / "commitlog" / f"{0:020d}", ns=(0, 7_000_000))
+    assert known.look(NOW_MS + 1).modified_ms[0] == 5
+    assert known.look(NOW_MS - 1).modified_ms[0] == 7
+    assert oldest_is_from(path, known, NOW_MS + 1) == 7
+    assert known.list_again(NOW_MS + 1).modified_ms[0] == 5
+
+
+def test_a_listing_of_a_directory_that_just_changed_is_not_kept(path: Path) -> None:
+    (path / "commitlog" / "notes.txt").touch()
+    known = KnownLog(files(path))
+    known.look(NOW_MS)
+    assert oldest_is_from(path, known, NOW_MS + 1) == 5
+
+
+def test_a_run_with_nothing_to_do_is_fast(tmp_path: Path) -> None:
+    directory = tmp_path / "commitlog"
+    directory.mkdir()
+    for number in range(10_000):
+        (directory / f"{number * 1000:020d}").touch()
+    for number in range(100):  # of 50,000 queues none is looked at
+        (tmp_path / "consumequeue" / f"T{number}" / "0").mkdir(parents=True)
+    known, seconds = known_log(tmp_path), []
+    space = Disks((Space(100, 90, 90),), Space(100, 90, 90))
+    for _ in range(5):
+        begun = time.perf_counter()
+        state = State(known.look(NOW_MS), known_below, 0, Memory(queues_cleaned_to=1))
+        assert not decide(state, Moment(NOW_MS, 5), space, RetentionSettings()).deletions
+        seconds.append(time.perf_counter() - begun)
+    assert min(seconds) < 0.050
+
+
+def known_below(_: int) -> tuple[QueueFiles, IndexFiles]:
+    raise AssertionError("queues are looked at although the log's start did not move")

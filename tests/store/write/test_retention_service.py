@@ -1,6 +1,7 @@
 """The retention service: when it runs, how fast it deletes, and when puts are refused."""
 
 import logging
+import os
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from segmentlog.store import (
 )
 from segmentlog.store.errors import NoSpaceError, StoreInUseError, StoreIOError
 from segmentlog.store.files.disk import Space
+from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.maintenance import verify
 from segmentlog.store.retention.clean import DirectoryRemover
 from segmentlog.store.retention.disk_space import Disks
@@ -238,6 +240,33 @@ def test_the_disks_are_those_of_the_directories() -> None:
     assert found.logs[0] is not None
     assert found.logs[1] is None
     assert found.queues is None
+
+
+def test_a_run_that_deletes_lists_the_segments_again(tmp_path: Path, world: World) -> None:
+    folder, long_ago = tmp_path / "commitlog", (NOW_MS - 80 * 3_600_000) * 1_000_000
+    folder.mkdir()
+    for number in range(10):
+        (folder / f"{number * 1000:020d}").write_bytes(bytes(1000))
+        os.utime(folder / f"{number * 1000:020d}", ns=(0, long_ago))
+    os.utime(folder, ns=(0, long_ago))
+    fs = LocalWritableFileSystem()
+    made = RetentionService(
+        RetentionSettings(delete_when="24", log_pause_ms=0),
+        fs=fs,
+        path=str(tmp_path),
+        remover=DirectoryRemover(fs, world.own),
+        clock=lambda: world.now_ms,
+        hidden_from=lambda: None,
+        disks=world.disks,
+    )
+    world.now += 60
+    made.step()  # knows that all are old, and may delete none
+    os.utime(folder / f"{1000:020d}", ns=(0, NOW_MS * 1_000_000))
+    made.trigger()
+    world.now += 10
+    world.now_ms += 10_000
+    made.step()
+    assert made.counts.files[Kind.LOG] == 1
 
 
 # Within a store

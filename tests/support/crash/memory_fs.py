@@ -259,7 +259,7 @@ class MemoryFileSystem:
 
     def stamp(self, path: str) -> tuple[int, int] | None:
         found = self.node(path.rstrip("/") or "/")
-        return None if not isinstance(found, Directory) else (found.number, 0)
+        return None if not isinstance(found, Directory) else (found.number, hash(frozenset(found.entries)))
 
     def lock_store(self, path: str) -> "MemoryLock":
         return MemoryLock()
