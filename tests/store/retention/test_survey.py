@@ -158,7 +158,7 @@ def test_a_run_with_nothing_to_do_is_fast(tmp_path: Path) -> None:
     directory.mkdir()
     for number in range(10_000):
         (directory / f"{number * 1000:020d}").touch()
-    for number in range(100):  # of 50,000 queues none is looked at
+    for number in range(100):  # queues are not read
         (tmp_path / "consumequeue" / f"T{number}" / "0").mkdir(parents=True)
     known, seconds = known_log(tmp_path), []
     space = Disks((Space(100, 90, 90),), Space(100, 90, 90))
