@@ -32,6 +32,7 @@ from .fetch import fetch
 from .found import Found, Order
 from .places import places_in_queue, places_of_ids, whole
 from .search import KeySearch
+from .single import SingleKey
 
 Texts: TypeAlias = Sequence[str] | pa.Array | pa.ChunkedArray
 Offsets: TypeAlias = Sequence[int] | npt.NDArray[np.integer]
@@ -92,6 +93,10 @@ class Finder:
         ConfigError
             If a key is null.
         """
+        if len(topics) == 1 and isinstance(keys, list | tuple) and len(keys) == 1:
+            found = self._by_one_key(SingleKey(topics[0], keys[0], field, window), order)
+            if found is not None:
+                return found
         return self.by_pairs(*each_in(topics, keys), field, window=window, order=order)
 
     def by_pairs(
@@ -167,6 +172,16 @@ class Finder:
             If a record is damaged, or retention deleted it, and ``spec`` has that fail.
         """
         return (batch for _, batch in fetch(self._store.log, offsets, spec, self._store.broker_name))
+
+    def _by_one_key(self, asked: SingleKey, order: Order) -> Found | None:
+        """Find one key without arrays; None where only the search in bulk can."""
+        one = self._keys.find_one(asked, self._store.log.min_offset, self._store.readable_stop())
+        if one is None:
+            return None
+        places, coverage = one
+        pair = pa.table({"topic": pa.array([asked.topic], pa.string()), "key": pa.array([asked.key], pa.string())})
+        hits = Hits(np.array(places, np.int64), np.zeros(len(places), np.int64))
+        return self._found(pair, hits, order, coverage)
 
     def _found(self, asked: pa.Table, hits: Hits, order: Order, coverage: Coverage | None = None) -> Found:
         return Found(self._store.log, self._store.broker_name, asked, hits, coverage, order)

@@ -24,20 +24,24 @@ import pyarrow as pa
 from ..dispatch.derive import stale_rows
 from ..errors import FormatError
 from ..files.fs import FileSystem
+from ..files.segments import SegmentFile
 from ..format.index_file import HEADER, decode_header
 from ..format.message import Ints, Problem, Records, is_blank
 from ..format.naming import is_index_name
 from ..index.bulk import look_up, places_among
+from ..index.chain import ChainWalk
 from ..index.table import IndexTable, open_table
 from ..log.commit_log import CommitLog
-from .asked import Asked, ask, match
+from .asked import Asked, Matches, ask, match
 from .coverage import Coverage, Hits, Span, cover, without
 from .criteria import ALWAYS, KeyField
 from .places import records_in
+from .single import SingleKey, SingleSearch
 
 _ROWS_AT_ONCE: Final = 1 << 16
 _HASH_BITS: Final = 31
 _SAMPLE: Final = 64
+_KEPT_BYTES: Final = 1 << 20  # of scanned log, whose keys are kept for look-ups of single keys
 _DENIED: Final = "{} names records that lack the key of their entry"
 _NOTHING: Final = ask(pa.nulls(0, pa.string()), pa.nulls(0, pa.string()), KeyField.EITHER, ALWAYS)
 
@@ -49,6 +53,17 @@ class _Checked(NamedTuple):
     next_number: int
     table: IndexTable | None
     problem: str
+
+
+class _Part(NamedTuple):
+    """A readable part of the log. The list of segments is another one whenever the log was looked at again."""
+
+    start: int
+    stop: int
+    segments: list[SegmentFile]
+
+    def is_same(self, other: "_Part | None") -> bool:
+        return other is not None and self[:2] == other[:2] and self.segments is other.segments
 
 
 class KeySearch:
@@ -69,6 +84,32 @@ class KeySearch:
         self._directory = directory
         self._log = log
         self._checked: dict[str, _Checked] = {}
+        self._part: _Part | None = None
+        """The part that was asked last."""
+        self._single: SingleSearch | None = None
+        """For single keys of that part; made when it is asked for the second time."""
+
+    def find_one(self, asked: SingleKey, start: int, stop: int) -> tuple[list[int], Coverage] | None:
+        """Find all records that carry one key, without arrays; see `find`.
+
+        Returns
+        -------
+        (list of int, Coverage) or None
+            Physical offsets, ascending. None where `find` has to be asked: while the log grows, or for a key that
+            cannot be looked up alone.
+        """
+        part = _Part(start, stop, self._log.segments)
+        if not part.is_same(self._part):
+            self._part, self._single = part, None
+            return None
+        if not asked.is_plain:
+            return None
+        if self._single is None:
+            self._single = self._for_single_keys(start, stop)
+            if self._single is None:
+                return None
+        found = self._single.find(asked)
+        return None if found is None else (found, self._single.coverage)
 
     def find(self, asked: Asked, start: int, stop: int) -> tuple[Hits, Coverage]:
         """Find all records that carry keys.
@@ -97,6 +138,7 @@ class KeySearch:
         for at in np.unique(of[seen][denied]).tolist():
             path, _ = tables[at]
             self._checked[path] = self._checked[path]._replace(table=None, problem=_DENIED.format(path))
+            self._single = None
         coverage = cover(start, stop, self._spans(start, stop), self._problems())
         parts = [hits, *(self._scan(asked, each.start, each.stop) for each in coverage.scanned())]
         both = np.concatenate([np.stack(part) for part in parts], axis=1)
@@ -105,6 +147,21 @@ class KeySearch:
         new = np.ones(order.size, np.bool_)
         new[1:] = (both[:, 1:] != both[:, :-1]).any(axis=0)
         return Hits(both[0][new], both[1][new]), coverage
+
+    def _for_single_keys(self, start: int, stop: int) -> SingleSearch | None:
+        """Prepare look-ups of single keys; None where too much of the log is not indexed."""
+        self._refresh()
+        coverage = cover(start, stop, self._spans(start, stop), self._problems())
+        if coverage.scanned_bytes > _KEPT_BYTES:
+            return None
+        unindexed: dict[int, list[int]] = {}
+        for span in coverage.scanned():
+            for offsets, matches in self._walk(_NOTHING, span.start, span.stop):
+                carriers = offsets[matches.key_row]
+                for key_hash, offset in zip(matches.key_hash.tolist(), carriers.tolist(), strict=True):
+                    unindexed.setdefault(key_hash, []).append(offset)
+        chains = [ChainWalk(each.table) for each in self._checked.values() if each.table is not None]
+        return SingleSearch(self._log, start, stop, chains, coverage, unindexed)
 
     # The index
 
@@ -197,14 +254,17 @@ class KeySearch:
     def _scan(self, asked: Asked, start: int, stop: int) -> Hits:
         """Read all records that begin in ``[start, stop)``, but those that a truncation left."""
         hits = [Hits(np.empty(0, np.int64), np.empty(0, np.int64))]
+        hits += [Hits(offsets[each.row], each.asked) for offsets, each in self._walk(asked, start, stop)]
+        return Hits(*(np.concatenate(column) for column in zip(*hits, strict=True)))
+
+    def _walk(self, asked: Asked, start: int, stop: int) -> Iterator[tuple[Ints, Matches]]:
+        """Physical offsets of these records, some thousand at a time, and what they match."""
         newest = 0
         for found in self._log.walk(start, stop):
             stale, newest = stale_rows(found, newest)
             positions = found.records.positions[: stale[0]] if stale.size else found.records.positions
             for first in range(0, positions.size, _ROWS_AT_ONCE):
                 some = positions[first : first + _ROWS_AT_ONCE]
-                matches = match(Records(found.records.buffer, some), asked)
-                hits.append(Hits(found.segment.base + some[matches.row], matches.asked))
+                yield found.segment.base + some, match(Records(found.records.buffer, some), asked)
             if stale.size:
                 break
-        return Hits(*(np.concatenate(column) for column in zip(*hits, strict=True)))
