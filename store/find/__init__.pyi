@@ -1,9 +1,9 @@
+from ..index.criteria import ALWAYS as ALWAYS
+from ..index.criteria import KeyField as KeyField
+from ..index.criteria import Window as Window
 from .coverage import Coverage as Coverage
 from .coverage import CoveredRange as CoveredRange
 from .coverage import Source as Source
-from .criteria import ALWAYS as ALWAYS
-from .criteria import KeyField as KeyField
-from .criteria import Window as Window
 from .finder import Finder as Finder
 from .found import ASKED as ASKED
 from .found import Found as Found

@@ -22,12 +22,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..format.message import Ints
+from ..index.asked import ask, each_in
+from ..index.criteria import ALWAYS, KeyField, Window
 from ..read.spec import ScanSpec
 from ..read.store_reader import StoreReader
 from ..types import Boundary, QueueKey
-from .asked import ask, each_in
 from .coverage import Coverage, Hits
-from .criteria import ALWAYS, KeyField, Window
 from .fetch import fetch
 from .found import Found, Order
 from .places import places_in_queue, places_of_ids, whole

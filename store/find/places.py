@@ -8,19 +8,17 @@
 """
 
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import DataLossError
-from ..files.segments import SegmentFile
 from ..format.arrow_buffers import integers, numbers
-from ..format.message import Ints, Mask, Problem, Records
+from ..format.message import Ints, Mask, Problem
 from ..format.message_id import decode_offset_ids
 from ..log.commit_log import CommitLog
+from ..log.point_reads import records_at
 from ..read.spec import OnCorrupt, OnLoss, ScanSpec
 from ..read.store_reader import StoreReader
 from ..types import QueueKey, QueueRange
@@ -35,30 +33,11 @@ _ASK_THE_LOG: Final = ScanSpec(
 """``flag`` is in no queue entry: a scan of it reads the records, and heals entries that name none of theirs."""
 
 
-def records_in(log: CommitLog, offsets: Ints) -> Iterator[tuple[SegmentFile, Ints, Records]]:
-    """Look at records segment by segment: (n,) ascending offsets, rows of each part, and what begins there.
-
-    Those that do not state their own offset are flagged. Offsets that no segment holds are left out.
-    """
-    holder = log.locate(offsets)
-    edges = [0, *(np.flatnonzero(np.diff(holder)) + 1).tolist(), offsets.size]
-    for first, last in pairwise(edges):
-        if first == last or holder[first] < 0:
-            continue
-        segment = log.segments[int(holder[first])]
-        try:
-            records = Records(log.view(segment), offsets[first:last] - segment.base)
-        except DataLossError:
-            continue
-        records.flag_problem(records.field("physical_offset") != offsets[first:last], Problem.PHYSICAL_OFFSET)
-        yield segment, np.arange(first, last), records
-
-
 def whole(log: CommitLog, offsets: Ints, stop: int) -> Mask:
     """Return whether a whole record begins at each of (n,) offsets, and before ``stop``: (n,) bool."""
     order = np.argsort(offsets, kind="stable")
     good = np.zeros(offsets.size, np.bool_)
-    for _, rows, records in records_in(log, offsets[order]):
+    for _, rows, records in records_at(log, offsets[order]):
         good[order[rows]] = records.problem == Problem.OK
     return good & (offsets < stop)
 
@@ -115,7 +94,7 @@ def _states(store: StoreReader, key: QueueKey, offsets: Ints, physical: Ints) ->
     """Return whether the record at each place states the queue and queue offset that it was found by: (n,) bool."""
     order = np.argsort(physical, kind="stable")
     states = np.zeros(offsets.size, np.bool_)
-    for _, rows, records in records_in(store.log, physical[order]):
+    for _, rows, records in records_at(store.log, physical[order]):
         good = records.has_topic(key.topic.encode(), slice(None)) & (records.field("queue_id") == key.queue_id)
         states[order[rows]] = good & (records.field("queue_offset") == offsets[order[rows]])
     return states

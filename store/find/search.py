@@ -28,14 +28,14 @@ from ..files.segments import SegmentFile
 from ..format.index_file import HEADER, decode_header
 from ..format.message import Ints, Problem, Records, is_blank
 from ..format.naming import is_index_name
+from ..index.asked import Asked, Matches, ask, match
 from ..index.bulk import look_up, places_among
 from ..index.chain import ChainWalk
+from ..index.criteria import ALWAYS, KeyField
 from ..index.table import IndexTable, open_table
 from ..log.commit_log import CommitLog
-from .asked import Asked, Matches, ask, match
+from ..log.point_reads import records_at
 from .coverage import Coverage, Hits, Span, cover, without
-from .criteria import ALWAYS, KeyField
-from .places import records_in
 from .single import SingleKey, SingleSearch
 
 _ROWS_AT_ONCE: Final = 1 << 16
@@ -218,7 +218,7 @@ class KeySearch:
         inside = (nexts > start) & (firsts < stop)
         firsts, nexts = firsts[inside], nexts[inside]
         ends = firsts.copy()
-        for segment, rows, records in records_in(self._log, firsts):
+        for segment, rows, records in records_at(self._log, firsts):
             ends[rows] += records.field("total_size") * (records.problem == Problem.OK)
             for row in (rows[0] + np.flatnonzero(ends[rows] != nexts[rows])).tolist():
                 if nexts[row] == segment.stop and is_blank(records.buffer, int(ends[row]) - segment.base):
@@ -241,7 +241,7 @@ class KeySearch:
         held = [np.empty(0, np.int64)]
         looked = np.zeros(places.size, np.bool_)
         for start in range(0, places.size, _ROWS_AT_ONCE):
-            for _, rows, records in records_in(self._log, places[start : start + _ROWS_AT_ONCE]):
+            for _, rows, records in records_at(self._log, places[start : start + _ROWS_AT_ONCE]):
                 looked[start + rows] = True
                 matches = match(records, asked)
                 hits.append(Hits(places[start + rows][matches.row], matches.asked))

@@ -20,9 +20,9 @@ from ..format.message import SYS_ROLLBACK, SYS_TRANSACTION
 from ..format.message_decode_one import Record, parse_properties
 from ..format.properties import KEYS, UNIQ_KEY
 from ..index.chain import ChainWalk
+from ..index.criteria import ALWAYS, KeyField, Window
 from ..log.commit_log import CommitLog
 from .coverage import Coverage
-from .criteria import ALWAYS, KeyField, Window
 
 CANDIDATES_MAX: Final = 64
 """Records to read one by one; more of them are faster in bulk."""

@@ -35,6 +35,7 @@ from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from ..format.index_file import Geometry
 from ..format.store_paths import StorePaths
 from ..index.reader import BATCH_MAX, Index
+from ..read.key_query import query_key
 from ..read.store_reader import StoreReader
 from ..retention.settings import RetentionSettings
 from ..types import QueueBounds, QueueKey
@@ -273,11 +274,15 @@ class MessageStore:
         return StoreReader.open(self.path, fs=self._parts.base.fs)
 
     def query(self, topic: str, key: str, max_num: int = BATCH_MAX) -> list[int]:
-        """Return the physical offsets of records that may carry a key; see `Index.query`."""
-        self._check()
+        """Return the physical offsets of the newest visible records that carry a key; see `read.key_query.query_key`.
+
+        Topic and key of each record were compared. Records that are not dispatched yet are not found.
+        """
+        reader = self.reader()
         self._housekeeping.write_slots()
         geometry = Geometry(self.config.index_slots, self.config.index_entries)
-        return Index(StorePaths(self.path).index, geometry, self._parts.base.fs).query(topic, key, max_num)
+        index = Index(StorePaths(self.path).index, geometry, self._parts.base.fs)
+        return query_key(reader, index, topic, key, max_num)
 
     # -- closing
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from segmentlog.store import StoreReader
 from segmentlog.store.find import ALWAYS, Coverage, Finder, Found, KeyField, Source, Window
-from segmentlog.store.find.asked import each_in
 from segmentlog.store.format.index_file import Geometry, decode_header
+from segmentlog.store.index.asked import each_in
 from segmentlog.store.index.reader import Index
 from support.damaged_indexes import BROKEN, GEOMETRY, KEYS, TOPICS, a_store, cycles, old_header, pairs_of
 from support.indexed_stores import START_MS, Row, brute_force, build, entry_bytes, every_record, write_index

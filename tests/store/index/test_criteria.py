@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from segmentlog.store.find.criteria import ALWAYS, Window
+from segmentlog.store.index.criteria import ALWAYS, Window
 
 TIMES = np.array([-1, 0, 5, 10], np.int64)
 

@@ -7,10 +7,10 @@ import pytest
 
 from segmentlog.store.errors import ConfigError
 from segmentlog.store.files.fs import LocalFileSystem
-from segmentlog.store.find.asked import ask, each_in, match
-from segmentlog.store.find.criteria import ALWAYS, KeyField, Window
 from segmentlog.store.format.hashing import index_key_hash
 from segmentlog.store.format.message import Records
+from segmentlog.store.index.asked import ask, each_in, match
+from segmentlog.store.index.criteria import ALWAYS, KeyField, Window
 from segmentlog.store.log.commit_log import CommitLog
 from support.indexed_stores import START_MS, Row, build
 

@@ -25,7 +25,7 @@ from ..format.hashing import hash_keys, key_texts
 from ..format.message import SYS_ROLLBACK, SYS_TRANSACTION, Ints, Mask, Records
 from ..format.properties import KEYS, UNIQ_KEY, Properties
 from ..format.slices import slices, text
-from ..index.bulk import places_among
+from .bulk import places_among
 from .criteria import ALWAYS, KeyField, Window
 
 _ASKED_BITS: Final = 40

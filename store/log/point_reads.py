@@ -1,0 +1,49 @@
+"""Point reads of the log: the records that begin at given physical offsets.
+
+::
+
+    offsets    17   4100   4900 │ 65536        ascending
+    segments   └──────0──────┘  └── 1              one part per segment that holds some of them
+                    └──► what begins there, flagged if it is damaged or does not state its own offset
+
+RocketMQ: ``DefaultMessageStore.lookMessageByOffset``, one offset at a time.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from ..errors import DataLossError
+from ..files.segments import SegmentFile
+from ..format.message import Ints, Problem, Records
+from .commit_log import CommitLog
+
+
+def records_at(log: CommitLog, offsets: Ints) -> Iterator[tuple[SegmentFile, Ints, Records]]:
+    """Look at the records that begin at physical offsets, segment by segment.
+
+    Parameters
+    ----------
+    offsets
+        (n,) int64, ascending.
+
+    Yields
+    ------
+    SegmentFile, (k,) int64, Records
+        Per segment that holds some of them: which of the offsets, and what begins there. Damaged records, and those
+        that do not state their own offset, are flagged. Offsets that no segment holds, or one that retention just
+        deleted, are left out.
+    """
+    holder = log.locate(offsets)
+    edges = [0, *(np.flatnonzero(np.diff(holder)) + 1).tolist(), offsets.size]
+    for first, last in pairwise(edges):
+        if first == last or holder[first] < 0:
+            continue
+        segment = log.segments[int(holder[first])]
+        try:
+            records = Records(log.view(segment), offsets[first:last] - segment.base)
+        except DataLossError:
+            continue
+        records.flag_problem(records.field("physical_offset") != offsets[first:last], Problem.PHYSICAL_OFFSET)
+        yield segment, np.arange(first, last), records
