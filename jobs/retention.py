@@ -45,6 +45,8 @@ class Args:
         RocketMQ release whose rules are followed.
     log_bytes_max
         Bytes of all segments above which the oldest are deleted; None for no limit.
+    protected_groups, unread_percent
+        Groups whose unread messages are kept, and the used space of a disk above which they are deleted.
     conditions
         Time, disks and number of the runs.
     commit_log_paths
@@ -56,6 +58,8 @@ class Args:
     config: str | None = None
     release: RocketMQRelease = RocketMQRelease.V5_1
     log_bytes_max: int | None = None
+    protected_groups: tuple[str, ...] = ()
+    unread_percent: int = RetentionSettings().unread_percent
     conditions: Conditions = Conditions()  # noqa: RUF009 - frozen
     commit_log_paths: tuple[str, ...] = ()
 
@@ -87,6 +91,8 @@ class Report:
                 "problem": run.problem,
                 "diskFull": run.disk_full,
                 "minPhysicalOffset": run.log_start,
+                "unread": run.unread,
+                "unreadDeleted": run.unread_goes,
                 "deleted": [
                     {"file": each.file, "bytes": each.bytes, "modified": each.modified_ms, "reason": each.reason}
                     for each in run.expired
@@ -120,6 +126,8 @@ class Report:
             rows += [
                 (str(number), each.file, str(each.bytes), _shown(each.modified_ms), each.reason) for each in run.expired
             ]
+            if run.unread and not run.unread_goes:
+                rows.append((str(number), "the rest is kept", "", "", f"unread: {run.unread}"))
             if run.problem:
                 rows.append((str(number), "CommitLog skipped", "", "", run.problem))
         widths = [max(len(row[column]) for row in rows) for column in range(4)]
@@ -152,7 +160,12 @@ def run(args: Args) -> Report:
         If the store cannot be read, the configuration is wrong, or another process has the store open.
     """
     conf = "" if args.config is None else Path(args.config).read_text(encoding="utf-8")
-    settings = replace(RetentionSettings.from_conf(conf, args.release), log_bytes_max=args.log_bytes_max)
+    settings = replace(
+        RetentionSettings.from_conf(conf, args.release),
+        log_bytes_max=args.log_bytes_max,
+        protected_groups=args.protected_groups,
+        unread_percent=args.unread_percent,
+    )
     act = plan_retention if args.action is Action.PLAN else apply_retention
     return Report(
         args.action, args.store, act(args.store, settings, args.conditions, commit_log_paths=args.commit_log_paths)
@@ -185,6 +198,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         type=int,
         help="bytes of all segments above which the oldest are deleted, too; not in RocketMQ (default: none)",
     )
+    parser.add_argument(
+        "--protect",
+        metavar="GROUP",
+        action="append",
+        default=[],
+        help="keep what this consumer group has not read; repeatable; not in RocketMQ (default: none)",
+    )
+    parser.add_argument(
+        "--unread-percent",
+        metavar="P",
+        type=int,
+        default=RetentionSettings().unread_percent,
+        help="used percent of a disk above which it goes all the same (default: %(default)s)",
+    )
     parser.add_argument("--now", metavar="MS", type=int, help="time of the first run, ms since 1970 (default: now)")
     parser.add_argument("--hour", metavar="H", type=int, help="local hour of the first run (default: that of the time)")
     parser.add_argument(
@@ -216,6 +243,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 config=options.config,
                 release=RocketMQRelease(options.release),
                 log_bytes_max=options.max_bytes,
+                protected_groups=tuple(options.protect),
+                unread_percent=options.unread_percent,
                 conditions=conditions,
                 commit_log_paths=tuple(options.commit_log),
             )

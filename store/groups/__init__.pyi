@@ -1,3 +1,5 @@
+from ..directory.group_offsets import client_progress as client_progress
+from ..directory.group_offsets import group_offsets as group_offsets
 from ..format.broker_config import ClientQueue as ClientQueue
 from .admin import GroupChange as GroupChange
 from .admin import GroupProgress as GroupProgress
@@ -16,6 +18,4 @@ from .admin import reset_group as reset_group
 from .allocation import allocate_averagely as allocate_averagely
 from .allocation import allocate_by_circle as allocate_by_circle
 from .allocation import allocate_consistent_hash as allocate_consistent_hash
-from .offsets import client_progress as client_progress
-from .offsets import group_offsets as group_offsets
 from .writer import Recorded as Recorded

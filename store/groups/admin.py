@@ -9,9 +9,9 @@
                                                    (the former one as .bak)           renamed under the store's lock
 
 A broker with the store open keeps offsets in memory and would overwrite ours. So they stay in the document beside its
-own, and `group_offsets` merges both; `groups.offsets` states the rule. Once the broker has closed the store, the first
-change writes them all into its document. The store's lock is held for two renames only, so that other processes can
-open the store. RocketMQ: ``ConsumerOffsetManager``, ``ConfigManager``, ``LocalFileOffsetStore``.
+own, and `group_offsets` merges both; `directory.group_offsets` states the rule. Once the broker has closed the
+store, the first change writes them all into its document. The store's lock is held for two renames only, so that other
+processes can open the store. RocketMQ: ``ConsumerOffsetManager``, ``ConfigManager``, ``LocalFileOffsetStore``.
 """
 
 import logging
@@ -24,13 +24,13 @@ from typing import Final, TypeAlias
 
 from segmentlog.output import text_table
 
+from ..directory.group_offsets import Table, by_queue, group_offsets, read_progress
 from ..errors import ConfigError
 from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from ..format.broker_config import GroupTopic
 from ..format.naming import is_readable_topic
 from ..read.store_reader import StoreReader
 from ..types import Boundary, QueueKey
-from .offsets import Table, by_queue, group_offsets, read_progress
 from .writer import GroupWriter, Recorded
 
 _log = logging.getLogger(__name__)

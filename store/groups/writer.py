@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from enum import Enum
 
 from ..directory.documents import replace_document
+from ..directory.group_offsets import Progress, Table, owner_key, read_progress, sidecar_document
 from ..directory.layout import check_is_store
 from ..directory.location import StoreLocation
 from ..errors import StoreInUseError
@@ -24,7 +25,6 @@ from ..files.small_file import DOCUMENT_BYTES_MAX, check_size, replace_file
 from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from ..format.documents import Document, Loaded, render
 from ..format.store_paths import StorePaths
-from .offsets import Progress, Table, owner_key, read_progress, sidecar_document
 
 
 class Recorded(Enum):

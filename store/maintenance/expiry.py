@@ -26,6 +26,7 @@ from ..queues.consume_queue import ConsumeQueue
 from ..read.store_reader import StoreReader
 from ..retention.clean import Cleaner, DirectoryRemover, finish
 from ..retention.disk_space import Disks
+from ..retention.guard import Guard
 from ..retention.policy import Plan, decide
 from ..retention.settings import RetentionSettings
 from ..retention.state import FileId, Kind, Memory, Moment, State
@@ -113,7 +114,8 @@ class Expired(NamedTuple):
 class Run(NamedTuple):
     """One run: its time, which rules started it, and the files in order of their deletion.
 
-    ``time_up`` and ``space_short`` are None where ``problem`` kept the CommitLog from being looked at.
+    ``time_up`` and ``space_short`` are None where ``problem`` kept the CommitLog from being looked at. ``unread`` names
+    what a protected group has not read of the segments that are due; they are kept, unless ``unread_goes``.
     """
 
     moment: Moment
@@ -124,6 +126,8 @@ class Run(NamedTuple):
     problem: str
     disk_full: bool
     log_start: int
+    unread: str
+    unread_goes: bool
     expired: tuple[Expired, ...]
 
 
@@ -223,7 +227,8 @@ def _decide(
     files: StoreFiles, memory: Memory, moment: Moment, conditions: Conditions, settings: RetentionSettings
 ) -> Plan:
     held = files.bytes() if settings.brokers_per_disk > 1 else 0
-    return decide(State(files.log(), files.below, held, memory), moment, conditions.disks(files), settings)
+    state = State(files.log(), files.below, held, memory, Guard(files, settings.protected_groups).unread)
+    return decide(state, moment, conditions.disks(files), settings)
 
 
 def _run(files: StoreFiles, moment: Moment, plan: Plan) -> Run:
@@ -253,6 +258,8 @@ def _run(files: StoreFiles, moment: Moment, plan: Plan) -> Run:
         plan.failure,
         plan.disk_full_checked,
         plan.log_start,
+        plan.unread,
+        plan.unread_goes,
         expired,
     )
 

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ..format.message import Ints
-from .disk_space import Disks, Verdict, is_full_after_check, look_at_disks
+from .disk_space import Disks, Verdict, is_full_after_check, look_at_disks, used_share
 from .settings import RetentionSettings
 from .state import FileId, IndexFiles, Kind, LogFiles, Memory, Moment, QueueFiles, State
 
@@ -46,6 +46,10 @@ class Plan:
     ----------
     deletions
         Files in order.
+    unread
+        What a protected group has not read of the segments that are due; empty if there is nothing.
+    unread_goes
+        Whether these segments are deleted all the same: a disk is above the limit. Otherwise they are kept.
     time_up, space_short, manual
         Rules that started the run; None if `failure` kept them from being looked at.
     forced
@@ -61,6 +65,8 @@ class Plan:
     """
 
     deletions: tuple[Deletion, ...]
+    unread: str
+    unread_goes: bool
     time_up: bool | None
     space_short: bool | None
     manual: bool
@@ -72,7 +78,7 @@ class Plan:
 
 
 def decide(state: State, now: Moment, disks: Disks, settings: RetentionSettings) -> Plan:
-    """Return the files that one run deletes; nothing is read or changed but ``state.below``."""
+    """Return the files that one run deletes; nothing is read but by ``state.below`` and ``state.unread``."""
     memory = state.memory
     hung = dict(memory.hung)
     manual = memory.manual_left > 0
@@ -100,6 +106,8 @@ def decide(state: State, now: Moment, disks: Disks, settings: RetentionSettings)
             if again := _retry(state.log, kept, now.ms, settings.held_ms, hung):
                 deletions.append(again)
                 kept += 1
+    guarded = _guard(state, deletions, disks, settings, hung)
+    deletions, kept = guarded.deletions, len(guarded.deletions)
     log_start = _start(state.log, kept, hung)
     cleaned_to = memory.queues_cleaned_to
     if log_start > cleaned_to:
@@ -110,6 +118,8 @@ def decide(state: State, now: Moment, disks: Disks, settings: RetentionSettings)
     disk_full = memory.disk_full if space is None else space.disk_full
     return Plan(
         deletions=tuple(deletions),
+        unread=guarded.unread,
+        unread_goes=guarded.goes,
         time_up=time_up,
         space_short=None if space is None else space.delete,
         manual=manual,
@@ -196,6 +206,34 @@ def _above_limit(
         found.append(Deletion(file, "above log_bytes_max"))
         left -= int(log.size[at])
     return found
+
+
+class _Guarded(NamedTuple):
+    """Segments that go after a look at protected groups; see `Plan.unread` and `Plan.unread_goes`."""
+
+    deletions: list[Deletion]
+    unread: str
+    goes: bool
+
+
+def _guard(
+    state: State, deletions: list[Deletion], disks: Disks, settings: RetentionSettings, hung: dict[FileId, int]
+) -> _Guarded:
+    """Keep segments that a protected group has not read; above the limit they go, and their reason says so."""
+    if not deletions or not settings.protected_groups:
+        return _Guarded(deletions, "", goes=False)
+    unread = state.unread()
+    stops = (state.log.base + state.log.size)[: len(deletions)]
+    read = int(np.count_nonzero(stops <= unread.physical_offset))
+    due, deletions = deletions[read:], deletions[:read]
+    if not due:
+        return _Guarded(deletions, "", goes=False)
+    used = max(used_share(space, settings.release) for space in (*disks.logs, disks.queues))
+    if used * 100 > settings.unread_percent:
+        deletions += [each._replace(reason=f"{each.reason}, unread: {unread.text}") for each in due]
+        return _Guarded(deletions, unread.text, goes=True)
+    hung |= {each.file: state.memory.hung[each.file] for each in due if each.file in state.memory.hung}
+    return _Guarded(deletions, unread.text, goes=False)
 
 
 def _retry(log: LogFiles, first: int, now: int, held_ms: int, hung: dict[FileId, int]) -> Deletion | None:

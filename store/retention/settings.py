@@ -83,6 +83,11 @@ class RetentionSettings:
     log_bytes_max
         Bytes of all segments above which the oldest are deleted at any hour and age; None for no limit. RocketMQ has
         no such limit.
+    protected_groups
+        Consumer groups whose unread messages are kept, and those of streams that publish their progress as a group's.
+        RocketMQ has no such guard.
+    unread_percent
+        Used space of either disk above which messages are deleted although a protected group has not read them.
     share_force
         Part of this broker's share of the disk above which young segments are deleted
         (``logicalDiskSpaceCleanForciblyThreshold``).
@@ -107,8 +112,12 @@ class RetentionSettings:
     brokers_per_disk: int = 1
     share_force: float = 0.8
     log_bytes_max: int | None = None
+    protected_groups: tuple[str, ...] = ()
+    unread_percent: int = 85
 
     def __post_init__(self) -> None:
+        if not 0 <= self.unread_percent <= 100:
+            raise ConfigError(f"unread_percent is {self.unread_percent}", fix="Name a percentage from 0 to 100")
         if self.log_bytes_max is not None and self.log_bytes_max < 1:
             raise ConfigError(f"log_bytes_max is {self.log_bytes_max}", fix="Set 1 at least, or None for no limit")
 

@@ -129,6 +129,18 @@ class Memory:
         return replace(self, manual_left=MANUAL_RUNS)
 
 
+class Unread(NamedTuple):
+    """Physical offset of the first message that a protected group has not read, and which group and queue it is."""
+
+    physical_offset: int
+    text: str
+
+
+def nothing_unread() -> Unread:
+    """Return the answer of a store without protected groups."""
+    return Unread((1 << 63) - 1, "")
+
+
 class State(NamedTuple):
     """State of a store before a run.
 
@@ -143,9 +155,12 @@ class State(NamedTuple):
         Bytes of all files; used only if brokers share the disk.
     memory
         What the run before left.
+    unread
+        Returns what protected groups have not read; asked only if a segment would be deleted.
     """
 
     log: LogFiles
     below: Callable[[int], tuple[QueueFiles, IndexFiles]]
     bytes: int
     memory: Memory
+    unread: Callable[[], Unread] = nothing_unread

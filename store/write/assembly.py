@@ -197,7 +197,7 @@ def assemble(base: LockedStore, attached: Attachments, retention: RetentionSetti
         failure=base.failure,
         make_visible=dispatch_all,
     )
-    expiry = None if retention is None else _expiry(base, retention, housekeeping)
+    expiry = None if retention is None else _expiry(base, retention, housekeeping, log.dispatcher)
     expire = [] if expiry is None else [expiry.step]
     keep = partial(_one_by_one, housekeeping.keep, publication.publish_waiting, *expire)
     tick = partial(_one_by_one, dispatch_all, keep)
@@ -254,7 +254,9 @@ def _housekeeping(base: LockedStore, log: LogParts, attached: Attachments) -> Ho
     return housekeeping
 
 
-def _expiry(base: LockedStore, retention: RetentionSettings, housekeeping: Housekeeping) -> RetentionService:
+def _expiry(
+    base: LockedStore, retention: RetentionSettings, housekeeping: Housekeeping, dispatcher: Dispatcher
+) -> RetentionService:
     marker = base.opened.marker
     return RetentionService(
         retention,
@@ -263,6 +265,7 @@ def _expiry(base: LockedStore, retention: RetentionSettings, housekeeping: House
         remover=housekeeping,
         clock=base.clock,
         hidden_from=lambda: marker.mark.start if marker.in_flight else None,
+        dispatched=lambda: dispatcher.dispatched,
     )
 
 

@@ -23,6 +23,7 @@ from ..files.writable_fs import WritableFileSystem
 from ..format.store_paths import StorePaths
 from ..retention.clean import Cleaner, Counts, Remover
 from ..retention.disk_space import Disks
+from ..retention.guard import Guard
 from ..retention.policy import Plan, decide
 from ..retention.settings import RetentionSettings
 from ..retention.state import Kind, Memory, Moment, State
@@ -46,6 +47,8 @@ class RetentionService:
         Returns ms since the epoch.
     hidden_from
         Returns the physical offset where a batch in flight begins; None without one.
+    dispatched
+        Returns the physical offset up to which records are in their queues.
     disks
         Returns the space of the disks of CommitLog and ConsumeQueues; that of the operating system by default.
     """
@@ -59,11 +62,14 @@ class RetentionService:
         remover: Remover,
         clock: Callable[[], int],
         hidden_from: Callable[[], int | None],
+        dispatched: Callable[[], int],
         disks: Callable[[StoreFiles], Disks] | None = None,
     ) -> None:
         self._settings = settings
         self._files = StoreFiles(fs, path)
         self._log = KnownLog(self._files)
+        self._guard = Guard(self._files, settings.protected_groups, dispatched)
+        self._keeps_unread = False
         self._cleaner = Cleaner(fs, self._files, remover, settings)
         self._clock = clock
         self._hidden_from = hidden_from
@@ -135,7 +141,7 @@ class RetentionService:
         now_ms = self._clock()
         before = self._memory.triggered() if self._triggered else self._memory
         held = self._files.bytes() if self._settings.brokers_per_disk > 1 else 0
-        state = State(self._log.look(now_ms), self._files.below, held, before)
+        state = State(self._log.look(now_ms), self._files.below, held, before, self._guard.unread)
         moment = Moment(now_ms, datetime.fromtimestamp(now_ms / 1000).astimezone().hour)
         disks = self._disks(self._files)
         plan = decide(state, moment, disks, self._settings)
@@ -147,6 +153,7 @@ class RetentionService:
         self._triggered = False
         if plan.failure:
             _log.error("%s: retention skips the CommitLog: %s", self._files.path, plan.failure)
+        self._say_unread(plan)
         self._refuse(disk_full=plan.disk_full_checked)
         return self._cleaner.steps(plan, before, now_ms)
 
@@ -156,6 +163,19 @@ class RetentionService:
             return False
         stops = dict(zip(state.log.base.tolist(), (state.log.base + state.log.size).tolist(), strict=True))
         return any(each.file.kind is Kind.LOG and stops[each.file.base] > hidden for each in plan.deletions)
+
+    def _say_unread(self, plan: Plan) -> None:
+        keeps = bool(plan.unread) and not plan.unread_goes
+        if plan.unread_goes:
+            _log.error(
+                "%s: a disk is used above %d%%, messages are deleted unread: %s",
+                self._files.path,
+                self._settings.unread_percent,
+                plan.unread,
+            )
+        elif keeps and not self._keeps_unread:
+            _log.warning("%s: segments that are due are kept unread: %s", self._files.path, plan.unread)
+        self._keeps_unread = keeps
 
     def _refuse(self, *, disk_full: bool) -> None:
         if disk_full and not self.disk_full:

@@ -132,3 +132,20 @@ def test_a_usage_of_other_disks_is_refused(store: Path, usage: str, capsys: pyte
     with pytest.raises(SystemExit) as left:
         retention.main(["plan", str(store), "--disk-usage", usage])
     assert left.value.code == 2
+
+
+def test_a_protected_group_keeps_what_it_has_not_read(
+    store: Path, conf: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--config", conf, "--now", NOW, "--hour", 5, "--disk-usage", "80")
+    _, free = ran(capsys, "plan", store, *options)
+    assert (free["runs"][0]["unread"], free["runs"][0]["unreadDeleted"]) == ("", False)
+    guard = ("--protect", "g")
+    _, kept = ran(capsys, "plan", store, *options, *guard)
+    assert kept["runs"][0]["deleted"] == []
+    assert kept["runs"][0]["unread"] == "group g has no offsets yet"
+    assert retention.main(["plan", str(store), *map(str, options), *guard]) == 0
+    assert "the rest is kept" in capsys.readouterr().out
+    _, forced = ran(capsys, "plan", store, *options, *guard, "--unread-percent", 79)
+    assert forced["runs"][0]["unreadDeleted"]
+    assert len(forced["runs"][0]["deleted"]) == len(free["runs"][0]["deleted"])

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from segmentlog.store import MessageStore, Outgoing, QueueKey
+from segmentlog.store.directory.group_offsets import group_offsets
 from segmentlog.store.errors import NotAStoreError, SegmentLogError, StoreInUseError, UnreadableError
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.files.writable_fs import WritableFileSystem
 from segmentlog.store.format.broker_config import GroupTopic
 from segmentlog.store.groups.admin import commit_offsets, delete_group, publish_progress
-from segmentlog.store.groups.offsets import group_offsets
 from segmentlog.store.groups.writer import GroupWriter, Recorded
 from support.crash.faults import Failure, Fault, FaultyFileSystem
 from support.crash.memory_fs import MemoryFileSystem

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from segmentlog.store.errors import ConfigError
 from segmentlog.store.files.disk import Space
 from segmentlog.store.retention.disk_space import Disks
 from segmentlog.store.retention.policy import Plan, decide, is_due
@@ -19,6 +20,7 @@ from segmentlog.store.retention.state import (
     Moment,
     QueueFiles,
     State,
+    Unread,
 )
 from segmentlog.store.types import QueueKey
 
@@ -271,3 +273,61 @@ def test_a_decision_with_nothing_to_do_is_fast() -> None:
         best = min(best, time.perf_counter() - start)
         assert not plan.deletions
     assert best < 0.050
+
+
+PROTECTED = RetentionSettings(protected_groups=("g",), disk_max_used_percent=95)
+
+
+def guarded(plan_of: LogFiles, offset: int, *, used: int = 10, memory: Memory | None = None) -> Plan:
+    unread = Unread(offset, "group g has read T/0 up to offset 7")
+    disks = Disks((Space(100, 90, 90),), Space(100, 100 - used, 100 - used))
+    return decide(state(plan_of, memory)._replace(unread=lambda: unread), AT_FOUR, disks, PROTECTED)
+
+
+def test_a_segment_that_a_protected_group_has_not_read_is_kept() -> None:
+    files = log([100, 100, 100, 1])
+    for offset, gone in ((4 * SIZE, 3), (2 * SIZE, 2), (2 * SIZE - 1, 1), (SIZE - 1, 0), (0, 0)):
+        plan = guarded(files, offset)
+        assert names(plan) == [at * SIZE for at in range(gone)], offset
+        assert plan.log_start == gone * SIZE
+        assert plan.unread == ("" if gone == 3 else "group g has read T/0 up to offset 7")
+        assert not plan.unread_goes
+        assert {each.reason for each in plan.deletions} <= {"expired (time)"}
+
+
+def test_above_the_limit_unread_segments_go_and_the_reason_says_so() -> None:
+    files = log([100, 100, 100, 1])
+    assert not guarded(files, SIZE, used=85).unread_goes
+    plan = guarded(files, SIZE, used=86)
+    assert plan.unread_goes
+    note = ", unread: group g has read T/0 up to offset 7"
+    assert [each.reason for each in plan.deletions] == ["expired (time, space)" + text for text in ("", note, note)]
+
+
+def test_the_guard_is_asked_only_if_a_segment_is_due() -> None:
+    def never() -> Unread:
+        raise AssertionError("offsets are read although no segment is due")
+
+    made = state(log([1, 1]))._replace(unread=never)
+    assert not decide(made, AT_FOUR, EMPTY, PROTECTED).deletions
+    made = state(log([100, 1]))._replace(unread=never)
+    assert len(decide(made, AT_FOUR, EMPTY, RetentionSettings()).deletions) == 1
+
+
+def test_a_segment_that_hung_and_is_kept_still_hangs() -> None:
+    file = FileId(Kind.LOG, 0)
+    plan = guarded(log([100, 100, 1]), 0, memory=Memory(hung={file: 5}))
+    assert plan.memory.hung == {file: 5}
+    assert names(plan) == []
+
+
+def test_the_limit_of_bytes_keeps_what_is_unread_too() -> None:
+    settings = RetentionSettings(protected_groups=("g",), log_bytes_max=SIZE)
+    made = state(log([1, 1, 1, 1]))._replace(unread=lambda: Unread(SIZE, "unread"))
+    assert names(decide(made, AT_FIVE, EMPTY, settings)) == [0]
+
+
+@pytest.mark.parametrize("percent", [-1, 101])
+def test_a_limit_for_unread_messages_is_a_percentage(percent: int) -> None:
+    with pytest.raises(ConfigError, match="unread_percent is"):
+        RetentionSettings(unread_percent=percent)

@@ -24,6 +24,7 @@ from segmentlog.store import (
 from segmentlog.store.errors import NoSpaceError, StoreInUseError, StoreIOError
 from segmentlog.store.files.disk import Space
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
+from segmentlog.store.groups import commit_offsets
 from segmentlog.store.maintenance import verify
 from segmentlog.store.retention.clean import DirectoryRemover
 from segmentlog.store.retention.disk_space import Disks
@@ -87,6 +88,7 @@ def service(world: World, settings: RetentionSettings = SETTINGS) -> RetentionSe
         remover=DirectoryRemover(world.fs, world.own),
         clock=lambda: world.now_ms,
         hidden_from=lambda: world.hidden,
+        dispatched=lambda: 1 << 62,
         disks=world.disks,
     )
 
@@ -204,6 +206,7 @@ def test_an_error_ends_the_run_and_not_the_store(world: World, caplog: pytest.Lo
         remover=DirectoryRemover(world.fs, world.own),
         clock=lambda: world.now_ms,
         hidden_from=lambda: None,
+        dispatched=lambda: 1 << 62,
         disks=world.disks,
     )
     world.now += 60
@@ -257,6 +260,7 @@ def test_a_run_that_deletes_lists_the_segments_again(tmp_path: Path, world: Worl
         remover=DirectoryRemover(fs, world.own),
         clock=lambda: world.now_ms,
         hidden_from=lambda: None,
+        dispatched=lambda: 1 << 62,
         disks=world.disks,
     )
     world.now += 60
@@ -389,6 +393,52 @@ def test_a_store_refuses_puts_and_serves_readers(tmp_path: Path, monkeypatch: py
         for put in puts:
             put()
         assert store.bounds(KEY).max_offset == 12
+
+
+def test_what_a_protected_group_has_not_read_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "store"
+    settings = replace(EAGER, protected_groups=("g",))
+    with MessageStore.open(path, SMALL, retention=settings) as store:
+        store.append_batch(rows(0, 300))
+        for _ in range(20):
+            store.tick()
+        assert store.bounds(KEY).min_offset == 0  # the group has not read anything yet
+        commit_offsets(path, "g", {KEY: 150})
+        for _ in range(20):
+            store.tick()
+        first = store.bounds(KEY).min_offset
+        assert 100 < first <= 150
+        assert caplog.text.count("kept unread") == 1
+        assert "kept unread: group g has no offsets yet" in caplog.text
+        commit_offsets(path, "g", {KEY: 300})
+        for _ in range(20):
+            store.tick()
+        assert store.bounds(KEY).min_offset > 250
+    kept = bodies(path)
+    assert kept == {number: b"body %d" % number for number in range(min(kept), 300)}
+
+
+def test_above_the_limit_of_a_disk_unread_messages_go_and_that_is_an_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = [80]
+    monkeypatch.setattr(retention_service, "space_of", lambda _: Space(100, 100 - used[0], 100 - used[0]))
+    path = tmp_path / "store"
+    settings = replace(EAGER, protected_groups=("g",), unread_percent=80)
+    with MessageStore.open(path, SMALL, retention=settings) as store:
+        store.append_batch(rows(0, 300))
+        for _ in range(20):
+            store.tick()
+        assert store.bounds(KEY).min_offset == 0
+        used[0] = 81
+        for _ in range(20):
+            store.tick()
+        assert store.bounds(KEY).min_offset > 250
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert said
+    assert all("used above 80%, messages are deleted unread: group g has no offsets yet" in text for text in said)
+    history = (path / ".segmentlog" / "retention-history").read_text()
+    assert "unread: group g has no offsets yet" in history
 
 
 def test_without_settings_nothing_is_deleted(tmp_path: Path) -> None:

@@ -26,8 +26,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ..directory.documents import load_document
-from ..directory.layout import require_directory
 from ..errors import ConfigError, FormatError
 from ..files.fs import FileSystem, LocalFileSystem
 from ..format.broker_config import ClientQueue, GroupTopic, client_offsets, consumer_offsets
@@ -35,6 +33,8 @@ from ..format.documents import Document, Json, Origin
 from ..format.naming import is_safe_path_component
 from ..format.store_paths import CONFIG, OURS, StorePaths
 from ..types import QueueKey
+from .documents import load_document
+from .layout import require_directory
 
 T = TypeVar("T")
 

@@ -5,11 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store.errors import ConfigError, FormatError, UnsafeFileError
-from segmentlog.store.files.fs import LocalFileSystem
-from segmentlog.store.format.broker_config import ClientQueue, GroupTopic
-from segmentlog.store.format.documents import parse, render
-from segmentlog.store.groups.offsets import (
+from segmentlog.store.directory.group_offsets import (
     Sidecar,
     client_progress,
     group_offsets,
@@ -17,6 +13,10 @@ from segmentlog.store.groups.offsets import (
     read_progress,
     sidecar_document,
 )
+from segmentlog.store.errors import ConfigError, FormatError, UnsafeFileError
+from segmentlog.store.files.fs import LocalFileSystem
+from segmentlog.store.format.broker_config import ClientQueue, GroupTopic
+from segmentlog.store.format.documents import parse, render
 from segmentlog.store.types import QueueKey
 
 
