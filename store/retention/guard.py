@@ -29,8 +29,8 @@ _EVERYTHING = 0
 class Guard:
     """Finds the first message that a protected group has not read.
 
-    A queue without an offset counts as unread if the group reads its topic; so does the whole log for a group
-    without offsets, or with offsets that cannot be read.
+    A queue without an offset counts as unread if the group reads its topic. So does the whole log if a group has no
+    offsets, or if they cannot be read.
 
     Parameters
     ----------
