@@ -180,8 +180,7 @@ def _usage(text: str) -> tuple[float, float]:
     return shares[0], shares[-1]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit code, see `command_line`."""
+def _parser() -> argparse.ArgumentParser:
     parser = command_line("retention", "Foresee or delete the expired files of a store, by RocketMQ's rules.")
     parser.add_argument("action", choices=[each.value for each in Action], help="plan changes nothing")
     parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir")
@@ -224,7 +223,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--manual", action="store_true", help="as after a manual trigger, which starts 20 runs")
     parser.add_argument("--rounds", metavar="N", type=int, default=1, help="number of runs (default: 1)")
     add_commit_log(parser)
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code, see `command_line`."""
+    options = _parser().parse_args(arguments)
 
     def job() -> Report:
         log_used, queues_used = options.disk_usage

@@ -15,7 +15,7 @@ from support.crash.retained_open import cut_written, record_written
 from support.crash.states import Breadth
 from support.scale import scale
 
-pytestmark = pytest.mark.attack
+pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
 FEW = Breadth(exhaustive_bits=0, random_subsets=scale(1, 1, 8), torn=1, per_point=scale(0, 2, 64))
 EVERY = scale(15, 3, 1)
