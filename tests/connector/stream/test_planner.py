@@ -410,6 +410,22 @@ def test_a_loss_says_when_and_why_retention_deleted_the_messages(tmp_path: Path)
     assert f"retention deleted commitlog/{last:020d} at {when}: expired (time)" in str(caught.value)
 
 
+def test_a_stream_that_retention_protects_loses_nothing(tmp_path: Path) -> None:
+    path = written(tmp_path / "store", 300, body=b"x" * 300)
+    stream = Stream(path, subscribe="T", maxOffsetsPerTrigger="20", consumerGroup="etl", **EARLIEST)
+    settings = RetentionSettings(protected_groups=("etl",), log_pause_ms=0, queue_pause_ms=0)
+    conditions = Conditions(now_ms=1_900_000_000_000, hour=4, log_used=10, queues_used=10, rounds=3)
+    assert apply_retention(path, settings, conditions).log_start == 0  # it has not published anything
+    rows, starts = [], []
+    while (found := stream.batch()) is not None:
+        rows += found
+        stream.reader.stop()  # publishes the progress of this batch
+        starts.append(apply_retention(path, settings, conditions).log_start)
+    assert sorted(rows) == [("T", queue, offset) for queue in range(2) for offset in range(150)]
+    assert starts == sorted(starts)
+    assert len(set(starts)) >= 5
+
+
 def test_retention_again_and_again(tmp_path: Path) -> None:
     path = written(tmp_path / "store", 300, body=b"x" * 300)
     stream = Stream(path, subscribe="T", maxOffsetsPerTrigger="10", failOnDataLoss="false", **EARLIEST)
