@@ -12,6 +12,7 @@ from typing import Any
 from harness import Timed, UnavailableError
 
 ORACLE = Path(__file__).parents[2] / "tests" / "interop" / "oracle" / "run"
+PASSES = 3
 ASKED_TIMES = 120
 STARTS = 3
 PROGRAMS = ("java", "mvn", "flock")
@@ -52,6 +53,15 @@ class RocketMQ:
         if all_keys <= one:
             raise UnavailableError("RocketMQ answers faster than its start can be told apart")
         return Timed((all_keys - one) / ASKED_TIMES)
+
+    def query(self, store: Path, topic: str, keys: Sequence[str]) -> Timed:
+        """Ask for all keys one after the other in one thread; the last of three passes over them."""
+        questions = store.with_suffix(".keys")
+        questions.write_text("\n".join(keys))
+        report = self._run("bench-query", "--store", store, "--topic", topic, "--keys", questions, "--passes", PASSES)
+        if report["found"] < len(keys):
+            raise UnavailableError(f"RocketMQ found {report['found']} of {len(keys)} keys")
+        return Timed(float(report["seconds"]))
 
     def _asked(self, store: Path, topic: str, keys: Sequence[str]) -> float:
         questions = store.with_suffix(".json")

@@ -4,6 +4,7 @@ import importlib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -27,3 +28,15 @@ def result(load: Callable[[str], ModuleType]) -> Callable[..., object]:
         return harness.Result(name=name, **(held | fields))
 
     return make
+
+
+@pytest.fixture
+def judge(load: Callable[[str], ModuleType]) -> Callable[..., object]:
+    """Apply a rule to results and figures."""
+    targets = load("targets")
+
+    def apply(rule: Callable[..., Any], *results: Any, **figures: object) -> object:
+        found = rule(targets.Measured({each.name: each for each in results}, figures))
+        return found.measured, found.met
+
+    return apply

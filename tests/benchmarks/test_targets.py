@@ -1,18 +1,6 @@
 import pytest
 
 
-@pytest.fixture
-def judge(load):
-    """Apply a rule to results and figures."""
-    targets = load("targets")
-
-    def apply(rule, *results, **figures):
-        found = rule(targets.Measured({each.name: each for each in results}, figures))
-        return found.measured, found.met
-
-    return apply
-
-
 @pytest.mark.parametrize(("rate", "expected"), [(75, ("75%", True)), (74, ("74%", False))])
 def test_a_share_of_the_ceiling(load, result, judge, rate, expected):
     rule = load("targets").share("sink", "a", "b", 0.75)

@@ -1,0 +1,25 @@
+"""Look-ups of the benchmark: what is timed finds every key, and the targets read the right results."""
+
+import pytest
+
+
+def test_every_key_is_found_alone_and_with_all_others(load, tmp_path):
+    finding = load("sections.finding")
+    keys = finding.keyed_store(tmp_path / "store", 1)
+    assert len(set(keys)) == finding.BATCH_ROWS
+    assert finding.all_at_once(tmp_path / "store", keys) > 0
+    assert len(finding.one_by_one(tmp_path / "store", keys[-30:])) == 30
+    with pytest.raises(AssertionError, match=f"{len(keys)} of {len(keys) + 1} keys were found"):
+        finding.all_at_once(tmp_path / "store", [*keys, "none"])
+    with pytest.raises(AssertionError, match="none"):
+        finding.one_by_one(tmp_path / "store", [*keys[:10], "none"])
+
+
+@pytest.mark.parametrize(("micros", "expected"), [(149, ("149 µs", True)), (151, ("151 µs", False))])
+def test_a_look_up_of_one_key_has_its_time(load, result, judge, micros, expected):
+    single = result("segmentlog: look-up of one key", rows=1, seconds=(1e-6, micros * 1e-6, 1.0))
+    assert judge(load("targets").single_look_up, single) == expected
+
+
+def test_the_section_runs_with_those_of_the_store(load):
+    assert "store-find" in load("catalogue").STORE
