@@ -1,0 +1,119 @@
+"""Replays of a batch: what counts as one, what is silent, what is logged, and what is refused."""
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from segmentlog.store import BatchId
+from segmentlog.store.config import OnChangedReplay
+from segmentlog.store.errors import BatchGapError, ChangedReplayError, ConfigError, Remedy
+from segmentlog.store.format.ledger import Ledger, LedgerEntry, QueueSpan
+from segmentlog.store.write.replays import CommittedBatch, find_replay
+
+SPANS = (QueueSpan("T", 0, 0, 4, 5),)
+
+
+def entry(version: int) -> LedgerEntry:
+    start = version * 1000
+    return LedgerEntry(
+        version=version,
+        sequence=version + 1,
+        start=start,
+        stop=start + 900,
+        rows=5,
+        bytes=900,
+        committed_ms=1_000 + version,
+        digest=77,
+    )
+
+
+def ledger(*versions: int) -> Ledger:
+    made = Ledger()
+    for version in versions:
+        made = made.with_entry("q", entry(version), SPANS)
+    return made
+
+
+def find(
+    batch_id: BatchId,
+    rows: int = 5,
+    digest: int = 77,
+    *,
+    on_changed: OnChangedReplay = OnChangedReplay.FAIL,
+    known: Ledger | None = None,
+) -> CommittedBatch | None:
+    return find_replay(known or ledger(6, 7), batch_id, rows, digest, on_changed=on_changed, path="/s")
+
+
+@pytest.mark.parametrize(
+    "batch_id", [BatchId(), BatchId("other", 3), BatchId("q", 8), BatchId("q", 8, contiguous=True), BatchId("q", 20)]
+)
+def test_a_batch_that_the_ledger_has_not_is_new(batch_id: BatchId) -> None:
+    assert find(batch_id) is None
+
+
+def test_the_newest_batch_is_returned_as_it_was_committed(caplog: pytest.LogCaptureFixture) -> None:
+    found = find(BatchId("q", 7))
+    assert found == CommittedBatch.of("q", entry(7), SPANS, repeated=True)
+    assert (found.start, found.stop, found.rows, found.queues) == (7000, 7900, 5, SPANS)
+    assert caplog.records == []
+
+
+def test_queues_are_known_of_the_newest_batch_alone() -> None:
+    assert find(BatchId("q", 6)) == CommittedBatch.of("q", entry(6), (), repeated=True)
+
+
+def test_other_bodies_are_logged_with_both_digests(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert find(BatchId("q", 7), digest=0xABC) is not None
+    (record,) = caplog.records
+    assert "0000000000000abc" in record.getMessage()
+    assert f"{77:016x}" in record.getMessage()
+
+
+def test_a_digest_that_an_old_ledger_lacks_is_not_compared(caplog: pytest.LogCaptureFixture) -> None:
+    known = Ledger().with_entry("q", entry(7)._replace(digest=None), SPANS)
+    assert find(BatchId("q", 7), digest=0xABC, known=known) is not None
+    assert caplog.records == []
+
+
+def test_another_number_of_rows_is_refused_or_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ChangedReplayError, match="has 4 rows, and had 5 rows") as raised:
+        find(BatchId("q", 7), rows=4)
+    assert set(raised.value.remedies) == {Remedy.NEW_APP, Remedy.SKIP_CHANGED_REPLAY}
+    with caplog.at_level(logging.WARNING):
+        found = find(BatchId("q", 7), rows=4, on_changed=OnChangedReplay.SKIP)
+    assert found is not None
+    assert found.rows == 5
+    assert "has 4 rows, and had 5 rows" in caplog.text
+
+
+def test_a_forgotten_batch_is_refused_where_numbers_are_contiguous() -> None:
+    with pytest.raises(ChangedReplayError, match="the ledger no longer says how many"):
+        find(BatchId("q", 2, contiguous=True))
+    for batch_id, on_changed in (
+        (BatchId("q", 2, contiguous=True), OnChangedReplay.SKIP),
+        (BatchId("q", 2), OnChangedReplay.FAIL),
+    ):
+        found = find(batch_id, on_changed=on_changed)
+        assert found is not None
+        assert (found.version, found.rows, found.bytes, found.start, found.stop) == (2, 0, 0, 7900, 7900)
+        assert found.queues == ()
+        assert found.repeated
+
+
+def test_a_number_that_leaves_others_out_is_refused_where_numbers_are_contiguous() -> None:
+    with pytest.raises(BatchGapError, match="comes after batch 7") as raised:
+        find(BatchId("q", 9, contiguous=True))
+    assert raised.value.remedies == (Remedy.NEW_APP,)
+
+
+def test_a_number_below_zero_is_refused() -> None:
+    with pytest.raises(ConfigError, match="batch number -1"):
+        find(BatchId("q", -1))
+
+
+def test_a_batch_says_its_identity() -> None:
+    assert str(BatchId()) == "a batch without an id"
+    assert str(replace(BatchId("q", 3), contiguous=True)) == "batch 3 of q"
