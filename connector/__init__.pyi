@@ -1,7 +1,7 @@
+from segmentlog.store import MissingExtraError as MissingExtraError
 from segmentlog.store.sink import last_commit as last_commit
 
 from .errors import ConflictingOptionsError as ConflictingOptionsError
-from .errors import MissingExtraError as MissingExtraError
 from .errors import MissingOptionError as MissingOptionError
 from .errors import NotSupportedError as NotSupportedError
 from .errors import SchemaError as SchemaError

@@ -12,19 +12,20 @@
     ├── UnknownTopicError                   a topic that no store holds            (also UnknownQueueError)
     ├── CheckpointError                     a checkpoint that is not of this source, or not of this release
     ├── OtherStoreError                     a checkpoint of another store, or of a recreated topic
-    ├── MissingExtraError                   a package of an extra that is not installed     (also ImportError)
     └── NotSupportedError                   a use of the source that it does not offer
 
 Spark shows an error of a Python source inside a traceback. The text of ours begins with ``[SEGMENTLOG_…]``, so that a
 search finds it, and is one paragraph.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import Final
 
 from segmentlog.store import ConfigError, Remedy, SegmentLogError, UnknownQueueError
+from segmentlog.suggestions import listing as listing  # noqa: PLC0414 - the connector takes them from here
+from segmentlog.suggestions import suggest as suggest  # noqa: PLC0414 - as above
+from segmentlog.suggestions import unknown_group as unknown_group  # noqa: PLC0414 - as above
 
 SPARK_WORDS: Final[Mapping[Remedy, str]] = {
     Remedy.SKIP_LOST: "failOnDataLoss=false goes on without lost messages",
@@ -97,14 +98,6 @@ class NotSupportedError(SegmentLogError):
     condition = "SEGMENTLOG_NOT_SUPPORTED"
 
 
-class MissingExtraError(SegmentLogError, ImportError):
-    """A package of an extra that is not installed."""
-
-    condition = "SEGMENTLOG_MISSING_EXTRA"
-
-    __str__ = SegmentLogError.__str__  # ImportError has its own idea
-
-
 @contextmanager
 def in_spark_words() -> Iterator[None]:
     """Word the remedies of store errors that are raised inside as options; also a decorator of what Spark calls."""
@@ -113,27 +106,3 @@ def in_spark_words() -> Iterator[None]:
     except SegmentLogError as error:
         error.reword(SPARK_WORDS)
         raise
-
-
-def suggest(word: str, known: Iterable[str]) -> str | None:
-    """Find the known word that was most likely meant, whatever its case; None when nothing is near."""
-    by_folded = {name.lower(): name for name in known}
-    near = get_close_matches(word.lower(), by_folded, n=1, cutoff=0.6)
-    return by_folded[near[0]] if near else None
-
-
-def listing(names: Sequence[str], *, most: int = 12) -> str:
-    """Write names as a comma-separated list, at most ``most`` of them; the rest as a count."""
-    if not names:
-        return "none"
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(f"`{name}`" for name in names[:most]) + more
-
-
-def unknown_group(group: str, known: Iterable[str], *, path: str) -> ConfigError:
-    """Make the error for a consumer group without a position in any of the stores, with the name that was meant."""
-    names = sorted(known)
-    near = suggest(group, names)
-    hint = f"Did you mean `{near}`? " if near is not None else ""
-    problem = f"consumer group `{group}` has no position here"
-    return ConfigError(problem, path=path, fix=f"{hint}The groups with a position are {listing(names)}")

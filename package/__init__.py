@@ -1,8 +1,9 @@
-"""The top of the package ``segmentlog``: its version, and nothing that takes time to import.
+"""The top of the package ``segmentlog``: its version, and ``segmentlog.open``, loaded when it is first used.
 
 ::
 
     segmentlog              this file, kept in package/
+    segmentlog.api          package/api/   reading without Spark: what segmentlog.open returns
     segmentlog.store        store/         RocketMQ's message store
     segmentlog.connector    connector/     the Spark data source
     segmentlog.jobs         jobs/          commands
@@ -12,7 +13,9 @@ which wheels do not have. ``spark-submit --py-files`` puts the wheel itself on `
 (``docs/adr/0018-an-ordinary-package.md``).
 """
 
-__all__ = ["__version__"]
+from segmentlog.doors import lazy_names
 
 __version__ = "0.1.0"
 """The version of the distribution; ``pyproject.toml`` reads it from here."""
+
+__all__, __getattr__, __dir__ = lazy_names(__name__, globals())

@@ -20,6 +20,7 @@ from .errors import FileTooLargeError as FileTooLargeError
 from .errors import FilterSyntaxError as FilterSyntaxError
 from .errors import FormatError as FormatError
 from .errors import IllegalMessageError as IllegalMessageError
+from .errors import MissingExtraError as MissingExtraError
 from .errors import MissingFileError as MissingFileError
 from .errors import NoSpaceError as NoSpaceError
 from .errors import NotAStoreError as NotAStoreError

@@ -26,6 +26,7 @@
     ├── BatchGapError               a batch whose predecessor never came
     ├── ChangedReplayError          a batch that is repeated with another number of rows
     ├── IllegalMessageError         a message that RocketMQ would refuse  (also ValueError)
+    ├── MissingExtraError           a package of an extra that is not installed (also ImportError)
     └── ConfigError                 an option or argument that makes no sense
         └── FilterSyntaxError       a SQL92 filter that RocketMQ refuses, or reads in part
 
@@ -308,6 +309,14 @@ class IllegalMessageError(SegmentLogError, ValueError):
     """A message that RocketMQ would refuse; the problem begins with its name of the status."""
 
     condition = "SEGMENTLOG_ILLEGAL_MESSAGE"
+
+
+class MissingExtraError(SegmentLogError, ImportError):
+    """A package of an extra that is not installed."""
+
+    condition = "SEGMENTLOG_MISSING_EXTRA"
+
+    __str__ = SegmentLogError.__str__  # ImportError has its own idea
 
 
 class ConfigError(SegmentLogError, ValueError):

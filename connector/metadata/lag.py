@@ -12,6 +12,7 @@ Whatever is not known is None, and so is a total with such a part: unknown is no
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from segmentlog.metadata import lag_by_queue
 from segmentlog.store import QueueKey, StoreReader
 from segmentlog.store.follow import Lag, measure_lag
 from segmentlog.store.groups import GroupProgress, list_groups
@@ -127,16 +128,11 @@ def group_lag(path: str, group: str, *, consumer: str | None = None) -> LagRepor
 
 def progress_lag(reader: StoreReader, progress: GroupProgress) -> tuple[QueueLag, ...]:
     """Measure each queue of the topics that a group, or a broadcasting consumer, has positions in."""
-    there = set(reader.topics())
-    topics = sorted({key.topic for key in progress.offsets})
-    keys = {bounds.key for topic in topics if topic in there for bounds in reader.queues(topic)}
-    measured = {each.key: each for each in measure_lag(reader, {key: progress.offsets.get(key) for key in keys})}
-    # A position in a queue that is not there says nothing of what waits.
     return tuple(
-        _of_store(reader.broker_name, measured[key])
-        if key in measured
-        else QueueLag(broker_name=reader.broker_name, key=key, position=progress.offsets[key])
-        for key in sorted(keys | progress.offsets.keys())
+        QueueLag(broker_name=reader.broker_name, key=key, position=progress.offsets[key])
+        if lag is None
+        else _of_store(reader.broker_name, lag)
+        for key, lag in lag_by_queue(reader, progress).items()
     )
 
 

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
 
-from ..errors import MissingExtraError
+from segmentlog.store import MissingExtraError
+
 from .lag import LagReport, QueueLag
 
 _GAUGES: Final = {

@@ -8,25 +8,15 @@ Every frame has fixed columns, all nullable; null is unknown, and never 0. Sizes
 bytes for each message, so a schema without ``bytes`` is cheaper to read.
 """
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import (
-    BooleanType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import DataType, StructField, StructType
 
-from segmentlog.store import QueueBounds, QueueKey, QueueRange, StoreReader, is_system_topic
-from segmentlog.store.follow import store_times
+from segmentlog.metadata import SCHEMAS, Row, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
+from segmentlog.store import StoreReader
 from segmentlog.store.groups import GroupProgress, list_groups
 
 from ..errors import ConflictingOptionsError, SchemaError, in_spark_words, listing, suggest, unknown_group
@@ -34,63 +24,11 @@ from ..options.metadata_options import MetadataOptions, parse_metadata_options
 from ..options.read_options import Subscribe
 from ..options.read_table import MetadataKind
 from ..read.planning import check_topics, open_stores, select_queues, topic_filter
-from ..setup.spark_versions import to_arrow_schema
+from ..setup.spark_versions import to_arrow_schema, to_spark_type
 from ..setup.worker_tuning import settle_worker
-from .lag import progress_lag
 
-Row = dict[str, Any]
-
-_SPAN: Final[dict[str, DataType]] = {
-    "messages": LongType(),
-    "bytes": LongType(),
-    "firstStoreTimestamp": TimestampType(),
-    "lastStoreTimestamp": TimestampType(),
-}
-_WHOSE: Final[dict[str, DataType]] = {
-    "brokerName": StringType(),
-    "group": StringType(),
-    "model": StringType(),
-    "consumer": StringType(),
-    "topic": StringType(),
-    "queueId": IntegerType(),
-    "position": LongType(),
-}
 COLUMNS: Final[dict[MetadataKind, dict[str, DataType]]] = {
-    MetadataKind.TOPICS: {
-        "brokerName": StringType(),
-        "topic": StringType(),
-        "isSystem": BooleanType(),
-        "queues": IntegerType(),
-        **_SPAN,
-    },
-    MetadataKind.QUEUES: {
-        "brokerName": StringType(),
-        "topic": StringType(),
-        "queueId": IntegerType(),
-        "minOffset": LongType(),
-        "maxOffset": LongType(),
-        **_SPAN,
-    },
-    MetadataKind.GROUPS: _WHOSE,
-    MetadataKind.LAG: {
-        **_WHOSE,
-        "minOffset": LongType(),
-        "maxOffset": LongType(),
-        "messages": LongType(),
-        "bytes": LongType(),
-        "timeMs": LongType(),
-        "lost": LongType(),
-        "nextStoreTimestamp": TimestampType(),
-    },
-    MetadataKind.SEGMENTS: {
-        "brokerName": StringType(),
-        "path": StringType(),
-        "baseOffset": LongType(),
-        "stopOffset": LongType(),
-        "bytes": LongType(),
-        "diskBytes": LongType(),
-        "firstStoreTimestamp": TimestampType(),
-    },
+    kind: {field.name: to_spark_type(field.type) for field in SCHEMAS[kind.value]} for kind in MetadataKind
 }
 """The columns of each frame, in order."""
 
@@ -173,54 +111,12 @@ class MetadataReader(DataSourceReader):
 
 def _topics(stores: Sequence[StoreReader], options: MetadataOptions, columns: frozenset[str]) -> Iterator[Row]:
     for store, queues in select_queues(stores, options.read):
-        spans = _spans(store, queues, columns)
-        for topic in sorted({bounds.key.topic for bounds in queues}):
-            rows = [spans[bounds.key] for bounds in queues if bounds.key.topic == topic]
-            yield {
-                "brokerName": store.broker_name,
-                "topic": topic,
-                "isSystem": is_system_topic(topic),
-                "queues": len(rows),
-                "messages": sum(row["messages"] for row in rows),
-                "bytes": sum(row.get("bytes", 0) for row in rows),
-                "firstStoreTimestamp": _best(min, rows, "firstStoreTimestamp"),
-                "lastStoreTimestamp": _best(max, rows, "lastStoreTimestamp"),
-            }
+        yield from topic_rows(store, queues, columns)
 
 
 def _queues(stores: Sequence[StoreReader], options: MetadataOptions, columns: frozenset[str]) -> Iterator[Row]:
     for store, queues in select_queues(stores, options.read):
-        spans = _spans(store, queues, columns)
-        for bounds in queues:
-            yield spans[bounds.key] | {
-                "brokerName": store.broker_name,
-                "topic": bounds.key.topic,
-                "queueId": bounds.key.queue_id,
-                "minOffset": bounds.min_offset,
-                "maxOffset": bounds.max_offset,
-            }
-
-
-def _spans(store: StoreReader, queues: Sequence[QueueBounds], columns: frozenset[str]) -> dict[QueueKey, Row]:
-    """Return what queues hold, as far as the columns ask for it."""
-    rows: dict[QueueKey, Row] = {bounds.key: {"messages": len(bounds)} for bounds in queues}
-    if "bytes" in columns:
-        for bounds in queues:
-            wanted = QueueRange(bounds.key, bounds.min_offset, bounds.max_offset)
-            rows[bounds.key]["bytes"] = store.stored_bytes(wanted)
-    full = [bounds for bounds in queues if len(bounds)]
-    ends = {
-        "firstStoreTimestamp": {bounds.key: bounds.min_offset for bounds in full},
-        "lastStoreTimestamp": {bounds.key: bounds.max_offset - 1 for bounds in full},
-    }
-    for name in ends.keys() & columns:
-        for key, ms in store_times(store, ends[name]).items():
-            rows[key][name] = _instant(ms)
-    return rows
-
-
-def _best(choose: Callable[..., Any], rows: Sequence[Row], name: str) -> Any:
-    return choose((row[name] for row in rows if row.get(name) is not None), default=None)
+        yield from queue_rows(store, queues, columns)
 
 
 def _progress(stores: Sequence[StoreReader], options: MetadataOptions) -> Iterator[tuple[StoreReader, GroupProgress]]:
@@ -243,52 +139,17 @@ def _progress(stores: Sequence[StoreReader], options: MetadataOptions) -> Iterat
 
 def _groups(stores: Sequence[StoreReader], options: MetadataOptions, columns: frozenset[str]) -> Iterator[Row]:  # noqa: ARG001 - all are at hand
     for store, each in _progress(stores, options):
-        for key, offset in sorted(each.offsets.items()):
-            yield _whose(store, each) | {"topic": key.topic, "queueId": key.queue_id, "position": offset}
+        yield from group_rows(store, each)
 
 
 def _lag(stores: Sequence[StoreReader], options: MetadataOptions, columns: frozenset[str]) -> Iterator[Row]:  # noqa: ARG001 - measured together
     for store, each in _progress(stores, options):
-        for queue in progress_lag(store, each):
-            yield _whose(store, each) | {
-                "topic": queue.key.topic,
-                "queueId": queue.key.queue_id,
-                "position": queue.position,
-                "minOffset": queue.min_offset,
-                "maxOffset": queue.max_offset,
-                "messages": queue.messages,
-                "bytes": queue.bytes,
-                "timeMs": queue.time_ms,
-                "lost": queue.lost,
-                "nextStoreTimestamp": _instant(queue.next_time_ms),
-            }
-
-
-def _whose(store: StoreReader, progress: GroupProgress) -> Row:
-    return {
-        "brokerName": store.broker_name,
-        "group": progress.group,
-        "model": progress.model.value,
-        "consumer": progress.consumer,
-    }
+        yield from lag_rows(store, each)
 
 
 def _segments(stores: Sequence[StoreReader], options: MetadataOptions, columns: frozenset[str]) -> Iterator[Row]:  # noqa: ARG001 - a few of each store
     for store in stores:
-        for segment in store.log.segments:
-            try:
-                disk_bytes = os.lstat(segment.path).st_blocks * 512  # what stat counts in
-            except FileNotFoundError:
-                continue  # retention took it since it was listed
-            yield {
-                "brokerName": store.broker_name,
-                "path": segment.path,
-                "baseOffset": segment.base,
-                "stopOffset": segment.stop,
-                "bytes": segment.size,
-                "diskBytes": disk_bytes,
-                "firstStoreTimestamp": _instant(store.log.store_time_at(segment.base)),
-            }
+        yield from segment_rows(store)
 
 
 _ROWS: Final[dict[MetadataKind, Callable[[Sequence[StoreReader], MetadataOptions, frozenset[str]], Iterator[Row]]]] = {
@@ -298,11 +159,6 @@ _ROWS: Final[dict[MetadataKind, Callable[[Sequence[StoreReader], MetadataOptions
     MetadataKind.LAG: _lag,
     MetadataKind.SEGMENTS: _segments,
 }
-
-
-def _instant(ms: int | None) -> int | None:
-    """A time as Arrow's timestamps in µs take it."""
-    return None if ms is None else ms * 1000
 
 
 def _no_column(name: str, options: MetadataOptions) -> SchemaError:

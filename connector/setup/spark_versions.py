@@ -23,7 +23,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas import types as pandas_types
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from ..errors import NotSupportedError
 
@@ -81,6 +81,11 @@ _IN_UTC: Final[dict[str, Any]] = {"timezone": "UTC"} if _TAKES_ZONE else {}  # b
 def to_arrow_schema(schema: StructType) -> pa.Schema:
     """Convert a schema of Spark's to Arrow as Spark itself does for batches; its times are in UTC."""
     return pandas_types.to_arrow_schema(schema, **_IN_UTC)
+
+
+def to_spark_type(type_: pa.DataType) -> DataType:
+    """Convert a type of Arrow's to Spark's, as Spark itself does."""
+    return pandas_types.from_arrow_type(type_)
 
 
 def has_streams(version: str = pyspark.__version__) -> bool:

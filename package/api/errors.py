@@ -1,0 +1,57 @@
+"""Errors of the Python API: the store's own, with remedies worded as arguments of this API.
+
+::
+
+    store raises DataLossError(…, remedies=[SKIP_LOST]) ──► in_api_words ──► "on_loss=OnLoss.SKIP goes on …"
+
+Remedies about writing have no words here: this API only reads.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, Final
+
+from segmentlog.store import MissingExtraError, Remedy, SegmentLogError
+
+WORDS: Final[Mapping[Remedy, str]] = {
+    Remedy.SKIP_LOST: "on_loss=OnLoss.SKIP goes on without lost messages",
+    Remedy.SKIP_DAMAGED: "on_corrupt=OnCorrupt.SKIP goes on without damaged records, and OnCorrupt.NULL keeps their "
+    "places",
+    Remedy.NAME_COMMIT_LOG: "segmentlog.open(path, commit_log_paths=…) names CommitLog directories that are elsewhere",
+}
+"""Remedies of the store, in terms of arguments."""
+
+
+@contextmanager
+def in_api_words() -> Iterator[None]:
+    """Word the remedies of store errors that are raised inside as arguments of this API; also a decorator."""
+    try:
+        yield
+    except SegmentLogError as error:
+        error.reword(WORDS)
+        raise
+
+
+def optional_module(name: str, method: str) -> Any:
+    """Import a package that only one method needs.
+
+    Parameters
+    ----------
+    name
+        The package, which is also the name of the extra that installs it.
+    method
+        What needs it, as the error begins.
+
+    Raises
+    ------
+    MissingExtraError
+        If it is not installed.
+    """
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        problem = f"{method} needs the package {name}, which is not installed"
+        raise MissingExtraError(problem, fix=f"pip install 'segmentlog[{name}]'") from None

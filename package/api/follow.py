@@ -1,0 +1,185 @@
+"""Follow: messages of some topics as a broker appends them.
+
+::
+
+    QueueWatch.look() ──► queues that moved ──► ranges from the position of each ──► scan ──► batches
+         ▲                                                                                      │
+         └───────────────── wait for poll_s, or until close() ◄── nothing waits ◄───────────────┘
+
+A position moves on when all batches of its range were taken. So `Follow.positions` is where to go on after a failure of
+the caller: messages of batches that were not worked through come again.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Generator, Iterable, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+import pyarrow as pa
+
+from segmentlog.store import (
+    ConfigError,
+    DataLossError,
+    OnLoss,
+    QueueKey,
+    QueueRange,
+    Remedy,
+    ScanSpec,
+)
+from segmentlog.store.follow import MessageIdentity, QueueWatch, message_identity
+
+from .errors import in_api_words
+from .positions import Edge, Parsed, Time, offset_of, selected
+from .request import Source
+
+_log = logging.getLogger(__name__)
+
+_TASK_BYTES: Final = 8 << 20
+
+
+class Follow:
+    """Batches of messages as they are appended: an iterator and a context manager, made by ``Store.follow``.
+
+    One thread iterates; `close` may be called by any. An interrupt (Ctrl-C) ends the waiting at once and leaves
+    nothing to clean up.
+
+    Parameters
+    ----------
+    source, topics, start, spec
+        What is read, and from where on.
+    poll_s, timeout_s
+        As of ``Store.follow``.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        topics: Sequence[str],
+        start: Parsed,
+        spec: ScanSpec,
+        *,
+        poll_s: float,
+        timeout_s: float | None,
+    ) -> None:
+        self._spec = spec
+        self._start = start
+        self._poll_s = poll_s
+        self._timeout_s = timeout_s
+        self._closed = threading.Event()
+        self._reader = source.reader()
+        list(selected(self._reader, topics, start))  # an unknown queue is an error here
+        self._watch = QueueWatch(self._reader, frozenset(topics).__contains__, self._is_wanted)
+        moved = self._watch.look().moved
+        self._positions = {key: offset_of("start", start, self._watch.bounds(key), self._reader) for key in moved}
+        self._read_last: dict[QueueKey, MessageIdentity | None] = {
+            key: message_identity(self._reader, key, position - 1) if position else None
+            for key, position in self._positions.items()
+        }
+        """By which message a queue is known again."""
+        self._moved = set(moved)
+        self._batches = self._follow()
+
+    @property
+    def positions(self) -> dict[QueueKey, int]:
+        """The next queue offset per queue; ``start=`` takes it, and then reads these queues only."""
+        return dict(self._positions)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        return next(self._batches)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the iteration: at once where it waits, else after the batch that is being read. Safe in any thread."""
+        self._closed.set()
+
+    def _is_wanted(self, key: QueueKey) -> bool:
+        return not isinstance(self._start, dict) or key in self._start
+
+    def _follow(self) -> Generator[pa.RecordBatch, None, None]:
+        with in_api_words():
+            last = time.monotonic()
+            while not self._closed.is_set():
+                ranges = [each for key in sorted(self._moved) if (each := self._waiting(key)) is not None]
+                self._moved.clear()
+                for batch in self._scan(ranges):
+                    yield batch
+                    if self._closed.is_set():
+                        return
+                now = time.monotonic()
+                if ranges:
+                    last = now
+                elif (self._timeout_s is not None and now - last >= self._timeout_s) or self._closed.wait(self._poll_s):
+                    return
+                self._look()
+
+    def _look(self) -> None:
+        """See which queues moved, and refuse those that hold other messages now."""
+        sighting = self._watch.look()
+        for key in sighting.gone:
+            if self._positions.pop(key, 0):
+                raise self._other(key, "is gone")
+            self._read_last.pop(key, None)
+        for key in sighting.rewritten:
+            before = self._read_last.get(key)
+            if before is not None:
+                found = message_identity(self._reader, key, self._positions[key] - 1)
+                if found not in {None, before}:
+                    raise self._other(key, "holds another message at the last offset that was read")
+        self._moved |= sighting.moved
+
+    def _waiting(self, key: QueueKey) -> QueueRange | None:
+        """The messages of a queue that wait; None for nothing."""
+        bounds = self._watch.bounds(key)
+        position = self._positions.get(key)
+        if position is None:  # a new queue: all of its messages came after the start, unless that is a later time
+            edge = self._start if isinstance(self._start, Time) else Edge.EARLIEST
+            position = self._positions[key] = offset_of("start", edge, bounds, self._reader)
+        if position > bounds.max_offset:
+            raise self._other(key, f"ends at {bounds.max_offset} now, before offset {position}")
+        if position < bounds.min_offset:
+            problem = f"messages {position} to {bounds.min_offset - 1} of {key} were deleted before they were read"
+            error = DataLossError(problem, path=self._reader.path, remedies=[Remedy.SKIP_LOST])
+            if self._spec.on_loss is OnLoss.FAIL:
+                raise error
+            _log.warning("%s", error.described)
+            position = self._positions[key] = bounds.min_offset
+        return QueueRange(key, position, bounds.max_offset) if position < bounds.max_offset else None
+
+    def _scan(self, ranges: Sequence[QueueRange]) -> Iterable[pa.RecordBatch]:
+        for task in self._reader.plan(ranges, max_bytes=_TASK_BYTES, spec=self._spec):
+            # Before the caller has a batch: while it is worked through, the queue may be recreated.
+            last = {piece.key: message_identity(self._reader, piece.key, piece.stop - 1) for piece in task.ranges}
+            yield from self._reader.scan(task, self._spec)
+            self._positions |= {piece.key: piece.stop for piece in task.ranges}
+            self._read_last |= last
+        for each in ranges:  # offsets at the end that hold no message are in no task
+            self._positions[each.key] = each.stop
+
+    def _other(self, key: QueueKey, found: str) -> DataLossError:
+        problem = f"{key} {found}: the topic was deleted or recreated, or the store was truncated"
+        return DataLossError(problem, path=self._reader.path, fix="Follow the topic again, from a new start")
+
+
+def checked_seconds(argument: str, value: object) -> float:
+    """Check a time span in seconds.
+
+    Raises
+    ------
+    ConfigError
+        If it is no number above 0.
+    """
+    if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+        raise ConfigError(f"{argument}={value!r} is no number of seconds above 0", fix="Pass such as 0.05")
+    return float(value)

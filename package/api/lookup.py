@@ -1,0 +1,194 @@
+"""Lookup: messages found by key, and single messages found by id, key, queue offset or physical offset.
+
+::
+
+    Store.find(topics, keys=…) ──► Finder ──► Lookup    places of the records; rows are decoded when asked for
+    Store.get(message_id=…)    ──► Finder ──► Message   or None
+
+RocketMQ: ``DefaultMessageStore.queryMessage``, without its limit of 64 messages and without hash collisions.
+"""
+
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing
+from dataclasses import replace
+
+import pyarrow as pa
+
+from segmentlog.store import ConfigError, Message, QueueKey, ScanSpec, StoreReader
+from segmentlog.store.find import Coverage, Finder, Found, KeyField, Order, Window
+
+from .errors import in_api_words
+from .positions import Moment, checked_topics, time_of
+from .rows import Rows, checked_number
+
+
+class Lookup(Rows):
+    """Messages that a search found. Not thread-safe; made by ``Store.find``.
+
+    The search took place when the object was made. Rows are decoded at each call. A message that several keys found is
+    a row per key; column ``asked`` has the key.
+
+    Parameters
+    ----------
+    found
+        What was found.
+    spec
+        What is read of each message.
+    """
+
+    def __init__(self, found: Found, spec: ScanSpec) -> None:
+        self._found = found
+        self._spec = spec
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, the properties, then ``asked``."""
+        return self._found.schema(self._spec)
+
+    @property
+    def coverage(self) -> Coverage:
+        """The parts of the log that the index answered for, and those that were scanned."""
+        assert self._found.coverage is not None
+        return self._found.coverage
+
+    def missing(self) -> pa.Table:
+        """Pairs of ``topic`` and ``key`` that found nothing."""
+        return self._found.missing()
+
+    def to_batches(self) -> Generator[pa.RecordBatch, None, None]:
+        """Decode the messages, in the order of the log.
+
+        Yields
+        ------
+        RecordBatch
+            Of `schema`, never empty.
+
+        Raises
+        ------
+        CorruptRecordError
+            At the first damaged record, if ``on_corrupt`` is ``OnCorrupt.FAIL``.
+        DataLossError
+            If retention deleted messages since they were found, and ``on_loss`` is ``OnLoss.FAIL``.
+        """
+        return self._read(self._spec)
+
+    def count(self) -> int:
+        """Count the rows; no record is read."""
+        return len(self._found)
+
+    def head(self, n: int = 10) -> pa.Table:
+        """Decode the first ``n`` rows."""
+        left = checked_number("n", n)
+        found: list[pa.RecordBatch] = []
+        if left:
+            spec = replace(self._spec, batch_rows=max(1, min(n, self._spec.batch_rows)))
+            with closing(self._read(spec)) as batches:
+                for batch in batches:
+                    found.append(batch.slice(0, left))
+                    left -= found[-1].num_rows
+                    if not left:
+                        break
+        return pa.Table.from_batches(found, self.schema)
+
+    def _read(self, spec: ScanSpec) -> Generator[pa.RecordBatch, None, None]:
+        with in_api_words():
+            yield from self._found.batches(spec)
+
+
+def look_up(
+    reader: StoreReader,
+    topics: Sequence[str],
+    *,
+    keys: object,
+    unique_keys: object,
+    start: Moment | None,
+    end: Moment | None,
+    newest_first: bool,
+    spec: ScanSpec,
+) -> Lookup:
+    """Search a store for keys; arguments as of ``Store.find``.
+
+    Raises
+    ------
+    ConfigError
+        If not exactly one kind of keys is passed, if they are no texts, or if a time is no time.
+    """
+    if (keys is None) == (unique_keys is None):
+        problem = "keys and unique_keys are both missing" if keys is None else "keys and unique_keys are both passed"
+        raise ConfigError(problem, fix="Pass one of them")
+    argument, texts, field = ("keys", keys, KeyField.KEYS) if keys is not None else _unique(unique_keys)
+    window = Window(*(None if at is None else time_of(name, at).ms for name, at in (("start", start), ("end", end))))
+    order = Order.NEWEST_FIRST if newest_first else Order.OLDEST_FIRST
+    found = Finder(reader).by_keys(topics, _texts(argument, texts), field, window=window, order=order)
+    return Lookup(found, spec)
+
+
+def get_message(
+    reader: StoreReader,
+    *,
+    message_id: str | None,
+    unique_key: str | None,
+    physical_offset: int | None,
+    topic: str | None,
+    queue: int | None,
+    offset: int | None,
+) -> Message | None:
+    """Find one message; arguments as of ``Store.get``.
+
+    Raises
+    ------
+    ConfigError
+        If the arguments name no single place, or more than one.
+    FormatError
+        If ``message_id`` is no offset message id.
+    """
+    ways = {
+        "message_id": message_id is not None,
+        "unique_key": unique_key is not None,
+        "physical_offset": physical_offset is not None,
+        "queue and offset": queue is not None or offset is not None,
+    }
+    chosen = [name for name, is_given in ways.items() if is_given]
+    if len(chosen) != 1:
+        problem = f"{' and '.join(chosen)} are passed together" if chosen else "nothing says which message is meant"
+        fix = "Pass message_id, unique_key, physical_offset, or topic with queue and offset"
+        raise ConfigError(problem, fix=fix)
+    if topic is not None and (message_id is not None or physical_offset is not None):
+        raise ConfigError(f"topic is passed with {chosen[0]}, which names one message of any topic", fix="Leave it out")
+    topics = reader.topics() if topic is None else list(checked_topics(topic, reader.topics(), reader.path))
+    finder = Finder(reader)
+    if message_id is not None:
+        found = finder.by_message_ids(_texts("message_id", [message_id]))
+    elif unique_key is not None:
+        found = finder.by_keys(topics, _texts("unique_key", [unique_key]), KeyField.UNIQUE)
+    elif physical_offset is not None:
+        found = finder.by_physical_offsets([checked_number("physical_offset", physical_offset)])
+    else:
+        if topic is None or queue is None or offset is None:
+            raise ConfigError("queue and offset name a message together with topic", fix="Pass all three")
+        key = QueueKey(topic, checked_number("queue", queue))
+        found = finder.by_queue_offsets(key, [checked_number("offset", offset)])
+    return reader.message_at(int(found.physical_offset[0])) if len(found) else None
+
+
+def _unique(keys: object) -> tuple[str, object, KeyField]:
+    return "unique_keys", keys, KeyField.UNIQUE
+
+
+def _texts(argument: str, values: object) -> pa.Array:
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    listed = [values] if isinstance(values, str) else values
+    try:
+        found = listed if isinstance(listed, pa.Array) else pa.array(_listed(listed), pa.string())
+        return found.cast(pa.string())
+    except (TypeError, pa.ArrowException):
+        raise ConfigError(
+            f"{argument} is no list of texts", fix="Pass text, a list of texts, or an Arrow array"
+        ) from None
+
+
+def _listed(values: object) -> list[object]:
+    if not isinstance(values, Iterable) or isinstance(values, bytes):
+        raise TypeError
+    return list(values)

@@ -1,0 +1,149 @@
+"""Scan: messages of some queues from a start to an end, read when a method asks for them.
+
+::
+
+    Store.scan(…) ──► Scan   ranges: orders/0[12, 40) orders/1[0, 31) …     settled once, so that results agree
+                       │ to_batches()
+                       ▼
+                      plan ──► tasks ──► threads ──► batches, in the order of the tasks
+
+The queue offsets are settled by ``Store.scan``. Messages that are appended later are not in the result, and messages
+that retention deleted since are an error.
+"""
+
+import logging
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+
+from segmentlog.store import NATIVE_SCHEMA, DataLossError, OnLoss, QueueRange, Remedy, ScanSpec, StoreReader
+
+from .errors import in_api_words
+from .request import Source
+from .rows import Rows, checked_number
+from .threads import read_in_order
+
+_log = logging.getLogger(__name__)
+
+_TASK_BYTES: Final = 32 << 20
+
+
+class Scan(Rows):
+    """Messages of some queues. Immutable and safe in any number of threads; made by ``Store.scan``.
+
+    Every method reads the store, and reads it again at the next call. Messages of one queue come in the order of their
+    queue offsets. Between queues there is no order.
+
+    Parameters
+    ----------
+    source
+        The store.
+    ranges
+        Which messages.
+    spec
+        What is read of each, and the filter.
+    """
+
+    def __init__(self, source: Source, ranges: Sequence[QueueRange], spec: ScanSpec) -> None:
+        self._source = source
+        self._spec = spec
+        self.ranges = tuple(ranges)
+        """Queue offsets that are read, half-open, as settled when the scan was made."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<Scan of {sum(map(len, self.ranges))} queue offsets in {len(self.ranges)} queues of {self._source.path}>"
+        )
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, then the properties, in the order in which they were asked for."""
+        fields = [NATIVE_SCHEMA.field(name) for name in self._spec.columns]
+        return pa.schema([*fields, *(pa.field(name, pa.string()) for name in self._spec.property_columns)])
+
+    def to_batches(self, *, threads: int = 1) -> Generator[pa.RecordBatch, None, None]:
+        """Read the messages as a stream of batches of at most 8 MiB of bodies, or one larger message.
+
+        Parameters
+        ----------
+        threads
+            Number of reading threads; with 1 the caller's own reads. More may help where the disk is slow. With n > 1
+            threads up to (n + 1) · 32 MiB are read ahead, more where bodies are compressed.
+
+        Yields
+        ------
+        RecordBatch
+            Of `schema`, never empty. All memory is its own. To stop early, close the generator.
+
+        Raises
+        ------
+        ConfigError
+            If ``threads`` is no number from 1 on.
+        CorruptRecordError, CorruptQueueError
+            At the first damage, if ``on_corrupt`` is ``OnCorrupt.FAIL``.
+        DataLossError
+            If messages are gone, and ``on_loss`` is ``OnLoss.FAIL``.
+        """
+        return self._read(self.ranges, self._spec, checked_number("threads", threads, least=1))
+
+    def count(self) -> int:
+        """Count the messages.
+
+        Without ``tags`` and ``sql`` this reads the ConsumeQueues alone, 20 bytes per message; damage of records is not
+        seen. With them it reads the records, but decodes no body.
+        """
+        spec = replace(self._spec, columns=("queueOffset",), property_columns=())
+        with closing(self._read(self.ranges, spec, 1)) as batches:
+            return sum(batch.num_rows for batch in batches)
+
+    def head(self, n: int = 10) -> pa.Table:
+        """Read some ``n`` messages: each queue from its start, until there are enough."""
+        left = checked_number("n", n)
+        spec = replace(self._spec, batch_rows=max(1, min(n, self._spec.batch_rows)))
+        ranges = self.ranges
+        if spec.predicate.filter is None:
+            ranges = tuple(QueueRange(each.key, each.start, min(each.stop, each.start + n)) for each in ranges)
+        found: list[pa.RecordBatch] = []
+        if left:
+            with closing(self._read(ranges, spec, 1)) as batches:
+                for batch in batches:
+                    found.append(batch.slice(0, left))
+                    left -= found[-1].num_rows
+                    if not left:
+                        break
+        return pa.Table.from_batches(found, self.schema)
+
+    def _read(
+        self, ranges: Sequence[QueueRange], spec: ScanSpec, threads: int
+    ) -> Generator[pa.RecordBatch, None, None]:
+        with in_api_words():
+            reader = self._source.reader()
+            there = [each for wanted in ranges if (each := still_there(reader, wanted, spec.on_loss)) is not None]
+            tasks = reader.plan(there, max_bytes=_TASK_BYTES, parallelism=threads, spec=spec)
+            with closing(read_in_order(self._source.reader, tasks, spec, threads)) as batches:
+                yield from batches
+
+
+def still_there(reader: StoreReader, wanted: QueueRange, on_loss: OnLoss) -> QueueRange | None:
+    """Return the part of a range that the queue still holds; None for nothing.
+
+    Raises
+    ------
+    DataLossError
+        If a part is gone, and ``on_loss`` is ``FAIL``; with ``SKIP`` it is logged.
+    """
+    bounds = reader.bounds(wanted.key)
+    start, stop = max(wanted.start, bounds.min_offset), min(wanted.stop, bounds.max_offset)
+    lost = len(wanted) - max(stop - start, 0)
+    if lost:
+        problem = (
+            f"{lost} messages of {wanted} are gone: the queue holds [{bounds.min_offset}, {bounds.max_offset}) now"
+        )
+        error = DataLossError(problem, path=reader.path, remedies=[Remedy.SKIP_LOST])
+        if on_loss is OnLoss.FAIL:
+            raise error
+        _log.warning("%s", error.described)
+    return QueueRange(wanted.key, start, stop) if start < stop else None

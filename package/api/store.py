@@ -1,0 +1,396 @@
+"""Store: what ``segmentlog.open`` returns, a store directory for reading.
+
+::
+
+    segmentlog.open(path) ──► Store ──┬─ topics, queues, groups, lag, segments ──► pyarrow.Table
+                                      ├─ scan ──► Scan ──► Arrow, pandas, Polars, DuckDB
+                                      ├─ get ───► Message        find ──► Lookup ──► as a scan
+                                      └─ follow ► Follow ──► batches as a broker appends
+
+No lock is taken and nothing is written. Every call opens the store again, so each sees it as it is then.
+"""
+
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+from weakref import WeakSet
+
+import pyarrow as pa
+
+from segmentlog.metadata import SCHEMAS, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
+from segmentlog.store import Message, OnCorrupt, OnLoss, StoreClosedError, StoreReader
+from segmentlog.store.groups import list_groups
+from segmentlog.suggestions import unknown_group
+
+from .errors import in_api_words
+from .follow import Follow, checked_seconds
+from .positions import Edge, Moment, Position, checked_topics, parsed, ranges_between
+from .request import Names, PathLike, Source, scan_spec
+from .scan import Scan
+
+if TYPE_CHECKING:
+    from .lookup import Lookup
+
+
+@in_api_words()
+def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
+    path: PathLike, *, commit_log_paths: Sequence[PathLike] = (), broker_name: str | None = None
+) -> "Store":
+    """Open a store directory for reading, without Spark.
+
+    Parameters
+    ----------
+    path
+        The broker's ``storePathRootDir``: of a running broker, a replica, a copy, or what a crash left.
+    commit_log_paths
+        Directories of the CommitLog segments, if they are not in ``path/commitlog`` alone.
+    broker_name
+        What column ``brokerName`` holds; by default the last part of ``path``.
+
+    Returns
+    -------
+    Store
+        Also a context manager.
+
+    Raises
+    ------
+    NotAStoreError
+        If the directory does not look like a store.
+    UnsupportedStoreError
+        If the store is of a kind that is not supported.
+    ConfigError
+        If an argument has a wrong type.
+    """
+    return Store(Source.of(path, commit_log_paths, broker_name))
+
+
+class Store:
+    """A store directory for reading. Safe in any number of threads; made by ``segmentlog.open``.
+
+    Parameters
+    ----------
+    source
+        The store; it is opened once here, so that a wrong path is an error at once.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.path = source.reader().path
+        """The store directory."""
+        self._is_closed = False
+        self._followers: WeakSet[Follow] = WeakSet()
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<segmentlog.Store {self.path}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all followers, and refuse further calls. Scans and look-ups that were made stay usable."""
+        with self._lock:
+            self._is_closed = True
+            for follower in self._followers:
+                follower.close()
+
+    @in_api_words()
+    def topics(self) -> pa.Table:
+        """Return the topics, RocketMQ's own included: one row each.
+
+        Returns
+        -------
+        Table
+            ``metadata.SCHEMAS["topics"]``, the columns of the Spark frame ``metadata=topics``.
+        """
+        reader = self._reader()
+        queues = [bounds for topic in reader.topics() for bounds in reader.queues(topic)]
+        schema = SCHEMAS["topics"]
+        return pa.Table.from_pylist(list(topic_rows(reader, queues, set(schema.names))), schema)
+
+    @in_api_words()
+    def queues(self, topic: Names | None = None) -> pa.Table:
+        """Return the queues of some topics, or of all: one row each.
+
+        Returns
+        -------
+        Table
+            ``metadata.SCHEMAS["queues"]``.
+
+        Raises
+        ------
+        UnknownQueueError
+            If the store holds no such topic.
+        """
+        reader = self._reader()
+        topics = reader.topics() if topic is None else checked_topics(topic, reader.topics(), self.path)
+        queues = [bounds for each in topics for bounds in reader.queues(each)]
+        schema = SCHEMAS["queues"]
+        return pa.Table.from_pylist(list(queue_rows(reader, queues, set(schema.names))), schema)
+
+    @in_api_words()
+    def groups(self) -> pa.Table:
+        """Return the positions of all consumer groups: one row per position.
+
+        Returns
+        -------
+        Table
+            ``metadata.SCHEMAS["groups"]``.
+        """
+        reader = self._reader()
+        rows = [row for each in list_groups(self.path) for row in group_rows(reader, each)]
+        return pa.Table.from_pylist(rows, SCHEMAS["groups"])
+
+    @in_api_words()
+    def lag(self, group: str) -> pa.Table:
+        """Measure the lag of a consumer group: one row per queue of the topics that it has positions in.
+
+        Returns
+        -------
+        Table
+            ``metadata.SCHEMAS["lag"]``; null is unknown, 0 is caught up.
+
+        Raises
+        ------
+        ConfigError
+            If the group has no position in this store.
+        """
+        reader = self._reader()
+        known = list_groups(self.path)
+        if all(each.group != group for each in known):
+            raise unknown_group(group, {each.group for each in known}, path=self.path)
+        rows = [row for each in known if each.group == group for row in lag_rows(reader, each)]
+        return pa.Table.from_pylist(rows, SCHEMAS["lag"])
+
+    @in_api_words()
+    def segments(self) -> pa.Table:
+        """Return the segments of the CommitLog: one row each, oldest first.
+
+        Returns
+        -------
+        Table
+            ``metadata.SCHEMAS["segments"]``.
+        """
+        return pa.Table.from_pylist(list(segment_rows(self._reader())), SCHEMAS["segments"])
+
+    @in_api_words()
+    def scan(
+        self,
+        topics: Names,
+        *,
+        start: Position | None = None,
+        end: Position | None = None,
+        tags: Names | None = None,
+        sql: str | None = None,
+        columns: Names | None = None,
+        properties: Names = (),
+        on_corrupt: OnCorrupt = OnCorrupt.FAIL,
+        on_loss: OnLoss = OnLoss.FAIL,
+    ) -> Scan:
+        """Describe a scan. Arguments are checked and queue offsets settled here; messages are read later.
+
+        Parameters
+        ----------
+        topics
+            One topic or several.
+        start, end
+            First message and end of each queue, half-open; see `Position`. A time means the store time, and a queue
+            begins at its first message stored at or after it. Offsets by queue read the named queues only. By default
+            everything that the queues hold now.
+        tags
+            ``"A || B"`` or a list: messages with one of these tags.
+        sql
+            A SQL92 filter as of RocketMQ subscriptions; with ``tags`` both must hold.
+        columns
+            Columns, in order; by default all. Fewer are faster. ``docs/options.md`` lists them.
+        properties
+            Properties of messages that become further text columns.
+        on_corrupt, on_loss
+            Treatment of damaged records, and of messages that are gone when they are read.
+
+        Raises
+        ------
+        ConfigError
+            If an argument makes no sense.
+        FilterSyntaxError
+            If RocketMQ refuses ``sql``.
+        UnknownQueueError
+            If the store holds no such topic or queue.
+        OffsetOutOfRangeError
+            If a queue does not hold an offset.
+        """
+        spec = scan_spec(
+            columns=columns, properties=properties, tags=tags, sql=sql, on_corrupt=on_corrupt, on_loss=on_loss
+        )
+        reader = self._reader()
+        names = checked_topics(topics, reader.topics(), self.path)
+        first = parsed("start", start, Edge.EARLIEST, names)
+        stop = parsed("end", end, Edge.LATEST, names)
+        return Scan(self._source, ranges_between(reader, names, first, stop), spec)
+
+    @in_api_words()
+    def get(
+        self,
+        *,
+        message_id: str | None = None,
+        unique_key: str | None = None,
+        physical_offset: int | None = None,
+        topic: str | None = None,
+        queue: int | None = None,
+        offset: int | None = None,
+    ) -> Message | None:
+        """Return one message, or None if the store does not hold it.
+
+        Parameters
+        ----------
+        message_id
+            Its offset message id (column ``msgId``).
+        unique_key
+            Its ``UNIQ_KEY``, in ``topic`` if that is passed. Of several messages the oldest is returned.
+        physical_offset
+            Where its record begins in the CommitLog, in bytes.
+        topic, queue, offset
+            Its topic, queue id and queue offset, all three.
+
+        Raises
+        ------
+        ConfigError
+            If the arguments name no single place, or more than one.
+        FormatError
+            If ``message_id`` is no offset message id.
+        CorruptRecordError
+            If the body contradicts its CRC, or cannot be inflated.
+        """
+        from .lookup import get_message  # noqa: PLC0415 - loads pyarrow.compute, which takes long
+
+        return get_message(
+            self._reader(),
+            message_id=message_id,
+            unique_key=unique_key,
+            physical_offset=physical_offset,
+            topic=topic,
+            queue=queue,
+            offset=offset,
+        )
+
+    @in_api_words()
+    def find(
+        self,
+        topics: Names,
+        *,
+        keys: Names | pa.Array | None = None,
+        unique_keys: Names | pa.Array | None = None,
+        start: Moment | None = None,
+        end: Moment | None = None,
+        newest_first: bool = False,
+        columns: Names | None = None,
+        properties: Names = (),
+        on_corrupt: OnCorrupt = OnCorrupt.FAIL,
+        on_loss: OnLoss = OnLoss.FAIL,
+    ) -> "Lookup":
+        """Find all messages that carry one of some keys. The search takes place here, rows are decoded later.
+
+        Parameters
+        ----------
+        topics
+            One topic or several.
+        keys, unique_keys
+            One key or up to millions, in ``KEYS`` or in ``UNIQ_KEY``; one of the two.
+        start, end
+            Store times, half-open.
+        newest_first
+            Order of the rows; by default the oldest is first.
+        columns, properties, on_corrupt, on_loss
+            As of `scan`.
+
+        Returns
+        -------
+        Lookup
+            Complete and exact; what the index does not answer is scanned, and ``coverage`` says so.
+
+        Raises
+        ------
+        ConfigError
+            If an argument makes no sense.
+        UnknownQueueError
+            If the store holds no such topic.
+        """
+        spec = scan_spec(columns=columns, properties=properties, on_corrupt=on_corrupt, on_loss=on_loss)
+        reader = self._reader()
+        names = checked_topics(topics, reader.topics(), self.path)
+        from .lookup import look_up  # noqa: PLC0415 - as in `get`
+
+        return look_up(
+            reader,
+            names,
+            keys=keys,
+            unique_keys=unique_keys,
+            start=start,
+            end=end,
+            newest_first=newest_first,
+            spec=spec,
+        )
+
+    @in_api_words()
+    def follow(
+        self,
+        topics: Names,
+        *,
+        start: Position | None = None,
+        tags: Names | None = None,
+        sql: str | None = None,
+        columns: Names | None = None,
+        properties: Names = (),
+        on_corrupt: OnCorrupt = OnCorrupt.FAIL,
+        on_loss: OnLoss = OnLoss.FAIL,
+        poll_s: float = 0.05,
+        timeout_s: float | None = None,
+    ) -> Follow:
+        """Follow some topics: an iterator of batches that waits for further messages.
+
+        Parameters
+        ----------
+        topics
+            One topic or several; queues that are added later are read, too.
+        start
+            As of `scan`; by default the messages from now on.
+        tags, sql, columns, properties, on_corrupt, on_loss
+            As of `scan`.
+        poll_s
+            Seconds between two looks at the queues; a look reads 40 bytes per queue.
+        timeout_s
+            End the iteration when nothing was appended for so many seconds; by default never.
+
+        Raises
+        ------
+        ConfigError, FilterSyntaxError, UnknownQueueError, OffsetOutOfRangeError
+            As of `scan`.
+        DataLossError
+            While iterating: if messages were deleted before they were read and ``on_loss`` is ``OnLoss.FAIL``, or if a
+            queue was recreated or truncated.
+        """
+        spec = scan_spec(
+            columns=columns, properties=properties, tags=tags, sql=sql, on_corrupt=on_corrupt, on_loss=on_loss
+        )
+        pause = checked_seconds("poll_s", poll_s)
+        timeout = None if timeout_s is None else checked_seconds("timeout_s", timeout_s)
+        reader = self._reader()
+        names = checked_topics(topics, reader.topics(), self.path)
+        first = parsed("start", start, Edge.LATEST, names)
+        follower = Follow(self._source, names, first, spec, poll_s=pause, timeout_s=timeout)
+        with self._lock:
+            self._followers.add(follower)
+            if self._is_closed:
+                follower.close()
+        return follower
+
+    def _reader(self) -> StoreReader:
+        if self._is_closed:
+            raise StoreClosedError("this Store was closed", path=self.path, fix="segmentlog.open(path) opens it again")
+        return self._source.reader()

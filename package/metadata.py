@@ -1,0 +1,223 @@
+"""Metadata of one store as rows: topics, queues, consumer groups, their lag, CommitLog segments.
+
+::
+
+    StoreReader ── topic_rows, queue_rows, group_rows, lag_rows, segment_rows ──► dicts by column name
+                                                                                    │
+                        SCHEMAS[kind] ──► segmentlog.open(path).topics() …   Arrow tables
+                                      └─► .option("metadata", kind)          Spark frames
+
+Every column is nullable; null is unknown, and never 0. Sizes are sums over the ConsumeQueues, 20 bytes per message.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, Final
+
+import pyarrow as pa
+
+from segmentlog.store import QueueBounds, QueueKey, QueueRange, StoreReader, is_system_topic
+from segmentlog.store.follow import Lag, measure_lag, store_times
+from segmentlog.store.groups import GroupProgress
+
+Row = dict[str, Any]
+
+_TIME: Final = pa.timestamp("us", "UTC")
+_SPAN: Final = [
+    ("messages", pa.int64()),
+    ("bytes", pa.int64()),
+    ("firstStoreTimestamp", _TIME),
+    ("lastStoreTimestamp", _TIME),
+]
+_WHOSE: Final = [
+    ("brokerName", pa.string()),
+    ("group", pa.string()),
+    ("model", pa.string()),
+    ("consumer", pa.string()),
+    ("topic", pa.string()),
+    ("queueId", pa.int32()),
+    ("position", pa.int64()),
+]
+SCHEMAS: Final[dict[str, pa.Schema]] = {
+    "topics": pa.schema(
+        [
+            ("brokerName", pa.string()),
+            ("topic", pa.string()),
+            ("isSystem", pa.bool_()),
+            ("queues", pa.int32()),
+            *_SPAN,
+        ]
+    ),
+    "queues": pa.schema(
+        [
+            ("brokerName", pa.string()),
+            ("topic", pa.string()),
+            ("queueId", pa.int32()),
+            ("minOffset", pa.int64()),
+            ("maxOffset", pa.int64()),
+            *_SPAN,
+        ]
+    ),
+    "groups": pa.schema(_WHOSE),
+    "lag": pa.schema(
+        [
+            *_WHOSE,
+            ("minOffset", pa.int64()),
+            ("maxOffset", pa.int64()),
+            ("messages", pa.int64()),
+            ("bytes", pa.int64()),
+            ("timeMs", pa.int64()),
+            ("lost", pa.int64()),
+            ("nextStoreTimestamp", _TIME),
+        ]
+    ),
+    "segments": pa.schema(
+        [
+            ("brokerName", pa.string()),
+            ("path", pa.string()),
+            ("baseOffset", pa.int64()),
+            ("stopOffset", pa.int64()),
+            ("bytes", pa.int64()),
+            ("diskBytes", pa.int64()),
+            ("firstStoreTimestamp", _TIME),
+        ]
+    ),
+}
+"""Columns of each kind of metadata, in order."""
+
+
+def topic_rows(store: StoreReader, queues: Sequence[QueueBounds], columns: AbstractSet[str]) -> Iterator[Row]:
+    """Yield one row per topic of some queues.
+
+    Parameters
+    ----------
+    store
+        The store.
+    queues
+        Bounds of all queues of the topics.
+    columns
+        Columns that are wanted; sizes and times are measured only for these.
+    """
+    spans = _spans(store, queues, columns)
+    for topic in sorted({bounds.key.topic for bounds in queues}):
+        rows = [spans[bounds.key] for bounds in queues if bounds.key.topic == topic]
+        yield {
+            "brokerName": store.broker_name,
+            "topic": topic,
+            "isSystem": is_system_topic(topic),
+            "queues": len(rows),
+            "messages": sum(row["messages"] for row in rows),
+            "bytes": sum(row.get("bytes", 0) for row in rows),
+            "firstStoreTimestamp": _best(min, rows, "firstStoreTimestamp"),
+            "lastStoreTimestamp": _best(max, rows, "lastStoreTimestamp"),
+        }
+
+
+def queue_rows(store: StoreReader, queues: Sequence[QueueBounds], columns: AbstractSet[str]) -> Iterator[Row]:
+    """Yield one row per queue; parameters as of `topic_rows`."""
+    spans = _spans(store, queues, columns)
+    for bounds in queues:
+        yield spans[bounds.key] | {
+            "brokerName": store.broker_name,
+            "topic": bounds.key.topic,
+            "queueId": bounds.key.queue_id,
+            "minOffset": bounds.min_offset,
+            "maxOffset": bounds.max_offset,
+        }
+
+
+def group_rows(store: StoreReader, progress: GroupProgress) -> Iterator[Row]:
+    """Yield one row per position of a group, or of a broadcasting consumer."""
+    for key, offset in sorted(progress.offsets.items()):
+        yield _whose(store, progress) | {"topic": key.topic, "queueId": key.queue_id, "position": offset}
+
+
+def lag_rows(store: StoreReader, progress: GroupProgress) -> Iterator[Row]:
+    """Yield one row per queue of the topics that a group, or a broadcasting consumer, has positions in."""
+    for key, lag in lag_by_queue(store, progress).items():
+        row = _whose(store, progress) | {
+            "topic": key.topic,
+            "queueId": key.queue_id,
+            "position": progress.offsets.get(key),
+        }
+        if lag is not None:
+            row |= {
+                "minOffset": lag.min_offset,
+                "maxOffset": lag.max_offset,
+                "messages": lag.messages,
+                "bytes": lag.bytes,
+                "timeMs": lag.time_ms,
+                "lost": lag.lost,
+                "nextStoreTimestamp": _instant(lag.next_time_ms),
+            }
+        yield row
+
+
+def lag_by_queue(store: StoreReader, progress: GroupProgress) -> dict[QueueKey, Lag | None]:
+    """Measure each queue of the topics that a group, or a broadcasting consumer, has positions in.
+
+    Returns
+    -------
+    dict
+        By queue, in order. None for a position in a queue that the store does not hold: it says nothing of what waits.
+    """
+    there = set(store.topics())
+    topics = sorted({key.topic for key in progress.offsets})
+    keys = {bounds.key for topic in topics if topic in there for bounds in store.queues(topic)}
+    measured = {each.key: each for each in measure_lag(store, {key: progress.offsets.get(key) for key in keys})}
+    return {key: measured.get(key) for key in sorted(keys | progress.offsets.keys())}
+
+
+def segment_rows(store: StoreReader) -> Iterator[Row]:
+    """Yield one row per CommitLog segment, oldest first."""
+    for segment in store.log.segments:
+        try:
+            disk_bytes = os.lstat(segment.path).st_blocks * 512  # what stat counts in
+        except FileNotFoundError:
+            continue  # retention took it since it was listed
+        yield {
+            "brokerName": store.broker_name,
+            "path": segment.path,
+            "baseOffset": segment.base,
+            "stopOffset": segment.stop,
+            "bytes": segment.size,
+            "diskBytes": disk_bytes,
+            "firstStoreTimestamp": _instant(store.log.store_time_at(segment.base)),
+        }
+
+
+def _spans(store: StoreReader, queues: Sequence[QueueBounds], columns: AbstractSet[str]) -> dict[QueueKey, Row]:
+    """Return what queues hold, as far as the columns ask for it."""
+    rows: dict[QueueKey, Row] = {bounds.key: {"messages": len(bounds)} for bounds in queues}
+    if "bytes" in columns:
+        for bounds in queues:
+            wanted = QueueRange(bounds.key, bounds.min_offset, bounds.max_offset)
+            rows[bounds.key]["bytes"] = store.stored_bytes(wanted)
+    full = [bounds for bounds in queues if len(bounds)]
+    ends = {
+        "firstStoreTimestamp": {bounds.key: bounds.min_offset for bounds in full},
+        "lastStoreTimestamp": {bounds.key: bounds.max_offset - 1 for bounds in full},
+    }
+    for name in ends.keys() & columns:
+        for key, ms in store_times(store, ends[name]).items():
+            rows[key][name] = _instant(ms)
+    return rows
+
+
+def _best(choose: Callable[..., Any], rows: Sequence[Row], name: str) -> Any:
+    return choose((row[name] for row in rows if row.get(name) is not None), default=None)
+
+
+def _whose(store: StoreReader, progress: GroupProgress) -> Row:
+    return {
+        "brokerName": store.broker_name,
+        "group": progress.group,
+        "model": progress.model.value,
+        "consumer": progress.consumer,
+    }
+
+
+def _instant(ms: int | None) -> int | None:
+    """A time as Arrow's timestamps in µs take it."""
+    return None if ms is None else ms * 1000

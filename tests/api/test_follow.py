@@ -1,0 +1,155 @@
+"""Followers beside a writer: each message once, in order per queue; ends; loss and recreated queues."""
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import segmentlog
+from segmentlog.api.follow import checked_seconds
+from segmentlog.store import ConfigError, DataLossError, MessageStore, OnLoss, Outgoing, QueueKey, StoreConfig
+from support.store_builder import Geometry, StoreBuilder, messages
+
+CONFIG = StoreConfig(segment_bytes=1 << 20, index=False)
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[MessageStore]:
+    with MessageStore.open(tmp_path / "live", CONFIG) as made:
+        put(made, "0")
+        yield made
+
+
+def put(writer: MessageStore, *bodies: str, topic: str = "orders", queue: int = 0) -> None:
+    for body in bodies:
+        writer.append(Outgoing(topic=topic, queue_id=queue, body=body.encode(), tags="t" + body[-1]))
+    writer.wait_dispatched()
+
+
+def bodies(batches: list[pa.RecordBatch]) -> list[str]:
+    return [body.decode() for batch in batches for body in batch["body"].to_pylist()]
+
+
+def test_each_message_of_a_live_writer_comes_once_and_in_order(tmp_path: Path, writer: MessageStore) -> None:
+    def write() -> None:
+        for number in range(1, 301):
+            writer.append(Outgoing(topic="orders", queue_id=number % 3, body=str(number).encode()))
+            if number % 50 == 0:
+                time.sleep(0.05)
+
+    thread = threading.Thread(target=write)
+    columns = ["queueId", "queueOffset", "body"]
+    with segmentlog.open(tmp_path / "live") as store:
+        follower = store.follow("orders", start="earliest", columns=columns, poll_s=0.01, timeout_s=2)
+        thread.start()
+        batches = list(follower)
+        thread.join()
+        assert len(batches) > 1
+        rows = pa.Table.from_batches(batches)
+        assert sorted(map(int, rows["body"].to_pylist())) == list(range(301))
+        for queue in range(3):
+            offsets = rows.filter(pa.compute.equal(rows["queueId"], queue))["queueOffset"].to_pylist()
+            assert offsets == list(range(len(offsets)))
+        assert follower.positions == {QueueKey("orders", queue): 101 if queue == 0 else 100 for queue in range(3)}
+
+
+def test_it_begins_with_what_is_appended_from_now_on(tmp_path: Path, writer: MessageStore) -> None:
+    follower = segmentlog.open(tmp_path / "live").follow("orders", poll_s=0.01, timeout_s=0.5)
+    put(writer, "1")
+    put(writer, "2", queue=7)  # a new queue
+    put(writer, "3", topic="payments")
+    assert sorted(bodies(list(follower))) == ["1", "2"]
+    assert follower.positions == {QueueKey("orders", 0): 2, QueueKey("orders", 7): 1}
+
+
+def test_positions_are_where_to_go_on(tmp_path: Path, writer: MessageStore) -> None:
+    store = segmentlog.open(tmp_path / "live")
+    first = store.follow("orders", start="earliest", poll_s=0.01)
+    assert bodies([next(first)]) == ["0"]
+    assert first.positions == {QueueKey("orders", 0): 0}  # this batch may not have been worked through
+    put(writer, "1")
+    assert bodies([next(first)]) == ["1"]
+    assert first.positions == {QueueKey("orders", 0): 1}
+    again = store.follow("orders", start=first.positions, poll_s=0.01, timeout_s=0.1)
+    assert bodies(list(again)) == ["1"]
+
+
+def test_filters_and_columns_are_those_of_a_scan(tmp_path: Path, writer: MessageStore) -> None:
+    put(writer, "1", "2", "11")
+    follower = segmentlog.open(tmp_path / "live").follow(
+        "orders", start="earliest", tags="t1", columns="body", properties="TAGS", timeout_s=0.1
+    )
+    (batch,) = follower
+    assert batch.to_pydict() == {"body": [b"1", b"11"], "TAGS": ["t1", "t1"]}
+    assert follower.positions == {QueueKey("orders", 0): 4}
+
+
+@pytest.mark.parametrize("closes", ["follower", "store"])
+def test_another_thread_ends_the_waiting(tmp_path: Path, writer: MessageStore, closes: str) -> None:
+    store = segmentlog.open(tmp_path / "live")
+    follower = store.follow("orders", poll_s=500)
+    timer = threading.Timer(0.1, (follower if closes == "follower" else store).close)
+    timer.start()
+    began = time.monotonic()
+    assert list(follower) == []
+    assert time.monotonic() - began < 100
+    timer.join()
+
+
+def test_an_interrupt_ends_the_iteration(tmp_path: Path, writer: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    with segmentlog.open(tmp_path / "live").follow("orders", poll_s=0.01) as follower:
+
+        def interrupted(_: float) -> bool:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(follower._closed, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            next(follower)
+        assert list(follower) == []
+
+
+def small_store(path: Path, count: int, body_bytes: int = 20) -> None:
+    with StoreBuilder(path, geometry=Geometry(segment_bytes=1 << 14, queue_segment_entries=1000)) as builder:
+        builder.append(messages(count, topic="orders", queues=1, body_bytes=body_bytes))
+
+
+@pytest.mark.parametrize("on_loss", OnLoss)
+def test_messages_deleted_before_they_were_read(tmp_path: Path, on_loss: OnLoss) -> None:
+    small_store(tmp_path / "store", 400)
+    follower = segmentlog.open(tmp_path / "store").follow("orders", start="earliest", on_loss=on_loss, timeout_s=0.1)
+    min((tmp_path / "store" / "commitlog").iterdir()).unlink()
+    follower._look()
+    if on_loss is OnLoss.FAIL:
+        with pytest.raises(DataLossError, match=r"messages 0 to \d+ of orders/0 were deleted.*on_loss=OnLoss\.SKIP"):
+            next(follower)
+    else:
+        found = pa.Table.from_batches(list(follower))["queueOffset"].to_pylist()
+        assert found == list(range(found[0], 400))
+        assert found[0] > 0
+
+
+@pytest.mark.parametrize(
+    ("count", "problem"), [(10, "ends at 10 now, before offset 40"), (60, "holds another message"), (0, "is gone")]
+)
+def test_a_recreated_queue_is_an_error(tmp_path: Path, count: int, problem: str) -> None:
+    small_store(tmp_path / "store", 40)
+    follower = segmentlog.open(tmp_path / "store").follow("orders", start="earliest", poll_s=0.01)
+    assert next(follower).num_rows == 40
+    shutil.rmtree(tmp_path / "store")
+    if count:
+        small_store(tmp_path / "store", count, body_bytes=30)
+    else:
+        with StoreBuilder(tmp_path / "store") as builder:
+            builder.append(messages(1, topic="payments"))
+    with pytest.raises(DataLossError, match=f"orders/0 {problem}"):
+        next(follower)
+
+
+@pytest.mark.parametrize("value", [0, -1, "1", True, float("nan")])
+def test_seconds_are_above_zero(value: object) -> None:
+    with pytest.raises(ConfigError, match=r"poll_s=.* is no number of seconds above 0"):
+        checked_seconds("poll_s", value)

@@ -1,0 +1,166 @@
+"""Scans: equal to a filter over all messages, in order per queue, and bounded to the offsets that were settled."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import segmentlog
+from segmentlog import Time
+from segmentlog.api import scan as scan_module
+from segmentlog.store import (
+    NATIVE_SCHEMA,
+    ConfigError,
+    CorruptRecordError,
+    DataLossError,
+    MessageStore,
+    OnCorrupt,
+    OnLoss,
+    Outgoing,
+    QueueKey,
+    QueueRange,
+    StoreConfig,
+    StoreReader,
+)
+from support.reading import read
+
+START_MS = 1_769_817_600_000
+START = datetime(2026, 1, 31, tzinfo=UTC)
+
+
+def every_row(path: Path) -> list[dict[str, Any]]:
+    return list(read(StoreReader.open(path)))
+
+
+def key_of(row: dict[str, Any]) -> tuple[str, int, int]:
+    return row["topic"], row["queueId"], row["queueOffset"]
+
+
+def keys(table: pa.Table) -> list[tuple[str, int, int]]:
+    return sorted(zip(*(table[name].to_pylist() for name in ("topic", "queueId", "queueOffset")), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({}, lambda _: True),
+        ({"tags": "paid"}, lambda row: row["tags"] == "paid"),
+        ({"tags": ["paid", "none"]}, lambda row: row["tags"] == "paid"),
+        ({"tags": "*"}, lambda _: True),
+        ({"sql": "KEYS = 'key-7' OR KEYS = 'key-8'"}, lambda row: row["keys"] in {"key-7", "key-8"}),
+        ({"sql": "KEYS IN ('key-7', 'key-8')", "tags": "paid"}, lambda row: row["keys"] == "key-8"),
+        (
+            {"start": START + timedelta(seconds=100), "end": "2026-01-31T00:03:20Z"},
+            lambda row: START + timedelta(seconds=100) <= row["storeTimestamp"] < START + timedelta(seconds=200),
+        ),
+        (
+            {"start": Time(ms=START_MS + 1), "end": "2026-01-31T01:00:03+01:00"},
+            lambda row: timedelta(0) < row["storeTimestamp"] - START < timedelta(seconds=3),
+        ),
+        ({"start": "latest"}, lambda _: False),
+        ({"end": "earliest"}, lambda _: False),
+        (
+            {"start": {("orders", 1): 90, ("payments", 2): 99}, "end": "latest"},
+            lambda row: (
+                key_of(row) >= ("orders", 1, 90)
+                and (row["topic"], row["queueId"]) in {("orders", 1), ("payments", 2)}
+                and row["queueOffset"] >= (90 if row["topic"] == "orders" else 99)
+            ),
+        ),
+    ],
+    ids=lambda value: "" if callable(value) else str(value),
+)
+def test_a_scan_equals_a_filter_over_all_messages(
+    store: segmentlog.Store, path: Path, arguments: dict[str, Any], expected: Any
+) -> None:
+    scan = store.scan(["orders", "payments"], **arguments)
+    wanted = sorted(key_of(row) for row in every_row(path) if expected(row))
+    assert keys(scan.to_arrow()) == wanted
+    assert scan.count() == len(wanted)
+
+
+def test_all_columns_are_those_of_the_store_and_properties_follow(store: segmentlog.Store, path: Path) -> None:
+    table = store.scan("orders").to_arrow()
+    assert table.schema == NATIVE_SCHEMA
+    wanted = sorted((row for row in every_row(path) if row["topic"] == "orders"), key=key_of)
+    assert sorted(table.to_pylist(maps_as_pydicts="strict"), key=key_of) == wanted
+    scan = store.scan("orders", columns=["queueOffset", "keys"], properties=["KEYS"])
+    table = scan.to_arrow()
+    assert table.column_names == scan.schema.names == ["queueOffset", "keys", "KEYS"]
+    assert table["KEYS"].to_pylist() == table["keys"].to_pylist()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_messages_of_a_queue_come_in_order(
+    store: segmentlog.Store, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan_module, "_TASK_BYTES", 4096)
+    seen: dict[tuple[str, int], list[int]] = {}
+    batches = list(store.scan(["orders", "payments"]).to_batches(threads=threads))
+    assert len(batches) > 20
+    for row in pa.Table.from_batches(batches).select(["topic", "queueId", "queueOffset"]).to_pylist():
+        seen.setdefault((row["topic"], row["queueId"]), []).append(row["queueOffset"])
+    assert seen == {(topic, queue): list(range(100)) for topic in ("orders", "payments") for queue in range(4)}
+
+
+def test_head_reads_no_more_than_it_returns(store: segmentlog.Store) -> None:
+    scan = store.scan("orders", columns=["queueId", "queueOffset", "tags"])
+    assert scan.head(3).num_rows == 3
+    assert scan.head(0).num_rows == 0
+    assert scan.head(0).schema == scan.schema
+    assert scan.head(1000).num_rows == 400
+    assert set(store.scan("orders", tags="sent").head(5)["tags"].to_pylist()) == {"sent"}
+    with pytest.raises(ConfigError, match="n=-1 is no whole number"):
+        scan.head(-1)
+
+
+def test_counting_without_a_filter_opens_no_segment(store: segmentlog.Store, path: Path) -> None:
+    scan = store.scan("orders")
+    for segment in (path / "commitlog").iterdir():
+        segment.write_bytes(bytes(segment.stat().st_size))
+    assert scan.count() == 400
+    with pytest.raises(CorruptRecordError, match=r"on_corrupt=OnCorrupt\.SKIP goes on"):
+        scan.to_arrow()
+    assert store.scan("orders", on_corrupt=OnCorrupt.NULL).to_arrow()["body"].null_count == 400
+
+
+def test_a_scan_keeps_its_offsets_while_messages_are_appended(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "live", StoreConfig(segment_bytes=1 << 20)) as written:
+        written.append(Outgoing(topic="orders", queue_id=0, body=b"1"))
+        written.wait_dispatched()
+        store = segmentlog.open(tmp_path / "live")
+        scan = store.scan("orders")
+        written.append(Outgoing(topic="orders", queue_id=0, body=b"2"))
+        written.wait_dispatched()
+        assert scan.ranges == (QueueRange(QueueKey("orders", 0), 0, 1),)
+        assert scan.to_arrow()["body"].to_pylist() == [b"1"]
+        assert store.scan("orders").to_arrow()["body"].to_pylist() == [b"1", b"2"]
+
+
+def test_messages_that_are_gone_are_an_error_or_left_out(store: segmentlog.Store, path: Path) -> None:
+    scans = [store.scan("orders", on_loss=each) for each in (OnLoss.FAIL, OnLoss.SKIP)]
+    first = min((path / "commitlog").iterdir())
+    first.unlink()
+    with pytest.raises(DataLossError, match=r"messages of orders/0.* are gone.*on_loss=OnLoss\.SKIP goes on"):
+        scans[0].count()
+    left = scans[1].to_arrow()
+    assert 0 < left.num_rows < 400
+    assert keys(left) == keys(store.scan("orders").to_arrow())
+
+
+def test_an_early_end_leaves_no_thread(store: segmentlog.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan_module, "_TASK_BYTES", 4096)
+    import threading  # noqa: PLC0415
+
+    batches = store.scan("orders").to_batches(threads=2)
+    next(batches)
+    assert any(thread.name.startswith("segmentlog-scan") for thread in threading.enumerate())
+    batches.close()
+    assert not any(thread.name.startswith("segmentlog-scan") for thread in threading.enumerate())
+
+
+def test_a_number_of_threads_is_checked(store: segmentlog.Store) -> None:
+    with pytest.raises(ConfigError, match="threads=0 is no whole number from 1 on"):
+        store.scan("orders").to_batches(threads=0)
