@@ -246,6 +246,8 @@ class LocalFileSystem:
         """Which directory this is, and when a name in it last changed, in ns; None if there is none."""
         try:
             status = os.stat(path, follow_symlinks=False)
+        except ValueError:  # a zero byte: no directory has such a name
+            return None
         except OSError as error:
             if error.errno in ABSENT:
                 return None

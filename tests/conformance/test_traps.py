@@ -72,7 +72,7 @@ TRAPS = {
         "the queue offset of a record is not always its place in the queue",
         (
             "store/read/test_scan.py::test_burnt_queue_offsets_are_places_in_the_queue",
-            "store/read/test_queue_entries.py::test_burnt_queue_offsets_are_confirmed",
+            "store/read/test_heal.py::test_burnt_queue_offsets_are_confirmed",
         ),
     ),
     10: Trap(
@@ -92,7 +92,7 @@ TRAPS = {
         "pads count as written, and 4.x as messages",
         (
             "format/test_consume_queue.py::test_what_an_entry_can_be",
-            "store/read/test_store_reader.py::test_pads_in_front_are_no_messages",
+            "store/read/test_queue_end.py::test_pads_in_front_are_no_messages",
         ),
     ),
     13: Trap(
@@ -143,7 +143,7 @@ TRAPS = {
     21: Trap(
         "retention goes by modification times and deletes the front only",
         (
-            "store/read/test_store_reader.py::test_retention_moves_the_front",
+            "store/read/test_queue_end.py::test_retention_moves_the_front",
             "store/queues/test_consume_queue.py::test_first_alive",
             "conformance/test_fixtures.py::test_modification_times_are_kept_to_the_nanosecond",
         ),

@@ -42,6 +42,7 @@ from support.crash.faults import Failure as DiskFailure
 from support.crash.faults import Fault, FaultyFileSystem, Span
 from support.crash.memory_fs import MemoryFileSystem
 from support.crash.recorder import RecordingFileSystem
+from support.interrupting import own_threads
 from support.reading import read
 from support.written_stores import SMALL, message, open_files, tree
 
@@ -532,7 +533,7 @@ def test_a_store_that_is_dropped_leaves_no_thread_and_no_lock(path: Path) -> Non
         except StoreInUseError:
             assert time.monotonic() < until
             time.sleep(0.01)
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("segmentlog-")]
+    assert not own_threads()
 
 
 def test_many_threads_each_find_their_messages_in_order(path: Path) -> None:
