@@ -134,9 +134,8 @@ class Repair:
         # Nothing else tells that queues, or files of them, were deleted.
         adopted = durable is None or (durable.queues <= end and sum(ends.values()) != durable.entries)
         resume = self._log.min_offset if adopted else kept
-        start = min(state.start, resume)
+        start = max(min(state.start, resume, self._open_index(end)), self._log.min_offset)
         placement = Placement(self._log, start, {} if adopted else ends)
-        self._open_index(end)
         corrected = 0
         for found, derived in derive_segments(self._log, start, end) if start < end else ():
             behind = {key: queue for key, each in derived.items() if (queue := _behind(each, resume)).size.size}
@@ -169,19 +168,23 @@ class Repair:
             if first is not None:
                 placement.begin(key, first, physical)
 
-    def _open_index(self, end: int) -> None:
+    def _open_index(self, end: int) -> int:
+        """Open the part of the index that is kept; return the physical offset from which its keys are missing."""
         if self._index is None:
-            return
+            return end
         durable = self._durable
+        # With an undone batch the queues were flushed beyond the end: the newest file has keys of the batch.
         mark = self._mark(durable) if durable is not None and durable.queues <= end else None
         if mark is not None:
             self._index.drop_from(mark.file + 1)
             self._index.open(mark, self._log)
-            return
+            return end  # `examine` started where it ends
         kept = self._full_files(end)
         self._index.drop_from(kept[-1] + 1 if kept else 0)
-        if kept:
-            self._index.open(IndexPosition(kept[-1], self._config.index_entries), self._log)
+        if not kept:
+            return end if durable is not None and not durable.index_file else 0  # no key was there to be indexed
+        self._index.open(IndexPosition(kept[-1], self._config.index_entries), self._log)
+        return self._index.header_of(kept[-1]).end_physical_offset
 
     def _index_start(self, durable: DurablePoint) -> int:
         """Physical offset from which records are not indexed for certain."""
