@@ -104,7 +104,8 @@ class BatchCommitter:
         # A Ctrl-C between two steps is fatal: how many of them were taken is not known.
         with self._put_path.turn, self._failure.fatal_if_interrupted():
             committed = self._commit_once(batch_id, staged, topics, on_changed_replay)
-        self._commit.wait(committed.stop)
+        # A replay may be of a batch that a damaged log lost: no acknowledgement of an offset beyond the end ever comes.
+        self._commit.wait(min(committed.stop, self._put_path.end))
         return committed
 
     def _commit_once(

@@ -229,6 +229,16 @@ def test_it_is_remembered_by_the_next_process(path: Path) -> None:
     assert len(bodies(path)) == 4
 
 
+def test_a_replay_of_a_batch_that_the_log_lost_does_not_wait_for_it(path: Path) -> None:
+    with MessageStore.open(path, SMALL) as store:
+        first = commit(store, 0, 5)
+    shutil.rmtree(path / "commitlog")
+    shutil.rmtree(path / "consumequeue")
+    (path / ".segmentlog" / "durable").unlink()
+    with MessageStore.open(path, SMALL) as store:
+        assert commit(store, 0, 5) == replace(first, repeated=True)
+
+
 def test_it_rolls_over_segments(path: Path) -> None:
     config = StoreConfig(segment_bytes=4096, queue_segment_entries=16, index_slots=20, index_entries=60)
     with MessageStore.open(path, config) as store:
