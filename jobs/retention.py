@@ -16,7 +16,8 @@ from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
 
-from segmentlog.store import RetentionSettings, RocketMQRelease
+from segmentlog.output import text_table
+from segmentlog.store import ConfigError, RetentionSettings, RocketMQRelease
 from segmentlog.store.maintenance import Conditions, Retained, apply_retention, plan_retention
 
 from .command_line import add_commit_log, command_line, finished
@@ -121,20 +122,14 @@ class Report:
 
     def __str__(self) -> str:
         found = self.found
-        rows = [("run", "file", "bytes", "modified", "reason")]
+        rows: list[tuple[object, ...]] = []
         for number, run in enumerate(found.runs, 1):
-            rows += [
-                (str(number), each.file, str(each.bytes), _shown(each.modified_ms), each.reason) for each in run.expired
-            ]
+            rows += [(number, each.file, each.bytes, _shown(each.modified_ms), each.reason) for each in run.expired]
             if run.unread and not run.unread_goes:
-                rows.append((str(number), "the rest is kept", "", "", f"unread: {run.unread}"))
+                rows.append((number, "the rest is kept", None, "", f"unread: {run.unread}"))
             if run.problem:
-                rows.append((str(number), "CommitLog skipped", "", "", run.problem))
-        widths = [max(len(row[column]) for row in rows) for column in range(4)]
-        lines = [
-            "  ".join([*(cell.ljust(width) for cell, width in zip(row[:4], widths, strict=True)), row[4]])
-            for row in rows
-        ]
+                rows.append((number, "CommitLog skipped", None, "", run.problem))
+        lines = [text_table(rows, head=("run", "file", "bytes", "modified", "reason"))]
         files = sum(len(run.expired) for run in found.runs)
         size = sum(each.bytes for run in found.runs for each in run.expired)
         verb = "to delete" if self.action is Action.PLAN else "deleted"
@@ -159,7 +154,7 @@ def run(args: Args) -> Report:
     SegmentLogError
         If the store cannot be read, the configuration is wrong, or another process has the store open.
     """
-    conf = "" if args.config is None else Path(args.config).read_text(encoding="utf-8")
+    conf = "" if args.config is None else _read_conf(args.config)
     settings = replace(
         RetentionSettings.from_conf(conf, args.release),
         log_bytes_max=args.log_bytes_max,
@@ -170,6 +165,18 @@ def run(args: Args) -> Report:
     return Report(
         args.action, args.store, act(args.store, settings, args.conditions, commit_log_paths=args.commit_log_paths)
     )
+
+
+def _read_conf(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        found = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ConfigError(
+            f"--config: the broker's configuration cannot be read: {found}",
+            path=path,
+            fix="Pass the file that the broker was started with (`mqbroker -c FILE`)",
+        ) from error
 
 
 def _usage(text: str) -> tuple[float, float]:
