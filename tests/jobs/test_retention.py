@@ -114,7 +114,11 @@ def test_an_open_store_is_not_touched(store: Path, conf: Path, capsys: pytest.Ca
 
 @pytest.mark.parametrize(
     ("content", "code"),
-    [("fileReservedTime=many", "SEGMENTLOG_BAD_OPTION"), ("a=\\u12", "SEGMENTLOG_BAD_FORMAT"), (None, "SEGMENTLOG_BAD_OPTION")],
+    [
+        ("fileReservedTime=many", "SEGMENTLOG_BAD_OPTION"),
+        ("a=\\u12", "SEGMENTLOG_BAD_FORMAT"),
+        (None, "SEGMENTLOG_BAD_OPTION"),
+    ],
 )
 def test_a_configuration_that_cannot_be_read_is_an_error(
     store: Path, conf: Path, capsys: pytest.CaptureFixture[str], content: str | None, code: str
