@@ -58,19 +58,10 @@ test-oldest: setup ## batches on the oldest PySpark that is supported, in .venv-
 
 check: setup lint types layers pure ## the same without a JVM: what to run before each commit
 
-# Paths whose English does not follow the rules of scripts/prose.py yet. A path leaves the list when
-# `.venv/bin/python scripts/prose.py PATH` prints nothing. None may be added.
-PROSE_LATER := \
-  store/dispatch/dispatcher.py \
-  store/files/store_lock.py \
-  store/index/writer.py \
-  store/log/appender.py \
-  store/queues/writer.py
-
 lint: setup ## style, and the English of docstrings, messages and documents
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	@$(BIN)/python scripts/prose.py $(PROSE_LATER:%=--later %)
+	@$(BIN)/python scripts/prose.py
 
 format: setup ## put style right where a machine can
 	$(BIN)/ruff check --fix .

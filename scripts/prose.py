@@ -3,7 +3,6 @@
 ::
 
     python scripts/prose.py store/read docs/reader.md      these paths; without a path, the whole repository
-    python scripts/prose.py --later tests                  the whole repository except for what is not clean yet
 
     *.py      docstrings, comments, string literals of four words or more (in tests: docstrings and comments)
     *.md      everything outside code blocks and `code`
@@ -204,26 +203,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Check docstrings, comments, messages and Markdown against the word list."
     )
     parser.add_argument("paths", nargs="*", type=Path, help="files and folders; without one, the whole repository")
-    parser.add_argument("--later", action="append", default=[], type=Path, help="a path that is not checked yet")
     options = parser.parse_args(arguments)
-    missing = [path for path in (*options.paths, *options.later) if not path.exists()]
+    missing = [path for path in options.paths if not path.exists()]
     if missing:
         parser.error(f"these paths do not exist: {', '.join(map(str, missing))}")
     paths = options.paths or [*(ROOT / top for top in TOPS), *(ROOT / page for page in PAGES)]
-    findings = [finding for path in files(paths, options.later) for finding in check(path)]
+    findings = [finding for path in files(paths) for finding in check(path)]
     sys.stdout.writelines(f"{finding}\n" for finding in findings)
     return 1 if findings else 0
 
 
-def files(paths: Iterable[Path], later: Iterable[Path] = ()) -> list[Path]:
-    """List the files with prose below some paths, without those below others; absolute and sorted."""
-    left_out = [path.resolve() for path in later]
+def files(paths: Iterable[Path]) -> list[Path]:
+    """List the files with prose below some paths; absolute and sorted."""
     found = set[Path]()
     for path in paths:
         top = path.resolve()
         inside = (each for suffix in ("py", "md", "ipynb") for each in top.rglob(f"*.{suffix}"))
         found.update(inside if top.is_dir() else [top])
-    return sorted(path for path in found if not any(path.is_relative_to(each) for each in left_out))
+    return sorted(found)
 
 
 def check(path: Path) -> list[Finding]:

@@ -1,14 +1,14 @@
-"""Dispatcher: appends the entries and keys of records to ConsumeQueues and index, which makes the records visible.
+"""Dispatcher: appends entries of records to ConsumeQueues and their keys to the index. Readers see them from then on.
 
 ::
 
-    put ──► add (request) ──► … ──► run(limit) ──► entries of each queue ──► QueueWriter
-                                       ▲      └──► hashes of all keys ─────► IndexWriter
-                                       └ with Flush.SYNC the flushed end of the log
+    append ──► add (request) ──► … ──► run(limit) ──► entries of each queue ──► QueueWriter
+                                          ▲      └──► hashes of all keys ─────► IndexWriter
+                                          └ with Flush.SYNC the flushed end of the log
 
-Entries are written after their records, so a reader that finds an entry finds its record. Requests hold the final bytes
-of records, or what was encoded into them; `rules` reads both alike, and recovery uses the same rules. RocketMQ:
-``ReputMessageService``, ``CommitLogDispatcher``.
+Entries are written after their records, so a reader that finds an entry finds its record. A dispatch request holds
+either the final bytes of records, or the entries and keys taken from the encoded columns. `rules` derives the same
+entries from both, and recovery uses the same rules. RocketMQ: ``ReputMessageService``, ``CommitLogDispatcher``.
 """
 
 import time
@@ -28,27 +28,27 @@ from ..types import QueueKey
 from .rules import DispatchedRecords
 
 _ROUND_BYTES: Final = 16 << 20
-_FEW_QUEUES: Final = 64  # their entries are written at once
-_WORTH_ROWS: Final = 48  # entries a queue that make a write worth it where there are more queues
-_WRITE_ROWS: Final = 1 << 19  # entries that are kept in memory
-_WAIT_S: Final = 1.0  # and how long
+_FEW_QUEUES: Final = 64  # up to so many queues, gathered entries are written after every `run`
+_WORTH_ROWS: Final = 48  # entries per queue that make a write worth its cost with more queues
+_WRITE_ROWS: Final = 1 << 19  # entries that are gathered in memory at most
+_WAIT_S: Final = 1.0  # and their longest wait there
 
 
 class DispatchRequest(NamedTuple):
-    """Records that were put and wait for their dispatch.
+    """Dispatch request: records that were appended and are not dispatched yet.
 
     Attributes
     ----------
     records
-        Their entries and keys, or the final bytes of the records; no thread changes them any more.
+        Their entries and keys, or their final bytes; no thread changes either after the request is made.
     positions
-        (n,) int64, where the records begin in the bytes; None for a single record.
+        (n,) int64, start of each record in the bytes; None for a single record.
     stop
         Physical offset at which the last record ends.
     size
-        Bytes of all records.
+        Length of all records in bytes.
     put_at
-        When they were put, in seconds of ``time.monotonic``; 0 if nothing measures the lag.
+        Time of the append, in seconds of ``time.monotonic``; 0 if the lag is not measured.
     """
 
     records: DispatchedRecords | Bytes | bytes | bytearray
@@ -59,7 +59,7 @@ class DispatchRequest(NamedTuple):
 
 
 class _Entries(NamedTuple):
-    """Entries on their way to their queues: (n,) arrays, queues by number."""
+    """Gathered entries that are not written yet: (n,) arrays, queues by number."""
 
     queue: Ints
     queue_offset: Ints
@@ -67,24 +67,26 @@ class _Entries(NamedTuple):
 
 
 class Dispatcher:
-    """Remembers what was put, and makes it visible. `add` may be called by any thread, the rest by one at a time.
+    """Queue of dispatch requests, and their dispatch to ConsumeQueues and index.
 
-    A write for each queue costs the same for one entry as for a hundred. So entries of a few queues are written at
-    once, and those of many when they are worth it, or have waited long enough.
+    A write to a queue costs the same for one entry as for a hundred. So entries of up to 64 queues are written after
+    every `run`. Entries of more queues are gathered until there are enough per queue, or until they have waited 1 s.
+
+    `add` may be called by any thread that holds the put lock. All other methods are for one thread at a time.
 
     Parameters
     ----------
     queues, index
-        Where the entries go; no index if there is none.
+        Writers of the ConsumeQueues and of the index; None for a store without an index.
     ends
-        One past the last entry of each queue.
+        End of each queue: the queue offset after its last entry.
     dispatched
-        Physical offset up to which everything is dispatched.
+        Physical offset before which all records are dispatched.
     newest_timestamp
-        Store time in ms of the last record before it; 0 if there is none.
+        Store time in ms of the last record before ``dispatched``; 0 without one.
     lagged
-        Called with the seconds from the put of the oldest record of a round until it became visible; None measures
-        nothing.
+        Called per write with the seconds from the append of its oldest record until its entry was written; None
+        measures nothing.
     """
 
     def __init__(
@@ -98,41 +100,43 @@ class Dispatcher:
         lagged: Callable[[float], None] | None = None,
     ) -> None:
         self._lagged = lagged
-        self._oldest_put = 0.0  # of the entries that are gathered, as `DispatchRequest.put_at`
+        self._oldest_put = 0.0  # of the gathered entries, as `DispatchRequest.put_at`
         self.numbers = QueueNumbers()
-        """By which queues are known here and to who puts."""
+        """Numbers of the queues, shared with the writer that appends."""
         self._queues = queues
         self._index = index
         self._waiting: deque[DispatchRequest] = deque()
-        self._added_bytes = 0  # by those who put
-        self._done_bytes = 0  # by who dispatches: two counters, since they do not share a lock
+        self._added_bytes = 0  # written by appending threads
+        self._done_bytes = 0  # written by the dispatching thread: two counters, as the two share no lock
         self._gathered: list[_Entries] = []
         self._gathered_rows = 0
-        self._gathered_queues = 0  # at most: those of each round
+        self._gathered_queues = 0  # an upper bound: a queue counts once per round
         self._gathered_since = 0.0
         self._gathered_stop = dispatched
         self.ends = ends
         self.dispatched = dispatched
         self.newest_timestamp = newest_timestamp
-        """Store time in ms of the last record dispatched; 0 if there is none."""
+        """Store time in ms of the last dispatched record; 0 without one."""
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of records that nobody has looked at yet."""
+        """Bytes of the records whose requests no `run` has processed yet."""
         return self._added_bytes - self._done_bytes
 
     def add(self, request: DispatchRequest) -> None:
-        """Queue a request, in the order of the log: the caller holds the put lock."""
+        """Queue a request in the order of the log. Needs the put lock."""
         self._waiting.append(request)
         self._added_bytes += request.size
 
     def run(self, limit: int, *, at_once: bool) -> None:
-        """Dispatch all that ends at or below a physical offset. After an error it can be called again.
+        """Dispatch the requests that end at or before a physical offset. It can be called again after an error.
 
         Parameters
         ----------
+        limit
+            Physical offset.
         at_once
-            Whether all of it is to be visible afterwards, however little it is.
+            Write all entries before returning, however few they are; otherwise few entries of many queues may wait.
         """
         while chosen := self._next(limit):
             first = chosen[0].records
@@ -161,10 +165,10 @@ class Dispatcher:
         )
 
     def _next(self, limit: int) -> list[DispatchRequest]:
-        """Return the requests of one round: one whose entries are known, or several whose bytes are read together."""
+        """Return the requests of one round: one with known entries, or several whose bytes are read together."""
         chosen: list[DispatchRequest] = []
         size = 0
-        while len(chosen) < len(self._waiting):  # by number: others add meanwhile
+        while len(chosen) < len(self._waiting):  # by number: other threads add requests meanwhile
             request = self._waiting[len(chosen)]
             is_numbered = isinstance(request.records, DispatchedRecords)
             if request.stop > limit or size >= _ROUND_BYTES or (is_numbered and chosen):
@@ -176,7 +180,7 @@ class Dispatcher:
         return chosen
 
     def _gather(self, records: DispatchedRecords) -> None:
-        if self._index is not None:  # first: it may fail, and leaves out what it has
+        if self._index is not None:  # first: it may fail, and a repeated call leaves out keys that are indexed
             put_hashes(self._index, records.hashes, records.hash_physical, records.hash_timestamp)
         if records.queue_of.size:
             if not self._gathered:
@@ -187,7 +191,7 @@ class Dispatcher:
         self.newest_timestamp = records.newest
 
     def _write(self) -> None:
-        """Write all gathered entries, one run for each queue."""
+        """Write all gathered entries, one run per queue."""
         queue, offset, entries = (
             columns[0] if len(columns) == 1 else np.concatenate(columns)
             for columns in zip(*self._gathered, strict=True)
@@ -212,7 +216,7 @@ class Dispatcher:
 
 
 def _joined(requests: Iterable[DispatchRequest]) -> Records:
-    """Join the bytes of several requests into one buffer: many small ones then cost what one large one does."""
+    """Join the bytes of several requests into one buffer, so that many small ones cost no more than a large one."""
     requests = list(requests)
     positions: list[Ints] = []
     at = 0

@@ -1,4 +1,4 @@
-"""Locks of a store: two on the file ``lock``, one against brokers and one against other processes of ours.
+"""Locks of a store: two on the file ``lock``, one against brokers and one against other processes of this library.
 
 ::
 
@@ -6,20 +6,23 @@
             ^ byte 0             ^ byte 8
             record lock          open-file-description lock
             fcntl(F_SETLK)       fcntl(F_OFD_SETLK)
-            a broker's lock      unknown to brokers
-            dropped when the process closes any descriptor of the file     dropped with the last copy of ours
+            brokers take it,     brokers do not know it,
+            released with any    released with the last copy of
+            descriptor of the    the descriptor that took it
+            file in the process
 
-    take      byte 8, then byte 0         so byte 0 taken and byte 8 free means: a broker
+    take      byte 8, then byte 0         so byte 0 taken and byte 8 free means that a broker runs
     release   byte 0, then byte 8
 
-The first four bytes are a signature: every broker that starts writes ``lock``, we write ``slog`` once the store is
-open. Byte 0 is what Java's ``FileChannel.tryLock(0, 1, false)`` takes on Linux. A record lock belongs to the process:
-a ``shutil.copytree`` of the store in the process that owns it drops it. So `StoreLock.keep` takes it again wherever the
-store is about to rely on it, and fails if a broker was faster. Byte 8 keeps other processes of ours out all the time.
+The first four bytes are a signature: a broker writes ``lock`` when it starts, this library writes ``slog`` once the
+store is open. Java's ``FileChannel.tryLock(0, 1, false)`` takes the record lock of byte 0 on Linux. A record lock
+belongs to the process: a ``shutil.copytree`` of the store in the owning process releases it. So `StoreLock.keep` takes
+it again before each step that relies on it, and fails if a broker was faster. The lock of byte 8 is never lost this
+way, and excludes other processes of this library throughout.
 
-An open-file-description lock is shared with forked children and would outlive its owner in them: children close their
-copies at once, and no fork happens while a descriptor of the file is being opened. The kernel releases both locks when
-the owner dies. The file is never unlinked, since two processes could then hold one lock each. RocketMQ:
+Forked children share an open-file-description lock, and would keep it after the death of its owner. So children close
+their copies at once, and no fork happens while a descriptor of the file is being opened. The kernel releases both locks
+when the owner dies. The file is never unlinked, since two processes could then hold one lock each. RocketMQ:
 ``DefaultMessageStore.start``.
 """
 
@@ -42,11 +45,11 @@ _SIGNATURE: Final = b"slog"
 
 _registry = threading.RLock()  # held while a descriptor of a lock file is opened or closed
 _held: WeakValueDictionary[tuple[int, int], "StoreLock"] = WeakValueDictionary()  # by device and inode
-_open: WeakSet[Descriptor] = WeakSet()  # of all lock files, for children to close
+_open: WeakSet[Descriptor] = WeakSet()  # descriptors of all lock files, which forked children close
 
 
 def _forget_in_child() -> None:
-    global _registry  # noqa: PLW0603 - the parent's belongs to the thread that forked
+    global _registry  # noqa: PLW0603 - the thread that forked holds the parent's lock
     _registry = threading.RLock()
     for descriptor in list(_open):
         descriptor.close()
@@ -54,7 +57,7 @@ def _forget_in_child() -> None:
     _held.clear()
 
 
-# Without the first, a child could have a copy of a descriptor that is not known yet, and keep its lock for ever.
+# Without `before`, a child could get a copy of a descriptor that is not in `_open` yet, and hold its lock for ever.
 os.register_at_fork(
     before=lambda: _registry.acquire(),  # noqa: PLW0108 - the name is looked up at each fork
     after_in_parent=lambda: _registry.release(),  # noqa: PLW0108
@@ -63,21 +66,21 @@ os.register_at_fork(
 
 
 class StoreLock:
-    """Both locks of one store, held from construction to `release`. Safe for threads.
+    """Both locks of one store, held from construction to `release`. Thread-safe.
 
     Parameters
     ----------
     path
-        The file ``lock`` of a store; it is made if it is not there.
+        The file ``lock`` of a store; it is created if it does not exist.
 
     Raises
     ------
     StoreInUseError
-        If one of them is held, by another process or by this one; the message names the process.
+        If another process or this one holds one of the locks; the message names the process.
     UnsafeFileError
         If the file is a symbolic link, FIFO, socket, device or directory.
     UnreadableError
-        If this process may not write the file.
+        If this process has no permission to write the file.
     """
 
     def __init__(self, path: str) -> None:
@@ -117,14 +120,14 @@ class StoreLock:
 
     @property
     def is_signed(self) -> bool:
-        """Whether nobody but us had the store open since `sign`: brokers write the file anew."""
+        """Return whether no broker has opened the store since `sign`: a broker overwrites the signature on start."""
         try:
             return os.pread(self._file.fd, len(_SIGNATURE), 0) == _SIGNATURE
         except OSError as error:
             raise read_error(error, "reading", self.path, 0) from error
 
     def sign(self) -> None:
-        """Write that it is we who have the store open, and put that onto the device. Raises what `keep` does."""
+        """Write this library's signature to the file and fsync it. Raises the errors of `keep`."""
         self.keep()
         with Writing(self.path):
             os.pwrite(self._file.fd, _SIGNATURE, 0)
@@ -133,63 +136,63 @@ class StoreLock:
             self._written_ns = os.fstat(self._file.fd).st_mtime_ns
 
     def check(self) -> None:
-        """Make sure that the lock was not released, and that this process is the one that took it. Calls no kernel.
+        """Check that the lock is not released, and that this process took it. Makes no system call.
 
         Raises
         ------
         StoreClosedError
-            In a process that was forked from the owner, or after `release`.
+            In a child that was forked from the owner, or after `release`.
         """
         if self._pid != os.getpid() or self._file.fd < 0:
             why = (
                 "it was closed"
                 if self._pid == os.getpid()
-                else f"process {self._pid} has it open, which this one was forked from"
+                else f"process {self._pid} has it open, and this process was forked from that one"
             )
             raise StoreClosedError(
-                f"this store is not open here: {why}", path=os.path.dirname(self.path), fix="Open it"
+                f"this store is not open in this process: {why}", path=os.path.dirname(self.path), fix="Open it"
             )
 
     def keep(self) -> None:
-        """Make sure that both locks are held, and take the record lock again if this process dropped it.
+        """Check that both locks are held, and take the record lock again if this process lost it.
 
-        Costs two system calls, some 2 µs: of the file that is locked the identity was taken when it was opened, so the
-        status of the path tells both whether it is still that file, and when it was written.
+        It costs two system calls, some 2 µs. The identity of the locked file is known since it was opened. So one
+        ``stat`` of the path tells whether it still names that file, and when the file was written last.
 
         Raises
         ------
         StoreClosedError
-            As `check`.
+            See `check`.
         StoreInUseError
-            If a broker has the store, or had it meanwhile, or the file was replaced. Nothing may be written any more.
+            If a broker has opened the store since, or the file was replaced. The caller must not write to the store.
         """
         self.check()
         fd = self._file.fd
-        try:  # as `Writing` does, without the cost of entering one per sync
+        try:  # translates errors as `Writing` does, without the cost of a context manager per sync
             if not lock_record(fd):
                 raise self._lost(f"process {record_owner(fd) or 'of another container or host'} took it")
             status = os.stat(self.path, follow_symlinks=False)
         except FileNotFoundError:
-            raise self._lost("the file lock was deleted") from None
+            raise self._lost("the lock file was deleted") from None
         except OSError as error:
             raise write_error(error, "locking", self.path) from error
         if _identity(status) != self._identity:
-            raise self._lost("the file lock was replaced")
+            raise self._lost("the lock file was replaced")
         if status.st_mtime_ns != self._written_ns:
             if not self.is_signed:
-                raise self._lost("a broker was started on it, and stopped again")
-            self._written_ns = status.st_mtime_ns  # only touched
+                raise self._lost("a broker opened the store in the meantime")
+            self._written_ns = status.st_mtime_ns  # a new time, the same signature
 
     def _lost(self, found: str) -> StoreInUseError:
         return StoreInUseError(
             f"this process lost the lock of the store: {found}",
             path=os.path.dirname(self.path),
-            fix="Do not open, copy or delete the file lock of a store that is open. Close this store, stop the other "
+            fix="Do not open, copy or delete the lock file of a store that is open. Close this store, stop the other "
             "process, and open the store again",
         )
 
     def release(self) -> None:
-        """Release both locks; nothing happens if that was done before, or in a forked child."""
+        """Release both locks; without effect after the first call, and in a forked child."""
         with _registry:
             if self._pid == os.getpid() and self._file.fd >= 0:
                 _held.pop(self._identity, None)
@@ -206,9 +209,10 @@ class StoreLock:
 
 
 def is_signed(path: str) -> bool:
-    """Tell whether it was one of ours that had a store open last, or has it; see `StoreLock.sign`.
+    """Return whether this library, and no broker, opened the store last; see `StoreLock.sign`.
 
-    The file may be read by anybody, but its owner must not close it: this process knows whether it is the owner.
+    The result is True without the file, and where this process holds the lock. Then the file is not read, since closing
+    it would release the record lock. Any other process may read it.
     """
     with _registry:
         if _holder(path) is not None:
@@ -220,13 +224,13 @@ def is_signed(path: str) -> bool:
 
 
 def is_held_here(path: str) -> bool:
-    """Tell whether this process holds a store's lock; ``path`` is its file ``lock``."""
+    """Return whether this process holds a store's lock; ``path`` is its file ``lock``."""
     with _registry:
         return _holder(path) is not None
 
 
 def broker_of(path: str) -> int | None:
-    """Find the broker that has a store open.
+    """Return the process of the broker that has a store open.
 
     Parameters
     ----------
@@ -236,13 +240,13 @@ def broker_of(path: str) -> int | None:
     Returns
     -------
     int or None
-        Its process, 0 if that cannot be seen; None if no broker has the store: nobody, or another process of ours,
-        which may be opening it.
+        Its process id, or 0 if the process is not visible. None if no broker has the store open: it is closed, or
+        another process of this library has it open or is opening it.
 
     Raises
     ------
     UnsafeFileError, UnreadableError
-        As `StoreLock`.
+        See `StoreLock`.
     """
     with _registry:
         if _holder(path) is not None:
@@ -254,8 +258,9 @@ def broker_of(path: str) -> int | None:
         try:
             if not lock_ours(file.fd):
                 return None
-            owner = record_owner(file.fd)  # not ours: they hold byte 8 as long as byte 0
-            was_ours = os.pread(file.fd, len(_SIGNATURE), 0) == _SIGNATURE  # it has only just begun, ask again later
+            owner = record_owner(file.fd)  # a broker: processes of this library hold byte 8 as long as byte 0
+            # A broker that has taken byte 0 and not signed yet: the next call finds it.
+            was_ours = os.pread(file.fd, len(_SIGNATURE), 0) == _SIGNATURE
             return None if was_ours else owner
         finally:
             unlock(file)
@@ -263,20 +268,20 @@ def broker_of(path: str) -> int | None:
 
 @contextmanager
 def held_lock(path: str) -> Iterator[StoreLock | None]:
-    """Hold a store's lock, so that no broker starts on it meanwhile.
+    """Hold a store's lock, so that no broker opens it meanwhile.
 
-    A store without the file, which no broker ever ran on under this path, is not locked: a reader's tool makes no files
-    that it was not asked for.
+    A store without the file is not locked: no broker ever opened it under this path. A tool that reads creates no file
+    that its caller did not ask for.
 
     Yields
     ------
     StoreLock or None
-        The lock, to be kept before something is published; None if there is none.
+        The lock; the caller calls `StoreLock.keep` before it publishes anything. None without the file.
 
     Raises
     ------
     StoreInUseError
-        If it is held.
+        If another process or this one holds the lock.
     """
     if not os.path.lexists(path):
         yield None
@@ -287,29 +292,31 @@ def held_lock(path: str) -> Iterator[StoreLock | None]:
 
 @contextmanager
 def momentary_lock(path: str) -> Iterator[bool]:
-    """Hold a store's lock for a moment, with the store that has it if that is open in this process.
+    """Hold a store's lock for a moment; shared with the store that holds it, if that is open in this process.
 
-    Meanwhile no store of this process is opened or closed, and none of another one opened: little should be done in it.
+    Meanwhile this process can open and close no store, and another process cannot open this one. So the block under
+    ``with`` has to be short.
 
     Parameters
     ----------
     path
-        The file ``lock`` of a store; it is made if it is not there.
+        The file ``lock`` of a store; it is created if it does not exist.
 
     Yields
     ------
     bool
-        Whether it is held: False where a broker or another process has the store open, or where this one may not ask.
+        True if the lock is held. False if a broker or another process has the store open, or if this process has no
+        permission to open the file.
     """
     with _registry:
         holder = _holder(path)
-        if holder is not None:  # the file is not opened: closing it again would drop the record lock
+        if holder is not None:  # the file is not opened: closing it would release the record lock
             yield _is_kept(holder)
             return
         try:
             file = _opened(path)
         except UnreadableError:
-            yield False  # another user's, who may have it
+            yield False  # the file belongs to another user, whose process may hold the lock
             return
         try:
             yield lock_ours(file.fd) and lock_record(file.fd)
@@ -319,19 +326,19 @@ def momentary_lock(path: str) -> Iterator[bool]:
 
 @contextmanager
 def mutex(path: str) -> Iterator[None]:
-    """Keep all others out that come with the same file, threads of this process and other processes; waits for them.
+    """Mutual exclusion by a file, between processes and between threads of this process; waits for the holder.
 
-    Not a record lock: those do not keep the threads of one process from each other.
+    It is a ``flock``, since a record lock does not exclude threads of one process from each other.
 
     Parameters
     ----------
     path
-        A file that is nothing else; it is made if it is not there.
+        A file that serves nothing else; it is created if it does not exist.
 
     Raises
     ------
     UnsafeFileError, UnreadableError
-        As `StoreLock`.
+        See `StoreLock`.
     """
     with _registry:
         file = _opened(path)
@@ -341,7 +348,7 @@ def mutex(path: str) -> Iterator[None]:
         yield
     finally:
         with file as fd:
-            fcntl.flock(fd, fcntl.LOCK_UN)  # closing would leave it to a child that is about to start a program
+            fcntl.flock(fd, fcntl.LOCK_UN)  # closing alone would leave the lock to a forked child
 
 
 def _is_kept(lock: StoreLock) -> bool:
@@ -353,14 +360,14 @@ def _is_kept(lock: StoreLock) -> bool:
 
 
 def _opened(path: str, *, make: bool = True) -> Descriptor:
-    """Open a file to lock it; needs the registry, and that this process does not hold a record lock on it."""
+    """Open a file to lock it. Needs the registry; this process must hold no record lock on the file."""
     file = open_lock_file(path, make=make)
     _open.add(file)
     return file
 
 
 def _holder(path: str) -> StoreLock | None:
-    """Find the lock of this process on a file; needs the registry."""
+    """Return the lock of this process on a file, or None. Needs the registry."""
     with Writing(path, "looking at it"):
         try:
             status = os.stat(path, follow_symlinks=False)

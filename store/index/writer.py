@@ -1,15 +1,15 @@
-"""The index, written: entries behind the last one, slots in memory until they are flushed.
+"""Index writer: appends entries after the last one, and keeps slots in memory until they are written.
 
 ::
 
     put(hashes, offsets, times)
-        │   entries ──► one write behind the last                   [header][slots …][e1 e2 … en ▲      ]
-        └─► slots ────► in memory; pages that changed ──► flush ──► [header][slots …]
-                                                                     ▲ last of all
+        ├─► entries ──► one write after the last entry ─────────────────► [header][slots …][e1 e2 … en ▲      ]
+        └─► slots ────► in memory; changed pages ──► write_slots, sync ─► [header][slots …]
+                                                                           ▲ after the slots
 
-An index is a cache. What a crash leaves of the file that was written on counts only as far as the durable point says:
-`IndexWriter.open` takes the entries up to there, which never change, and makes header and slots of them anew. RocketMQ:
-``IndexService.buildIndex``, ``IndexFile.putKey``; it deletes the file instead.
+An index is a cache. After a crash, the newest file is valid up to the recorded durable point only. Entries before that
+point never change, so `IndexWriter.open` rebuilds header and slots from them. RocketMQ: ``IndexService.buildIndex``,
+``IndexFile.putKey``; a broker deletes the file instead.
 """
 
 import logging
@@ -44,18 +44,18 @@ _SECONDS_MAX: Final = (1 << 31) - 1
 
 
 class IndexWriter:
-    """Writes the index of one store. Not thread-safe.
+    """Writer of the index of one store. Not thread-safe.
 
     Parameters
     ----------
     fs
-        Where the bytes go.
+        File system that holds the index.
     directory
-        ``index``.
+        Path of the directory ``index``.
     making
-        Path where a file is made before it gets its name.
+        Path at which a file is created before it is renamed to its final name.
     geometry
-        How files are divided.
+        Numbers of slots and entries per file.
     """
 
     def __init__(self, fs: WritableFileSystem, directory: str, making: str, geometry: Geometry) -> None:
@@ -72,7 +72,7 @@ class IndexWriter:
         self._unsynced: list[WritableFile] = []
         self._names_unsynced = False
         self.full_timestamp = 0
-        """End of the last file that was filled, for the checkpoint; 0 if none was."""
+        """Store time in ms of the last entry of the last full file, for the checkpoint; 0 until a file is full."""
 
     @property
     def end(self) -> IndexPosition:
@@ -81,50 +81,52 @@ class IndexWriter:
 
     @property
     def end_offset(self) -> int:
-        """Physical offset of the last record indexed."""
+        """Physical offset of the last indexed record."""
         return self._header.end_physical_offset
 
     def names(self) -> list[int]:
-        """The files that are there, oldest first."""
+        """Return the names of the existing files as numbers, oldest first."""
         return sorted(int(listed.name) for listed in self._fs.list_dir(self._directory) if is_index_name(listed.name))
 
     def path_of(self, name: int) -> str:
-        """Path of a file."""
+        """Return the path of a file."""
         return os.path.join(self._directory, f"{name:017d}")
 
     def header_of(self, name: int) -> Header:
-        """What a file says of itself."""
+        """Return the header of a file, as it is stored."""
         return decode_header(self._fs.read(self.path_of(name), 0, HEADER.itemsize))
 
     def drop_from(self, first: int) -> None:
-        """Unlink all files from a name on."""
+        """Unlink the file of a name and all later ones; the next `sync` fsyncs the directory."""
         for name in reversed(self.names()):
             if name >= first:
                 self._fs.unlink(self.path_of(name))
                 self._names_unsynced = True
 
     def drop(self, name: int) -> None:
-        """Unlink a file whose records expired, and sync the directory.
+        """Unlink a file whose records expired, and fsync the directory.
 
         Raises
         ------
         ValueError
-            If entries are added to the file.
+            If the file is the newest one, to which entries are appended.
         """
         if self._file is not None and name >= self._name:
-            raise ValueError(f"{self.path_of(name)} is not before {self.path_of(self._name)}, which is written")
+            raise ValueError(
+                f"{self.path_of(name)} cannot be dropped: entries are appended to {self.path_of(self._name)}"
+            )
         self._fs.unlink(self.path_of(name))
         self._fs.sync_dir(self._directory)
 
     def open(self, end: IndexPosition, log: CommitLog) -> None:
-        """Go on behind an entry of the newest file: what is behind it goes, slots and header are made of the rest.
+        """Open the newest file for appending: drop entries from a position on, and rebuild slots and header.
 
         Parameters
         ----------
         end
-            Position of the next entry; later entries are dropped.
+            Position of the next entry; entries from there on are overwritten with zeros.
         log
-            Knows the store time of the record of its last entry.
+            CommitLog, from which the store times of the first and the last record are read.
         """
         geometry = self._geometry
         path = self.path_of(end.file)
@@ -135,8 +137,8 @@ class IndexWriter:
         self._slots = np.zeros(geometry.slots, np.int32)
         self._changed = np.ones(-(-geometry.slots // _PAGE_SLOTS), np.bool_)
         slot = entries["key_hash"].astype(np.int64) % geometry.slots
-        self._slots[slot] = np.arange(1, entries.size + 1)  # of equal slots the last assignment stays
-        # The header on the device is of some later time, or torn; its first and last record say what it said.
+        self._slots[slot] = np.arange(1, entries.size + 1)  # where slots are equal, NumPy keeps the last assignment
+        # The stored header may be newer than these entries, or torn: the first and the last record restore its times.
         first, last = int(entries["physical_offset"][0]), int(entries["physical_offset"][-1])
         begin, known = log.store_time_at(first), log.store_time_at(last)
         begin = held.begin_timestamp if begin is None else begin
@@ -154,16 +156,16 @@ class IndexWriter:
         self._unflushed = self._names_unsynced = True
 
     def put(self, hashes: Ints, offsets: Ints, times: Ints) -> None:
-        """Add entries.
+        """Append entries; begin further files where one is full.
 
         Parameters
         ----------
         hashes
-            (n,) of ``hashing.index_hashes``.
+            (n,) int64 of ``hashing.index_hashes``.
         offsets
-            (n,) physical offsets, ascending.
+            (n,) int64 physical offsets, ascending.
         times
-            (n,) store timestamps, ms.
+            (n,) int64 store times in ms.
         """
         at = 0
         while at < hashes.size:
@@ -182,7 +184,7 @@ class IndexWriter:
         slot = hashes % self._geometry.slots
         order = np.argsort(slot, kind="stable")
         ordered = slot[order]
-        again = np.zeros(count, np.bool_)  # follows an entry of these of the same slot
+        again = np.zeros(count, np.bool_)  # rows that follow another new entry of the same slot
         again[1:] = ordered[1:] == ordered[:-1]
         previous = self._slots[ordered].astype(np.int64)
         previous[1:][again[1:]] = numbers[order[:-1]][again[1:]]
@@ -190,7 +192,7 @@ class IndexWriter:
         begin = held.begin_timestamp
         seconds = (times - begin) // 1000 if begin > 0 else np.zeros(count, np.int64)
         if first:
-            # As RocketMQ has it: the first entry's time is told from what the header said before it.
+            # As in RocketMQ: the first entry's seconds count from the begin time that the header had before it.
             begin = int(times[0])
             seconds[1:] = (times[1:] - begin) // 1000 if begin > 0 else 0
         entries = np.zeros(count, ENTRY)
@@ -213,7 +215,7 @@ class IndexWriter:
         self._unflushed = True
 
     def _roll(self) -> None:
-        """Begin the next file."""
+        """Create the next file and append to it from now on."""
         before = self._header
         if self._file is not None:
             self.write_slots()
@@ -225,7 +227,7 @@ class IndexWriter:
             made.extend(self._geometry.file_bytes)
             self._fs.rename(self._making, path)
         made.path = path
-        if self._file is not None:  # only now: without room for the next one it stays the newest
+        if self._file is not None:  # only now: if the disk has no room for the next file, this one remains the newest
             self._unsynced.append(self._file)
             self.full_timestamp = before.end_timestamp
         self._names_unsynced = True
@@ -241,7 +243,7 @@ class IndexWriter:
         self._changed = np.zeros(-(-self._geometry.slots // _PAGE_SLOTS), np.bool_)
 
     def write_slots(self) -> None:
-        """Write the slots that changed, and the header, so that a reader finds all entries."""
+        """Write changed slots, then the header, so that readers find all entries. Nothing is fsynced."""
         if self._file is None or not self._unflushed:
             return
         pages = np.flatnonzero(self._changed)
@@ -254,7 +256,7 @@ class IndexWriter:
         self._unflushed = False
 
     def sync(self) -> None:
-        """Put all entries onto the device."""
+        """Write slots and header, and fsync all unsynced files, and the directory after changes of names."""
         self.write_slots()
         for file in self._unsynced:
             file.sync()
@@ -267,7 +269,7 @@ class IndexWriter:
             self._names_unsynced = False
 
     def close(self) -> None:
-        """Close all files."""
+        """Close all files; slots that are not written are lost."""
         for file in [*self._unsynced, *([self._file] if self._file else [])]:
             file.close()
         self._unsynced, self._file = [], None

@@ -1,14 +1,14 @@
-"""Appender of the CommitLog: records side by side, a blank record at the end of a segment, then the next segment.
+"""CommitLog appender: writes records back to back, fills the end of a segment with a blank record, and rolls.
 
 ::
 
     [rec][rec][rec][BLANK..]  [rec][rec]000000000
      base 0                    base 2^30  ▲ end: the physical offset of the next byte
 
-    place ──► reserve (segments, all of them or none) ──► write (may roll) ──► sync
+    place ──► reserve (all segments of the batch) ──► write (may roll) ──► sync
 
-Space is reserved before bytes are written: all segments that a batch needs exist before its first byte is written. So a
-full disk refuses an append and loses nothing. Methods that need the put lock say so. RocketMQ:
+Space is reserved before bytes are written: all segments of a batch exist before its first byte is written. So an append
+to a full disk fails before it has written anything. Methods that need the put lock name it. RocketMQ:
 ``CommitLog.asyncPutMessage``, ``DefaultAppendMessageCallback``.
 """
 
@@ -29,7 +29,7 @@ from .segment_supply import SegmentSupply
 
 
 class Run(NamedTuple):
-    """Rows that go side by side into one segment: bytes ``[start, stop)`` of the batch, at ``base + position``."""
+    """Consecutive bytes ``[start, stop)`` of a batch that one segment takes, at physical offset ``base + position``."""
 
     base: int
     position: int
@@ -38,35 +38,35 @@ class Run(NamedTuple):
 
 
 class LogAppender:
-    """The end of a CommitLog that is written on.
+    """Writer at the end of a CommitLog. Thread-safe as far as each method says.
 
     Parameters
     ----------
     fs
-        Where the bytes go.
+        File system that holds the log.
     log_directory
-        Holds the segments.
+        Directory of the segments.
     supply
-        Where new ones come from.
+        Source of new segments.
     segment_bytes
-        Size of each.
+        Size of each segment in bytes.
     end
-        Physical offset behind the last record, or behind the blank of a finished segment.
+        Physical offset after the last record, or after the blank record of a finished segment.
     """
 
     def __init__(
         self, fs: WritableFileSystem, log_directory: str, supply: SegmentSupply, segment_bytes: int, end: int
     ) -> None:
         self.lock = threading.Lock()
-        """Held by whoever puts."""
+        """Put lock: held by the thread that appends."""
         self.end = end
-        """Physical offset that the next byte gets."""
+        """Physical offset of the next byte."""
         self._fs = fs
         self._directory = log_directory
         self._supply = supply
         self._bytes = segment_bytes
-        self._ahead: dict[int, WritableFile] = {}  # by base: named, nothing written yet
-        self._unsynced: list[WritableFile] = []  # finished segments whose bytes may not be on the device
+        self._ahead: dict[int, WritableFile] = {}  # reserved segments by base; nothing is written to them yet
+        self._unsynced: list[WritableFile] = []  # finished segments that may not be fsynced yet
         self._names_unsynced = False
         self._stopped = False
         position = end % segment_bytes
@@ -78,14 +78,24 @@ class LogAppender:
     def place(
         self, stops: Ints, placement: BatchPlacement = BatchPlacement.RUN_ON, *, end: int | None = None
     ) -> list[Run]:
-        """Say where records go that end at ``stops`` of their buffer. Needs the lock.
+        """Assign records to segments. Needs the put lock.
 
-        Every record, and with ``ONE_SEGMENT`` all of them, fit an empty segment with its blank: the caller has checked.
+        The caller has checked that each record fits an empty segment with its blank record. With ``ONE_SEGMENT``, all
+        of them together fit.
 
         Parameters
         ----------
+        stops
+            (n,) int64, end of each record in the buffer, ascending.
+        placement
+            Whether the records have to share one segment.
         end
-            Where the log will end when they are put, if not where it ends now.
+            Physical offset at which the log will end when they are appended; None for its present end.
+
+        Returns
+        -------
+        list of Run
+            In the order of the records.
         """
         end = self.end if end is None else end
         position = end % self._bytes
@@ -106,34 +116,34 @@ class LogAppender:
         return runs
 
     def place_one(self, size: int) -> Run:
-        """Say where one record goes. Needs the lock."""
+        """Assign one record of ``size`` bytes to the active segment or to the next one. Needs the put lock."""
         position = self.end - self._base
         if self._active is not None and size + BLANK_BYTES > self._bytes - position:
             return Run(self._base + self._bytes, 0, 0, size)
         return Run(self._base, position, 0, size)
 
     def place_at(self, physical: int, size: int) -> Run:
-        """Place bytes at a physical offset: at the end of the log, or at the start of the next segment. Needs the lock.
+        """Assign ``size`` bytes to a given physical offset. Needs the put lock.
 
         Raises
         ------
         ConfigError
-            If it is neither.
+            If the offset is neither the end of the log nor the start of the next segment.
         """
         position = physical % self._bytes
         if physical != self.end and (position or physical - self._bytes != self._base or self._active is None):
             raise ConfigError(
-                f"physical offset {physical} does not continue a log that ends at {self.end}", path=self._directory
+                f"physical offset {physical} does not continue the log, which ends at {self.end}", path=self._directory
             )
         return Run(physical - position, position, 0, size)
 
     def reserve(self, runs: list[Run]) -> None:
-        """Have all segments that some runs need. Needs the lock.
+        """Create the segments that runs need and the log does not have. Needs the put lock.
 
         Raises
         ------
         NoSpaceError
-            If there is no room for one; nothing was changed then that a later put would not use.
+            If the disk has no room for one; a later append uses those that were created before.
         StoreClosedError
             After `stop`.
         """
@@ -145,7 +155,7 @@ class LogAppender:
                 self._names_unsynced = True
 
     def write(self, data: Data | Pieces, runs: list[Run]) -> None:
-        """Put the bytes where `place` said. Needs the lock, and `reserve` before."""
+        """Write the bytes of runs to their places. Needs the put lock, and a `reserve` of the same runs before."""
         for run in runs:
             if self._active is None or run.base != self._base:
                 self._roll(run.base)
@@ -162,9 +172,9 @@ class LogAppender:
         self._base = self.end = base
 
     def sync(self) -> int:
-        """Put all that was written onto the device, and give the offset up to which that is.
+        """Fsync all bytes that were written, and return the physical offset before which they are durable.
 
-        Only one thread at a time may call it; it does not hold the lock while it waits for the device.
+        One thread at a time may call it. It takes the put lock, and does not hold it while it waits for the device.
         """
         with self.lock:
             end = self.end
@@ -184,28 +194,28 @@ class LogAppender:
         return end
 
     def drop(self, segment: SegmentFile) -> None:
-        """Unlink a finished segment whose messages expired, and sync its directory; maps of it stay readable.
+        """Unlink a finished segment whose messages expired, and fsync its directory; existing maps stay readable.
 
-        Called by retention for the first segment only, so that the log has no gap.
+        Retention calls it for the first segment only, so that the log has no gap. It takes the put lock.
 
         Raises
         ------
         ValueError
-            If the segment is written, or will be.
+            If the segment is the active one, or a later one.
         """
         with self.lock:
             if segment.stop > self._base:
-                raise ValueError(f"{segment.path} is not before the segment at {self._base}, which is written")
+                raise ValueError(f"{segment.path} cannot be dropped: the active segment begins at {self._base}")
         self._fs.unlink(segment.path)
         self._fs.sync_dir(os.path.dirname(segment.path))
 
     def stop(self) -> None:
-        """Take nothing more: a put that comes now would make a new file in place of the last one."""
+        """Refuse further appends, which would create a file in place of the last one. Takes the put lock."""
         with self.lock:
             self._stopped = True
 
     def close(self) -> None:
-        """Close all files, and take away segments that nothing was written to."""
+        """Close all files, and unlink reserved segments to which nothing was written. Takes the put lock."""
         with self.lock:
             ahead = sorted(self._ahead, reverse=True)
             self._close_files()
@@ -214,7 +224,7 @@ class LogAppender:
             self._supply.discard()
 
     def abandon(self) -> None:
-        """Close all files, take nothing more. Names on the disk stay: the store may be another process's by now."""
+        """Close all files and refuse further appends. It unlinks nothing: another process may own the store by now."""
         with self.lock:
             self._stopped = True
             self._close_files()

@@ -1,14 +1,14 @@
-"""ConsumeQueues, written: entries behind the last one, files made with their first entry.
+"""ConsumeQueue writer: appends entries after the last one, and creates each file with its first entries.
 
 ::
 
     consumequeue/TOPIC/QUEUE/  00000000000000000000   00000000000006000000
                                [e0 e1 … e299999    ]  [e300000 … eN 000000]
-                                                                    ▲ next: appended here, one write a run
+                                                                    ▲ next entry: one write per run
 
-A file without an entry would be one phantom message to a broker, so a file gets its name when its first entries are in
-it. Files are sparse: ten thousand queues have 6 MB each, and hardly any data. At most a few are open at a time.
-RocketMQ: ``ConsumeQueue.putMessagePositionInfo``.
+A broker reads a file without an entry as one phantom message. So a file is renamed to its final name after its first
+entries are written. Files are sparse: each has a size of 6 MB, and ten thousand of them hold hardly any data. A limited
+number of them is open at a time. RocketMQ: ``ConsumeQueue.putMessagePositionInfo``.
 """
 
 import os
@@ -40,34 +40,37 @@ from ..log.commit_log import CommitLog
 from ..types import QueueKey
 
 OPEN_MAX: Final = 512
-"""Files that are open at a time, and at most a quarter of what the process may have open (RLIMIT_NOFILE)."""
+"""Maximum of open files; at most a quarter of the descriptors of the process (RLIMIT_NOFILE)."""
 SYNCED_EACH_MAX: Final = 256
-"""Of more files the whole file system is synced in one call: ten thousand calls take seconds, and sync it as well."""
+"""Maximum of files that are fsynced one by one.
+
+For more files, one call syncs the whole file system: ten thousand fsyncs take seconds, and have the same effect.
+"""
 _TAIL_ENTRIES: Final = 4096
 
 
 class _Tail(NamedTuple):
-    """The file that a queue was written to last, and the queue offset with which it begins."""
+    """File to which entries of a queue were written last, and the queue offset of its first entry."""
 
     path: str
     first: int
 
 
 class QueueWriter:
-    """Writes the queues of one store. Not thread-safe.
+    """Writer of the ConsumeQueues of one store. Not thread-safe.
 
     Parameters
     ----------
     fs
-        Where the bytes go.
+        File system that holds the queues.
     directory
-        ``consumequeue``.
+        Path of the directory ``consumequeue``.
     making
-        Path where a file is made before it gets its name.
+        Path at which a file is created before it is renamed to its final name.
     entries_per_file
-        Entries of a file.
+        Number of entries per file.
     listed
-        Files of queues by directory, where they were listed already; other directories are listed when needed.
+        Files of queues by directory, as far as the caller has listed them; other directories are listed when needed.
     """
 
     def __init__(
@@ -86,15 +89,15 @@ class QueueWriter:
         self._open_max = descriptor_budget(OPEN_MAX, 4)
         self._unsynced: set[str] = set()
         self._names_unsynced: set[str] = set()
-        self._known: set[str] = set()  # files that are there
+        self._known: set[str] = set()  # paths of existing files
         self._directories: set[str] = set()
-        self._found = dict(listed)  # files of queues by directory, as long as nothing was written to them
+        self._found = dict(listed)  # files of queues by directory; stale once a queue is written to
         self._tails: dict[QueueKey, _Tail] = {}
         self.last_physical = -1
-        """Physical offset of the last record that a queue was found to have by `end_below`; -1 if none."""
+        """Largest physical offset of a last entry that `end_below` has found; -1 before it finds one."""
 
     def queues(self) -> Iterable[QueueKey]:
-        """The queues that have a directory."""
+        """Yield the queues that have a directory."""
         for topic in self._fs.list_dir(self._directory):
             if topic.is_dir and is_readable_topic(topic.name):
                 for queue in self._fs.list_dir(os.path.join(self._directory, topic.name)):
@@ -103,7 +106,7 @@ class QueueWriter:
                         yield QueueKey(topic.name, queue_id)
 
     def append(self, key: QueueKey, start: int, entries: Entries) -> None:
-        """Write entries from queue offset ``start`` on, as columns named as ``format.consume_queue.ENTRY``."""
+        """Append (n,) entries from queue offset ``start`` on, with the fields of `format.consume_queue.ENTRY`."""
         tail = self._tails.get(key)
         if tail is not None and tail.first <= start and start + entries.size <= tail.first + self._per_file:
             self._write(tail.path, (start - tail.first) * ENTRY_BYTES, entries)
@@ -115,12 +118,12 @@ class QueueWriter:
             self._tails[key] = _Tail(path, int(piece.name) // ENTRY_BYTES)
 
     def correct(self, key: QueueKey, start: int, entries: Entries) -> int:
-        """Write entries where other bytes, or none, are; give how many were not there."""
+        """Overwrite stored entries that differ from the given ones or are missing; return the number of both."""
         directory = self._directory_of(key)
         wrong = 0
         for piece in by_file(start, entries, self._per_file):
             path = f"{directory}/{piece.name}"
-            # What is there may be in the page cache only, of a process that was killed.
+            # Stored bytes of a killed process may be in the page cache only.
             self._unsynced.add(path)
             self._names_unsynced.add(directory)
             wanted = piece.entries.astype(ENTRY)
@@ -137,11 +140,11 @@ class QueueWriter:
         return wrong
 
     def doubt_names(self, key: QueueKey) -> None:
-        """Have the next `sync` put the names of a queue's files onto the device: whoever made them may have died."""
+        """Have the next `sync` fsync a queue's directory: the creator of its files may have died before its fsync."""
         self._names_unsynced.add(self._path(key))
 
     def find(self, key: QueueKey, physical: int, start: int, stop: int) -> int | None:
-        """Queue offset in ``[start, stop)`` whose entry names the record at a physical offset, or None."""
+        """Return the queue offset in ``[start, stop)`` whose entry points to a physical offset, or None."""
         for segment in list_segments(self._fs, [self._path(key)]):
             first = max(start * ENTRY_BYTES, segment.base)
             last = min(stop * ENTRY_BYTES, segment.stop)
@@ -154,7 +157,7 @@ class QueueWriter:
         return None
 
     def end_below(self, key: QueueKey, log_end: int, log: CommitLog) -> int:
-        """One past the last entry of a queue that names a record of the log that ends by ``log_end``; 0 without one."""
+        """Return the queue offset after the last entry whose record ends at or before ``log_end``; 0 without one."""
         path = self._path(key)
         segments = self._found.get(path)
         if segments is None:
@@ -167,10 +170,10 @@ class QueueWriter:
         return 0
 
     def truncate(self, key: QueueKey, stop: int) -> None:
-        """End a queue at a queue offset: zeros behind it, and files without an entry are unlinked."""
+        """Truncate a queue at a queue offset: overwrite later entries with zeros, and unlink files without an entry."""
         path = self._path(key)
         segments = self._found.pop(path, None)
-        if segments is None or path in self._directories:  # nobody looked, or it was written to since
+        if segments is None or path in self._directories:  # not listed yet, or written to since
             segments = list_segments(self._fs, [path])
         for segment in reversed(segments):
             stays = (stop * ENTRY_BYTES - segment.base) // ENTRY_BYTES
@@ -187,29 +190,29 @@ class QueueWriter:
             self._names_unsynced.add(path)
 
     def drop(self, key: QueueKey, segment: SegmentFile) -> None:
-        """Unlink a full file of a queue whose messages expired, and sync its directory.
+        """Unlink a full file of a queue whose messages expired, and fsync its directory.
 
-        Called by retention for the first file only, never for the last: that one keeps the queue's offsets.
+        Retention calls it for the first file only, and never for the last one, which keeps the queue's offsets.
 
         Raises
         ------
         ValueError
-            If entries are appended to the file.
+            If entries are appended to the file, or to an earlier one.
         """
         path = self._path(key)
         tail = self._tails.get(key)
         if tail is not None and tail.first * ENTRY_BYTES < segment.stop:
-            raise ValueError(f"{segment.path} is not before {tail.path}, which is written")
+            raise ValueError(f"{segment.path} cannot be dropped: entries are appended to {tail.path}")
         self._forget(segment.path)
         self._found.pop(path, None)
         self._fs.unlink(segment.path)
         self._fs.sync_dir(path)
 
     def _staying(self, path: str, count: int, log_end: int, log: CommitLog) -> int:
-        """How many entries at the front of a file stay; pads alone are no entries.
+        """Return the number of entries at the start of a file that stay; 0 for a file of pads alone.
 
-        A torn one may hold half of its zeros, and look like an entry of another record: physical offsets have to rise,
-        and each candidate must be the size of the record it names. Retired records cannot be asked any more.
+        A torn entry may be half zeros, and look like an entry of another record. So physical offsets have to rise, and
+        the size of the last entry has to be that of its record. Records that retention deleted are not compared.
         """
         stop = count
         while stop > 0:
@@ -220,7 +223,7 @@ class QueueWriter:
             good &= ~is_pad(entries)
             physical = np.where(good, entries["physical_offset"], -1)
             before = np.maximum.accumulate(physical)[:-1]
-            # Equal ones are the place of a lost message, and the message after it.
+            # Two equal offsets are the placeholder of a lost message, and the message after it.
             good[1:] &= (physical[1:] > before) | (repeats_next(entries) & (physical[1:] == before))
             rows = np.flatnonzero(good)
             while rows.size:
@@ -239,7 +242,7 @@ class QueueWriter:
         self._unsynced.add(path)
 
     def sync(self) -> None:
-        """Put all entries that were written onto the device."""
+        """Fsync all entries that were written, and the directories of new files."""
         if len(self._unsynced) > SYNCED_EACH_MAX:
             self._fs.sync_all(self._directory)
         else:
@@ -260,7 +263,7 @@ class QueueWriter:
         return f"{self._directory}/{key.topic}/{key.queue_id}"
 
     def _directory_of(self, key: QueueKey) -> str:
-        """Path of a queue's directory, which is made if it is not there."""
+        """Return the path of a queue's directory; it is created if it does not exist."""
         path = self._path(key)
         if path not in self._directories:
             topic = f"{self._directory}/{key.topic}"
@@ -283,7 +286,7 @@ class QueueWriter:
         self._unsynced.add(path)
 
     def _make(self, path: str, position: int, data: bytes) -> None:
-        """Make a file with its first entries; those in front of them are pads, as in a queue that begins later."""
+        """Create a file with its first entries; places before them are pads, as in a queue that begins later."""
         with made_aside(self._fs, self._making) as made:
             made.extend(self._per_file * ENTRY_BYTES)
             made.write(0, pads(position // ENTRY_BYTES).astype(ENTRY).tobytes() + data)

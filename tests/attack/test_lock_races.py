@@ -210,7 +210,7 @@ def test_a_forked_child_has_no_store_and_takes_none_away(tmp_path: Path, service
                 assert f"process {os.getpid()} has this store open" in said
             else:
                 assert said.startswith("StoreClosedError")
-                assert f"process {os.getpid()} has it open, which this one was forked from" in said
+                assert f"process {os.getpid()} has it open, and this process was forked from that one" in said
             assert tree(path) == before
             for _ in range(30):  # goes over the end of a segment now and then
                 store.append(message(SEED, 1, serial))
@@ -257,7 +257,7 @@ def test_a_lock_file_that_was_replaced_ends_the_store(tmp_path: Path) -> None:
             store.append(message(SEED, 1, 1))
             time.sleep(0.001)
 
-    with pytest.raises(StoreFailedError, match=r"the file lock was (deleted|replaced)"):
+    with pytest.raises(StoreFailedError, match=r"the lock file was (deleted|replaced)"):
         put_on()
     with pytest.raises(StoreFailedError):
         store.close()

@@ -170,7 +170,7 @@ def test_a_broker_that_comes_makes_the_store_fail(
             with pytest.raises(StoreFailedError, match="lost the lock"):
                 store.append(message(0, 1, 99))
     if not stays:
-        with pytest.raises(StoreFailedError, match="a broker was started"):
+        with pytest.raises(StoreFailedError, match="a broker opened the store"):
             store.append(message(0, 1, 99))
     with pytest.raises(StoreFailedError):
         store.append(message(0, 1, 99))

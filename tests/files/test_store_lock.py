@@ -100,7 +100,7 @@ def test_a_released_lock_says_that_it_is_none(tmp_path: Path) -> None:
     lock = StoreLock(str(tmp_path / "lock"))
     lock.release()
     lock.release()
-    with pytest.raises(StoreClosedError, match="this store is not open here: it was closed"):
+    with pytest.raises(StoreClosedError, match="this store is not open in this process: it was closed"):
         lock.check()
 
 
@@ -108,10 +108,10 @@ def test_a_lock_file_that_was_taken_away_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with StoreLock(str(path)) as lock:
         path.unlink()
-        with pytest.raises(StoreInUseError, match="the file lock was deleted"):
+        with pytest.raises(StoreInUseError, match="the lock file was deleted"):
             lock.keep()
         path.write_bytes(b"lock")
-        with pytest.raises(StoreInUseError, match="the file lock was replaced"):
+        with pytest.raises(StoreInUseError, match="the lock file was replaced"):
             lock.keep()
 
 
@@ -128,7 +128,7 @@ def test_a_forked_child_has_no_lock(tmp_path: Path) -> None:
             os._exit(0)
         os.waitpid(child, 0)
         said = os.read(hearing, 4096).decode()
-        assert f"process {os.getpid()} has it open, which this one was forked from" in said
+        assert f"process {os.getpid()} has it open, and this process was forked from that one" in said
         attempt = [sys.executable, "-c", TRY, str(tmp_path / "lock")]
         assert subprocess.run(attempt, check=False, stdin=subprocess.DEVNULL).returncode == 3
     os.close(hearing)
@@ -214,7 +214,7 @@ def test_a_broker_that_came_and_went_is_noticed(tmp_path: Path, signed: bool) ->
             with pytest.raises(StoreInUseError, match=f"lost the lock of the store: process {broker.pid} took it"):
                 lock.keep()
             broker.communicate()
-        with pytest.raises(StoreInUseError, match="a broker was started on it, and stopped again"):
+        with pytest.raises(StoreInUseError, match="a broker opened the store in the meantime"):
             lock.keep()
 
 

@@ -137,18 +137,19 @@ def test_notebooks_are_read_by_cells(prose: ModuleType, tmp_path: Path) -> None:
 def test_the_command_prints_findings_and_fails(
     prose: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "later").mkdir()
+    (tmp_path / "inner").mkdir()
     (tmp_path / "a.md").write_text("A file lies here.\n")
-    (tmp_path / "later" / "b.md").write_text("Nobody.\n")
+    (tmp_path / "inner" / "b.md").write_text("Nobody.\n")
     assert prose.main([str(tmp_path)]) == 1
     assert capsys.readouterr().out == (
         f"{tmp_path}/a.md:1: lies: 'lies' -> is at, is stored in, is in\n"
-        f"{tmp_path}/later/b.md:1: who: 'Nobody' -> "
+        f"{tmp_path}/inner/b.md:1: who: 'Nobody' -> "
         "the noun: the caller, the writer, the user, another process, no reader\n"
     )
-    assert prose.main([str(tmp_path), "--later", str(tmp_path / "later"), "--later", str(tmp_path / "a.md")]) == 0
+    (tmp_path / "clean.md").write_text("A file is here.\n")
+    assert prose.main([str(tmp_path / "clean.md")]) == 0
     with pytest.raises(SystemExit):
-        prose.main([str(tmp_path), "--later", str(tmp_path / "gone")])
+        prose.main([str(tmp_path / "gone")])
     assert "these paths do not exist" in capsys.readouterr().err
 
 
