@@ -29,7 +29,7 @@ def query_key(store: StoreReader, index: Index, topic: str, key: str, max_num: i
     Parameters
     ----------
     store
-        The store; records after its `StoreReader.readable_stop` are left out.
+        The store; records that it hides are left out, see `StoreReader.hidden_from`.
     index
         Its index.
     topic, key
@@ -48,11 +48,13 @@ def query_key(store: StoreReader, index: Index, topic: str, key: str, max_num: i
         As `Index.query`.
     """
     asked = ask(pa.array([topic]), pa.array([key]), KeyField.EITHER, ALWAYS)
-    stop = store.readable_stop()
     wanted = max_num
     while True:
         candidates = np.array(index.query(topic, key, wanted), np.int64)
-        hits = _hits(store.log, asked, np.unique(candidates[candidates < stop]))
+        hits = _hits(store.log, asked, np.unique(candidates))
+        hidden_from = store.hidden_from()
+        if hidden_from is not None:
+            hits = hits[hits < hidden_from]
         if hits.size >= max_num or candidates.size < wanted:
             return hits[max(hits.size - max_num, 0) :].tolist()  # type: ignore[no-any-return]
         wanted *= 2

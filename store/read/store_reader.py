@@ -310,6 +310,13 @@ class StoreReader:
             return None
         return read_message(self.log, found)
 
+    def hidden_from(self) -> int | None:
+        """Physical offset from which on nothing may be seen, of what was read before this call; None for all.
+
+        It costs a few small files, whereas `readable_stop` looks for the end of the log, too.
+        """
+        return self._visibility.hidden_from()
+
     def readable_stop(self) -> int:
         """Physical offset where the records end that may be read now: no batch in flight, nothing that a crash tore."""
         return readable_stop(self.location, self.log, self._visibility, is_live=self.is_live)
