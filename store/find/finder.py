@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..format.message import Ints
-from ..index.asked import ask, each_in
+from ..index.asked import Asked, ask, each_in
 from ..index.criteria import ALWAYS, KeyField, Window
 from ..read.spec import ScanSpec
 from ..read.store_reader import StoreReader
@@ -93,11 +93,12 @@ class Finder:
         ConfigError
             If a key is null.
         """
+        stop = self._store.readable_stop()
         if len(topics) == 1 and isinstance(keys, list | tuple) and len(keys) == 1:
-            found = self._by_one_key(SingleKey(topics[0], keys[0], field, window), order)
+            found = self._by_one_key(SingleKey(topics[0], keys[0], field, window), stop, order)
             if found is not None:
                 return found
-        return self.by_pairs(*each_in(topics, keys), field, window=window, order=order)
+        return self._by_asked(ask(*each_in(topics, keys), field, window), stop, order)
 
     def by_pairs(
         self,
@@ -109,10 +110,7 @@ class Finder:
         order: Order = Order.OLDEST_FIRST,
     ) -> Found:
         """Find all messages that carry a key in its own topic: (n,) topics and (n,) keys; see `by_keys`."""
-        asked = ask(topics, keys, field, window)
-        hits, coverage = self._keys.find(asked, self._store.log.min_offset, self._store.readable_stop())
-        pairs = pa.table({"topic": asked.topics.cast(pa.string()), "key": asked.keys})
-        return self._found(pairs, hits, order, coverage)
+        return self._by_asked(ask(topics, keys, field, window), self._store.readable_stop(), order)
 
     def by_message_ids(self, ids: Texts, order: Order = Order.OLDEST_FIRST) -> Found:
         """Find messages by offset message ids (column ``msgId``), IPv4 or IPv6, in upper or lower case.
@@ -173,9 +171,15 @@ class Finder:
         """
         return (batch for _, batch in fetch(self._store.log, offsets, spec, self._store.broker_name))
 
-    def _by_one_key(self, asked: SingleKey, order: Order) -> Found | None:
-        """Find one key without arrays; None where only the search in bulk can."""
-        one = self._keys.find_one(asked, self._store.log.min_offset, self._store.readable_stop())
+    def _by_asked(self, asked: Asked, stop: int, order: Order) -> Found:
+        """Find keys before a physical offset."""
+        hits, coverage = self._keys.find(asked, self._store.log.min_offset, stop)
+        pairs = pa.table({"topic": asked.topics.cast(pa.string()), "key": asked.keys})
+        return self._found(pairs, hits, order, coverage)
+
+    def _by_one_key(self, asked: SingleKey, stop: int, order: Order) -> Found | None:
+        """Find one key before a physical offset without arrays; None where only the search in bulk can."""
+        one = self._keys.find_one(asked, self._store.log.min_offset, stop)
         if one is None:
             return None
         places, coverage = one

@@ -86,8 +86,9 @@ class KeySearch:
         self._checked: dict[str, _Checked] = {}
         self._part: _Part | None = None
         """The part that was asked last."""
+        self._is_prepared = False
         self._single: SingleSearch | None = None
-        """For single keys of that part; made when it is asked for the second time."""
+        """For single keys of that part, prepared when it is asked for the second time; None for the search in bulk."""
 
     def find_one(self, asked: SingleKey, start: int, stop: int) -> tuple[list[int], Coverage] | None:
         """Find all records that carry one key, without arrays; see `find`.
@@ -100,14 +101,14 @@ class KeySearch:
         """
         part = _Part(start, stop, self._log.segments)
         if not part.is_same(self._part):
-            self._part, self._single = part, None
+            self._part, self._is_prepared = part, False
             return None
         if not asked.is_plain:
             return None
+        if not self._is_prepared:
+            self._single, self._is_prepared = self._for_single_keys(start, stop), True
         if self._single is None:
-            self._single = self._for_single_keys(start, stop)
-            if self._single is None:
-                return None
+            return None
         found = self._single.find(asked)
         return None if found is None else (found, self._single.coverage)
 
@@ -138,7 +139,7 @@ class KeySearch:
         for at in np.unique(of[seen][denied]).tolist():
             path, _ = tables[at]
             self._checked[path] = self._checked[path]._replace(table=None, problem=_DENIED.format(path))
-            self._single = None
+            self._is_prepared = False
         coverage = cover(start, stop, self._spans(start, stop), self._problems())
         parts = [hits, *(self._scan(asked, each.start, each.stop) for each in coverage.scanned())]
         both = np.concatenate([np.stack(part) for part in parts], axis=1)

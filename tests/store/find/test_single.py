@@ -119,6 +119,18 @@ def test_too_much_that_is_not_indexed_is_searched_in_bulk(
     assert counted.bulk == before + 1
 
 
+def test_whether_bulk_has_to_search_is_found_out_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a_store(tmp_path / "store")
+    shutil.rmtree(tmp_path / "store" / "index")
+    monkeypatch.setattr("segmentlog.store.find.search._KEPT_BYTES", 0)
+    prepare, calls = KeySearch._for_single_keys, []
+    monkeypatch.setattr(KeySearch, "_for_single_keys", lambda *given: calls.append(given) or prepare(*given))
+    finder = warm(tmp_path / "store")
+    for topic, key in ASKED:
+        one(finder, topic, key)
+    assert len(calls) == 1
+
+
 def test_equal_hashes_of_other_texts_are_no_hits(tmp_path: Path, counted: Counted) -> None:
     path = tmp_path / "store"
     build(path, [Row("A", "key-1"), Row("A", colliding("key-1")), Row("B", "key-1"), Row("A", None, "key-1")] * 40)
