@@ -20,7 +20,6 @@ from ..dispatch.derive import DerivedQueue, derive_segments
 from ..dispatch.entry_placement import Placement
 from ..files.segments import SegmentFile
 from ..files.writable_fs import WritableFileSystem
-from ..format.durable_point import DurablePoint
 from ..format.index_file import IndexPosition
 from ..format.store_paths import StorePaths
 from ..index.keys import put_keys
@@ -72,8 +71,8 @@ class Repair:
         durable = self._durable
         if durable is None:
             return examine_log(self._log, self._log.min_offset)
-        start = max(self._log.min_offset, min(durable.queues, self._index_start(durable)))
-        return examine_log(self._log, start, self._durability.sealed_from)
+        _, start = self._kept_index(durable.queues)
+        return examine_log(self._log, max(self._log.min_offset, start), self._durability.sealed_from)
 
     # -- the log
 
@@ -170,34 +169,34 @@ class Repair:
 
     def _open_index(self, end: int) -> int:
         """Open the part of the index that is kept; return the physical offset from which its keys are missing."""
-        if self._index is None:
-            return end
+        kept, start = self._kept_index(end)
+        if self._index is not None:
+            self._index.drop_from(kept.file + 1 if kept is not None else 0)
+            if kept is not None:
+                self._index.open(kept, self._log)
+        return start
+
+    def _kept_index(self, end: int) -> tuple[IndexPosition | None, int]:
+        """Find the part of the index that is kept if the log ends at a physical offset.
+
+        Returns
+        -------
+        IndexPosition or None, int
+            Where that part ends, None without any; and the physical offset from which keys are missing in it.
+        """
         durable = self._durable
-        # With an undone batch the queues were flushed beyond the end: the newest file has keys of the batch.
-        mark = self._mark(durable) if durable is not None and durable.queues <= end else None
-        if mark is not None:
-            self._index.drop_from(mark.file + 1)
-            self._index.open(mark, self._log)
-            return end  # `examine` started where it ends
-        kept = self._full_files(end)
-        self._index.drop_from(kept[-1] + 1 if kept else 0)
-        if not kept:
-            return end if durable is not None and not durable.index_file else 0  # no key was there to be indexed
-        self._index.open(IndexPosition(kept[-1], self._config.index_entries), self._log)
-        return self._index.header_of(kept[-1]).end_physical_offset
-
-    def _index_start(self, durable: DurablePoint) -> int:
-        """Physical offset from which records are not indexed for certain."""
-        if self._index is None or self._mark(durable) is not None or not durable.index_file:
-            return durable.queues
-        kept = self._full_files(durable.queues)
-        return self._index.header_of(kept[-1]).end_physical_offset if kept else 0
-
-    def _mark(self, durable: DurablePoint) -> IndexPosition | None:
-        """The part of the newest index file that was synced, if the file is there."""
-        if self._index is None or durable.index_file not in self._index.names() or durable.index_count <= 1:
-            return None
-        return IndexPosition(durable.index_file, durable.index_count)
+        if self._index is None:
+            return None, end
+        # If a batch is undone, the queues may have been flushed beyond the end: the newest file has keys of the batch.
+        marked = durable if durable is not None and durable.queues <= end else None
+        if marked is not None and marked.index_file in self._index.names() and marked.index_count > 1:
+            return IndexPosition(marked.index_file, marked.index_count), end
+        files = self._full_files(end)
+        if files:
+            last = IndexPosition(files[-1], self._config.index_entries)
+            return last, self._index.header_of(last.file).end_physical_offset
+        had_no_keys = durable is not None and not durable.index_file
+        return None, end if had_no_keys else 0
 
     def _full_files(self, stop: int) -> list[int]:
         """Index files that are full, were synced, and end before a physical offset, up to the first that does not.
