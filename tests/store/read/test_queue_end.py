@@ -1,40 +1,24 @@
 """`queue_bounds`: where a queue begins and ends, whatever retention, copies and damage left of it."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from segmentlog.store import CorruptError, OnCorrupt, QueueKey, QueueSource, StoreReader
 from support import reading
-from support.store_builder import Appended, Geometry, StoreBuilder, messages
+from support.orders_store import COUNT, GEOMETRY, KEY, build_orders, offsets
+from support.store_builder import Appended, StoreBuilder, messages
 from support.tampering import QueueFiles, segments
-
-GEOMETRY = Geometry(segment_bytes=4096, queue_segment_entries=10)
-COUNT = 120
-KEY = QueueKey("Orders", 0)
 
 
 @pytest.fixture
 def built(tmp_path: Path) -> tuple[Path, Appended]:
-    with StoreBuilder(tmp_path / "s", geometry=GEOMETRY) as builder:
-        appended = builder.append(messages(COUNT))
-        builder.append(messages(10, topic="%RETRY%group", queues=1))
-    return tmp_path / "s", appended
+    return tmp_path / "s", build_orders(tmp_path / "s")
 
 
 @pytest.fixture
 def store(built: tuple[Path, Appended]) -> Path:
     return built[0]
-
-
-def offsets(store: Path, queue_id: int = 0, **options: Any) -> list[int]:
-    reader = StoreReader.open(store, **options)
-    found = list(reading.read(reader))
-    bounds = reader.bounds(QueueKey("Orders", queue_id))
-    mine = [row["queueOffset"] for row in found if (row["topic"], row["queueId"]) == ("Orders", queue_id)]
-    assert mine == list(range(bounds.min_offset, bounds.max_offset))
-    return mine
 
 
 def test_retention_moves_the_front(built: tuple[Path, Appended]) -> None:

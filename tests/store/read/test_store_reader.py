@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,34 +24,19 @@ from segmentlog.store import (
     UnsupportedStoreError,
 )
 from support import reading
-from support.store_builder import Appended, Geometry, Queues, StoreBuilder, messages
+from support.orders_store import COUNT, GEOMETRY, KEY, build_orders, offsets
+from support.store_builder import Appended, Queues, StoreBuilder, messages
 from support.tampering import QueueFiles, WatchedFiles, overwrite, segments
-
-GEOMETRY = Geometry(segment_bytes=4096, queue_segment_entries=10)
-COUNT = 120
-KEY = QueueKey("Orders", 0)
 
 
 @pytest.fixture
 def built(tmp_path: Path) -> tuple[Path, Appended]:
-    with StoreBuilder(tmp_path / "s", geometry=GEOMETRY) as builder:
-        appended = builder.append(messages(COUNT))
-        builder.append(messages(10, topic="%RETRY%group", queues=1))
-    return tmp_path / "s", appended
+    return tmp_path / "s", build_orders(tmp_path / "s")
 
 
 @pytest.fixture
 def store(built: tuple[Path, Appended]) -> Path:
     return built[0]
-
-
-def offsets(store: Path, queue_id: int = 0, **options: Any) -> list[int]:
-    reader = StoreReader.open(store, **options)
-    found = list(reading.read(reader))
-    bounds = reader.bounds(QueueKey("Orders", queue_id))
-    mine = [row["queueOffset"] for row in found if (row["topic"], row["queueId"]) == ("Orders", queue_id)]
-    assert mine == list(range(bounds.min_offset, bounds.max_offset))
-    return mine
 
 
 # What is there
