@@ -4,7 +4,7 @@
 
     SegmentLogError                         (segmentlog.store)
     ├── ConfigError                         (segmentlog.store: one option has a value that makes no sense)
-    │   ├── MissingOptionError              an required option that is missing
+    │   ├── MissingOptionError              a required option that is missing
     │   ├── UnknownOptionError              an option that does not exist
     │   ├── ConflictingOptionsError         two options that exclude each other
     │   └── StartAfterEndError              a start after its end
@@ -45,7 +45,7 @@ SPARK_WORDS: Final[Mapping[Remedy, str]] = {
 
 
 class MissingOptionError(ConfigError):
-    """An required option that is missing."""
+    """A required option that is missing."""
 
     condition = "SEGMENTLOG_MISSING_OPTION"
 
