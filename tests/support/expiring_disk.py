@@ -64,6 +64,7 @@ ROWS = 50
 PUTS_MAX = 2_000
 PUTS_PER_FILL = 100
 REFUSED_SECONDS_MAX = 30
+RUN_SECONDS_MAX = 30
 
 
 class Disk:
@@ -168,13 +169,7 @@ class Disk:
         assert self._store.retention.counts.failures == 0
         self.counted["segments"] += self._store.retention.counts.files[Kind.LOG]
         self.counted["queue files"] += self._store.retention.counts.files[Kind.QUEUE]
-        for each in deletions(LocalFileSystem(), str(self._path)):
-            if each.log_base is not None:
-                self._named[each.log_base] = each.reason
-        segments = sorted(int(each.name) for each in (self._path / "commitlog").iterdir())
-        assert all(after - base == CONFIG.segment_bytes for base, after in pairwise(segments))
-        start = segments[0]
-        assert set(self._named) == set(range(0, start, CONFIG.segment_bytes))
+        start = self._history_agrees()
         assert set(self._named.values()) == {"forced (space)"}
         reader = StoreReader.open(self._path)
         bounds = reader.bounds(KEY)
@@ -189,6 +184,25 @@ class Disk:
                 offsets += batch.column("queueOffset").to_pylist()
         assert offsets == list(range(bounds.min_offset, self._end))
         self.counted["read"] += len(offsets)
+
+    def _history_agrees(self) -> int:
+        """Wait until the history names the deleted segments and no other; return the start of the log.
+
+        A run in progress goes on after the ballast is gone, and its lines are written before its files are deleted.
+        """
+        until = time.monotonic() + RUN_SECONDS_MAX
+        while True:
+            for each in deletions(LocalFileSystem(), str(self._path)):
+                if each.log_base is not None:
+                    self._named[each.log_base] = each.reason
+            segments = sorted(int(each.name) for each in (self._path / "commitlog").iterdir())
+            assert all(after - base == CONFIG.segment_bytes for base, after in pairwise(segments))
+            deleted = set(range(0, segments[0], CONFIG.segment_bytes))
+            if set(self._named) == deleted:
+                return segments[0]
+            assert time.monotonic() < until, f"history and log differ: {set(self._named) ^ deleted}"
+            self._store.tick()
+            time.sleep(0.002)
 
 
 def _check_refusal(error: NoSpaceError) -> None:
