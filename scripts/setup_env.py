@@ -67,7 +67,7 @@ def files_digest() -> str:
         path.relative_to(ROOT).as_posix()
         for package in PACKAGES
         for path in (ROOT / package).rglob("*")
-        if path.suffix in {".py", ".typed"}
+        if path.suffix in {".py", ".pyi", ".typed"}
     )
     return hashlib.sha256("\n".join(names).encode()).hexdigest()
 
