@@ -63,6 +63,11 @@ class DispatchedRecords(NamedTuple):
     newest: int
 
     @classmethod
+    def none(cls, newest: int) -> Self:
+        """Return what no record adds, after one with a store time of ``newest`` ms since the epoch."""
+        return cls(_NONE, _NONE, _NONE, np.empty(0, ENTRY), _NONE, _NONE, _NONE, newest)
+
+    @classmethod
     def of_records(cls, records: Records, numbers: QueueNumbers, *, with_keys: bool) -> Self:
         """Return what records add, read from their bytes.
 

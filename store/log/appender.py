@@ -128,10 +128,13 @@ class LogAppender:
         Raises
         ------
         ConfigError
-            If the offset is neither the end of the log nor the start of the next segment.
+            If the offset is neither the end of the log nor the start of the next segment. An empty log begins at the
+            start of any segment.
         """
         position = physical % self._bytes
-        if physical != self.end and (position or physical - self._bytes != self._base or self._active is None):
+        is_empty = self.end == 0 and self._active is None
+        follows = not is_empty and self._active is not None and physical - self._bytes == self._base
+        if physical != self.end and (position or not (is_empty or follows)):
             raise ConfigError(
                 f"physical offset {physical} does not continue the log, which ends at {self.end}", path=self._directory
             )
@@ -162,6 +165,29 @@ class LogAppender:
             assert self._active is not None
             self._active.write(run.position, part(data, run.start, run.stop))
             self.end = run.base + run.position + run.stop - run.start
+
+    def fill(self, physical: int, data: Data) -> None:
+        """Write bytes after the end of the log, into its active segment; the end stays. Needs the put lock."""
+        assert self._active is not None
+        self._active.write(physical - self._base, data)
+
+    def finish(self) -> None:
+        """End the active segment with a blank record, as a roll does, before the next one exists. Needs the put lock.
+
+        Bytes that `fill` wrote after the blank record have to be on the device first, if a power cut must not end the
+        segment without them: `sync_filler`.
+        """
+        assert self._active is not None
+        position = self.end - self._base
+        self._active.write(position, blank_record(self._bytes - position))
+        self._unsynced.append(self._active)
+        self._active = None
+        self._base = self.end = self._base + self._bytes
+
+    def sync_filler(self) -> None:
+        """Fsync the active segment, so that bytes of `fill` are durable before `finish`. Needs the put lock."""
+        assert self._active is not None
+        self._active.sync()
 
     def _roll(self, base: int) -> None:
         if self._active is not None:

@@ -107,4 +107,6 @@ def decide(
             fix="Copy what is whole with the job `salvage`",
             remedies=(Remedy.CUT_DAMAGE,),
         )
+    if floor == 0 and state.end == state.start:
+        return 0  # no segment has a record yet, wherever the first one begins: the log is empty
     return state.end if undone_from is None else min(state.end, undone_from)

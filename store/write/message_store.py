@@ -175,18 +175,21 @@ class MessageStore:
         """Append bytes of another store's CommitLog; return the physical offset up to which this log holds them.
 
         Whole records are appended as they are, and dispatched. The bytes of a partial one are kept for the next call.
+        Segments end as the other store's do. Records take the queue offsets that they state; see
+        `write.queue_offsets.QueueOffsets.followed`.
 
         Parameters
         ----------
         physical_offset
-            Offset of ``data`` in both logs: where the last call ended, or `end_offset` to begin again.
+            Offset of ``data`` in both logs: where the last call ended, or `end_offset` to begin again. An empty store
+            begins at the start of any segment, as the other one does whose first segments expired.
 
         Raises what `append` does, and
 
         ConfigError
             If ``physical_offset`` is neither, or the records lack the checksums that this store has.
         FormatError
-            If the bytes are damaged, or do not continue this store.
+            If the bytes are damaged.
         """
         self._check()
         end = self._parts.replica_append.append(physical_offset, data)

@@ -8,6 +8,7 @@
                           └ physical offsets, rolls included
 
     replicated ──► put lock: reserve ──► write ──► log listeners       has its offsets, time and checksums already
+    filler     ──► after the end, then the blank record before it: the segment is finished
 
 The order of the log is the order of the lock, of store timestamps and of the queue offsets in each queue. RocketMQ:
 ``CommitLog.asyncPutMessage``.
@@ -31,6 +32,7 @@ from ..format.encoded_batch import patch
 from ..format.message import Ints, Records
 from ..format.message_encode_one import patch_record
 from ..format.message_id import encode_offset_id
+from ..format.pieces import Data
 from ..log.appender import LogAppender, Run
 from ..types import QueueKey
 from .failure import Failure
@@ -223,8 +225,8 @@ class PutPath:
 
         Raises
         ------
-        FormatError
-            If their queue offsets do not continue the queues of this store; nothing was appended.
+        ConfigError
+            If ``physical`` does not continue the log; nothing was appended.
         NoSpaceError, StoreFailedError, StoreClosedError
             As `put`.
         """
@@ -233,13 +235,57 @@ class PutPath:
             self._locked(asked)
             run = self._appender.place_at(physical, size)
             known = DispatchedRecords.of_records(records, self._queues.numbers, with_keys=self._is_indexed)
-            following = self._queues.continued(known, physical)
+            known, following = self._queues.followed(known)
             self._appender.reserve([run])
             with self._whole():
                 self._appender.write(records.buffer[:size].data, [run])
                 self._queues.set(known.queues, following)
                 self._newest_ms = max(self._newest_ms, known.newest)
                 self._announce(DispatchRequest(known, None, physical + size, size))
+
+    def put_filler(self, end: int, physical: int, data: Data) -> None:
+        """Write bytes of another log that follow a blank record; the log still ends where it did.
+
+        Parameters
+        ----------
+        end
+            Physical offset of the blank record: the end of the log, or the start of the next segment.
+        physical
+            Physical offset of ``data``, in the same segment.
+
+        Raises what `put_replicated` does.
+        """
+        with self.turn, self._appender.lock:
+            self._open_at(end)
+            with self._whole():
+                self._appender.fill(physical, data)
+
+    def put_blank(self, end: int, *, is_filled: bool) -> None:
+        """Finish a segment with a blank record at the end of the log, as a roll does; raises what `put_filler` does.
+
+        Parameters
+        ----------
+        end
+            See `put_filler`.
+        is_filled
+            Whether `put_filler` wrote bytes after it: they are synced first, so that no crash keeps the blank alone.
+        """
+        with self.turn, self._appender.lock:
+            self._open_at(end)
+            with self._whole():
+                if is_filled:
+                    self._appender.sync_filler()
+                self._appender.finish()
+                stop = self._appender.end
+                self._announce(DispatchRequest(DispatchedRecords.none(self._newest_ms), None, stop, stop - end))
+
+    def _open_at(self, end: int) -> None:
+        """Open the segment in which the log ends, or which follows; needs the lock."""
+        self._failure.check()
+        run = self._appender.place_at(end, 0)
+        self._appender.reserve([run])
+        with self._whole():
+            self._appender.write(b"", [run])
 
     def _put_piece(self, rows: EncodedRows, placement: BatchPlacement, now: int) -> tuple[Ints, Ints, Ints]:
         """Append one piece; needs the lock."""

@@ -6,21 +6,23 @@
     next queue offset  [17] [ 0] [903]
 
     assign      rows of 0, 2, 0   ──► 17, 903, 18        set ──► [19] [ 0] [904]     after the write
-    continued   records that state 17, 903, 18           the same, checked
+    followed    records that state 17, 903, 18           the same; 17, 905, 18: a number was left out, closed to 903
 
 RocketMQ: ``QueueOffsetOperator``.
 """
 
+import logging
 from array import array
 from collections.abc import Mapping
 
 import numpy as np
 
 from ..dispatch.rules import DispatchedRecords
-from ..errors import FormatError
 from ..format.message import Ints, Mask
 from ..queues.keys import QueueNumbers
 from ..types import QueueKey
+
+_log = logging.getLogger(__name__)
 
 
 class QueueOffsets:
@@ -83,46 +85,61 @@ class QueueOffsets:
         offsets[rows] = np.arange(rows.size) - begins[queue_of[rows]] + firsts[queue_of[rows]]
         return offsets, firsts + held
 
-    def continued(self, known: DispatchedRecords, physical: int) -> Ints:
-        """Check that the queue offsets that records state continue their queues.
+    def followed(self, known: DispatchedRecords) -> tuple[DispatchedRecords, Ints]:
+        """Place the records of another log in their queues, as RocketMQ's slaves do.
+
+        A record takes the queue offset that it states. Where the other log left some out, as 5.0 to 5.1.0 do when a put
+        fails, it takes the next free one. A record whose queue offset is taken gets no entry. A queue without entries
+        begins where its first record says: the ones before it expired.
 
         Parameters
         ----------
         known
-            Entries of the records.
-        physical
-            Physical offset of the first record, for errors.
+            Entries of the records, with the queue offsets that they state.
 
         Returns
         -------
-        (q,) int64
-            Next queue offset of each of ``known.queues``, to be passed to `set`.
-
-        Raises
-        ------
-        FormatError
-            If one leaves out or repeats a queue offset.
+        DispatchedRecords, (q,) int64
+            The entries with the queue offsets that they take, and the next queue offset of each of their queues, to be
+            passed to `set`.
         """
         if not known.queues.size:
-            return known.queues
+            return known, known.queues
         self._make_room(int(known.queues.max()))
         order = np.argsort(known.queue_of, kind="stable")
         queue_of, stated = known.queue_of[order], known.queue_offset[order]
         held = np.bincount(queue_of, minlength=known.queues.size)
         begins = np.cumsum(held) - held
         nexts = self._view()[known.queues]
-        firsts = np.where(nexts > 0, nexts, stated[begins])  # a queue may begin later than 0: its first ones expired
+        firsts = np.where(nexts > 0, nexts, stated[begins])
         expected = firsts[queue_of] + np.arange(queue_of.size) - begins[queue_of]
-        if (stated != expected).any():
-            row = int((stated != expected).argmax())
-            key = self.numbers.key(int(known.queues[queue_of[row]]))
-            raise FormatError(
-                f"a record of queue {key} states queue offset {int(stated[row])}, and the queue continues at "
-                f"{int(expected[row])}",
-                offset=physical,
-                fix="Replicate from a store whose queue offsets have no gaps; RocketMQ 5.0 to 5.1.0 may leave some out",
-            )
-        return firsts + held
+        if (stated >= expected).all():  # all of them equal, or some left out before
+            placed = np.empty_like(expected)
+            placed[order] = expected
+            return known._replace(queue_offset=placed), firsts + held
+        return self._without_taken(known, firsts)
+
+    def _without_taken(self, known: DispatchedRecords, nexts: Ints) -> tuple[DispatchedRecords, Ints]:
+        """Leave out the entries of records whose queue offset is taken: rare, and in no log of a healthy broker."""
+        following = nexts.tolist()
+        rows, placed = [], []
+        for row, (queue, stated) in enumerate(zip(known.queue_of.tolist(), known.queue_offset.tolist(), strict=True)):
+            if stated >= following[queue]:
+                rows.append(row)
+                placed.append(following[queue])
+                following[queue] += 1
+        key = self.numbers.key(int(known.queues[0]))
+        _log.warning(
+            "%d replicated records of queue %s and others get no queue entry: their queue offsets are taken",
+            known.queue_of.size - len(rows),
+            key,
+        )
+        kept = known._replace(
+            queue_of=known.queue_of[rows],
+            queue_offset=np.array(placed, np.int64),
+            entries=known.entries[rows],
+        )
+        return kept, np.array(following, np.int64)
 
     def set(self, numbers: Ints, following: Ints) -> None:
         """Set the next queue offsets of (q,) queues, once their records are written."""

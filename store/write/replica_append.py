@@ -8,8 +8,13 @@
                          └ continues what was kept
     this log    [rec][rec]                                whole records, byte for byte, dispatched like others
 
-Each piece continues where the last one ended, or begins again at the end of this log. Records are checked before they
-are written: sizes, physical offsets and checksums. RocketMQ: ``HAClient``, ``CommitLog.appendData``.
+    other log   [rec][BLANK filler.....]│[rec]            the rest of a segment: a broker may leave anything
+    this log    [rec][      filler.....]                  written first
+                     [BLANK]            │                 written when the filler is whole; the log ends at │ then
+
+Each piece continues where the last one ended, or begins again at the end of this log. An empty log begins at any
+segment. Records are checked before they are written: sizes, physical offsets and checksums. A checksum ``__CRC32#`` is
+not, unless this store relies on it: a client may have forwarded it. RocketMQ: ``HAClient``, ``CommitLog.appendData``.
 """
 
 from typing import Final
@@ -17,7 +22,7 @@ from typing import Final
 import numpy as np
 
 from ..config import StoreConfig
-from ..errors import ConfigError, FormatError
+from ..errors import ConfigError, FormatError, StoreFailedError
 from ..format.checksums import check_crcs
 from ..format.lost_crc import ends_in_crc
 from ..format.message import (
@@ -35,6 +40,7 @@ from ..format.properties import Properties
 from ..format.walk import walk
 from .put_path import PutPath
 
+_ZEROS: Final = 1 << 20
 _INT32: Final = np.dtype(">i4")
 _FIX: Final = "Send the other store's log again from this log's end; if the error comes back, that log is damaged"
 
@@ -60,7 +66,9 @@ class ReplicaAppend:
         self._end = put_path.end  # of this log, after the last piece
         self._next = self._end  # physical offset after the last piece
         self._kept = b""  # the first bytes of a record, which end at `_next`
-        self._filler_stop = 0  # bytes below it follow a blank record, and are left out
+        self._blank = 0  # physical offset of the blank record whose filler is being copied
+        self._filler_stop = 0  # end of that filler; 0 without one
+        self._filled_stop = 0  # end of the last bytes of it that are not zero; 0 without any
 
     def append(self, physical_offset: int, data: bytes | bytearray | memoryview) -> int:
         """Append the whole records of a piece, and keep what follows the last one; see `MessageStore.append_encoded`.
@@ -74,8 +82,9 @@ class ReplicaAppend:
             self._continue_at(physical_offset)
             try:
                 self._take(bytes(data))
-            except BaseException:
-                self._restart()
+            except BaseException as error:
+                if not isinstance(error, StoreFailedError):
+                    self._restart()
                 raise
             self._end = self._put_path.end
             return self._end
@@ -83,6 +92,9 @@ class ReplicaAppend:
     def _continue_at(self, physical_offset: int) -> None:
         if self._end != self._put_path.end or physical_offset == self._end != self._next:
             self._restart()  # another append moved the end, or the sender begins again
+        if self._end == 0 and physical_offset % self._segment_bytes == 0:
+            self._restart()
+            self._next = physical_offset
         if physical_offset != self._next:
             raise ConfigError(
                 f"physical_offset is {physical_offset}, and this log continues at {self._next}; it ends at {self._end}",
@@ -91,12 +103,18 @@ class ReplicaAppend:
             )
 
     def _restart(self) -> None:
-        self._kept, self._filler_stop = b"", 0
-        self._end = self._next = self._put_path.end
+        """Forget what was kept, and overwrite filler after the end of this log with zeros."""
+        end = self._put_path.end
+        if self._filled_stop and self._filled_stop - end < self._segment_bytes:
+            for at in range(max(end, self._blank), self._filled_stop, _ZEROS):
+                self._put_path.put_filler(max(end, self._blank), at, bytes(min(_ZEROS, self._filled_stop - at)))
+        self._kept, self._filler_stop, self._filled_stop = b"", 0, 0
+        self._end = self._next = end
 
     def _take(self, piece: bytes) -> None:
         """Append the whole records of what was kept and a piece."""
         filler = min(max(self._filler_stop - self._next, 0), len(piece))
+        self._fill(self._next, np.frombuffer(piece, np.uint8, filler))
         begin = self._next + filler - len(self._kept)
         buffer = np.frombuffer(self._kept + piece[filler:], np.uint8)
         at = 0
@@ -108,10 +126,22 @@ class ReplicaAppend:
             at += size
             if not _is_blank(part[size:], room - size):
                 break
-            self._filler_stop = physical + room
+            self._blank, self._filler_stop = physical + size, physical + room
+            self._fill(self._blank + BLANK_BYTES, part[size + BLANK_BYTES :])
             at = min(at + room - size, buffer.size)
         self._kept = buffer[at:].tobytes()
         self._next = begin + buffer.size
+
+    def _fill(self, physical: int, filler: Bytes) -> None:
+        """Write filler of a segment, and the blank record before it once the filler is whole."""
+        if not self._filler_stop:
+            return
+        if filler.any():
+            self._put_path.put_filler(self._blank, physical, filler.data)
+            self._filled_stop = physical + filler.size
+        if physical + filler.size == self._filler_stop:
+            self._put_path.put_blank(self._blank, is_filled=self._filled_stop > 0)
+            self._filler_stop = self._filled_stop = 0
 
     def _put_records(self, part: Bytes, physical: int, room: int) -> int:
         """Append the whole records at the start of a part of one segment; return their bytes.
@@ -149,7 +179,10 @@ class ReplicaAppend:
     def _check_records(self, records: Records, stops: Ints, physical: int) -> None:
         """Refuse records whose checksums deny them, or that lack the checksum that recovery relies on."""
         check_crcs(records, Properties(records))
-        bad = np.flatnonzero(records.problem != Problem.OK)
+        is_bad = records.problem != Problem.OK
+        if not self._needs_crc:
+            is_bad &= records.problem != Problem.RECORD_CRC
+        bad = np.flatnonzero(is_bad)
         if bad.size:
             problem = Problem(int(records.problem[bad[0]])).text
             raise FormatError(problem, path=self._path, offset=physical + int(records.positions[bad[0]]), fix=_FIX)

@@ -59,6 +59,13 @@ def test_damage_within_an_unfinished_batch_is_cut_with_it() -> None:
         decide(state(299, 4), durable(500), OnDamage.REFUSE, PATH, 300)
 
 
+def test_a_log_without_a_record_is_empty_wherever_it_was_to_begin() -> None:
+    begun = LogState(start=1 << 30, end=1 << 30, problem="", beyond=0, newest=0, last=1 << 30)
+    assert decide(begun, durable(0), OnDamage.REFUSE, PATH) == 0
+    assert decide(begun, None, OnDamage.REFUSE, PATH) == 0
+    assert decide(begun, durable(1 << 30), OnDamage.REFUSE, PATH) == 1 << 30  # its records expired
+
+
 @pytest.mark.parametrize(("cut", "corrected", "lines"), [(0, 0, 0), (7, 0, 1), (0, 2, 1)])
 def test_only_what_was_changed_is_logged(
     cut: int, corrected: int, lines: int, caplog: pytest.LogCaptureFixture

@@ -1,12 +1,10 @@
 """Queue offsets: assigned per queue in the order of the rows, and checked where records state them."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from segmentlog.store.dispatch.rules import DispatchedRecords
-from segmentlog.store.errors import FormatError
 from segmentlog.store.format.consume_queue import ENTRY
 from segmentlog.store.queues.keys import QueueNumbers
 from segmentlog.store.types import QueueKey
@@ -43,20 +41,36 @@ def test_rows_get_the_next_offsets_of_their_queues(rows: list[tuple[int, bool]],
     assert [made.next_offset(key) for key in KEYS] == following
 
 
-def test_records_have_to_continue_their_queues() -> None:
+def followed(made: QueueOffsets, rows: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return queue and queue offset of each entry that records get which state those of ``rows``."""
+    known, following = made.followed(stating(made, rows))
+    made.set(known.queues, following)
+    return [(int(known.queues[of]), int(at)) for of, at in zip(known.queue_of, known.queue_offset, strict=True)]
+
+
+def test_replicated_records_take_the_offsets_that_they_state() -> None:
     made = offsets(5)
-    known = stating(made, [(0, 5), (1, 900), (0, 6), (1, 901)])  # the first messages of queue 1 expired
-    made.set(known.queues, made.continued(known, 0))
+    rows = [(0, 5), (1, 900), (0, 6), (1, 901)]  # the first messages of queue 1 expired
+    assert followed(made, rows) == rows
     assert [made.next_offset(key) for key in KEYS] == [7, 902, 0, 0]
-    for wrong in ([(0, 6)], [(0, 8)], [(0, 7), (0, 7)], [(0, 7), (0, 9)], [(1, 0)]):
-        with pytest.raises(FormatError, match="and the queue continues at"):
-            made.continued(stating(made, wrong), 1000)
-    assert [made.next_offset(key) for key in KEYS] == [7, 902, 0, 0]
+
+
+def test_offsets_that_were_left_out_are_closed_up() -> None:
+    made = offsets(5)
+    assert followed(made, [(0, 5), (0, 7), (0, 8)]) == [(0, 5), (0, 6), (0, 7)]
+    assert followed(made, [(0, 9)]) == [(0, 8)]
+    assert followed(made, [(0, 9)]) == [(0, 9)]  # the other store was restarted: it counts its entries again
+
+
+def test_a_record_whose_offset_is_taken_gets_no_entry() -> None:
+    made = offsets(5)
+    assert followed(made, [(0, 5), (0, 4), (0, 6), (1, 3), (0, 6), (0, 9)]) == [(0, 5), (0, 6), (1, 3), (0, 7)]
+    assert [made.next_offset(key) for key in KEYS] == [8, 4, 0, 0]
 
 
 def test_records_without_entries_change_no_queue() -> None:
     made = offsets(5)
     none = np.zeros(0, np.int64)
     known = DispatchedRecords(none, none, none, np.zeros(0, ENTRY), none, none, none, 0)
-    made.set(known.queues, made.continued(known, 0))
+    assert made.followed(known)[1].size == 0
     assert made.next_offset(KEYS[0]) == 5
