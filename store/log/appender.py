@@ -174,8 +174,7 @@ class LogAppender:
     def finish(self) -> None:
         """End the active segment with a blank record, as a roll does, before the next one exists. Needs the put lock.
 
-        Bytes that `fill` wrote after the blank record have to be on the device first, if a power cut must not end the
-        segment without them: `sync_filler`.
+        `sync_filler` goes before it where `fill` wrote bytes: else a power cut may end the segment without them.
         """
         assert self._active is not None
         position = self.end - self._base
