@@ -10,12 +10,13 @@ Both answer what-if questions: another time, hour or use of the disks, a manual 
 
 import argparse
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
 
+from segmentlog.connector.options.values import duration_ms
 from segmentlog.output import text_table
 from segmentlog.store import ConfigError, RetentionSettings, RocketMQRelease
 from segmentlog.store.maintenance import Conditions, Retained, apply_retention, plan_retention
@@ -46,8 +47,10 @@ class Args:
         RocketMQ release whose rules are followed.
     log_bytes_max
         Bytes of all segments above which the oldest are deleted; None for no limit.
-    protected_groups, unread_percent
-        Groups whose unread messages are kept, and the used space of a disk above which they are deleted.
+    protected_groups, min_age_ms
+        Groups whose unread messages are kept, and minimum ages by topic.
+    hard_limit_percent
+        Used space of a disk above which they are deleted all the same.
     conditions
         Time, disks and number of the runs.
     commit_log_paths
@@ -60,7 +63,8 @@ class Args:
     release: RocketMQRelease = RocketMQRelease.V5_1
     log_bytes_max: int | None = None
     protected_groups: tuple[str, ...] = ()
-    unread_percent: int = RetentionSettings().unread_percent
+    min_age_ms: Mapping[str, int] = field(default_factory=dict)
+    hard_limit_percent: int = RetentionSettings().hard_limit_percent
     conditions: Conditions = Conditions()  # noqa: RUF009 - frozen
     commit_log_paths: tuple[str, ...] = ()
 
@@ -92,8 +96,8 @@ class Report:
                 "problem": run.problem,
                 "diskFull": run.disk_full,
                 "minPhysicalOffset": run.log_start,
-                "unread": run.unread,
-                "unreadDeleted": run.unread_goes,
+                "wanted": run.wanted,
+                "diskWins": run.disk_wins,
                 "deleted": [
                     {"file": each.file, "bytes": each.bytes, "modified": each.modified_ms, "reason": each.reason}
                     for each in run.expired
@@ -125,8 +129,8 @@ class Report:
         rows: list[tuple[object, ...]] = []
         for number, run in enumerate(found.runs, 1):
             rows += [(number, each.file, each.bytes, _shown(each.modified_ms), each.reason) for each in run.expired]
-            if run.unread and not run.unread_goes:
-                rows.append((number, "the rest is kept", None, "", f"unread: {run.unread}"))
+            if run.wanted and not run.disk_wins:
+                rows.append((number, "the rest is kept", None, "", run.wanted))
             if run.problem:
                 rows.append((number, "CommitLog skipped", None, "", run.problem))
         lines = [text_table(rows, head=("run", "file", "bytes", "modified", "reason"))]
@@ -159,7 +163,8 @@ def run(args: Args) -> Report:
         RetentionSettings.from_conf(conf, args.release),
         log_bytes_max=args.log_bytes_max,
         protected_groups=args.protected_groups,
-        unread_percent=args.unread_percent,
+        min_age_ms=args.min_age_ms,
+        hard_limit_percent=args.hard_limit_percent,
     )
     act = plan_retention if args.action is Action.PLAN else apply_retention
     return Report(
@@ -177,6 +182,19 @@ def _read_conf(path: str) -> str:
             path=path,
             fix="Pass the file that the broker was started with (`mqbroker -c FILE`)",
         ) from error
+
+
+def _min_ages(texts: Sequence[str]) -> dict[str, int]:
+    """Parse each ``TOPIC=DURATION``: ms by topic."""
+    found: dict[str, int] = {}
+    for text in texts:
+        topic, equals, age = text.partition("=")
+        if not equals:
+            raise ConfigError(f"--min-age is {text!r}", fix="Name a topic and a duration with its unit: orders=7d")
+        if topic in found:
+            raise ConfigError(f"--min-age names topic {topic} twice", fix="Name each topic once")
+        found[topic] = duration_ms("--min-age", age)
+    return found
 
 
 def _usage(text: str) -> tuple[float, float]:
@@ -212,11 +230,19 @@ def _parser() -> argparse.ArgumentParser:
         help="keep what this consumer group has not read; repeatable; not in RocketMQ (default: none)",
     )
     parser.add_argument(
-        "--unread-percent",
+        "--min-age",
+        metavar="TOPIC=DURATION",
+        action="append",
+        default=[],
+        help="keep segments with younger messages of a topic, such as orders=7d; repeatable; not in RocketMQ "
+        "(default: none)",
+    )
+    parser.add_argument(
+        "--hard-limit-percent",
         metavar="P",
         type=int,
-        default=RetentionSettings().unread_percent,
-        help="used percent of a disk above which it goes all the same (default: %(default)s)",
+        default=RetentionSettings().hard_limit_percent,
+        help="used percent of a disk above which they are deleted all the same (default: %(default)s)",
     )
     parser.add_argument("--now", metavar="MS", type=int, help="time of the first run, ms since 1970 (default: now)")
     parser.add_argument("--hour", metavar="H", type=int, help="local hour of the first run (default: that of the time)")
@@ -255,7 +281,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 release=RocketMQRelease(options.release),
                 log_bytes_max=options.max_bytes,
                 protected_groups=tuple(options.protect),
-                unread_percent=options.unread_percent,
+                min_age_ms=_min_ages(options.min_age),
+                hard_limit_percent=options.hard_limit_percent,
                 conditions=conditions,
                 commit_log_paths=tuple(options.commit_log),
             )

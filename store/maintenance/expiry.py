@@ -31,6 +31,7 @@ from ..retention.policy import Plan, decide
 from ..retention.settings import RetentionSettings
 from ..retention.state import FileId, Kind, Memory, Moment, State
 from ..retention.survey import StoreFiles
+from ..retention.topic_ages import TopicAges
 from ..types import QueueBounds
 
 _HOUR_MS = 3_600_000
@@ -114,8 +115,8 @@ class Expired(NamedTuple):
 class Run(NamedTuple):
     """One run: its time, which rules started it, and the files in order of their deletion.
 
-    ``time_up`` and ``space_short`` are None where ``problem`` kept the CommitLog from being looked at. ``unread`` names
-    what a protected group has not read of the segments that are due; they are kept, unless ``unread_goes``.
+    ``time_up`` and ``space_short`` are None where ``problem`` kept the CommitLog from being looked at. ``wanted`` says
+    why segments that are due are still wanted; they are kept, unless ``disk_wins``.
     """
 
     moment: Moment
@@ -126,8 +127,8 @@ class Run(NamedTuple):
     problem: str
     disk_full: bool
     log_start: int
-    unread: str
-    unread_goes: bool
+    wanted: str
+    disk_wins: bool
     expired: tuple[Expired, ...]
 
 
@@ -227,7 +228,8 @@ def _decide(
     files: StoreFiles, memory: Memory, moment: Moment, conditions: Conditions, settings: RetentionSettings
 ) -> Plan:
     held = files.bytes() if settings.brokers_per_disk > 1 else 0
-    state = State(files.log(), files.below, held, memory, Guard(files, settings.protected_groups).unread)
+    guard, ages = Guard(files, settings.protected_groups), TopicAges(files)
+    state = State(files.log(), files.below, held, memory, guard.unread, ages.newest)
     return decide(state, moment, conditions.disks(files), settings)
 
 
@@ -258,8 +260,8 @@ def _run(files: StoreFiles, moment: Moment, plan: Plan) -> Run:
         plan.failure,
         plan.disk_full_checked,
         plan.log_start,
-        plan.unread,
-        plan.unread_goes,
+        plan.wanted,
+        plan.disk_wins,
         expired,
     )
 

@@ -14,8 +14,9 @@ Rounds follow each other through `Memory`, as the objects of a broker do. Rocket
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ import numpy as np
 from ..format.message import Ints
 from .disk_space import Disks, Verdict, is_full_after_check, look_at_disks, used_share
 from .settings import RetentionSettings
-from .state import FileId, IndexFiles, Kind, LogFiles, Memory, Moment, QueueFiles, State
+from .state import UNKNOWN_MS, FileId, IndexFiles, Kind, LogFiles, Memory, Moment, QueueFiles, State
 
 _HOUR_MS: Final = 3_600_000
 _QUEUE_HELD_MS: Final = 60_000
@@ -46,10 +47,10 @@ class Plan:
     ----------
     deletions
         Files in order.
-    unread
-        What a protected group has not read of the segments that are due; empty if there is nothing.
-    unread_goes
-        Whether these segments are deleted all the same: a disk is above the limit. Otherwise they are kept.
+    wanted
+        Why segments that are due are still wanted, by a protected group or a minimum age; empty if none is.
+    disk_wins
+        Whether a disk is above the hard limit: these segments are deleted all the same. Otherwise they are kept.
     time_up, space_short, manual
         Rules that started the run; None if `failure` kept them from being looked at.
     forced
@@ -65,8 +66,8 @@ class Plan:
     """
 
     deletions: tuple[Deletion, ...]
-    unread: str
-    unread_goes: bool
+    wanted: str
+    disk_wins: bool
     time_up: bool | None
     space_short: bool | None
     manual: bool
@@ -78,7 +79,7 @@ class Plan:
 
 
 def decide(state: State, now: Moment, disks: Disks, settings: RetentionSettings) -> Plan:
-    """Return the files that one run deletes; nothing is read but by ``state.below`` and ``state.unread``."""
+    """Return the files that one run deletes; nothing is read but by the functions of ``state``."""
     memory = state.memory
     hung = dict(memory.hung)
     manual = memory.manual_left > 0
@@ -106,8 +107,9 @@ def decide(state: State, now: Moment, disks: Disks, settings: RetentionSettings)
             if again := _retry(state.log, kept, now.ms, settings.held_ms, hung):
                 deletions.append(again)
                 kept += 1
-    guarded = _guard(state, deletions, disks, settings, hung)
-    deletions, kept = guarded.deletions, len(guarded.deletions)
+    disk_wins = _is_above_hard_limit(disks, settings)
+    deletions, wanted = _spare_wanted(state, deletions, now.ms, settings, hung, disk_wins=disk_wins)
+    kept = len(deletions)
     log_start = _start(state.log, kept, hung)
     cleaned_to = memory.queues_cleaned_to
     if log_start > cleaned_to:
@@ -118,8 +120,8 @@ def decide(state: State, now: Moment, disks: Disks, settings: RetentionSettings)
     disk_full = memory.disk_full if space is None else space.disk_full
     return Plan(
         deletions=tuple(deletions),
-        unread=guarded.unread,
-        unread_goes=guarded.goes,
+        wanted=wanted,
+        disk_wins=disk_wins,
         time_up=time_up,
         space_short=None if space is None else space.delete,
         manual=manual,
@@ -208,32 +210,58 @@ def _above_limit(
     return found
 
 
-class _Guarded(NamedTuple):
-    """Segments that go after a look at protected groups; see `Plan.unread` and `Plan.unread_goes`."""
-
-    deletions: list[Deletion]
-    unread: str
-    goes: bool
-
-
-def _guard(
-    state: State, deletions: list[Deletion], disks: Disks, settings: RetentionSettings, hung: dict[FileId, int]
-) -> _Guarded:
-    """Keep segments that a protected group has not read; above the limit they go, and their reason says so."""
-    if not deletions or not settings.protected_groups:
-        return _Guarded(deletions, "", goes=False)
-    unread = state.unread()
-    stops = (state.log.base + state.log.size)[: len(deletions)]
-    read = int(np.count_nonzero(stops <= unread.physical_offset))
-    due, deletions = deletions[read:], deletions[:read]
-    if not due:
-        return _Guarded(deletions, "", goes=False)
+def _is_above_hard_limit(disks: Disks, settings: RetentionSettings) -> bool:
     used = max(used_share(space, settings.release) for space in (*disks.logs, disks.queues))
-    if used * 100 > settings.unread_percent:
-        deletions += [each._replace(reason=f"{each.reason}, unread: {unread.text}") for each in due]
-        return _Guarded(deletions, unread.text, goes=True)
+    return used * 100 > settings.hard_limit_percent
+
+
+def _spare_wanted(
+    state: State,
+    deletions: list[Deletion],
+    now: int,
+    settings: RetentionSettings,
+    hung: dict[FileId, int],
+    *,
+    disk_wins: bool,
+) -> tuple[list[Deletion], str]:
+    """Keep segments that are still wanted, and say why; if the disk wins they go, and their reason says so."""
+    stops = (state.log.base + state.log.size)[: len(deletions)].tolist()
+    unread = _first_unread(state, stops, settings)
+    young = _first_young(state, stops[: unread[0]], now, settings)
+    first, why = young if young[1] else unread
+    if not why:
+        return deletions, ""
+    due, deletions = deletions[first:], deletions[:first]
+    if disk_wins:
+        return deletions + [each._replace(reason=f"{each.reason}, {why}") for each in due], why
     hung |= {each.file: state.memory.hung[each.file] for each in due if each.file in state.memory.hung}
-    return _Guarded(deletions, unread.text, goes=False)
+    return deletions, why
+
+
+def _first_unread(state: State, stops: Sequence[int], settings: RetentionSettings) -> tuple[int, str]:
+    """Return the number of segments before the first that a protected group has not read, and what that is."""
+    if stops and settings.protected_groups:
+        unread = state.unread()
+        read = sum(stop <= unread.physical_offset for stop in stops)
+        if read < len(stops):
+            return read, f"unread: {unread.text}"
+    return len(stops), ""
+
+
+def _first_young(state: State, stops: Sequence[int], now: int, settings: RetentionSettings) -> tuple[int, str]:
+    """Return the number of segments before the first that holds a message below its topic's minimum age, and which."""
+    for at, stop in enumerate(stops):
+        for topic, age in settings.min_age_ms.items():
+            newest = state.newest(topic, stop)
+            if newest is not None and now - newest < age:
+                return at, f"young: topic {topic} has {_shown(newest)}, and keeps messages for {age} ms"
+    return len(stops), ""
+
+
+def _shown(store_ms: int) -> str:
+    if store_ms == UNKNOWN_MS:
+        return "messages of unknown age"
+    return f"a message of {datetime.fromtimestamp(store_ms / 1000, UTC).isoformat(timespec='milliseconds')}"
 
 
 def _retry(log: LogFiles, first: int, now: int, held_ms: int, hung: dict[FileId, int]) -> Deletion | None:

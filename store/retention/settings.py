@@ -13,12 +13,13 @@ A release decides which rules hold: brokers of 4.9, 5.1 and 5.3 differ. RocketMQ
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Final, NamedTuple
 
 from ..errors import ConfigError
 from ..format.java_properties import parse_properties
+from ..format.naming import is_readable_topic
 
 _INT_MAX: Final = (1 << 31) - 1
 
@@ -86,8 +87,12 @@ class RetentionSettings:
     protected_groups
         Consumer groups whose unread messages are kept, and those of streams that publish their progress as a group's.
         RocketMQ has no such guard.
-    unread_percent
-        Used space of either disk above which messages are deleted although a protected group has not read them.
+    min_age_ms
+        Minimum age per topic, in ms by topic name: a segment is kept while it holds a younger message of the topic.
+        RocketMQ has no such age.
+    hard_limit_percent
+        Used space of either disk above which the disk wins: segments are deleted although a protected group has not
+        read them, or a minimum age keeps them.
     share_force
         Part of this broker's share of the disk above which young segments are deleted
         (``logicalDiskSpaceCleanForciblyThreshold``).
@@ -113,11 +118,17 @@ class RetentionSettings:
     share_force: float = 0.8
     log_bytes_max: int | None = None
     protected_groups: tuple[str, ...] = ()
-    unread_percent: int = 85
+    min_age_ms: Mapping[str, int] = field(default_factory=dict)
+    hard_limit_percent: int = 85
 
     def __post_init__(self) -> None:
-        if not 0 <= self.unread_percent <= 100:
-            raise ConfigError(f"unread_percent is {self.unread_percent}", fix="Name a percentage from 0 to 100")
+        if not 0 <= self.hard_limit_percent <= 100:
+            raise ConfigError(f"hard_limit_percent is {self.hard_limit_percent}", fix="Name a percentage from 0 to 100")
+        for topic, age in self.min_age_ms.items():
+            if not is_readable_topic(topic):
+                raise ConfigError(f"min_age_ms names {topic!r}", fix="Name a topic: no topic can have this name")
+            if age < 1:
+                raise ConfigError(f"min_age_ms is {age} for topic {topic}", fix="Set 1 ms at least, or leave it out")
         if self.log_bytes_max is not None and self.log_bytes_max < 1:
             raise ConfigError(f"log_bytes_max is {self.log_bytes_max}", fix="Set 1 at least, or None for no limit")
 
@@ -133,7 +144,7 @@ class RetentionSettings:
             If a value is not of the property's type.
         """
         found: dict[str, object] = {}
-        defaults = {field.name: field.default for field in fields(cls)}
+        defaults = {each.name: each.default for each in fields(cls)}
         for name, attribute in PROPERTIES.items():
             if name in properties:
                 found[attribute] = _parsed(name, properties[name], defaults[attribute])

@@ -136,9 +136,18 @@ class Unread(NamedTuple):
     text: str
 
 
+UNKNOWN_MS: Final = (1 << 63) - 1
+"""Store time of a message that may be there and was not found: it counts as young."""
+
+
 def nothing_unread() -> Unread:
     """Return the answer of a store without protected groups."""
     return Unread((1 << 63) - 1, "")
+
+
+def no_message(topic: str, stop: int) -> int | None:  # noqa: ARG001 - see State.newest
+    """Return the answer of a store that has no messages of a topic."""
+    return None
 
 
 class State(NamedTuple):
@@ -157,6 +166,10 @@ class State(NamedTuple):
         What the run before left.
     unread
         Returns what protected groups have not read; asked only if a segment would be deleted.
+    newest
+        Returns the store time in ms of the newest message of a topic below a physical offset, where a segment ends.
+        None without one, and `UNKNOWN_MS` if that is not known. Asked only for topics with a minimum age, and only if
+        the segment would be deleted.
     """
 
     log: LogFiles
@@ -164,3 +177,4 @@ class State(NamedTuple):
     bytes: int
     memory: Memory
     unread: Callable[[], Unread] = nothing_unread
+    newest: Callable[[str, int], int | None] = no_message

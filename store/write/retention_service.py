@@ -28,6 +28,7 @@ from ..retention.policy import Plan, decide
 from ..retention.settings import RetentionSettings
 from ..retention.state import Kind, Memory, Moment, State
 from ..retention.survey import KnownLog, StoreFiles
+from ..retention.topic_ages import TopicAges
 
 _log = logging.getLogger(__name__)
 
@@ -69,7 +70,8 @@ class RetentionService:
         self._files = StoreFiles(fs, path)
         self._log = KnownLog(self._files)
         self._guard = Guard(self._files, settings.protected_groups, dispatched)
-        self._keeps_unread = False
+        self._ages = TopicAges(self._files, dispatched)
+        self._keeps_wanted = False
         self._cleaner = Cleaner(fs, self._files, remover, settings)
         self._clock = clock
         self._hidden_from = hidden_from
@@ -141,7 +143,7 @@ class RetentionService:
         now_ms = self._clock()
         before = self._memory.triggered() if self._triggered else self._memory
         held = self._files.bytes() if self._settings.brokers_per_disk > 1 else 0
-        state = State(self._log.look(now_ms), self._files.below, held, before, self._guard.unread)
+        state = State(self._log.look(now_ms), self._files.below, held, before, self._guard.unread, self._ages.newest)
         moment = Moment(now_ms, datetime.fromtimestamp(now_ms / 1000).astimezone().hour)
         disks = self._disks(self._files)
         plan = decide(state, moment, disks, self._settings)
@@ -153,7 +155,7 @@ class RetentionService:
         self._triggered = False
         if plan.failure:
             _log.error("%s: retention skips the CommitLog: %s", self._files.path, plan.failure)
-        self._say_unread(plan)
+        self._say_wanted(plan)
         self._refuse(disk_full=plan.disk_full_checked)
         return self._cleaner.steps(plan, before, now_ms)
 
@@ -164,18 +166,18 @@ class RetentionService:
         stops = dict(zip(state.log.base.tolist(), (state.log.base + state.log.size).tolist(), strict=True))
         return any(each.file.kind is Kind.LOG and stops[each.file.base] > hidden for each in plan.deletions)
 
-    def _say_unread(self, plan: Plan) -> None:
-        keeps = bool(plan.unread) and not plan.unread_goes
-        if plan.unread_goes:
+    def _say_wanted(self, plan: Plan) -> None:
+        keeps = bool(plan.wanted) and not plan.disk_wins
+        if plan.wanted and plan.disk_wins:
             _log.error(
-                "%s: a disk is used above %d%%, messages are deleted unread: %s",
+                "%s: a disk is used above %d%%, messages are deleted that are still wanted: %s",
                 self._files.path,
-                self._settings.unread_percent,
-                plan.unread,
+                self._settings.hard_limit_percent,
+                plan.wanted,
             )
-        elif keeps and not self._keeps_unread:
-            _log.warning("%s: segments that are due are kept unread: %s", self._files.path, plan.unread)
-        self._keeps_unread = keeps
+        elif keeps and not self._keeps_wanted:
+            _log.warning("%s: segments that are due are kept: %s", self._files.path, plan.wanted)
+        self._keeps_wanted = keeps
 
     def _refuse(self, *, disk_full: bool) -> None:
         if disk_full and not self.disk_full:

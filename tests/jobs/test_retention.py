@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from segmentlog.jobs import retention
-from segmentlog.store import MessageStore
+from segmentlog.store import MessageStore, StoreReader
 from support.small_store import CONFIG, write_small_store
 
 HOUR_MS = 3_600_000
@@ -143,13 +143,50 @@ def test_a_protected_group_keeps_what_it_has_not_read(
 ) -> None:
     options = ("--config", conf, "--now", NOW, "--hour", 5, "--disk-usage", "80")
     _, free = ran(capsys, "plan", store, *options)
-    assert (free["runs"][0]["unread"], free["runs"][0]["unreadDeleted"]) == ("", False)
+    assert (free["runs"][0]["wanted"], free["runs"][0]["diskWins"]) == ("", False)
     guard = ("--protect", "g")
     _, kept = ran(capsys, "plan", store, *options, *guard)
     assert kept["runs"][0]["deleted"] == []
-    assert kept["runs"][0]["unread"] == "group g has no offsets yet"
+    assert kept["runs"][0]["wanted"] == "unread: group g has no offsets yet"
     assert retention.main(["plan", str(store), *map(str, options), *guard]) == 0
     assert "the rest is kept" in capsys.readouterr().out
-    _, forced = ran(capsys, "plan", store, *options, *guard, "--unread-percent", 79)
-    assert forced["runs"][0]["unreadDeleted"]
+    _, forced = ran(capsys, "plan", store, *options, *guard, "--hard-limit-percent", 79)
+    assert forced["runs"][0]["diskWins"]
     assert len(forced["runs"][0]["deleted"]) == len(free["runs"][0]["deleted"])
+
+
+def test_a_minimum_age_keeps_segments(store: Path, conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written_ms = StoreReader.open(store).log.store_time_at(0)
+    assert written_ms is not None
+    options = ("--config", conf, "--now", written_ms + 3 * 24 * HOUR_MS, "--hour", 5, "--disk-usage", "80")
+    _, free = ran(capsys, "plan", store, *options, "--min-age", "orders=2d", "--min-age", "refunds=71h")
+    assert len(free["runs"][0]["deleted"]) > 3
+    ages = ("--min-age", "orders=2d", "--min-age", "refunds=4d")
+    _, kept = ran(capsys, "plan", store, *options, *ages)
+    assert kept["runs"][0]["deleted"] == []
+    assert kept["runs"][0]["wanted"].startswith("young: topic refunds has a message of 2")
+    assert not kept["runs"][0]["diskWins"]
+    _, forced = ran(capsys, "plan", store, *options, *ages, "--hard-limit-percent", 79)
+    assert len(forced["runs"][0]["deleted"]) == len(free["runs"][0]["deleted"])
+    code, applied = ran(capsys, "apply", store, *options, *ages)
+    assert (code, applied["runs"][0]["deleted"], applied["minPhysicalOffset"]) == (0, [], 0)
+    assert (store / "commitlog" / f"{0:020d}").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (["orders"], "'orders'"),
+        (["orders=7"], "its unit"),
+        (["orders=soon"], "duration"),
+        (["orders=1d", "orders=2d"], "topic orders twice"),
+        (["=1d"], "no topic"),
+        (["orders=0s"], "for topic orders"),
+    ],
+)
+def test_a_minimum_age_names_a_topic_and_a_duration(
+    store: Path, given: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out = ran(capsys, "plan", store, *(word for age in given for word in ("--min-age", age)))
+    assert code == 2
+    assert named in out["error"]["what"] + out["error"]["remedy"]

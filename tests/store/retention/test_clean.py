@@ -50,8 +50,8 @@ def fs() -> MemoryFileSystem:
 def plan(*files: FileId) -> Plan:
     return Plan(
         deletions=tuple(Deletion(file, "expired (time)") for file in files),
-        unread="",
-        unread_goes=False,
+        wanted="",
+        disk_wins=False,
         time_up=True,
         space_short=False,
         manual=False,

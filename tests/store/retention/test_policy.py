@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from segmentlog.store.retention.disk_space import Disks
 from segmentlog.store.retention.policy import Plan, decide, is_due
 from segmentlog.store.retention.settings import RetentionSettings, RocketMQRelease
 from segmentlog.store.retention.state import (
+    UNKNOWN_MS,
     FileId,
     IndexFiles,
     Kind,
@@ -290,16 +292,17 @@ def test_a_segment_that_a_protected_group_has_not_read_is_kept() -> None:
         plan = guarded(files, offset)
         assert names(plan) == [at * SIZE for at in range(gone)], offset
         assert plan.log_start == gone * SIZE
-        assert plan.unread == ("" if gone == 3 else "group g has read T/0 up to offset 7")
-        assert not plan.unread_goes
+        assert plan.wanted == ("" if gone == 3 else "unread: group g has read T/0 up to offset 7")
+        assert not plan.disk_wins
         assert {each.reason for each in plan.deletions} <= {"expired (time)"}
 
 
 def test_above_the_limit_unread_segments_go_and_the_reason_says_so() -> None:
     files = log([100, 100, 100, 1])
-    assert not guarded(files, SIZE, used=85).unread_goes
+    assert not guarded(files, SIZE, used=85).disk_wins
     plan = guarded(files, SIZE, used=86)
-    assert plan.unread_goes
+    assert plan.disk_wins
+    assert plan.wanted == "unread: group g has read T/0 up to offset 7"
     note = ", unread: group g has read T/0 up to offset 7"
     assert [each.reason for each in plan.deletions] == ["expired (time, space)" + text for text in ("", note, note)]
 
@@ -328,6 +331,108 @@ def test_the_limit_of_bytes_keeps_what_is_unread_too() -> None:
 
 
 @pytest.mark.parametrize("percent", [-1, 101])
-def test_a_limit_for_unread_messages_is_a_percentage(percent: int) -> None:
-    with pytest.raises(ConfigError, match="unread_percent is"):
-        RetentionSettings(unread_percent=percent)
+def test_the_hard_limit_is_a_percentage(percent: int) -> None:
+    with pytest.raises(ConfigError, match="hard_limit_percent is"):
+        RetentionSettings(hard_limit_percent=percent)
+
+
+# -- minimum age per topic: newest message of the topics in each segment, by the age in ms of each
+
+AGED = RetentionSettings(min_age_ms={"T": 5000, "U": 50}, disk_max_used_percent=95)
+
+
+def aged(
+    *of_t: int | None, u: int | None = None, settings: RetentionSettings = AGED, used: int = 10, now: Moment = AT_FOUR
+) -> Plan:
+    """Plan for expired segments, and a young one; ``of_t``: ages of T's newest message below the end of each."""
+    ages = {("T", (at + 1) * SIZE): age for at, age in enumerate(of_t)} | {("U", 2 * SIZE): u}
+
+    def newest(topic: str, stop: int) -> int | None:
+        age = ages.get((topic, stop))
+        return None if age is None else NOW - age
+
+    disks = Disks((Space(100, 90, 90),), Space(100, 100 - used, 100 - used))
+    made = state(log([100.0] * len(of_t) + [1.0]))._replace(newest=newest)
+    return decide(made, now, disks, settings)
+
+
+def test_a_segment_with_a_message_below_its_topics_minimum_age_is_kept() -> None:
+    assert names(aged(9000, 8000, 5000)) == [0, SIZE, 2 * SIZE]  # of exactly the age it is old enough
+    assert names(aged(9000, 8000, 4999)) == [0, SIZE]
+    assert names(aged(9000, 4999, 1)) == [0]
+    assert names(aged(4999, 4000, 1)) == []
+    assert names(aged(None, None, 5000)) == [0, SIZE, 2 * SIZE]
+    assert names(aged(None, None, 3)) == [0, SIZE]
+    assert names(aged(9000, 8000, 7000, u=49)) == [0]
+    assert names(aged(9000, 8000, 7000, u=50)) == [0, SIZE, 2 * SIZE]
+
+
+def test_a_minimum_age_says_what_it_keeps() -> None:
+    plan = aged(9000, 4999, 1)
+    assert (
+        plan.wanted == "young: topic T has a message of 2025-11-21T04:39:55.001+00:00, and keeps messages for 5000 ms"
+    )
+    assert not plan.disk_wins
+    assert plan.log_start == SIZE
+    assert [each.reason for each in plan.deletions] == ["expired (time)"]
+    assert aged(9000, 8000, 7000).wanted == ""
+
+
+def test_messages_of_unknown_age_are_young() -> None:
+    made = state(log([100, 100, 1]))._replace(newest=lambda *_: UNKNOWN_MS)
+    plan = decide(made, AT_FOUR, EMPTY, AGED)
+    assert names(plan) == []
+    assert "messages of unknown age" in plan.wanted
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        replace(AGED, log_bytes_max=1),
+        replace(AGED, disk_max_used_percent=10),
+        replace(AGED, force_percent=30, hard_limit_percent=90),
+    ],
+)
+def test_a_minimum_age_holds_for_each_rule(settings: RetentionSettings) -> None:
+    plan = aged(9000, 4999, 1, settings=settings, used=80, now=AT_FIVE)
+    assert names(plan) == [0]
+    assert names(aged(9000, 9000, 9000, settings=settings, used=80, now=AT_FIVE)) == [0, SIZE, 2 * SIZE]
+
+
+def test_above_the_hard_limit_young_messages_go_and_the_reason_says_so() -> None:
+    assert not aged(9000, 4999, 1, used=85).disk_wins
+    plan = aged(9000, 4999, 1, used=86)
+    assert plan.disk_wins
+    assert names(plan) == [0, SIZE, 2 * SIZE]
+    young = f", {plan.wanted}"
+    assert plan.wanted.startswith("young: topic T has a message of ")
+    assert [each.reason for each in plan.deletions] == ["expired (time, space)" + text for text in ("", young, young)]
+
+
+@pytest.mark.parametrize(
+    ("offset", "gone", "why"), [(0, [], "unread"), (SIZE, [0], "unread"), (9 * SIZE, [0, SIZE], "young")]
+)
+def test_the_first_of_guard_and_minimum_age_counts(offset: int, gone: list[int], why: str) -> None:
+    settings = replace(AGED, protected_groups=("g",))
+    ages = {SIZE: 9000, 2 * SIZE: 8000, 3 * SIZE: 1}
+    made = state(log([100, 100, 100, 1]))._replace(
+        unread=lambda: Unread(offset, "by g"), newest=lambda topic, stop: NOW - ages[stop] if topic == "T" else None
+    )
+    plan = decide(made, AT_FOUR, EMPTY, settings)
+    assert names(plan) == gone
+    assert plan.wanted.startswith(why)
+
+
+def test_ages_are_asked_only_if_a_segment_is_due() -> None:
+    def never(topic: str, stop: int) -> int | None:
+        raise AssertionError(f"{topic} is looked for below {stop} although no segment is due")
+
+    assert not decide(state(log([1, 1]))._replace(newest=never), AT_FOUR, EMPTY, AGED).deletions
+    plan = decide(state(log([100, 1]))._replace(newest=never), AT_FOUR, EMPTY, RetentionSettings())
+    assert names(plan) == [0]
+
+
+@pytest.mark.parametrize("wrong", [{"": 1}, {"a/b": 1}, {"orders": 0}, {"orders": -5}])
+def test_minimum_ages_are_of_topics_and_positive(wrong: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match="min_age_ms"):
+        RetentionSettings(min_age_ms=wrong)

@@ -408,8 +408,8 @@ def test_what_a_protected_group_has_not_read_is_kept(tmp_path: Path, caplog: pyt
             store.tick()
         first = store.bounds(KEY).min_offset
         assert 100 < first <= 150
-        assert caplog.text.count("kept unread") == 1
-        assert "kept unread: group g has no offsets yet" in caplog.text
+        assert caplog.text.count("segments that are due are kept") == 1
+        assert "are kept: unread: group g has no offsets yet" in caplog.text
         commit_offsets(path, "g", {KEY: 300})
         for _ in range(20):
             store.tick()
@@ -424,7 +424,7 @@ def test_above_the_limit_of_a_disk_unread_messages_go_and_that_is_an_error(
     used = [80]
     monkeypatch.setattr(retention_service, "space_of", lambda _: Space(100, 100 - used[0], 100 - used[0]))
     path = tmp_path / "store"
-    settings = replace(EAGER, protected_groups=("g",), unread_percent=80)
+    settings = replace(EAGER, protected_groups=("g",), hard_limit_percent=80)
     with MessageStore.open(path, SMALL, retention=settings) as store:
         store.append_batch(rows(0, 300))
         for _ in range(20):
@@ -436,9 +436,61 @@ def test_above_the_limit_of_a_disk_unread_messages_go_and_that_is_an_error(
         assert store.bounds(KEY).min_offset > 250
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert said
-    assert all("used above 80%, messages are deleted unread: group g has no offsets yet" in text for text in said)
+    assert all(
+        "used above 80%, messages are deleted that are still wanted: unread: group g has no offsets yet" in text
+        for text in said
+    )
     history = (path / ".segmentlog" / "retention-history").read_text()
     assert "unread: group g has no offsets yet" in history
+
+
+def test_a_minimum_age_keeps_messages_until_they_have_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path, now = tmp_path / "store", [int(time.time() * 1000)]
+    settings = replace(EAGER, min_age_ms={"orders": 60_000, "none": 1 << 40})
+    with MessageStore.open(path, SMALL, retention=settings, clock=lambda: now[0]) as store:
+        store.append_batch(rows(0, 100))
+        now[0] += 50_000
+        store.append_batch(rows(100, 300))
+
+        def left_after_runs() -> int:
+            for _ in range(20):
+                store.tick()
+            return store.bounds(KEY).min_offset
+
+        assert left_after_runs() == 0
+        assert caplog.text.count("segments that are due are kept: young: topic orders has a message of ") == 1
+        now[0] += 10_000  # the first hundred are old enough, the others are not
+        assert 50 < left_after_runs() <= 100
+        now[0] += 49_999
+        assert left_after_runs() <= 100
+        now[0] += 1
+        assert left_after_runs() > 350
+    history = (path / ".segmentlog" / "retention-history").read_text()
+    assert "young" not in history
+
+
+def test_above_the_limit_of_a_disk_young_messages_go_and_that_is_an_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = [80]
+    monkeypatch.setattr(retention_service, "space_of", lambda _: Space(100, 100 - used[0], 100 - used[0]))
+    path = tmp_path / "store"
+    settings = replace(EAGER, min_age_ms={"orders": 1 << 40}, hard_limit_percent=80)
+    with MessageStore.open(path, SMALL, retention=settings) as store:
+        store.append_batch(rows(0, 300))
+        for _ in range(20):
+            store.tick()
+        assert store.bounds(KEY).min_offset == 0
+        used[0] = 81
+        for _ in range(20):
+            store.tick()
+        assert store.bounds(KEY).min_offset > 250
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert said
+    assert all(
+        "used above 80%, messages are deleted that are still wanted: young: topic orders" in each for each in said
+    )
+    assert "young: topic orders" in (path / ".segmentlog" / "retention-history").read_text()
 
 
 def test_without_settings_nothing_is_deleted(tmp_path: Path) -> None:
