@@ -106,7 +106,9 @@ def test_retention_of_an_open_store_waits_for_the_stream_and_for_a_group(tmp_pat
             return store.bounds(key).min_offset
 
         assert first() == 0  # neither group has an offset
-        query = Stream(path, startingOffsets="earliest", consumerGroup="etl", maxOffsetsPerTrigger="90")
+        query = Stream(
+            path, subscribe="orders", startingOffsets="earliest", consumerGroup="etl", maxOffsetsPerTrigger="90"
+        )
         commit_offsets(path, "audit", {key: 200})
         seen, firsts = [], []
         while (rows := query.batch()) is not None:
