@@ -48,7 +48,7 @@ class Plan:
     deletions
         Files in order.
     wanted
-        Why segments that are due are still wanted, by a protected group or a minimum age; empty if none is.
+        Why segments that are due are still wanted: a protected group or a minimum age; empty without a reason.
     disk_wins
         Whether a disk is above the hard limit: these segments are deleted all the same. Otherwise they are kept.
     time_up, space_short, manual

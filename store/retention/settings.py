@@ -91,8 +91,8 @@ class RetentionSettings:
         Minimum age per topic, in ms by topic name: a segment is kept while it holds a younger message of the topic.
         RocketMQ has no such age.
     hard_limit_percent
-        Used space of either disk above which the disk wins: segments are deleted although a protected group has not
-        read them, or a minimum age keeps them.
+        Used space of either disk above which the disk wins over protected groups and minimum ages: their segments are
+        deleted.
     share_force
         Part of this broker's share of the disk above which young segments are deleted
         (``logicalDiskSpaceCleanForciblyThreshold``).

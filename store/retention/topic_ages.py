@@ -47,8 +47,8 @@ class TopicAges:
     def newest(self, topic: str, stop: int) -> int | None:
         """Return the store time of the newest message of a topic below a physical offset; see `State.newest`.
 
-        Unknown is the age of records that are not in their queues, of all records where no queue has files, and of a
-        queue whose entries are damaged at that place.
+        It is unknown if records below the offset are not in their queues, or if the store has no queues. So it is if
+        an entry or record at that place is damaged.
 
         Parameters
         ----------
