@@ -75,14 +75,23 @@ def ask(topics: pa.Array, keys: pa.Array, field: KeyField, window: Window) -> As
     ConfigError
         If one of them is null.
     """
-    if topics.null_count or keys.null_count:
-        which = "topics" if topics.null_count else "keys"
+    is_null = topics.null_count or (isinstance(topics, pa.DictionaryArray) and topics.dictionary.null_count)
+    if is_null or keys.null_count:
+        which = "topics" if is_null else "keys"
         raise ConfigError(f"{which} holds nulls, and a look-up needs text", fix="Leave the nulls out")
-    of, texts = topics.cast(pa.string()).dictionary_encode(), keys.cast(pa.string())
+    of, texts = _encoded(topics), keys.cast(pa.string())
     hashes = hash_keys(of, np.arange(len(texts)), texts)
     order = np.argsort(hashes)
     order = order[_distinct(of, texts, order, hashes[order])]
     return Asked(of.take(numbers(order)), texts.take(numbers(order)), hashes[order], field, window)
+
+
+def _encoded(topics: pa.Array) -> pa.DictionaryArray:
+    """Return topics as indices into distinct names."""
+    if not isinstance(topics, pa.DictionaryArray):
+        return topics.cast(pa.string()).dictionary_encode()
+    names = topics.dictionary.to_pylist()
+    return topics if len(set(names)) == len(names) else topics.cast(pa.string()).dictionary_encode()
 
 
 def _distinct(topics: pa.DictionaryArray, keys: pa.StringArray, order: Ints, hashes: Ints) -> Mask:
@@ -105,13 +114,15 @@ def each_in(topics: Sequence[str], keys: Sequence[str] | pa.Array) -> tuple[pa.A
 
     Returns
     -------
-    (t·k,) strings, (t·k,) strings
+    (t·k,) dictionary of strings, (t·k,) strings
     """
     texts = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
     texts = texts if isinstance(texts, pa.Array) else pa.array(texts, pa.string())
-    of = np.repeat(np.arange(len(topics)), len(texts))
-    at = np.tile(np.arange(len(texts)), len(topics))
-    return pa.array(topics, pa.string()).take(numbers(of)), texts.take(numbers(at))
+    of = np.repeat(np.arange(len(topics), dtype=np.int32), len(texts))
+    pairs = pa.DictionaryArray.from_arrays(numbers(of), pa.array(topics, pa.string()))
+    if len(topics) == 1:
+        return pairs, texts
+    return pairs, texts.take(numbers(np.tile(np.arange(len(texts)), len(topics))))
 
 
 class Matches(NamedTuple):

@@ -24,6 +24,7 @@ from ..dispatch.derive import DerivedQueue, derive_queues
 from ..files.store_lock import is_signed
 from ..log.batch_state import Visibility
 from ..log.commit_log import CommitLog
+from ..log.known_end import KnownEnd
 from ..queues.consume_queue import ConsumeQueue
 from ..types import QueueKey
 from .spec import QueueSource
@@ -114,14 +115,20 @@ class StoreSnapshot:
         return None if self.tail is None else self.tail.queues.get(key)
 
 
-def readable_stop(location: StoreLocation, log: CommitLog, visibility: Visibility, *, is_live: bool) -> int:
+def readable_stop(
+    location: StoreLocation, log: CommitLog, end: KnownEnd, visibility: Visibility, *, is_live: bool
+) -> int:
     """Physical offset where the records end that may be read now: no batch in flight, nothing that a crash tore."""
-    return _readable_stop(log, visibility, _crashed(location, is_live=is_live))
+    crashed = _crashed(location, is_live=is_live)
+    return visibility.cut(end.now()) if crashed is None else _stop_after_crash(log, visibility, crashed)
 
 
 def _readable_stop(log: CommitLog, visibility: Visibility, crashed: OwnState | None) -> int:
-    stop = visibility.cut(log.data_stop())
-    return stop if crashed is None else min(stop, log_end_after_crash(log, crashed))
+    return visibility.cut(log.data_stop()) if crashed is None else _stop_after_crash(log, visibility, crashed)
+
+
+def _stop_after_crash(log: CommitLog, visibility: Visibility, crashed: OwnState) -> int:
+    return min(visibility.cut(log.data_stop()), log_end_after_crash(log, crashed))
 
 
 def _crashed(location: StoreLocation, *, is_live: bool) -> OwnState | None:

@@ -27,6 +27,7 @@ from ..format.naming import is_readable_topic
 from ..format.store_paths import COMMIT_LOG, CONSUME_QUEUE, OURS
 from ..log.batch_state import Visibility
 from ..log.commit_log import CommitLog
+from ..log.known_end import KnownEnd
 from ..queues.consume_queue import ConsumeQueue
 from ..queues.time_search import offset_at
 from ..types import Boundary, QueueBounds, QueueKey, QueueRange
@@ -72,6 +73,7 @@ class StoreReader:
         self.broker_name = broker_name
         self.queue_source = queue_source
         self._visibility = visibility
+        self._end = KnownEnd(location.fs, log)
         self._taken: StoreSnapshot | None = None
         self._queues: dict[QueueKey, ConsumeQueue] = {}
         self._bounds: dict[QueueKey, QueueBounds] = {}
@@ -319,7 +321,7 @@ class StoreReader:
 
     def readable_stop(self) -> int:
         """Physical offset where the records end that may be read now: no batch in flight, nothing that a crash tore."""
-        return readable_stop(self.location, self.log, self._visibility, is_live=self.is_live)
+        return readable_stop(self.location, self.log, self._end, self._visibility, is_live=self.is_live)
 
     # The store as it was last looked at
 
