@@ -6,7 +6,8 @@
     segmentlog.api          package/api/   reading without Spark: what segmentlog.open returns
     segmentlog.store        store/         RocketMQ's message store
     segmentlog.connector    connector/     the Spark data source
-    segmentlog.jobs         jobs/          commands
+    segmentlog.jobs         jobs/          jobs: programs that run once over a store
+    segmentlog.command      package/command/  the command ``segmentlog``
 
 An ordinary package rather than a namespace. Python's zip importer finds a namespace only through directory entries,
 which wheels do not have. ``spark-submit --py-files`` puts the wheel itself on ``sys.path``

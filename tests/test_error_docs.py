@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from segmentlog.command.errors import UsageError
 from segmentlog.connector import errors as connector_errors
 from segmentlog.connector.errors import SPARK_WORDS
 from segmentlog.connector.setup.java import JavaNotFoundError
@@ -26,7 +27,7 @@ def test_every_code_is_listed_once_with_cause_and_remedy() -> None:
     rows = ROW.findall(PAGE)
     assert len(rows) == PAGE.count("| `SEGMENTLOG_")
     asked = [*conditions(store_errors), *conditions(connector_errors)]
-    asked += [(JavaNotFoundError.condition, JavaNotFoundError.__name__)]
+    asked += [(each.condition, each.__name__) for each in (JavaNotFoundError, UsageError)]
     assert [(code, kind) for code, kind, _, _ in rows] == asked
     assert all(len(cause) > 5 for _, _, cause, _ in rows)
 

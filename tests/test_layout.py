@@ -27,9 +27,13 @@ TESTS_OF: Final = {
     "store/files": "tests/files",
     "package": "tests",
     "package/api": "tests/api",
+    "package/command": "tests/command",
+    "package/command/output": "tests/command/output",
+    "package/command/verbs": "tests/command/verbs",
 }
 
 RE_EXPORTS: Final = {
+    "package/command/__main__.py": "runs main by module: tests/command/test_main.py",
     "store/follow.py": "a door: tests/test_doors.py",
     "store/sink.py": "a door: tests/test_doors.py",
     "connector/doctor.py": "runs setup.doctor under its public name: tests/connector/setup/test_doctor.py",

@@ -1,0 +1,8 @@
+"""Run of the command by module: ``python -m segmentlog.command``."""
+
+import sys
+
+from .main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

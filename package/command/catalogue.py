@@ -1,0 +1,105 @@
+"""Catalogue of verbs: names, modules, and the text of ``segmentlog --help``, which imports none of them.
+
+::
+
+    VERBS    cat ─► verbs.cat      aliases: consumeMessage (mqadmin)     heading: Read messages
+                        │
+    segmentlog cat …    └─► imported when it is asked for
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+from segmentlog.suggestions import did_you_mean
+
+from .errors import UsageError
+
+if TYPE_CHECKING:
+    from .console import Console
+    from .parser import Parser
+
+
+class VerbModule(Protocol):
+    """A module in ``verbs/``."""
+
+    def add_arguments(self, parser: "Parser") -> None:
+        """Add the arguments and flags of the verb."""
+
+    def run(self, options: Any, console: "Console") -> int:
+        """Do it, and return `FOUND` or `NOT_FOUND`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One verb.
+
+    Attributes
+    ----------
+    name
+        As it is typed.
+    module
+        Its module in ``segmentlog.command.verbs``.
+    heading
+        The group in which ``--help`` lists it.
+    summary
+        One line for ``--help``.
+    aliases
+        Names of mqadmin for it, which no list shows.
+    """
+
+    name: str
+    module: str
+    heading: str
+    summary: str
+    aliases: tuple[str, ...] = ()
+
+    def load(self) -> VerbModule:
+        """Import its module."""
+        return cast("VerbModule", import_module(f"segmentlog.command.verbs.{self.module}"))
+
+
+_LOOK: Final = "Describe a store"
+_READ: Final = "Read messages"
+
+VERBS: Final = (
+    Verb("topics", "topics", _LOOK, "topics with their queues, messages, bytes and times", ("topicList",)),
+    Verb("queues", "queues", _LOOK, "queues with their first and last offset, bytes and times", ("topicStatus",)),
+    Verb("segments", "segments", _LOOK, "segments of the CommitLog"),
+    Verb("groups", "groups", _LOOK, "positions of consumer groups"),
+    Verb("lag", "lag", _LOOK, "lag of a consumer group in messages, bytes and time", ("consumerProgress",)),
+)
+"""All verbs, in the order of ``--help``."""
+
+_EPILOGUE: Final = """\
+segmentlog VERB --help lists the flags of a verb.
+
+exit codes: 0 found or sound, 1 not found or findings, 2 error, 130 interrupted
+"""
+
+
+def find_verb(name: str) -> Verb:
+    """Return the verb of a name or alias.
+
+    Raises
+    ------
+    UsageError
+        If there is none, with the verb that was probably meant.
+    """
+    for verb in VERBS:
+        if name == verb.name or name in verb.aliases:
+            return verb
+    fix = f"{did_you_mean(name, [verb.name for verb in VERBS])}`segmentlog --help` lists the verbs"
+    raise UsageError(f"VERB: there is no verb `{name}`", fix=fix)
+
+
+def help_text(verbs: Sequence[Verb] = VERBS) -> str:
+    """Return the text of ``segmentlog --help``, without a line end after the last line."""
+    lines = ["usage: segmentlog VERB STORE [arguments] [flags]", ""]
+    lines += ["Read and maintain RocketMQ message stores: the directory alone, no broker, no lock."]
+    width = max(len(verb.name) for verb in verbs)
+    for heading in dict.fromkeys(verb.heading for verb in verbs):
+        lines += ["", f"{heading}:"]
+        lines += [f"  {verb.name:<{width}}  {verb.summary}" for verb in verbs if verb.heading == heading]
+    return "\n".join([*lines, "", *_EPILOGUE.splitlines()])

@@ -1,0 +1,119 @@
+"""Errors of the command: one shape, with remedies worded as flags.
+
+::
+
+    error[SEGMENTLOG_UNKNOWN_QUEUE]: TOPIC: there is no topic `ordrs`                what was found
+      asked:  segmentlog cat /data/store ordrs
+      where:  /data/store
+      remedy: Did you mean `orders`? The topics are `orders`, `payments`
+
+    {"error": {"code": …, "asked": …, "found": …, "where": {"path": …, "offset": …}, "remedy": …}}        with --json
+
+Both go to stderr: stdout has data only. Exit codes are the same for all verbs.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from segmentlog.store import ConfigError, Remedy, SegmentLogError
+
+FOUND: Final = 0
+"""Exit code: the rows were found, or the store is sound."""
+NOT_FOUND: Final = 1
+"""Exit code: nothing was found, or a check has findings."""
+FAILED: Final = 2
+"""Exit code: a wrong argument, or an error."""
+INTERRUPTED: Final = 130
+"""Exit code after Ctrl-C, as of shells."""
+PIPE_CLOSED: Final = 141
+"""Exit code when the reader of stdout went away, as of shells."""
+
+FLAGS: Final[Mapping[Remedy, str]] = {
+    Remedy.SKIP_LOST: "--on-loss skip goes on without lost messages",
+    Remedy.SKIP_DAMAGED: "--on-corrupt skip goes on without damaged records, and null keeps their places",
+    Remedy.NAME_COMMIT_LOG: "--commit-log names CommitLog directories that are elsewhere",
+    Remedy.STORED_SIZES: "Leave out --segment-bytes and --queue-segment-entries: a store keeps its file sizes",
+}
+"""Remedies of the store that verbs have flags for."""
+
+_ARGUMENTS: Final = {
+    "topics": "TOPIC",
+    "topic": "TOPIC",
+    "start": "--from",
+    "end": "--to",
+    "sql": "--sql",
+    "tags": "--tag",
+    "columns": "--columns",
+    "properties": "--properties",
+    "message_id": "--id",
+    "unique_key": "--unique-key",
+    "unique_keys": "--unique-key",
+    "keys": "--key",
+    "physical_offset": "--physical-offset",
+    "queue": "--queue",
+    "offset": "--offset",
+}
+"""Arguments of the Python API, as flags."""
+_LEADING: Final = re.compile(rf"^({'|'.join(_ARGUMENTS)})(?=[:= ])")
+_INTERNAL: Final = "SEGMENTLOG_INTERNAL"
+_OS_ERROR: Final = "OS_ERROR"
+
+
+class UsageError(ConfigError):
+    """A verb, flag or argument that is wrong."""
+
+    condition = "SEGMENTLOG_USAGE"
+
+
+def describe(error: BaseException, arguments: Sequence[str]) -> dict[str, object]:
+    """Return an error as the object that ``--json`` prints.
+
+    Parameters
+    ----------
+    error
+        Any exception; the remedies of the store's are worded as flags.
+    arguments
+        The command line without the program.
+    """
+    path: str | None = None
+    offset: int | None = None
+    remedy: str | None = None
+    if isinstance(error, SegmentLogError):
+        error.reword(FLAGS)
+        code, path, offset, remedy = error.condition, error.path, error.offset, error.fix
+        found = _LEADING.sub(lambda leading: _ARGUMENTS[leading[1]], error.problem)
+    elif isinstance(error, OSError):
+        code, found = _OS_ERROR, error.strerror or str(error)
+        path = error.filename if isinstance(error.filename, str) else None
+    else:
+        code, found = _INTERNAL, f"{type(error).__name__}: {error}"
+        remedy = "This is a fault of segmentlog: report it with the traceback"
+    return {
+        "code": code,
+        "asked": shlex.join(["segmentlog", *arguments]),
+        "found": found,
+        "where": {"path": path, "offset": offset},
+        "remedy": remedy,
+    }
+
+
+def error_text(described: Mapping[str, object], *, as_json: bool) -> str:
+    """Return what `describe` returned as lines for stderr. No control character is in them."""
+    if as_json:
+        return json.dumps({"error": described}) + "\n"
+    where = described["where"]
+    assert isinstance(where, dict)
+    place = where["path"]
+    if place is not None and where["offset"] is not None:
+        place = f"{place} at offset {where['offset']}"
+    lines = [f"error[{described['code']}]: {described['found']}", f"  asked:  {described['asked']}"]
+    lines += [f"  where:  {place}"] if place is not None else []
+    lines += [f"  remedy: {described['remedy']}"] if described["remedy"] is not None else []
+    return "".join(_printable(line) + "\n" for line in lines)
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)

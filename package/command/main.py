@@ -1,0 +1,91 @@
+"""Main function of the command: a verb found, run, and its end as an exit code.
+
+::
+
+    argv ──► catalogue ──► parser ──► verb.run ──► 0 found, 1 not found
+                 │            │           │
+                 └────────────┴───────────┴──► SegmentLogError, OSError ──► stderr, one shape     2
+                                              KeyboardInterrupt         ──► nothing             130
+                                              stdout has no reader      ──► nothing             141
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from itertools import pairwise
+
+import segmentlog
+from segmentlog.store import SegmentLogError
+
+from .catalogue import find_verb, help_text
+from .console import Console
+from .errors import FAILED, FOUND, INTERRUPTED, PIPE_CLOSED, UsageError, describe, error_text
+from .parser import Parser
+
+_JSON_FORMATS = frozenset({"json", "jsonl"})
+
+
+def main(arguments: Sequence[str] | None = None, console: Console | None = None) -> int:
+    """Run one command line.
+
+    Parameters
+    ----------
+    arguments
+        Without the program; those of this process if None.
+    console
+        The streams; those of this process if None.
+
+    Returns
+    -------
+    int
+        The exit code. Errors are printed, not raised.
+    """
+    asked = list(sys.argv[1:] if arguments is None else arguments)
+    streams = Console.of_process() if console is None else console
+    try:
+        try:
+            return _run(asked, streams)
+        finally:
+            streams.stdout.flush()
+    except BrokenPipeError:
+        if console is None:  # Python flushes stdout once more at exit, and would complain
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - every error has one shape and one exit code
+        if not isinstance(error, SegmentLogError | OSError):
+            streams.stderr.write("".join(traceback.format_exception(error)))
+        streams.stderr.write(error_text(describe(error, asked), as_json=_asks_for_json(asked)))
+        return FAILED
+
+
+def _run(asked: list[str], console: Console) -> int:
+    if not asked:
+        raise UsageError("VERB is missing", fix="`segmentlog --help` lists the verbs")
+    name, *rest = asked
+    if name == "help" and rest:
+        name, rest = rest[0], ["--help"]
+    if name in {"-h", "--help", "help"}:
+        console.print(help_text())
+        return FOUND
+    if name == "--version":
+        console.print(f"segmentlog {segmentlog.__version__}")
+        return FOUND
+    verb = find_verb(name)
+    module = verb.load()
+    parser = Parser(verb.name, verb.summary)
+    module.add_arguments(parser)
+    if {"-h", "--help"} & set(rest[: rest.index("--")] if "--" in rest else rest):
+        console.print(parser.format_help().rstrip("\n"))
+        return FOUND
+    return module.run(parser.parse(rest), console)
+
+
+def _asks_for_json(asked: Sequence[str]) -> bool:
+    """Tell whether errors are JSON, also if the arguments could not be parsed."""
+    formats = [after for flag, after in pairwise(asked) if flag in {"-o", "--output"}]
+    formats += [each.partition("=")[2] for each in asked if each.startswith("--output=")]
+    formats += [each.removeprefix("-o") for each in asked if each.startswith("-o")]
+    return "--json" in asked or bool(_JSON_FORMATS.intersection(formats))

@@ -1,0 +1,1 @@
+"""Output of verbs: rows in any format, and reports."""

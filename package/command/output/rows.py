@@ -1,0 +1,117 @@
+"""Rows of a verb, written where and how the command line asks.
+
+::
+
+    schema, batches ──► writer of the format ──► stdout, or FILE under another name ──► FILE when it is complete
+                           │
+                           └─ rows so far ──► stderr, if a terminal shows it and the rows go elsewhere
+"""
+
+import argparse
+import os
+import time
+from collections.abc import Iterable
+from typing import Final
+
+import pyarrow as pa
+
+from ..console import Console
+from ..errors import FOUND, NOT_FOUND, UsageError
+from .formats import Target
+from .writers import Writer, writer_of
+
+_REPORT_S: Final = 0.5
+
+
+def write_table(table: pa.Table, options: argparse.Namespace, console: Console) -> int:
+    """Write a table, as `write_rows` does."""
+    return write_rows(table.schema, table.to_batches(), options, console)
+
+
+def write_rows(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], options: argparse.Namespace, console: Console
+) -> int:
+    """Write rows in the format that was asked for.
+
+    Parameters
+    ----------
+    schema
+        The columns; a result without rows has them, too.
+    batches
+        The rows.
+    options
+        With what `add_output` added.
+    console
+        The streams.
+
+    Returns
+    -------
+    int
+        `FOUND`, or `NOT_FOUND` if there is no row.
+
+    Raises
+    ------
+    UsageError
+        If the flags contradict each other, or the file exists.
+    """
+    target = Target.of(options, console)
+    if target.file is None:
+        terminal = console if console.is_terminal else None
+        writer = writer_of(target.format, console.stdout, schema, terminal)
+        count = _write(writer, batches, console if terminal is None else None)
+        console.stdout.flush()
+        return FOUND if count else NOT_FOUND
+    if os.path.lexists(target.file):
+        raise UsageError(f"-w: `{target.file}` exists", path=target.file, fix="Remove it, or name another file")
+    unfinished = f"{target.file}.{os.getpid()}.part"
+    try:
+        with open(unfinished, "xb") as file:
+            count = _write(writer_of(target.format, file, schema, None), batches, console)
+        os.link(unfinished, target.file)  # unlike a rename it replaces no file that appeared meanwhile
+    finally:
+        if os.path.lexists(unfinished):
+            os.unlink(unfinished)
+    return FOUND if count else NOT_FOUND
+
+
+def _write(writer: Writer, batches: Iterable[pa.RecordBatch], console: Console | None) -> int:
+    """Write rows, and their number on a console if one is passed and shows it; return the number."""
+    progress = _Progress(console) if console is not None and console.has_progress else None
+    count = 0
+    try:
+        for batch in batches:
+            writer.write(batch)
+            count += batch.num_rows
+            if progress is not None:
+                progress.show(count)
+        writer.close()
+    except BaseException:
+        writer.abandon()
+        raise
+    finally:
+        if progress is not None:
+            progress.clear()
+    return count
+
+
+class _Progress:
+    """A line on stderr that counts rows."""
+
+    def __init__(self, console: Console) -> None:
+        self._stderr = console.stderr
+        self._start = self._shown = time.monotonic()
+        self._is_shown = False
+
+    def show(self, count: int) -> None:
+        """Show how many rows were written, every half second."""
+        now = time.monotonic()
+        if now - self._shown >= _REPORT_S:
+            self._shown, self._is_shown = now, True
+            self._stderr.write(f"\r{count:,} rows, {count / (now - self._start):,.0f} per second\x1b[K")
+            self._stderr.flush()
+
+    def clear(self) -> None:
+        """Remove the line."""
+        if self._is_shown:
+            self._stderr.write("\r\x1b[K")
+            self._stderr.flush()

@@ -1,0 +1,167 @@
+"""Rows as tables: by rich on a terminal, else as plain text.
+
+::
+
+    batches ──► blocks of 200 rows ──► cells ──► rich: borders, as wide as the terminal
+                                            └──► text: blanks between columns, widths of the first block for all
+
+Cells are text without control characters, so that no message reaches a terminal as a command. Plain text is the same
+wherever it goes.
+"""
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO, Final
+
+import pyarrow as pa
+
+from ..console import Console
+from .text_columns import bodies, instants
+
+_BLOCK_ROWS: Final = 200
+_GAP: Final = "  "
+_CELL_CHARS: Final = 100
+_ELLIPSIS: Final = "\N{HORIZONTAL ELLIPSIS}"
+
+
+class TextTable:
+    """A table as plain text.
+
+    Parameters
+    ----------
+    sink
+        Takes the bytes.
+    schema
+        The columns.
+    """
+
+    def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
+        self._sink = sink
+        self._schema = schema
+        self._are_numbers = [pa.types.is_integer(field.type) for field in schema]
+        self._widths: list[int] | None = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write the rows of a batch."""
+        for rows in _blocks(batch):
+            self._write_block(rows)
+
+    def close(self) -> None:
+        """Write the head, if there was no row."""
+        if self._widths is None:
+            self._write_block([])
+
+    def abandon(self) -> None:
+        """Do nothing: nothing is buffered."""
+
+    def _write_block(self, rows: Sequence[Sequence[str]]) -> None:
+        lines = []
+        if self._widths is None:
+            self._widths = [max(map(_columns_of, cells)) for cells in zip(self._schema.names, *rows, strict=True)]
+            lines += [self._line(self._schema.names), _GAP.join("-" * width for width in self._widths)]
+        lines += map(self._line, rows)
+        self._sink.write("".join(line + "\n" for line in lines).encode())
+
+    def _line(self, cells: Sequence[str]) -> str:
+        assert self._widths is not None
+        padded = (
+            " " * (width - _columns_of(cell)) + cell if right else cell + " " * (width - _columns_of(cell))
+            for cell, width, right in zip(cells, self._widths, self._are_numbers, strict=True)
+        )
+        return _GAP.join(padded).rstrip()
+
+
+class RichTable:
+    """A table on a terminal, by rich; parameters as of `TextTable`, and the terminal."""
+
+    def __init__(self, sink: BinaryIO, schema: pa.Schema, console: Console) -> None:
+        self._sink = sink
+        self._schema = schema
+        self._console = console
+        self._is_empty = True
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write the rows of a batch, with a head for each block."""
+        for rows in _blocks(batch):
+            self._is_empty = False
+            self._write_block(rows)
+
+    def close(self) -> None:
+        """Write the head, if there was no row."""
+        if self._is_empty:
+            self._write_block([])
+
+    def abandon(self) -> None:
+        """Do nothing: nothing is buffered."""
+
+    def _write_block(self, rows: Sequence[Sequence[str]]) -> None:
+        from io import StringIO
+
+        from rich import box
+        from rich.console import Console as Terminal
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=box.SIMPLE_HEAD, header_style="bold")
+        for field in self._schema:
+            right = pa.types.is_integer(field.type)
+            table.add_column(
+                field.name, justify="right" if right else "left", no_wrap=right or pa.types.is_timestamp(field.type)
+            )
+        for row in rows:
+            table.add_row(*(Text(cell) for cell in row))  # not markup: `[red]` may be in a message
+        text = StringIO()
+        is_coloured = self._console.has_colour
+        Terminal(
+            file=text,
+            width=self._console.width,
+            force_terminal=is_coloured,
+            color_system="standard" if is_coloured else None,
+        ).print(table)
+        self._sink.write(text.getvalue().encode())
+        self._sink.flush()
+
+
+def _blocks(batch: pa.RecordBatch) -> Iterator[list[tuple[str, ...]]]:
+    for start in range(0, batch.num_rows, _BLOCK_ROWS):
+        block = batch.slice(start, _BLOCK_ROWS)
+        yield list(zip(*(_cells(column) for column in block.columns), strict=True))
+
+
+def _cells(column: pa.Array) -> list[str]:
+    """Return a column as text for people."""
+    if pa.types.is_binary(column.type):
+        text, hexadecimal = bodies(column)
+        values = [
+            as_text if digits is None else f"0x{digits}"
+            for as_text, digits in zip(text.to_pylist(), hexadecimal.to_pylist(), strict=True)
+        ]
+    elif pa.types.is_timestamp(column.type):
+        values = instants(column).to_pylist()
+    elif pa.types.is_map(column.type):
+        values = [
+            None if pairs is None else " ".join(f"{name}={text}" for name, text in pairs)
+            for pairs in column.to_pylist()
+        ]
+    elif pa.types.is_boolean(column.type):
+        values = ["" if value is None else "yes" if value else "no" for value in column.to_pylist()]
+    else:
+        values = column.to_pylist()
+    return ["-" if value is None else printable(str(value)[: _CELL_CHARS + 1], _CELL_CHARS) for value in values]
+
+
+def printable(text: str, most: int | None = None) -> str:
+    r"""Return a text with ``\x1b`` and the like for what a terminal would obey or not show, at most ``most`` long."""
+    shown = text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
+    return shown if most is None or len(shown) <= most else shown[: most - 1] + _ELLIPSIS
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape", "backslashreplace").decode("ascii")
+
+
+def _columns_of(text: str) -> int:
+    """Columns that a terminal takes for a text."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text)

@@ -1,0 +1,209 @@
+"""Writers of rows: one per format, each takes batches of one schema and writes bytes.
+
+::
+
+    RecordBatch ──► write ──► table, JSON, JSON lines, CSV, Arrow, Parquet ──► BinaryIO
+                    close ──► the end of the format: ``]``, footers
+
+All work on whole batches; memory is bounded by one batch, in Parquet by one row group.
+"""
+
+import io
+from collections.abc import Callable
+from typing import Any, BinaryIO, Final, Protocol
+
+import pyarrow as pa
+
+from ..console import Console
+from .formats import Format
+from .json_lines import json_lines
+from .tables import RichTable, TextTable
+
+_ROW_GROUP_BYTES: Final = 64 << 20
+
+
+class Writer(Protocol):
+    """Rows of one schema, written in one format. Not thread-safe."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write the rows of a batch."""
+
+    def close(self) -> None:
+        """Write what follows the last row. The sink stays open."""
+
+    def abandon(self) -> None:
+        """Free what is open after an error, and write nothing: what was written shows that it is incomplete."""
+
+
+def writer_of(format_: Format, sink: BinaryIO, schema: pa.Schema, console: Console | None) -> Writer:
+    """Return the writer of a format.
+
+    Parameters
+    ----------
+    format_
+        The format.
+    sink
+        Takes the bytes; it need not be seekable.
+    schema
+        The columns.
+    console
+        The terminal that shows the bytes; None if none does.
+    """
+    match format_:
+        case Format.TABLE:
+            return TextTable(sink, schema) if console is None else RichTable(sink, schema, console)
+        case Format.JSON:
+            return JsonArray(sink)
+        case Format.JSON_LINES:
+            return JsonLines(sink)
+        case Format.CSV:
+            return Csv(sink, schema, is_escaped=console is not None)
+        case Format.PARQUET:
+            return Parquet(sink, schema)
+    make = pa.ipc.new_stream if format_ is Format.ARROW_STREAM else pa.ipc.new_file
+    return Arrow(sink, schema, make)
+
+
+class _Valve(io.RawIOBase):
+    """A sink for Arrow, whose writers write a footer when they are freed: it can be shut before that."""
+
+    def __init__(self, sink: BinaryIO) -> None:
+        super().__init__()
+        self._sink = sink
+        self.is_shut = False
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Write bytes, or take them if it is shut."""
+        return len(data) if self.is_shut else self._sink.write(data)
+
+
+class _Text:
+    """A format whose bytes are all written at once."""
+
+    def abandon(self) -> None:
+        """Do nothing: nothing is buffered."""
+
+
+class JsonLines(_Text):
+    """One JSON object per row and line, see `json_lines`."""
+
+    def __init__(self, sink: BinaryIO) -> None:
+        self._sink = sink
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write the rows of a batch."""
+        self._sink.write(json_lines(batch))
+
+    def close(self) -> None:
+        """Do nothing: the last line has its end."""
+
+
+class JsonArray(_Text):
+    """One JSON array of the objects of `JsonLines`, one per line."""
+
+    def __init__(self, sink: BinaryIO) -> None:
+        self._sink = sink
+        self._before = b"[\n"
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write the rows of a batch."""
+        if batch.num_rows:
+            # No line end is inside an object: JSON escapes those of texts.
+            self._sink.write(self._before + bytes(json_lines(batch))[:-1].replace(b"\n", b",\n"))
+            self._before = b",\n"
+
+    def close(self) -> None:
+        """Write the end of the array."""
+        self._sink.write(b"[]\n" if self._before == b"[\n" else b"\n]\n")
+
+
+class Csv:
+    """CSV as of RFC 4180, with a head; null is nothing, an empty text is ``""``.
+
+    A binary column is two columns, as in JSON: text, and ``NAMEHex``.
+    """
+
+    def __init__(self, sink: BinaryIO, schema: pa.Schema, *, is_escaped: bool) -> None:
+        from pyarrow import csv
+
+        from .flat import csv_schema
+
+        self._schema = csv_schema(schema)
+        self._is_escaped = is_escaped
+        self._sink = _Valve(sink)
+        self._writer = csv.CSVWriter(pa.PythonFile(self._sink, mode="w"), self._schema)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write the rows of a batch."""
+        from .flat import csv_batch
+
+        self._writer.write_batch(csv_batch(batch, self._schema, is_escaped=self._is_escaped))
+
+    def close(self) -> None:
+        """Write what is buffered."""
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """Close the writer without writing."""
+        self._sink.is_shut = True
+        self._writer.close()
+
+
+class Arrow:
+    """Arrow's IPC stream or file, in the types of the store."""
+
+    def __init__(self, sink: BinaryIO, schema: pa.Schema, make: Callable[..., Any]) -> None:
+        self._sink = _Valve(sink)
+        self._writer = make(pa.PythonFile(self._sink, mode="w"), schema)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write the rows of a batch."""
+        self._writer.write_batch(batch)
+
+    def close(self) -> None:
+        """Write the end of the stream, or the footer."""
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """Close the writer without writing."""
+        self._sink.is_shut = True
+        self._writer.close()
+
+
+class Parquet:
+    """A Parquet file, with row groups of some 64 MiB."""
+
+    def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
+        from pyarrow import parquet
+
+        self._schema = schema
+        self._waiting: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._sink = _Valve(sink)
+        self._writer = parquet.ParquetWriter(pa.PythonFile(self._sink, mode="w"), schema)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write the rows of a batch, as soon as they fill a row group."""
+        self._waiting.append(batch)
+        self._bytes += batch.nbytes
+        if self._bytes >= _ROW_GROUP_BYTES:
+            self._write_group()
+
+    def close(self) -> None:
+        """Write the last row group and the footer."""
+        if self._waiting:
+            self._write_group()
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """Close the writer without writing."""
+        self._sink.is_shut = True
+        self._writer.close()
+
+    def _write_group(self) -> None:
+        self._writer.write_table(pa.Table.from_batches(self._waiting, self._schema))
+        self._waiting, self._bytes = [], 0

@@ -1,0 +1,38 @@
+"""Verb ``groups``: positions of consumer groups, a row for each queue.
+
+::
+
+    segmentlog groups STORE [GROUP]
+"""
+
+import argparse
+
+from segmentlog.suggestions import unknown_group
+
+from ..console import Console
+from ..output.formats import add_output
+from ..parser import Parser, add_store
+from ..reading import opened
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the arguments."""
+    add_store(parser)
+    parser.add_argument("group", metavar="GROUP", nargs="?", help="one group (default: all)")
+    add_output(parser)
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
+    """Print the rows."""
+    from ..output.rows import write_table
+
+    with opened(options) as store:
+        table = store.groups()
+        if options.group is not None:
+            import pyarrow.compute as pc
+
+            known = set(table["group"].to_pylist())
+            if options.group not in known:
+                raise unknown_group(options.group, known, path=store.path)
+            table = table.filter(pc.equal(table["group"], options.group))
+    return write_table(table, options, console)

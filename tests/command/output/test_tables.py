@@ -1,0 +1,83 @@
+"""Tables: columns aligned, terminals safe from what is in messages, plain text without colours."""
+
+import io
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from segmentlog.command.console import Console
+from segmentlog.command.output.tables import RichTable, TextTable, printable
+
+BATCH = pa.record_batch(
+    {
+        "topic": ["orders", "払い"],
+        "queueId": pa.array([0, 12], pa.int32()),
+        "body": pa.array([b"\x1b[31mred\n", b"\xff\x00"]),
+        "storeTimestamp": pa.array([1_769_817_600_123_000, None], pa.timestamp("us", "UTC")),
+        "properties": pa.array([[("a", "1"), ("b", "2")], None], pa.map_(pa.string(), pa.string())),
+        "isSystem": [True, None],
+    }
+)
+
+
+def plain(*batches: pa.RecordBatch) -> list[str]:
+    sink = io.BytesIO()
+    table = TextTable(sink, BATCH.schema)
+    for batch in batches:
+        table.write(batch)
+    table.close()
+    return sink.getvalue().decode().splitlines()
+
+
+def test_plain_text_is_aligned_and_escaped() -> None:
+    assert plain(BATCH) == [
+        "topic   queueId  body           storeTimestamp            properties  isSystem",
+        "------  -------  -------------  ------------------------  ----------  --------",
+        "orders        0  \\x1b[31mred\\n  2026-01-31T00:00:00.123Z  a=1 b=2     yes",
+        "払い         12  0xff00         -                         -",
+    ]
+
+
+def test_the_head_comes_once_and_without_rows_too() -> None:
+    assert len(plain(BATCH, BATCH)) == 6
+    assert plain(BATCH.slice(0, 0))[0].startswith("topic  queueId  body")
+
+
+def rich(batch: pa.RecordBatch, *, has_colour: bool) -> str:
+    sink = io.BytesIO()
+    streams: dict[str, Any] = {"stdin": io.BytesIO(), "stdout": sink, "stderr": io.StringIO()}
+    table = RichTable(sink, batch.schema, Console(is_terminal=True, has_colour=has_colour, width=120, **streams))
+    table.write(batch)
+    table.close()
+    return sink.getvalue().decode()
+
+
+def test_a_terminal_shows_a_message_but_does_not_obey_it() -> None:
+    shown = rich(BATCH, has_colour=False)
+    assert "\\x1b[31mred\\n" in shown
+    assert "\x1b" not in shown
+    assert "\x1b[1m" in rich(BATCH, has_colour=True)
+    assert "\x1b[31m" not in rich(BATCH, has_colour=True)
+
+
+def test_messages_are_no_markup() -> None:
+    assert "[red]x[/red]" in rich(pa.record_batch({"body": pa.array([b"[red]x[/red]"])}), has_colour=True)
+
+
+def test_a_terminal_shows_the_head_of_no_rows() -> None:
+    assert "storeTimestamp" in rich(BATCH.slice(0, 0), has_colour=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("a\tb", "a\\tb"), ("\x9b1m", "\\x9b1m"), ("\u202e", "\\u202e"), ("é", "é"), ("\ud800", "\\ud800")],
+)
+def test_what_a_terminal_would_obey_is_escaped(text: str, shown: str) -> None:
+    assert printable(text) == shown
+    assert printable(shown).isprintable()
+
+
+def test_long_cells_are_cut() -> None:
+    assert printable("x" * 9, 5) == "xxxx…"
+    assert printable("x" * 5, 5) == "xxxxx"

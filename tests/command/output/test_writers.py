@@ -1,0 +1,120 @@
+"""Each format, read again by another reader of it."""
+
+import csv
+import gc
+import io
+import json
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from segmentlog.command.console import Console
+from segmentlog.command.output import writers
+from segmentlog.command.output.formats import Format
+from segmentlog.command.output.writers import writer_of
+
+BATCH = pa.record_batch(
+    {"topic": ["orders", 'a "b", c\nd', ""], "queueId": [0, 1, None], "body": pa.array([b"x", b"\xff", None])}
+)
+TABLE = pa.Table.from_batches([BATCH, BATCH])
+
+
+def written(format_: Format, *batches: pa.RecordBatch) -> bytes:
+    sink = io.BytesIO()
+    writer = writer_of(format_, sink, BATCH.schema, None)
+    for batch in batches:
+        writer.write(batch)
+    writer.close()
+    return sink.getvalue()
+
+
+def test_json() -> None:
+    lines = written(Format.JSON_LINES, BATCH, BATCH).splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert rows[1] == {"topic": 'a "b", c\nd', "queueId": 1, "bodyHex": "ff"}
+    assert json.loads(written(Format.JSON, BATCH, BATCH)) == rows
+    assert json.loads(written(Format.JSON, BATCH.slice(0, 0))) == json.loads(written(Format.JSON)) == []
+    assert written(Format.JSON_LINES) == b""
+
+
+def test_csv() -> None:
+    rows = list(csv.reader(io.StringIO(written(Format.CSV, BATCH).decode())))
+    assert rows == [
+        ["topic", "queueId", "body", "bodyHex"],
+        ["orders", "0", "x", ""],
+        ['a "b", c\nd', "1", "", "ff"],
+        ["", "", "", ""],
+    ]
+    assert written(Format.CSV).decode() == '"topic","queueId","body","bodyHex"\n'
+
+
+@pytest.mark.parametrize("format_", [Format.ARROW_FILE, Format.ARROW_STREAM, Format.PARQUET])
+def test_binary_formats_keep_types_and_bytes(format_: Format) -> None:
+    def read(data: bytes) -> pa.Table:
+        match format_:
+            case Format.ARROW_FILE:
+                return pa.ipc.open_file(data).read_all()
+            case Format.ARROW_STREAM:
+                return pa.ipc.open_stream(data).read_all()
+        return pq.read_table(pa.BufferReader(data))
+
+    assert read(written(format_, BATCH, BATCH)).equals(TABLE)
+    assert read(written(format_)).equals(TABLE.slice(0, 0))
+
+
+def test_parquet_writes_row_groups_as_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writers, "_ROW_GROUP_BYTES", 1)
+    found = pq.ParquetFile(pa.BufferReader(written(Format.PARQUET, BATCH, BATCH)))
+    assert found.num_row_groups == 2
+    assert found.read().equals(TABLE)
+
+
+def test_a_table_is_rich_on_a_terminal_only() -> None:
+    streams: dict[str, Any] = {"stdin": io.BytesIO(), "stdout": io.BytesIO(), "stderr": io.StringIO()}
+    console = Console(is_terminal=True, has_colour=True, **streams)
+    sink = io.BytesIO()
+    writer_of(Format.TABLE, sink, BATCH.schema, console).write(BATCH)
+    assert "\x1b[1m" in sink.getvalue().decode()
+    assert "\x1b" not in written(Format.TABLE, BATCH).decode()
+    sink = io.BytesIO()
+    writer = writer_of(Format.CSV, sink, BATCH.schema, console)
+    writer.write(BATCH)
+    writer.close()
+    assert b'a ""b"", c\\nd' in sink.getvalue()
+
+
+@pytest.mark.parametrize("format_", Format)
+def test_what_is_abandoned_gets_no_end(format_: Format) -> None:
+    sink = io.BytesIO()
+    writer = writer_of(format_, sink, BATCH.schema, None)
+    writer.write(BATCH)
+    before = sink.getvalue()
+    writer.abandon()
+    del writer
+    gc.collect()
+    assert sink.getvalue() == before
+
+
+@pytest.mark.parametrize("format_", Format)
+def test_an_error_of_the_sink_is_raised_as_it_is(format_: Format) -> None:
+    """A closed pipe ends the command quietly, so it has to be known for one."""
+
+    class Closed(io.BytesIO):
+        def write(self, data: object) -> int:
+            raise BrokenPipeError(32, "Broken pipe")
+
+    def write() -> None:
+        writer = None
+        try:
+            writer = writer_of(format_, Closed(), BATCH.schema, None)
+            writer.write(BATCH)
+            writer.close()
+        except BaseException:
+            if writer is not None:
+                writer.abandon()
+            raise
+
+    with pytest.raises(BrokenPipeError):
+        write()

@@ -1,0 +1,52 @@
+"""Errors as text and as JSON, with remedies and arguments worded as flags."""
+
+import errno
+import json
+
+import pytest
+
+from segmentlog.command.errors import FLAGS, describe, error_text
+from segmentlog.store import ConfigError, DataLossError, Remedy
+
+
+def test_remedies_are_worded_as_flags() -> None:
+    error = DataLossError("messages are gone", path="/s", offset=7, remedies=[Remedy.SKIP_LOST])
+    found = describe(error, ["cat", "/s", "t"])
+    assert found["remedy"] == FLAGS[Remedy.SKIP_LOST]
+    assert found["where"] == {"path": "/s", "offset": 7}
+    assert all("--" in words for words in FLAGS.values())
+
+
+@pytest.mark.parametrize(
+    ("problem", "found"),
+    [
+        ("start is offset 7 of orders/0", "--from is offset 7 of orders/0"),
+        ("columns: there is no column `x`", "--columns: there is no column `x`"),
+        ("started too early", "started too early"),
+        ("queue and offset name a message", "--queue and offset name a message"),
+    ],
+)
+def test_arguments_of_the_python_api_are_named_as_flags(problem: str, found: str) -> None:
+    assert describe(ConfigError(problem), [])["found"] == found
+
+
+def test_errors_of_the_system_keep_their_path() -> None:
+    found = describe(OSError(errno.ENOSPC, "No space left on device", "/s/x"), ["put"])
+    assert (found["code"], found["found"]) == ("OS_ERROR", "No space left on device")
+    assert found["where"] == {"path": "/s/x", "offset": None}
+
+
+def test_the_command_line_can_be_pasted() -> None:
+    assert describe(ConfigError("x"), ["cat", "a b", "--sql=c > '1'"])["asked"] == (
+        """segmentlog cat 'a b' '--sql=c > '"'"'1'"'"''"""
+    )
+
+
+def test_no_control_character_reaches_the_terminal() -> None:
+    error = ConfigError("there is no topic `\x1b[31m\n`", path="/s\x07", offset=1, fix="Use \u202e")
+    text = error_text(describe(error, ["cat", "\x1b"]), as_json=False)
+    assert "there is no topic `\\x1b[31m\\n`" in text
+    assert "/s\\x07 at offset 1" in text
+    assert all(line.isprintable() for line in text.splitlines())
+    assert len(text.splitlines()) == 4
+    assert json.loads(error_text(describe(error, ["cat", "\x1b"]), as_json=True))["error"]["remedy"] == "Use \u202e"

@@ -1,0 +1,160 @@
+"""The contract of all verbs: exit codes, errors in one shape, interrupts, closed pipes, and what is imported."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import segmentlog
+from segmentlog.command import catalogue
+from segmentlog.command.verbs import topics
+from support.commands import INSTALLED, run_command, run_installed
+
+
+def test_exit_codes(store: Path) -> None:
+    assert run_command("topics", store).code == 0
+    assert run_command("lag", store, "etl").code == 0
+    assert run_command("topics", store / "nowhere").code == 2
+    assert run_command("nonsense").code == 2
+
+
+def test_no_rows_are_not_found(store: Path, tmp_path: Path) -> None:
+    with segmentlog.store.MessageStore.open(tmp_path / "empty"):
+        pass
+    ran = run_command("topics", tmp_path / "empty", "--json")
+    assert (ran.code, ran.out, ran.err) == (1, b"", "")
+
+
+def test_an_error_states_code_found_asked_where_and_remedy(store: Path) -> None:
+    ran = run_command("queues", store, "ordrs")
+    assert (ran.code, ran.out) == (2, b"")
+    assert ran.err == (
+        "error[SEGMENTLOG_UNKNOWN_QUEUE]: TOPIC: there is no topic `ordrs`\n"
+        f"  asked:  segmentlog queues {store} ordrs\n"
+        f"  where:  {store}\n"
+        "  remedy: Did you mean `orders`? The topics are `%RETRY%etl`, `orders`, `payments`\n"
+    )
+
+
+@pytest.mark.parametrize("flags", [["--json"], ["-o", "jsonl"], ["-ojsonl"], ["--output=json"], ["--output", "json"]])
+def test_an_error_is_json_where_rows_would_be(store: Path, flags: list[str]) -> None:
+    error = run_command("queues", store, "ordrs", *flags).error
+    assert sorted(error) == ["asked", "code", "found", "remedy", "where"]
+    assert error["code"] == "SEGMENTLOG_UNKNOWN_QUEUE"
+    assert error["where"] == {"path": str(store), "offset": None}
+    assert error["asked"].endswith("ordrs " + " ".join(flags))
+
+
+def test_wrong_arguments_are_json_too(store: Path) -> None:
+    assert run_command("queues", store, "--josn", "--json").error["remedy"].startswith("Did you mean `--json`?")
+    assert run_command("topcis", "--json").error["remedy"].startswith("Did you mean `topics`?")
+
+
+def test_a_missing_verb_and_a_missing_store() -> None:
+    assert "VERB is missing" in run_command().err
+    assert "the following arguments are required: STORE" in run_command("topics").err
+    assert run_command("topics", "--json").error["code"] == "SEGMENTLOG_USAGE"
+
+
+def test_an_error_of_the_system(store: Path, tmp_path: Path) -> None:
+    error = run_command("topics", store, "--json", "-w", tmp_path / "no" / "rows.jsonl").error
+    assert error["code"] == "OS_ERROR"
+    assert error["found"] == "No such file or directory"
+
+
+def test_a_fault_of_ours_is_reported_with_its_traceback(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "opened", lambda _: 1 // 0)
+    ran = run_command("topics", store)
+    assert ran.code == 2
+    assert "in run" in ran.err
+    assert "error[SEGMENTLOG_INTERNAL]: ZeroDivisionError" in ran.err
+
+
+def test_an_interrupt_is_quiet(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(topics, "opened", interrupted)
+    ran = run_command("topics", store)
+    assert (ran.code, ran.out, ran.err) == (130, b"", "")
+
+
+def test_help_of_the_command_and_of_each_verb() -> None:
+    for asked in (["--help"], ["-h"], ["help"]):
+        ran = run_command(*asked)
+        assert (ran.code, ran.err) == (0, "")
+        assert "segmentlog VERB STORE" in ran.text
+    assert run_command("help", "queues").out == run_command("queues", "--help").out
+    assert "usage: segmentlog queues" in run_command("queues", "--help").text
+
+
+def test_the_version() -> None:
+    assert run_command("--version").text == f"segmentlog {segmentlog.__version__}\n"
+
+
+def test_the_installed_command_as_a_user_runs_it(store: Path) -> None:
+    ran = run_installed("topics", store, "--json")
+    assert [row["topic"] for row in ran.rows] == ["orders", "payments"]
+    assert run_installed("topics", store, "--jsno", "--json").error["code"] == "SEGMENTLOG_USAGE"
+
+
+def test_help_loads_neither_arrow_nor_numpy_nor_rich() -> None:
+    """Imports of the table of verbs and of every verb's flags: what `--help` and wrong flags wait for."""
+    program = """
+import sys
+from segmentlog.command.catalogue import VERBS
+from segmentlog.command.main import main
+assert main(["--help"]) == 0
+for verb in VERBS:
+    assert main([verb.name, "--help"]) == 0
+heavy = {"numpy", "pyarrow", "rich", "typer", "click", "pyspark", "pandas"} & set(sys.modules)
+assert not heavy, heavy
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
+    assert len(catalogue.VERBS) >= 5
+
+
+def test_a_reader_that_goes_away_is_no_error(store: Path) -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with os.fdopen(write_end, "wb") as stdout:
+        process = subprocess.Popen([INSTALLED, "queues", store], stdout=stdout, stderr=subprocess.PIPE)
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (141, b"")
+
+
+def test_ctrl_c_ends_the_installed_command_quietly(store: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _WAITING, store], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"waiting\n"
+        time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, b"")
+
+
+_WAITING = """
+import sys, time
+from segmentlog.command import main
+from segmentlog.command.verbs import topics
+
+def wait(options):
+    print("waiting", flush=True)
+    time.sleep(60)
+
+topics.opened = wait
+sys.exit(main.main(["topics", sys.argv[1]]))
+"""
+
+
+def test_json_is_one_document(store: Path) -> None:
+    rows = json.loads(run_command("queues", store, "-o", "json").out)
+    assert len(rows) == 9
+    assert json.loads(run_command("queues", store, "-o", "json", "orders").out) == rows[1:5]

@@ -1,0 +1,26 @@
+"""The store that a command line names."""
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from segmentlog.command.reading import opened, reader_of
+from segmentlog.store import NotAStoreError
+
+
+def test_the_store_and_its_log_elsewhere(store: Path, tmp_path: Path) -> None:
+    options = argparse.Namespace(store=str(store), commit_log=[])
+    with opened(options) as found:
+        assert found.path == str(store)
+    assert "orders" in reader_of(options).topics()
+    moved = argparse.Namespace(store=str(store), commit_log=[str(store / "commitlog")])
+    assert "orders" in reader_of(moved).topics()
+
+
+def test_no_store(tmp_path: Path) -> None:
+    options = argparse.Namespace(store=str(tmp_path), commit_log=[])
+    with pytest.raises(NotAStoreError):
+        opened(options)
+    with pytest.raises(NotAStoreError):
+        reader_of(options)

@@ -1,0 +1,16 @@
+"""Verb ``segments``."""
+
+from pathlib import Path
+
+from support.commands import run_command
+
+
+def test_segments_are_those_of_the_directory(store: Path) -> None:
+    rows = run_command("segments", store, "--json").rows
+    assert [row["path"] for row in rows] == sorted(str(path) for path in (store / "commitlog").iterdir())
+    assert rows[0]["baseOffset"] == 0
+    assert [row["bytes"] for row in rows] == [1 << 15] * len(rows)
+
+
+def test_a_directory_without_a_store(tmp_path: Path) -> None:
+    assert run_command("segments", tmp_path, "--json").error["code"] == "SEGMENTLOG_NOT_A_STORE"

@@ -1,0 +1,77 @@
+"""The command ``segmentlog`` as tests run it: in this process, or installed, as a user does.
+
+::
+
+    run_command("topics", store, "--json")        main(), with streams in memory: some milliseconds
+    run_installed("topics", store, "--json")      .venv/bin/segmentlog in a process of its own: some 300 ms
+"""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from segmentlog.command.console import Console
+from segmentlog.command.main import main
+
+INSTALLED: Final = Path(sys.executable).with_name("segmentlog")
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """Exit code and output of one command line."""
+
+    code: int
+    out: bytes
+    err: str
+
+    @property
+    def text(self) -> str:
+        return self.out.decode()
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Rows that were printed as JSON lines; nothing may be on stderr."""
+        assert self.err == ""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The error that was printed as JSON, with nothing on stdout."""
+        assert (self.code, self.out) == (2, b"")
+        found: dict[str, Any] = json.loads(self.err)["error"]
+        return found
+
+
+def run_command(*arguments: object, stdin: bytes = b"", terminal: bool = False, width: int = 200) -> Ran:
+    """Run the command in this process; ``terminal`` makes stdout and stderr terminals with colours."""
+    out, err = io.BytesIO(), io.StringIO()
+    console = Console(
+        stdin=io.BytesIO(stdin),
+        stdout=out,
+        stderr=err,
+        is_terminal=terminal,
+        has_progress=terminal,
+        has_colour=terminal,
+        width=width,
+    )
+    code = main([str(each) for each in arguments], console)
+    return Ran(code, out.getvalue(), err.getvalue())
+
+
+def run_installed(*arguments: object, stdin: bytes = b"", environment: Mapping[str, str] | None = None) -> Ran:
+    """Run the installed command as a user does."""
+    ran = subprocess.run(
+        [INSTALLED, *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        check=False,
+        timeout=60,
+        env=os.environ | dict(environment or {}),
+    )
+    return Ran(ran.returncode, ran.stdout, ran.stderr.decode())
