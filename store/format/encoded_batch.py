@@ -8,8 +8,8 @@
                  │                └ patch: [0x02] __CRC32# 0x01 ddd…d 0x02, of all before it
                  └ patch: queue offset, physical offset, store timestamp
 
-If bodies are separate, the checksum of a record is derived from those of its body and its frame, before its offsets are
-known. It is adjusted for the offsets (`record_crc`), and the body is not read again.
+The checksum of a record is derived from those of its body and its frame, before its offsets are known. It is adjusted
+for the offsets (`record_crc`), and the body is not read again.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +26,9 @@ from .pieces import Data, Pieces
 from .record_crc import (
     RecordCrc,
     covered_bytes,
+    crc32_ranges,
     moved_crcs,
+    range_crcs,
     record_crcs,
     similar_crcs,
     write_crcs,
@@ -69,12 +71,37 @@ class Frames(NamedTuple):
         (n,) int64, where each begins and ends in ``data``.
     bodies
         None if they are in ``data``.
+    crcs
+        (n,) int64, checksums of the records as they are before `patch`; None if they have none, or it is not known.
     """
 
     data: Bytes
     positions: Ints
     stops: Ints
     bodies: Bodies | None = None
+    crcs: Ints | None = None
+
+    def summed(self, heads: Ints, body_lengths: Ints, body_crcs: Words) -> "Frames":
+        """Return them with the checksums of the records, which end in one.
+
+        Parameters
+        ----------
+        heads
+            (n,) int64, bytes of each record before its body.
+        body_lengths, body_crcs
+            (n,) int64, and (n,) uint32 with all 32 bits: of the bodies, which are not read.
+        """
+        cuts, ends = self.positions + heads, self.stops - RECORD_CRC_BYTES
+        behind = cuts + body_lengths if self.bodies is None else cuts
+        tails = similar_crcs(self.data, behind, ends)
+        if tails is None:
+            if self.bodies is None:  # one call for the whole record costs no more than one for its tail
+                return self._replace(crcs=crc32_ranges(self.data.data, self.positions, ends))
+            tails = range_crcs(self.data.data, behind, ends)
+        found = similar_crcs(self.data, self.positions, cuts)
+        found = range_crcs(self.data.data, self.positions, cuts) if found is None else found
+        whole = combined_crcs(combined_crcs(found, body_crcs, body_lengths), tails, ends - behind)
+        return self._replace(crcs=whole.astype(np.int64) & CRC_MASK)
 
     def to_write(self) -> Data | Pieces:
         """Return the bytes of all records in log order; nothing is copied."""
@@ -105,41 +132,17 @@ class EncodedBatch:
     lay
         Builds their bytes. To be called once, directly before the bytes are used: until then a batch needs little
         memory, and then it is still in the cache.
-    crcs
-        (n,) int64, checksums of the records as they are before `patch`, where they are known.
     """  # prose: allow lies - the name of an attribute
 
     positions: Ints
     sizes: Ints
     lay: Callable[[], Frames]
-    crcs: Ints | None = None
 
     def join(self) -> Bytes:
         """Return (bytes,) uint8, writable and the caller's: all records, adjacent. To be called once, as ``lay``."""
         frames = self.lay()
         laid = frames.to_write()
         return laid.join() if isinstance(laid, Pieces) else frames.data
-
-
-def frame_crcs(frames: Frames, bodies: Bodies, body_crcs: Words) -> Ints:
-    """Compute the checksums that records have before `patch`, from those of their bodies, which are not read.
-
-    Parameters
-    ----------
-    frames, bodies
-        Records that end in a checksum.
-    body_crcs
-        (n,) uint32, all 32 bits of them.
-
-    Returns
-    -------
-    (n,) int64
-    """
-    cuts, ends = frames.positions + bodies.at, frames.stops - RECORD_CRC_BYTES
-    heads = similar_crcs(frames.data, frames.positions, cuts)
-    tails = similar_crcs(frames.data, cuts, ends)
-    whole = combined_crcs(combined_crcs(heads, body_crcs, bodies.lengths), tails, ends - cuts)
-    return whole.astype(np.int64) & CRC_MASK
 
 
 def patch(

@@ -11,7 +11,7 @@ only known under the put lock stays zero until ``encoded_batch.patch`` writes it
 The property string comes from ``properties_encode``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from ..errors import ConfigError
 from .arrow_buffers import binary_array, integers, value_bounds, value_lengths
-from .encoded_batch import Bodies, EncodedBatch, Frames, Integers, frame_crcs
+from .encoded_batch import Bodies, EncodedBatch, Frames, Integers
 from .message import CRC_MASK, MAGIC_V1, MAGIC_V2, SYS_BORN_HOST_V6, SYS_STORE_HOST_V6, Bytes, Ints, scatter
 from .record_crc import CRC_PROPERTY, RecordCrc, range_crcs
 from .record_layout import HEADER, Layout
@@ -132,31 +132,36 @@ def encode(
         "body_length": body_bytes,
     }
     headers = _headers(fields, born, store, rows)
+
+    def summed(frames: Frames) -> Frames:
+        return frames if record_crc is RecordCrc.ABSENT else frames.summed(header_bytes, body_bytes, body_crcs)
+
     if bodies_apart:
         bodies = Bodies(np.frombuffer(body.buffers()[2] or b"", np.uint8), start, body_bytes, header_bytes)
-        return _laid_apart(headers, bodies, tail, sizes, body_crcs if record_crc is RecordCrc.PROPERTY else None)
-    return _laid_whole(headers, body, tail, sizes, header_bytes + body_bytes)
+        return _laid_apart(headers, bodies, tail, sizes, summed)
+    return _laid_whole([headers, body], header_bytes + body_bytes, tail, sizes, summed)
 
 
-def _laid_whole(headers: pa.BinaryArray, body: pa.BinaryArray, tail: "_Tail", sizes: Ints, heads: Ints) -> EncodedBatch:
-    """Records that are joined when their turn comes; ``heads`` are the bytes of header and body of each."""
+def _laid_whole(
+    front: list[pa.BinaryArray], front_bytes: Ints, tail: "_Tail", sizes: Ints, summed: Callable[[Frames], Frames]
+) -> EncodedBatch:
+    """Records that are joined, and their checksums derived, when their turn comes."""
     positions = np.cumsum(sizes) - sizes
 
     def lay() -> Frames:
-        return Frames(_join([headers, body], tail, positions + heads), positions, positions + sizes)
+        return summed(Frames(_join(front, tail, positions + front_bytes), positions, positions + sizes))
 
     return EncodedBatch(positions, sizes, lay)
 
 
 def _laid_apart(
-    headers: pa.BinaryArray, bodies: Bodies, tail: "_Tail", sizes: Ints, body_crcs: npt.NDArray[np.uint32] | None
+    headers: pa.BinaryArray, bodies: Bodies, tail: "_Tail", sizes: Ints, summed: Callable[[Frames], Frames]
 ) -> EncodedBatch:
-    """Records whose bodies stay where they are; the rest is joined now. ``body_crcs`` where records end in a CRC."""
+    """Records whose bodies stay where they are; the rest is joined now, and the checksums derived."""
     stops = np.cumsum(sizes - bodies.lengths)
     starts = stops - tail.sizes - bodies.at
-    frames = Frames(_join([headers], tail, stops - tail.sizes), starts, stops, bodies)
-    crcs = None if body_crcs is None else frame_crcs(frames, bodies, body_crcs)
-    return EncodedBatch(np.cumsum(sizes) - sizes, sizes, lambda: frames, crcs)
+    frames = summed(Frames(_join([headers], tail, stops - tail.sizes), starts, stops, bodies))
+    return EncodedBatch(np.cumsum(sizes) - sizes, sizes, lambda: frames)
 
 
 class _Tail(NamedTuple):

@@ -31,6 +31,7 @@ assert len(CRC_PROPERTY) == RECORD_CRC_BYTES
 
 _DIGITS: Final = 10
 _DIFFERENT_MAX: Final = 32  # bytes of a row looked up one by one; for more of them a call for each row is cheaper
+_ALIKE_ROWS: Final = 256  # ranges per length, on average: with fewer of them a call for each range is cheaper
 _SIMILAR_ROWS: Final = 1 << 12  # looked at in one go: larger arrays are new memory each time, which costs more
 _SIZE: Final = np.dtype(">i4")
 
@@ -59,20 +60,34 @@ def range_crcs(buffer: pa.Buffer | memoryview, start: Ints, stop: Ints) -> Words
     return np.fromiter(map(isal_zlib.crc32, ranges), np.uint32, len(start))
 
 
-def similar_crcs(data: Bytes, starts: Ints, stops: Ints) -> Words:
-    """Compute the CRC-32 of ranges that mostly say the same, where they are of one length; see `range_crcs`.
+def similar_crcs(data: Bytes, starts: Ints, stops: Ints) -> Words | None:
+    """Compute the CRC-32 of ranges of few lengths and with mostly equal bytes, all 32 bits of it.
 
-    One is summed up; what the others have in other bytes changes that by lookups in tables, for all ranges at once.
+    One range of each length is read. Its checksum is changed by table look-ups for the bytes that differ in the others,
+    for all ranges at once.
+
+    Returns
+    -------
+    (n,) uint32, or None
+        None if the ranges differ so much that `range_crcs` costs less.
     """
     lengths = stops - starts
-    width = int(lengths[0]) if lengths.size else 0
-    if not width or (lengths != width).any():
-        return range_crcs(data.data, starts, stops)
-    parts = [starts[at : at + _SIMILAR_ROWS] for at in range(0, starts.size, _SIMILAR_ROWS)]
-    return np.concatenate([_similar_crcs(data, part, width) for part in parts])
+    widths = np.flatnonzero(np.bincount(lengths)).tolist()
+    if len(widths) > 1 + starts.size // _ALIKE_ROWS:
+        return None
+    crcs = np.zeros(starts.size, np.uint32)
+    for width in widths:
+        rows = np.flatnonzero(lengths == width) if len(widths) > 1 else np.arange(starts.size)
+        for at in range(0, rows.size if width else 0, _SIMILAR_ROWS):
+            part = rows[at : at + _SIMILAR_ROWS]
+            found = _similar_crcs(data, starts[part], width)
+            if found is None:
+                return None
+            crcs[part] = found
+    return crcs
 
 
-def _similar_crcs(data: Bytes, starts: Ints, width: int) -> Words:
+def _similar_crcs(data: Bytes, starts: Ints, width: int) -> Words | None:
     rows = gather(data, starts, np.dtype(f"V{width}")).view(np.uint8).reshape(-1, width)
     changes = rows ^ rows[0]
     seen = changes
@@ -81,7 +96,7 @@ def _similar_crcs(data: Bytes, starts: Ints, width: int) -> Words:
         seen = np.concatenate([seen[:half] | seen[half : 2 * half], seen[2 * half :]])
     different = np.flatnonzero(seen[0]).tolist()
     if len(different) > _DIFFERENT_MAX:
-        return range_crcs(data.data, starts, starts + width)
+        return None
     crcs = np.full(starts.size, isal_zlib.crc32(rows[0].tobytes()), np.uint32)
     for column in different:
         crcs ^= byte_remainders(width - 1 - column).take(changes[:, column])

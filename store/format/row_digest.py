@@ -16,15 +16,14 @@ from typing import Final
 
 import numpy as np
 
-from ..types import QueueKey
 from .message import Bytes, Ints, gather
 
-_BODY_CRC: Final = np.dtype(">i4")
+_BODY_CRC: Final = np.dtype(">u4")  # without its sign bit, as RocketMQ stores it
 _BODY_CRC_AT: Final = 8  # after total size and magic code
 _MASK: Final = (1 << 64) - 1
 
 
-def row_digest(records: Bytes, positions: Ints, queue_of: Ints, queues: Sequence[QueueKey]) -> int:
+def row_digest(records: Bytes, positions: Ints, topic_of: Ints, topics: Sequence[str]) -> int:
     """Compute the digest of encoded records.
 
     Parameters
@@ -33,19 +32,20 @@ def row_digest(records: Bytes, positions: Ints, queue_of: Ints, queues: Sequence
         uint8; only read.
     positions
         (n,) int64 where each record begins.
-    queue_of
-        (n,) int64 which of ``queues`` each record is for; of the queue only the topic counts.
-    queues
-        The different queues.
+    topic_of
+        (n,) int64 which of ``topics`` each record is for.
+    topics
+        The different topics.
 
     Returns
     -------
     int
         From 0 to 2**64 - 1; 0 without records. Thread-safe.
     """
-    bodies = gather(records, positions + _BODY_CRC_AT, _BODY_CRC).astype(np.uint32).astype(np.uint64)
-    topics = np.array([zlib.crc32(key.topic.encode()) for key in queues], np.uint64)
-    mixed = bodies << np.uint64(32) | topics[queue_of]
+    mixed = gather(records, positions + _BODY_CRC_AT, _BODY_CRC).astype(np.uint64)
+    mixed <<= np.uint64(32)
+    sums = np.array([zlib.crc32(topic.encode()) for topic in topics], np.uint64)
+    mixed |= sums[topic_of] if sums.size > 1 else sums
     mixed += np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed ^= mixed >> np.uint64(shift)

@@ -10,12 +10,14 @@
            +--------+--------+--------+--------+---------+-----------+
            | sizes, queue, tags code, CRC: int32 × n each          |
            | hash of a key, row of it: int32 × k each              |
-           | counts: uint8 × n | queues: JSON | records            |
+           | counts: uint8 × n | queues | records                  |
            +---------------------------------------------------------+
 
-``queues`` is a list of topics and queue ids, of which ``queue`` numbers one for each record. Records are adjacent,
-with zeros for their places and store times; ``CRC`` is what each sums up to like that. Numbers of the header are
-big-endian, those of columns are read in place. Our own format; RocketMQ has no counterpart.
+    queues  [number q: int32][topic: int32 × q][queue id: int32 × q][topics: JSON, a list of names]
+
+``queue`` of a record is an index into the queues, and ``topic`` of a queue one into the topics. Records are adjacent,
+with zeros for their places and store times; ``CRC`` is the checksum of each like that. Numbers of the header are
+big-endian, all others little-endian. Our own format; RocketMQ has no counterpart.
 """
 
 import json
@@ -26,12 +28,12 @@ import numpy as np
 from isal import isal_zlib
 
 from ..errors import FormatError
-from ..types import QueueKey
 from .message import Bytes, Ints, Mask
 
 HEADER: Final = struct.Struct(">IiiiqI")
 HEADER_BYTES: Final = HEADER.size
-_MAGIC: Final = 0x5E610958
+_MAGIC: Final = 0x5E610959
+_EARLIER_MAGIC: Final = 0x5E610958  # queues as JSON
 _ROW_BYTES: Final = 17
 _KEY_BYTES: Final = 8
 
@@ -67,7 +69,7 @@ class StagedRows(NamedTuple):
     Attributes
     ----------
     sizes, queue_of, tags_codes
-        (n,) int64: bytes of each record, which of ``queues`` it goes to, and its tags code.
+        (n,) int64: bytes of each record, the index of its queue, and its tags code.
     crcs
         (n,) int64, the checksum of each record as it is here, see `record_crc.record_crcs`; of no meaning where records
         have none.
@@ -75,8 +77,10 @@ class StagedRows(NamedTuple):
         (n,) bool, whether it gets a number in its queue.
     hashes, hash_rows
         (k,) int64: hashes of keys, and the row of each; None where the records have to be asked, for tags, too.
-    queues
-        The different queues.
+    topics
+        Names of the different topics.
+    topic_of, queue_ids
+        (q,) int64, of the different queues: the index of the topic, ascending, and the queue id.
     records
         uint8; a view of what was decoded.
     """
@@ -88,13 +92,19 @@ class StagedRows(NamedTuple):
     counts: Mask
     hashes: Ints | None
     hash_rows: Ints | None
-    queues: list[QueueKey]
+    topics: list[str]
+    topic_of: Ints
+    queue_ids: Ints
     records: Bytes
 
 
 def encode_chunk(rows: StagedRows) -> tuple[bytes, bytes, Bytes]:
     """Return a chunk as three consecutive pieces: header, columns, records unchanged."""
-    queues = json.dumps([list(key) for key in rows.queues], ensure_ascii=False).encode()
+    topics = json.dumps(rows.topics, ensure_ascii=False).encode()
+    queues = b"".join(
+        each.astype("<i4").tobytes() for each in (np.array([rows.topic_of.size]), rows.topic_of, rows.queue_ids)
+    )
+    queues += topics
     keys = (rows.hashes, rows.hash_rows) if rows.hashes is not None and rows.hash_rows is not None else ()
     columns = b"".join(
         (
@@ -109,10 +119,18 @@ def encode_chunk(rows: StagedRows) -> tuple[bytes, bytes, Bytes]:
 
 
 def decode_header(data: bytes) -> ChunkHeader | None:
-    """Read the header of a chunk; None if the bytes are no header."""
+    """Read the header of a chunk; None if the bytes are no header.
+
+    Raises
+    ------
+    FormatError
+        If an earlier release of this package wrote it.
+    """
     if len(data) < HEADER_BYTES:
         return None
     magic, rows, keys, queue_bytes, record_bytes, crc = HEADER.unpack_from(data)
+    if magic == _EARLIER_MAGIC:
+        raise FormatError("an earlier release of segmentlog staged these rows")
     if magic != _MAGIC or rows <= 0 or keys < -1 or queue_bytes < 0 or record_bytes < 0:
         return None
     return ChunkHeader(rows, keys, queue_bytes, record_bytes, crc)
@@ -157,8 +175,8 @@ def decode_chunk(header: ChunkHeader, rest: Bytes) -> StagedRows:
     queue_of, tags_codes, crcs, hashes, hash_rows = columns
     counts = rest[at : at + n] != 0
     at += n
-    queues = [QueueKey(topic, queue) for topic, queue in json.loads(rest[at : at + header.queue_bytes].tobytes())]
-    if queue_of.min() < 0 or queue_of.max() >= len(queues) or (k and (hash_rows.min() < 0 or hash_rows.max() >= n)):
+    topics, topic_of, queue_ids = _decode_queues(rest[at : at + header.queue_bytes])
+    if queue_of.min() < 0 or queue_of.max() >= topic_of.size or (k and (hash_rows.min() < 0 or hash_rows.max() >= n)):
         raise FormatError("staged rows name queues or rows that they do not have")
     known = header.keys >= 0
     return StagedRows(
@@ -169,6 +187,24 @@ def decode_chunk(header: ChunkHeader, rest: Bytes) -> StagedRows:
         counts,
         hashes if known else None,
         hash_rows if known else None,
-        queues,
+        topics,
+        topic_of,
+        queue_ids,
         rest[at + header.queue_bytes :],
     )
+
+
+def _decode_queues(data: Bytes) -> tuple[list[str], Ints, Ints]:
+    """Return topics, the topic of each queue, and its queue id."""
+    count = int(data[:4].view("<i4")[0]) if data.size >= 4 else -1
+    stop = 4 + 8 * count
+    if not count >= 0 or stop > data.size:
+        raise FormatError("staged rows have other queues than they say")
+    topic_of, queue_ids = data[4:stop].view("<i4").astype(np.int64).reshape(2, count)
+    try:
+        topics = json.loads(data[stop:].tobytes())
+    except ValueError:
+        raise FormatError("staged rows have other queues than they say") from None
+    if count and (topic_of[0] < 0 or topic_of[-1] >= len(topics) or (np.diff(topic_of) < 0).any()):
+        raise FormatError("staged rows name topics that they do not have")
+    return topics, topic_of, queue_ids

@@ -9,7 +9,6 @@
 """
 
 import threading
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -86,19 +85,6 @@ def different_queues(topics: pa.DictionaryArray, queue_id: Ints) -> tuple[Queues
     return Queues(names, of_topic, ids.astype(np.int64)), queue_of.astype(np.int64, copy=False)
 
 
-def queues_among(keys: Iterable[QueueKey]) -> Queues:
-    """Return the queues with those of one topic adjacent."""
-    topics: list[str] = []
-    topic_of: list[int] = []
-    ids: list[int] = []
-    for key in keys:
-        if not topics or topics[-1] != key.topic:
-            topics.append(key.topic)
-        topic_of.append(len(topics) - 1)
-        ids.append(key.queue_id)
-    return Queues(topics, np.array(topic_of, np.int64), np.array(ids, np.int64))
-
-
 class QueueNumbers:
     """Numbers queues 0, 1, 2, … in the order in which they are asked for. Thread-safe."""
 
@@ -114,10 +100,6 @@ class QueueNumbers:
     def key(self, number: int) -> QueueKey:
         """Return the queue that has a number."""
         return self._keys[number]
-
-    def find(self, key: QueueKey) -> int | None:
-        """Return the number of one queue; None if it has none yet."""
-        return self._numbers.get(key)
 
     def of_one(self, key: QueueKey) -> int:
         """Return the number of one queue."""

@@ -20,7 +20,7 @@ store before we open it again takes the first rows of an unfinished batch for or
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -155,17 +155,16 @@ class BatchCommitter:
     def _put(self, staged: Sequence[Staged]) -> tuple[QueueSpan, ...]:
         """Put all rows in the order of the tasks; return the span of each queue."""
         put_path, flusher = self._put_path, self._flusher
-        firsts: dict[QueueKey, int] = {}
+        before = put_path.queue_offsets()
         chunks = (rows for each in staged for rows in take_staged(self._fs, self._path, each))
         with CommitPipeline(is_threaded=self._is_threaded) as pipeline:
             for rows in pipeline.prefetched(chunks):
-                for key in rows.queues.as_keys():
-                    firsts.setdefault(key, put_path.next_offset(key))
                 put_path.put_batch([rows])
                 if put_path.end - flusher.flushed >= _SYNC_BYTES:
                     pipeline.sync(partial(flusher.wait, put_path.end))
                 self._keep_up()
-        return tuple(_spans(firsts, put_path))
+        spans = sorted(put_path.spans_since(before))
+        return tuple(QueueSpan(key.topic, key.queue_id, first, stop - 1, stop - first) for key, first, stop in spans)
 
     def _discard(self, staged: Sequence[Staged]) -> None:
         """Delete the staged files of a batch that is in the store; an error is only logged."""
@@ -173,10 +172,3 @@ class BatchCommitter:
             discard_staged(self._path, staged, fs=self._fs)
         except (SegmentLogError, OSError) as error:
             _log.warning("%s: staged rows of a batch that is in the store were left behind: %s", self._path, error)
-
-
-def _spans(firsts: Mapping[QueueKey, int], put_path: PutPath) -> Iterator[QueueSpan]:
-    for key, first in sorted(firsts.items()):
-        stop = put_path.next_offset(key)
-        if stop > first:
-            yield QueueSpan(key.topic, key.queue_id, first, stop - 1, stop - first)

@@ -117,9 +117,13 @@ class PutPath:
         """Physical offset after the last record."""
         return self._appender.end
 
-    def next_offset(self, key: QueueKey) -> int:
-        """Return the queue offset of the next message of a queue."""
-        return self._queues.next_offset(key)
+    def queue_offsets(self) -> Ints:
+        """Return the next queue offset of every queue at this moment, for `spans_since`. The caller holds the turn."""
+        return self._queues.snapshot()
+
+    def spans_since(self, before: Ints) -> list[tuple[QueueKey, int, int]]:
+        """Return the queues that got messages since `queue_offsets`, with their first queue offset and the next one."""
+        return self._queues.spans_since(before)
 
     def reserve(self, sizes: Iterable[Ints]) -> None:
         """Reserve all segments that the next records need.
@@ -306,7 +310,7 @@ class PutPath:
             physical_offsets=physical,
             store_timestamps=now,
             record_crc=self._crc,
-            crcs=records.crcs,
+            crcs=frames.crcs,
         )
         with self._whole():
             self._appender.write(frames.to_write(), runs)

@@ -44,10 +44,18 @@ class QueueOffsets:
         for key, end in ends.items():
             self.nexts[self.number_of(key)] = end
 
-    def next_offset(self, key: QueueKey) -> int:
-        """Return the queue offset of the next message of a queue."""
-        number = self.numbers.find(key)
-        return self.nexts[number] if number is not None and number < len(self.nexts) else 0
+    def snapshot(self) -> Ints:
+        """Return a copy of the next queue offsets, by number of a queue, for `spans_since`."""
+        return self._view().copy()
+
+    def spans_since(self, before: Ints) -> list[tuple[QueueKey, int, int]]:
+        """Return the queues that got messages since a `snapshot`, with the first queue offset and the next one now."""
+        firsts = np.zeros(len(self.nexts), np.int64)
+        firsts[: before.size] = before
+        nexts = self.snapshot()
+        longer = np.flatnonzero(nexts > firsts)
+        spans = zip(longer.tolist(), firsts[longer].tolist(), nexts[longer].tolist(), strict=True)
+        return [(self.numbers.key(number), first, stop) for number, first, stop in spans]
 
     def number_of(self, key: QueueKey) -> int:
         """Return the number of a queue, for which `nexts` has a place."""

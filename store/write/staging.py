@@ -29,15 +29,13 @@ import pyarrow as pa
 
 from ..config import StoreConfig
 from ..encode.batch import EncodedRows, Lookups, encode_batch
-from ..encode.message import record_crc
 from ..errors import ConfigError, FormatError
 from ..files.fs import FileSystem
 from ..files.os_errors import Writing
 from ..files.plain_files import PlainFiles
 from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from ..format.encoded_batch import EncodedBatch, Frames
-from ..format.message import Bytes, Ints
-from ..format.record_crc import RecordCrc, covered_bytes, record_crcs
+from ..format.message import Ints
 from ..format.row_digest import add_digests, row_digest
 from ..format.staged_rows import (
     HEADER_BYTES,
@@ -49,7 +47,7 @@ from ..format.staged_rows import (
     encode_chunk,
 )
 from ..format.store_paths import OURS, STAGING, StorePaths
-from ..queues.keys import queues_among
+from ..queues.keys import Queues
 
 _log = logging.getLogger(__name__)
 
@@ -142,35 +140,32 @@ class Staging:
     def add(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Stage the rows of a batch; see `MessageStore.append_batch` for its columns and errors."""
         for piece in encode_batch(batch, self._config):
-            records = piece.records
-            known = piece.lookups
-            joined, queues = records.join(), piece.queues.as_keys()
+            sizes, queues, known = piece.records.sizes, piece.queues, piece.lookups
+            frames = piece.records.lay()
+            nothing = np.zeros(sizes.size, np.int64)
             parts = encode_chunk(
                 StagedRows(
-                    sizes=records.sizes,
+                    sizes=sizes,
                     queue_of=piece.queue_of,
-                    tags_codes=known.tags_codes if known else np.zeros(records.sizes.size, np.int64),
-                    crcs=self._crcs(joined, records.positions),
+                    tags_codes=known.tags_codes if known else nothing,
+                    crcs=nothing if frames.crcs is None else frames.crcs,
                     counts=piece.counts,
                     hashes=known.hashes if known else None,
                     hash_rows=known.hash_rows if known else None,
-                    queues=queues,
-                    records=joined,
+                    topics=queues.topics,
+                    topic_of=queues.topic_of,
+                    queue_ids=queues.queue_id,
+                    records=frames.data,
                 )
             )
             for part in parts:
                 self._file.write(self._position, part.data if isinstance(part, np.ndarray) else part)
                 self._position += len(part)
             self._crc = zlib.crc32(parts[0], self._crc)
-            digest = row_digest(joined, records.positions, piece.queue_of, queues)
+            digest = row_digest(frames.data, frames.positions, queues.topic_of[piece.queue_of], queues.topics)
             self._digest = add_digests(self._digest, digest)
-            self._rows += records.sizes.size
-            self._record_bytes += joined.size
-
-    def _crcs(self, joined: Bytes, positions: Ints) -> Ints:
-        if record_crc(self._config) is RecordCrc.ABSENT:
-            return np.zeros(positions.size, np.int64)
-        return record_crcs(joined, positions, covered_bytes(joined, positions))
+            self._rows += sizes.size
+            self._record_bytes += frames.data.size
 
     def finish(self) -> Staged:
         """Say what was staged, for the commit. Nothing can be added afterwards."""
@@ -263,12 +258,13 @@ def take_staged(fs: WritableFileSystem, path: str, staged: Staged) -> Iterator[E
 def _encoded(rows: StagedRows) -> EncodedRows:
     """Return staged rows as what `encode_batch` returned in their task."""
     stops = np.cumsum(rows.sizes)
-    frames = Frames(rows.records, stops - rows.sizes, stops)
-    records = EncodedBatch(frames.positions, rows.sizes, lambda: frames, rows.crcs)
+    frames = Frames(rows.records, stops - rows.sizes, stops, crcs=rows.crcs)
+    records = EncodedBatch(frames.positions, rows.sizes, lambda: frames)
     lookups = None
     if rows.hashes is not None and rows.hash_rows is not None:
         lookups = Lookups(rows.tags_codes, rows.hashes, rows.hash_rows)
-    return EncodedRows(records, queues_among(rows.queues), rows.queue_of, rows.counts, lookups)
+    queues = Queues(rows.topics, rows.topic_of, rows.queue_ids)
+    return EncodedRows(records, queues, rows.queue_of, rows.counts, lookups)
 
 
 def _chunks(fs: FileSystem, file: str, staged: Staged) -> Iterator[tuple[int, ChunkHeader]]:
@@ -280,7 +276,10 @@ def _chunks(fs: FileSystem, file: str, staged: Staged) -> Iterator[tuple[int, Ch
     at = rows = record_bytes = crc = 0
     while at < staged.file_bytes:
         data = fs.read(file, at, HEADER_BYTES)
-        header = decode_header(data)
+        try:
+            header = decode_header(data)
+        except FormatError as error:
+            raise _altered_chunk(file, error, at + HEADER_BYTES, staged) from None
         if header is None:
             raise _altered(file, f"no chunk begins at {at}", staged)
         start = at + HEADER_BYTES

@@ -35,9 +35,19 @@ def put(encoded: EncodedBatch, record_crc: RecordCrc) -> bytes:
         physical_offsets=encoded.positions + (7 << 30),
         store_timestamps=1_763_700_000_123,
         record_crc=record_crc,
-        crcs=encoded.crcs,
+        crcs=frames.crcs,
     )
     return bytes(contiguous(frames.to_write()))
+
+
+def check_crcs(encoded: EncodedBatch, record_crc: RecordCrc) -> None:
+    """The checksums that records come with are those of their bytes."""
+    crcs = encoded.lay().crcs
+    assert (crcs is None) == (record_crc is RecordCrc.ABSENT)
+    if crcs is not None:
+        raw = encoded.join().tobytes()
+        spans = zip(encoded.positions.tolist(), (encoded.positions + encoded.sizes - 20).tolist(), strict=True)
+        assert crcs.tolist() == [zlib.crc32(raw[start:stop]) & CRC_MASK for start, stop in spans]
 
 
 ROWS = st.lists(
@@ -72,15 +82,12 @@ def test_records_are_the_same_with_bodies_apart(
     apart = encode(columns, record_crc=record_crc, bodies_apart=True)
     assert isinstance(apart.lay().to_write(), Pieces)
     assert apart.join().tobytes() == whole.join().tobytes()
-    assert (apart.crcs is None) == (record_crc is RecordCrc.ABSENT)
-    if apart.crcs is not None:
-        raw = apart.join().tobytes()
-        spans = zip(apart.positions.tolist(), (apart.positions + apart.sizes - 20).tolist(), strict=True)
-        assert apart.crcs.tolist() == [zlib.crc32(raw[start:stop]) & CRC_MASK for start, stop in spans]
+    for encoded in (whole, apart):
+        check_crcs(encoded, record_crc)
     assert put(apart, record_crc) == put(whole, record_crc)
 
 
-@pytest.mark.parametrize("key", ["{:032d}", "{:x}", "{:a>32x}"])
+@pytest.mark.parametrize("key", ["{:032d}", "{:x}", "{:a>32x}", "{0:x}{0:x}{0:x}{0:x}{0:x}"])
 @pytest.mark.parametrize("size", [1, 1000])
 def test_many_records_of_one_shape(key: str, size: int) -> None:
     rows = 300
@@ -94,6 +101,8 @@ def test_many_records_of_one_shape(key: str, size: int) -> None:
     )
     property_ = RecordCrc.PROPERTY
     whole, apart = encode(columns, record_crc=property_), encode(columns, record_crc=property_, bodies_apart=True)
+    check_crcs(whole, property_)
+    check_crcs(apart, property_)
     assert put(apart, property_) == put(whole, property_)
 
 

@@ -1,10 +1,13 @@
 """Chunks of staged rows."""
 
+import zlib
+
 import numpy as np
 import pytest
 
-from segmentlog.store import FormatError, QueueKey
+from segmentlog.store import FormatError
 from segmentlog.store.format.staged_rows import (
+    HEADER,
     HEADER_BYTES,
     StagedRows,
     decode_chunk,
@@ -21,7 +24,9 @@ ROWS = StagedRows(
     counts=np.array([True, False, True]),
     hashes=np.array([17, 0], np.int64),
     hash_rows=np.array([0, 2], np.int64),
-    queues=[QueueKey("orders", 4), QueueKey("größer", 0)],
+    topics=["orders", "größer"],
+    topic_of=np.array([0, 1], np.int64),
+    queue_ids=np.array([4, (1 << 31) - 1], np.int64),
     records=np.frombuffer(b"abcdefghi", np.uint8),
 )
 
@@ -39,9 +44,8 @@ def decoded(data: bytes) -> StagedRows:
 
 def test_a_chunk_is_read_as_it_was_written() -> None:
     found = decoded(encoded())
-    for name in ("sizes", "queue_of", "tags_codes", "crcs", "counts", "hashes", "hash_rows", "records"):
-        assert np.array_equal(getattr(found, name), getattr(ROWS, name))
-    assert found.queues == ROWS.queues
+    for name in StagedRows._fields:
+        assert np.array_equal(getattr(found, name), getattr(ROWS, name)), name
     without = decoded(encoded(ROWS._replace(hashes=None, hash_rows=None)))
     assert without.hashes is None
     assert without.hash_rows is None
@@ -80,3 +84,36 @@ def test_queues_that_are_not_there_are_refused() -> None:
 def test_sizes_that_are_not_those_of_the_records_are_refused() -> None:
     with pytest.raises(FormatError, match="other sizes"):
         decoded(encoded(ROWS._replace(sizes=np.array([3, 5, 2], np.int64))))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"topic_of": np.array([0, 2])},
+        {"topic_of": np.array([-1, 0])},
+        {"topic_of": np.array([1, 0])},
+        {"queue_of": np.array([0, 2, 0])},
+        {"queue_of": np.array([0, -1, 0])},
+    ],
+    ids=["a topic too many", "a topic before the first", "topics out of order", "a queue too many", "a queue before"],
+)
+def test_queues_and_topics_that_are_not_there_are_refused(wrong: dict[str, np.ndarray]) -> None:
+    with pytest.raises(FormatError, match="that they do not have"):
+        decoded(encoded(ROWS._replace(**wrong)))
+
+
+@pytest.mark.parametrize("count", [-1, 3, 1 << 30])
+def test_a_wrong_number_of_queues_is_refused(count: int) -> None:
+    data = bytearray(encoded())
+    rest = data[HEADER_BYTES:]
+    at = rest.index(np.array([2, 0, 1, 4], "<i4").tobytes())
+    rest[at : at + 4] = np.array([count], "<i4").tobytes()
+    header = [*HEADER.unpack(data[:HEADER_BYTES])[:-1], zlib.crc32(rest)]
+    with pytest.raises(FormatError, match="other queues"):
+        decoded(HEADER.pack(*header) + bytes(rest))
+
+
+def test_rows_that_an_earlier_release_staged_are_named() -> None:
+    header = HEADER.pack(0x5E610958, *HEADER.unpack(encoded()[:HEADER_BYTES])[1:])
+    with pytest.raises(FormatError, match="an earlier release"):
+        decode_header(header)

@@ -55,7 +55,7 @@ def test_messages_of_one_put_are_placed_one_after_the_other(store: MessageStore,
     assert [each.queue_offset for each in placed] == [0, 1, 2]
     assert {each.store_timestamp for each in placed} == {1_000}
     assert store._put_path.end == 3 * size
-    assert store._put_path.next_offset(KEY) == 3
+    assert store._put_path.spans_since(np.zeros(0, np.int64)) == [(KEY, 0, 3)]
     assert [request.stop for request in listening.requests] == [3 * size]
 
 
@@ -109,6 +109,6 @@ def test_a_failed_write_fails_the_store_and_is_not_announced(
         with pytest.raises(StoreFailedError):
             path.put_batch(encode_batch(batch_of([HELLO]), SMALL)) if batch else path.put(encoded(1))
     assert listening.requests == []
-    assert path.next_offset(KEY) == 0
+    assert path.spans_since(np.zeros(0, np.int64)) == []
     with pytest.raises(StoreFailedError):
         store.close()

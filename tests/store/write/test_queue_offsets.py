@@ -13,6 +13,12 @@ from segmentlog.store.write.queue_offsets import QueueOffsets
 KEYS = [QueueKey("T", queue_id) for queue_id in range(4)]
 
 
+def ends_of(made: QueueOffsets) -> list[int]:
+    """Next queue offset of each of the keys."""
+    numbers = [made.number_of(key) for key in KEYS]
+    return [int(end) for end in made.snapshot()[numbers]]
+
+
 def offsets(*ends: int) -> QueueOffsets:
     return QueueOffsets(QueueNumbers(), dict(zip(KEYS, ends, strict=False)))
 
@@ -30,7 +36,7 @@ def stating(made: QueueOffsets, rows: list[tuple[int, int]]) -> DispatchedRecord
 def test_rows_get_the_next_offsets_of_their_queues(rows: list[tuple[int, bool]], end: int) -> None:
     made = offsets(end)
     numbers = np.array([made.number_of(key) for key in KEYS])
-    following = [made.next_offset(key) for key in KEYS]
+    following = ends_of(made)
     expected = []
     for queue, counts in rows:
         expected.append(following[queue] if counts else 0)
@@ -38,7 +44,7 @@ def test_rows_get_the_next_offsets_of_their_queues(rows: list[tuple[int, bool]],
     found, after = made.assign(numbers, np.array([row[0] for row in rows]), np.array([row[1] for row in rows]))
     assert found.tolist() == expected
     made.set(numbers, after)
-    assert [made.next_offset(key) for key in KEYS] == following
+    assert ends_of(made) == following
 
 
 def followed(made: QueueOffsets, rows: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -52,7 +58,7 @@ def test_replicated_records_take_the_offsets_that_they_state() -> None:
     made = offsets(5)
     rows = [(0, 5), (1, 900), (0, 6), (1, 901)]  # the first messages of queue 1 expired
     assert followed(made, rows) == rows
-    assert [made.next_offset(key) for key in KEYS] == [7, 902, 0, 0]
+    assert ends_of(made) == [7, 902, 0, 0]
 
 
 def test_offsets_that_were_left_out_are_closed_up() -> None:
@@ -65,7 +71,7 @@ def test_offsets_that_were_left_out_are_closed_up() -> None:
 def test_a_record_whose_offset_is_taken_gets_no_entry() -> None:
     made = offsets(5)
     assert followed(made, [(0, 5), (0, 4), (0, 6), (1, 3), (0, 6), (0, 9)]) == [(0, 5), (0, 6), (1, 3), (0, 7)]
-    assert [made.next_offset(key) for key in KEYS] == [8, 4, 0, 0]
+    assert ends_of(made) == [8, 4, 0, 0]
 
 
 def test_records_without_entries_change_no_queue() -> None:
@@ -73,4 +79,14 @@ def test_records_without_entries_change_no_queue() -> None:
     none = np.zeros(0, np.int64)
     known = DispatchedRecords(none, none, none, np.zeros(0, ENTRY), none, none, none, 0)
     assert made.followed(known)[1].size == 0
-    assert made.next_offset(KEYS[0]) == 5
+    assert ends_of(made)[0] == 5
+
+
+def test_spans_are_of_the_queues_that_grew() -> None:
+    made = offsets(5, 7)
+    before = made.snapshot()
+    assert made.spans_since(before) == []
+    known = stating(made, [(0, 5), (2, 0), (2, 1)])
+    known, following = made.followed(known)
+    made.set(known.queues, following)
+    assert sorted(made.spans_since(before)) == [(KEYS[0], 5, 6), (KEYS[2], 0, 2)]
