@@ -30,14 +30,13 @@ from ..format.consume_queue import (
     Entries,
     by_file,
     decode,
-    is_pad,
     is_plausible,
     pads,
-    repeats_next,
 )
 from ..format.naming import is_readable_topic, parse_queue_id
 from ..log.commit_log import CommitLog
 from ..types import QueueKey
+from .ends import QueueEnds, find_ends
 
 OPEN_MAX: Final = 512
 """Maximum of open files; at most a quarter of the descriptors of the process (RLIMIT_NOFILE)."""
@@ -46,7 +45,6 @@ SYNCED_EACH_MAX: Final = 256
 
 For more files, one call syncs the whole file system: ten thousand fsyncs take seconds, and have the same effect.
 """
-_TAIL_ENTRIES: Final = 4096
 
 
 class _Tail(NamedTuple):
@@ -93,8 +91,6 @@ class QueueWriter:
         self._directories: set[str] = set()
         self._found = dict(listed)  # files of queues by directory; stale once a queue is written to
         self._tails: dict[QueueKey, _Tail] = {}
-        self.last_physical = -1
-        """Largest physical offset of a last entry that `end_below` has found; -1 before it finds one."""
 
     def queues(self) -> Iterable[QueueKey]:
         """Yield the queues that have a directory."""
@@ -156,18 +152,16 @@ class QueueWriter:
                     return first // ENTRY_BYTES + int(rows[0])
         return None
 
-    def end_below(self, key: QueueKey, log_end: int, log: CommitLog) -> int:
-        """Return the queue offset after the last entry whose record ends at or before ``log_end``; 0 without one."""
+    def ends_below(self, keys: Iterable[QueueKey], log_end: int, log: CommitLog) -> QueueEnds:
+        """Find the ends of queues whose last records end at or before ``log_end``; see `find_ends`."""
+        return find_ends(self._fs, {key: self._segments(key) for key in keys}, log_end, log)
+
+    def _segments(self, key: QueueKey) -> list[SegmentFile]:
         path = self._path(key)
         segments = self._found.get(path)
         if segments is None:
             segments = self._found[path] = list_segments(self._fs, [path])
-        for segment in reversed(segments):
-            count = (self._fs.data_end(segment.path) + ENTRY_BYTES - 1) // ENTRY_BYTES
-            stays = self._staying(segment.path, count, log_end, log)
-            if stays:
-                return segment.base // ENTRY_BYTES + stays
-        return 0
+        return segments
 
     def truncate(self, key: QueueKey, stop: int) -> None:
         """Truncate a queue at a queue offset: overwrite later entries with zeros, and unlink files without an entry."""
@@ -207,35 +201,6 @@ class QueueWriter:
         self._found.pop(path, None)
         self._fs.unlink(segment.path)
         self._fs.sync_dir(path)
-
-    def _staying(self, path: str, count: int, log_end: int, log: CommitLog) -> int:
-        """Return the number of entries at the start of a file that stay; 0 for a file of pads alone.
-
-        A torn entry may be half zeros, and look like an entry of another record. So physical offsets have to rise, and
-        the size of the last entry has to be that of its record. Records that retention deleted are not compared.
-        """
-        stop = count
-        while stop > 0:
-            start = max(0, stop - _TAIL_ENTRIES)
-            data = self._fs.read(path, start * ENTRY_BYTES, (stop - start) * ENTRY_BYTES)
-            entries = decode(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES])
-            good = is_plausible(entries) & (entries["physical_offset"] + entries["size"] <= log_end)
-            good &= ~is_pad(entries)
-            physical = np.where(good, entries["physical_offset"], -1)
-            before = np.maximum.accumulate(physical)[:-1]
-            # Two equal offsets are the placeholder of a lost message, and the message after it.
-            good[1:] &= (physical[1:] > before) | (repeats_next(entries) & (physical[1:] == before))
-            rows = np.flatnonzero(good)
-            while rows.size:
-                last = entries["physical_offset"][rows[-1:]]
-                if int(last[0]) < log.min_offset or log.sound(last, entries["size"][rows[-1:]])[0]:
-                    break
-                rows = rows[:-1]
-            if rows.size:
-                self.last_physical = max(self.last_physical, int(entries["physical_offset"][rows[-1]]))
-                return start + int(rows[-1]) + 1
-            stop = start
-        return 0
 
     def _zero(self, path: str, start: int, stop: int) -> None:
         self._open(path).write(start, bytes(stop - start))

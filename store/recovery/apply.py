@@ -65,6 +65,7 @@ class Repair:
         self._queues = queues
         self._index = index
         self._log = CommitLog(fs, [self._directory])
+        self._last_physical = -1  # of the last record that has an entry, once the ends of the queues are known
 
     def examine(self) -> LogState:
         """Look at the log from where something can be missing or torn."""
@@ -129,7 +130,7 @@ class Repair:
         durable = self._durable
         kept = end if durable is None else max(min(durable.queues, end), self._log.min_offset)
         keys = list(self._queues.queues())
-        ends = {key: stop for key in keys if (stop := self._queues.end_below(key, kept, self._log))}
+        ends, self._last_physical = self._queues.ends_below(keys, kept, self._log)
         # Nothing else tells that queues, or files of them, were deleted.
         adopted = durable is None or (durable.queues <= end and sum(ends.values()) != durable.entries)
         resume = self._log.min_offset if adopted else kept
@@ -223,7 +224,7 @@ class Repair:
 
     def newest_timestamp(self, state: LogState) -> int:
         """Store time in ms of the last record of the log; 0 if there is none."""
-        last = self._log.store_time_at(self._queues.last_physical) if self._queues.last_physical >= 0 else None
+        last = self._log.store_time_at(self._last_physical) if self._last_physical >= 0 else None
         return max(state.newest, last or 0)
 
 

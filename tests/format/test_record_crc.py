@@ -137,7 +137,7 @@ def test_ranges_that_are_much_alike(width: int, different: int, rows: int, seed:
 
 
 def test_ranges_of_several_lengths() -> None:
-    lengths = np.repeat([7, 0, 9, 10], 300)
+    lengths = np.repeat([7, 0, 9, 10], 4500)
     np.random.default_rng(1).shuffle(lengths)
     stops = np.cumsum(lengths)
     data = np.full(int(stops[-1]), ord("k"), np.uint8)
