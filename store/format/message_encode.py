@@ -117,7 +117,6 @@ def encode(
     sizes = header_bytes + body_bytes + tail.sizes
     if int(sizes.sum()) > BATCH_BYTES_MAX:
         raise ConfigError(f"a batch of {rows} records takes {int(sizes.sum())} bytes", fix="Split it below 2 GiB")
-
     body_crcs = range_crcs(body.buffers()[2], start, stop)
     fields: dict[str, Integers] = {
         "total_size": sizes,
