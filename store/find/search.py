@@ -15,7 +15,8 @@ that lacks the key. Everything else is scanned.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -33,6 +34,7 @@ from ..index.bulk import look_up
 from ..index.chain import ChainWalk
 from ..index.confirm import confirm
 from ..index.criteria import ALWAYS, KeyField
+from ..index.listing import Listing, list_entries
 from ..index.table import IndexTable, open_table
 from ..log.commit_log import CommitLog
 from ..log.point_reads import records_at
@@ -42,6 +44,7 @@ from .single import SingleKey, SingleSearch
 _ROWS_AT_ONCE: Final = 1 << 13  # their columns stay in the processor's cache
 _SAMPLE: Final = 64
 _KEPT_BYTES: Final = 1 << 20  # of scanned log, whose keys are kept for look-ups of single keys
+_NOT_CHECKED: Final = -1
 _DENIED: Final = "{} names records that lack the key of their entry"
 _NOTHING: Final = ask(pa.nulls(0, pa.string()), pa.nulls(0, pa.string()), KeyField.EITHER, ALWAYS)
 
@@ -53,6 +56,14 @@ class _Checked(NamedTuple):
     next_number: int
     table: IndexTable | None
     problem: str
+
+
+class _Candidates(NamedTuple):
+    """Records that one index file names: (n,) physical offsets, and the (n,) hashes that their entries hold."""
+
+    path: str
+    physical_offset: Ints
+    hashes: Ints
 
 
 class _Part(NamedTuple):
@@ -127,26 +138,22 @@ class KeySearch:
         Hits, Coverage
             Hits by physical offset, each record once per key that it carries.
         """
-        self._refresh()
-        hashes = asked.hashes[np.append(np.ones(1, np.bool_), asked.hashes[1:] != asked.hashes[:-1])[: len(asked)]]
-        tables = [(path, checked.table) for path, checked in self._checked.items() if checked.table is not None]
-        found = [look_up(table, hashes) for _, table in tables]
-        of = np.repeat(np.arange(len(tables)), [each.which.size for each in found])
-        which = np.concatenate([np.empty(0, np.int64), *(each.which for each in found)])
+        is_first = len(asked) == 1 and not self._checked  # a process that looks a single key up mostly ends with it
+        found = self._listed(int(asked.hashes[0])) if is_first else self._looked_up(asked)
+        of = np.repeat(np.arange(len(found)), [each.hashes.size for each in found])
+        hashes = np.concatenate([np.empty(0, np.int64), *(each.hashes for each in found)])
         offsets = np.concatenate([np.empty(0, np.int64), *(each.physical_offset for each in found)])
         seen = (offsets >= start) & (offsets < stop)
-        hits, denied = self._confirm(asked, offsets[seen], hashes[which[seen]])
+        hits, denied = self._confirm(asked, offsets[seen], hashes[seen])
         for at in np.unique(of[seen][denied]).tolist():
-            path, _ = tables[at]
-            self._checked[path] = self._checked[path]._replace(table=None, problem=_DENIED.format(path))
-            self._is_prepared = False
+            self._deny(found[at].path)
         coverage = cover(start, stop, self._spans(start, stop), self._problems())
         parts = [hits, *(self._scan(asked, each.start, each.stop) for each in coverage.scanned())]
         return _joined(parts), coverage
 
     def _for_single_keys(self, start: int, stop: int) -> SingleSearch | None:
         """Prepare look-ups of single keys; None where too much of the log is not indexed."""
-        self._refresh()
+        self._refresh(partial(open_table, self._fs))
         coverage = cover(start, stop, self._spans(start, stop), self._problems())
         if coverage.scanned_bytes > _KEPT_BYTES:
             return None
@@ -161,8 +168,39 @@ class KeySearch:
 
     # The index
 
-    def _refresh(self) -> None:
-        """Check files that are new, or have grown, since the last look-up."""
+    def _looked_up(self, asked: Asked) -> list[_Candidates]:
+        """Candidates of any number of keys, from files whose chains are all whole."""
+        self._refresh(partial(open_table, self._fs))
+        hashes = asked.hashes[np.append(np.ones(1, np.bool_), asked.hashes[1:] != asked.hashes[:-1])[: len(asked)]]
+        found: list[_Candidates] = []
+        for path, checked in self._checked.items():
+            if checked.table is not None:
+                which, offsets = look_up(checked.table, hashes)
+                found.append(_Candidates(path, offsets, hashes[which]))
+        return found
+
+    def _listed(self, key_hash: int) -> list[_Candidates]:
+        """Candidates of one hash, from files whose chains are checked by the next look-up."""
+        listings: dict[str, Listing] = {}
+
+        def listed(path: str) -> IndexTable | None:
+            listing = list_entries(self._fs, path, key_hash)
+            if listing is None:
+                return None
+            listings[path] = listing
+            return listing.table
+
+        self._refresh(listed)
+        found: list[_Candidates] = []
+        for path, checked in self._checked.items():
+            if checked.table is not None:
+                offsets = listings[path].physical_offset
+                found.append(_Candidates(path, offsets, np.full(offsets.size, key_hash)))
+                self._checked[path] = checked._replace(next_number=_NOT_CHECKED)
+        return found
+
+    def _refresh(self, opened: Callable[[str], IndexTable | None]) -> None:
+        """Open files that are new, or have grown, since the last look-up."""
         known, self._checked = self._checked, {}
         for name in sorted(entry.name for entry in self._fs.list_dir(self._directory) if is_index_name(entry.name)):
             path = os.path.join(self._directory, name)
@@ -173,18 +211,25 @@ class KeySearch:
                 if stamp is not None and before is not None and (before.inode, before.next_number) == (stamp[0], count):
                     self._checked[path] = before
                     continue
-                self._checked[path] = self._check(path, 0 if stamp is None else stamp[0], count)
+                self._checked[path] = self._check(path, 0 if stamp is None else stamp[0], count, opened)
             except FileNotFoundError:
                 continue  # deleted by retention, and so are its records
 
-    def _check(self, path: str, inode: int, count: int) -> _Checked:
+    def _check(self, path: str, inode: int, count: int, opened: Callable[[str], IndexTable | None]) -> _Checked:
         try:
-            table = open_table(self._fs, path)
+            table = opened(path)
         except FormatError as error:
             return _Checked(inode, count, None, f"{path} is damaged: {error.problem}")
         if table is None or self._is_of_this_log(table):
             return _Checked(inode, count, table, "")
         return _Checked(inode, count, None, _DENIED.format(path))
+
+    def _deny(self, path: str) -> None:
+        """Stop to believe a file."""
+        checked = self._checked[path]
+        count = checked.next_number if checked.table is None else checked.table.count
+        self._checked[path] = checked._replace(table=None, problem=_DENIED.format(path), next_number=count)
+        self._is_prepared = False
 
     def _is_of_this_log(self, table: IndexTable) -> bool:
         """Compare some entries with their records: a file of another store, or of an older log, may be whole, too."""

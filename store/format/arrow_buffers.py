@@ -95,6 +95,15 @@ def present(values: pa.Array) -> Mask:
     return np.unpackbits(np.frombuffer(bits, np.uint8), count=stop, bitorder="little")[values.offset :].view(np.bool_)
 
 
+def truths(values: pa.BooleanArray) -> Mask:
+    """Copy n booleans into (n,) bool, null as False; ``to_numpy`` would load pandas."""
+    if not len(values):
+        return np.zeros(0, np.bool_)
+    stop = values.offset + len(values)
+    bits = np.unpackbits(np.frombuffer(values.buffers()[1], np.uint8), count=stop, bitorder="little")
+    return bits[values.offset :].view(np.bool_) & present(values)
+
+
 def booleans(values: Mask) -> pa.BooleanArray:
     """Copy (n,) bool into an Arrow array."""
     return pa.Array.from_buffers(pa.bool_(), values.size, [None, pa.py_buffer(np.packbits(values, bitorder="little"))])

@@ -20,14 +20,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import ConfigError
-from ..format.arrow_buffers import booleans, integers, numbers
+from ..format.arrow_buffers import booleans, integers, numbers, truths
 from ..format.hashing import hash_keys, key_texts
 from ..format.message import SYS_ROLLBACK, SYS_TRANSACTION, Ints, Mask, Records
 from ..format.properties import KEYS, UNIQ_KEY, Properties
-from ..format.slices import slices, text
+from ..format.slices import repeated, slices, text
 from .bulk import places_among
 from .criteria import ALWAYS, KeyField, Window
 
+_FEW: Final = 1 << 10
 _ASKED_BITS: Final = 40
 _ASKED_MASK: Final = (1 << _ASKED_BITS) - 1
 
@@ -117,12 +118,20 @@ def each_in(topics: Sequence[str], keys: Sequence[str] | pa.Array) -> tuple[pa.A
     (t·k,) dictionary of strings, (t·k,) strings
     """
     texts = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
-    texts = texts if isinstance(texts, pa.Array) else pa.array(texts, pa.string())
+    if not isinstance(texts, pa.Array):
+        texts = _few(texts) if len(texts) <= _FEW else pa.array(texts, pa.string())
     of = np.repeat(np.arange(len(topics), dtype=np.int32), len(texts))
-    pairs = pa.DictionaryArray.from_arrays(numbers(of), pa.array(topics, pa.string()))
+    pairs = pa.DictionaryArray.from_arrays(numbers(of), _few(topics))
     if len(topics) == 1:
         return pairs, texts
     return pairs, texts.take(numbers(np.tile(np.arange(len(texts)), len(topics))))
+
+
+def _few(texts: Sequence[str]) -> pa.StringArray:
+    """Make an array of a few texts; ``pyarrow.array`` would load pandas, which takes longer than most look-ups."""
+    if all(isinstance(each, str) for each in texts):
+        return repeated(texts, 1)
+    return pa.array(texts, pa.string())
 
 
 class Matches(NamedTuple):
@@ -189,7 +198,7 @@ def _equal_texts(  # noqa: PLR0917 - the columns of both sides
     place_of = np.array([places.get(topic, -1) for topic in topics.dictionary.to_pylist()], np.int64)
     same = place_of[integers(topics.indices)[row[pair]]] == integers(asked.topics.indices)[wanted]
     equal = pc.equal(keys.take(numbers(pair)), asked.keys.take(numbers(wanted)))
-    same &= equal.to_numpy(zero_copy_only=False)
+    same &= truths(equal)
     return pair[same], wanted[same]
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..format.arrow_buffers import FALSE, integers, numbers, value_lengths
+from ..format.arrow_buffers import integers, numbers, truths, value_lengths
 from ..format.message import SYS_ROLLBACK, SYS_TRANSACTION, Ints, Mask, Records
 from ..format.properties import KEYS, UNIQ_KEY, Properties
 from .asked import Asked, match
@@ -120,10 +120,8 @@ def _equal(column: pa.StringArray, row: Ints | slice, texts: pa.StringArray) -> 
     if column.null_count == len(column):
         return np.zeros(len(texts), np.bool_)
     values = column if isinstance(row, slice) else column.take(numbers(row))
-    equal: Mask = pc.equal(values, texts).fill_null(FALSE).to_numpy(zero_copy_only=False)
-    return equal
+    return truths(pc.equal(values, texts))
 
 
 def _has_blank(texts: pa.StringArray) -> Mask:
-    found: Mask = pc.match_substring(texts, " ").to_numpy(zero_copy_only=False)
-    return found
+    return truths(pc.match_substring(texts, " "))

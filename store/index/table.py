@@ -14,8 +14,10 @@ entry. Physical offsets do not fall. No chain can be cut short, turn in a circle
 checked once per file, all together; RocketMQ (``IndexFile``) checks none.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +25,7 @@ import numpy.typing as npt
 from ..errors import FormatError
 from ..files.fs import FileSystem
 from ..format.index_file import ENTRY, HEADER, SLOT, Geometry, decode_header, infer_geometry
-from ..format.message import Bytes, Ints, Mask
+from ..format.message import Ints, Mask
 
 JUMP_BYTES: Final = 1 << 16
 """Bytes of log between two neighbouring entries from which it is asked whether one large record fills them."""
@@ -85,27 +87,58 @@ def open_table(fs: FileSystem, path: str) -> IndexTable | None:
     -----
     Takes some 200 ns and 5 bytes of memory per entry.
     """
-    size = fs.size(path)
-    if size is None:
-        raise FileNotFoundError(path)
-    header = decode_header(fs.read(path, 0, HEADER.itemsize))
+    with damage_of(path):
+        mapped = map_index(fs, path)
+        return None if mapped is None else _checked(path, mapped)
+
+
+@contextmanager
+def damage_of(path: str) -> Iterator[None]:
+    """Name the file, and what to do, in a `FormatError` that is raised inside."""
     try:
-        geometry = infer_geometry(
-            size, header, fs.data_end(path), lambda position, count: fs.read(path, position, count)
-        )
-        if geometry is None:
-            return None
-        return _checked(path, geometry, header.count, fs.map(path))
+        yield
     except FormatError as error:
         raise FormatError(error.problem, path=path, fix="Delete the file and run segmentlog.jobs.rebuild") from None
 
 
-def _checked(path: str, geometry: Geometry, count: int, buffer: Bytes) -> IndexTable:
-    if buffer.size != geometry.file_bytes or count > geometry.entries:
-        raise FormatError(f"its header counts {count - 1} entries, which its {buffer.size} bytes cannot hold")
+class MappedIndex(NamedTuple):
+    """An index file of which nothing but its size and the number of its entries is known.
+
+    Attributes
+    ----------
+    geometry
+        How it is divided.
+    next_number
+        Number of the next entry, by the header.
+    slots, entries
+        See `IndexTable`.
+    """
+
+    geometry: Geometry
+    next_number: int
+    slots: npt.NDArray[np.signedinteger]
+    entries: npt.NDArray[np.void]
+
+
+def map_index(fs: FileSystem, path: str) -> MappedIndex | None:
+    """Map an index file; None, and errors, as of `open_table`."""
+    size = fs.size(path)
+    if size is None:
+        raise FileNotFoundError(path)
+    header = decode_header(fs.read(path, 0, HEADER.itemsize))
+    geometry = infer_geometry(size, header, fs.data_end(path), lambda position, count: fs.read(path, position, count))
+    if geometry is None:
+        return None
+    buffer = fs.map(path)
+    if buffer.size != geometry.file_bytes or header.count > geometry.entries:
+        raise FormatError(f"its header counts {header.count - 1} entries, which its {buffer.size} bytes cannot hold")
     start = geometry.entry_position(0)
     slots = buffer[HEADER.itemsize : start].view(SLOT)
-    entries = buffer[start : geometry.file_bytes].view(ENTRY)
+    return MappedIndex(geometry, header.count, slots, buffer[start : geometry.file_bytes].view(ENTRY))
+
+
+def _checked(path: str, mapped: MappedIndex) -> IndexTable:
+    geometry, count, slots, entries = mapped
     used = np.flatnonzero(slots.view(np.uint32))
     heads = slots[used].astype(np.int64)
     # A broker adds entry, slot and count in this order, so slots may name entries that the header did not count yet.

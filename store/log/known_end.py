@@ -28,6 +28,7 @@ _AFTER: Final = 64
 _BLOCK_BYTES: Final = 1 << 12
 _LOOK_BACK: Final = (1 << 16, 1 << 20, 1 << 24)
 """Bytes before a place in which a record has to begin; a broker's records have at most 4 MiB by default."""
+_ZEROS: Final = bytes(1 << 20)
 _READ_AFTER: Final = 1 << 24
 _PROBES: Final = 64
 """Places to look for data that a lost stretch hides, where more than `_READ_AFTER` bytes of zeros follow the end."""
@@ -91,7 +92,7 @@ class KnownEnd:
     def _has_more(self, segment: SegmentFile, end: int) -> bool:
         """Return whether anything is found after the last record: the file lost the bytes in between."""
         stop = min(end + _READ_AFTER, segment.size)
-        near = any(self._holds(segment, at, min(1 << 20, stop - at)) for at in range(end, stop, 1 << 20))
+        near = any(self._holds(segment, at, min(len(_ZEROS), stop - at)) for at in range(end, stop, len(_ZEROS)))
         return near or any(self._holds(segment, at, _AFTER) for at in _spread(stop, segment.size))
 
     def _is_last(self, segment: SegmentFile) -> bool:
@@ -138,7 +139,7 @@ class KnownEnd:
         return min(high * _BLOCK_BYTES, segment.size)
 
     def _holds(self, segment: SegmentFile, position: int, count: int) -> bool:
-        return bool(self._read(segment, position, count).strip(b"\0"))
+        return not _ZEROS.startswith(self._read(segment, position, count))  # faster than looking at each byte
 
     def _read(self, segment: SegmentFile, position: int, count: int) -> bytes:
         try:

@@ -13,6 +13,7 @@ from segmentlog.store.format.arrow_buffers import (
     integers,
     numbers,
     present,
+    truths,
     value_bounds,
 )
 
@@ -90,3 +91,12 @@ def test_what_is_always_there() -> None:
     assert NO_TEXT.as_py() == ""
     assert bitmap(None) is None
     assert bitmap(np.ones(3, np.bool_)) is None
+
+
+@pytest.mark.parametrize("values", [[], [True], [True, None, False] * 7])
+def test_truths_are_those_that_are_neither_false_nor_null(values: list[bool | None]) -> None:
+    array = pa.array(values, pa.bool_())
+    for start in range(len(values) + 1):
+        found = truths(array[start:])
+        assert found.dtype == np.bool_
+        assert found.tolist() == [each is True for each in values[start:]]

@@ -12,6 +12,7 @@ from segmentlog.store.find import ALWAYS, Finder, Found, KeyField, Order, Window
 from segmentlog.store.find import single as singles
 from segmentlog.store.find.search import KeySearch
 from segmentlog.store.find.single import SingleKey
+from segmentlog.store.format.hashing import index_key_hash
 from segmentlog.store.format.index_file import Geometry
 from support.damaged_indexes import BROKEN, GEOMETRY, KEYS, TOPICS, a_store, pairs_of
 from support.indexed_stores import START_MS, Row, brute_force, build, colliding, every_record, write_index
@@ -227,3 +228,39 @@ def test_other_keys_are_found_in_bulk(tmp_path: Path) -> None:
     assert len(one(finder, "A", "ключ")) == 2
     assert len(one(finder, "A", "other")) == 1
     assert singles.CANDIDATES_MAX == 64
+
+
+@pytest.mark.parametrize("damage", [None, *BROKEN], ids=lambda each: each.__name__ if each else "whole")
+def test_the_first_look_up_of_a_process_is_equal_to_reading_every_record(
+    tmp_path: Path, damage: Callable[[list[Path]], object] | None
+) -> None:
+    files = a_store(tmp_path / "store")
+    if damage is not None:
+        damage(files)
+    records = every_record(tmp_path / "store")
+    for topic, key in ASKED[::5]:
+        finder = Finder(StoreReader.open(tmp_path / "store"))
+        expected = brute_force(records, [(topic, key)])
+        assert pairs_of(one(finder, topic, key)) == expected
+        assert pairs_of(one(finder, topic, key)) == expected
+
+
+def test_a_first_look_up_checks_one_chain_alone(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    files = a_store(path)
+    other = next(i for i in range(900) if index_key_hash("Orders", f"order-{i}") % GEOMETRY.slots == 5)
+    overwritten = bytearray(files[1].read_bytes())
+    overwritten[40 + 4 * 5 : 44 + 4 * 5] = bytes(4)  # the slot
+    files[1].write_bytes(overwritten)
+    key = next(
+        f"order-{i}" for i in range(900) if i != other and index_key_hash("Orders", f"order-{i}") % GEOMETRY.slots != 5
+    )
+    finder = Finder(StoreReader.open(path))
+    for is_believed in (True, False):
+        coverage = one(finder, "Orders", key).coverage
+        assert coverage is not None
+        assert (str(files[1]) in {each.reason for each in coverage.ranges}) is is_believed
+    finder = Finder(StoreReader.open(path))
+    coverage = one(finder, "Orders", f"order-{other}").coverage
+    assert coverage is not None
+    assert str(files[1]) not in {each.reason for each in coverage.ranges}
