@@ -9,17 +9,23 @@
                   │          └─ progress ───────► stderr, as log lines
                   └─ error ─────────────────────► stderr as text; with --json on stdout too  2 not done
 
-docs/jobs.md documents it, and defines each count that a report holds.
+docs/jobs.md documents it, and defines each count that a report holds. The verbs of ``segmentlog`` have the same flags
+and reports: a job declares them in ``add_arguments`` and ``parse``, and loads its engine in ``run``.
 """
 
 import argparse
 import logging
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NoReturn, Protocol
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from segmentlog.output import json_text
 from segmentlog.store import Remedy, SegmentLogError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 DONE: Final = 0
 """Exit code of a job that did its work and found nothing wrong or missing."""
@@ -33,6 +39,7 @@ _FLAGS: Final[Mapping[Remedy, str]] = {
     Remedy.STORED_SIZES: "Leave out --segment-bytes and --queue-segment-entries: a store keeps its file sizes",
 }
 """The remedies of the store that jobs have flags for."""
+_AFTER_UNDERSCORE: Final = re.compile(r"_([a-z])")
 _USAGE: Final = "USAGE"
 _OS_ERROR: Final = "OS_ERROR"
 
@@ -91,6 +98,11 @@ def add_queue_segment_entries(parser: argparse.ArgumentParser) -> None:
         help="entries in a file of a queue, the broker's mappedFileSizeConsumeQueue / 20 (default: the store's own, "
         "else 300000)",
     )
+
+
+def camel_case(report: "DataclassInstance") -> dict[str, Any]:
+    """Return the fields of a dataclass under the names that JSON has: ``lost_messages`` is ``lostMessages``."""
+    return {_AFTER_UNDERSCORE.sub(lambda found: found[1].upper(), name): each for name, each in asdict(report).items()}
 
 
 def finished(options: argparse.Namespace, job: Callable[[], JobReport]) -> int:

@@ -15,15 +15,17 @@ The owner of the store must be stopped. Nothing else in the store is touched, an
 it as the user that the broker runs as: the files have to be writable for it.
 """
 
+import argparse
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from segmentlog.store import QueueSource, StoreReader
-from segmentlog.store.maintenance import RebuiltQueues, rebuild_queues
+from .command_line import add_commit_log, add_queue_segment_entries, camel_case, command_line, finished
 
-from .command_line import add_commit_log, add_queue_segment_entries, command_line, finished
+if TYPE_CHECKING:
+    from segmentlog.store.maintenance import RebuiltQueues
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +55,7 @@ class Report:
     """Result of the job."""
 
     directory: str
-    written: RebuiltQueues
+    written: "RebuiltQueues"
 
     @property
     def has_findings(self) -> bool:
@@ -62,7 +64,7 @@ class Report:
 
     def as_dict(self) -> dict[str, object]:
         """Return all of it, for one JSON object."""
-        return {"directory": self.directory, **asdict(self.written)}
+        return {"directory": self.directory, **camel_case(self.written)}
 
     def __str__(self) -> str:
         written = self.written
@@ -80,26 +82,38 @@ def run(args: Args) -> Report:
     SegmentLogError
         If the store cannot be read, has an owner, or something is where the queues should go.
     """
+    from segmentlog.store import QueueSource, StoreReader  # noqa: PLC0415 - load Arrow, which --help does not wait for
+    from segmentlog.store.maintenance import rebuild_queues  # noqa: PLC0415 - as above
+
     reader = StoreReader.open(args.store, commit_log_paths=args.commit_log_paths, queue_source=QueueSource.COMMIT_LOG)
     directory = os.path.abspath(args.to or os.path.join(reader.path, "consumequeue"))
     return Report(directory, rebuild_queues(reader, directory, entries_per_segment=args.queue_segment_entries))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit code, see `command_line`."""
-    parser = command_line("rebuild", "Rebuild the ConsumeQueues of a store.")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the job."""
     parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir")
     parser.add_argument("--to", metavar="DIR", help="where they go (default: STORE/consumequeue)")
     add_commit_log(parser)
     add_queue_segment_entries(parser)
-    options = parser.parse_args(arguments)
-    args = Args(
+
+
+def parse(options: argparse.Namespace) -> Args:
+    """Return the arguments that a parser with `add_arguments` found."""
+    return Args(
         store=options.store,
         to=options.to,
         commit_log_paths=tuple(options.commit_log),
         queue_segment_entries=options.queue_segment_entries,
     )
-    return finished(options, lambda: run(args))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code, see `command_line`."""
+    parser = command_line("rebuild", "Rebuild the ConsumeQueues of a store.")
+    add_arguments(parser)
+    options = parser.parse_args(arguments)
+    return finished(options, lambda: run(parse(options)))
 
 
 if __name__ == "__main__":

@@ -15,13 +15,16 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from segmentlog.connector.options.values import duration_ms
 from segmentlog.output import text_table
 from segmentlog.store import ConfigError, RetentionSettings, RocketMQRelease
-from segmentlog.store.maintenance import Conditions, Retained, apply_retention, plan_retention
 
 from .command_line import add_commit_log, command_line, finished
+
+if TYPE_CHECKING:
+    from segmentlog.store.maintenance import Conditions, Retained
 
 
 class Action(Enum):
@@ -52,7 +55,7 @@ class Args:
     hard_limit_percent
         Used space of a disk above which they are deleted all the same.
     conditions
-        Time, disks and number of the runs.
+        Time, disks and number of the runs; one run now if None.
     commit_log_paths
         Directories of the segments; ``commitlog`` in the store if empty.
     """
@@ -65,7 +68,7 @@ class Args:
     protected_groups: tuple[str, ...] = ()
     min_age_ms: Mapping[str, int] = field(default_factory=dict)
     hard_limit_percent: int = RetentionSettings().hard_limit_percent
-    conditions: Conditions = Conditions()  # noqa: RUF009 - frozen
+    conditions: "Conditions | None" = None
     commit_log_paths: tuple[str, ...] = ()
 
 
@@ -75,7 +78,7 @@ class Report:
 
     action: Action
     store: str
-    found: Retained
+    found: "Retained"
 
     @property
     def has_findings(self) -> bool:
@@ -158,6 +161,9 @@ def run(args: Args) -> Report:
     SegmentLogError
         If the store cannot be read, the configuration is wrong, or another process has the store open.
     """
+    # They load Arrow, which --help does not wait for.
+    from segmentlog.store.maintenance import Conditions, apply_retention, plan_retention  # noqa: PLC0415
+
     conf = "" if args.config is None else _read_conf(args.config)
     settings = replace(
         RetentionSettings.from_conf(conf, args.release),
@@ -167,8 +173,9 @@ def run(args: Args) -> Report:
         hard_limit_percent=args.hard_limit_percent,
     )
     act = plan_retention if args.action is Action.PLAN else apply_retention
+    conditions = args.conditions or Conditions()
     return Report(
-        args.action, args.store, act(args.store, settings, args.conditions, commit_log_paths=args.commit_log_paths)
+        args.action, args.store, act(args.store, settings, conditions, commit_log_paths=args.commit_log_paths)
     )
 
 
@@ -199,14 +206,17 @@ def _min_ages(texts: Sequence[str]) -> dict[str, int]:
 
 def _usage(text: str) -> tuple[float, float]:
     """Parse ``P[,Q]``: the used percent of the CommitLog's disk, and of the ConsumeQueues'."""
-    shares = [float(part.strip().removesuffix("%")) for part in text.split(",")]
+    try:
+        shares = [float(part.strip().removesuffix("%")) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no percentage: write 60, or 60,20 for both disks") from None
     if len(shares) > 2:
         raise argparse.ArgumentTypeError(f"{text!r} names more than two disks")
     return shares[0], shares[-1]
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = command_line("retention", "Foresee or delete the expired files of a store, by RocketMQ's rules.")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the job."""
     parser.add_argument("action", choices=[each.value for each in Action], help="plan changes nothing")
     parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir")
     parser.add_argument("--config", metavar="FILE", help="the broker's configuration (default: RocketMQ's defaults)")
@@ -256,39 +266,47 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--manual", action="store_true", help="as after a manual trigger, which starts 20 runs")
     parser.add_argument("--rounds", metavar="N", type=int, default=1, help="number of runs (default: 1)")
     add_commit_log(parser)
-    return parser
+
+
+def parse(options: argparse.Namespace) -> Args:
+    """Return the arguments that a parser with `add_arguments` found.
+
+    Raises
+    ------
+    ConfigError
+        If a minimum age or a condition makes no sense.
+    """
+    from segmentlog.store.maintenance import Conditions  # noqa: PLC0415 - as in `run`
+
+    log_used, queues_used = options.disk_usage
+    conditions = Conditions(
+        now_ms=options.now,
+        hour=options.hour,
+        log_used=log_used,
+        queues_used=queues_used,
+        manual=options.manual,
+        rounds=options.rounds,
+    )
+    return Args(
+        action=Action(options.action),
+        store=options.store,
+        config=options.config,
+        release=RocketMQRelease(options.release),
+        log_bytes_max=options.max_bytes,
+        protected_groups=tuple(options.protect),
+        min_age_ms=_min_ages(options.min_age),
+        hard_limit_percent=options.hard_limit_percent,
+        conditions=conditions,
+        commit_log_paths=tuple(options.commit_log),
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code, see `command_line`."""
-    options = _parser().parse_args(arguments)
-
-    def job() -> Report:
-        log_used, queues_used = options.disk_usage
-        conditions = Conditions(
-            now_ms=options.now,
-            hour=options.hour,
-            log_used=log_used,
-            queues_used=queues_used,
-            manual=options.manual,
-            rounds=options.rounds,
-        )
-        return run(
-            Args(
-                action=Action(options.action),
-                store=options.store,
-                config=options.config,
-                release=RocketMQRelease(options.release),
-                log_bytes_max=options.max_bytes,
-                protected_groups=tuple(options.protect),
-                min_age_ms=_min_ages(options.min_age),
-                hard_limit_percent=options.hard_limit_percent,
-                conditions=conditions,
-                commit_log_paths=tuple(options.commit_log),
-            )
-        )
-
-    return finished(options, job)
+    parser = command_line("retention", "Foresee or delete the expired files of a store, by RocketMQ's rules.")
+    add_arguments(parser)
+    options = parser.parse_args(arguments)
+    return finished(options, lambda: run(parse(options)))
 
 
 if __name__ == "__main__":

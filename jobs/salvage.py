@@ -11,13 +11,16 @@ The damaged store is only read, and no process should be writing it. Queues and 
 broker started on the copy must have the same file sizes.
 """
 
+import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from segmentlog.store.maintenance import SalvageReport, salvage
+from .command_line import add_queue_segment_entries, camel_case, command_line, finished
 
-from .command_line import add_queue_segment_entries, command_line, finished
+if TYPE_CHECKING:
+    from segmentlog.store.maintenance import SalvageReport
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +50,7 @@ class Report:
     """Result of the job."""
 
     to: str
-    copied: SalvageReport
+    copied: "SalvageReport"
 
     @property
     def has_findings(self) -> bool:
@@ -57,7 +60,7 @@ class Report:
 
     def as_dict(self) -> dict[str, object]:
         """Return all of it, for one JSON object."""
-        return {"to": self.to, **asdict(self.copied)}
+        return {"to": self.to, **camel_case(self.copied)}
 
     def __str__(self) -> str:
         copied = self.copied
@@ -78,29 +81,40 @@ def run(args: Args) -> Report:
     SegmentLogError
         If the store cannot be read, or something is at the target.
     """
+    from segmentlog.store.maintenance import salvage  # noqa: PLC0415 - loads Arrow, which --help does not wait for
+
     copied = salvage(
         args.store, args.to, segment_bytes=args.segment_bytes, queue_segment_entries=args.queue_segment_entries
     )
     return Report(args.to, copied)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit code, see `command_line`."""
-    parser = command_line("salvage", "Copy all that is whole of a damaged store.")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the job."""
     parser.add_argument("store", metavar="STORE", help="the damaged store")
     parser.add_argument("to", metavar="TO", help="a path that is not there, or an empty directory")
     parser.add_argument(
         "--segment-bytes", metavar="N", type=int, help="size of the segments (default: the store's own)"
     )
     add_queue_segment_entries(parser)
-    options = parser.parse_args(arguments)
-    args = Args(
+
+
+def parse(options: argparse.Namespace) -> Args:
+    """Return the arguments that a parser with `add_arguments` found."""
+    return Args(
         store=options.store,
         to=options.to,
         segment_bytes=options.segment_bytes,
         queue_segment_entries=options.queue_segment_entries,
     )
-    return finished(options, lambda: run(args))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code, see `command_line`."""
+    parser = command_line("salvage", "Copy all that is whole of a damaged store.")
+    add_arguments(parser)
+    options = parser.parse_args(arguments)
+    return finished(options, lambda: run(parse(options)))
 
 
 if __name__ == "__main__":

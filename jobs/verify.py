@@ -11,14 +11,18 @@ It may run beside the store's owner. To go on with a store whose log is damaged,
 queues are, ``segmentlog.jobs.rebuild``.
 """
 
+import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from segmentlog.output import text_table
-from segmentlog.store.maintenance import VerifyReport, verify
 
-from .command_line import add_commit_log, command_line, finished
+from .command_line import add_commit_log, camel_case, command_line, finished
+
+if TYPE_CHECKING:
+    from segmentlog.store.maintenance import VerifyReport
 
 _SHOWN = 50
 
@@ -43,7 +47,7 @@ class Args:
 class Report:
     """Result of the job."""
 
-    found: VerifyReport
+    found: "VerifyReport"
 
     @property
     def has_findings(self) -> bool:
@@ -52,7 +56,7 @@ class Report:
 
     def as_dict(self) -> dict[str, object]:
         """Return all of it, for one JSON object."""
-        return asdict(self.found)
+        return camel_case(self.found)
 
     def __str__(self) -> str:
         found = self.found
@@ -75,17 +79,28 @@ def run(args: Args) -> Report:
     SegmentLogError
         If the store cannot be read.
     """
+    from segmentlog.store.maintenance import verify  # noqa: PLC0415 - loads Arrow, which --help does not wait for
+
     return Report(verify(args.store, commit_log_paths=args.commit_log_paths))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the job."""
+    parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir")
+    add_commit_log(parser)
+
+
+def parse(options: argparse.Namespace) -> Args:
+    """Return the arguments that a parser with `add_arguments` found."""
+    return Args(store=options.store, commit_log_paths=tuple(options.commit_log))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code, see `command_line`."""
     parser = command_line("verify", "List what is wrong with a store, without touching it.")
-    parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir")
-    add_commit_log(parser)
+    add_arguments(parser)
     options = parser.parse_args(arguments)
-    args = Args(store=options.store, commit_log_paths=tuple(options.commit_log))
-    return finished(options, lambda: run(args))
+    return finished(options, lambda: run(parse(options)))
 
 
 if __name__ == "__main__":

@@ -62,6 +62,7 @@ class Verb:
 
 _LOOK: Final = "Describe a store"
 _READ: Final = "Read messages"
+_MAINTAIN: Final = "Maintain a store"
 
 VERBS: Final = (
     Verb("topics", "topics", _LOOK, "topics with their queues, messages, bytes and times", ("topicList",)),
@@ -69,6 +70,16 @@ VERBS: Final = (
     Verb("segments", "segments", _LOOK, "segments of the CommitLog"),
     Verb("groups", "groups", _LOOK, "positions of consumer groups"),
     Verb("lag", "lag", _LOOK, "lag of a consumer group in messages, bytes and time", ("consumerProgress",)),
+    Verb("verify", "verify", _MAINTAIN, "faults of a store: log, queues and index compared with each other"),
+    Verb("salvage", "salvage", _MAINTAIN, "whole records of a damaged store, copied to a new one"),
+    Verb("rebuild", "rebuild", _MAINTAIN, "ConsumeQueues, written again from the CommitLog"),
+    Verb(
+        "retention",
+        "retention",
+        _MAINTAIN,
+        "expired files: `plan` lists them, `apply` deletes them",
+        ("deleteExpiredCommitLog", "cleanExpiredCQ"),
+    ),
 )
 """All verbs, in the order of ``--help``."""
 

@@ -20,6 +20,8 @@ from typing import Final
 
 from segmentlog.store import ConfigError, Remedy, SegmentLogError
 
+from .console import printable
+
 FOUND: Final = 0
 """Exit code: the rows were found, or the store is sound."""
 NOT_FOUND: Final = 1
@@ -55,6 +57,12 @@ _ARGUMENTS: Final = {
     "physical_offset": "--physical-offset",
     "queue": "--queue",
     "offset": "--offset",
+    "hour": "--hour",
+    "rounds": "--rounds",
+    "log_used": "--disk-usage",
+    "queues_used": "--disk-usage",
+    "segment_bytes": "--segment-bytes",
+    "queue_segment_entries": "--queue-segment-entries",
 }
 """Arguments of the Python API, as flags."""
 _LEADING: Final = re.compile(rf"^({'|'.join(_ARGUMENTS)})(?=[:= ])")
@@ -112,8 +120,4 @@ def error_text(described: Mapping[str, object], *, as_json: bool) -> str:
     lines = [f"error[{described['code']}]: {described['found']}", f"  asked:  {described['asked']}"]
     lines += [f"  where:  {place}"] if place is not None else []
     lines += [f"  remedy: {described['remedy']}"] if described["remedy"] is not None else []
-    return "".join(_printable(line) + "\n" for line in lines)
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
+    return "".join(printable(line) + "\n" for line in lines)

@@ -25,13 +25,13 @@ from ..files.store_lock import held_lock
 from ..files.writable_fs import LocalWritableFileSystem
 from ..format.consume_queue import ENTRY_BYTES, Entries, by_file, encode, pads
 from ..format.index_file import Geometry
-from ..format.naming import segment_name
 from ..format.store_paths import StorePaths
 from ..index.keys import put_keys
 from ..index.writer import IndexWriter
 from ..log.commit_log import CommitLog
 from ..read.store_reader import StoreReader
 from ..types import QueueKey
+from .segment_progress import log_segment
 
 _log = logging.getLogger(__name__)
 
@@ -169,14 +169,8 @@ class _Rebuild:
         for number, (found, queues) in enumerate(derive_segments(self._log, self._log.min_offset, self._log.stop), 1):
             for key, placed in self._placement.place(found, queues):
                 self._append(key, placed)
-            _log.info(
-                "CommitLog segment %s (%d of %d): %d entries of %d queues so far",
-                segment_name(found.segment.base),
-                number,
-                len(segments),
-                self._entries,
-                len(self._begun),
-            )
+            so_far = f"{self._entries} entries of {len(self._begun)} queues so far"
+            log_segment(_log, found.segment.base, number, len(segments), so_far)
         return RebuiltQueues(
             queues=len(self._begun),
             entries=self._entries,

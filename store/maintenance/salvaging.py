@@ -53,6 +53,7 @@ from ..read.spec import QueueSource
 from ..read.store_reader import StoreReader
 from .index_check import keeps_index
 from .rebuild import rebuild_index, rebuild_queues
+from .segment_progress import log_segment
 
 _log = logging.getLogger(__name__)
 
@@ -228,9 +229,7 @@ class _Copy:
                 self._blank(base, self._bytes - BLANK_BYTES)
                 self._lose(self._bytes)
             number, count = (base - first) // self._bytes + 1, (last - first) // self._bytes + 1
-            _log.info(
-                "CommitLog segment %s (%d of %d): %d records so far", segment_name(base), number, count, self.records
-            )
+            log_segment(_log, base, number, count, f"{self.records} records so far")
 
     def _segment(self, segment: SegmentFile, *, is_last: bool) -> None:
         view = self._log.view(segment)

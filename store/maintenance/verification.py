@@ -26,12 +26,12 @@ from ..dispatch.entry_placement import Placed, Placement, is_filler
 from ..files.fs import FileSystem, LocalFileSystem
 from ..format.consume_queue import SCHEDULE_TOPIC, is_plausible
 from ..format.message import Ints
-from ..format.naming import segment_name
 from ..format.store_paths import StorePaths
 from ..queues.consume_queue import ConsumeQueue
 from ..read.store_reader import StoreReader
 from ..types import QueueKey
 from .index_check import IndexCheck, inside, runs
+from .segment_progress import log_segment
 
 _log = logging.getLogger(__name__)
 
@@ -176,15 +176,9 @@ class _Verification:
                     directory = StorePaths(self._path).consume_queue(key)
                     queue = held[key] = ConsumeQueue(self._fs, directory, key, missing_max=self._log.records_max)
                 self._compare(queue, placed)
-            _log.info(
-                "CommitLog segment %s (%d of %d): %d entries of %d queues, %d findings so far",
-                segment_name(found.segment.base),
-                self._log.segments.index(found.segment) + 1,
-                len(self._log.segments),
-                self._entries,
-                len(held),
-                len(self._findings),
-            )
+            number, count = self._log.segments.index(found.segment) + 1, len(self._log.segments)
+            so_far = f"{self._entries} entries of {len(held)} queues, {len(self._findings)} findings so far"
+            log_segment(_log, found.segment.base, number, count, so_far)
         for key, end in placement.ends.items():
             queue, there = held[key], held[key].data_end()
             if there > end:

@@ -29,7 +29,7 @@ def test_it_writes_into_the_store_by_default(store: Path, capsys: pytest.Capture
         "directory": str(store / "consumequeue"),
         "queues": 2,
         "entries": 620,
-        "lost_messages": 0,
+        "lostMessages": 0,
         "files": 7,
         "bytes": 14000,
     }

@@ -25,7 +25,7 @@ def test_a_whole_store_is_copied_without_findings(
     found = json.loads(capsys.readouterr().out)
     assert found["to"] == str(tmp_path / "copy")
     assert found["records"] == len(list(read(StoreReader.open(store))))
-    assert (found["lost_spans"], found["lost_messages"], found["dropped"]) == (0, 0, 0)
+    assert (found["lostSpans"], found["lostMessages"], found["dropped"]) == (0, 0, 0)
     bodies = [[row["body"] for row in read(StoreReader.open(path))] for path in (store, tmp_path / "copy")]
     assert bodies[0] == bodies[1]
 

@@ -61,7 +61,7 @@ def test_salvage(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     arguments = [str(store), str(tmp_path / "copy")]
     assert salvage.main([*arguments, "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
-    assert report["lost_spans"] == 1
+    assert report["lostSpans"] == 1
     assert verify.main([str(tmp_path / "copy")]) == 1
     assert "1 messages lost: damaged" in capsys.readouterr().out
     assert salvage.main(arguments) == 2
@@ -84,17 +84,17 @@ def test_the_jobs_agree_on_their_counts(store: Path, tmp_path: Path, capsys: pyt
     verified = json.loads(capsys.readouterr().out)
     assert rebuild.main([str(copy), "--to", str(tmp_path / "queues"), "--json"]) == 1
     rebuilt = json.loads(capsys.readouterr().out)
-    shared = {"records", "queues", "entries", "lost_messages", "keys"}
+    shared = {"records", "queues", "entries", "lostMessages", "keys"}
     assert {name: salvaged[name] for name in shared} == {name: verified[name] for name in shared}
     assert {name: verified[name] for name in shared} == {
         "records": ROWS - 1,
         "queues": 4,
         "entries": ROWS - 1,
-        "lost_messages": 1,
+        "lostMessages": 1,
         "keys": ROWS - 1,
     }
     shared &= rebuilt.keys()
-    assert shared == {"queues", "entries", "lost_messages"}
+    assert shared == {"queues", "entries", "lostMessages"}
     assert {name: rebuilt[name] for name in shared} == {name: verified[name] for name in shared}
 
 

@@ -15,13 +15,12 @@ from typing import BinaryIO, Final
 
 import pyarrow as pa
 
-from ..console import Console
+from ..console import Console, printable
 from .text_columns import bodies, instants
 
 _BLOCK_ROWS: Final = 200
 _GAP: Final = "  "
 _CELL_CHARS: Final = 100
-_ELLIPSIS: Final = "\N{HORIZONTAL ELLIPSIS}"
 
 
 class TextTable:
@@ -148,16 +147,6 @@ def _cells(column: pa.Array) -> list[str]:
     else:
         values = column.to_pylist()
     return ["-" if value is None else printable(str(value)[: _CELL_CHARS + 1], _CELL_CHARS) for value in values]
-
-
-def printable(text: str, most: int | None = None) -> str:
-    r"""Return a text with ``\x1b`` and the like for what a terminal would obey or not show, at most ``most`` long."""
-    shown = text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
-    return shown if most is None or len(shown) <= most else shown[: most - 1] + _ELLIPSIS
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape", "backslashreplace").decode("ascii")
 
 
 def _columns_of(text: str) -> int:

@@ -4,10 +4,9 @@ import io
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 from segmentlog.command.console import Console
-from segmentlog.command.output.tables import RichTable, TextTable, printable
+from segmentlog.command.output.tables import RichTable, TextTable
 
 BATCH = pa.record_batch(
     {
@@ -67,17 +66,3 @@ def test_messages_are_no_markup() -> None:
 
 def test_a_terminal_shows_the_head_of_no_rows() -> None:
     assert "storeTimestamp" in rich(BATCH.slice(0, 0), has_colour=False)
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [("a\tb", "a\\tb"), ("\x9b1m", "\\x9b1m"), ("\u202e", "\\u202e"), ("é", "é"), ("\ud800", "\\ud800")],
-)
-def test_what_a_terminal_would_obey_is_escaped(text: str, shown: str) -> None:
-    assert printable(text) == shown
-    assert printable(shown).isprintable()
-
-
-def test_long_cells_are_cut() -> None:
-    assert printable("x" * 9, 5) == "xxxx…"
-    assert printable("x" * 5, 5) == "xxxxx"

@@ -1,0 +1,35 @@
+"""Progress of a job over the CommitLog: one log record per segment, for people and for programs.
+
+::
+
+    INFO  CommitLog segment 00000000001073741824 (2 of 10): 40 findings so far
+          done=2  of=10                                      attributes of the record, from which a bar is drawn
+"""
+
+import logging
+
+from ..format.naming import segment_name
+
+
+def log_segment(log: logging.Logger, base: int, number: int, count: int, text: str) -> None:
+    """Log that a segment was read.
+
+    Parameters
+    ----------
+    log
+        The logger of the job's engine.
+    base
+        First physical offset of the segment.
+    number, count
+        Its number, from 1, and how many there are: attributes ``done`` and ``of`` of the log record.
+    text
+        Results so far.
+    """
+    log.info(
+        "CommitLog segment %s (%d of %d): %s",
+        segment_name(base),
+        number,
+        count,
+        text,
+        extra={"done": number, "of": count},
+    )

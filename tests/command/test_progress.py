@@ -1,0 +1,64 @@
+"""Log records on stderr: lines, or a bar on a terminal, which leaves nothing there."""
+
+import io
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from segmentlog.command.console import Console
+from segmentlog.command.progress import logged
+
+LOG = logging.getLogger("segmentlog.store.maintenance.verification")
+
+
+def written(work: Callable[[], None], *, terminal: bool) -> str:
+    err = io.StringIO()
+    console = Console(
+        stdin=io.BytesIO(), stdout=io.BytesIO(), stderr=err, has_progress=terminal, has_colour=terminal, width=120
+    )
+    with logged(console):
+        work()
+    return err.getvalue()
+
+
+def work() -> None:
+    LOG.info("segment %s", "a", extra={"done": 1, "of": 3})
+    LOG.warning("file \x1b[31m is odd")
+    LOG.info("no number")
+    LOG.info("segment %s", "\x1b]0;b", extra={"done": 2, "of": 3})
+    LOG.debug("detail")
+
+
+def test_lines_where_no_terminal_is() -> None:
+    lines = written(work, terminal=False).splitlines()
+    assert [line[24:] for line in lines] == [
+        "INFO    segment a",
+        "WARNING file \\x1b[31m is odd",
+        "INFO    no number",
+        "INFO    segment \\x1b]0;b",
+    ]
+
+
+def test_a_bar_on_a_terminal_and_lines_for_warnings() -> None:
+    shown = written(work, terminal=True)
+    assert "2/3" in shown
+    assert "WARNING file \\x1b[31m is odd\n" in shown
+    assert "segment \\x1b]0;b" in shown
+    assert "\x1b]0" not in shown
+    assert "\x1b[31m is" not in shown
+    assert "no number" not in shown
+    assert shown.endswith("\x1b[2K")  # the line of the bar is erased
+
+
+def test_an_error_erases_the_bar_and_loggers_are_as_before() -> None:
+    level, handlers = logging.getLogger("segmentlog").level, list(logging.getLogger("segmentlog").handlers)
+
+    def fails() -> None:
+        work()
+        raise ValueError("stop")
+
+    with pytest.raises(ValueError, match="stop"):
+        written(fails, terminal=True)
+    assert logging.getLogger("segmentlog").level == level
+    assert logging.getLogger("segmentlog").handlers == handlers
