@@ -15,6 +15,7 @@ from .errors import CorruptQueueError as CorruptQueueError
 from .errors import CorruptRecordError as CorruptRecordError
 from .errors import DamagedLogError as DamagedLogError
 from .errors import DataLossError as DataLossError
+from .errors import DivergedLogError as DivergedLogError
 from .errors import ExistingFileError as ExistingFileError
 from .errors import FileTooLargeError as FileTooLargeError
 from .errors import FilterSyntaxError as FilterSyntaxError
@@ -22,10 +23,13 @@ from .errors import FormatError as FormatError
 from .errors import IllegalMessageError as IllegalMessageError
 from .errors import MissingExtraError as MissingExtraError
 from .errors import MissingFileError as MissingFileError
+from .errors import NoReplicaError as NoReplicaError
 from .errors import NoSpaceError as NoSpaceError
 from .errors import NotAStoreError as NotAStoreError
 from .errors import OffsetOutOfRangeError as OffsetOutOfRangeError
 from .errors import Remedy as Remedy
+from .errors import ReplicaTimeoutError as ReplicaTimeoutError
+from .errors import ReplicationError as ReplicationError
 from .errors import SegmentLogError as SegmentLogError
 from .errors import StoreClosedError as StoreClosedError
 from .errors import StoreFailedError as StoreFailedError

@@ -26,6 +26,10 @@
     ├── BatchGapError               a batch whose predecessor never came
     ├── ChangedReplayError          a batch that is repeated with another number of rows
     ├── IllegalMessageError         a message that RocketMQ would refuse  (also ValueError)
+    ├── ReplicationError            a peer of a replication that is silent, hostile or out of step
+    │   ├── DivergedLogError        … whose log does not continue ours
+    │   ├── ReplicaTimeoutError     … that did not acknowledge an append in time
+    │   └── NoReplicaError          … that does not exist: too few replicas for an append
     ├── MissingExtraError           a package of an extra that is not installed (also ImportError)
     └── ConfigError                 an option or argument that makes no sense
         └── FilterSyntaxError       a SQL92 filter that RocketMQ refuses, or reads in part
@@ -309,6 +313,30 @@ class IllegalMessageError(SegmentLogError, ValueError):
     """A message that RocketMQ would refuse; the problem begins with its name of the status."""
 
     condition = "SEGMENTLOG_ILLEGAL_MESSAGE"
+
+
+class ReplicationError(SegmentLogError):
+    """A peer of a replication that is silent, hostile or out of step; a replica connects again."""
+
+    condition = "SEGMENTLOG_REPLICATION"
+
+
+class DivergedLogError(ReplicationError):
+    """A master whose log does not continue the replica's: nothing is appended or truncated."""
+
+    condition = "SEGMENTLOG_DIVERGED_LOG"
+
+
+class ReplicaTimeoutError(ReplicationError):
+    """An append that is in this log and was not acknowledged by enough replicas in time (FLUSH_SLAVE_TIMEOUT)."""
+
+    condition = "SEGMENTLOG_REPLICA_TIMEOUT"
+
+
+class NoReplicaError(ReplicationError):
+    """An append that is in this log, and for which too few replicas are in sync (SLAVE_NOT_AVAILABLE)."""
+
+    condition = "SEGMENTLOG_NO_REPLICA"
 
 
 class MissingExtraError(SegmentLogError, ImportError):

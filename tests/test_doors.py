@@ -17,6 +17,7 @@ DOORS = [
     "segmentlog.store.maintenance",
     "segmentlog.store.sink",
     "segmentlog.store.follow",
+    "segmentlog.store.ha",
     "segmentlog.connector",
     "segmentlog",
 ]

@@ -1,0 +1,131 @@
+"""Settings and status of a replica: where it begins, what it may use, and how far it is.
+
+::
+
+    ReplicaConfig   begin, limit, time limits ──► Replica ──► ReplicaStatus    a snapshot, whenever it is asked for
+                                                     └──────► ReplicaMetrics   a collector, called as things happen
+
+    CONNECTING ──► VERIFYING ──► FOLLOWING ──► STOPPED
+        ▲              │             │
+        └── PAUSED ◄───┴─────────────┘   a lost connection, a full disk
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, Protocol, Self
+
+from ..errors import ConfigError
+
+
+class Address(NamedTuple):
+    """Host and port of a peer."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse ``host:port``; an IPv6 address is in brackets.
+
+        Raises
+        ------
+        ConfigError
+            If it is neither.
+        """
+        host, _, port = text.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+            raise ConfigError(f"the address {text!r} is not host:port", fix="Name it like broker-a:10912")
+        return cls(host.strip("[]"), int(port))
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Begin(Enum):
+    """Start of a replica whose store is empty; one that is not goes on where it ends."""
+
+    FIRST = "first"
+    """First segment that the master still has."""
+    LAST = "last"
+    """Last segment of the master, as RocketMQ's slave."""
+
+
+class ReplicaState(Enum):
+    """Phase of a replica."""
+
+    CONNECTING = "connecting"
+    VERIFYING = "verifying"
+    FOLLOWING = "following"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplicaConfig:
+    """Settings of a replica.
+
+    Attributes
+    ----------
+    begin
+        Start of an empty store.
+    bytes_per_s
+        Limit on the bytes received per second; None for none.
+    connect_s
+        Seconds to wait for a connection.
+    probe_s
+        Seconds to wait for the first byte of a segment before it counts as expired, for `Begin.FIRST`.
+    """
+
+    begin: Begin = Begin.FIRST
+    bytes_per_s: int | None = None
+    connect_s: float = 5.0
+    probe_s: float = 3.0
+
+    def __post_init__(self) -> None:
+        if self.bytes_per_s is not None and self.bytes_per_s < 1:
+            raise ConfigError(f"bytes_per_s is {self.bytes_per_s}", fix="Pass 1 or more, or None for no limit")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplicaStatus:
+    """Position and counters of a replica at one moment.
+
+    Attributes
+    ----------
+    state
+        Phase.
+    end
+        Physical offset up to which the store holds whole records.
+    lag_bytes
+        Bytes that the master announced and that the store lacks. 0 once the master said that it has nothing new.
+    lag_s
+        Seconds from the store time of the newest record until it was appended here, by the clocks of both hosts. 0 once
+        the master said that it has nothing new; None before the first record.
+    received_bytes
+        Bytes received since the start.
+    connections
+        Connections since the start.
+    problem
+        Reason of the last pause; empty if there was none since the last bytes.
+    """
+
+    state: ReplicaState
+    end: int
+    lag_bytes: int
+    lag_s: float | None
+    received_bytes: int
+    connections: int
+    problem: str
+
+
+class ReplicaMetrics(Protocol):
+    """Collector of a replica's measurements; called by its thread, so it returns at once and raises nothing."""
+
+    def received(self, size: int) -> None:
+        """Receive the number of bytes that one read of the connection returned."""
+
+    def appended(self, size: int, lag_s: float | None) -> None:
+        """Receive the bytes of whole records that were appended, and `ReplicaStatus.lag_s` after it."""
+
+    def disconnected(self, problem: str) -> None:
+        """Receive the reason why a connection ended."""

@@ -1,0 +1,199 @@
+"""Replication slave as a state machine: the master's bytes go in, log bytes and reports come out; no socket, no clock.
+
+::
+
+    Slave.following(end, held)    report end - held ──► frames ──► compared with `held` ──► new bytes from `end` on
+    Slave.from_base(base)         report base       ──► frames ──► new bytes from `base` on
+    Slave.from_last_segment()     report 0          ──► frames ──► new bytes from the base that the master chooses
+
+    our log       [rec][rec][rec]│ end
+    master's log       ║rec][rec]│[rec][rec] …         equal up to `end`: it continues ours
+                       ║rec][REC]│[rec]                not equal: DivergedLogError, nothing is appended
+                       ║rec]│                          heartbeats before `end`: DivergedLogError, it lost what we hold
+                       └ requested offset
+
+A master starts at any offset that is reported, and knows nothing of our log. So we request bytes that we hold already,
+and compare them: RocketMQ's slave would append the other history (apache/rocketmq#3388). A report of 0 means the last
+segment. For a log from offset 0 we report 1 and supply byte 0: the highest byte of a record's size, always zero.
+RocketMQ: ``HAClient``.
+"""
+
+from typing import Final, Self
+
+from ..errors import ConfigError, DivergedLogError, ReplicationError
+from .frames import Chunk, FrameReader, encode_report
+
+HEARTBEAT_S: Final = 5.0
+"""Seconds after which a report is repeated (``haSendHeartbeatInterval``)."""
+SILENCE_S: Final = 20.0
+"""Seconds without a byte from the master after which a connection is dead (``haHousekeepingInterval``)."""
+_BEHIND_HEARTBEATS: Final = 2  # one may be older than the data that is on its way
+_FIRST_BYTE: Final = b"\0"
+
+
+class Slave:
+    """The slave's side of one connection. Not thread-safe. Use `following`, `from_base` or `from_last_segment`.
+
+    Parameters
+    ----------
+    request
+        Physical offset that the first report states.
+    expected
+        Physical offset of the first byte that will come; None if the master decides.
+    held
+        Bytes of our log from ``expected`` on, which the master's have to equal.
+    prefix
+        Bytes before ``expected`` that are known without the master.
+    segment_bytes
+        Size of the segments of both logs.
+    now
+        Time in seconds, of any monotonic clock; that of every call.
+    """
+
+    def __init__(
+        self, request: int, expected: int | None, *, held: bytes, prefix: bytes, segment_bytes: int, now: float
+    ) -> None:
+        self._segment_bytes = segment_bytes
+        self._frames = FrameReader(segment_bytes)
+        self._next = expected
+        self._held = held
+        self._prefix = prefix
+        self._request = self._reported = request
+        self._sent_at: float | None = None
+        self._heard_at = now
+        self._heartbeats_behind = 0
+        self.is_idle = False
+        """True if the master's last word was a heartbeat at our end: it has nothing new."""
+
+    @classmethod
+    def following(cls, end: int, held: bytes, segment_bytes: int, now: float) -> Self:
+        """Return a slave whose log ends at ``end`` with the bytes ``held``, one or more."""
+        request = end - len(held)
+        if request == 0:
+            request, held = len(_FIRST_BYTE), held[len(_FIRST_BYTE) :]
+        return cls(request, request, held=held, prefix=b"", segment_bytes=segment_bytes, now=now)
+
+    @classmethod
+    def from_base(cls, base: int, segment_bytes: int, now: float) -> Self:
+        """Return a slave without a log that starts at the first byte of a segment of the master."""
+        request, prefix = (base, b"") if base else (len(_FIRST_BYTE), _FIRST_BYTE)
+        return cls(request, request, held=b"", prefix=prefix, segment_bytes=segment_bytes, now=now)
+
+    @classmethod
+    def from_last_segment(cls, segment_bytes: int, now: float) -> Self:
+        """Return a slave without a log that starts at the first byte of the master's last segment."""
+        return cls(0, None, held=b"", prefix=b"", segment_bytes=segment_bytes, now=now)
+
+    @property
+    def begin(self) -> int | None:
+        """Physical offset of the next byte; None while the master has not said where it starts."""
+        return self._next if not self._prefix else 0
+
+    @property
+    def is_verified(self) -> bool:
+        """True once the master's bytes have equalled all that was held."""
+        return not self._held
+
+    @property
+    def announced(self) -> int:
+        """Physical offset up to which the master has announced bytes."""
+        return self._frames.announced
+
+    def receive(self, data: bytes, now: float) -> Chunk | None:
+        """Take bytes of the connection; return the log bytes among them that are new, or None.
+
+        Raises
+        ------
+        ReplicationError
+            If they are not of the protocol, or jump: the connection is of no more use.
+        DivergedLogError
+            If the master's log does not continue ours.
+        ConfigError
+            If the master's segments are of another size.
+        """
+        self._heard_at = now
+        parts: list[bytes] = []
+        start = self.begin
+        for chunk in self._frames.feed(data):
+            self._check_place(chunk)
+            start = self.begin if start is None else start
+            self.is_idle = not chunk.data
+            if not chunk.data:
+                self._check_behind(chunk.offset)
+                continue
+            self._heartbeats_behind = 0
+            new = self._compare(chunk)
+            self._next = chunk.stop
+            if new:
+                if not parts:
+                    start = chunk.stop - len(new) - len(self._prefix)
+                parts += [self._prefix, new]
+                self._prefix = b""
+        return Chunk(start or 0, b"".join(parts)) if parts else None
+
+    def report(self, end: int, now: float) -> bytes:
+        """Return the report to send now, or nothing before its time.
+
+        Parameters
+        ----------
+        end
+            Physical offset up to which our log holds whole records.
+        """
+        offset = max(end, self._request) if self.is_verified else self._request
+        if self._sent_at is not None and offset <= self._reported and now < self._sent_at + HEARTBEAT_S:
+            return b""
+        self._reported, self._sent_at = offset, now
+        return encode_report(offset)
+
+    def wait_s(self, now: float) -> float:
+        """Return the seconds until the next report is due.
+
+        Raises
+        ------
+        ReplicationError
+            If the master was silent for too long.
+        """
+        if now - self._heard_at >= SILENCE_S:
+            raise ReplicationError(f"the master sent nothing for {SILENCE_S:.0f} s: the connection is dead")
+        return 0.0 if self._sent_at is None else max(self._sent_at + HEARTBEAT_S - now, 0.0)
+
+    def _check_place(self, chunk: Chunk) -> None:
+        if self._next is None:
+            if chunk.offset % self._segment_bytes:
+                raise ConfigError(
+                    f"segment_bytes is {self._segment_bytes}, and the master's last segment begins at physical offset "
+                    f"{chunk.offset}",
+                    fix="Set it to the broker's mappedFileSizeCommitLog",
+                )
+            self._next = chunk.offset
+        if chunk.offset != self._next:
+            raise ReplicationError(
+                f"the master continued at physical offset {chunk.offset}, and the next byte is at {self._next}"
+            )
+
+    def _compare(self, chunk: Chunk) -> bytes:
+        """Compare a chunk with the held bytes; return what is after them."""
+        held, data = self._held, chunk.data
+        if not held:
+            return data
+        size = min(len(held), len(data))
+        if held[:size] != data[:size]:
+            differs = next(at for at in range(size) if held[at] != data[at])
+            raise DivergedLogError(
+                f"the master's log differs from this one at physical offset {chunk.offset + differs}; this one ends at "
+                f"{chunk.offset + len(held)}",
+                fix="Replicate into an empty directory, or from the master that this log came from",
+            )
+        self._held = held[size:]
+        return data[size:]
+
+    def _check_behind(self, offset: int) -> None:
+        """Refuse a master whose log ends before ours: it was created again, or a crash lost what we hold."""
+        if self._held:
+            self._heartbeats_behind += 1
+            if self._heartbeats_behind >= _BEHIND_HEARTBEATS:
+                raise DivergedLogError(
+                    f"the master has nothing at physical offset {offset}, and this log ends at "
+                    f"{offset + len(self._held)}: the master lost what this log holds, or retention deleted it there",
+                    fix="Replicate into an empty directory, or make this store the master",
+                )

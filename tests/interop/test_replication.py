@@ -1,0 +1,132 @@
+"""Replication between RocketMQ and segmentlog: logs are equal byte for byte, after load, kills, rolls and retention."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from segmentlog.store import Flush, StoreConfig
+from segmentlog.store.ha import Address, Begin, Replica, ReplicaConfig
+from support import oracle
+from support.ha import Peer, free_port
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.scaled(quick=1),
+    pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
+]
+
+SEGMENT = 64 << 10
+CONFIG = {
+    "mappedFileSizeCommitLog": SEGMENT,
+    "mappedFileSizeConsumeQueue": 20 * 100,
+    "maxHashSlotNum": 100,
+    "maxIndexNum": 400,
+    "haSendHeartbeatInterval": 500,
+}
+OURS = StoreConfig(
+    segment_bytes=SEGMENT, queue_segment_entries=100, index_slots=100, index_entries=400, flush=Flush.ASYNC
+)
+SECONDS = 60
+
+
+def segments(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted((path / "commitlog").iterdir())}
+
+
+def assert_equal(master: Path, replica: Path, end: int) -> None:
+    """Compare the logs up to ``end``; segments that were made ahead are not compared."""
+    ours, theirs = segments(replica), segments(master)
+    assert ours
+    for name, data in ours.items():
+        assert data == theirs[name], name
+    assert [name for name in theirs if name not in ours and int(name) < end] == []
+
+
+@contextmanager
+def following(path: Path, port: int, **settings: Any) -> Iterator[Replica]:
+    stop = threading.Event()
+    with Replica.open(str(path), Address("127.0.0.1", port), OURS, ReplicaConfig(**settings)) as replica:
+        thread = threading.Thread(target=replica.run, args=(stop,))
+        thread.start()
+        try:
+            yield replica
+        finally:
+            stop.set()
+            thread.join()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.005)
+
+
+def seen(lines: list[oracle.Line]) -> list[oracle.Line]:
+    """Return what a dump says of queues, messages and segments."""
+    return [line for line in lines if line["type"] in {"queue", "message", "record", "segment"}]
+
+
+@pytest.mark.parametrize("version", oracle.VERSIONS[::-1])
+def test_a_replica_of_rocketmq_has_its_log(tmp_path: Path, version: str) -> None:
+    first, copy, port = tmp_path / "first", tmp_path / "copy", free_port()
+    with Peer.master(version, first, port, CONFIG) as master:
+        master.put(200, 1000)
+        with following(copy, port) as replica:
+            end = master.ask("status")["maxPhyOffset"]
+            until(lambda: replica.status.end == end)
+            master.put(40, 3000, 200)
+            master.put(5, 30_000, 240)  # rolls leave much room
+            end = master.ask("status")["maxPhyOffset"]
+            until(lambda: replica.status.end == end)
+            assert master.ask("await", maxPhyOffset=end, slaveAckOffset=end, ms=5000)["event"] == "reached"
+            master.kill()
+            with Peer.master(version, first, port, CONFIG) as again:
+                assert again.ready["maxPhyOffset"] == end
+                again.put(60, 1000, 300)
+                end = again.ask("status")["maxPhyOffset"]
+                until(lambda: replica.status.end == end)
+                assert replica.status.connections >= 2
+                until(lambda: replica.status.lag_bytes == 0)
+                again.quit()
+    assert_equal(first, copy, end)
+    config = {name: value for name, value in CONFIG.items() if not name.startswith("ha")}
+    assert seen(oracle.dump(copy, config, version)) == seen(oracle.dump(first, config, version))
+    for expired in sorted((first / "commitlog").iterdir())[:3]:  # as retention does
+        expired.unlink()
+    with Peer.master(version, first, port, CONFIG) as master, following(tmp_path / "late", port, probe_s=1.0) as late:
+        until(lambda: late.status.end == end)
+        master.put(50, 1000, 400)
+        end = master.ask("status")["maxPhyOffset"]
+        until(lambda: late.status.end == end)
+        master.quit()
+    assert_equal(first, tmp_path / "late", end)
+    assert min(segments(tmp_path / "late")) == min(segments(first)) == f"{3 * SEGMENT:020d}"
+
+
+@pytest.mark.parametrize("version", oracle.VERSIONS[::-1])
+def test_it_begins_at_the_last_segment_as_rocketmqs_slave_does(tmp_path: Path, version: str) -> None:
+    first, port = tmp_path / "first", free_port()
+    with Peer.master(version, first, port, CONFIG) as master:
+        master.put(150, 1000)
+        end = master.ask("status")["maxPhyOffset"]
+        with (
+            following(tmp_path / "copy", port, begin=Begin.LAST) as replica,
+            Peer.slave(version, tmp_path / "slave", port, CONFIG) as slave,
+        ):
+            until(lambda: replica.status.end == end)
+            assert slave.ask("await", maxPhyOffset=end, ms=20_000)["event"] == "reached"
+            slave.quit()
+        master.quit()
+    ours, theirs = segments(tmp_path / "copy"), segments(tmp_path / "slave")
+    assert min(ours) == min(theirs) == f"{end - end % SEGMENT:020d}"
+    assert ours == {name: theirs[name] for name in ours}
+    config = {name: value for name, value in CONFIG.items() if not name.startswith("ha")}
+    assert seen(oracle.dump(tmp_path / "copy", config, version)) == seen(
+        oracle.dump(tmp_path / "slave", config, version)
+    )

@@ -1,0 +1,285 @@
+"""Replica: it holds the master's log byte for byte, whatever happens to connections, and refuses another log."""
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from segmentlog.store import ConfigError, DivergedLogError, FormatError, MessageStore, NoSpaceError, StoreReader
+from segmentlog.store.ha import Address, Begin, Replica, ReplicaConfig, ReplicaState, pacing
+from segmentlog.store.log.segment_supply import SegmentSupply
+from support.reading import read
+from support.scripted_master import Script, ScriptedMaster
+from support.written_stores import SMALL, message
+
+SEGMENT = SMALL.segment_bytes
+PLAIN = replace(SMALL, record_crc=False)
+SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a store of some segments."""
+    path = tmp_path_factory.mktemp("master") / "first"
+    with MessageStore.open(path, PLAIN) as store:
+        for serial in range(450):
+            store.append(message(5, 1, serial))
+    return path
+
+
+@pytest.fixture(scope="module")
+def log(first: Path) -> bytes:
+    whole = segments(first)
+    with MessageStore.open(first, PLAIN) as store:
+        return whole[: store.end_offset]
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pacing, "FIRST_S", 0.01)
+
+
+def segments(path: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in sorted((path / "commitlog").iterdir()))
+
+
+@contextmanager
+def following(path: Path, master: ScriptedMaster, **settings: object) -> Iterator[Replica]:
+    """Run a replica; an error of its thread is raised at the end."""
+    config = ReplicaConfig(probe_s=0.3, **settings)  # type: ignore[arg-type]
+    stop, errors = threading.Event(), []
+
+    def run() -> None:
+        try:
+            replica.run(stop)
+        except Exception as error:  # noqa: BLE001 - raised below
+            errors.append(error)
+
+    with Replica.open(str(path), Address("127.0.0.1", master.port), PLAIN, config) as replica:
+        thread = threading.Thread(target=run, name="replica")
+        thread.start()
+        try:
+            yield replica
+        finally:
+            stop.set()
+            thread.join()
+    for error in errors:
+        raise error
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        alive = [each for each in threading.enumerate() if each.name == "replica"]
+        assert alive or condition(), "the replica ended"
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.005)
+
+
+def test_a_replica_is_the_masters_log(tmp_path: Path, first: Path, log: bytes) -> None:
+    with ScriptedMaster(log[:20_000], 0, SEGMENT) as master, following(tmp_path / "copy", master) as replica:
+        until(lambda: replica.status.end > 19_000)
+        master.log += log[20_000:]
+        until(lambda: replica.status.end == len(log))
+        until(lambda: replica.status.lag_bytes == 0 and replica.status.lag_s == 0)
+        until(lambda: master.reports[-1:] == [len(log)])
+        assert replica.status.state is ReplicaState.FOLLOWING
+        assert replica.status.received_bytes >= len(log)
+    assert segments(tmp_path / "copy")[: len(log)] == log
+    assert replica.status.state is ReplicaState.STOPPED
+    copied, written = read(StoreReader.open(tmp_path / "copy")), read(StoreReader.open(first))
+    assert [row | {"brokerName": "first"} for row in copied] == list(written)
+
+
+@pytest.mark.parametrize("expired", [0, 1, 2, 3])
+def test_an_empty_replica_begins_at_the_first_segment_that_is_there(tmp_path: Path, log: bytes, expired: int) -> None:
+    base = expired * SEGMENT
+    assert base < len(log) - len(log) % SEGMENT
+    with (
+        ScriptedMaster(log[base:], base, SEGMENT) as master,
+        following(tmp_path / "copy", master, begin=Begin.FIRST) as replica,
+    ):
+        until(lambda: replica.status.end == len(log))
+    assert segments(tmp_path / "copy")[: len(log) - base] == log[base:]
+    assert master.requests[0] == 0
+    assert master.requests[-1] == max(base, 1)
+
+
+def test_it_may_begin_at_the_last_segment(tmp_path: Path, log: bytes) -> None:
+    base = len(log) - len(log) % SEGMENT
+    with (
+        ScriptedMaster(log, 0, SEGMENT) as master,
+        following(tmp_path / "copy", master, begin=Begin.LAST) as replica,
+    ):
+        until(lambda: replica.status.end == len(log))
+    assert segments(tmp_path / "copy")[: len(log) - base] == log[base:]
+    assert master.requests == [0]
+
+
+def test_it_goes_on_after_it_was_closed(tmp_path: Path, log: bytes) -> None:
+    for stop in range(15_000, len(log) + 15_000, 15_000):
+        part = log[:stop]
+        with ScriptedMaster(part, 0, SEGMENT) as master, following(tmp_path / "copy", master) as replica:
+            until(lambda: replica.status.lag_bytes == 0 and replica.status.end > stop - 15_000)  # noqa: B023
+    with ScriptedMaster(log, 0, SEGMENT) as master, following(tmp_path / "copy", master) as replica:
+        until(lambda: replica.status.end == len(log))
+    assert segments(tmp_path / "copy")[: len(log)] == log
+
+
+def closes(after: int) -> Script:
+    return lambda connection, master: master.serve(connection, after)
+
+
+def jumps(connection: socket.socket, master: ScriptedMaster) -> None:
+    at = master.request(connection)
+    master.send(connection, at + 1, bytes(master.log[at - master.base + 1 :][:100]))
+    connection.recv(1)
+
+
+def repeats(connection: socket.socket, master: ScriptedMaster) -> None:
+    at = master.request(connection)
+    data = bytes(master.log[at - master.base :][:100])
+    for _ in range(2):
+        master.send(connection, at, data)
+    connection.recv(1)
+
+
+def sends(data: bytes) -> Script:
+    def script(connection: socket.socket, master: ScriptedMaster) -> None:
+        master.request(connection)
+        connection.sendall(data)
+        connection.recv(100)
+
+    return script
+
+
+def sends_garbage_records(connection: socket.socket, master: ScriptedMaster) -> None:
+    at = master.request(connection)
+    held = bytes(master.log[at - master.base :][:20_000])
+    master.send(connection, at, held[: SEGMENT - at % SEGMENT - 200])
+    master.send(connection, at + len(held[: SEGMENT - at % SEGMENT - 200]), bytes(range(150)))
+    connection.recv(1)
+
+
+HOSTILE = [
+    closes(9_000),
+    jumps,
+    repeats,
+    sends(b""),
+    sends(struct.pack(">qi", -1, 10)),
+    sends(struct.pack(">qi", 0, -1)),
+    sends(struct.pack(">qi", 0, (1 << 31) - 1) + b"x" * 100),
+    sends(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
+    sends_garbage_records,
+    closes(12_001),
+]
+
+
+def test_hostile_connections_change_nothing(tmp_path: Path, log: bytes) -> None:
+    script: list[Script] = [closes(1 << 40), closes(1 << 40), *HOSTILE]  # the last segment, a probe, then the log
+    with ScriptedMaster(log, 0, SEGMENT, *script) as master, following(tmp_path / "copy", master) as replica:
+        until(lambda: replica.status.end == len(log))
+        assert replica.status.connections >= len(script)
+        until(lambda: replica.status.problem == "")
+    assert segments(tmp_path / "copy")[: len(log)] == log
+
+
+def other_log(tmp_path: Path, log: bytes) -> bytes:
+    with MessageStore.open(tmp_path / "other", PLAIN) as store:
+        for serial in range(900):
+            store.append(message(6, 1, serial))
+    return segments(tmp_path / "other")[: len(log)]
+
+
+def follow_to_the_end(path: Path, log: bytes, segment_bytes: int = SEGMENT) -> ScriptedMaster:
+    """Follow a master until the replica gives up; raise its error."""
+    with ScriptedMaster(log, 0, segment_bytes) as master, following(path, master) as replica:
+        until(lambda: replica.status.state is ReplicaState.STOPPED)
+    return master
+
+
+@pytest.fixture
+def copy(tmp_path: Path, log: bytes) -> Path:
+    """Return a replica that has the log."""
+    with ScriptedMaster(log, 0, SEGMENT) as master, following(tmp_path / "copy", master) as replica:
+        until(lambda: replica.status.end == len(log))
+    return tmp_path / "copy"
+
+
+def test_another_log_is_refused_and_nothing_is_truncated(tmp_path: Path, copy: Path, log: bytes) -> None:
+    before, other = segments(copy), other_log(tmp_path, log)
+    with pytest.raises(DivergedLogError, match=f"; this one ends at {len(log)}"):
+        follow_to_the_end(copy, other)
+    assert segments(copy) == before
+
+
+def test_a_difference_has_to_be_found_three_times(
+    tmp_path: Path, copy: Path, log: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = other_log(tmp_path, log)
+    with pytest.raises(DivergedLogError):
+        follow_to_the_end(copy, other)
+    assert len([line for line in caplog.messages if "differs from this one" in line]) == 2  # the third was raised
+
+
+def test_a_master_that_lost_its_end_is_refused(copy: Path, log: bytes) -> None:
+    before, lost = segments(copy), len(log) - 3_000
+    with pytest.raises(DivergedLogError, match=f"nothing at physical offset {lost}, and this log ends at {len(log)}"):
+        follow_to_the_end(copy, log[:lost])
+    assert segments(copy) == before
+
+
+def test_a_damaged_log_is_refused(tmp_path: Path, log: bytes) -> None:
+    damaged = bytearray(log)
+    damaged[40_000:41_000] = b"\xff" * 1000
+    with pytest.raises(FormatError, match="no whole record begins here"):
+        follow_to_the_end(tmp_path / "copy", bytes(damaged))
+    with MessageStore.open(tmp_path / "copy", PLAIN) as store:
+        assert store.end_offset <= 40_000
+
+
+def test_a_record_that_never_becomes_whole_is_damage(tmp_path: Path, log: bytes) -> None:
+    with pytest.raises(FormatError, match=f"nothing after physical offset {len(log) - 1}, and no whole record begins"):
+        follow_to_the_end(tmp_path / "copy", log[:-1])
+    with MessageStore.open(tmp_path / "copy", PLAIN) as store:
+        assert len(log) - 3000 < store.end_offset < len(log)
+
+
+def test_segments_of_another_size_are_refused(tmp_path: Path, log: bytes) -> None:
+    with pytest.raises(ConfigError, match="segment_bytes"):
+        follow_to_the_end(tmp_path / "copy", log[: SEGMENT // 2 + 9], SEGMENT // 2)
+
+
+def test_a_full_disk_pauses_it(tmp_path: Path, log: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    take, full = SegmentSupply.take, threading.Event()
+    full.set()
+
+    def limited(supply: SegmentSupply, base: int) -> object:
+        if base and full.is_set():
+            raise NoSpaceError("there is no room")
+        return take(supply, base)
+
+    monkeypatch.setattr(SegmentSupply, "take", limited)
+    with ScriptedMaster(log, 0, SEGMENT) as master, following(tmp_path / "copy", master) as replica:
+        until(lambda: "there is no room" in replica.status.problem)
+        assert replica.status.state is ReplicaState.PAUSED
+        full.clear()
+        until(lambda: replica.status.end == len(log))
+    assert segments(tmp_path / "copy")[: len(log)] == log
+
+
+def test_the_limit_on_bytes_per_second_holds(tmp_path: Path, log: bytes) -> None:
+    rate = len(log) // 3
+    began = time.monotonic()
+    with (
+        ScriptedMaster(log, 0, SEGMENT) as master,
+        following(tmp_path / "copy", master, bytes_per_s=rate) as replica,
+    ):
+        until(lambda: replica.status.end == len(log))
+    assert time.monotonic() - began > 1.5  # the first second's worth comes at once

@@ -1,0 +1,116 @@
+"""RocketMQ's own master and slave as processes: commands go in as JSON lines, answers come out."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from . import oracle
+
+_SECONDS: Final = 120
+
+
+def free_port() -> int:
+    """Return a port of loopback on which nothing listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Peer:
+    """A store with RocketMQ's replication service; a context manager that kills it in the end.
+
+    Parameters
+    ----------
+    version
+        RocketMQ release.
+    arguments
+        Verb and options of the oracle.
+    """
+
+    def __init__(self, version: str, *arguments: str | Path) -> None:
+        self._process = subprocess.Popen(
+            [oracle.RUN, *arguments],
+            env={"ORACLE_JAVA_OPTS": oracle.BRIEF, **os.environ, "ROCKETMQ_VERSION": version},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.ready = self._line()
+
+    @classmethod
+    def master(cls, version: str, store: Path, port: int, config: Mapping[str, object], **options: str) -> Self:
+        """Start a master on a store, which it makes if there is none."""
+        flags = [part for name, value in options.items() for part in (f"--{name}", value)]
+        return cls(
+            version, "ha-master", "--store", store, "--port", str(port), "--config", _file(store, config), *flags
+        )
+
+    @classmethod
+    def slave(cls, version: str, store: Path, port: int, config: Mapping[str, object]) -> Self:
+        """Start a slave of a master on loopback."""
+        address = f"127.0.0.1:{port}"
+        return cls(version, "ha-slave", "--store", store, "--master", address, "--config", _file(store, config))
+
+    def ask(self, cmd: str, **fields: object) -> dict[str, Any]:
+        """Send a command and return its answer."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"cmd": cmd, **fields}) + "\n")
+        self._process.stdin.flush()
+        return self._line()
+
+    def put(self, count: int, size: int, first: int = 0, **fields: object) -> list[dict[str, Any]]:
+        """Put messages of a size; return the answers."""
+        return [
+            self.ask(
+                "put", topic="T", queueId=each % 3, size=size, seed=f"s{each}", tags="a", keys=f"k{each}", **fields
+            )
+            for each in range(first, first + count)
+        ]
+
+    def quit(self) -> None:
+        """Shut it down cleanly."""
+        assert self.ask("quit")["event"] == "closed"
+        self._process.wait(_SECONDS)
+
+    def kill(self) -> None:
+        """Kill it as a crash of the process does."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(_SECONDS)
+
+    def _line(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        text = self._process.stdout.readline()
+        if not text:
+            assert self._process.stderr is not None
+            raise AssertionError(
+                f"the oracle ended ({self._process.wait(_SECONDS)}): {self._process.stderr.read()[-4000:]}"
+            )
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+def _file(store: Path, config: Mapping[str, object]) -> Path:
+    path = store.parent / f"{store.name}.config.json"
+    path.write_text(json.dumps(dict(config)), encoding="utf-8")
+    return path
