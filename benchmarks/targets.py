@@ -180,6 +180,7 @@ SPARK_TARGETS: tuple[Rule, ...] = (
     memory("private memory of the commit", COMMIT_BYTES, 512),
     share("drain with AvailableNow", "segmentlog: drain", "transport: drain", 0.85),
     times("drain with AvailableNow", "segmentlog: drain", "kafka: drain", 1.25, "Kafka's"),
+    below("a DataFrame for 1,000 keys", "segmentlog: look-up of 1,000 keys, DataFrame", 3),
     *(late(what, percent) for what in ("latency to foreachBatch", "latency to its rows") for percent in (50, 95)),
     below("planning a micro-batch, 10 of 10,000 queues moved", MICRO_BATCH, 0.3),
     *(
@@ -234,7 +235,15 @@ STORE_TARGETS: tuple[Rule, ...] = (
         for text in ("amount >= 0", "amount > 5.5 AND region IS NOT NULL")
     ),
     single_look_up,
+    below("look-up of one key in a new process", f"{OURS}: look-up of one key in a new process", 0.4),
     _store("look-ups of all keys", 5),
+    times(
+        "look-ups of all keys, keys compared by both",
+        f"{OURS}: look-ups of all keys",
+        f"{PEER}, keys compared: look-ups of all keys",
+        5,
+        PEER,
+    ),
     flat(
         "append async, 10,000 queues against 1",
         "segmentlog, 1 queues: append async",

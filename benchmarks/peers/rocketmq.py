@@ -54,11 +54,16 @@ class RocketMQ:
             raise UnavailableError("RocketMQ answers faster than its start can be told apart")
         return Timed((all_keys - one) / ASKED_TIMES)
 
-    def query(self, store: Path, topic: str, keys: Sequence[str]) -> Timed:
-        """Ask for all keys one after the other in one thread; the last of three passes over them."""
+    def query(self, store: Path, topic: str, keys: Sequence[str], *, verify: bool = False) -> Timed:
+        """Ask for all keys one after the other in one thread; the last of three passes over them.
+
+        RocketMQ compares hashes. With ``verify`` the records are decoded and their keys compared, as its client does.
+        """
         questions = store.with_suffix(".keys")
         questions.write_text("\n".join(keys))
-        report = self._run("bench-query", "--store", store, "--topic", topic, "--keys", questions, "--passes", PASSES)
+        verified = ["--verify"] if verify else []
+        arguments = ("--store", store, "--topic", topic, "--keys", questions, "--passes", PASSES, *verified)
+        report = self._run("bench-query", *arguments)
         if report["found"] < len(keys):
             raise UnavailableError(f"RocketMQ found {report['found']} of {len(keys)} keys")
         return Timed(float(report["seconds"]))

@@ -5,12 +5,18 @@
     store of 100,000 messages, a key each; index files of a broker's size
       ours      one key, one call         each timed; the median is the p50
                 all keys, one call        keys per second
-      theirs    all keys, one by one      keys per second, after a pass that warms the compiler up
+      theirs    all keys, one by one      keys per second, after passes that warm the compiler up
+                    hashes compared       what ``queryMessage`` returns
+                    keys compared         the records decoded, and their keys compared, as RocketMQ's client does
+    store of 1 GiB, with --full of 10
+      ours      one key, a new process    from the start of the interpreter to its end
 
-One thread each. A hit counts once its record was read and its topic and key compared. RocketMQ compares hashes alone.
+One thread each. A hit of ours counts once its record was read and its topic and key compared.
 """
 
 import shutil
+import subprocess
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -18,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from harness import Case, Found, Timed, Unit, nothing, result_of
+from harness import Case, Found, Result, Timed, Unit, nothing, result_of
 from peers.rocketmq import RocketMQ
 from store_work import BATCH_ROWS, TOPIC
 
@@ -30,6 +36,17 @@ if TYPE_CHECKING:
     from bench import Bench
 
 KEYS, SINGLES = 100_000, 100
+FULL_GIB, LARGE_BODY_BYTES = 10, 880
+KEYS_COMPARED, ONE_PROCESS = ", keys compared", "look-up of one key in a new process"
+ONE_KEY = """
+import sys
+from segmentlog.store import StoreReader
+from segmentlog.store.find import Finder, KeyField
+
+path, topic, key = sys.argv[1:]
+assert len(Finder(StoreReader.open(path)).by_keys([topic], [key], KeyField.UNIQUE)) == 1
+"""
+"""Program of a new process."""
 IN_BULK, SINGLE = "look-ups of all keys", "look-up of one key"
 
 
@@ -44,18 +61,35 @@ def finds(bench: "Bench") -> Found:
     def ours(_: Path) -> Timed:
         return Timed(all_at_once(source, asked))
 
-    def theirs(peer: RocketMQ, path: Path) -> Timed:
+    def theirs(peer: RocketMQ, path: Path, *, verify: bool = False) -> Timed:
         shutil.copytree(source, path)
-        return peer.query(path, TOPIC, asked)
+        return peer.query(path, TOPIC, asked, verify=verify)
 
     sides: dict[str, Side] = {OURS: ours, **{peer.name: partial(theirs, peer) for peer in storing.peers}}
+    sides |= {f"{peer.name}{KEYS_COMPARED}": partial(theirs, peer, verify=True) for peer in storing.peers}
     results += storing.compare(IN_BULK, len(asked), sides, unit=Unit.CALLS)
     shutil.rmtree(source, ignore_errors=True)
-    return Found(results=results)
+    return Found(results=[*results, *in_new_processes(bench)])
 
 
-def keyed_store(path: Path, count: int) -> list[str]:
-    """Append messages of 100 bytes with a unique key each; return the keys."""
+def in_new_processes(bench: "Bench") -> list[Result]:
+    """Measure a process that looks one key up in a large store, from its start to its end."""
+    source, size = bench.place("large"), FULL_GIB if bench.full else 1
+    keys = keyed_store(source, max(BATCH_ROWS, bench.scaled(size << 20)), LARGE_BODY_BYTES)
+    picked = np.random.default_rng(6).permutation(keys).tolist()
+
+    def look_up() -> None:
+        command = [sys.executable, "-c", ONE_KEY, str(source), TOPIC, picked.pop()]
+        subprocess.run(command, check=True)
+
+    case = Case(name=f"{OURS}: {ONE_PROCESS}, {size} GiB", peer=OURS, rows=1, action=look_up, unit=Unit.CALLS)
+    results = bench.measure([case])
+    shutil.rmtree(source, ignore_errors=True)
+    return results
+
+
+def keyed_store(path: Path, count: int, body_bytes: int = 100) -> list[str]:
+    """Append messages with a unique key each; return the keys."""
     keys: list[str] = []
     with MessageStore.open(path, StoreConfig(flush=Flush.ASYNC)) as store:
         for first in range(0, count, BATCH_ROWS):
@@ -63,7 +97,7 @@ def keyed_store(path: Path, count: int) -> list[str]:
             columns = {
                 "topic": pa.array([TOPIC] * BATCH_ROWS),
                 "queueId": pa.array(np.arange(BATCH_ROWS) % 4, pa.int32()),
-                "body": pa.array([bytes(100)] * BATCH_ROWS, pa.binary()),
+                "body": pa.array([bytes(body_bytes)] * BATCH_ROWS, pa.binary()),
                 "uniqKey": pa.array(some),
             }
             store.append_batch(pa.RecordBatch.from_pydict(columns))

@@ -19,6 +19,7 @@ from pyspark.sql import functions as f
 from targets import WORKER_BYTES
 from workload import TOPIC
 
+from segmentlog.connector import find_by_keys
 from segmentlog.store import Flush, MessageStore, Services, StoreConfig, StoreReader
 from segmentlog.store.maintenance import rebuild_index
 
@@ -32,6 +33,8 @@ SMALL_QUEUES = 1_000
 ROWS_PER_SMALL_QUEUE = 5
 MANY_QUEUES = 10_000
 LOOK_UPS = 500
+FRAME_KEYS = 1_000
+FRAME = "look-up of 1,000 keys, DataFrame"
 
 
 def reads(bench: "Bench") -> Found:
@@ -175,7 +178,15 @@ def look_ups(bench: "Bench") -> Found:
     def columnar(bench: "Bench") -> list[Case]:
         return [filtered("parquet", bench.spark.read.parquet(str(work.parquet)), f.col("keys") == key)]
 
+    many = [f"order-{row}" for row in np.random.default_rng(4).permutation(work.rows)[:FRAME_KEYS]]
+
+    def as_frame() -> None:
+        asked = bench.spark.createDataFrame([(TOPIC, wanted) for wanted in many], "topic string, key string")
+        found = find_by_keys(bench.spark, str(work.store), asked).select("asked", "body").collect()
+        expect_rows(len({row["asked"] for row in found}), len(many))
+
     cases = [
+        Case(name=f"segmentlog: {FRAME}", peer="segmentlog", rows=len(many), action=as_frame, unit=Unit.CALLS),
         Case(name="segmentlog: key look-up, index", peer="segmentlog", rows=LOOK_UPS, action=by_index, unit=Unit.CALLS),
         filtered("segmentlog", read(bench, work.store, SCHEMAS["all columns"]), f.col("keys") == key),
     ]

@@ -151,7 +151,7 @@ class Finder:
         A time after the last message finds nothing with LOWER.
         """
         distinct = np.unique(np.asarray(times_ms, np.int64))
-        offsets = np.array([self._store.offset_at(key, time, boundary) for time in distinct.tolist()], np.int64)
+        offsets = self._store.offsets_at(key, distinct, boundary)
         each, which = np.unique(offsets, return_inverse=True)
         places = places_in_queue(self._store, key, each)[which]
         return self._found(pa.table({"storeTime": distinct}), _hits(places), order)

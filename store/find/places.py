@@ -7,7 +7,6 @@
                                                                               no: `StoreReader.scan` decides
 """
 
-from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -24,8 +23,6 @@ from ..read.store_reader import StoreReader
 from ..types import QueueKey, QueueRange
 from .fetch import fetch
 
-_APART_ENTRIES: Final = 1 << 10
-_WINDOW_ENTRIES: Final = 1 << 16
 _MESSAGE_ID: Final = ScanSpec(columns=("msgId",), on_loss=OnLoss.SKIP)
 _ASK_THE_LOG: Final = ScanSpec(
     columns=("queueOffset", "physicalOffset", "flag"), on_corrupt=OnCorrupt.SKIP, on_loss=OnLoss.SKIP
@@ -66,9 +63,7 @@ def places_in_queue(store: StoreReader, key: QueueKey, offsets: Ints) -> Ints:
     bounds = store.bounds(key)
     found = np.full(offsets.size, -1, np.int64)
     inside = np.flatnonzero((offsets >= bounds.min_offset) & (offsets < bounds.max_offset))
-    for rows in _windows(offsets, inside):
-        start, stop = int(offsets[rows[0]]), int(offsets[rows[-1]]) + 1
-        found[rows] = store.places(QueueRange(key, start, stop))[offsets[rows] - start]
+    found[inside] = store.places_at(key, offsets[inside])
     doubtful = inside[~_states(store, key, offsets[inside], found[inside])]
     found[doubtful] = -1
     for row in doubtful.tolist():
@@ -77,17 +72,6 @@ def places_in_queue(store: StoreReader, key: QueueKey, offsets: Ints) -> Ints:
             for batch in store.scan(task, _ASK_THE_LOG):
                 found[row] = integers(batch.column("physicalOffset"))[0]
     return found
-
-
-def _windows(offsets: Ints, rows: Ints) -> Iterator[Ints]:
-    """Cut rows where their offsets are far apart, or span too much."""
-    wanted = offsets[rows]
-    start = 0
-    for stop in [*(np.flatnonzero(np.diff(wanted) > _APART_ENTRIES) + 1).tolist(), rows.size]:
-        while start < stop:
-            end = min(int(np.searchsorted(wanted, wanted[start] + _WINDOW_ENTRIES)), stop)
-            yield rows[start:end]
-            start = end
 
 
 def _states(store: StoreReader, key: QueueKey, offsets: Ints, physical: Ints) -> Mask:

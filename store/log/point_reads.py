@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import DataLossError
 from ..files.segments import SegmentFile
-from ..format.message import Ints, Problem, Records
+from ..format.message import Ints, Mask, Problem, Records
 from .commit_log import CommitLog
 
 
@@ -47,3 +47,19 @@ def records_at(log: CommitLog, offsets: Ints) -> Iterator[tuple[SegmentFile, Int
             continue
         records.flag_problem(records.field("physical_offset") != offsets[first:last], Problem.PHYSICAL_OFFSET)
         yield segment, np.arange(first, last), records
+
+
+def store_times_at(log: CommitLog, offsets: Ints) -> tuple[Ints, Mask]:
+    """Store timestamps of the records at (n,) physical offsets, in any order.
+
+    Returns
+    -------
+    (n,) int64, (n,) bool
+        Milliseconds, and False where no whole record begins or it was deleted.
+    """
+    order = np.argsort(offsets, kind="stable")
+    times, is_read = np.zeros(offsets.size, np.int64), np.zeros(offsets.size, np.bool_)
+    for _, rows, records in records_at(log, offsets[order]):
+        times[order[rows]] = records.field("store_timestamp")
+        is_read[order[rows]] = records.problem == Problem.OK
+    return times, is_read

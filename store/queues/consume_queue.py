@@ -12,6 +12,8 @@ RocketMQ: ``ConsumeQueue``.
 
 import logging
 import os
+from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 
@@ -19,7 +21,7 @@ from ..errors import CorruptQueueError, Remedy
 from ..files.fs import FileSystem
 from ..files.segments import SegmentFile, find, list_segments
 from ..format.consume_queue import ENTRY_BYTES, NATIVE, Entries, decode, is_pad, is_plausible
-from ..format.message import Problem
+from ..format.message import Ints, Problem
 from ..log.commit_log import CommitLog
 from ..types import QueueKey
 
@@ -27,6 +29,8 @@ _log = logging.getLogger(__name__)
 
 _TAIL_ENTRIES = 4096
 _PROBE_ENTRIES = 256
+_APART_ENTRIES: Final = 1 << 10
+_WINDOW_ENTRIES: Final = 1 << 16
 
 
 class ConsumeQueue:
@@ -92,6 +96,19 @@ class ConsumeQueue:
             if first < last:
                 piece = self._read(segment, first, last)
                 found[first - start : first - start + piece.size] = piece
+        return found
+
+    def entries_at(self, offsets: Ints) -> Entries:
+        """Entries at (n,) ascending queue offsets; zeros where no file holds any. Near ones share a read.
+
+        Returns
+        -------
+        (n,) array of ``format.consume_queue.NATIVE``
+        """
+        found = np.zeros(offsets.size, NATIVE)
+        for first, last in _windows(offsets):
+            start = int(offsets[first])
+            found[first:last] = self.entries(start, int(offsets[last - 1]) + 1)[offsets[first:last] - start]
         return found
 
     def _read(self, segment: SegmentFile, start: int, stop: int) -> Entries:
@@ -180,3 +197,13 @@ class ConsumeQueue:
         """The file that holds an entry, or the directory where there is none."""
         segment = find(self.segments, queue_offset * ENTRY_BYTES)
         return segment.path if segment else os.path.join(self.directory, "")
+
+
+def _windows(offsets: Ints) -> Iterator[tuple[int, int]]:
+    """Cut ascending offsets where they are far apart, or span too much: index of the first, and after the last."""
+    start = 0
+    for stop in [*(np.flatnonzero(np.diff(offsets) > _APART_ENTRIES) + 1).tolist(), offsets.size]:
+        while start < stop:
+            end = min(int(np.searchsorted(offsets, offsets[start] + _WINDOW_ENTRIES)), stop)
+            yield start, end
+            start = end

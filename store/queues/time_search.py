@@ -12,6 +12,9 @@ with the nearest message of the file whose modification time fits; no caller can
 
 from collections.abc import Callable
 
+import numpy as np
+
+from ..format.message import Ints, Mask
 from ..types import Boundary
 
 
@@ -50,3 +53,50 @@ def offset_at(time_ms: int, start: int, stop: int, store_time: Callable[[int], i
     if boundary is Boundary.UPPER:
         return max(low - 1, start)
     return low
+
+
+def offsets_at(
+    times_ms: Ints,
+    bounds: tuple[int, int],
+    store_times: Callable[[Ints], tuple[Ints, Mask]],
+    boundary: Boundary,
+    single: Callable[[int], int],
+) -> Ints:
+    """Search for many store times together: each step looks at one message per time, all in one call.
+
+    Parameters
+    ----------
+    times_ms
+        (n,) int64, ascending.
+    bounds
+        Start and stop, as of `offset_at`.
+    store_times
+        Store times in ms at (m,) distinct ascending queue offsets: (m,) int64, and (m,) bool, False where a message
+        cannot be read.
+    boundary
+        Which message counts.
+    single
+        `offset_at` of a single time, for times whose search meets a message that cannot be read.
+
+    Returns
+    -------
+    (n,) int64
+        `offset_at` of each time.
+    """
+    start, stop = bounds
+    low, high = np.full(times_ms.size, start), np.full(times_ms.size, stop)
+    left: Mask = np.ones(times_ms.size, np.bool_)
+    while (going := np.flatnonzero(left & (low < high))).size:
+        middle = (low[going] + high[going]) // 2
+        probes, probe_of = np.unique(middle, return_inverse=True)
+        seen, is_read = store_times(probes)
+        left[going[~is_read[probe_of]]] = False
+        going, middle, time = (each[is_read[probe_of]] for each in (going, middle, seen[probe_of]))
+        wanted = times_ms[going]
+        is_before = time <= wanted if boundary is Boundary.UPPER else time < wanted
+        low[going[is_before]] = middle[is_before] + 1
+        high[going[~is_before]] = middle[~is_before]
+    found = np.maximum(low - 1, start) if boundary is Boundary.UPPER else low
+    for row in np.flatnonzero(~left).tolist():
+        found[row] = single(int(times_ms[row]))
+    return found

@@ -93,16 +93,6 @@ class RecordExtents:
             )[1]
         return found
 
-    def places(self, wanted: QueueRange) -> Ints:
-        """Physical offsets that are stated for a range; those of pads and damaged entries have no meaning.
-
-        Returns
-        -------
-        (len(wanted),) int64
-            By queue offset; nothing is compared with the records.
-        """
-        return np.concatenate([self.of(piece, piece.start, piece.stop)[0] for piece in self.ranges(wanted)])
-
     def total(self, wanted: QueueRange) -> int:
         """Bytes of all records of a range, exactly; memory does not grow with the range."""
         return sum(int(self.sizes(piece).sum()) for piece in _blocks(wanted))
@@ -116,6 +106,33 @@ class RecordExtents:
             return int(extra.physical_offset[at]) if is_there else None
         entry = self._queue(key).entries(queue_offset, queue_offset + 1)
         return int(entry["physical_offset"][0]) if is_plausible(entry)[0] else None
+
+    def places_at(self, key: QueueKey, queue_offsets: Ints) -> Ints:
+        """Physical offsets of messages; see `place_of`.
+
+        Parameters
+        ----------
+        queue_offsets
+            (n,) int64, ascending.
+
+        Returns
+        -------
+        (n,) int64
+            -1 where there is no message, or its entry is damaged.
+        """
+        found = np.full(queue_offsets.size, -1, np.int64)
+        extra = self._snapshot.from_log(key)
+        first = queue_offsets.size
+        if extra is not None:
+            first = (
+                0 if self._snapshot.derived is not None else int(np.searchsorted(queue_offsets, extra.queue_offset[0]))
+            )
+            wanted = queue_offsets[first:]
+            at = np.minimum(np.searchsorted(extra.queue_offset, wanted), extra.queue_offset.size - 1)
+            found[first:] = np.where(extra.queue_offset[at] == wanted, extra.physical_offset[at], -1)
+        entries = self._queue(key).entries_at(queue_offsets[:first])
+        found[:first] = np.where(is_plausible(entries), entries["physical_offset"], -1)
+        return found
 
     def narrowed(self, piece: PlannedRange) -> PlannedRange:
         """Return a part of one of the `ranges` with no more of the log to walk than it needs."""

@@ -22,14 +22,15 @@ from ..directory.layout import check_is_store, require_directory
 from ..directory.location import StoreLocation
 from ..errors import OffsetOutOfRangeError, UnknownQueueError
 from ..files.fs import FileSystem
-from ..format.message import Ints
+from ..format.message import Ints, Mask
 from ..format.naming import is_readable_topic
 from ..format.store_paths import COMMIT_LOG, CONSUME_QUEUE, OURS
 from ..log.batch_state import Visibility
 from ..log.commit_log import CommitLog
 from ..log.known_end import KnownEnd
+from ..log.point_reads import store_times_at
 from ..queues.consume_queue import ConsumeQueue
-from ..queues.time_search import offset_at
+from ..queues.time_search import offset_at, offsets_at
 from ..types import Boundary, QueueBounds, QueueKey, QueueRange
 from .extents import RecordExtents
 from .message import Message, read_message
@@ -228,6 +229,22 @@ class StoreReader:
 
         return offset_at(time_ms, bounds.min_offset, bounds.max_offset, store_time, boundary)
 
+    def offsets_at(self, key: QueueKey, times_ms: Ints, boundary: Boundary = Boundary.LOWER) -> Ints:
+        """Queue offsets of (n,) distinct ascending store times: `offset_at` of each, (n,) int64."""
+        bounds, extents = self.bounds(key), self._extents
+
+        def store_times(queue_offsets: Ints) -> tuple[Ints, Mask]:
+            return store_times_at(self.log, extents.places_at(key, queue_offsets))
+
+        def single(time_ms: int) -> int:
+            return self.offset_at(key, time_ms, boundary)
+
+        return offsets_at(times_ms, (bounds.min_offset, bounds.max_offset), store_times, boundary, single)
+
+    def places_at(self, key: QueueKey, queue_offsets: Ints) -> Ints:
+        """Physical offsets of messages at (n,) ascending queue offsets, (n,) int64; see `RecordExtents.places_at`."""
+        return self._extents.places_at(key, queue_offsets)
+
     def place_of(self, key: QueueKey, queue_offset: int) -> int | None:
         """Physical offset of the message at a queue offset; None where there is none, or its entry is damaged."""
         return self._extents.place_of(key, queue_offset)
@@ -235,10 +252,6 @@ class StoreReader:
     def record_sizes(self, wanted: QueueRange) -> Ints:
         """Bytes per record of a range within its queue's bounds, (len(wanted),) int64; see `RecordExtents.sizes`."""
         return self._extents.sizes(wanted)
-
-    def places(self, wanted: QueueRange) -> Ints:
-        """Physical offsets stated for a range within its queue's bounds, (len(wanted),); see `RecordExtents.places`."""
-        return self._extents.places(wanted)
 
     def stored_bytes(self, wanted: QueueRange) -> int:
         """Bytes of all records of a range within its queue's bounds. Reads 20 bytes per message."""

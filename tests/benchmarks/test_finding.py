@@ -1,5 +1,8 @@
 """Look-ups of the benchmark: what is timed finds every key, and the targets read the right results."""
 
+import subprocess
+import sys
+
 import pytest
 
 
@@ -19,6 +22,14 @@ def test_every_key_is_found_alone_and_with_all_others(load, tmp_path):
 def test_a_look_up_of_one_key_has_its_time(load, result, judge, micros, expected):
     single = result("segmentlog: look-up of one key", rows=1, seconds=(1e-6, micros * 1e-6, 1.0))
     assert judge(load("targets").single_look_up, single) == expected
+
+
+def test_a_new_process_finds_a_key_and_fails_without(load, tmp_path):
+    finding = load("sections.finding")
+    keys = finding.keyed_store(tmp_path / "store", 1, 300)
+    for key, code in ((keys[77], 0), ("none", 1)):
+        command = [sys.executable, "-c", finding.ONE_KEY, str(tmp_path / "store"), finding.TOPIC, key]
+        assert subprocess.run(command, capture_output=True, check=False).returncode == code
 
 
 def test_the_section_runs_with_those_of_the_store(load):

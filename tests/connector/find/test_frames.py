@@ -42,6 +42,16 @@ def test_every_key_of_a_frame_is_looked_up(spark: "SparkSession", path: Path) ->
     assert len(expected) > 800
 
 
+def test_several_stores_are_searched_and_one_that_is_named_twice_once(
+    spark: "SparkSession", path: Path, tmp_path: Path
+) -> None:
+    build(tmp_path / "other", [Row("A", "key-8 mine"), Row("B", "key-8")])
+    frame = spark.createDataFrame([("A", "key-8"), ("A", "mine")], "topic string, key string")
+    paths = [str(path), str(tmp_path / "other"), f"file:{path}", str(path)]
+    found = find_by_keys(spark, paths, frame).select("brokerName", "asked").collect()
+    assert sorted(map(tuple, found)) == [("other", "key-8"), ("other", "mine"), ("store", "key-8")]
+
+
 def test_unique_keys_are_found(spark: "SparkSession", path: Path) -> None:
     frame = spark.createDataFrame([("A", "u-8"), ("A", "key-8"), ("B", "u-8")], "topic string, key string")
     (row,) = find_by_keys(spark, str(path), frame, field=KeyField.UNIQUE).collect()
@@ -57,10 +67,15 @@ def test_the_options_of_a_read_look_up_in_spark(spark: "SparkSession", path: Pat
 def test_what_is_wrong_is_said_at_once(spark: "SparkSession", path: Path, tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="column `key` of the keys does not exist"):
         find_by_keys(spark, str(path), spark.createDataFrame([("A",)], "topic string"))
+    with pytest.raises(SchemaError, match=r"withColumnRenamed\('Keys', 'key'\)"):
+        find_by_keys(spark, str(path), spark.createDataFrame([("A", "k")], "topic string, Keys string"))
+    with pytest.raises(ConfigError, match="`path` names no store"):
+        find_by_keys(spark, [], spark.createDataFrame([("A", "k")], "topic string, key string"))
     with pytest.raises(SchemaError, match="column `key` of the keys has the type int"):
         find_by_keys(spark, str(path), spark.createDataFrame([("A", 1)], "topic string, key int"))
     frame = spark.createDataFrame([("A", "k")], "topic string, key string")
-    with pytest.raises(NotAStoreError):
-        find_by_keys(spark, str(tmp_path / "nothing"), frame)
+    for wrong in (str(tmp_path / "nothing"), [str(path), str(tmp_path / "nothing")]):
+        with pytest.raises(NotAStoreError):
+            find_by_keys(spark, wrong, frame)
     with pytest.raises(ConfigError, match="belongs to another session"):
         find_by_keys(spark.newSession(), str(path), frame)

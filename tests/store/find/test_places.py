@@ -8,7 +8,6 @@ import pytest
 
 from segmentlog.store import QueueKey, StoreReader
 from segmentlog.store.errors import FormatError
-from segmentlog.store.find import places
 from segmentlog.store.find.places import places_in_queue, places_of_ids, whole
 from segmentlog.store.format.message_encode import pack_host
 from support.indexed_stores import Row, build, every_record
@@ -30,15 +29,6 @@ def test_queue_offsets_lead_to_their_records(queues: Queues, tmp_path: Path) -> 
     wanted = np.array([0, 1, 2, 77, 299, 300, 10**9])
     found = places_in_queue(StoreReader.open(tmp_path / "s"), KEY, wanted)
     assert found.tolist() == [*(expected[at] for at in (0, 1, 2, 77, 299)), -1, -1]
-
-
-def test_offsets_are_read_in_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = a_store(tmp_path / "s")
-    monkeypatch.setattr(places, "_APART_ENTRIES", 3)
-    monkeypatch.setattr(places, "_WINDOW_ENTRIES", 10)
-    for step in (1, 2, 5, 60):
-        wanted = np.arange(0, 300, step)
-        assert places_in_queue(StoreReader.open(tmp_path / "s"), KEY, wanted).tolist() == expected[::step]
 
 
 def test_a_queue_that_is_not_there_holds_nothing(tmp_path: Path) -> None:

@@ -7,14 +7,14 @@ import numpy as np
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.message import Ints, Problem
 from segmentlog.store.log.commit_log import CommitLog
-from segmentlog.store.log.point_reads import records_at
-from support.indexed_stores import Row, build, every_record
+from segmentlog.store.log.point_reads import records_at, store_times_at
+from support.indexed_stores import START_MS, Row, build, every_record
 from support.tampering import overwrite
 
 
 def a_log(path: Path) -> tuple[CommitLog, Ints]:
     """Log of 100 records in several segments, and where they begin."""
-    build(path, [Row("T", f"k{i}", queue_id=i % 3) for i in range(100)], segment_bytes=4096)
+    build(path, [Row("T", f"k{i}", None, START_MS + i, queue_id=i % 3) for i in range(100)], segment_bytes=4096)
     offsets = np.array([record.physical_offset for record in every_record(path)])
     return CommitLog(LocalFileSystem(), [str(path / "commitlog")]), offsets
 
@@ -59,3 +59,12 @@ def test_a_segment_that_retention_deletes_meanwhile_is_left_out(tmp_path: Path) 
     Path(first.path).unlink()
     found = np.concatenate([rows for _, rows, _ in records_at(log, offsets)])
     assert offsets[found].tolist() == offsets[offsets >= first.stop].tolist()
+
+
+def test_store_times_are_in_the_order_asked_for(tmp_path: Path) -> None:
+    log, offsets = a_log(tmp_path / "s")
+    overwrite(tmp_path / "s", int(offsets[5]) + 4, bytes(4))
+    rows = np.array([99, 0, 5, 50, 0])
+    times, is_read = store_times_at(log, np.append(offsets[rows], [-1, 3]))
+    assert is_read.tolist() == [True, True, False, True, True, False, False]
+    assert times[is_read].tolist() == [START_MS + 99, START_MS, START_MS + 50, START_MS]

@@ -8,6 +8,7 @@ import pytest
 
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.log.commit_log import CommitLog
+from segmentlog.store.queues import consume_queue
 from segmentlog.store.queues.consume_queue import ConsumeQueue
 from segmentlog.store.types import QueueKey
 from support.store_builder import Geometry, StoreBuilder, messages
@@ -163,3 +164,16 @@ def test_a_gap_that_the_log_can_fill_is_a_gap(store: Path) -> None:
 def test_where_an_entry_lies(store: Path) -> None:
     assert queue(store).path_of(12) == str(files(store).files[1])
     assert queue(store).path_of(99) == str(files(store).directory) + "/"
+
+
+@pytest.mark.parametrize(("apart", "window"), [(0, 1), (3, 10), (1 << 10, 1 << 16)])
+@pytest.mark.parametrize("step", [1, 2, 5, 12])
+def test_single_entries_are_those_of_the_range(
+    store: Path, step: int, apart: int, window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consume_queue, "_APART_ENTRIES", apart)
+    monkeypatch.setattr(consume_queue, "_WINDOW_ENTRIES", window)
+    wanted = np.arange(2, COUNT + 8, step)
+    expected = queue(store).entries(0, COUNT + 8)
+    assert np.array_equal(queue(store).entries_at(wanted), expected[wanted])
+    assert queue(store).entries_at(wanted[:0]).size == 0

@@ -1,10 +1,12 @@
 """Which message a time stands for, against a search by hand."""
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segmentlog.store.queues.time_search import offset_at
+from segmentlog.store.queues.time_search import offset_at, offsets_at
 from segmentlog.store.types import Boundary
 
 
@@ -50,3 +52,45 @@ def test_few_messages_are_looked_at() -> None:
 
     assert offset_at(777_777, 0, 1 << 20, time_of, Boundary.LOWER) == 777_777
     assert len(asked) <= 21
+
+
+@given(
+    st.lists(st.integers(0, 20)).map(sorted),
+    st.sets(st.integers(0, 30)),
+    st.sets(st.integers(-2, 22)),
+    st.sampled_from(Boundary),
+    st.integers(0, 1 << 40),
+)
+def test_many_times_are_searched_as_each_alone(
+    times: list[int], lost: set[int], wanted: set[int], boundary: Boundary, start: int
+) -> None:
+    readable = [None if offset in lost else time for offset, time in enumerate(times)]
+
+    def alone(time: int) -> int:
+        return offset_at(time, start, start + len(times), lambda offset: readable[offset - start], boundary)
+
+    def together(offsets: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        assert (np.diff(offsets) > 0).all()
+        seen = [readable[offset - start] for offset in offsets.tolist()]
+        return np.array([each or 0 for each in seen], np.int64), np.array([each is not None for each in seen], np.bool_)
+
+    distinct = np.array(sorted(wanted), np.int64)
+    found = offsets_at(distinct, (start, start + len(times)), together, boundary, alone)
+    assert found.tolist() == [alone(time) for time in distinct.tolist()]
+
+
+@pytest.mark.parametrize("count", [1, 100_000])
+def test_many_times_take_as_many_looks_as_one(count: int) -> None:
+    looks = 0
+
+    def times(offsets: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        nonlocal looks
+        looks += 1
+        return offsets, np.ones(offsets.size, np.bool_)
+
+    def alone(time: int) -> int:
+        raise AssertionError(time)
+
+    wanted = np.arange(0, 1 << 20, (1 << 20) // count)
+    assert offsets_at(wanted, (0, 1 << 20), times, Boundary.LOWER, alone).tolist() == wanted.tolist()
+    assert looks <= 21

@@ -45,6 +45,9 @@ def test_places_and_sizes_are_those_of_a_scan(store: Path, how: str, monkeypatch
     assert [row[0] for row in rows] == list(range(COUNT // 4))
     assert [reader.place_of(KEY, row[0]) for row in rows] == [row[1] for row in rows]
     assert reader.place_of(KEY, COUNT) is None
+    for step in (1, 4):
+        expected = [*(row[1] for row in rows[::step]), -1]
+        assert reader.places_at(KEY, np.array([*range(0, len(rows), step), COUNT])).tolist() == expected
     wanted = QueueRange(KEY, 3, 27)
     assert reader.record_sizes(wanted).tolist() == [row[2] for row in rows[3:27]]
     for block in (1, 7, 1 << 20):
@@ -57,6 +60,7 @@ def test_a_damaged_entry_has_no_place_and_no_size(store: Path) -> None:
     QueueFiles(store, KEY.topic, KEY.queue_id).zero(5, 6)
     reader = StoreReader.open(store)
     assert reader.place_of(KEY, 5) is None
+    assert (reader.places_at(KEY, np.arange(10)) < 0).tolist() == [offset == 5 for offset in range(10)]
     assert np.flatnonzero(reader.record_sizes(QueueRange(KEY, 0, 10)) == 0).tolist() == [5]
 
 

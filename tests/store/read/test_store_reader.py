@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from segmentlog.store import (
@@ -255,6 +256,9 @@ def test_offsets_by_time(store: Path, source: QueueSource, time: int, lower: int
     reader = StoreReader.open(store, queue_source=source)
     assert reader.offset_at(KEY, 1_700_000_000_000 + time) == lower
     assert reader.offset_at(KEY, 1_700_000_000_000 + time, Boundary.UPPER) == upper
+    for boundary, expected in ((Boundary.LOWER, lower), (Boundary.UPPER, upper)):
+        times = np.array([0, 1_700_000_000_000 + time])
+        assert reader.offsets_at(KEY, times, boundary).tolist() == [reader.offset_at(KEY, 0, boundary), expected]
 
 
 # Descriptors
