@@ -10,13 +10,15 @@ argparse takes 10 ms to import, click 30 and typer 90; see ``docs/adr/0035-a-com
 
 import argparse
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from segmentlog.suggestions import did_you_mean, listing
 
 from .errors import UsageError
 
 T = TypeVar("T")
+_REMEDY: Final = "\0"
+"""Separates problem and remedy in texts that pass through argparse. No argument can have this character."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -69,8 +71,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise what argparse found."""
-        text = message.removeprefix("argument ")
-        raise UsageError(text, fix=f"`{self.prog} --help` lists arguments and flags")
+        problem, _, fix = message.removeprefix("argument ").partition(_REMEDY)
+        raise UsageError(problem, fix=fix or f"`{self.prog} --help` lists arguments and flags")
 
 
 def chosen(names: Iterable[str]) -> Callable[[str], str]:
@@ -79,8 +81,8 @@ def chosen(names: Iterable[str]) -> Callable[[str], str]:
 
     def choose(text: str) -> str:
         if text not in known:
-            choices = f"{did_you_mean(text, known)}The choices are {listing(known)}"
-            raise argparse.ArgumentTypeError(f"`{text}` is unknown. {choices}")
+            fix = f"{did_you_mean(text, known)}The choices are {listing(known)}"
+            raise argparse.ArgumentTypeError(f"`{text}` is unknown{_REMEDY}{fix}")
         return text
 
     return choose
@@ -91,6 +93,17 @@ def whole(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise argparse.ArgumentTypeError(f"`{text}` is no whole number from 0 on")
     return int(text)
+
+
+def seconds(text: str) -> float:
+    """Parse an argument that is a number of seconds above 0."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < float("inf"):
+        raise argparse.ArgumentTypeError(f"`{text}` is no number of seconds above 0")
+    return found
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -134,6 +147,6 @@ def typed(parse: Callable[[str], T]) -> Callable[[str], Any]:
         try:
             return parse(text)
         except UsageError as error:
-            raise argparse.ArgumentTypeError(". ".join(filter(None, [error.problem, error.fix]))) from None
+            raise argparse.ArgumentTypeError(_REMEDY.join(filter(None, [error.problem, error.fix]))) from None
 
     return convert

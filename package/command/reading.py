@@ -1,12 +1,14 @@
-"""Opening of the store that a command line names."""
+"""The store and the topics that a command line names."""
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import segmentlog
+from segmentlog.suggestions import did_you_mean, listing
 
 if TYPE_CHECKING:
-    from segmentlog.store import StoreReader
+    from segmentlog.store import QueueBounds, QueueKey, StoreReader
 
 
 def opened(options: argparse.Namespace) -> "segmentlog.Store":
@@ -31,3 +33,26 @@ def reader_of(options: argparse.Namespace) -> "StoreReader":
     from segmentlog.store import StoreReader
 
     return StoreReader.open(options.store, commit_log_paths=options.commit_log)
+
+
+def known_topics(reader: "StoreReader", topics: Sequence[str]) -> tuple[str, ...]:
+    """Check names of topics, and return each once.
+
+    Raises
+    ------
+    UnknownQueueError
+        If the store does not have one of them, with the one that was probably meant.
+    """
+    from segmentlog.store import UnknownQueueError
+
+    known = reader.topics()
+    for topic in topics:
+        if topic not in known:
+            fix = f"{did_you_mean(topic, known)}The topics are {listing(known)}"
+            raise UnknownQueueError(f"TOPIC: there is no topic `{topic}`", path=reader.path, fix=fix)
+    return tuple(dict.fromkeys(topics))
+
+
+def bounds_of(reader: "StoreReader", topics: Sequence[str]) -> dict["QueueKey", "QueueBounds"]:
+    """Return the bounds of all queues of some topics; errors as of `known_topics`."""
+    return {bounds.key: bounds for topic in known_topics(reader, topics) for bounds in reader.queues(topic)}

@@ -1,4 +1,4 @@
-"""Offline maintenance of a store: verification, rebuilt queues and index, salvage of damaged stores, retention."""
+"""Offline maintenance of a store: dissection, verification, rebuilt queues and index, salvage, retention."""
 
 from segmentlog.doors import lazy_names
 

@@ -1,3 +1,6 @@
+from .dissection import DissectedField as DissectedField
+from .dissection import dissect_entries as dissect_entries
+from .dissection import dissect_records as dissect_records
 from .expiry import Conditions as Conditions
 from .expiry import Retained as Retained
 from .expiry import apply_retention as apply_retention

@@ -22,10 +22,10 @@ def csv_schema(schema: pa.Schema) -> pa.Schema:
     for field in schema:
         if pa.types.is_binary(field.type):
             fields += [(field.name, pa.string()), (f"{field.name}Hex", pa.string())]
-        elif pa.types.is_integer(field.type) or pa.types.is_boolean(field.type):
-            fields.append((field.name, field.type))
-        else:
+        elif pa.types.is_timestamp(field.type) or pa.types.is_map(field.type):
             fields.append((field.name, pa.string()))
+        else:
+            fields.append((field.name, field.type))
     return pa.schema(fields)
 
 

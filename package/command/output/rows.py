@@ -10,17 +10,37 @@
 import argparse
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import pyarrow as pa
 
 from ..console import Console
 from ..errors import FOUND, NOT_FOUND, UsageError
-from .formats import Target
+from .formats import Format, Target
+from .tables import TextTable
+from .templates import Templated
 from .writers import Writer, writer_of
 
 _REPORT_S: Final = 0.5
+
+
+def write_messages(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], options: argparse.Namespace, console: Console
+) -> int:
+    """Write messages, as `write_rows` does, or by the template of ``options.format``.
+
+    Raises
+    ------
+    UsageError
+        If a format or a file is asked for beside a template, or the rows lack a column of it.
+    """
+    if options.format is None:
+        return write_rows(schema, batches, options, console)
+    if options.output is not None or options.json or options.write is not None:
+        raise UsageError("the template is passed with -o, --json or -w", fix="Leave one of them out")
+    writer = Templated(console.stdout, schema, options.format, is_escaped=console.is_terminal)
+    return _written(writer, batches, console)
 
 
 def write_table(table: pa.Table, options: argparse.Namespace, console: Console) -> int:
@@ -56,11 +76,8 @@ def write_rows(
     """
     target = Target.of(options, console)
     if target.file is None:
-        terminal = console if console.is_terminal else None
-        writer = writer_of(target.format, console.stdout, schema, terminal)
-        count = _write(writer, batches, console if terminal is None else None)
-        console.stdout.flush()
-        return FOUND if count else NOT_FOUND
+        writer = writer_of(target.format, console.stdout, schema, console if console.is_terminal else None)
+        return _written(writer, batches, console)
     if os.path.lexists(target.file):
         raise UsageError(f"-w: `{target.file}` exists", path=target.file, fix="Remove it, or name another file")
     unfinished = f"{target.file}.{os.getpid()}.part"
@@ -72,6 +89,30 @@ def write_rows(
         if os.path.lexists(unfinished):
             os.unlink(unfinished)
     return FOUND if count else NOT_FOUND
+
+
+def write_live(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], options: argparse.Namespace, console: Console
+) -> int:
+    """Write messages that arrive one by one, as `write_messages` does; a table is plain text, with one head."""
+    target = Target.of(options, console)
+    if options.format is not None or target.file is not None or target.format is not Format.TABLE:
+        return write_messages(schema, batches, options, console)
+    return _written(TextTable(console.stdout, schema), batches, console)
+
+
+def _written(writer: Writer, batches: Iterable[pa.RecordBatch], console: Console) -> int:
+    """Write rows to stdout; return the exit code."""
+    count = _write(writer, _flushed(batches, console), None if console.is_terminal else console)
+    console.stdout.flush()
+    return FOUND if count else NOT_FOUND
+
+
+def _flushed(batches: Iterable[pa.RecordBatch], console: Console) -> Iterator[pa.RecordBatch]:
+    """Yield batches, and flush stdout before it is waited for the next one."""
+    for batch in batches:
+        yield batch
+        console.stdout.flush()
 
 
 def _write(writer: Writer, batches: Iterable[pa.RecordBatch], console: Console | None) -> int:

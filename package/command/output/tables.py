@@ -37,7 +37,7 @@ class TextTable:
     def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
         self._sink = sink
         self._schema = schema
-        self._are_numbers = [pa.types.is_integer(field.type) for field in schema]
+        self._are_numbers = [_is_number(field) for field in schema]
         self._widths: list[int] | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -103,7 +103,7 @@ class RichTable:
 
         table = Table(box=box.SIMPLE_HEAD, header_style="bold")
         for field in self._schema:
-            right = pa.types.is_integer(field.type)
+            right = _is_number(field)
             table.add_column(
                 field.name, justify="right" if right else "left", no_wrap=right or pa.types.is_timestamp(field.type)
             )
@@ -121,14 +121,30 @@ class RichTable:
         self._sink.flush()
 
 
+def _is_number(field: pa.Field) -> bool:
+    return bool(pa.types.is_integer(field.type) or pa.types.is_floating(field.type))
+
+
 def _blocks(batch: pa.RecordBatch) -> Iterator[list[tuple[str, ...]]]:
     for start in range(0, batch.num_rows, _BLOCK_ROWS):
         block = batch.slice(start, _BLOCK_ROWS)
-        yield list(zip(*(_cells(column) for column in block.columns), strict=True))
+        yield list(zip(*(cells(column) for column in block.columns), strict=True))
 
 
-def _cells(column: pa.Array) -> list[str]:
-    """Return a column as text for people."""
+def cells(column: pa.Array, *, null: str = "-", most: int | None = _CELL_CHARS, separator: str = " ") -> list[str]:
+    """Return a column as text for people, without control characters.
+
+    Parameters
+    ----------
+    column
+        The column.
+    null
+        The text of null.
+    most
+        Longer texts are cut there; None leaves them.
+    separator
+        What is between properties.
+    """
     if pa.types.is_binary(column.type):
         text, hexadecimal = bodies(column)
         values = [
@@ -139,14 +155,14 @@ def _cells(column: pa.Array) -> list[str]:
         values = instants(column).to_pylist()
     elif pa.types.is_map(column.type):
         values = [
-            None if pairs is None else " ".join(f"{name}={text}" for name, text in pairs)
+            None if pairs is None else separator.join(f"{name}={text}" for name, text in pairs)
             for pairs in column.to_pylist()
         ]
     elif pa.types.is_boolean(column.type):
         values = ["" if value is None else "yes" if value else "no" for value in column.to_pylist()]
     else:
         values = column.to_pylist()
-    return ["-" if value is None else printable(str(value)[: _CELL_CHARS + 1], _CELL_CHARS) for value in values]
+    return [null if value is None else printable(str(value)[: most and most + 1], most) for value in values]
 
 
 def _columns_of(text: str) -> int:

@@ -1,0 +1,76 @@
+r"""Verb ``cat``: messages of topics, from one position to another.
+
+::
+
+    segmentlog cat STORE TOPIC … --from 2026-01-31T12:00:00Z --to 2026-01-31T13:00:00Z -o jsonl
+    segmentlog cat STORE TOPIC -p 3 --from -10 -f '%o %s\n'           kcat: -C -p 3 -o -10
+    segmentlog cat STORE TOPIC --tag 'paid || refunded' -n 5          mqadmin: consumeMessage
+
+Messages of one queue come in the order of their queue offsets. Between queues there is no order.
+"""
+
+import argparse
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from ..console import Console
+from ..output.formats import add_output
+from ..output.templates import parse_template
+from ..parser import Parser, typed, whole
+from ..positions import EARLIEST, LATEST, parse_end, parse_start
+from ..selection import Selection, add_selection, message_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    import pyarrow as pa
+
+    from segmentlog import Scan
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the arguments."""
+    add_selection(parser)
+    position = "a queue offset, -N (last N), a time, earliest or latest"
+    parser.add_argument(
+        "--from",
+        dest="start",
+        metavar="POSITION",
+        type=typed(parse_start),
+        default=EARLIEST,
+        help=f"first message of each queue: {position}, or group:NAME (default: earliest)",
+    )
+    parser.add_argument(
+        "--to",
+        dest="end",
+        metavar="POSITION",
+        type=typed(parse_end),
+        default=LATEST,
+        help=f"end of each queue, which is not read: {position} (default: latest)",
+    )
+    parser.add_argument("-n", "--number", metavar="N", type=whole, help="at most N messages")
+    parser.add_argument(
+        "-f",
+        "--format",
+        metavar="TEMPLATE",
+        type=typed(parse_template),
+        help=r"kcat's format string, such as '%%t %%p %%o %%k %%s\n', or %%{COLUMN}",
+    )
+    add_output(parser)
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
+    """Print the messages."""
+    from ..output.rows import write_messages
+
+    scan = Selection(options, message_columns(options, console)).scan(options.start, options.end)
+    with closing(_first_rows(scan, options.number)) as batches:
+        return write_messages(scan.schema, batches, options, console)
+
+
+def _first_rows(scan: "Scan", number: int | None) -> "Generator[pa.RecordBatch, None, None]":
+    """Yield the first messages of a scan, or all of them."""
+    if number is None:
+        yield from scan.to_batches()
+    elif number:
+        yield from scan.head(number).to_batches()

@@ -1,0 +1,62 @@
+"""The messages that flags of ``cat`` and ``tail`` select."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from segmentlog.command.errors import UsageError
+from segmentlog.command.parser import Parser
+from segmentlog.command.positions import EARLIEST, LATEST, Last, Offset
+from segmentlog.command.selection import MESSAGE_COLUMNS, Selection, add_selection
+from segmentlog.store import NATIVE_SCHEMA, QueueKey, UnknownQueueError
+
+
+def selection(store: Path, *arguments: str) -> Selection:
+    parser = Parser("cat", "messages")
+    add_selection(parser)
+    return Selection(parser.parse([str(store), *arguments]), ("queueId", "queueOffset"))
+
+
+def test_queues_and_positions(store: Path) -> None:
+    found = selection(store, "orders", "-p", "1,3")
+    assert sorted(found.queues) == [QueueKey("orders", 1), QueueKey("orders", 3)]
+    assert found.scan(EARLIEST, LATEST).count() == 200
+    assert found.scan(Last(5), LATEST).count() == 10
+    assert found.scan(Offset(90), Offset(95)).to_arrow().column_names == ["queueId", "queueOffset"]
+
+
+def test_a_start_after_the_end_of_a_queue_reads_nothing_of_it(store: Path) -> None:
+    assert selection(store, "orders", "%RETRY%etl").scan(Offset(99), LATEST).count() == 4
+    assert selection(store, "orders").scan(Offset(50), Offset(40)).count() == 0
+
+
+def test_filters_and_columns(store: Path) -> None:
+    found = selection(
+        store, "orders", "--tag", "paid", "--sql", "KEYS = 'key-2'", "--columns", "keys", "--properties", "TAGS"
+    )
+    assert found.has_filter
+    assert found.scan(EARLIEST, LATEST).to_arrow().to_pylist() == [{"keys": "key-2", "TAGS": "paid"}]
+    assert not selection(store, "orders").has_filter
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "problem"),
+    [
+        (["ordrs"], UnknownQueueError, "TOPIC: there is no topic `ordrs`"),
+        (["orders", "-p", "4"], UsageError, "-p: there is no queue 4"),
+        (["orders", "-p", "x"], UsageError, "-p/--queue: `x` is no list of queue numbers"),
+        (["orders", "--columns", "bdy"], UsageError, "--columns: there is no column `bdy`"),
+        (["orders", "--on-loss", "null"], UsageError, "--on-loss: `null` is unknown"),
+        ([], UsageError, "the following arguments are required: TOPIC"),
+    ],
+)
+def test_wrong_flags(store: Path, arguments: list[str], error: type[Exception], problem: str) -> None:
+    with pytest.raises(error) as caught:
+        selection(store, *arguments)
+    found: Any = caught.value
+    assert found.problem.startswith(problem)
+
+
+def test_the_columns_of_a_complete_message_exist() -> None:
+    assert set(MESSAGE_COLUMNS) <= set(NATIVE_SCHEMA.names)

@@ -1,0 +1,124 @@
+"""Verb ``cat``."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import segmentlog
+from segmentlog.command.selection import MESSAGE_COLUMNS
+from segmentlog.store import MessageStore, Outgoing
+from support.commands import run_command
+from support.small_store import write_small_store
+from support.tampering import put_at, segments
+
+
+def test_rows_are_those_of_a_scan(store: Path) -> None:
+    rows = run_command("cat", store, "orders", "payments", "--json").rows
+    scan = segmentlog.open(store).scan(["orders", "payments"], columns=["topic", "queueId", "queueOffset", "body"])
+    expected = [row | {"body": row["body"].decode()} for row in scan.to_arrow().to_pylist()]
+    assert [{name: row[name] for name in expected[0]} for row in rows] == expected
+    assert list(rows[0]) == list(MESSAGE_COLUMNS)
+
+
+def test_a_message_is_complete(store: Path) -> None:
+    (row,) = run_command("cat", store, "orders", "-p", "2", "-n", "1", "--json").rows
+    assert row == {
+        "topic": "orders",
+        "queueId": 2,
+        "queueOffset": 0,
+        "storeTimestamp": "2026-01-31T00:00:02.000Z",
+        "bornTimestamp": "2026-01-31T00:00:02.000Z",
+        "tags": "paid",
+        "keys": "key-2",
+        "uniqKey": f"{2:032X}",
+        "flag": 0,
+        "properties": {"TAGS": "paid", "KEYS": "key-2", "UNIQ_KEY": f"{2:032X}"},
+        "body": "message 2 ..........",
+    }
+
+
+@pytest.mark.parametrize(
+    ("flags", "count"),
+    [
+        (["--from", "90"], 40),
+        (["--from", "-3", "-p", "1"], 3),
+        (["--from", "10", "--to", "12"], 8),
+        (["--from", "2026-01-31T00:06:30Z"], 10),
+        (["--from", "s@1769817990000", "--to", "e@1769817995000"], 5),
+        (["--from", "group:etl"], 320),
+        (["--to", "-95"], 20),
+        (["--tag", "paid || nothing"], 200),
+        (["--sql", "KEYS = 'key-5' OR TAGS IS NULL"], 1),
+        (["-n", "7"], 7),
+        (["--from", "100"], 0),
+        (["-n", "0"], 0),
+    ],
+)
+def test_selections(store: Path, flags: list[str], count: int) -> None:
+    ran = run_command("cat", store, "orders", "--json", *flags)
+    assert len(ran.rows) == count
+    assert ran.code == (0 if count else 1)
+
+
+def test_a_table_has_few_columns(store: Path) -> None:
+    lines = run_command("cat", store, "orders", "-n", "1").text.splitlines()
+    assert lines[0].split() == ["topic", "queueId", "queueOffset", "storeTimestamp", "tags", "keys", "body"]
+    assert len(lines) == 3
+
+
+def test_columns_and_properties(store: Path) -> None:
+    flags = ["--columns", "msgId", "--properties", "UNIQ_KEY", "-n", "1", "--json"]
+    (row,) = run_command("cat", store, "orders", *flags).rows
+    assert list(row) == ["msgId", "UNIQ_KEY"]
+
+
+def test_a_template_as_of_kcat(store: Path) -> None:
+    ran = run_command("cat", store, "orders", "-p", "3", "--from", "-2", "-f", r"%t/%p %o %k: %s\n")
+    assert ran.out == b"orders/3 98 key-395: message 395 ........\norders/3 99 key-399: message 399 ........\n"
+    flags = ["--properties", "TAGS", "-f", r"%{TAGS}\n", "-n", "1"]
+    assert run_command("cat", store, "orders", "-p", "2", *flags).out == b"paid\n"
+    assert run_command("cat", store, "orders", "-f", "%s", "--json").error["found"].startswith("the template is passed")
+
+
+def test_arrow_and_parquet_keep_types(store: Path, tmp_path: Path) -> None:
+    found = pa.ipc.open_stream(run_command("cat", store, "orders", "-o", "arrow").out).read_all()
+    scan = segmentlog.open(store).scan("orders", columns=MESSAGE_COLUMNS)
+    assert found.equals(scan.to_arrow())
+    assert run_command("cat", store, "orders", "-w", tmp_path / "orders.parquet").code == 0
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Path:
+    """Bodies that are no text, or would command a terminal."""
+    with MessageStore.open(tmp_path / "odd") as opened:
+        for body in (b"\xff\x00", b"\x1b]0;owned\x07", "Grüße \u202e".encode(), b""):
+            opened.append(Outgoing(topic="odd", queue_id=0, body=body))
+    return tmp_path / "odd"
+
+
+def test_bodies_that_are_no_text(odd: Path) -> None:
+    rows = run_command("cat", odd, "odd", "--columns", "body", "--json").rows
+    assert rows == [{"bodyHex": "ff00"}, {"body": "\x1b]0;owned\x07"}, {"body": "Grüße \u202e"}, {"body": ""}]
+
+
+@pytest.mark.parametrize("flags", [[], ["-o", "csv"], ["--json"], ["-o", "json"], ["-f", r"%s\n"]])
+def test_no_message_commands_a_terminal(odd: Path, flags: list[str]) -> None:
+    text = run_command("cat", odd, "odd", *flags, terminal=True).text
+    assert "owned" in text
+    assert not {c for c in text if ord(c) < 0x20} - {"\n", "\x1b"}
+    assert "\x1b]" not in text
+
+
+def test_damage_fails_unless_it_is_skipped(tmp_path: Path) -> None:
+    store = write_small_store(tmp_path / "store")
+    first = segments(store)[0]
+    put_at(first, first.read_bytes().index(b"body 6 ") - 84, b"####")  # its magic number
+    ran = run_command("cat", store, "orders", "-o", "json")
+    assert ran.code == 2
+    error = json.loads(ran.err)["error"]
+    assert error["code"] == "SEGMENTLOG_CORRUPT_RECORD"
+    assert error["remedy"] == "--on-corrupt skip goes on without damaged records, and null keeps their places"
+    assert not ran.text.endswith("]\n")
+    assert run_command("cat", store, "orders", "--on-corrupt", "skip", "-o", "json").code == 0

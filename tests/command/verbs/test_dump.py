@@ -1,0 +1,55 @@
+"""Verb ``dump``."""
+
+from pathlib import Path
+
+import pytest
+
+from support.commands import run_command
+from support.small_store import write_small_store
+from support.tampering import put_at, segments
+
+
+def test_a_record_field_by_field(store: Path) -> None:
+    ran = run_command("dump", store, "--json")
+    assert ran.code == 0
+    by_name = {row["field"]: row for row in ran.rows}
+    assert by_name["topic"]["value"] == "orders"
+    assert bytes.fromhex(by_name["body"]["bytes"]) == b"message 0 .........."
+    assert (by_name["body"]["position"], by_name["body"]["item"]) == (88, 0)
+    joined = b"".join(bytes.fromhex(row["bytes"]) for row in ran.rows)
+    assert joined == segments(store)[0].read_bytes()[: len(joined)]
+    assert len({row["item"] for row in run_command("dump", store, "-n", "5", "--json").rows}) == 5
+
+
+def test_entries_of_a_queue(store: Path) -> None:
+    rows = run_command("dump", store, "--topic", "orders", "-p", "1", "--offset", "60", "-n", "2", "--json").rows
+    assert [(row["item"], row["field"]) for row in rows] == [
+        (item, field) for item in (60, 61) for field in ("physical_offset", "size", "tags_code")
+    ]
+    dumped = run_command("dump", store, "--physical-offset", rows[0]["value"], "--json").rows
+    assert {row["field"]: row["value"] for row in dumped}["queue_offset"] == "60"
+
+
+def test_damage_is_shown_and_is_a_finding(tmp_path: Path) -> None:
+    store = write_small_store(tmp_path / "store")
+    put_at(segments(store)[0], 90, b"##")
+    ran = run_command("dump", store, "--json")
+    assert ran.code == 1
+    assert ran.rows[-1]["field"] == "problem"
+    assert ran.rows[-1]["value"].startswith("the CRC-32 of the body")
+
+
+@pytest.mark.parametrize(
+    ("flags", "found"),
+    [
+        (["--topic", "orders"], "-p and --offset is missing"),
+        (["--offset", "3", "-p", "0"], "--topic is missing"),
+        (["--topic", "orders", "-p", "0", "--offset", "1", "--physical-offset", "1"], "--physical-offset and --offset"),
+        (["--topic", "ordrs", "-p", "0", "--offset", "1"], "TOPIC: there is no topic `ordrs`"),
+        (["--topic", "orders", "-p", "7", "--offset", "1"], "-p: there is no queue 7"),
+        (["--topic", "orders", "-p", "0", "--offset", "1000"], "entry 1000 of orders/0 is in no file"),
+        (["--physical-offset", "999999999"], "physical offset 999999999 is in no segment"),
+    ],
+)
+def test_wrong_flags(store: Path, flags: list[str], found: str) -> None:
+    assert run_command("dump", store, *flags, "--json").error["found"].startswith(found)
