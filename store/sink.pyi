@@ -1,5 +1,6 @@
 from .directory.store_id import ensure_store_id as ensure_store_id
 from .directory.topics import topic_queues as topic_queues
+from .encode.batch import encode_batch as encode_batch
 from .format.hashing import java_hash_array as java_hash_array
 from .format.naming import topic_problem as topic_problem
 from .write.sink import commit_batch as commit_batch

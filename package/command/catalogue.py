@@ -62,6 +62,7 @@ class Verb:
 
 _LOOK: Final = "Describe a store"
 _READ: Final = "Read messages"
+_WRITE: Final = "Write to a store"
 _MAINTAIN: Final = "Maintain a store"
 
 VERBS: Final = (
@@ -82,6 +83,7 @@ VERBS: Final = (
         ("queryMsgByKey", "queryMsgByUniqueKey", "queryMsgById", "queryMsgByOffset"),
     ),
     Verb("dump", "dump", _READ, "records and queue entries byte by byte", ("queryCq", "dumpCompactionLog")),
+    Verb("put", "put", _WRITE, "lines, or the JSON lines of cat, appended as messages", ("sendMessage",)),
     Verb("verify", "verify", _MAINTAIN, "faults of a store: log, queues and index compared with each other"),
     Verb("salvage", "salvage", _MAINTAIN, "whole records of a damaged store, copied to a new one"),
     Verb("rebuild", "rebuild", _MAINTAIN, "ConsumeQueues, written again from the CommitLog"),

@@ -37,6 +37,7 @@ FLAGS: Final[Mapping[Remedy, str]] = {
     Remedy.SKIP_LOST: "--on-loss skip goes on without lost messages",
     Remedy.SKIP_DAMAGED: "--on-corrupt skip goes on without damaged records, and null keeps their places",
     Remedy.NAME_COMMIT_LOG: "--commit-log names CommitLog directories that are elsewhere",
+    Remedy.LARGER_BODIES: "--max-body-bytes raises the limit; the broker's maxMessageSize has to be as large",
     Remedy.STORED_SIZES: "Leave out --segment-bytes and --queue-segment-entries: a store keeps its file sizes",
 }
 """Remedies of the store that verbs have flags for."""

@@ -1,0 +1,48 @@
+"""Lines of standard input as batches: cut at line ends wherever reads end."""
+
+import io
+
+import pytest
+
+from segmentlog.command import incoming
+from segmentlog.command.errors import UsageError
+from segmentlog.command.incoming import Fixed, json_lines, text_lines
+
+
+class Drops(io.BytesIO):
+    """A pipe that returns some bytes per read."""
+
+    def __init__(self, data: bytes, size: int) -> None:
+        super().__init__(data)
+        self.size = size
+
+    def read1(self, _: int | None = -1) -> bytes:
+        return self.read(self.size)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
+def test_lines_do_not_depend_on_reads(size: int) -> None:
+    blocks = list(text_lines(Drops(b"a\n\nbcdef\nlast", size), Fixed(topic="t")))
+    assert [body for block in blocks for body in block.batch["body"].to_pylist()] == [b"a", b"", b"bcdef", b"last"]
+
+
+def test_json_ends_at_the_bad_line() -> None:
+    data = b'{"topic":"t","body":"1"}\n' * 5 + b"{\n" + b'{"topic":"t","body":"2"}\n'
+    blocks = list(json_lines(Drops(data, 30), Fixed()))
+    assert sum(block.batch.num_rows for block in blocks) == 5
+    bad = blocks[-1].bad
+    assert bad is not None
+    assert bad.problem.startswith("standard input: line 6 is no JSON: ")
+
+
+def test_times_are_text_or_milliseconds() -> None:
+    texts = ['"2026-01-31T00:00:00.001Z"', '"2026-01-31T01:00:00.001+01:00"', "1769817600001", "null"]
+    data = "".join(f'{{"topic":"t","body":"","bornTimestamp":{text}}}\n' for text in texts).encode()
+    (block,) = json_lines(io.BytesIO(data), Fixed())
+    assert block.batch["bornTimestamp"].to_pylist() == [1_769_817_600_001] * 3 + [None]
+
+
+def test_an_endless_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(incoming, "_LINE_BYTES_MAX", 100)
+    with pytest.raises(UsageError, match="a line is longer than 100 bytes"):
+        list(text_lines(Drops(b"x" * 1000, 7), Fixed(topic="t")))

@@ -1,0 +1,210 @@
+"""Verb ``put``: lines and JSON lines, what is refused and what was appended by then, and export, edit, import."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import segmentlog
+from segmentlog.command.output.json_lines import json_lines
+from segmentlog.store import MessageStore, Outgoing, StoreConfig
+from support.commands import Ran, run_command, run_installed
+
+CONFIG = StoreConfig(segment_bytes=1 << 16, queue_segment_entries=100, index_slots=20, index_entries=80)
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    """A store with one message in topic ``orders``."""
+    with MessageStore.open(tmp_path / "target", CONFIG) as store:
+        store.append(Outgoing(topic="orders", body=b"first"))
+    return tmp_path / "target"
+
+
+def rows(store: Path, topic: str = "orders") -> list[dict[str, Any]]:
+    """All messages of a topic, by queue and offset."""
+    names = ("queueId", "queueOffset", "body", "tags", "keys", "uniqKey", "properties", "bornTimestamp", "flag")
+    with segmentlog.open(store) as opened:
+        return opened.scan(topic, columns=names).to_arrow().sort_by([("queueId", "ascending")]).to_pylist()
+
+
+def bodies(store: Path, topic: str = "orders") -> list[bytes]:
+    return [row["body"] for row in rows(store, topic)]
+
+
+def put_json(store: Path, *objects: object, flags: tuple[object, ...] = ()) -> Ran:
+    text = "".join((each if isinstance(each, str) else json.dumps(each)) + "\n" for each in objects)
+    return run_command("put", store, *flags, "--input", "jsonl", stdin=text.encode(errors="surrogatepass"))
+
+
+def test_lines_are_messages(target: Path) -> None:
+    ran = run_command("put", target, "orders", "--json", stdin=b"one\n\ntw\xff\r\nlast")
+    assert ran.rows == [{"topic": "orders", "queueId": 0, "messages": 4, "firstOffset": 1, "lastOffset": 4}]
+    assert bodies(target) == [b"first", b"one", b"", b"tw\xff\r", b"last"]
+
+
+def test_flags_set_tags_keys_properties_and_queue(target: Path) -> None:
+    flags = ("--tag", "paid", "--keys", "k1 k2", "--property", "region=eu=1", "--queue", 3)
+    assert run_command("put", target, "orders", *flags, stdin=b"one\n").code == 0
+    row = rows(target)[1]
+    assert (row["queueId"], row["tags"], row["keys"]) == (3, "paid", "k1 k2")
+    assert ("region", "eu=1") in row["properties"]
+    with segmentlog.open(target) as store:
+        assert store.find("orders", keys=["k2"]).to_arrow().num_rows == 1
+
+
+def test_export_edit_import(store: Path, target: Path) -> None:
+    """Messages as JSON lines are edited and put into another store; everything but the edit stays."""
+    names = ("topic", "queueId", "queueOffset", "storeTimestamp", "bornTimestamp", "tags", "keys", "uniqKey", "flag")
+    with segmentlog.open(store) as opened:
+        table = opened.scan("orders", columns=(*names, "properties", "body")).to_arrow()
+    exported = b"".join(bytes(json_lines(batch)) for batch in table.to_batches())
+    edited = [json.loads(line) | {"tags": "edited"} for line in exported.splitlines()]
+    ran = put_json(target, *edited, flags=("--json",))
+    assert (ran.code, sum(row["messages"] for row in ran.rows)) == (0, 400)
+    before, after = rows(store), [row for row in rows(target) if row["body"] != b"first"]
+    assert [row["tags"] for row in after] == ["edited"] * 400
+    for row in (*before, *after):
+        row["properties"] = sorted(pair for pair in row["properties"] if pair[0] not in {"TAGS", "__CRC32#"})
+        row["queueOffset"] -= 1 if row["queueId"] == 0 and row["tags"] == "edited" else 0
+        del row["tags"]
+    assert after == before
+
+
+def test_bodies_are_text_or_hexadecimal(target: Path) -> None:
+    assert put_json(target, {"topic": "orders", "body": "Bücher"}, {"topic": "orders", "bodyHex": "ff00"}).code == 0
+    assert bodies(target)[1:] == ["Bücher".encode(), b"\xff\x00"]
+
+
+def test_a_null_key_removes_the_property(target: Path) -> None:
+    line = {"topic": "orders", "body": "x", "tags": None, "properties": {"TAGS": "old", "a": "1"}}
+    assert put_json(target, line).code == 0
+    row = rows(target)[1]
+    assert row["tags"] is None
+    assert ("TAGS", "old") not in row["properties"]
+    assert ("a", "1") in row["properties"]
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("{", "line 2 is no JSON: "),
+        ("", "line 2 is no JSON: "),
+        ("[", "line 2 is no JSON: "),
+        ("[]", "line 2 is no JSON object, it begins with `[`"),
+        ("{}", "line 2 has no body"),
+        ({"topic": "orders", "body": "x", "bodyHex": "ff"}, "line 2 has both `body` and `bodyHex`"),
+        ({"topic": "orders", "bodyHex": "f"}, "line 2 has `bodyHex` that is not hexadecimal"),
+        ({"body": "x"}, "line 2 has no topic"),
+        ({"topic": "orders", "body": 1}, "line 2 has `body` that is no text"),
+        ({"topic": "orders", "body": "x", "queueId": -1}, "line 2 has `queueId` below 0"),
+        ({"topic": "orders", "body": "x", "queueId": True}, "line 2 has `queueId` that is no 32-bit number"),
+        ({"topic": "orders", "body": "x", "flag": 1 << 40}, "line 2 has `flag` that is no 32-bit number"),
+        ({"topic": "orders", "body": "x", "bornTimestamp": "noon"}, "line 2 has `bornTimestamp` that is no time with"),
+        ({"topic": "orders", "body": "x", "bornTimestamp": "2026-01-01T00:00:00"}, "that is no time with a zone"),
+        ({"topic": "orders", "body": "x", "properties": {"a": 1}}, "line 2 has `properties` that is no object of text"),
+        ({"topic": "orders", "body": "x", "tagz": "a"}, "line 2 has a key `tagz` that no message has"),
+        ('{"topic": "orders", "body": "\\ud800"}', "line 2 holds half of a character"),
+        ({"topic": "orders", "body": "x", "bornHost": "nowhere"}, "line 2: "),
+        ({"topic": "ordrs", "body": "x"}, "line 2: there is no topic `ordrs`"),
+        ({"topic": "orders", "body": "x" * 5_000_000}, "line 2: MESSAGE_ILLEGAL: the body of this line has 5000000"),
+    ],
+)
+def test_a_bad_line_is_refused_and_those_before_it_are_appended(line: object, found: str, target: Path) -> None:
+    good = {"topic": "orders", "body": "good"}
+    ran = put_json(target, good, line, good, flags=("--json",))
+    assert found in ran.error["found"]
+    assert "Lines 1 to 1 were appended; `tail -n +2` selects the others" in ran.error["remedy"]
+    assert bodies(target) == [b"first", b"good"]
+
+
+def test_a_bad_line_that_is_not_utf_8(target: Path) -> None:
+    ran = run_command("put", target, "--input", "jsonl", stdin=b'{"topic": "orders", "body": "\xff"}\n')
+    assert "line 1 is not UTF-8 at byte 29" in ran.err
+    assert "Nothing was appended" in ran.err
+
+
+def test_a_suggestion_for_a_key(target: Path) -> None:
+    error = put_json(target, {"topic": "orders", "boddy": "x"}, flags=("--json",)).error
+    assert error["remedy"].startswith("Did you mean `body`?")
+
+
+def test_the_first_of_many_bad_lines_is_found(target: Path) -> None:
+    lines = [b"x" * (20 if number in {77, 90} else 3) for number in range(1, 101)]
+    ran = run_command("put", target, "orders", "--max-body-bytes", 10, stdin=b"\n".join(lines))
+    assert "standard input: line 77: MESSAGE_ILLEGAL: the body of this line has 20 bytes" in ran.err
+    assert "--max-body-bytes raises the limit" in ran.err
+    assert len(bodies(target)) == 77
+
+
+def test_a_dry_run_checks_and_changes_nothing(target: Path) -> None:
+    def files() -> dict[str, tuple[int, int]]:
+        return {str(each): (each.stat().st_size, each.stat().st_mtime_ns) for each in target.rglob("*")}
+
+    before = files()
+    ran = run_command("put", target, "orders", "--dry-run", "--json", stdin=b"one\ntwo\n")
+    assert ran.rows == [{"topic": "orders", "queueId": 0, "messages": 2, "firstOffset": None, "lastOffset": None}]
+    refused = run_command("put", target, "orders", "--dry-run", "--max-body-bytes", 5, stdin=b"one\nlonger\n")
+    assert refused.code == 2
+    assert "line 2" in refused.err
+    assert "Nothing was appended" in refused.err
+    assert files() == before
+
+
+def test_no_line_is_not_found(target: Path) -> None:
+    ran = run_command("put", target, "orders", "--json")
+    assert (ran.code, ran.out) == (1, b"")
+
+
+def test_a_misspelled_topic_or_store_is_not_created(target: Path, tmp_path: Path) -> None:
+    error = run_command("put", target, "ordrs", "--json", stdin=b"x\n").error
+    assert error["found"] == "TOPIC: there is no topic `ordrs`"
+    assert error["remedy"].startswith("Did you mean `orders`? --create makes it")
+    assert run_command("put", tmp_path / "no", "orders", "--json", stdin=b"x\n").error["remedy"].startswith("--create")
+    assert not (tmp_path / "no").exists()
+    assert run_command("put", tmp_path / "no", "orders", "--create", stdin=b"x\n").code == 0
+    assert bodies(tmp_path / "no") == [b"x"]
+    assert run_command("put", target, "refunds", "--create", stdin=b"x\n").code == 0
+    assert bodies(target, "refunds") == [b"x"]
+
+
+def test_a_directory_of_other_things_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("mine")
+    ran = run_command("put", tmp_path, "orders", "--create", "--json", stdin=b"x\n")
+    assert ran.error["code"] == "SEGMENTLOG_NOT_A_STORE"
+    assert [each.name for each in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def test_a_store_that_is_open_is_refused(target: Path) -> None:
+    with MessageStore.open(target, CONFIG):
+        error = run_command("put", target, "orders", "--json", stdin=b"x\n").error
+    assert error["code"] == "SEGMENTLOG_STORE_IN_USE"
+
+
+def test_delayed_messages_have_no_offset_yet(target: Path) -> None:
+    lines = [{"topic": "orders", "body": "later", "properties": {"DELAY": "3"}}, {"topic": "orders", "body": "now"}]
+    (row,) = put_json(target, *lines, flags=("--json",)).rows
+    assert (row["messages"], row["firstOffset"], row["lastOffset"]) == (2, 1, 1)
+
+
+def test_wrong_arguments(target: Path) -> None:
+    for words, found in (
+        ((), "the following arguments are required: STORE"),
+        ((target,), "TOPIC is missing"),
+        ((target, "orders", "--input", "xml"), "--input: `xml` is unknown"),
+        ((target, "orders", "--property", "region"), "--property is `region`"),
+        ((target, "orders", "--queue", "-1"), "--queue"),
+        ((target, "orders", "--qeue", "1"), "there is no flag `--qeue`"),
+        ((target, "orders", "-o", "xml"), "`xml` is unknown"),
+        ((target, "orders", "more"), "argument `more` is one too many"),
+    ):
+        ran = run_command("put", *words, stdin=b"x\n")
+        assert (ran.code, ran.out) == (2, b""), words
+        assert found in ran.err
+    assert bodies(target) == [b"first"]
+
+
+def test_a_pipe_of_a_process(target: Path) -> None:
+    ran = run_installed("put", target, "orders", "--json", stdin=b"line\n" * 50_000)
+    assert (ran.rows[0]["messages"], ran.rows[0]["lastOffset"]) == (50_000, 50_000)
