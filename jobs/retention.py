@@ -52,8 +52,10 @@ class Args:
         Bytes of all segments above which the oldest are deleted; None for no limit.
     protected_groups, min_age_ms
         Groups whose unread messages are kept, and minimum ages by topic.
+    archive
+        Directory into which files are copied before they are deleted; None for no copies.
     hard_limit_percent
-        Used space of a disk above which they are deleted all the same.
+        Used space of a disk above which the disk wins over groups, ages and an archive that fails.
     conditions
         Time, disks and number of the runs; one run now if None.
     commit_log_paths
@@ -67,6 +69,7 @@ class Args:
     log_bytes_max: int | None = None
     protected_groups: tuple[str, ...] = ()
     min_age_ms: Mapping[str, int] = field(default_factory=dict)
+    archive: str | None = None
     hard_limit_percent: int = RetentionSettings().hard_limit_percent
     conditions: "Conditions | None" = None
     commit_log_paths: tuple[str, ...] = ()
@@ -82,7 +85,7 @@ class Report:
 
     @property
     def has_findings(self) -> bool:
-        """Return whether a file could not be deleted, or a wrong ``deleteWhen`` kept a run from the CommitLog."""
+        """Return whether a file could not be deleted or archived, or a wrong ``deleteWhen`` stopped a run."""
         return self.found.failures > 0 or any(run.problem for run in self.found.runs)
 
     def as_dict(self) -> dict[str, object]:
@@ -102,7 +105,13 @@ class Report:
                 "wanted": run.wanted,
                 "diskWins": run.disk_wins,
                 "deleted": [
-                    {"file": each.file, "bytes": each.bytes, "modified": each.modified_ms, "reason": each.reason}
+                    {
+                        "file": each.file,
+                        "bytes": each.bytes,
+                        "modified": each.modified_ms,
+                        "reason": each.reason,
+                        "archive": each.archive,
+                    }
                     for each in run.expired
                 ],
             }
@@ -124,6 +133,7 @@ class Report:
             "minPhysicalOffset": found.log_start,
             "queues": queues,
             "diskFull": found.disk_full,
+            "archived": found.archived,
             "failures": found.failures,
         }
 
@@ -144,8 +154,13 @@ class Report:
             f"{files - found.failures} files of {size} bytes {verb}; the log starts at {found.log_start}; "
             f"puts are {'refused' if found.disk_full else 'accepted'}"
         )
+        archived = [each.archive for run in found.runs for each in run.expired if each.archive is not None]
+        if archived and self.action is Action.PLAN:
+            lines.append(f"each file is copied before it is deleted, the first to {archived[0]}")
+        elif archived:
+            lines.append(f"{found.archived} files archived, the first as {archived[0]}")
         if found.failures:
-            lines.append(f"{found.failures} files could not be deleted, see the log")
+            lines.append(f"{found.failures} files could not be deleted or archived, see the log")
         return "\n".join(lines)
 
 
@@ -170,6 +185,7 @@ def run(args: Args) -> Report:
         log_bytes_max=args.log_bytes_max,
         protected_groups=args.protected_groups,
         min_age_ms=args.min_age_ms,
+        archive=args.archive,
         hard_limit_percent=args.hard_limit_percent,
     )
     act = plan_retention if args.action is Action.PLAN else apply_retention
@@ -248,11 +264,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: none)",
     )
     parser.add_argument(
+        "--archive",
+        metavar="DIR",
+        help="copy each file to this directory, and verify the copy, before it is deleted; not in RocketMQ "
+        "(default: none)",
+    )
+    parser.add_argument(
         "--hard-limit-percent",
         metavar="P",
         type=int,
         default=RetentionSettings().hard_limit_percent,
-        help="used percent of a disk above which they are deleted all the same (default: %(default)s)",
+        help="used percent of a disk above which files go in spite of --protect, --min-age and a failed archive "
+        "(default: %(default)s)",
     )
     parser.add_argument("--now", metavar="MS", type=int, help="time of the first run, ms since 1970 (default: now)")
     parser.add_argument("--hour", metavar="H", type=int, help="local hour of the first run (default: that of the time)")
@@ -295,6 +318,7 @@ def parse(options: argparse.Namespace) -> Args:
         log_bytes_max=options.max_bytes,
         protected_groups=tuple(options.protect),
         min_age_ms=_min_ages(options.min_age),
+        archive=options.archive,
         hard_limit_percent=options.hard_limit_percent,
         conditions=conditions,
         commit_log_paths=tuple(options.commit_log),

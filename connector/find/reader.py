@@ -43,6 +43,7 @@ class FoundRecords(InputPartition):
     path: str
     broker_name: str
     commit_log_paths: tuple[str, ...]
+    archive: str | None
     queue_source: QueueSource
     physical_offsets: bytes
     """(n,) int64, native byte order."""
@@ -87,6 +88,7 @@ class LookupReader(DataSourceReader):
                     path=store.path,
                     broker_name=store.broker_name,
                     commit_log_paths=options.commit_log_paths.get(store.path, ()),
+                    archive=options.archives.get(store.path),
                     queue_source=options.queue_source,
                     physical_offsets=part.tobytes(),
                     spec=spec,
@@ -106,6 +108,7 @@ class LookupReader(DataSourceReader):
                 commit_log_paths=partition.commit_log_paths,
                 broker_name=partition.broker_name,
                 queue_source=partition.queue_source,
+                archive=partition.archive,
             )
             offsets = np.frombuffer(partition.physical_offsets, np.int64)
             for batch in Finder(store).read(offsets, partition.spec):

@@ -26,6 +26,7 @@ _STORES: Final[tuple[Option[Any], ...]] = (
     on.PATHS,
     on.BROKER_NAMES,
     on.COMMIT_LOG_PATHS,
+    on.ARCHIVE,
     on.QUEUE_SOURCE,
 )
 _TOPICS: Final[tuple[Option[Any], ...]] = (on.SUBSCRIBE, on.SUBSCRIBE_PATTERN, on.INCLUDE_SYSTEM_TOPICS)

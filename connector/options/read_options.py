@@ -12,7 +12,7 @@ No file is opened here: `planning` reports a path without a store and a missing 
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from segmentlog.store import Boundary, ConfigError, OnCorrupt, QueueKey, QueueSource, Tags
 
@@ -44,6 +44,12 @@ EXCLUSIVE: Final[Mapping[str, tuple[Option[Any], ...]]] = {
 """Facts that one of several options states; Kafka's source silently prefers one when there are more."""
 
 
+T = TypeVar("T")
+
+_BY_STORE: Final = {
+    on.COMMIT_LOG_PATHS.name: '{"/data/store": ["/disk2/commitlog"]}',
+    on.ARCHIVE.name: '{"/data/store": "/archive/store"}',
+}
 _NOT_LOOKED_UP: Final[tuple[Option[Any], ...]] = (
     on.ASSIGN,
     on.STARTING_OFFSETS,
@@ -89,6 +95,8 @@ class ReadOptions:
     broker_names: tuple[str, ...] | None
     commit_log_paths: Mapping[str, tuple[str, ...]]
     """Directories of CommitLog segments, by store path, where they are not in ``commitlog`` below it."""
+    archives: Mapping[str, str]
+    """Archives by store path, of stores that continue in one."""
     queue_source: QueueSource
     topics: Topics
     include_system_topics: bool
@@ -169,6 +177,7 @@ def assemble(given: Given, mode: Mode) -> ReadOptions:
         paths=paths,
         broker_names=_broker_names(given[on.BROKER_NAMES], paths),
         commit_log_paths=_commit_logs(given[on.COMMIT_LOG_PATHS], paths),
+        archives={store: local_path(each) for store, each in _by_store(on.ARCHIVE, given[on.ARCHIVE], paths).items()},
         queue_source=given[on.QUEUE_SOURCE],
         topics=_topics(given),
         include_system_topics=given[on.INCLUDE_SYSTEM_TOPICS],
@@ -320,16 +329,22 @@ def _broker_names(names: tuple[str, ...] | None, paths: tuple[str, ...]) -> tupl
 def _commit_logs(
     given: tuple[str, ...] | dict[str, tuple[str, ...]] | None, paths: tuple[str, ...]
 ) -> dict[str, tuple[str, ...]]:
+    found = _by_store(on.COMMIT_LOG_PATHS, given, paths)
+    return {store: tuple(local_path(each) for each in roots) for store, roots in found.items()}
+
+
+def _by_store(option: Option[Any], given: T | dict[str, T] | None, paths: tuple[str, ...]) -> dict[str, T]:
+    """Return the values of an option by store; one that is not by store is of the only one."""
     if given is None:
         return {}
-    if isinstance(given, tuple):
+    if not isinstance(given, dict):
         if len(paths) > 1:
-            problem = f"option `commitLogPaths` does not say which of {len(paths)} stores it belongs to"
-            raise ConfigError(problem, fix='Write {"/data/store": ["/disk2/commitlog"]}')
-        given = {paths[0]: given}
-    found = {local_path(store): tuple(local_path(each) for each in roots) for store, roots in given.items()}
+            problem = f"option `{option.name}` does not say which of {len(paths)} stores it belongs to"
+            raise ConfigError(problem, fix=f"Write {_BY_STORE[option.name]}")
+        return {paths[0]: given}
+    found = {local_path(store): value for store, value in given.items()}
     strangers = sorted(found.keys() - set(paths))
     if strangers:
-        problem = f"option `commitLogPaths` names {listing(strangers)}, which this query does not read"
+        problem = f"option `{option.name}` names {listing(strangers)}, which this query does not read"
         raise ConfigError(problem, fix=f"Name one of {listing(paths)}")
     return found

@@ -74,6 +74,16 @@ def _commit_log_paths(name: str, raw: str) -> tuple[str, ...] | dict[str, tuple[
     return {store: tuple(each) for store, each in by_store.items()}
 
 
+def _archives(name: str, raw: str) -> str | dict[str, str]:
+    """Read the archive of the one store, or an object of them by store."""
+    if not raw.lstrip().startswith("{"):
+        return values.text(name, raw)
+    found = values.json_value(name, raw)
+    if not all(isinstance(path, str) and path for path in found.values()):
+        raise values.bad_value(name, raw, 'one archive for each store, such as {"/data/store": "/archive/store"}')
+    return dict(found)
+
+
 _FALLBACKS = {fallback.value: fallback for fallback in Fallback}
 
 OFFSETS_JSON = '`{"topic": {"0": 23, "1": -2}}`'
@@ -117,6 +127,16 @@ COMMIT_LOG_PATHS: Final = _MESSAGES.add(
         default=None,
         meaning="Where CommitLog segments are, if not in `commitlog` below the path; the broker's `storePathCommitLog`"
         " and all its parts.",
+    )
+)
+ARCHIVE: Final = _MESSAGES.add(
+    Option(
+        name="archive",
+        value="a directory, or `{store: directory}`",
+        parse=_archives,
+        default=None,
+        meaning="The archive into which retention copies files before it deletes them, as driver and workers see it. "
+        "Store and archive are read as one store.",
     )
 )
 QUEUE_SOURCE: Final = _MESSAGES.add(

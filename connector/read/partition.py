@@ -18,6 +18,8 @@ class StorePartition(InputPartition):
     """The store directory, as the worker sees it."""
     broker_name: str
     commit_log_paths: tuple[str, ...]
+    archive: str | None
+    """Archive in which the store continues."""
     queue_source: QueueSource
     task: ScanTask
     spec: ScanSpec

@@ -75,6 +75,7 @@ def open_stores(options: ReadOptions) -> list[StoreReader]:
             commit_log_paths=options.commit_log_paths.get(path, ()),
             broker_name=name,
             queue_source=options.queue_source,
+            archive=options.archives.get(path),
         )
         for path, name in zip(options.paths, names, strict=True)
     ]
@@ -315,6 +316,7 @@ def plan_shares(
                 path=store.path,
                 broker_name=store.broker_name,
                 commit_log_paths=options.commit_log_paths.get(store.path, ()),
+                archive=options.archives.get(store.path),
                 queue_source=options.queue_source,
                 task=task,
                 spec=share_spec,

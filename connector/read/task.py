@@ -47,6 +47,7 @@ def read_partition(partition: InputPartition, projection: Projection) -> Iterato
             commit_log_paths=partition.commit_log_paths,
             broker_name=partition.broker_name,
             queue_source=partition.queue_source,
+            archive=partition.archive,
         )
         for batch in store.scan(partition.task, partition.spec):
             settle_worker()  # only now: what a batch needs has been imported

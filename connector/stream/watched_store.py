@@ -146,11 +146,12 @@ class WatchedStore:
         start, stop = max(wanted.start, bounds.min_offset), min(wanted.stop, bounds.max_offset)
         gone = len(wanted) - max(stop - start, 0)
         if gone:
+            note = deletion_note(self.reader.path)
             problem = (
                 f"{gone} messages of {wanted} that a micro-batch is to read are gone: the queue holds "
-                f"[{bounds.min_offset}, {bounds.max_offset}) now{deletion_note(self.reader.path)}"
+                f"[{bounds.min_offset}, {bounds.max_offset}) now{note.text}"
             )
-            self._lose(DataLossError(problem, path=self.reader.path, fix=_GO_ON))
+            self._lose(DataLossError(problem, path=self.reader.path, fix=_GO_ON, remedies=note.remedies))
             self._count(wanted.key.topic, gone)
         return QueueRange(wanted.key, start, stop) if start < stop else None
 
@@ -179,10 +180,11 @@ class WatchedStore:
             begin = self.watch.bounds(key).min_offset
             if position < begin:
                 why = "deleted before they were read, most likely by the broker's retention"
-                problem = f"{begin - position} messages of {key}, offsets {position} to {begin - 1}, were {why}"
-                problem += deletion_note(self.reader.path)
+                note = deletion_note(self.reader.path)
+                lost = f"{begin - position} messages of {key}, offsets {position} to {begin - 1}"
+                problem = f"{lost}, were {why}{note.text}"
                 fix = f"Keep messages longer than the query can fall behind, or read faster. {_GO_ON}"
-                self._lose(DataLossError(problem, path=self.reader.path, fix=fix))
+                self._lose(DataLossError(problem, path=self.reader.path, fix=fix, remedies=note.remedies))
                 self._count(topic, begin - position)
             yield Step(self.name, key, position, max(begin, position), end)
 

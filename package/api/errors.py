@@ -19,6 +19,7 @@ WORDS: Final[Mapping[Remedy, str]] = {
     Remedy.SKIP_DAMAGED: "on_corrupt=OnCorrupt.SKIP goes on without damaged records, and OnCorrupt.NULL keeps their "
     "places",
     Remedy.NAME_COMMIT_LOG: "segmentlog.open(path, commit_log_paths=…) names CommitLog directories that are elsewhere",
+    Remedy.READ_ARCHIVE: "segmentlog.open(path, archive=…) reads the messages of the archive with those of the store",
 }
 """Remedies of the store, in terms of arguments."""
 

@@ -39,16 +39,17 @@ class Source:
 
     Attributes
     ----------
-    path, commit_log_paths, broker_name
+    path, commit_log_paths, broker_name, archive
         As of `StoreReader.open`.
     """
 
     path: str
     commit_log_paths: tuple[str, ...] = ()
     broker_name: str | None = None
+    archive: str | None = None
 
     @classmethod
-    def of(cls, path: object, commit_log_paths: object, broker_name: object) -> Self:
+    def of(cls, path: object, commit_log_paths: object, broker_name: object, archive: object) -> Self:
         """Check the arguments of ``segmentlog.open``.
 
         Raises
@@ -62,12 +63,20 @@ class Source:
             raise ConfigError(f"commit_log_paths={commit_log_paths!r} is no list of paths", fix="Pass a list of paths")
         if broker_name is not None and not isinstance(broker_name, str):
             raise ConfigError(f"broker_name={broker_name!r} is no text", fix="Pass the broker's name")
+        if archive is not None and not isinstance(archive, str | os.PathLike):
+            raise ConfigError(f"archive={archive!r} is no path", fix="Pass the directory of the archive")
+        continued = None if archive is None else os.path.abspath(archive)
         directories = tuple(os.fspath(each) for each in commit_log_paths)
-        return cls(path=os.path.abspath(path), commit_log_paths=directories, broker_name=broker_name)
+        return cls(path=os.path.abspath(path), commit_log_paths=directories, broker_name=broker_name, archive=continued)
 
     def reader(self) -> StoreReader:
         """Open the store, as it is now."""
-        return StoreReader.open(self.path, commit_log_paths=self.commit_log_paths, broker_name=self.broker_name)
+        return StoreReader.open(
+            self.path,
+            commit_log_paths=self.commit_log_paths,
+            broker_name=self.broker_name,
+            archive=self.archive,
+        )
 
 
 def scan_spec(

@@ -35,7 +35,11 @@ if TYPE_CHECKING:
 
 @in_api_words()
 def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
-    path: PathLike, *, commit_log_paths: Sequence[PathLike] = (), broker_name: str | None = None
+    path: PathLike,
+    *,
+    commit_log_paths: Sequence[PathLike] = (),
+    broker_name: str | None = None,
+    archive: PathLike | None = None,
 ) -> "Store":
     """Open a store directory for reading, without Spark.
 
@@ -47,6 +51,8 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
         Directories of the CommitLog segments, if they are not in ``path/commitlog`` alone.
     broker_name
         What column ``brokerName`` holds; by default the last part of ``path``.
+    archive
+        Archive of the store, into which retention copies files before it deletes them: both are read as one store.
 
     Returns
     -------
@@ -60,9 +66,9 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
     UnsupportedStoreError
         If the store is of a kind that is not supported.
     ConfigError
-        If an argument has a wrong type.
+        If an argument has a wrong type, or ``archive`` is not the archive of this store.
     """
-    return Store(Source.of(path, commit_log_paths, broker_name))
+    return Store(Source.of(path, commit_log_paths, broker_name, archive))
 
 
 class Store:

@@ -28,6 +28,11 @@ def store_id(path: str, fs: FileSystem | None = None) -> str | None:
     return None if whole is None else whole[0].decode("ascii")
 
 
+def is_store_id(text: str) -> bool:
+    """Return whether a text has the form of an id."""
+    return _ID.fullmatch(text.encode("utf-8", "replace")) is not None
+
+
 def ensure_store_id(fs: WritableFileSystem, path: str) -> str:
     """Return the id of a store, created if it has none; the caller holds its lock and created ``.segmentlog``.
 

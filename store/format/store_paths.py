@@ -13,6 +13,7 @@
                        id  durable  batch  ledger                 state of the store
                        groups.json  groups.lock                   positions that a broker would overwrite
                        retention-history                          deletions of expired files
+                       archive-of  copy                           of an archive: its store, and the copy being made
                        staging/                                   rows of tasks that no commit took yet
                        spare  queue  index  small  *.making       files that do not have their names yet
 
@@ -144,6 +145,11 @@ class StorePaths:
         return join(self.root, OURS, "retention-history")
 
     @property
+    def archive_of(self) -> str:
+        """Id or path of the store that an archive holds files of; only in archives."""
+        return join(self.root, OURS, "archive-of")
+
+    @property
     def staging(self) -> str:
         """Directory of the rows that tasks staged."""
         return join(self.root, OURS, STAGING)
@@ -184,6 +190,11 @@ class StorePaths:
     def making_history(self) -> str:
         """History of deletions."""
         return join(self.root, OURS, "history.making")
+
+    @property
+    def making_copy(self) -> str:
+        """Copy of an expired file; only in archives."""
+        return join(self.root, OURS, "copy")
 
     @property
     def making_groups(self) -> str:

@@ -24,7 +24,8 @@ from ..format.message import MIN_RECORD_BYTES
 from ..format.store_paths import StorePaths
 from ..queues.consume_queue import ConsumeQueue
 from ..read.store_reader import StoreReader
-from ..retention.clean import Cleaner, DirectoryRemover, finish
+from ..retention.archive import Archive
+from ..retention.clean import Cleaner, Counts, DirectoryRemover, archive_of, finish
 from ..retention.disk_space import Disks
 from ..retention.guard import Guard
 from ..retention.policy import Plan, decide
@@ -104,12 +105,15 @@ class Expired(NamedTuple):
         Modification time of a CommitLog segment, ms since the epoch; None for another file.
     reason
         Rule by which it goes.
+    archive
+        Path of the copy that is made before; None without an archive.
     """
 
     file: str
     bytes: int
     modified_ms: int | None
     reason: str
+    archive: str | None
 
 
 class Run(NamedTuple):
@@ -146,14 +150,17 @@ class Retained:
         Queue offsets of each queue afterwards.
     disk_full
         Whether a broker refuses puts after the last run.
+    archived
+        Files that were archived; 0 of a plan.
     failures
-        Files that could not be deleted; 0 of a plan.
+        Files that could not be deleted or archived; 0 of a plan.
     """
 
     runs: tuple[Run, ...]
     log_start: int
     queues: tuple[QueueBounds, ...]
     disk_full: bool
+    archived: int
     failures: int
 
 
@@ -175,17 +182,20 @@ def plan_retention(
     ------
     NotAStoreError, UnsupportedStoreError
         If the directory is no store, or one of another kind.
+    ConfigError
+        If the archive is not one of this store.
     """
     conditions = conditions or Conditions()
     files = _files(path, commit_log_paths)
+    archive = archive_of(LocalWritableFileSystem(), files, settings)
     memory = Memory().triggered() if conditions.manual else Memory()
     runs: list[Run] = []
     for moment in conditions.moments(settings.interval_ms):
         plan = _decide(files, memory, moment, conditions, settings)
-        runs.append(_run(files, moment, plan))
+        runs.append(_run(files, moment, plan, archive))
         files = files.without(each.file for each in plan.deletions)
         memory = plan.memory
-    return _retained(files, runs, 0)
+    return _retained(files, runs, Counts())
 
 
 def apply_retention(
@@ -205,6 +215,7 @@ def apply_retention(
     conditions = conditions or Conditions()
     files = _files(path, commit_log_paths)
     fs = LocalWritableFileSystem()
+    archive = archive_of(fs, files, settings)
     memory = Memory().triggered() if conditions.manual else Memory()
     runs: list[Run] = []
     lock = fs.lock_store(StorePaths(files.path).lock)
@@ -212,9 +223,9 @@ def apply_retention(
         cleaner = Cleaner(fs, files, DirectoryRemover(fs, lock.keep), settings)
         for moment in conditions.moments(settings.interval_ms):
             plan = _decide(files, memory, moment, conditions, settings)
-            runs.append(_run(files, moment, plan))
+            runs.append(_run(files, moment, plan, archive))
             memory = finish(cleaner.steps(plan, memory, moment.ms), time.sleep)
-        return _retained(files, runs, cleaner.counts.failures)
+        return _retained(files, runs, cleaner.counts)
     finally:
         lock.release()
 
@@ -233,7 +244,7 @@ def _decide(
     return decide(state, moment, conditions.disks(files), settings)
 
 
-def _run(files: StoreFiles, moment: Moment, plan: Plan) -> Run:
+def _run(files: StoreFiles, moment: Moment, plan: Plan, archive: Archive | None) -> Run:
     log = files.log()
     modified = dict(zip(log.base.tolist(), log.modified_ms.tolist(), strict=True))
     sizes = {FileId(Kind.LOG, base): size for base, size in zip(log.base.tolist(), log.size.tolist(), strict=True)}
@@ -248,6 +259,7 @@ def _run(files: StoreFiles, moment: Moment, plan: Plan) -> Run:
             sizes[each.file],
             modified[each.file.base] if each.file.kind is Kind.LOG else None,
             each.reason,
+            None if archive is None else archive.path_of(each.file),
         )
         for each in plan.deletions
     )
@@ -266,10 +278,17 @@ def _run(files: StoreFiles, moment: Moment, plan: Plan) -> Run:
     )
 
 
-def _retained(files: StoreFiles, runs: list[Run], failures: int) -> Retained:
+def _retained(files: StoreFiles, runs: list[Run], counts: Counts) -> Retained:
     log = files.log()
     start = int(log.base[0]) if log.base.size else -1
-    return Retained(tuple(runs), start, tuple(_bounds(files, start)), runs[-1].disk_full, failures)
+    return Retained(
+        tuple(runs),
+        start,
+        tuple(_bounds(files, start)),
+        runs[-1].disk_full,
+        counts.archived,
+        counts.failures,
+    )
 
 
 def _bounds(files: StoreFiles, log_start: int) -> Iterator[QueueBounds]:

@@ -203,9 +203,12 @@ _REMOVED: Final = "Retention or truncation removed them since the query was plan
 
 def report_loss(store: StoreView, spec: ScanSpec, what: str, fix: str = _REMOVED) -> None:
     """Report that messages of the plan are gone: an error, or a warning where the spec allows it."""
+    remedies: tuple[Remedy, ...] = (Remedy.SKIP_LOST,)
     if fix == _REMOVED:
-        what += deletion_note(os.path.dirname(store.log.directories[0]))
-    error = DataLossError(what, path=store.log.directories[0], fix=fix, remedies=(Remedy.SKIP_LOST,))
+        note = deletion_note(os.path.dirname(store.log.directories[0]))
+        what += note.text
+        remedies += note.remedies
+    error = DataLossError(what, path=store.log.directories[0], fix=fix, remedies=remedies)
     if spec.on_loss is OnLoss.FAIL:
         raise error
     _log.warning("%s: reading goes on without them", error.described)

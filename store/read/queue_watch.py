@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ..directory.layout import list_queue_ids
-from ..files.fs import FileSystem, LocalFileSystem
+from ..files.fs import FileSystem
 from ..files.segments import find
 from ..format.consume_queue import ENTRY_BYTES
 from ..format.naming import is_readable_topic, segment_name
@@ -127,7 +127,7 @@ class QueueWatch:
         fs: FileSystem | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._fs = fs or LocalFileSystem()
+        self._fs = fs or reader.location.fs
         self._clock = clock
         self._reader = reader
         self._paths = StorePaths(reader.path)

@@ -6,6 +6,7 @@
     path/consumequeue/       ──► ConsumeQueue per queue ───┼──► topics, queues, bounds, offset_at ──► plan ──► scan
     path/abort, lock         ──► StoreSnapshot ────────────┘
     path/index/              ──► KeyLookup ───────────────────► find_by_key
+    archive/…                ──► JoinedFileSystem: log, queues and index continue in the archive
 
 A reader takes no lock and writes nothing. It works on the directory of a live broker, on a replica, on a copy, and on
 the rest of a damaged one. Liveness only decides how the end is read. A message of a live store exists once its
@@ -18,6 +19,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from ..directory.archive import join_archive
 from ..directory.layout import check_is_store, require_directory
 from ..directory.location import StoreLocation
 from ..errors import OffsetOutOfRangeError, UnknownQueueError
@@ -87,6 +89,7 @@ class StoreReader:
         commit_log_paths: Sequence[str | os.PathLike[str]] = (),
         broker_name: str | None = None,
         queue_source: QueueSource = QueueSource.AUTO,
+        archive: str | os.PathLike[str] | None = None,
         fs: FileSystem | None = None,
     ) -> "StoreReader":
         """Open a store for reading.
@@ -102,6 +105,9 @@ class StoreReader:
             What rows carry as ``brokerName``. A store does not contain it, so the last part of ``path`` is the default.
         queue_source
             Where queues are read from.
+        archive
+            Archive of the store, into which retention copies files before it deletes them. Both are read as one store,
+            which begins where the archive does. Errors about archived files name their former paths.
         fs
             The file system, for tests.
 
@@ -113,6 +119,8 @@ class StoreReader:
             If the store is of a kind that is not supported: RocksDB queues, DLedger.
         UnsafeFileError
             If its directories are symbolic links.
+        ConfigError
+            If ``archive`` does not exist, or is not the archive of this store.
         """
         location = StoreLocation.of(path, fs)
         names = {entry.name: entry for entry in location.fs.list_dir(location.root)}
@@ -121,8 +129,11 @@ class StoreReader:
                 require_directory(names[name], os.path.join(location.root, name))
         directories = [location.beside(each) for each in commit_log_paths]
         check_is_store(location, names, directories)
+        directories = directories or [location.paths.commit_log]
+        if archive is not None:
+            location = join_archive(location, archive, directories[0])
         visibility = Visibility(location.fs, location.root)  # before the segments are listed, see `snapshot`
-        log = CommitLog(location.fs, directories or [location.paths.commit_log])
+        log = CommitLog(location.fs, directories)
         return cls(location, log, visibility, broker_name=broker_name or location.name, queue_source=queue_source)
 
     def refresh(self) -> None:

@@ -5,6 +5,8 @@
     history line ──► log: unlink oldest, sync directory, pause, next ──► queues: unlink, sync ──► index: unlink, sync
                           └ a failure ends the run: queues and index follow the log in a later one
 
+    archive:         copy, verify ──► history line ──► unlink, sync directory, pause ──► the next file
+
 The log is deleted from its front, and each name is gone from the device before the next one: a crash leaves no gap.
 Queue entries below the log's start are harmless: readers skip them, and the first run after a start deletes them. Files
 are unlinked, never shrunk or reused, so that a reader that has one mapped finishes it. RocketMQ:
@@ -20,6 +22,7 @@ from typing import Final, Protocol
 from ..errors import NoSpaceError, SegmentLogError, StoreClosedError, StoreFailedError, StoreInUseError
 from ..files.segments import SegmentFile
 from ..files.writable_fs import WritableFileSystem
+from .archive import Archive
 from .history import Deleted, History
 from .policy import Deletion, Plan
 from .settings import RetentionSettings
@@ -54,10 +57,11 @@ class DirectoryRemover:
 
 @dataclass(slots=True)
 class Counts:
-    """Deleted files by kind, their bytes, and files that could not be deleted."""
+    """Deleted files by kind, their bytes, archived files, and files that could not be deleted or archived."""
 
     files: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
     bytes: int = 0
+    archived: int = 0
     failures: int = 0
 
 
@@ -71,7 +75,12 @@ class Cleaner:
     remover
         How files are deleted.
     settings
-        Pauses.
+        Pauses, and the archive.
+
+    Raises
+    ------
+    ConfigError
+        If the archive is not one of this store.
     """
 
     def __init__(
@@ -83,6 +92,7 @@ class Cleaner:
         self._log_pause_s = settings.log_pause_ms / 1000
         self._queue_pause_s = settings.queue_pause_ms / 1000
         self._history = History(fs, files.path)
+        self._archive = archive_of(fs, files, settings)
 
     def steps(self, plan: Plan, before: Memory, now_ms: int) -> Generator[float, None, Memory]:
         """Delete the files of a plan, one after each step.
@@ -102,7 +112,8 @@ class Cleaner:
         Returns
         -------
         Memory
-            For the next run: of the plan, but for what failed. Queues and index are cleaned again unless the log was.
+            For the next run: of the plan, but for what failed. Queues and index are cleaned again, unless the log was
+            and all copies were made.
 
         Raises
         ------
@@ -112,13 +123,21 @@ class Cleaner:
         found = self._find(plan.deletions)
         wanted = [each for each in plan.deletions if each.file in found]
         lines = [Deleted(now_ms, str(each.file), found[each.file].size, each.reason) for each in wanted]
-        recorded = not lines or self._record(lines)
+        unrecorded = [] if self._archive is not None or self._record(lines) else lines
         hung = dict(plan.memory.hung)
         stuck: set[object] = set()  # the log, queues and the index whose oldest file could not be deleted
+        all_copied = True
         for at, each in enumerate(wanted):
             group = each.file.queue or each.file.kind
             if group in stuck or Kind.LOG in stuck:
                 continue
+            if self._archive is not None:
+                line = yield from self._copy(self._archive, lines[at], each.file, found[each.file], plan)
+                if line is None:
+                    all_copied = False
+                    stuck.add(group)
+                    continue
+                unrecorded += [] if self._record([line]) else [line]
             if not self._remove(each, found[each.file]):
                 hung[each.file] = before.hung.get(each.file, now_ms)
                 stuck.add(group)
@@ -128,10 +147,26 @@ class Cleaner:
                 yield self._log_pause_s
             elif following is None or following.queue != each.file.queue:
                 yield self._queue_pause_s if each.file.kind is Kind.QUEUE else 0.0
-        if not recorded:
-            self._record(lines)  # there is room now
-        reached = before.queues_cleaned_to if Kind.LOG in stuck else plan.memory.queues_cleaned_to
+        if unrecorded:
+            self._record(unrecorded)  # there is room now
+        reached = plan.memory.queues_cleaned_to if all_copied and Kind.LOG not in stuck else before.queues_cleaned_to
         return replace(plan.memory, hung=hung, queues_cleaned_to=reached)
+
+    def _copy(
+        self, archive: Archive, line: Deleted, file: FileId, found: SegmentFile, plan: Plan
+    ) -> Generator[float, None, Deleted | None]:
+        """Archive a file; return its line of the history, or None if it has to stay."""
+        try:
+            yield from archive.copy(file, found)
+        except (SegmentLogError, OSError) as error:
+            self.counts.failures += 1
+            if not plan.disk_wins:
+                _log.error("%s could not be archived and stays, a later run tries again: %s", found.path, error)
+                return None
+            _log.error("%s is deleted without a copy, since its disk is above the hard limit: %s", found.path, error)
+            return line._replace(reason=f"{line.reason}, not archived")
+        self.counts.archived += 1
+        return line._replace(archive=archive.path)
 
     def _remove(self, each: Deletion, found: SegmentFile) -> bool:
         try:
@@ -148,6 +183,8 @@ class Cleaner:
         return True
 
     def _record(self, lines: Sequence[Deleted]) -> bool:
+        if not lines:
+            return True
         try:
             self._history.add(lines)
         except NoSpaceError as error:
@@ -166,6 +203,17 @@ class Cleaner:
             if each.file.kind is Kind.INDEX and (segment := self._files.index_file(each.file.base)) is not None:
                 found[each.file] = segment
         return found
+
+
+def archive_of(fs: WritableFileSystem, files: StoreFiles, settings: RetentionSettings) -> Archive | None:
+    """Return the archive of the settings; None without one.
+
+    Raises
+    ------
+    ConfigError
+        If it is not one of this store.
+    """
+    return None if settings.archive is None else Archive(fs, files.path, os.path.abspath(settings.archive))
 
 
 def finish(steps: Generator[float, None, Memory], pause: Callable[[float], None]) -> Memory:

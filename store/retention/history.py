@@ -6,7 +6,8 @@
         {"ms": 1763700000000, "file": "commitlog/00000000000000000000", "bytes": 1073741824, "reason": "expired (time)"}
         {"ms": 1763700000100, "file": "index/20261121021346480", "bytes": 420000040, "reason": "below log start …"}
 
-A line is written before its file is deleted: after a crash in between, the file is there and deleted again. Of more
+A line is written before its file is deleted: after a crash in between, the file is there and deleted again. A line
+about a file that was archived has ``"archive": DIR``, and is written when the copy is verified. Of more
 than `BYTES_MAX` the older half is dropped. A torn or foreign line is skipped. RocketMQ has a log line only.
 """
 
@@ -15,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
+from ..errors import Remedy
 from ..files.fs import FileSystem, LocalFileSystem
 from ..files.small_file import read_whole, replace_file
 from ..files.writable_fs import WritableFileSystem
@@ -27,12 +29,25 @@ _READ_MAX: Final = 2 * BYTES_MAX
 
 
 class Deleted(NamedTuple):
-    """One deleted file: time in ms since the epoch, path in the store, bytes, and the rule."""
+    """One deleted file.
+
+    Attributes
+    ----------
+    ms
+        Time of the run, ms since the epoch.
+    file, bytes
+        Path in the store, and length.
+    reason
+        Rule by which it went.
+    archive
+        Directory of the archive that has a copy; empty without one.
+    """
 
     ms: int
     file: str
     bytes: int
     reason: str
+    archive: str = ""
 
     @property
     def log_base(self) -> int | None:
@@ -42,7 +57,8 @@ class Deleted(NamedTuple):
 
     def __str__(self) -> str:
         when = datetime.fromtimestamp(self.ms / 1000, UTC).isoformat(timespec="milliseconds")
-        return f"retention deleted {self.file} at {when}: {self.reason}"
+        copied = f", archived in {self.archive}" if self.archive else ""
+        return f"retention deleted {self.file} at {when}: {self.reason}{copied}"
 
 
 class History:
@@ -61,7 +77,10 @@ class History:
         NoSpaceError
             If the disk is full.
         """
-        lines = "".join(json.dumps(each._asdict()) + "\n" for each in deleted).encode()
+        lines = "".join(
+            json.dumps({name: value for name, value in each._asdict().items() if value or name != "archive"}) + "\n"
+            for each in deleted
+        ).encode()
         size = self._fs.size(self._path)
         if size is None or size + len(lines) > BYTES_MAX:
             self._rewrite(lines)
@@ -95,14 +114,30 @@ def deletions(fs: FileSystem, path: str) -> Iterator[Deleted]:
         try:
             found = Deleted(**json.loads(line))
             valid = isinstance(found.ms, int) and isinstance(found.bytes, int) and isinstance(found.file, str)
+            valid = valid and isinstance(found.archive, str)
         except (ValueError, TypeError):
             continue
         if valid:
             yield found
 
 
-def deletion_note(path: str, fs: FileSystem | None = None) -> str:
-    """Return a clause for a data-loss report: the last deletion of a CommitLog segment; empty without one.
+class DeletionNote(NamedTuple):
+    """Part of a data-loss report that retention adds.
+
+    Attributes
+    ----------
+    text
+        Clause about the last deletion of a CommitLog segment; empty without one.
+    remedies
+        Changes to the call that read, which find the messages.
+    """
+
+    text: str
+    remedies: tuple[Remedy, ...]
+
+
+def deletion_note(path: str, fs: FileSystem | None = None) -> DeletionNote:
+    """Return what a data-loss report says about the last deletion of a CommitLog segment.
 
     Parameters
     ----------
@@ -115,4 +150,6 @@ def deletion_note(path: str, fs: FileSystem | None = None) -> str:
     for each in deletions(fs or LocalFileSystem(), path):
         if each.log_base is not None:
             last = each
-    return f"; {last}, the last of the CommitLog" if last is not None else ""
+    if last is None:
+        return DeletionNote("", ())
+    return DeletionNote(f"; {last}, the last of the CommitLog", (Remedy.READ_ARCHIVE,) if last.archive else ())

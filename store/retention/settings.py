@@ -90,9 +90,11 @@ class RetentionSettings:
     min_age_ms
         Minimum age per topic, in ms by topic name: a segment is kept while it holds a younger message of the topic.
         RocketMQ has no such age.
+    archive
+        Directory into which files are copied before they are deleted; None for no copies. RocketMQ has no archive.
     hard_limit_percent
-        Used space of either disk above which the disk wins over protected groups and minimum ages: their segments are
-        deleted.
+        Used space of either disk above which the disk wins over protected groups, minimum ages and an archive that
+        fails: their segments are deleted.
     share_force
         Part of this broker's share of the disk above which young segments are deleted
         (``logicalDiskSpaceCleanForciblyThreshold``).
@@ -119,11 +121,14 @@ class RetentionSettings:
     log_bytes_max: int | None = None
     protected_groups: tuple[str, ...] = ()
     min_age_ms: Mapping[str, int] = field(default_factory=dict)
+    archive: str | None = None
     hard_limit_percent: int = 85
 
     def __post_init__(self) -> None:
         if not 0 <= self.hard_limit_percent <= 100:
             raise ConfigError(f"hard_limit_percent is {self.hard_limit_percent}", fix="Name a percentage from 0 to 100")
+        if self.archive is not None and not self.archive:
+            raise ConfigError("archive is empty", fix="Name a directory, or None for no copies")
         for topic, age in self.min_age_ms.items():
             if not is_readable_topic(topic):
                 raise ConfigError(f"min_age_ms names {topic!r}", fix="Name a topic: no topic can have this name")

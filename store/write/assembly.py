@@ -258,7 +258,7 @@ def _expiry(
     base: LockedStore, retention: RetentionSettings, housekeeping: Housekeeping, dispatcher: Dispatcher
 ) -> RetentionService:
     marker = base.opened.marker
-    return RetentionService(
+    service = RetentionService(
         retention,
         fs=base.fs,
         path=base.path,
@@ -267,6 +267,8 @@ def _expiry(
         hidden_from=lambda: marker.mark.start if marker.in_flight else None,
         dispatched=lambda: dispatcher.dispatched,
     )
+    base.teardown.add(service.stop)
+    return service
 
 
 def _services(

@@ -11,18 +11,20 @@ call allow. A batch that is in flight postpones a run that would delete a segmen
 """
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from datetime import datetime
+from typing import Final
 
 from ..errors import NoSpaceError, SegmentLogError, StoreClosedError, StoreFailedError, StoreInUseError
 from ..files.disk import space_of
 from ..files.writable_fs import WritableFileSystem
 from ..format.store_paths import StorePaths
 from ..retention.clean import Cleaner, Counts, Remover
-from ..retention.disk_space import Disks
+from ..retention.disk_space import Disks, is_full_after_check, look_at_disks
 from ..retention.guard import Guard
 from ..retention.policy import Plan, decide
 from ..retention.settings import RetentionSettings
@@ -31,6 +33,9 @@ from ..retention.survey import KnownLog, StoreFiles
 from ..retention.topic_ages import TopicAges
 
 _log = logging.getLogger(__name__)
+
+_STEP_SECONDS: Final = 0.05
+"""Time after which a call of `RetentionService.step` leaves the rest to the next: copies must not delay a flush."""
 
 
 class RetentionService:
@@ -52,6 +57,11 @@ class RetentionService:
         Returns the physical offset up to which records are in their queues.
     disks
         Returns the space of the disks of CommitLog and ConsumeQueues; that of the operating system by default.
+
+    Raises
+    ------
+    ConfigError
+        If the archive is not one of this store.
     """
 
     def __init__(
@@ -103,6 +113,14 @@ class RetentionService:
                 fix="Free space; puts are accepted after the next retention run that finds enough of it",
             )
 
+    def stop(self) -> None:
+        """End the current run, and begin no other one; a copy that is not finished is removed."""
+        with self._stepping:
+            self._due = math.inf
+            if self._running is not None:
+                self._running.close()
+                self._running = None
+
     def step(self) -> None:
         """Start a run that is due, or go on with the current one; return without waiting.
 
@@ -124,6 +142,9 @@ class RetentionService:
             self._stepping.release()
 
     def _step(self, now: float) -> None:
+        if self._running is not None and now >= self._due:
+            self._due = now + self._settings.interval_ms / 1000
+            self._look_at_disks()  # a run that makes copies can take longer than a disk to fill up
         if self._running is None:
             if now < self._due:
                 return
@@ -131,7 +152,7 @@ class RetentionService:
             if self._running is None:
                 return
             self._due, self._resume_at = now + self._settings.interval_ms / 1000, now
-        while self._resume_at <= now:
+        while self._resume_at <= now and time.monotonic() - now < _STEP_SECONDS:
             try:
                 self._resume_at += next(self._running)
             except StopIteration as done:
@@ -142,8 +163,9 @@ class RetentionService:
         """Decide on a run, and return its steps; None if it has to wait for a batch."""
         now_ms = self._clock()
         before = self._memory.triggered() if self._triggered else self._memory
-        held = self._files.bytes() if self._settings.brokers_per_disk > 1 else 0
-        state = State(self._log.look(now_ms), self._files.below, held, before, self._guard.unread, self._ages.newest)
+        state = State(
+            self._log.look(now_ms), self._files.below, self._bytes(), before, self._guard.unread, self._ages.newest
+        )
         moment = Moment(now_ms, datetime.fromtimestamp(now_ms / 1000).astimezone().hour)
         disks = self._disks(self._files)
         plan = decide(state, moment, disks, self._settings)
@@ -158,6 +180,16 @@ class RetentionService:
         self._say_wanted(plan)
         self._refuse(disk_full=plan.disk_full_checked)
         return self._cleaner.steps(plan, before, now_ms)
+
+    def _look_at_disks(self) -> None:
+        """Refuse puts, or accept them again, while a run goes on."""
+        disks = self._disks(self._files)
+        verdict = look_at_disks(disks, self._bytes(), self._settings, disk_full=self.disk_full)
+        self._refuse(disk_full=is_full_after_check(disks, self._settings, disk_full=verdict.disk_full))
+
+    def _bytes(self) -> int:
+        """Return the bytes of all files, where they are needed: if brokers share the disk."""
+        return self._files.bytes() if self._settings.brokers_per_disk > 1 else 0
 
     def _touches_batch(self, plan: Plan, state: State) -> bool:
         hidden = self._hidden_from()

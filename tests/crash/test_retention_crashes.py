@@ -1,24 +1,26 @@
 """The power is cut at every call of retention: no gap, no message lost that did not expire, and deletion goes on."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
 
 import pytest
 
 from segmentlog.store.files.segments import SegmentFile
+from segmentlog.store.retention.archive import Archive
 from segmentlog.store.retention.clean import Cleaner, DirectoryRemover
 from segmentlog.store.retention.history import Deleted, History
 from segmentlog.store.retention.policy import Plan
 from segmentlog.store.retention.state import FileId
 from support.crash.promises import BrokenPromiseError
-from support.crash.retained import cut_retained, prepare_retained, record
+from support.crash.retained import ARCHIVE, cut_retained, prepare_retained, record
 from support.crash.states import Breadth
 from support.scale import scale
 
 pytestmark = pytest.mark.attack
 
 BREADTH = Breadth(exhaustive_bits=scale(4, 4, 10), random_subsets=scale(8, 8, 64))
+ARCHIVE_BREADTH = Breadth(exhaustive_bits=scale(1, 4, 6), random_subsets=scale(1, 8, 16))
 
 
 @pytest.mark.scaled
@@ -98,3 +100,87 @@ def test_a_planted_bug_is_seen(bug: Callable[[Patch], None], monkeypatch: pytest
         recording = record(prepared)
     with pytest.raises(BrokenPromiseError):
         cut_retained(prepared, recording, BREADTH)
+
+
+@pytest.mark.scaled
+def test_no_step_of_archiving_loses_anything(report: Callable[[str, object], None]) -> None:
+    prepared = prepare_retained()
+    recording = record(prepared, ARCHIVE, scale(1, 3, 3))
+    states, shorter = cut_retained(prepared, recording, ARCHIVE_BREADTH, ARCHIVE)
+    report("retention with an archive", f"{len(recording.ops)} calls, {states} states, {shorter} within the runs")
+    assert states >= scale(100, 600, 600)
+    assert shorter >= scale(50, 400, 400)
+
+
+def _copies_are_not_synced(patch: Patch) -> None:
+    def copy(self: Archive, file: FileId, found: SegmentFile) -> Generator[float, None, None]:
+        self._make_directories(os.path.dirname(self.path_of(file)))
+        made = self._fs.create(self.path_of(file))
+        made.write(0, self._fs.read(found.path, 0, found.size))
+        made.close()
+        yield 0.0
+
+    patch(Archive, "copy", copy)
+
+
+def _names_of_copies_are_not_synced(patch: Patch) -> None:
+    real = Archive.copy
+
+    def copy(self: Archive, file: FileId, found: SegmentFile) -> Generator[float, None, None]:
+        self._durable.add(os.path.dirname(self.path_of(file)))
+        fs = self._fs
+        if fs.stamp(os.path.dirname(self.path_of(file))) is None:
+            fs.make_dir(os.path.dirname(self.path_of(file)))
+        with pytest.MonkeyPatch.context() as within:
+            within.setattr(fs, "sync_dir", lambda _: None)
+            yield from real(self, file, found)
+
+    patch(Archive, "copy", copy)
+
+
+def _a_whole_file_is_believed(patch: Patch) -> None:
+    def is_copy(self: Archive, found: SegmentFile, path: str) -> Generator[float, None, bool]:
+        yield 0.0
+        return self._fs.size(path) == found.size
+
+    def copy(self: Archive, file: FileId, found: SegmentFile) -> Generator[float, None, None]:
+        self._make_directories(os.path.dirname(self.path_of(file)))
+        target = self.path_of(file)
+        if (yield from self._is_copy(found, target)):
+            return
+        made = self._fs.create(target)
+        made.extend(found.size)
+        yield 0.0
+        made.write(0, self._fs.read(found.path, 0, found.size))
+        made.sync()
+        made.close()
+        self._fs.sync_dir(os.path.dirname(target))
+
+    patch(Archive, "_is_copy", is_copy)
+    patch(Archive, "copy", copy)
+
+
+def _files_go_without_copies(patch: Patch) -> None:
+    def copy(self: Archive, file: FileId, found: SegmentFile) -> Generator[float, None, None]:
+        self._make_directories(os.path.dirname(self.path_of(file)))
+        yield 0.0
+
+    patch(Archive, "copy", copy)
+
+
+ARCHIVE_BUGS = (
+    _copies_are_not_synced,
+    _names_of_copies_are_not_synced,
+    _a_whole_file_is_believed,
+    _files_go_without_copies,
+)
+
+
+@pytest.mark.parametrize("bug", ARCHIVE_BUGS, ids=lambda bug: bug.__name__.strip("_"))
+def test_a_planted_bug_of_archiving_is_seen(bug: Callable[[Patch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared = prepare_retained()
+    with monkeypatch.context() as planted:
+        bug(planted.setattr)
+        recording = record(prepared, ARCHIVE)
+        with pytest.raises(BrokenPromiseError):
+            cut_retained(prepared, recording, BREADTH, ARCHIVE)

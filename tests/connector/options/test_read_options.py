@@ -289,6 +289,9 @@ def test_several_stores() -> None:
     assert found.broker_names == ("x", "y")
     assert found.commit_log_paths == {"/b": ("/c", "/d")}
     assert parse(commitLogPaths="/c,/d").commit_log_paths == {"/data/store": ("/c", "/d")}
+    assert parse(archive="/c").archives == {"/data/store": "/c"}
+    both = parse_read_options({"paths": "/a,/b", "topic": "t", "archive": '{"/b": "file:/c", "/a": "/d"}'})
+    assert both.archives == {"/a": "/d", "/b": "/c"}
 
 
 @pytest.mark.parametrize(
@@ -299,6 +302,8 @@ def test_several_stores() -> None:
         ({"commitLogPaths": '{"/z": "/c"}'}, "names `/z`, which this query does not read"),
         ({"commitLogPaths": '{"/a": 3}'}, "Give directories by store"),
         ({"commitLogPaths": "{"}, "valid JSON"),
+        ({"archive": "/c"}, "`archive` does not say which of 2 stores"),
+        ({"archive": '{"/z": "/c"}'}, "`archive` names `/z`, which this query does not read"),
     ],
 )
 def test_what_does_not_fit_the_stores(given: dict[str, str], why: str) -> None:
@@ -312,6 +317,7 @@ def test_every_option_is_read_by_somebody() -> None:
         "path": "/other",
         "brokerNames": "b",
         "commitLogPaths": "/c",
+        "archive": "/d",
         "queueSource": "commitlog",
         "subscribe": "other",
         "includeSystemTopics": "true",

@@ -8,6 +8,7 @@ from segmentlog.connector.options import read_table
 from segmentlog.connector.options.lookup import LOOKUP
 from segmentlog.connector.options.option import Given, Mode, Option
 from segmentlog.connector.options.read_table import (
+    ARCHIVE,
     COMMIT_LOG_PATHS,
     METADATA,
     QUEUE_SOURCE,
@@ -108,6 +109,16 @@ def test_commit_logs_of_one_store_or_of_several(text: str, paths: object) -> Non
 @pytest.mark.parametrize("text", ['{"/s": 3}', '{"/s": [""]}', '{"/s": ["/a", 4]}', "{", '{"/s": {"a": "b"}}'])
 def test_no_commit_logs(text: str) -> None:
     assert "`commitLogPaths`" in problem(COMMIT_LOG_PATHS, text)
+
+
+@pytest.mark.parametrize(("text", "paths"), [("/a", "/a"), ("/a,/b", "/a,/b"), (' {"/s": "/a"}', {"/s": "/a"})])
+def test_the_archive_of_one_store_or_of_several(text: str, paths: object) -> None:
+    assert value(ARCHIVE, text) == paths
+
+
+@pytest.mark.parametrize("text", [" ", '{"/s": 3}', '{"/s": [""]}', '{"/s": ["/a"]}', "{", '{"/s": ""}'])
+def test_no_archive(text: str) -> None:
+    assert "`archive`" in problem(ARCHIVE, text)
 
 
 @pytest.mark.parametrize(("text", "source"), [("AUTO", QueueSource.AUTO), ("commitlog", QueueSource.COMMIT_LOG)])

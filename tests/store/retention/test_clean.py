@@ -9,6 +9,7 @@ import pytest
 
 from segmentlog.store.errors import NoSpaceError, StoreInUseError, StoreIOError
 from segmentlog.store.files.segments import SegmentFile
+from segmentlog.store.retention.archive import Archive
 from segmentlog.store.retention.clean import Cleaner, DirectoryRemover, finish
 from segmentlog.store.retention.history import deletions
 from segmentlog.store.retention.policy import Deletion, Plan
@@ -181,3 +182,90 @@ def test_a_file_that_is_gone_already_is_passed_over(fs: MemoryFileSystem) -> Non
     driven(made.steps(plan(*LOG, *QUEUE, *INDEX), Memory(), NOW))
     assert made.counts.files == {Kind.LOG: 2, Kind.QUEUE: 2, Kind.INDEX: 0}
     assert len(list(deletions(fs, STORE))) == 4
+
+
+# -- with an archive
+
+ARCHIVE = "/archive"
+
+
+def archiving(fs: MemoryFileSystem, settings: RetentionSettings | None = None) -> Cleaner:
+    settings = replace(settings or SETTINGS, archive=ARCHIVE)
+    return Cleaner(fs, StoreFiles(fs, STORE), DirectoryRemover(fs, lambda: None), settings)
+
+
+def failing_copies(monkeypatch: pytest.MonkeyPatch, *refused: FileId) -> None:
+    real = Archive.copy
+
+    def copy(self: Archive, file: FileId, found: SegmentFile) -> Generator[float, None, None]:
+        if file in refused:
+            raise NoSpaceError("the archive is full", path=ARCHIVE)
+        yield from real(self, file, found)
+
+    monkeypatch.setattr(Archive, "copy", copy)
+
+
+def copies(fs: MemoryFileSystem, *files: FileId) -> list[FileId]:
+    return [file for file in files if fs.size(f"{ARCHIVE}/{file}") is not None]
+
+
+def test_each_file_is_archived_before_it_goes_and_the_history_says_so(fs: MemoryFileSystem) -> None:
+    recorder = RecordingFileSystem(fs)
+    made = archiving(recorder)
+    pauses, memory = driven(made.steps(plan(*LOG, *QUEUE, *INDEX), Memory(), NOW))
+    assert [pause for pause in pauses if pause] == [0.1, 0.1, 0.1, 0.02, 0.02]
+    assert memory == plan().memory
+    assert left(fs, *LOG, *QUEUE, *INDEX) == []
+    assert copies(fs, *LOG, *QUEUE, *INDEX) == [*LOG, *QUEUE, *INDEX]
+    found = list(deletions(fs, STORE))
+    assert [each.file for each in found] == [str(file) for file in (*LOG, *QUEUE, *INDEX)]
+    assert {each.archive for each in found} == {ARCHIVE}
+    assert (made.counts.archived, made.counts.failures) == (7, 0)
+    ops = recorder.recording.ops
+    for file in (*LOG, *QUEUE, *INDEX):
+        gone = next(n for n, op in enumerate(ops) if op.kind is Call.UNLINK and op.path == f"{STORE}/{file}")
+        before = [op for op in ops[:gone] if op.kind is not Call.WRITE]
+        assert before[-1].path.endswith("retention-history") or before[-1].path == f"{STORE}/.segmentlog"
+        synced = max(n for n, op in enumerate(before) if op.kind is Call.SYNC_DIR and op.path.startswith(ARCHIVE))
+        assert any(op.kind is Call.RENAME and op.path == f"{ARCHIVE}/.segmentlog/copy" for op in before[:synced])
+
+
+def test_a_segment_that_cannot_be_archived_stays_with_all_after_it(
+    fs: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failing_copies(monkeypatch, LOG[1])
+    made, before = archiving(fs), Memory(queues_cleaned_to=7)
+    _, memory = driven(made.steps(plan(*LOG, *QUEUE, *INDEX), before, NOW))
+    assert left(fs, *LOG, *QUEUE, *INDEX) == [*LOG[1:], *QUEUE, *INDEX]
+    # It does not count as gone, as one that could not be deleted does: its queue entries stay, too.
+    assert memory == replace(plan().memory, queues_cleaned_to=7)
+    assert [each.file for each in deletions(fs, STORE)] == [str(LOG[0])]
+    assert (made.counts.archived, made.counts.failures) == (1, 1)
+    assert f"{STORE}/{LOG[1]} could not be archived and stays" in caplog.text
+
+
+def test_a_queue_file_that_cannot_be_archived_is_tried_in_the_next_run(
+    fs: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing_copies(monkeypatch, QUEUE[0])
+    _, memory = driven(archiving(fs).steps(plan(*LOG, *QUEUE, *INDEX), Memory(queues_cleaned_to=7), NOW))
+    assert left(fs, *LOG, *QUEUE, *INDEX) == QUEUE[:2]
+    assert memory == replace(plan().memory, queues_cleaned_to=7)
+
+
+def test_above_the_hard_limit_files_go_without_a_copy_and_that_is_an_error(
+    fs: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failing_copies(monkeypatch, LOG[1])
+    made = archiving(fs)
+    driven(made.steps(replace(plan(*LOG), disk_wins=True), Memory(), NOW))
+    assert left(fs, *LOG) == []
+    assert copies(fs, *LOG) == [LOG[0], LOG[2]]
+    assert [(each.archive, each.reason) for each in deletions(fs, STORE)] == [
+        (ARCHIVE, "expired (time)"),
+        ("", "expired (time), not archived"),
+        (ARCHIVE, "expired (time)"),
+    ]
+    errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert len(errors) == 1
+    assert "is deleted without a copy, since its disk is above the hard limit: " in errors[0]

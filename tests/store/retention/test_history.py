@@ -2,7 +2,7 @@
 
 import pytest
 
-from segmentlog.store.errors import NoSpaceError
+from segmentlog.store.errors import NoSpaceError, Remedy
 from segmentlog.store.retention import history
 from segmentlog.store.retention.history import Deleted, History, deletion_note, deletions
 from support.crash.memory_fs import MemoryFileSystem
@@ -46,12 +46,12 @@ def test_a_line_is_for_people_too() -> None:
 
 
 def test_a_note_names_the_last_segment(fs: MemoryFileSystem) -> None:
-    assert deletion_note(STORE, fs) == ""
+    assert deletion_note(STORE, fs) == ("", ())
     index = Deleted(5, "index/00000000000001500", 1000, "below log start 9")
     History(fs, STORE).add([index])
-    assert deletion_note(STORE, fs) == ""
+    assert deletion_note(STORE, fs) == ("", ())
     History(fs, STORE).add([segment(0), segment(1), index])
-    assert deletion_note(STORE, fs) == f"; {segment(1)}, the last of the CommitLog"
+    assert deletion_note(STORE, fs) == (f"; {segment(1)}, the last of the CommitLog", ())
 
 
 def test_it_is_bounded_and_keeps_what_is_newest(fs: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,3 +72,19 @@ def test_a_full_disk_is_said(fs: MemoryFileSystem) -> None:
     with pytest.raises(NoSpaceError):
         History(fs, STORE).add([segment(number) for number in range(100)])
     assert next(iter(deletions(fs, STORE))) == segment(0)
+
+
+def test_a_note_about_an_archived_segment_names_the_archive(fs: MemoryFileSystem) -> None:
+    history = History(fs, STORE)
+    history.add([segment(1)])
+    assert b"archive" not in fs.read(f"{STORE}/.segmentlog/retention-history", 0, 9999)
+    history.add([segment(2)._replace(archive="/mnt/archive")])
+    assert [each.archive for each in deletions(fs, STORE)] == ["", "/mnt/archive"]
+    note = deletion_note(STORE, fs)
+    assert note.text == f"; {segment(2)}, archived in /mnt/archive, the last of the CommitLog"
+    assert note.remedies == (Remedy.READ_ARCHIVE,)
+    fs.unlink(f"{STORE}/.segmentlog/retention-history")
+    fs.create(f"{STORE}/.segmentlog/retention-history").write(
+        0, b'{"ms": 1, "file": "commitlog/0", "bytes": 1, "reason": "x", "archive": 7}\n'
+    )
+    assert deletion_note(STORE, fs) == ("", ())

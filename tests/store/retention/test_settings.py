@@ -38,7 +38,7 @@ def test_properties_are_read_by_their_names() -> None:
 def test_each_property_is_an_attribute_of_its_own() -> None:
     attributes = set(PROPERTIES.values())
     assert len(attributes) == len(PROPERTIES)
-    ours = {"release", "start_ms", "log_bytes_max", "protected_groups", "hard_limit_percent", "min_age_ms"}
+    ours = {"release", "start_ms", "log_bytes_max", "protected_groups", "hard_limit_percent", "min_age_ms", "archive"}
     assert attributes == set(RetentionSettings.__dataclass_fields__) - ours
 
 

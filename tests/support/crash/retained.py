@@ -7,12 +7,14 @@
        messages of the closed store, by queue offset and physical offset ◄───┴─── compared ◄───┤
        files after all runs ◄──── the same ◄──── retention on the recovered store, to its end ◄┘
 
+With an archive, a reader of both has all messages in every state, each once.
+
 Checks: the log has no gap, and no queue begins before its start. The messages from the start on are all there, and no
 others are. Deletion continues to the same end. The history names each deleted segment.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from segmentlog.store.files.disk import Space
@@ -41,6 +43,8 @@ from .workloads import batches, one_queue, run, singles
 RUNS = 3
 SETTINGS = RetentionSettings(files_per_run=2, log_pause_ms=0, queue_pause_ms=0)
 ROOMY = Space(100, 90, 90)
+ARCHIVE = "/archived"
+"""Archive of the tests that have one."""
 SPEC = ScanSpec(columns=("body", "queueOffset", "physicalOffset"))
 
 Messages = dict[tuple[QueueKey, int], tuple[int, bytes]]
@@ -69,10 +73,10 @@ class Retained:
     start: int
 
 
-def retain(fs: WritableFileSystem, runs: int = RUNS) -> None:
+def retain(fs: WritableFileSystem, runs: int = RUNS, archive: str | None = None) -> None:
     """Run retention on a store that is not open. Every segment is expired: a disk in memory has no times."""
     files = StoreFiles(fs, ROOT)
-    cleaner = Cleaner(fs, files, DirectoryRemover(fs, lambda: None), SETTINGS)
+    cleaner = Cleaner(fs, files, DirectoryRemover(fs, lambda: None), replace(SETTINGS, archive=archive))
     memory = Memory()
     for number in range(runs):
         now = Moment(START_MS + 10_000 * number, 4)
@@ -92,20 +96,22 @@ def prepare_retained() -> Retained:
     return Retained(disk, dict(_messages(disk)), _files(after), start)
 
 
-def record(prepared: Retained) -> Recording:
+def record(prepared: Retained, archive: str | None = None, runs: int = RUNS) -> Recording:
     """Let retention delete some of a prepared store, and record its calls."""
     recorder = RecordingFileSystem(prepared.disk.clone())
-    retain(recorder)
+    retain(recorder, runs, archive)
     return recorder.recording
 
 
-def cut_retained(prepared: Retained, recording: Recording, breadth: Breadth) -> tuple[int, int]:
+def cut_retained(
+    prepared: Retained, recording: Recording, breadth: Breadth, archive: str | None = None
+) -> tuple[int, int]:
     """Judge every state of a recording; return how many states, and in how many the log had become shorter."""
     states = shorter = 0
     for state in States(recording, breadth):
         disk = state.disk()
         try:
-            start = _judge(disk, prepared)
+            start = _judge(disk, prepared, archive)
         except Exception as error:
             ops = recording.ops
             raise BrokenPromiseError(
@@ -118,7 +124,7 @@ def cut_retained(prepared: Retained, recording: Recording, breadth: Breadth) -> 
     return states, shorter
 
 
-def _judge(disk: MemoryFileSystem, prepared: Retained) -> int:
+def _judge(disk: MemoryFileSystem, prepared: Retained, archive: str | None) -> int:
     """Look at one disk, recover it, and let retention go on; return where its log began."""
     segments = list_segments(disk, [StorePaths(ROOT).commit_log])
     start = segments[0].base
@@ -127,6 +133,7 @@ def _judge(disk: MemoryFileSystem, prepared: Retained) -> int:
             raise BrokenPromiseError("gap", f"nothing is between {one.path} and {following.path}")
     _check_history(disk, start)
     expected = {at: found for at, found in prepared.messages.items() if found[0] >= start}
+    _judge_archive(disk, prepared, archive)
     for when in ("before", "after"):
         if when == "after":
             store = reopen(disk, CONFIG)
@@ -148,19 +155,45 @@ def _judge(disk: MemoryFileSystem, prepared: Retained) -> int:
     while StoreFiles(disk, ROOT).segments()[0].base < prepared.start:
         before = StoreFiles(disk, ROOT).segments()[0].base
         left = (prepared.start - before) // CONFIG.segment_bytes
-        retain_some(disk, left)
+        retain_some(disk, left, archive)
         if StoreFiles(disk, ROOT).segments()[0].base == before:
             raise BrokenPromiseError("goes on", f"the log still begins at {before}")
-    retain_some(disk, 0)
+    retain_some(disk, 0, archive)
     if _files(disk) != prepared.files:
         raise BrokenPromiseError("goes on", f"other files are left: {sorted(_files(disk) ^ prepared.files)}")
+    _judge_archive(disk, prepared, archive)
+    _judge_copies(disk, prepared, archive)
     return start
 
 
-def retain_some(fs: WritableFileSystem, segments: int) -> None:
+def _judge_copies(disk: MemoryFileSystem, prepared: Retained, archive: str | None) -> None:
+    """Each file that all runs delete has a copy in the end."""
+    for path in () if archive is None else _files(prepared.disk) - prepared.files:
+        copy = f"{archive}{path.removeprefix(ROOT)}"
+        if disk.read(copy, 0, 1 << 30) != prepared.disk.read(path, 0, 1 << 30):
+            raise BrokenPromiseError("archive", f"{copy} is no copy of {path}")
+
+
+def _judge_archive(disk: MemoryFileSystem, prepared: Retained, archive: str | None) -> None:
+    """A reader of store and archive finds all messages, each once."""
+    if archive is None or disk.stamp(archive) is None:
+        return  # no copy was begun
+    rows = list(_messages(disk, archive))
+    found = dict(rows)
+    if len(found) != len(rows) or found != prepared.messages:
+        lost, more = prepared.messages.keys() - found.keys(), found.keys() - prepared.messages.keys()
+        twice = len(rows) - len(found)
+        raise BrokenPromiseError("archive", f"with it lost {sorted(lost)}, invented {sorted(more)}, {twice} twice")
+    reader = StoreReader.open(ROOT, fs=disk, archive=archive)
+    for key in {key for key, _ in found}:
+        if reader.bounds(key).min_offset != min(at for queue, at in found if queue == key):
+            raise BrokenPromiseError("archive", f"{reader.bounds(key)}")
+
+
+def retain_some(fs: WritableFileSystem, segments: int, archive: str | None = None) -> None:
     """Run retention once, for at most so many segments; with 0 only queues and index follow the log."""
     files = StoreFiles(fs, ROOT)
-    cleaner = Cleaner(fs, files, DirectoryRemover(fs, lambda: None), SETTINGS)
+    cleaner = Cleaner(fs, files, DirectoryRemover(fs, lambda: None), replace(SETTINGS, archive=archive))
     hour = 4 if segments else 5
     settings = RetentionSettings(files_per_run=segments)
     state = State(files.log(), files.below, 0, Memory())
@@ -181,8 +214,10 @@ def _files(disk: MemoryFileSystem) -> frozenset[str]:
     return frozenset(path for path in disk.files() if path.startswith(parts))
 
 
-def _messages(disk: MemoryFileSystem) -> Iterator[tuple[tuple[QueueKey, int], tuple[int, bytes]]]:
-    reader = StoreReader.open(ROOT, fs=disk)
+def _messages(
+    disk: MemoryFileSystem, archive: str | None = None
+) -> Iterator[tuple[tuple[QueueKey, int], tuple[int, bytes]]]:
+    reader = StoreReader.open(ROOT, fs=disk, archive=archive)
     for topic in reader.topics():
         for bounds in reader.queues(topic):
             wanted = QueueRange(bounds.key, bounds.min_offset, bounds.max_offset)

@@ -1,0 +1,101 @@
+"""Archives of stores: a directory with the expired files of one store, under their names.
+
+::
+
+    ARCHIVE/  commitlog/  consumequeue/TOPIC/QUEUE_ID/  index/     files that the store does not have any more
+              .segmentlog/archive-of                               id of the store, or its path if it has none
+
+    StoreLocation + ARCHIVE ──► StoreLocation of both: each directory of the store continues in the archive
+
+`retention/archive.py` makes the copies. RocketMQ has no archive.
+"""
+
+import os
+
+from ..errors import ConfigError
+from ..files.fs import FileSystem
+from ..files.joined_fs import JoinedFileSystem
+from ..files.small_file import read_whole
+from ..format.store_paths import OURS, StorePaths
+from .location import StoreLocation
+from .store_id import is_store_id, store_id
+
+_OWNER_BYTES_MAX = 1 << 13
+_NAMES_BEFORE = {OURS, "lost+found"}
+
+
+def owner_of(fs: FileSystem, archive: str) -> str | None:
+    """Return the id or path of the store that an archive belongs to; None for a directory that is still empty.
+
+    Raises
+    ------
+    ConfigError
+        If it holds other things.
+    """
+    found = read_whole(fs, StorePaths(archive).archive_of, _OWNER_BYTES_MAX)
+    if found is not None:
+        return found.decode("utf-8", "replace").strip()
+    others = sorted({each.name for each in fs.list_dir(archive)} - _NAMES_BEFORE)
+    if others:
+        raise ConfigError(
+            f"archive: this directory is no archive, it holds {others[0]!r}",
+            path=archive,
+            fix="Name an empty directory, or the archive that retention of this store was given",
+        )
+    return None
+
+
+def check_owner(fs: FileSystem, archive: str, path: str) -> str | None:
+    """Return `owner_of` an archive after a look whether that is the store at a path.
+
+    An archive of a store that had no id when it was begun knows its path only, which differs where the store is mounted
+    elsewhere. So a path is not compared.
+
+    Raises
+    ------
+    ConfigError
+        If it is another store's archive, or none, or within the store.
+    """
+    for one, two in ((archive, path), (path, archive)):
+        if os.path.commonpath([one, two]) == one:
+            raise ConfigError(
+                "archive: an archive and its store have to be beside each other",
+                path=archive,
+                fix=f"Name a directory that is neither in {path} nor around it",
+            )
+    owner, known = owner_of(fs, archive), store_id(path, fs)
+    if owner is not None and known is not None and is_store_id(owner) and owner != known:
+        raise ConfigError(
+            f"archive: this is the archive of store {owner}, and the store is {known}",
+            path=archive,
+            fix="Name the archive of this store",
+        )
+    return owner
+
+
+def join_archive(location: StoreLocation, archive: str | os.PathLike[str], commit_log: str) -> StoreLocation:
+    """Return the location of a store that continues in its archive.
+
+    Parameters
+    ----------
+    commit_log
+        The directory of CommitLog segments that the archived ones are listed with.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such directory, or it is not the archive of this store.
+    """
+    root = location.beside(archive)
+    if location.fs.stamp(os.path.join(root, "")) is None:
+        raise ConfigError(
+            "archive: there is no such directory", path=root, fix="Name the archive that retention was given"
+        )
+    check_owner(location.fs, root, location.root)
+    store, archived = location.paths, StorePaths(root)
+    continued = {
+        commit_log: archived.commit_log,
+        store.consume_queues: archived.consume_queues,
+        store.index: archived.index,
+    }
+    return StoreLocation(JoinedFileSystem(location.fs, continued), location.root)

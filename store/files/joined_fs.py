@@ -1,0 +1,97 @@
+"""Two directory trees, read as one: what is missing in the first is read from the second.
+
+::
+
+    /data/store/commitlog    00…2147483648  00…3221225472          the first: files are unlinked here …
+    /archive/commitlog       00…0000000000  00…1073741824  00…2147483648     … after they were copied here
+    ──► commitlog            00…0000000000  00…1073741824  00…2147483648  00…3221225472      each name once
+
+A file that moves from the first to the second meanwhile is seen: the first is always asked before the second. The rest
+of the store, such as its lock, is in the first tree only. RocketMQ reads several CommitLog directories, and no archive.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from ..format.message import Bytes
+from .fs import FileSystem, Listed
+
+T = TypeVar("T")
+
+
+class JoinedFileSystem:
+    """Read access to a file system on which some directories continue in others.
+
+    Parameters
+    ----------
+    fs
+        File system of both.
+    continued
+        Second directory by first one. Neither has a slash at its end.
+    """
+
+    def __init__(self, fs: FileSystem, continued: Mapping[str, str]) -> None:
+        self._fs = fs
+        self._continued = dict(continued)
+
+    def list_dir(self, path: str) -> list[Listed]:
+        """Names in both directories, sorted; a name that both have is that of the first."""
+        first = self._fs.list_dir(path)
+        other = self._other(path)
+        if other is None:
+            return first
+        return sorted(
+            ({each.name: each for each in self._fs.list_dir(other)} | {each.name: each for each in first}).values()
+        )
+
+    def size(self, path: str) -> int | None:
+        """Bytes in a plain file; None if neither has it."""
+        size = self._fs.size(path)
+        other = self._other(path) if size is None else None
+        return size if other is None else self._fs.size(other)
+
+    def read(self, path: str, offset: int, count: int) -> bytes:
+        """At most ``count`` bytes from ``offset``, fewer only at the end of the file."""
+        return self._from_either(lambda found: self._fs.read(found, offset, count), path)
+
+    def read_into(self, path: str, offset: int, buffer: Bytes) -> int:
+        """Fill a buffer from ``offset``; return the number of bytes, fewer only at the end of the file."""
+        return self._from_either(lambda found: self._fs.read_into(found, offset, buffer), path)
+
+    def map(self, path: str, start: int = 0, stop: int | None = None) -> Bytes:
+        """Bytes ``[start, stop)`` of a file, mapped read-only; see `FileSystem.map`."""
+        return self._from_either(lambda found: self._fs.map(found, start, stop), path)
+
+    def data_end(self, path: str) -> int:
+        """Return the end of the last non-zero byte of a file; 0 if there is none."""
+        return self._from_either(self._fs.data_end, path)
+
+    def lock_owner(self, path: str) -> int | None:
+        """Process that holds the lock of the first; an archive has none."""
+        return self._fs.lock_owner(path)
+
+    def stamp(self, path: str) -> tuple[int, int] | None:
+        """Which directories these are, and when a name in one of them last changed, in ns; None if there is none."""
+        first = self._fs.stamp(path)
+        other = self._other(path)
+        second = None if other is None else self._fs.stamp(other)
+        if first is None or second is None:
+            return first or second
+        # Clocks of two devices may differ: a change in one of them would not show in the later of both times.
+        return hash((first, second)), max(first[1], second[1])
+
+    def _from_either(self, call: Callable[[str], T], path: str) -> T:
+        try:
+            return call(path)
+        except FileNotFoundError:
+            other = self._other(path)
+            if other is None:
+                raise
+        return call(other)
+
+    def _other(self, path: str) -> str | None:
+        """Return the path in the second tree; None outside it."""
+        for first, second in self._continued.items():
+            if path == first or path.startswith(f"{first}/"):
+                return second + path[len(first) :]
+        return None

@@ -1,0 +1,208 @@
+"""A store and its archive, read as one store."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import segmentlog
+from segmentlog.api.errors import in_api_words
+from segmentlog.store import (
+    Boundary,
+    DataLossError,
+    MessageStore,
+    OnCorrupt,
+    QueueKey,
+    QueueRange,
+    ScanSpec,
+    StoreReader,
+)
+from segmentlog.store.errors import ConfigError, CorruptRecordError
+from segmentlog.store.find import Finder
+from segmentlog.store.follow import QueueWatch
+from support.archived_store import (
+    CONFIG,
+    ROWS,
+    START_MS,
+    STEP_MS,
+    Archived,
+    all_rows,
+    append_rows,
+    archive_some,
+    settings,
+    write_archived,
+    write_whole,
+)
+
+KEY = QueueKey("orders", 0)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Archived:
+    return write_archived(tmp_path)
+
+
+def bounds(reader: StoreReader) -> list[tuple[QueueKey, int, int]]:
+    return [(each.key, each.min_offset, each.max_offset) for topic in reader.topics() for each in reader.queues(topic)]
+
+
+def test_both_are_the_store_that_it_was(paths: Archived) -> None:
+    whole, joined = StoreReader.open(paths.whole), StoreReader.open(paths.store, archive=paths.archive)
+    rows = all_rows(whole)
+    assert len(rows) == ROWS
+    assert all_rows(joined) == rows
+    assert bounds(joined) == bounds(whole)
+    assert joined.log.min_offset == 0
+    alone = StoreReader.open(paths.store)
+    assert alone.log.min_offset > 8 * CONFIG.segment_bytes
+    assert min(low for _, low, _ in bounds(alone)) > 10
+
+
+def test_look_ups_by_offset_and_time_work_over_both(paths: Archived) -> None:
+    whole, joined = StoreReader.open(paths.whole), StoreReader.open(paths.store, archive=paths.archive)
+    for time_ms in range(START_MS - STEP_MS, START_MS + 92 * STEP_MS, STEP_MS // 2):
+        for boundary in Boundary:
+            assert joined.offset_at(KEY, time_ms, boundary) == whole.offset_at(KEY, time_ms, boundary)
+    for place in (0, whole.place_of(KEY, 33) or 0, whole.place_of(KEY, 150) or 0):
+        one, other = joined.message_at(place), whole.message_at(place)
+        assert one is not None
+        assert other is not None
+        assert (one.body, one.queue_offset) == (other.body, other.queue_offset)
+
+
+@pytest.mark.parametrize("count", [3, 200])
+def test_look_ups_by_key_and_id_work_over_both_by_the_index(paths: Archived, count: int) -> None:
+    whole, joined = (
+        Finder(StoreReader.open(paths.whole)),
+        Finder(StoreReader.open(paths.store, archive=paths.archive)),
+    )
+    keys = [f"k{number}" for number in np.linspace(0, ROWS - 1, count).astype(int)]
+    found = joined.by_keys(["orders"], keys)
+    assert found.physical_offset.tolist() == whole.by_keys(["orders"], keys).physical_offset.tolist()
+    assert len(found.physical_offset) >= count // 2
+    assert found.coverage is not None
+    alone = Finder(StoreReader.open(paths.store)).by_keys(["orders"], keys)
+    assert found.coverage.indexed_bytes > 8 * CONFIG.segment_bytes
+    assert len(alone.physical_offset) < len(found.physical_offset)
+
+
+def test_a_file_in_both_is_read_once(paths: Archived) -> None:
+    for file in sorted((paths.archive / "commitlog").iterdir())[-3:]:  # copied, and not unlinked yet
+        shutil.copy(file, paths.store / "commitlog" / file.name)
+    for file in sorted((paths.archive / "consumequeue" / "orders" / "0").iterdir())[-2:]:
+        shutil.copy(file, paths.store / "consumequeue" / "orders" / "0" / file.name)
+    assert all_rows(StoreReader.open(paths.store, archive=paths.archive)) == all_rows(StoreReader.open(paths.whole))
+
+
+@pytest.mark.parametrize("kept", [15, 9, 3])
+def test_files_that_move_after_the_plan_are_not_missed(tmp_path: Path, kept: int) -> None:
+    path, archive = write_whole(tmp_path / "store"), tmp_path / "archive"
+    rows = all_rows(StoreReader.open(path))
+    archive_some(path, archive, 20)
+    reader = StoreReader.open(path, archive=archive)
+    ranges = [QueueRange(key, low, high) for key, low, high in bounds(reader)]
+    tasks = reader.plan(ranges, max_bytes=2048)
+    assert len(tasks) > 8
+    spec, seen = ScanSpec(columns=("body",)), list[bytes]()
+    for number, task in enumerate(tasks):
+        if number == 2:
+            archive_some(path, archive, kept)
+        # Each task opens the store, as Spark's do; the reader that planned goes on, too.
+        for each in (reader, StoreReader.open(path, archive=archive)):
+            seen += [row["body"] for batch in each.scan(task, spec) for row in batch.to_pylist()]
+    assert sorted(seen) == sorted([row["body"] for row in rows] * 2)
+
+
+def test_an_open_store_archives_and_a_reader_misses_nothing_at_any_step(tmp_path: Path) -> None:
+    path, archive = tmp_path / "store", tmp_path / "archive"
+    archive.mkdir()
+    watching, ends = None, list[int]()
+    with MessageStore.open(path, CONFIG, retention=settings(archive)) as store:
+        for first in range(0, 1000, 50):
+            append_rows(store, first, 50)
+            for _ in range(3):
+                store.tick()
+                reader = StoreReader.open(path, archive=archive)
+                if watching is None:
+                    watching = QueueWatch(reader, lambda _: True, lambda _: True)
+            assert reader.bounds(KEY).min_offset == 0
+            watching.look()
+            ends.append(watching.ends["orders"][0])
+            assert watching.bounds(KEY).min_offset == 0
+        assert store.retention is not None
+        counts = store.retention.counts
+        assert counts.archived == sum(counts.files.values()) > 30
+        assert counts.failures == 0
+        assert store.bounds(KEY).min_offset > 200
+    assert ends == list(range(20, 401, 20))
+    rows = all_rows(StoreReader.open(path, archive=archive))
+    assert sorted(row["body"] for row in rows) == sorted(b"body %d" % number for number in range(1000))
+    history = (path / ".segmentlog" / "retention-history").read_text().splitlines()
+    assert len([line for line in history if f'"archive": "{archive}"' in line]) == counts.archived
+
+
+def test_a_gap_in_the_archive_is_damage(paths: Archived, caplog: pytest.LogCaptureFixture) -> None:
+    segments = sorted((paths.archive / "commitlog").iterdir())
+    segments[3].unlink()
+    reader = StoreReader.open(paths.store, archive=paths.archive)
+    assert reader.bounds(KEY).min_offset == 0
+    with pytest.raises(CorruptRecordError):
+        all_rows(reader)
+    spec = ScanSpec(columns=("topic", "queueId", "queueOffset", "physicalOffset", "body"), on_corrupt=OnCorrupt.SKIP)
+    rows = all_rows(reader, spec)
+    gap = range(int(segments[3].name), int(segments[4].name))
+    expected = [row for row in all_rows(StoreReader.open(paths.whole)) if row["physicalOffset"] not in gap]
+    assert [row["physicalOffset"] for row in rows] == [row["physicalOffset"] for row in expected]
+    assert 0 < len(rows) < ROWS
+    assert "30 damaged records" in caplog.text
+
+
+def test_a_reader_without_the_archive_is_told_of_it(tmp_path: Path) -> None:
+    path, archive = write_whole(tmp_path / "store"), tmp_path / "archive"
+    reader = StoreReader.open(path)
+    tasks = reader.plan([QueueRange(KEY, 0, 100)], max_bytes=1 << 20)
+    archive_some(path, archive)
+    late = StoreReader.open(path)
+    with pytest.raises(DataLossError) as error:
+        list(late.scan(tasks[0], ScanSpec(columns=("body",))))
+    assert f"above log_bytes_max, archived in {archive}, the last of the CommitLog" in str(error.value)
+    assert "archive=… names the archive" in str(error.value)
+    with pytest.raises(DataLossError, match=r"segmentlog\.open\(path, archive=…\) reads the messages of the archive"):
+        raise_in_api_words(error.value)
+
+
+def raise_in_api_words(error: DataLossError) -> None:
+    with in_api_words():
+        raise error
+
+
+def test_the_python_api_reads_both(paths: Archived) -> None:
+    with segmentlog.open(paths.store, archive=paths.archive) as store:
+        table = store.scan("orders", columns=["queueId", "queueOffset", "body"]).to_arrow()
+        assert table.num_rows == ROWS * 4 // 5
+        assert store.find("orders", keys="k7").to_arrow().num_rows == 1
+    with segmentlog.open(paths.store) as store:
+        assert store.find("orders", keys="k7").to_arrow().num_rows == 0
+    with pytest.raises(ConfigError, match="archive=7 is no path"):
+        segmentlog.open(paths.store, archive=7)  # type: ignore[arg-type]
+
+
+def test_a_wrong_archive_is_refused(paths: Archived, tmp_path: Path) -> None:
+    for archive, why in (
+        (tmp_path / "none", "no such directory"),
+        (paths.whole, "no archive"),
+        (paths.store, "beside"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            StoreReader.open(paths.store, archive=archive)
+    other = tmp_path / "other"
+    write_whole(other, 10)
+    with pytest.raises(ConfigError, match="the archive of store"):
+        StoreReader.open(other, archive=paths.archive)
+
+
+def test_segments_elsewhere_continue_too(paths: Archived, tmp_path: Path) -> None:
+    (paths.store / "commitlog").rename(tmp_path / "log")
+    reader = StoreReader.open(paths.store, commit_log_paths=[tmp_path / "log"], archive=paths.archive)
+    assert all_rows(reader) == all_rows(StoreReader.open(paths.whole))

@@ -1,0 +1,165 @@
+"""Verified copies of expired files."""
+
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from segmentlog.store.errors import ConfigError, NoSpaceError, StoreIOError
+from segmentlog.store.files.disk import Space
+from segmentlog.store.files.segments import SegmentFile
+from segmentlog.store.files.writable_fs import LocalWritableFileSystem
+from segmentlog.store.retention import archive as module
+from segmentlog.store.retention.archive import Archive
+from segmentlog.store.retention.state import FileId, Kind
+from segmentlog.store.types import QueueKey
+from support.crash.memory_fs import MemoryFileSystem
+from support.crash.recorder import Kind as Call
+from support.crash.recorder import RecordingFileSystem
+
+STORE, ARCHIVE = "/store", "/archive"
+LOG = FileId(Kind.LOG, 1000)
+QUEUE = FileId(Kind.QUEUE, 40, QueueKey("orders", 3))
+CONTENT = bytes(range(1, 251)) * 4
+ID = "0123456789abcdef" * 2
+
+
+@pytest.fixture
+def fs(monkeypatch: pytest.MonkeyPatch) -> MemoryFileSystem:
+    monkeypatch.setattr(module, "PIECE_BYTES", 300)
+    made = MemoryFileSystem()
+    for path in ("", "/.segmentlog", "/commitlog", "/consumequeue", "/consumequeue/orders", "/consumequeue/orders/3"):
+        made.make_dir(STORE + path)
+    for file in (LOG, QUEUE):
+        made.create(f"{STORE}/{file}").write(0, CONTENT)
+    return made
+
+
+def found(file: FileId) -> SegmentFile:
+    return SegmentFile(file.base, len(CONTENT), f"{STORE}/{file}")
+
+
+def copied(steps: Generator[float, None, None]) -> int:
+    return len(list(steps))
+
+
+def test_a_copy_has_the_name_and_the_bytes_and_is_made_in_pieces(fs: MemoryFileSystem) -> None:
+    archive = Archive(fs, STORE, ARCHIVE)
+    assert fs.list_dir(ARCHIVE) == []  # nothing is made before the first copy
+    for file in (LOG, QUEUE):
+        assert copied(archive.copy(file, found(file))) == 8  # four pieces written, four compared
+        assert archive.path_of(file) == f"{ARCHIVE}/{file}"
+        assert fs.read(f"{ARCHIVE}/{file}", 0, 9999) == CONTENT
+        assert fs.read(f"{STORE}/{file}", 0, 9999) == CONTENT
+    assert fs.read(f"{ARCHIVE}/.segmentlog/archive-of", 0, 99) == b"/store\n"
+    assert fs.size(f"{ARCHIVE}/.segmentlog/copy") is None
+
+
+def test_the_copy_is_on_the_device_under_its_name_at_the_end(fs: MemoryFileSystem) -> None:
+    recorder = RecordingFileSystem(fs)
+    copied(Archive(recorder, STORE, ARCHIVE).copy(LOG, found(LOG)))
+    calls = [(op.kind, op.path) for op in recorder.recording.ops]
+    at = max(number for number, (kind, _) in enumerate(calls) if kind is Call.RENAME)
+    assert calls[at - 1][0] is Call.SYNC
+    assert calls[-1] == (Call.SYNC_DIR, f"{ARCHIVE}/commitlog")
+    assert (Call.SYNC_DIR, ARCHIVE) in calls
+    assert (Call.SYNC_DIR, "/") in calls
+
+
+def test_a_whole_copy_is_compared_and_not_made_again(fs: MemoryFileSystem) -> None:
+    copied(Archive(fs, STORE, ARCHIVE).copy(LOG, found(LOG)))
+    recorder = RecordingFileSystem(fs)
+    again = Archive(recorder, STORE, ARCHIVE)
+    assert copied(again.copy(LOG, found(LOG))) == 4
+    assert {op.kind for op in recorder.recording.ops} <= {Call.SYNC_DIR}
+    assert recorder.recording.ops[-1].path == f"{ARCHIVE}/commitlog"  # its name may not be on the device yet
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [CONTENT[:700] + b"?" + CONTENT[701:], CONTENT[:-1], CONTENT + b"x", b""],
+    ids=["byte", "short", "long", "empty"],
+)
+def test_a_damaged_copy_is_found_and_replaced(
+    fs: MemoryFileSystem, damaged: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    archive = Archive(fs, STORE, ARCHIVE)
+    copied(archive.copy(LOG, found(LOG)))
+    fs.unlink(archive.path_of(LOG))
+    fs.create(archive.path_of(LOG)).write(0, damaged)
+    copied(archive.copy(LOG, found(LOG)))
+    assert fs.read(archive.path_of(LOG), 0, 9999) == CONTENT
+    assert "is not equal to" in caplog.text
+
+
+def test_what_a_torn_copy_left_is_replaced(fs: MemoryFileSystem) -> None:
+    steps = Archive(fs, STORE, ARCHIVE).copy(LOG, found(LOG))
+    next(steps)
+    left = fs.clone()  # as a crash leaves it
+    assert left.size(f"{ARCHIVE}/.segmentlog/copy") == len(CONTENT)
+    assert left.size(f"{ARCHIVE}/{LOG}") is None
+    copied(Archive(left, STORE, ARCHIVE).copy(LOG, found(LOG)))
+    assert left.read(f"{ARCHIVE}/{LOG}", 0, 9999) == CONTENT
+    steps.close()
+    assert fs.size(f"{ARCHIVE}/.segmentlog/copy") is None  # a run that is stopped leaves nothing
+
+
+class Flipping(MemoryFileSystem):
+    """A disk that reads back one byte of the copy wrong."""
+
+    def read(self, path: str, offset: int, count: int) -> bytes:
+        data = super().read(path, offset, count)
+        return data.replace(b"\x07", b"\x08", 1) if path.endswith("/copy") and offset >= 600 else data
+
+
+def test_a_copy_that_reads_back_as_other_bytes_gets_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PIECE_BYTES", 300)
+    fs = Flipping()
+    for path in ("", "/.segmentlog", "/commitlog"):
+        fs.make_dir(STORE + path)
+    fs.create(f"{STORE}/{LOG}").write(0, CONTENT)
+    with pytest.raises(StoreIOError, match="reads back as other bytes"):
+        copied(Archive(fs, STORE, ARCHIVE).copy(LOG, found(LOG)))
+    assert fs.size(f"{ARCHIVE}/{LOG}") is None
+    assert fs.size(f"{ARCHIVE}/.segmentlog/copy") is None
+
+
+def test_without_room_nothing_is_copied(fs: MemoryFileSystem) -> None:
+    usable = [len(CONTENT) - 1]
+    archive = Archive(fs, STORE, ARCHIVE, space=lambda path: Space(1 << 20, 1 << 20, usable[0]))
+    with pytest.raises(NoSpaceError, match="the archive has 999 bytes left, a file of 1000 bytes"):
+        copied(archive.copy(LOG, found(LOG)))
+    assert fs.size(f"{ARCHIVE}/{LOG}") is None
+    usable[0] += 1
+    copied(archive.copy(LOG, found(LOG)))
+    assert fs.size(f"{ARCHIVE}/{LOG}") == len(CONTENT)
+
+
+def test_holes_stay_holes(tmp_path: Path) -> None:
+    store, archive = tmp_path / "store", tmp_path / "archive"
+    (store / "commitlog").mkdir(parents=True)
+    size = 5 * module.PIECE_BYTES
+    with open(store / str(LOG), "wb") as file:
+        file.seek(3 * module.PIECE_BYTES)
+        file.write(CONTENT)
+        file.truncate(size)
+    made = Archive(LocalWritableFileSystem(), str(store), str(archive))
+    copied(made.copy(LOG, SegmentFile(1000, size, str(store / str(LOG)))))
+    assert (archive / str(LOG)).read_bytes() == (store / str(LOG)).read_bytes()
+    assert (archive / str(LOG)).stat().st_blocks * 512 < 2 * module.PIECE_BYTES
+
+
+def test_an_archive_belongs_to_one_store(fs: MemoryFileSystem) -> None:
+    copied(Archive(fs, STORE, ARCHIVE).copy(LOG, found(LOG)))
+    fs.make_dir("/other")
+    with pytest.raises(ConfigError, match="archive: this is the archive of /store, and the store is /other"):
+        Archive(fs, "/other", ARCHIVE)
+    fs.create(f"{STORE}/.segmentlog/id").write(0, ID.encode())  # the store was opened by us since
+    copied(Archive(fs, STORE, ARCHIVE).copy(QUEUE, found(QUEUE)))
+    assert fs.read(f"{ARCHIVE}/.segmentlog/archive-of", 0, 99) == f"{ID}\n".encode()
+    fs.make_dir("/other/.segmentlog")
+    fs.create("/other/.segmentlog/id").write(0, ID[::-1].encode())
+    with pytest.raises(ConfigError, match=f"archive of store {ID}"):
+        Archive(fs, "/other", ARCHIVE)
+    with pytest.raises(ConfigError, match="no archive"):
+        Archive(fs, "/other", STORE)
