@@ -61,10 +61,8 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
 
     Raises
     ------
-    NotAStoreError
-        If the directory does not look like a store.
-    UnsupportedStoreError
-        If the store is of a kind that is not supported.
+    NotAStoreError, UnsupportedStoreError
+        If the directory does not look like a store, or is one of a kind that is not supported.
     ConfigError
         If an argument has a wrong type, or ``archive`` is not the archive of this store.
     """

@@ -34,8 +34,8 @@ from ..retention.topic_ages import TopicAges
 
 _log = logging.getLogger(__name__)
 
-_STEP_SECONDS: Final = 0.05
-"""Time after which a call of `RetentionService.step` leaves the rest to the next: copies must not delay a flush."""
+_COPY_SECONDS: Final = 0.05
+"""Time after which a call of `RetentionService.step` leaves the rest to the next, if files are copied: a flush waits."""
 
 
 class RetentionService:
@@ -83,6 +83,7 @@ class RetentionService:
         self._ages = TopicAges(self._files, dispatched)
         self._keeps_wanted = False
         self._cleaner = Cleaner(fs, self._files, remover, settings)
+        self._step_seconds = math.inf if settings.archive is None else _COPY_SECONDS
         self._clock = clock
         self._hidden_from = hidden_from
         self._disks = disks or disks_of
@@ -152,7 +153,7 @@ class RetentionService:
             if self._running is None:
                 return
             self._due, self._resume_at = now + self._settings.interval_ms / 1000, now
-        while self._resume_at <= now and time.monotonic() - now < _STEP_SECONDS:
+        while self._resume_at <= now and time.monotonic() - now < self._step_seconds:
             try:
                 self._resume_at += next(self._running)
             except StopIteration as done:
