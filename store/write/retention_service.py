@@ -35,7 +35,7 @@ from ..retention.topic_ages import TopicAges
 _log = logging.getLogger(__name__)
 
 _COPY_SECONDS: Final = 0.05
-"""Time after which a call of `RetentionService.step` leaves the rest to the next, if files are copied: a flush waits."""
+"""Time after which a call of `RetentionService.step` leaves the rest to the next, while it copies: a flush waits."""
 
 
 class RetentionService:
