@@ -182,6 +182,11 @@ class StorePaths:
         return join(self.root, OURS, "topics.making")
 
     @property
+    def making_replicated(self) -> str:
+        """A document of the broker that is replicated."""
+        return join(self.root, OURS, "replicated.making")
+
+    @property
     def making_batch(self) -> str:
         """In-flight marker or ledger."""
         return join(self.root, OURS, "batch.making")

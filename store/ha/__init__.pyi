@@ -1,3 +1,4 @@
+from .metadata import MetadataCopier as MetadataCopier
 from .replica import Replica as Replica
 from .settings import Address as Address
 from .settings import Begin as Begin

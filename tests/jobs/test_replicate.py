@@ -1,0 +1,72 @@
+"""Job replicate: it follows until it is told to stop, and reports where it is."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from segmentlog.jobs import replicate
+from segmentlog.store import MessageStore, Outgoing
+from support.scripted_master import ScriptedMaster
+from support.written_stores import SMALL
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("master") / "first"
+    with MessageStore.open(path, replace(SMALL, record_crc=False, segment_bytes=1 << 20)) as store:
+        for number in range(50):
+            store.append(Outgoing(topic="T", body=b"%d" % number))
+        end = store.end_offset
+    return (path / "commitlog" / f"{0:020d}").read_bytes()[:end]
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_it_runs_until_it_is_interrupted(tmp_path: Path, log: bytes, sign: signal.Signals) -> None:
+    with ScriptedMaster(log, 0, 1 << 20) as master:
+        where = [f"127.0.0.1:{master.port}", str(tmp_path / "copy"), "--segment-bytes", str(1 << 20)]
+        command = [sys.executable, "-m", "segmentlog.jobs.replicate", *where, "--json", "--watch"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            deadline = time.monotonic() + 60
+            while master.reports[-1:] != [len(log)]:
+                assert time.monotonic() < deadline
+                assert process.poll() is None
+                time.sleep(0.02)
+            os.kill(process.pid, sign)
+            out, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    report = json.loads(out)
+    assert (report["end"], report["lagBytes"], report["state"]) == (len(log), 0, "stopped")
+    assert (tmp_path / "copy" / "commitlog" / f"{0:020d}").read_bytes()[: len(log)] == log
+
+
+def test_arguments() -> None:
+    args = replicate.Args(master="h:1", store="s")
+    parser = replicate.command_line("replicate", "")
+    replicate.add_arguments(parser)
+    assert replicate.parse(parser.parse_args(["h:1", "s"])) == args
+    full = ["h:1", "s", "--from", "last", "--flush", "sync", "--limit", "9", "--broker", "h:2", "--watch"]
+    asked = replace(args, begin="last", flush="sync", bytes_per_s=9, broker="h:2", watch=True)
+    assert replicate.parse(parser.parse_args(full)) == asked
+
+
+def test_a_wrong_address_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert replicate.main(["nowhere", str(tmp_path / "copy"), "--json"]) == 2
+    assert "the address 'nowhere' is not host:port" in json.loads(capsys.readouterr().out)["error"]["what"]
+
+
+def test_a_status_is_one_line(tmp_path: Path) -> None:
+    stop = threading.Event()
+    stop.set()
+    report = replicate.run(
+        replicate.Args(master="127.0.0.1:1", store=str(tmp_path / "copy"), segment_bytes=1 << 20), stop
+    )
+    assert str(report).endswith("stopped, log end 0, lag 0 bytes, unknown; 0 bytes over 0 connections")
+    assert not report.has_findings
