@@ -25,6 +25,7 @@ CALLERS: Final = {
     "modes": "permissions of what is made",
     "os_errors": "limits of descriptors",
     "plain_files": "deletes relative to a descriptor",
+    "plain_reads": "FileSystem, its loops over many files",
     "store_lock": "the lock of a store",
     "writable_fs": "WritableFileSystem",
 }

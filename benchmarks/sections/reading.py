@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 SMALL_QUEUES = 1_000
 ROWS_PER_SMALL_QUEUE = 5
 MANY_QUEUES = 10_000
+MOST_QUEUES = 50_000
 LOOK_UPS = 500
 FRAME_KEYS = 1_000
 FRAME = "look-up of 1,000 keys, DataFrame"
@@ -68,6 +69,7 @@ def queues(bench: "Bench") -> Found:
 def planning(bench: "Bench") -> Found:
     """Plan reads of very many queues: from the options to the list of tasks, and what of it is the reader's own."""
     store = spread(bench.folder / f"planned-{MANY_QUEUES}", MANY_QUEUES, MANY_QUEUES)
+    most = spread(bench.folder / f"planned-{MOST_QUEUES}", MOST_QUEUES, MOST_QUEUES)
     fewer = spread(bench.folder / f"queues-{SMALL_QUEUES}", SMALL_QUEUES * ROWS_PER_SMALL_QUEUE, SMALL_QUEUES)
 
     def plan(path: "Path") -> None:
@@ -100,6 +102,7 @@ def planning(bench: "Bench") -> Found:
         Case(name=f"segmentlog: {name}", peer="segmentlog", rows=count, action=action)
         for name, count, action in (
             (f"plan {MANY_QUEUES} queues", MANY_QUEUES, partial(plan, store)),
+            (f"plan {MOST_QUEUES} queues", MOST_QUEUES, partial(plan, most)),
             (f"open and list {MANY_QUEUES} queues", MANY_QUEUES, open_and_list),
             (f"plan {SMALL_QUEUES} queues", SMALL_QUEUES, partial(plan, fewer)),
         )

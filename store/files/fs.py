@@ -23,16 +23,18 @@ from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
-from ..errors import Remedy, StoreIOError, UnsafeFileError
+from ..errors import StoreIOError, UnsafeFileError
 from ..format.message import Bytes
 from .modes import file_mode
-from .os_errors import ABSENT, LINK_FIX, read_error
-
-_OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+from .os_errors import ABSENT, read_error
+from .plain_reads import READ_FLAGS, Front, data_end, fronts, plain_size, pread, read_each, size_of
 
 
 class Listed(NamedTuple):
-    """One name in a directory; links are not followed. ``modified_ms`` is of its bytes, ms since the epoch."""
+    """One name in a directory; links are not followed.
+
+    ``size`` and ``modified_ms`` are bytes, and ms since the epoch; both 0 for a directory.
+    """
 
     name: str
     is_dir: bool
@@ -114,6 +116,15 @@ class FileSystem(Protocol):
     def data_end(self, path: str) -> int:
         """Return the end of the last non-zero byte of a file; 0 if there is none."""
 
+    def read_each(self, pieces: Iterable[tuple[str, int, int]]) -> list[bytes | None]:
+        """Pieces ``(path, offset, count)`` of many files, as `read` returns them; None where there is no such file."""
+
+    def fronts(self, directories: Iterable[str], limit: int) -> list[Front | None]:
+        """The only file of each of many directories, and its data up to ``limit`` bytes.
+
+        None for a directory that is not there, or holds anything but one plain file.
+        """
+
     def lock_owner(self, path: str) -> int | None:
         """Process that holds a store's lock; 0 if one does that cannot be named, None if none can be seen."""
 
@@ -147,13 +158,13 @@ class LocalFileSystem:
             raise read_error(error, "looking at it", path) from error
         if stat.S_ISLNK(status.st_mode):
             raise read_error(OSError(errno.ELOOP, os.strerror(errno.ELOOP)), "looking at it", path)
-        return _size_of(status, path)
+        return size_of(status, path)
 
     def read(self, path: str, offset: int, count: int) -> bytes:
         """At most ``count`` bytes from ``offset``, fewer only at the end of the file."""
         opened, _ = _open(path)
         with opened as fd:
-            return _pread(fd, path, offset, count)
+            return pread(fd, path, offset, count)
 
     def read_into(self, path: str, offset: int, buffer: Bytes) -> int:
         """Fill a buffer from ``offset``; return the number of bytes, fewer only at the end of the file."""
@@ -190,22 +201,18 @@ class LocalFileSystem:
             return mapped[start - base :] if start > base else mapped
 
     def data_end(self, path: str) -> int:
-        """Return the end of the last non-zero byte of a file; 0 if there is none.
-
-        Files of a queue are created at full size, sparse: holes are skipped without reading them. A segment that was
-        preallocated, or warmed up by a broker, may have a gigabyte of zeros to read.
-        """
+        """Return the end of the last non-zero byte of a file; 0 if there is none."""
         opened, size = _open(path)
         with opened as fd:
-            for start, end in reversed(_extents(fd, size)):
-                stop, step = end, _BLOCK
-                while stop > start:
-                    first = max(start, stop - step)
-                    piece = _pread(fd, path, first, stop - first)
-                    if not _ZEROS.startswith(piece):  # compares as fast as memory is; stripping looks at each byte
-                        return first + len(piece.rstrip(b"\0"))
-                    stop, step = first, min(2 * step, len(_ZEROS))
-        return 0
+            return data_end(fd, path, size)
+
+    def read_each(self, pieces: Iterable[tuple[str, int, int]]) -> list[bytes | None]:
+        """Pieces ``(path, offset, count)`` of many files, as `read` returns them; None where there is no such file."""
+        return read_each(pieces)
+
+    def fronts(self, directories: Iterable[str], limit: int) -> list[Front | None]:
+        """The only file of each of many directories, and its data up to ``limit`` bytes."""
+        return fronts(directories, limit)
 
     def lock_owner(self, path: str) -> int | None:
         """Process that holds a store's lock; 0 if one does that cannot be named, None if none can be seen.
@@ -255,14 +262,15 @@ class LocalFileSystem:
         return status.st_ino, status.st_mtime_ns
 
 
-_BLOCK: Final = 1 << 16
-_ZEROS: Final = bytes(1 << 20)
 _LOCK_TABLE: Final = "/proc/locks"
 
 
 def _listed(entries: Iterable[os.DirEntry[str]]) -> Iterator[Listed]:
     for entry in entries:
         try:
+            if entry.is_dir(follow_symlinks=False):  # as the listing says; a status would cost five times as much
+                yield Listed(entry.name, True, False, False)  # noqa: FBT003 - keywords cost as much as the rest
+                continue
             status = entry.stat(follow_symlinks=False)
         except FileNotFoundError:
             continue  # deleted since it was listed
@@ -277,7 +285,7 @@ def _listed(entries: Iterable[os.DirEntry[str]]) -> Iterator[Listed]:
 def _open(path: str) -> tuple[Descriptor, int]:
     """Descriptor and size of a plain file; the caller closes it."""
     try:
-        opened = Descriptor(path, _OPEN_FLAGS)
+        opened = Descriptor(path, READ_FLAGS)
     except OSError as error:
         raise read_error(error, "opening", path) from error
     try:
@@ -288,42 +296,3 @@ def _open(path: str) -> tuple[Descriptor, int]:
     except UnsafeFileError:
         opened.close()
         raise
-
-
-def plain_size(fd: int, path: str) -> int:
-    """Return the size of an open plain file; `UnsafeFileError` for anything else."""
-    return _size_of(os.fstat(fd), path)
-
-
-def _size_of(status: os.stat_result, path: str) -> int:
-    if not stat.S_ISREG(status.st_mode):
-        problem = "this is not a plain file, the store wants one"
-        raise UnsafeFileError(problem, path=path, fix=LINK_FIX, remedies=(Remedy.NAME_COMMIT_LOG,))
-    return status.st_size
-
-
-def _pread(fd: int, path: str, offset: int, count: int) -> bytes:
-    pieces: list[bytes] = []
-    try:
-        while count > 0 and (piece := os.pread(fd, count, offset)):
-            pieces.append(piece)
-            offset += len(piece)
-            count -= len(piece)
-    except OSError as error:
-        raise read_error(error, "reading", path, offset) from error
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-
-def _extents(fd: int, size: int) -> list[tuple[int, int]]:
-    """Parts of a file that hold data; all of it where the file system cannot tell."""
-    found: list[tuple[int, int]] = []
-    at = 0
-    try:
-        while at < size:
-            start = os.lseek(fd, at, os.SEEK_DATA)
-            at = os.lseek(fd, start, os.SEEK_HOLE)
-            found.append((start, min(at, size)))
-    except OSError as error:
-        if error.errno != errno.ENXIO:  # ENXIO: no data after this
-            return [(0, size)]
-    return found

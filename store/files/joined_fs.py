@@ -10,11 +10,12 @@ A file that moves from the first to the second meanwhile is seen: the first is a
 of the store, such as its lock, is in the first tree only. RocketMQ reads several CommitLog directories, and no archive.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from ..format.message import Bytes
 from .fs import FileSystem, Listed
+from .plain_reads import Front
 
 T = TypeVar("T")
 
@@ -65,6 +66,32 @@ class JoinedFileSystem:
     def data_end(self, path: str) -> int:
         """Return the end of the last non-zero byte of a file; 0 if there is none."""
         return self._from_either(self._fs.data_end, path)
+
+    def read_each(self, pieces: Iterable[tuple[str, int, int]]) -> list[bytes | None]:
+        """Pieces ``(path, offset, count)`` of many files; None where neither tree has the file."""
+        asked = list(pieces)
+        found = self._fs.read_each(asked)
+        missing = [
+            (number, (other, offset, count))
+            for number, (path, offset, count) in enumerate(asked)
+            if found[number] is None and (other := self._other(path)) is not None
+        ]
+        if missing:
+            numbers, others = zip(*missing, strict=True)
+            for number, data in zip(numbers, self._fs.read_each(others), strict=True):
+                found[number] = data
+        return found
+
+    def fronts(self, directories: Iterable[str], limit: int) -> list[Front | None]:
+        """The only file of each of many directories of the first tree; None where the second has others of it."""
+        asked = list(directories)
+        found = self._fs.fronts(asked, limit)
+        for number, (directory, front) in enumerate(zip(asked, found, strict=True)):
+            other = None if front is None else self._other(directory)
+            if front is not None and other is not None:
+                names = {each.name for each in self._fs.list_dir(other)}
+                found[number] = front if names <= {front.name} else None
+        return found
 
     def lock_owner(self, path: str) -> int | None:
         """Process that holds the lock of the first; an archive has none."""

@@ -24,9 +24,10 @@ import numpy as np
 
 from ..errors import NotAStoreError, UnsafeFileError
 from ..format.pieces import Data, Pieces, contiguous
-from .fs import Descriptor, FileSystem, LocalFileSystem, plain_size
+from .fs import Descriptor, FileSystem, LocalFileSystem
 from .modes import directory_mode
 from .os_errors import Writing
+from .plain_reads import plain_size
 from .store_lock import StoreLock, is_held_here, momentary_lock, mutex
 
 _libc = ctypes.CDLL(None, use_errno=True)  # os.sync would sync all file systems, and tell of no error

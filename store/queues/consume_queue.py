@@ -12,7 +12,7 @@ RocketMQ: ``ConsumeQueue``.
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -28,7 +28,8 @@ from ..types import QueueKey
 _log = logging.getLogger(__name__)
 
 _TAIL_ENTRIES = 4096
-_PROBE_ENTRIES = 256
+PROBE_ENTRIES: Final = 256
+"""Entries that `ConsumeQueue.first_alive` looks at together."""
 _APART_ENTRIES: Final = 1 << 10
 _WINDOW_ENTRIES: Final = 1 << 16
 
@@ -47,14 +48,24 @@ class ConsumeQueue:
     missing_max
         The most entries that can be missing between two files: as many as the CommitLog can hold records. A file after
         a wider gap does not belong to this queue.
+    listed
+        Its files, by a caller that has listed them; None lists them now.
     """
 
-    def __init__(self, fs: FileSystem, directory: str, key: QueueKey, *, missing_max: int) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        key: QueueKey,
+        *,
+        missing_max: int,
+        listed: Sequence[SegmentFile] | None = None,
+    ) -> None:
         self._fs = fs
         self.directory = directory
         self.key = key
         self.segments: list[SegmentFile] = []
-        for segment in list_segments(fs, [directory]):
+        for segment in list_segments(fs, [directory]) if listed is None else listed:
             missing = segment.base - self.segments[-1].stop if self.segments else 0
             if segment.base % ENTRY_BYTES or missing > missing_max * ENTRY_BYTES:
                 _log.warning("%s is left out: no file of this queue can begin there", segment.path)
@@ -136,7 +147,7 @@ class ConsumeQueue:
         low, high = self.first, end
         start = low  # most queues begin with a message that is alive
         while low < high:
-            stop = min(start + _PROBE_ENTRIES, high)
+            stop = min(start + PROBE_ENTRIES, high)
             within = find(self.segments, start * ENTRY_BYTES)
             if within is not None:
                 stop = min(stop, within.stop // ENTRY_BYTES)
@@ -152,7 +163,7 @@ class ConsumeQueue:
                 low = start + int(deleted[-1]) + 1
                 if low < stop:
                     return low
-            start = max(low, (low + high - _PROBE_ENTRIES) // 2)
+            start = max(low, (low + high - PROBE_ENTRIES) // 2)
         return low
 
     def end_before(self, physical_offset: int, end: int) -> int:

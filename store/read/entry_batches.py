@@ -28,6 +28,7 @@ from ..types import QueueKey
 from .heal import Block, StoreView
 from .matching import Matcher
 from .queue_entries import range_blocks
+from .short_ranges import SHORT_ROWS_MAX, Together, together
 from .spec import OnCorrupt, OnLoss, ScanSpec
 from .tasks import PlannedRange, ScanTask
 
@@ -128,19 +129,30 @@ class Chunks:
         """
         held: list[Chunk] = []
         rows = 0
-        for index, planned in enumerate(self._ranges):
+        for chunk in self._chunks():
+            held.append(chunk)
+            rows += chunk.queue_offset.size
+            if rows >= _RUN_ROWS:
+                yield self._by_place(_concatenate(held))
+                held, rows = [], 0
+        if rows:
+            yield self._by_place(_concatenate(held))
+
+    def _chunks(self) -> Iterator[Chunk]:
+        """Rows that can match by their entries: of many short ranges at once, or of a block of one range."""
+        for found in together(self._store.consume_queues, self._ranges, min(SHORT_ROWS_MAX, _RUN_ROWS)):
+            if isinstance(found, Together):
+                wanted = self._matcher.by_entries(self._ranges[int(found.range_index[0])].key.topic, found.entries)
+                chunk = Chunk(*found)
+                yield chunk if wanted is None else chunk.take(wanted)
+                continue
+            planned = self._ranges[found]
             for block in self._checked_blocks(planned):
                 offsets, entries = block.queue_offset, block.entries
                 wanted = self._matcher.by_entries(planned.key.topic, entries)
                 if wanted is not None:
                     offsets, entries = offsets[wanted], some(entries, wanted)
-                held.append(Chunk(np.full(offsets.size, index), offsets, entries))
-                rows += offsets.size
-                if rows >= _RUN_ROWS:
-                    yield self._by_place(_concatenate(held))
-                    held, rows = [], 0
-        if rows:
-            yield self._by_place(_concatenate(held))
+                yield Chunk(np.full(offsets.size, found), offsets, entries)
 
     def _checked_blocks(self, planned: PlannedRange) -> Iterator[Block]:
         """Yield the blocks of a range, and report after the last one if messages are missing."""

@@ -11,15 +11,15 @@
 Planning, admission of micro-batches and lag all ask here.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
-from ..format.consume_queue import is_plausible
+from ..format.consume_queue import ENTRY_BYTES, decode, encode, is_plausible
 from ..format.message import Ints
 from ..log.commit_log import CommitLog
-from ..queues.consume_queue import ConsumeQueue
+from ..queues.consume_queues import ConsumeQueues, Span
 from ..types import QueueKey, QueueRange
 from .snapshot import StoreSnapshot
 from .tasks import PlannedRange
@@ -34,44 +34,84 @@ class RecordExtents:
     ----------
     snapshot, log
         The store.
-    queue
-        Opens a ConsumeQueue.
+    queues
+        Its ConsumeQueues.
     """
 
-    def __init__(self, snapshot: StoreSnapshot, log: CommitLog, queue: Callable[[QueueKey], ConsumeQueue]) -> None:
+    def __init__(self, snapshot: StoreSnapshot, log: CommitLog, queues: ConsumeQueues) -> None:
         self._snapshot = snapshot
         self._log = log
-        self._queue = queue
+        self._queues = queues
 
     def ranges(self, wanted: QueueRange) -> list[PlannedRange]:
         """Split a range into the part that the ConsumeQueue names and the part that only the log has."""
         extra = self._snapshot.from_log(wanted.key)
         if extra is None:
-            return [PlannedRange(wanted.key, wanted.start, wanted.stop, len(wanted))]
+            return [self._named(wanted.key, wanted.start, wanted.stop)]
         parts: list[PlannedRange] = []
         first_extra = int(extra.queue_offset[0])
         if self._snapshot.derived is None and wanted.start < first_extra:
             stop = min(wanted.stop, first_extra)
-            parts.append(PlannedRange(wanted.key, wanted.start, stop, stop - wanted.start))
+            parts.append(self._named(wanted.key, wanted.start, stop))
         start = max(wanted.start, first_extra)
         if start < wanted.stop:
             rows = int(np.diff(np.searchsorted(extra.queue_offset, [start, wanted.stop]))[0])
             parts.append(PlannedRange(wanted.key, start, wanted.stop, rows, (self._log.min_offset, self._log.stop)))
         return parts
 
+    def _named(self, key: QueueKey, start: int, stop: int) -> PlannedRange:
+        """Return the range of entries that the ConsumeQueue names."""
+        file = self._queues.file_of(key, start, stop)
+        return PlannedRange(key, start, stop, stop - start, None, None if file is None else file.base)
+
     def of(self, planned: PlannedRange, start: int, stop: int) -> tuple[Ints, Ints]:
-        """Extents of the queue offsets ``[start, stop)`` of one of the `ranges`.
+        """Extents of the queue offsets ``[start, stop)`` of one of the `ranges`; see `of_all`."""
+        return self.of_all([planned], [start], [stop])
+
+    def of_all(self, planned: Sequence[PlannedRange], starts: Sequence[int], stops: Sequence[int]) -> tuple[Ints, Ints]:
+        """Extents of the queue offsets ``[start, stop)`` of each of some of the `ranges`, one after the other.
 
         Returns
         -------
-        (stop - start,) int64 twice
+        (sum of stop - start,) int64 twice
             Physical offsets, and sizes in bytes; size 0 where there is no message or its entry is damaged.
         """
-        if planned.walk is None:
-            entries = self._queue(planned.key).entries(start, stop)
-            return entries["physical_offset"], np.where(is_plausible(entries), entries["size"], 0)
+        parts = list(zip(planned, starts, stops, strict=True))
+        if all(each.walk is None for each in planned):
+            return self._by_entries(parts)
+        found = [
+            self._by_entries([part]) if part[0].walk is None else self._by_log(part[0].key, *part[1:]) for part in parts
+        ]
+        physical, sizes = (np.concatenate(column) for column in zip(*found, strict=True))
+        return physical, sizes
+
+    def _by_entries(self, parts: Sequence[tuple[PlannedRange, int, int]]) -> tuple[Ints, Ints]:
+        """Extents that entries state, those of all parts in one array."""
+        data = [self._known(*part) for part in parts]
+        unread = [number for number, piece in enumerate(data) if piece is None and parts[number][0].base is not None]
+        spans = [
+            Span(planned.key, start, stop, planned.base or 0) for planned, start, stop in map(parts.__getitem__, unread)
+        ]
+        for number, piece in zip(unread, self._queues.read(spans), strict=True):
+            data[number] = piece
+        for number, (planned, start, stop) in enumerate(parts):
+            if data[number] is None:
+                data[number] = encode(self._queues.queue(planned.key).entries(start, stop))
+        entries = decode(b"".join(piece for piece in data if piece is not None))
+        return entries["physical_offset"], np.where(is_plausible(entries), entries["size"], 0)
+
+    def _known(self, planned: PlannedRange, start: int, stop: int) -> bytes | None:
+        """Entries that were read to find the bounds of the queue; None where they were not, or not all of them."""
+        front = self._queues.front(planned.key)
+        if front is None or planned.base is None:
+            return None
+        piece = front.entries[start * ENTRY_BYTES - planned.base : stop * ENTRY_BYTES - planned.base]
+        return piece if len(piece) == (stop - start) * ENTRY_BYTES else None
+
+    def _by_log(self, key: QueueKey, start: int, stop: int) -> tuple[Ints, Ints]:
+        """Extents of records that only the log has."""
         physical, sizes = np.zeros((2, stop - start), np.int64)
-        extra = self._snapshot.from_log(planned.key)
+        extra = self._snapshot.from_log(key)
         if extra is not None:
             lo, hi = np.searchsorted(extra.queue_offset, [start, stop])
             physical[extra.queue_offset[lo:hi] - start] = extra.physical_offset[lo:hi]
@@ -104,7 +144,7 @@ class RecordExtents:
             at = int(np.searchsorted(extra.queue_offset, queue_offset))
             is_there = at < extra.queue_offset.size and int(extra.queue_offset[at]) == queue_offset
             return int(extra.physical_offset[at]) if is_there else None
-        entry = self._queue(key).entries(queue_offset, queue_offset + 1)
+        entry = self._queues.queue(key).entries(queue_offset, queue_offset + 1)
         return int(entry["physical_offset"][0]) if is_plausible(entry)[0] else None
 
     def places_at(self, key: QueueKey, queue_offsets: Ints) -> Ints:
@@ -130,7 +170,7 @@ class RecordExtents:
             wanted = queue_offsets[first:]
             at = np.minimum(np.searchsorted(extra.queue_offset, wanted), extra.queue_offset.size - 1)
             found[first:] = np.where(extra.queue_offset[at] == wanted, extra.physical_offset[at], -1)
-        entries = self._queue(key).entries_at(queue_offsets[:first])
+        entries = self._queues.queue(key).entries_at(queue_offsets[:first])
         found[:first] = np.where(is_plausible(entries), entries["physical_offset"], -1)
         return found
 
@@ -144,7 +184,7 @@ class RecordExtents:
         ends = extra.physical_offset + extra.size
         start = int(ends[lo - 1]) if lo else int(extra.physical_offset[lo])
         stop = int(extra.physical_offset[hi]) if hi < ends.size else int(ends[hi - 1])
-        return PlannedRange(piece.key, piece.start, piece.stop, piece.rows, (start, stop))
+        return piece._replace(walk=(start, stop))
 
 
 def _blocks(wanted: QueueRange) -> Iterator[QueueRange]:

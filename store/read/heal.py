@@ -20,6 +20,7 @@ from ..format.consume_queue import NATIVE, Entries, is_plausible
 from ..format.message import Ints, Mask
 from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ConsumeQueue
+from ..queues.consume_queues import ConsumeQueues
 from ..types import QueueKey
 
 _ANCHORS_MAX = 32
@@ -38,8 +39,12 @@ class StoreView(Protocol):
     def broker_name(self) -> str:
         """The name that its rows carry."""
 
+    @property
+    def consume_queues(self) -> ConsumeQueues:
+        """Its ConsumeQueues."""
+
     def queue(self, key: QueueKey) -> ConsumeQueue:
-        """One of its ConsumeQueues, which may have no files."""
+        """One of them, which may have no files."""
 
 
 class Block(NamedTuple):

@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 
 from ..format.message import MIN_RECORD_BYTES, Ints
-from .measuring import Exact, Extents, Measured, measure_all
+from .measuring import ExactRanges, Extents, MeasuredRanges, measure_all
 from .tasks import PlannedRange, ScanTask, TaskLimits
 
 EXACT_ROWS_MAX: Final = 1 << 24
@@ -48,22 +48,20 @@ def plan_tasks(ranges: Sequence[PlannedRange], limits: TaskLimits, extents: Exte
     """
     ranges = [r for r in ranges if r.rows]
     exact = sum(r.stop - r.start for r in ranges) <= EXACT_ROWS_MAX
-    windows = exact and not limits.entries_only
     slot = _SLOT_ROWS if _is_fine(_SLOT_ROWS, _SLOT_ROWS * MIN_RECORD_BYTES, limits.max_bytes, limits) else 1
     measured = measure_all(ranges, limits, extents, exact=exact, slot=slot)
-    total = sum(m.bytes for m in measured)
+    sizes = measured.bytes
+    total = sum(sizes)
     pack_min = _PACK_ENTRIES_MIN if limits.entries_only else _PACK_BYTES_MIN
     target = min(limits.max_bytes, max(pack_min, _even_share(total, limits)))
     wanted = min(limits.min_tasks, sum(r.rows for r in ranges))
-    slot_bytes = max((m.slot_bytes_max for m in measured), default=0)
     while True:
-        if slot > 1 and not _is_fine(slot, slot_bytes, target, limits):
+        if slot > 1 and not _is_fine(slot, measured.slot_bytes_max, target, limits):
             slot = 1
             measured = measure_all(ranges, limits, extents, exact=exact, slot=slot)
-        exactly = [m for m in measured if isinstance(m, Exact)] if windows else []
-        tasks = _windows(exactly, target, limits.max_records) if windows else None
+        tasks = _windows(measured, target, limits.max_records) if isinstance(measured, ExactRanges) else None
         if tasks is None:
-            tasks = list(_pack(_cut_all(measured, target, limits.max_records), target, limits.max_records))
+            tasks = list(_pack(_cut_all(measured, sizes, target, limits.max_records), target, limits.max_records))
         if len(tasks) >= wanted or target <= 1:
             return tasks
         target = max(1, min(target // 2, -(-total // wanted)))
@@ -86,30 +84,28 @@ def _is_fine(slot: int, slot_bytes: int, target: int, limits: TaskLimits) -> boo
     return slot_bytes * _BINS_A_WINDOW <= target and (rows is None or slot * _BINS_A_WINDOW <= rows)
 
 
-def _windows(measured: Sequence[Exact], max_bytes: int, max_records: int | None) -> list[ScanTask] | None:
+def _windows(measured: ExactRanges, max_bytes: int, max_records: int | None) -> list[ScanTask] | None:
     """Cut all ranges where the same windows of the log end; None where that does not pay or cannot keep the limits."""
-    if len(measured) < 2:
+    ranges = measured.ranges
+    if len(ranges) < 2:
         return None
-    total, rows = sum(m.bytes for m in measured), sum(m.planned.rows for m in measured)
-    if rows < _ROWS_A_PIECE_MIN * len(measured):
+    total, rows = int(measured.sizes.sum()), sum(planned.rows for planned in ranges)
+    if rows < _ROWS_A_PIECE_MIN * len(ranges):
         return None
-    low = min(int(m.physical[0]) for m in measured)
-    high = max(int(m.physical[-1]) for m in measured)
+    low, high = int(measured.physical.min()), int(measured.physical.max())
     fill = max_bytes if max_records is None else min(max_bytes, max_records * total // rows)
     width = max(1, fill // _BINS_A_WINDOW, (high - low) // _BINS_MAX)
     bins = (high - low) // width + 1
-    bin_bytes, bin_rows = np.zeros(bins, np.int64), np.zeros(bins, np.int64)
-    for m in measured:
-        place = (m.physical - low) // width
-        bin_bytes += np.bincount(place, np.diff(m.ends, prepend=0), bins).astype(np.int64)
-        bin_rows += np.bincount(place, np.diff(m.present, prepend=0), bins).astype(np.int64)
+    place = (measured.physical - low) // width
+    bin_bytes = np.bincount(place, measured.sizes, bins).astype(np.int64)
+    bin_rows = np.bincount(place, measured.present, bins).astype(np.int64)
     if int(bin_bytes.max()) > max_bytes or (max_records is not None and int(bin_rows.max()) > max_records):
         return None
     edges = _window_edges(np.cumsum(bin_bytes), np.cumsum(bin_rows), max_bytes, max_records)
-    if rows < _ROWS_A_PIECE_MIN * len(measured) * len(edges):
+    if rows < _ROWS_A_PIECE_MIN * len(ranges) * len(edges):
         return None
     held: list[list[tuple[PlannedRange, int]]] = [[] for _ in edges]
-    for m in measured:
+    for m in map(measured.one, range(len(ranges))):
         stops = np.searchsorted(m.physical, low + width * np.array(edges)).tolist()
         at = 0
         for pieces, stop in zip(held, stops, strict=True):
@@ -142,15 +138,19 @@ def _window_edges(ends: Ints, counts: Ints, max_bytes: int, max_records: int | N
 
 
 def _cut_all(
-    measured: Iterable[Measured], max_bytes: int, max_records: int | None
+    measured: MeasuredRanges, sizes: Sequence[int], max_bytes: int, max_records: int | None
 ) -> Iterator[tuple[PlannedRange, int]]:
     """Pieces of each range, one after the other, each as long as the limits allow, at least one slot."""
-    for m in measured:
+    for number, (planned, whole) in enumerate(zip(measured.ranges, sizes, strict=True)):
+        if whole <= max_bytes and (max_records is None or planned.stop - planned.start <= max_records):
+            yield planned, whole
+            continue
+        m = measured.one(number)
         at = 0
         while at < m.slots:
             stop = m.reach(at, max_bytes)
             # A rest of less than a slot stays with what comes before it.
-            if max_records is not None and at * m.slot + max_records < m.planned.stop - m.planned.start:
+            if max_records is not None and at * m.slot + max_records < planned.stop - planned.start:
                 stop = min(stop, at + max(1, max_records // m.slot))
             stop = min(max(stop, at + 1), m.slots)
             piece, size = m.piece(at, stop)

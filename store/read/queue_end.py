@@ -1,4 +1,4 @@
-"""Bounds of a queue as a reader sees them: the one answer to where a queue begins and ends.
+"""Bounds of queues as a reader sees them: the one answer to where a queue begins and ends.
 
 ::
 
@@ -12,18 +12,95 @@
                                   what follows it. Then everything that a batch in flight hides is cut off.
 
 An entry that makes no sense is half written, damaged, or of a record that is gone.
+
+Most queues of a store with thousands of them are short and sound. `all_bounds` reads such queues whole, decodes them
+into one array and decides with a few calls of numpy. Every other queue is looked at by itself.
 """
 
 import logging
+from collections.abc import Iterator, Sequence
+
+import numpy as np
 
 from ..dispatch.derive import derive_queue
-from ..format.consume_queue import is_plausible
+from ..format.consume_queue import ENTRY_BYTES, decode, is_pad, is_plausible
+from ..format.message import Ints, Mask
 from ..log.commit_log import CommitLog
-from ..queues.consume_queue import ConsumeQueue
-from ..types import QueueBounds
+from ..queues.consume_queue import PROBE_ENTRIES, ConsumeQueue
+from ..queues.consume_queues import ConsumeQueues
+from ..types import QueueBounds, QueueKey
 from .snapshot import StoreSnapshot
 
 _log = logging.getLogger(__name__)
+
+
+def all_bounds(
+    snapshot: StoreSnapshot, log: CommitLog, queues: ConsumeQueues, keys: Sequence[QueueKey]
+) -> list[QueueBounds]:
+    """Find the offsets that each of many queues holds; the result of `queue_bounds` for each.
+
+    Parameters
+    ----------
+    snapshot, log
+        The store.
+    queues
+        Its ConsumeQueues; what is read of them is kept for a plan, see `ConsumeQueues.front`.
+    keys
+        Which queues.
+    """
+    fronts = queues.fronts(keys) if snapshot.goes_by_queues else [None for _ in keys]
+    hidden_from = snapshot.visibility.hidden_from()  # after the entries that it applies to
+    data = [front.entries for front in fronts if front is not None]
+    held: Iterator[tuple[int, int, bool]] = iter(())
+    if data:
+        lengths = np.array([len(entries) for entries in data]) // ENTRY_BYTES
+        alive, is_certain = _front_bounds(log, b"".join(data), lengths, hidden_from)
+        held = zip(alive.tolist(), lengths.tolist(), is_certain.tolist(), strict=True)
+    found = []
+    for key, front in zip(keys, fronts, strict=True):
+        if front is not None:
+            alive_at, length, certain = next(held)
+            if certain:
+                first = front.file.base // ENTRY_BYTES
+                found.append(QueueBounds(key, first + alive_at, first + length))
+                continue
+        found.append(queue_bounds(snapshot, log, queues.queue(key)))
+    return found
+
+
+def _front_bounds(log: CommitLog, data: bytes, lengths: Ints, hidden_from: int | None) -> tuple[Ints, Mask]:
+    """Find the first entry that is alive of each of k queues, and whether that and the end are certain.
+
+    Parameters
+    ----------
+    data
+        All entries of all queues, up to the last that is not zero.
+    lengths
+        (k,) entries of each, at least one.
+    hidden_from
+        Physical offset from which on records are hidden; None for none.
+
+    Returns
+    -------
+    (k,) int64, (k,) bool
+        Entries before the first that is alive. False where `queue_bounds` has to decide: where the last entry names
+        nothing, or entries are hidden. So it does where retention took the front of a queue longer than one probe.
+    """
+    entries = decode(data)
+    physical = entries["physical_offset"]
+    stops = np.cumsum(lengths)
+    starts = stops - lengths
+    plausible, pad = is_plausible(entries), is_pad(entries)
+    ends = physical[stops - 1]
+    certain: Mask = plausible[stops - 1] & ((ends < log.min_offset) | (log.locate(ends) >= 0))
+    if hidden_from is not None:
+        certain &= np.logical_and.reduceat(pad | (plausible & (physical < hidden_from)), starts)
+    deleted = pad | (plausible & (physical < log.min_offset))
+    if not deleted.any():
+        return np.zeros(lengths.size, np.int64), certain
+    after_deleted = np.maximum.reduceat(np.where(deleted, np.arange(1, deleted.size + 1), 0), starts)
+    alive = np.maximum(after_deleted - starts, 0)
+    return alive, certain & ((alive == 0) | (lengths <= PROBE_ENTRIES))
 
 
 def queue_bounds(snapshot: StoreSnapshot, log: CommitLog, queue: ConsumeQueue) -> QueueBounds:

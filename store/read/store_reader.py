@@ -25,19 +25,19 @@ from ..directory.location import StoreLocation
 from ..errors import OffsetOutOfRangeError, UnknownQueueError
 from ..files.fs import FileSystem
 from ..format.message import Ints, Mask
-from ..format.naming import is_readable_topic
 from ..format.store_paths import COMMIT_LOG, CONSUME_QUEUE, OURS
 from ..log.batch_state import Visibility
 from ..log.commit_log import CommitLog
 from ..log.known_end import KnownEnd
 from ..log.point_reads import store_times_at
 from ..queues.consume_queue import ConsumeQueue
+from ..queues.consume_queues import ConsumeQueues
 from ..queues.time_search import offset_at, offsets_at
 from ..types import Boundary, QueueBounds, QueueKey, QueueRange
 from .extents import RecordExtents
 from .message import Message, read_message
 from .plan import plan_tasks
-from .queue_end import queue_bounds
+from .queue_end import all_bounds, queue_bounds
 from .scan import scan
 from .snapshot import StoreSnapshot, readable_stop
 from .spec import QueueSource, ScanSpec
@@ -78,7 +78,7 @@ class StoreReader:
         self._visibility = visibility
         self._end = KnownEnd(location.fs, log)
         self._taken: StoreSnapshot | None = None
-        self._queues: dict[QueueKey, ConsumeQueue] = {}
+        self.consume_queues = ConsumeQueues(location.fs, location.root, log)
         self._bounds: dict[QueueKey, QueueBounds] = {}
 
     @classmethod
@@ -141,7 +141,7 @@ class StoreReader:
         self._visibility = Visibility(self.location.fs, self.path)  # before the segments are listed
         self.log.refresh()
         self._taken = None
-        self._queues.clear()
+        self.consume_queues.clear()
         self._bounds.clear()
 
     def look_again(self) -> None:
@@ -156,7 +156,7 @@ class StoreReader:
 
     def forget(self, key: QueueKey) -> None:
         """Drop what is known of one queue, so that it is looked at again."""
-        self._queues.pop(key, None)
+        self.consume_queues.forget(key)
         self._bounds.pop(key, None)
 
     @property
@@ -191,7 +191,9 @@ class StoreReader:
             raise UnknownQueueError(
                 f"topic {topic} is not in this store", path=self.path, fix="topics() lists what is there"
             )
-        return [self.bounds(QueueKey(topic, queue_id)) for queue_id in ids]
+        keys = [QueueKey(topic, queue_id) for queue_id in ids]
+        self._look_at(keys)
+        return [self._bounds[key] for key in keys]
 
     def bounds(self, key: QueueKey) -> QueueBounds:
         """The offsets that one queue holds, half-open; both 0 for a queue that does not exist. See `queue_bounds`."""
@@ -209,16 +211,7 @@ class StoreReader:
         UnknownQueueError
             If no topic can have this name.
         """
-        found = self._queues.get(key)
-        if found is None:
-            if not is_readable_topic(key.topic):  # it is about to become part of a path
-                raise UnknownQueueError(
-                    f"no topic can be named {key.topic[:80]!r}", path=self.path, fix="topics() lists what is there"
-                )
-            directory = self.location.paths.consume_queue(key)
-            found = ConsumeQueue(self.location.fs, directory, key, missing_max=self.log.records_max)
-            self._queues[key] = found
-        return found
+        return self.consume_queues.queue(key)
 
     def offset_at(self, key: QueueKey, time_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
         """Queue offset of a store time; see `time_search.offset_at`.
@@ -312,7 +305,8 @@ class StoreReader:
                     f"asked for {wanted}, the queue holds [{bounds.min_offset}, {bounds.max_offset})", path=self.path
                 )
             planned += extents.ranges(wanted)
-        tasks = plan_tasks(planned, limits, extents.of)
+        tasks = plan_tasks(planned, limits, extents.of_all)
+        self.consume_queues.drop_fronts()
         if all(piece.walk is None for piece in planned):
             return tasks
         return [
@@ -358,7 +352,14 @@ class StoreReader:
 
     @property
     def _extents(self) -> RecordExtents:
-        return RecordExtents(self._snapshot, self.log, self.queue)
+        return RecordExtents(self._snapshot, self.log, self.consume_queues)
+
+    def _look_at(self, keys: Sequence[QueueKey]) -> None:
+        """Find the bounds of the queues among some whose bounds are not known."""
+        snapshot = self._snapshot  # its first look comes before the queues are listed
+        unknown = [key for key in keys if key not in self._bounds]
+        found = all_bounds(snapshot, self.log, self.consume_queues, unknown)
+        self._bounds.update(zip(unknown, found, strict=True))
 
     def _is_locked(self) -> bool:
         return self.location.fs.lock_owner(self.location.paths.lock) is not None

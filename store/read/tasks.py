@@ -3,20 +3,20 @@
 ::
 
     ScanTask    (PlannedRange, PlannedRange, …)  rows  bytes
-                 └ key [start, stop)   entries from the ConsumeQueue
+                 └ key [start, stop)   entries from the ConsumeQueue, in the file that begins at base
                    or walk (from, to)  entries derived from that span of the CommitLog
 
 Tasks hold integers and strings only: they cross to Spark's workers.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..types import QueueKey
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedRange:
-    """A run of one queue, as a task will read it.
+class PlannedRange(NamedTuple):
+    """A run of one queue, as a task will read it: a tuple, since a task may have ten thousand of them.
 
     Attributes
     ----------
@@ -26,6 +26,9 @@ class PlannedRange:
         How many there are; fewer than ``stop - start`` only where queue offsets are known to be missing.
     walk
         None to read the ConsumeQueue; else the physical span ``(start, stop)`` of the log to derive the entries from.
+    base
+        Bytes of the queue before the file that holds all entries, as the plan found it; None where there is none. It
+        only saves the task a listing: a task that does not find the entries there looks for them.
     """
 
     key: QueueKey
@@ -33,6 +36,7 @@ class PlannedRange:
     stop: int
     rows: int
     walk: tuple[int, int] | None = None
+    base: int | None = None
 
     def __str__(self) -> str:
         return f"{self.key}[{self.start}, {self.stop})"

@@ -78,3 +78,29 @@ def test_a_stamp_changes_with_the_names_of_either(joined: JoinedFileSystem, root
     assert joined.stamp(str(roots[0])) == fs.stamp(str(roots[0]))
     assert joined.stamp(str(below / "a")) == fs.stamp(str(roots[1] / "below" / "a"))
     assert joined.stamp(str(below / "c")) == fs.stamp(str(below / "c"))
+
+
+def test_pieces_of_many_files_come_from_either(joined: JoinedFileSystem, roots: tuple[Path, Path]) -> None:
+    below, before = roots[0] / "below", str(roots[0] / "beside")
+    asked = [(str(below / name), 0, 6) for name in "abcd"] + [(before, 0, 3)]
+    assert joined.read_each(iter(asked)) == [b"a of s", b"b of f", b"c of f", None, b"bes"]
+    assert joined.read_each([]) == []
+
+
+def test_a_front_is_the_only_file_of_both(joined: JoinedFileSystem, roots: tuple[Path, Path]) -> None:
+    (roots[0] / "alone").mkdir()
+    (roots[0] / "alone" / "f").write_bytes(b"f")
+    below, alone = str(roots[0] / "below"), str(roots[0] / "alone")
+    for remove in ((), (roots[0] / "below" / "c",), (roots[1] / "below" / "a",)):
+        for path in remove:
+            path.unlink()
+        found, beside = joined.fronts([below, alone], 100)
+        assert beside is not None
+        assert beside.data == b"f"
+    assert found is not None  # b, which both have: that of the first
+    assert (found.name, found.data) == ("b", b"b of first")
+    (roots[1] / "below" / "b").rename(roots[1] / "below" / "a")
+    (roots[1] / "below" / "b").write_bytes(b"x")
+    assert joined.fronts([below], 100) == [None]
+    (roots[0] / "below" / "b").unlink()
+    assert joined.fronts([below], 100) == [None]

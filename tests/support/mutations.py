@@ -13,7 +13,7 @@
 
 import ctypes
 import mmap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,9 +22,11 @@ from typing import Final
 import numpy as np
 
 from segmentlog.store.files.fs import Listed
+from segmentlog.store.files.plain_reads import Front
 from segmentlog.store.format import consume_queue
 from segmentlog.store.format.message import Bytes, Records
 from segmentlog.store.format.walk import walk
+from support.fronts import front_of
 
 Changes = dict[str, bytes | None]
 Span = tuple[int, int]
@@ -107,6 +109,12 @@ class MemoryFileSystem:
 
     def data_end(self, path: str) -> int:
         return len(self._content(path).rstrip(b"\0"))
+
+    def read_each(self, pieces: Iterable[tuple[str, int, int]]) -> list[bytes | None]:
+        return [self.read(*piece) if piece[0] in self.files else None for piece in pieces]
+
+    def fronts(self, directories: Iterable[str], limit: int) -> list[Front | None]:
+        return [front_of(self, directory) for directory in directories]
 
     def lock_owner(self, path: str) -> int | None:
         return None

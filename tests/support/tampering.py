@@ -1,11 +1,13 @@
 """Changes of stores during a read, and a record of the reader's system calls."""
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
 from segmentlog.store.files.fs import Listed, LocalFileSystem
+from segmentlog.store.files.plain_reads import Front
 from segmentlog.store.format.consume_queue import ENTRY, PAD_SIZE, Entries
 from segmentlog.store.format.message import Bytes
 
@@ -33,6 +35,16 @@ class WatchedFiles(LocalFileSystem):
     def data_end(self, path: str) -> int:
         self.calls["data_end"] += 1
         return super().data_end(path)
+
+    def read_each(self, pieces: Iterable[tuple[str, int, int]]) -> list[bytes | None]:
+        asked = list(pieces)
+        self.calls["read"] += len(asked)
+        return super().read_each(asked)
+
+    def fronts(self, directories: Iterable[str], limit: int) -> list[Front | None]:
+        asked = list(directories)
+        self.calls["fronts"] += len(asked)
+        return super().fronts(asked, limit)
 
 
 class QueueFiles:

@@ -1,5 +1,7 @@
 """Measured ranges against plain sums: short ranges together, long ones in blocks, gaps, and samples."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 from segmentlog.store.format.message import Ints
 from segmentlog.store.read import measuring as module
-from segmentlog.store.read.measuring import Exact, Sampled, measure_all
+from segmentlog.store.read.measuring import ExactRanges, Sampled, SeparateRanges, measure_all
 from segmentlog.store.read.tasks import PlannedRange, TaskLimits
 from segmentlog.store.types import QueueKey
 
@@ -27,11 +29,17 @@ class Records:
         self.ranges = [planned for planned in self.ranges if planned.rows]
         self.asked: list[int] = []
 
-    def __call__(self, planned: PlannedRange, start: int, stop: int) -> tuple[Ints, Ints]:
-        assert planned in self.ranges
-        self.asked.append(stop - start)
-        sizes = self.sizes[planned.key][start - 5 : stop - 5]
-        return np.cumsum(self.sizes[planned.key])[start - 5 : stop - 5], sizes
+    def __call__(
+        self, ranges: Sequence[PlannedRange], starts: Sequence[int], stops: Sequence[int]
+    ) -> tuple[Ints, Ints]:
+        physical, sizes = [], []
+        for planned, start, stop in zip(ranges, starts, stops, strict=True):
+            assert planned in self.ranges
+            held = self.sizes[planned.key]
+            physical.append(np.cumsum(held)[start - 5 : stop - 5])
+            sizes.append(held[start - 5 : stop - 5])
+        self.asked.append(sum(map(len, sizes)))
+        return np.concatenate(physical), np.concatenate(sizes)
 
 
 @given(
@@ -43,9 +51,11 @@ def test_exact_measures_are_plain_sums(sizes: list[list[int]], gaps: bool, slot:
         records = Records(sizes, gaps=gaps)
         found = measure_all(records.ranges, LIMITS, records, exact=True, slot=slot)
     assert max(records.asked, default=0) <= block
-    assert [each.planned for each in found] == records.ranges
-    for each in found:
-        assert isinstance(each, Exact)
+    assert isinstance(found, ExactRanges)
+    assert found.ranges == records.ranges
+    for number, planned in enumerate(records.ranges):
+        each = found.one(number)
+        assert (each.planned, each.bytes) == (planned, found.bytes[number])
         held = records.sizes[each.planned.key]
         stops = np.minimum(np.arange(slot, held.size + slot, slot), held.size)
         assert each.slots == stops.size
@@ -66,8 +76,11 @@ def test_exact_measures_are_plain_sums(sizes: list[list[int]], gaps: bool, slot:
 
 def test_samples_tell_the_mean() -> None:
     records = Records([[100, 300] * 5000], gaps=False)
-    (found,) = measure_all(records.ranges, LIMITS, records, exact=False, slot=1)
+    measured = measure_all(records.ranges, LIMITS, records, exact=False, slot=1)
+    assert isinstance(measured, SeparateRanges)
+    (found,) = measured.measured
     assert isinstance(found, Sampled)
+    assert measured.bytes == [found.bytes]
     assert (found.mean, found.bytes, found.slots) == (200, 2_000_000, 10_000)
     assert sum(records.asked) < 5000
     assert found.reach(7, 1000) == 12
@@ -78,5 +91,32 @@ def test_samples_tell_the_mean() -> None:
 def test_entries_alone_weigh_their_own_bytes_and_are_not_read() -> None:
     records = Records([[100] * 10], gaps=False)
     limits = TaskLimits(max_bytes=1 << 30, entries_only=True)
-    (found,) = measure_all(records.ranges, limits, records, exact=True, slot=1)
-    assert (found.bytes, records.asked) == (200, [])
+    found = measure_all(records.ranges, limits, records, exact=True, slot=1)
+    assert (found.bytes, records.asked) == ([200], [])
+
+
+def test_a_short_range_is_no_sample() -> None:
+    records = Records([[100, 300, 100, 100]], gaps=False)
+    assert measure_all(records.ranges, LIMITS, records, exact=False, slot=1).bytes == [600]
+    assert records.asked == [4]
+
+
+@pytest.mark.parametrize("limits", [LIMITS, TaskLimits(max_bytes=1 << 30, entries_only=True)])
+def test_the_gaps_of_a_derived_range_are_counted_even_where_nothing_else_is_read(limits: TaskLimits) -> None:
+    """A piece that promised a message for a gap would be reported as a loss."""
+    records = Records([[100, 0, 0, 100, 100]], gaps=True)
+    piece, _ = measure_all(records.ranges, limits, records, exact=False, slot=1).one(0).piece(1, 4)
+    assert (piece.start, piece.stop, piece.rows) == (6, 9, 1)
+
+
+def test_a_damaged_entry_leaves_no_slot_before_the_one_before_it() -> None:
+    """Physical offsets that fall, in the middle of three ranges; they are searched by bisection."""
+    places = {0: [10, 20, 30], 1: [40, 7, 9, 50], 2: [8, 9]}
+    ranges = [PlannedRange(QueueKey("T", each), 0, len(held), len(held)) for each, held in places.items()]
+
+    def extents(*_: object) -> tuple[Ints, Ints]:
+        return np.concatenate([*map(np.array, places.values())]), np.full(9, 100)
+
+    found = measure_all(ranges, LIMITS, extents, exact=True, slot=1)
+    assert isinstance(found, ExactRanges)
+    assert found.physical.tolist() == [10, 20, 30, 40, 40, 40, 50, 8, 9]

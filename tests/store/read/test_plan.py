@@ -44,9 +44,11 @@ class Log:
     def ranges(self) -> list[PlannedRange]:
         return [PlannedRange(key, 0, len(s), int((s > 0).sum()) or len(s)) for key, s in self.sizes.items() if len(s)]
 
-    def extents(self, planned: PlannedRange, start: int, stop: int) -> tuple[Ints, Ints]:
-        self.asked += stop - start
-        return self.physical[planned.key][start:stop], self.sizes[planned.key][start:stop]
+    def extents(self, ranges: Sequence[PlannedRange], starts: Sequence[int], stops: Sequence[int]) -> tuple[Ints, Ints]:
+        parts = [(planned.key, slice(*part)) for planned, *part in zip(ranges, starts, stops, strict=True)]
+        sizes = np.concatenate([self.sizes[key][part] for key, part in parts])
+        self.asked += sizes.size
+        return np.concatenate([self.physical[key][part] for key, part in parts]), sizes
 
     def bytes(self, task: ScanTask) -> int:
         return sum(int(self.sizes[r.key][r.start : r.stop].sum()) for r in task.ranges)

@@ -1,14 +1,22 @@
 """`queue_bounds`: where a queue begins and ends, whatever retention, copies and damage left of it."""
 
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
 
-from segmentlog.store import CorruptError, OnCorrupt, QueueKey, QueueSource, StoreReader
+from segmentlog.store import CorruptError, OnCorrupt, QueueKey, QueueRange, QueueSource, ScanSpec, StoreReader
+from segmentlog.store.files.fs import LocalFileSystem
+from segmentlog.store.format.consume_queue import PAD_SIZE
+from segmentlog.store.queues.consume_queues import ConsumeQueues
+from segmentlog.store.read.queue_end import all_bounds, queue_bounds
 from support import reading
 from support.orders_store import COUNT, GEOMETRY, KEY, build_orders, offsets
-from support.store_builder import Appended, StoreBuilder, messages
-from support.tampering import QueueFiles, segments
+from support.store_builder import Appended, Geometry, StoreBuilder, messages
+from support.tampering import QueueFiles, WatchedFiles, segments
 
 
 @pytest.fixture
@@ -81,3 +89,99 @@ def test_a_gap_between_segments(built: tuple[Path, Appended]) -> None:
     kept = int(((places < 8192) | (places >= 12288)).sum())
     assert sum(row["topic"] == "Orders" for row in found) == kept
     assert 0 < kept < COUNT
+
+
+# Many queues at once
+
+
+class Hiding:
+    """Visibility that hides records from a physical offset on."""
+
+    def __init__(self, offset: int | None) -> None:
+        self.offset = offset
+
+    def hidden_from(self) -> int | None:
+        return self.offset
+
+
+def cut_off(files: QueueFiles) -> None:
+    with files.files[0].open("r+b") as file:
+        file.truncate(HELD * 20 - 7)
+
+
+def renamed(files: QueueFiles, base: int) -> None:
+    files.files[0].rename(files.directory / f"{base:020d}")
+
+
+HELD = 50
+QUEUE_BYTES = 100 * 20
+DAMAGE: dict[str, Callable[[QueueFiles], object]] = {
+    "nothing": lambda files: None,
+    "pads": lambda files: files.pad(7),
+    "only pads": lambda files: files.pad(HELD),
+    "zeros in the middle": lambda files: files.zero(3, 9),
+    "garbage in the middle": lambda files: files.put(9, 1 << 60, 200),
+    "garbage at the end": lambda files: files.put(HELD, 1 << 60, 200),
+    "a torn end": lambda files: files.put(HELD, 5, 0),
+    "an entry before the end of the queue": lambda files: files.put(HELD, 0, 200),
+    "no entries": lambda files: files.zero(0, HELD),
+    "retention of segments": lambda files: [each.unlink() for each in segments(files.directory.parents[2])[:2]],
+    "a short file": cut_off,
+    "no file": lambda files: files.files[0].unlink(),
+    "two files": lambda files: shutil.copy(files.files[0], files.directory / f"{QUEUE_BYTES:020d}"),
+    "a later first file": lambda files: renamed(files, QUEUE_BYTES),
+    "a base that is no multiple": lambda files: renamed(files, 7),
+    "a name that is no number": lambda files: files.files[0].rename(files.directory / "x"),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_bounds_of_all_queues_are_those_of_each(tmp_path: Path, how: str) -> None:
+    store = tmp_path / "s"
+    with StoreBuilder(store, geometry=Geometry(segment_bytes=4096, queue_segment_entries=100)) as builder:
+        appended = builder.append(messages(HELD * 3, queues=3))
+    DAMAGE[how](QueueFiles(store, KEY.topic, KEY.queue_id))
+    reader = StoreReader.open(store)
+    keys = [QueueKey(KEY.topic, queue_id) for queue_id in range(4)]  # the last is not there
+    assert reader.goes_by_queues
+    fs, middle = LocalFileSystem(), int(appended.physical_offsets[HELD])
+    for is_live, hidden in product([False, True], [None, 0, middle, 1 << 40]):
+        snapshot = replace(reader._snapshot, visibility=Hiding(hidden), is_live=is_live)  # type: ignore[arg-type]
+        each = ConsumeQueues(fs, str(store), reader.log)
+        expected = [queue_bounds(snapshot, reader.log, each.queue(key)) for key in keys]
+        assert all_bounds(snapshot, reader.log, ConsumeQueues(fs, str(store), reader.log), keys) == expected
+        if hidden is None or hidden > middle:
+            assert expected[1].max_offset == HELD
+        elif hidden == 0:
+            assert len(expected[1]) == 0
+
+
+@pytest.mark.parametrize("pads", [0, 256, 257, 1000])
+def test_a_front_that_is_longer_than_a_probe(tmp_path: Path, pads: int) -> None:
+    with StoreBuilder(tmp_path / "s") as builder:
+        builder.append(messages(1100, queues=1))
+    files = QueueFiles(tmp_path / "s", KEY.topic, 0)
+    entries = files.entries
+    entries[:pads] = (0, PAD_SIZE, 0)
+    files.entries = entries
+    (found,) = StoreReader.open(tmp_path / "s").queues(KEY.topic)
+    assert (found.min_offset, found.max_offset) == (pads, 1100)
+    assert StoreReader.open(tmp_path / "s").bounds(found.key) == found
+
+
+def test_sound_queues_cost_one_listing_and_one_read_to_plan_and_one_read_to_scan(tmp_path: Path) -> None:
+    with StoreBuilder(tmp_path / "s") as builder:
+        builder.append(messages(500, queues=100))
+    fs = WatchedFiles()
+    reader = StoreReader.open(tmp_path / "s", fs=fs)
+    reader.topics()
+    before = fs.calls.copy()
+    found = reader.queues(KEY.topic)
+    assert [len(bounds) for bounds in found] == [5] * 100
+    ranges = [QueueRange(bounds.key, bounds.min_offset, bounds.max_offset) for bounds in found]
+    (task,) = reader.plan(ranges, max_bytes=1 << 30)
+    assert fs.calls - before == {"fronts": 100}
+    for scanning in (reader, StoreReader.open(tmp_path / "s", fs=fs)):
+        before = fs.calls.copy()
+        assert sum(len(batch) for batch in scanning.scan(task, ScanSpec(columns=("queueOffset",)))) == 500
+        assert fs.calls - before == {"read": 100}

@@ -15,7 +15,7 @@ import errno
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 from segmentlog.store.errors import NoSpaceError, UnreadableError
 from segmentlog.store.files.fs import Listed
 from segmentlog.store.files.os_errors import write_error
+from segmentlog.store.files.plain_reads import Front
 from segmentlog.store.files.writable_fs import Lock, WritableFile, WritableFileSystem
 from segmentlog.store.format.message import Bytes
 from segmentlog.store.format.pieces import Data, Pieces, contiguous
@@ -125,6 +126,13 @@ class FaultyFileSystem:
             raise error
         return getattr(self.inner, name)(path, *rest)
 
+    def _counted_as(self, name: str, path: str) -> WritableFileSystem:
+        """Count a file of a batch as a call of its own."""
+        error = self.failing(name, path)
+        if error is not None:
+            raise error
+        return self.inner
+
     def list_dir(self, path: str) -> list[Listed]:
         return self._call("list_dir", path)
 
@@ -142,6 +150,16 @@ class FaultyFileSystem:
 
     def data_end(self, path: str) -> int:
         return self._call("data_end", path)
+
+    def read_each(self, pieces: Iterable[tuple[str, int, int]]) -> list[bytes | None]:
+        return [found for piece in pieces for found in self._counted_as("read", piece[0]).read_each([piece])]
+
+    def fronts(self, directories: Iterable[str], limit: int) -> list[Front | None]:
+        found: list[Front | None] = []
+        for path in directories:
+            self._counted_as("list_dir", path)
+            found += self._counted_as("data_end", path).fronts([path], limit)
+        return found
 
     def lock_owner(self, path: str) -> int | None:
         return self.inner.lock_owner(path)

@@ -12,7 +12,7 @@ next. So files are shared, and copied when they are first changed. Errors are th
 import errno
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import count
@@ -22,8 +22,10 @@ import numpy as np
 from segmentlog.store.errors import NoSpaceError, NotAStoreError, UnsafeFileError
 from segmentlog.store.files.fs import Listed
 from segmentlog.store.files.os_errors import write_error
+from segmentlog.store.files.plain_reads import Front
 from segmentlog.store.format.message import Bytes
 from segmentlog.store.format.pieces import Data, Pieces, contiguous
+from support.fronts import front_of
 
 PAGE_BYTES = 4096
 
@@ -253,6 +255,12 @@ class MemoryFileSystem:
     def data_end(self, path: str) -> int:
         with self.lock:
             return len(self._plain(path).content.tobytes().rstrip(b"\0"))
+
+    def read_each(self, pieces: Iterable[tuple[str, int, int]]) -> list[bytes | None]:
+        return [None if self.node(piece[0]) is None else self.read(*piece) for piece in pieces]
+
+    def fronts(self, directories: Iterable[str], limit: int) -> list[Front | None]:
+        return [front_of(self, directory) for directory in directories]
 
     def lock_owner(self, path: str) -> int | None:
         return None

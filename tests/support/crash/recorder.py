@@ -12,12 +12,14 @@ for failed syncs, which have an effect. Their data may never reach the device, w
 """
 
 import threading
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 from segmentlog.store.files.fs import Listed
+from segmentlog.store.files.plain_reads import Front
 from segmentlog.store.format.message import Bytes
 from segmentlog.store.format.pieces import Data, Pieces, contiguous
 
@@ -140,6 +142,12 @@ class RecordingFileSystem:
 
     def data_end(self, path: str) -> int:
         return self.disk.data_end(path)
+
+    def read_each(self, pieces: Iterable[tuple[str, int, int]]) -> list[bytes | None]:
+        return self.disk.read_each(pieces)
+
+    def fronts(self, directories: Iterable[str], limit: int) -> list[Front | None]:
+        return self.disk.fronts(directories, limit)
 
     def lock_owner(self, path: str) -> int | None:
         return self.disk.lock_owner(path)

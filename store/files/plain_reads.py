@@ -1,0 +1,199 @@
+"""Reads of plain files: pieces of an open one, the end of its data, and pieces of many small files.
+
+::
+
+    read_each   (path, offset, count)  (path, offset, count)  …  ──►  bytes, bytes, None (no such file), …
+
+    fronts      directory/   the only file   [ data …… 0 0 0 │ hole …     ]     one read of a page, and one look for
+                                                      ▲ end                     data after it
+
+A file of a ConsumeQueue costs a few microseconds of system calls: open, look, read, close. So the loops over many files
+make no object per file, and a file is open only while it is read. A Ctrl-C leaks no descriptor: `fs.Descriptor` says
+why calls into C are chained here.
+"""
+
+import errno
+import os
+import stat
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from ..errors import Remedy, UnsafeFileError
+from .os_errors import ABSENT, LINK_FIX, read_error
+
+READ_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""Of ``os.open``: links are not followed, and a FIFO does not block."""
+_BLOCK: Final = 1 << 16
+_PAGE: Final = 4096
+_ZEROS: Final = bytes(1 << 20)
+_STRIPPED_MAX: Final = 64
+
+
+class Front(NamedTuple):
+    """The only file of a directory, and its data if it is short.
+
+    Attributes
+    ----------
+    name, size
+        Of the file, its size in bytes.
+    end
+        End of its last non-zero byte; 0 if there is none.
+    data
+        Bytes from its start to ``end`` at least, and zeros after that; fewer only where ``end`` is beyond the limit.
+    """
+
+    name: str
+    size: int
+    end: int
+    data: bytes
+
+
+def plain_size(fd: int, path: str) -> int:
+    """Return the size of an open plain file; `UnsafeFileError` for anything else."""
+    try:
+        status = os.fstat(fd)
+    except OSError as error:
+        raise read_error(error, "looking at it", path) from error
+    return size_of(status, path)
+
+
+def size_of(status: os.stat_result, path: str) -> int:
+    """Return the size of a plain file by its status; `UnsafeFileError` for anything else."""
+    if not stat.S_ISREG(status.st_mode):
+        problem = "this is not a plain file, the store wants one"
+        raise UnsafeFileError(problem, path=path, fix=LINK_FIX, remedies=(Remedy.NAME_COMMIT_LOG,))
+    return status.st_size
+
+
+def pread(fd: int, path: str, offset: int, count: int) -> bytes:
+    """Read ``count`` bytes from ``offset``, fewer only at the end of the file."""
+    pieces: list[bytes] = []
+    try:
+        while count > 0 and (piece := os.pread(fd, count, offset)):
+            pieces.append(piece)
+            offset += len(piece)
+            count -= len(piece)
+    except OSError as error:
+        raise read_error(error, "reading", path, offset) from error
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def data_end(fd: int, path: str, size: int) -> int:
+    """Return the end of the last non-zero byte of an open file of ``size`` bytes; 0 if there is none.
+
+    Files of a queue are created at full size, sparse: holes are skipped without reading them. A segment that was
+    preallocated, or warmed up by a broker, may have a gigabyte of zeros to read.
+    """
+    for start, end in reversed(_extents(fd, size)):
+        stop, step = end, _BLOCK
+        while stop > start:
+            first = max(start, stop - step)
+            piece = pread(fd, path, first, stop - first)
+            if not _ZEROS.startswith(piece):  # compares as fast as memory is; stripping looks at each byte
+                return first + len(piece.rstrip(b"\0"))
+            stop, step = first, min(2 * step, len(_ZEROS))
+    return 0
+
+
+def read_each(pieces: Iterable[tuple[str, int, int]]) -> list[bytes | None]:
+    """Read one piece of each of many files; see `fs.FileSystem.read_each`."""
+    asked = list(pieces)
+    found: list[bytes | None] = []
+    for fd, (path, offset, count) in zip(_each(path for path, _, _ in asked), asked, strict=True):
+        if fd is not None:
+            plain_size(fd, path)
+        found.append(None if fd is None else _piece(fd, path, offset, count))
+    return found
+
+
+def fronts(directories: Iterable[str], limit: int) -> list[Front | None]:
+    """Read the data of the only file of each of many directories; see `fs.FileSystem.fronts`."""
+    asked = list(directories)
+    names = [_only_file(directory) for directory in asked]
+    paths = [f"{directory}/{name}" for directory, name in zip(asked, names, strict=True) if name is not None]
+    read = iter([None if fd is None else _front(fd, path, limit) for fd, path in zip(_each(paths), paths, strict=True)])
+    return [None if name is None or (front := next(read)) is None else Front(name, *front) for name in names]
+
+
+def _only_file(directory: str) -> str | None:
+    """Return the name of the only file of a directory; None where there is none, or anything else."""
+    found = None
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if found is not None or not entry.is_file(follow_symlinks=False):
+                    return None
+                found = entry.name
+    except OSError as error:
+        if error.errno in ABSENT:
+            return None
+        raise read_error(error, "listing the directory", directory) from error
+    return found
+
+
+def _piece(fd: int, path: str, offset: int, count: int) -> bytes:
+    try:
+        piece = os.pread(fd, count, offset)
+    except OSError as error:
+        raise read_error(error, "reading", path, offset) from error
+    return piece if len(piece) == count else pread(fd, path, offset, count)
+
+
+def _front(fd: int, path: str, limit: int) -> tuple[int, int, bytes]:
+    """Return size, end and data of an open file."""
+    size = plain_size(fd, path)
+    data = _piece(fd, path, 0, _PAGE)
+    try:
+        os.lseek(fd, _PAGE, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # nothing after the page
+            return size, _end_within(data), data
+    end = data_end(fd, path, size)
+    return size, end, pread(fd, path, 0, end + _PAGE) if end <= limit else b""
+
+
+def _end_within(data: bytes) -> int:
+    """Return the end of the last non-zero byte: zeros are compared many at a time, stripping takes each by itself."""
+    start, stop = 0, len(data)
+    while stop - start > _STRIPPED_MAX:
+        middle = (start + stop) // 2
+        if _ZEROS.startswith(data[middle:stop]):
+            stop = middle
+        else:
+            start = middle
+    return start + len(data[start:stop].rstrip(b"\0"))
+
+
+def _each(paths: Iterable[str]) -> Iterator[int | None]:
+    """Yield a descriptor of each file, open until the next is asked for; None where there is no such file."""
+    held: list[int] = []
+    flags = (READ_FLAGS,)
+    try:
+        for path in paths:
+            try:
+                held.extend(map(os.open, (path,), flags))
+            except OSError as error:
+                if error.errno in ABSENT:
+                    yield None
+                    continue
+                raise read_error(error, "opening", path) from error
+            yield held[0]
+            deque(map(os.close, map(held.pop, (0,))), 0)
+    finally:
+        deque(map(os.close, map(held.pop, [0] * len(held))), 0)
+
+
+def _extents(fd: int, size: int) -> list[tuple[int, int]]:
+    """Parts of a file that hold data; all of it where the file system cannot tell."""
+    found: list[tuple[int, int]] = []
+    at = 0
+    try:
+        while at < size:
+            start = os.lseek(fd, at, os.SEEK_DATA)
+            at = os.lseek(fd, start, os.SEEK_HOLE)
+            found.append((start, min(at, size)))
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # ENXIO: no data after this
+            return [(0, size)]
+    return found

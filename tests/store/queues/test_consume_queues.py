@@ -1,0 +1,118 @@
+"""`ConsumeQueues`: many queues read at once, and what they remember."""
+
+from pathlib import Path
+
+import pytest
+
+from segmentlog.store import QueueKey, UnknownQueueError
+from segmentlog.store.files.fs import LocalFileSystem
+from segmentlog.store.format.consume_queue import ENTRY_BYTES, encode
+from segmentlog.store.log.commit_log import CommitLog
+from segmentlog.store.queues import consume_queues as module
+from segmentlog.store.queues.consume_queues import FRONT_BYTES, ConsumeQueues, Span
+from support.store_builder import Geometry, StoreBuilder, messages
+from support.tampering import QueueFiles
+
+GEOMETRY = Geometry(segment_bytes=1 << 20, queue_segment_entries=100)
+LONG = FRONT_BYTES // ENTRY_BYTES + 1
+KEYS = [QueueKey("Orders", queue_id) for queue_id in range(4)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    with StoreBuilder(tmp_path / "s", geometry=GEOMETRY) as builder:
+        builder.append(messages(120, queues=4))
+    return tmp_path / "s"
+
+
+def opened(store: Path) -> ConsumeQueues:
+    fs = LocalFileSystem()
+    return ConsumeQueues(fs, str(store), CommitLog(fs, [str(store / "commitlog")]))
+
+
+def test_fronts_are_the_entries_of_each_queue(store: Path) -> None:
+    queues = opened(store)
+    for key, front in zip(KEYS, queues.fronts(KEYS), strict=True):
+        assert front is not None
+        assert front.entries == encode(queues.queue(key).entries(0, 30))
+        assert queues.front(key) is front
+        assert queues.queue(key).segments == [front.file] == opened(store).queue(key).segments
+    queues.forget(KEYS[0])
+    assert [queues.front(key) is None for key in KEYS] == [True, False, False, False]
+    queues.drop_fronts()
+    assert [queues.front(key) for key in KEYS] == [None] * 4
+
+
+def test_queues_that_are_not_short_have_no_front(tmp_path: Path) -> None:
+    with StoreBuilder(tmp_path / "s", geometry=GEOMETRY) as builder:
+        builder.append(messages(201, queues=2))  # 101 and 100: two files, and a full one
+    assert [front is None for front in opened(tmp_path / "s").fronts(KEYS[:3])] == [True, False, True]
+    with StoreBuilder(tmp_path / "long") as builder:
+        builder.append(messages(LONG + LONG - 1, queues=2))
+    first, second = opened(tmp_path / "long").fronts(KEYS[:2])
+    assert first is None
+    assert second is not None
+    assert len(second.entries) == (LONG - 1) * ENTRY_BYTES
+
+
+def test_no_more_is_kept_than_a_limit(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_KEPT_BYTES_MAX", 2 * 30 * ENTRY_BYTES)
+    queues = opened(store)
+    assert None not in queues.fronts(KEYS)
+    assert [queues.front(key) is None for key in KEYS] == [False, False, True, True]
+    queues.forget(KEYS[0])
+    queues.fronts(KEYS[3:])
+    assert [queues.front(key) is None for key in KEYS] == [True, False, True, False]
+    queues.clear()
+    queues.fronts(KEYS[2:])
+    assert [queues.front(key) is None for key in KEYS] == [True, True, False, False]
+
+
+def test_groups_of_queues_are_read_after_each_other(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = opened(store).fronts(KEYS)
+    monkeypatch.setattr(module, "_AT_ONCE", 3)
+    assert opened(store).fronts(KEYS) == expected
+
+
+def test_a_later_file_is_the_front_of_its_queue(store: Path) -> None:
+    files = QueueFiles(store, "Orders", 1)
+    files.files[0].rename(files.directory / f"{100 * ENTRY_BYTES:020d}")
+    (front,) = opened(store).fronts([KEYS[1]])
+    assert front is not None
+    assert front.file.base == 100 * ENTRY_BYTES
+    assert opened(store).file_of(KEYS[1], 100, 130) == front.file
+    assert opened(store).file_of(KEYS[1], 99, 130) is None
+
+
+@pytest.mark.parametrize("are_known", [False, True])
+def test_the_file_of_a_range(tmp_path: Path, are_known: bool) -> None:
+    with StoreBuilder(tmp_path / "s", geometry=GEOMETRY) as builder:
+        builder.append(messages(300, queues=2))
+    queues = opened(tmp_path / "s")
+    if are_known:
+        queues.fronts(KEYS[:2])
+    for start, stop, base in ((0, 100, 0), (0, 101, None), (100, 150, 100), (99, 100, 0), (100, 201, None)):
+        file = queues.file_of(KEYS[0], start, stop)
+        assert (None if file is None else file.base) == (None if base is None else base * ENTRY_BYTES)
+    assert queues.file_of(QueueKey("Orders", 9), 0, 1) is None
+
+
+def test_spans_are_read_from_the_file_that_they_name(store: Path) -> None:
+    queues = opened(store)
+    entries = encode(queues.queue(KEYS[2]).entries(0, 31))
+    spans = [
+        Span(KEYS[2], 3, 7, 0),
+        Span(KEYS[2], 90, 101, 0),  # beyond the file
+        Span(KEYS[2], 100, 101, 100 * ENTRY_BYTES),  # no such file
+        Span(QueueKey("Other", 0), 0, 1, 0),
+        Span(KEYS[2], 0, 31, 0),
+    ]
+    assert queues.read(spans) == [entries[60:140], None, None, None, entries]
+
+
+@pytest.mark.parametrize("topic", ["", "..", "a/b", "x\0"])
+def test_a_name_that_leads_out_of_the_store_is_no_topic(store: Path, topic: str) -> None:
+    queues, key = opened(store), QueueKey(topic, 0)
+    for ask in (lambda: queues.queue(key), lambda: queues.fronts([key]), lambda: queues.read([Span(key, 0, 1, 0)])):
+        with pytest.raises(UnknownQueueError):
+            ask()
