@@ -119,7 +119,7 @@ def run(args: Args, stop: threading.Event) -> Report:
     )
     settings = ReplicaConfig(begin=Begin(args.begin), bytes_per_s=args.bytes_per_s)
     broker = None if args.broker is None else Address.parse(args.broker)
-    with Replica.open(args.store, Address.parse(args.master), config, settings) as replica:
+    with Replica.open(args.store, Address.parse(args.master), config, config=settings) as replica:
         copier = None if broker is None else MetadataCopier(replica.store.path, broker)
         with _beside(replica, copier, stop, watch=args.watch):
             replica.run(stop)

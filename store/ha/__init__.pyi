@@ -1,5 +1,9 @@
+from ..write.attachments import Attachments as Attachments
 from .metadata import MetadataCopier as MetadataCopier
+from .quorum import Quorum as Quorum
 from .replica import Replica as Replica
+from .server import ReplicationServer as ReplicationServer
+from .server import ServerConfig as ServerConfig
 from .settings import Address as Address
 from .settings import Begin as Begin
 from .settings import ReplicaConfig as ReplicaConfig

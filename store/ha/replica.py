@@ -20,6 +20,7 @@ import random
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
@@ -33,6 +34,7 @@ from ..format.store_paths import StorePaths
 from ..log.commit_log import CommitLog
 from ..write.attachments import Attachments
 from ..write.message_store import MessageStore
+from ..write.put_path import LogListener
 from .first_segment import find_first, serves
 from .pacing import Backoff, TokenBucket
 from .settings import Address, Begin, ReplicaConfig, ReplicaMetrics, ReplicaState, ReplicaStatus
@@ -112,8 +114,10 @@ class Replica:
         path: str,
         master: Address,
         store_config: StoreConfig | None = None,
+        *,
         config: ReplicaConfig | None = None,
         metrics: ReplicaMetrics | None = None,
+        listeners: Sequence[LogListener] = (),
     ) -> Self:
         """Open the replica's store, or create it. Nothing is connected yet.
 
@@ -130,12 +134,14 @@ class Replica:
             Settings of the replica.
         metrics
             Collector of measurements.
+        listeners
+            Learn of each new end of the log, like the `Quorum` of a server that serves this replica.
 
         Raises what `MessageStore.open` does.
         """
         newest = _Newest()
         written = replace(store_config or StoreConfig(), record_crc=False)
-        store = MessageStore.open(path, written, attached=Attachments(listeners=[newest]))
+        store = MessageStore.open(path, written, attached=Attachments(listeners=[newest, *listeners]))
         return cls(store, newest, master, config or ReplicaConfig(), metrics)
 
     @property

@@ -263,6 +263,12 @@ class MessageStore:
         return self._put_path.end
 
     @property
+    def settled_offset(self) -> int:
+        """Physical offset before which no batch is in flight: what a replica may have, since no recovery undoes it."""
+        end, marker = self._put_path.end, self._parts.base.opened.marker  # in this order: a batch begins with its mark
+        return min(end, marker.mark.start) if marker.in_flight else end
+
+    @property
     def flushed_offset(self) -> int:
         """Physical offset up to which the log is on the device."""
         return self._housekeeping.flusher.flushed

@@ -2,15 +2,25 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from segmentlog.store import Flush, StoreConfig
-from segmentlog.store.ha import Address, Begin, Replica, ReplicaConfig
+from segmentlog.store import Flush, MessageStore, Outgoing, StoreConfig
+from segmentlog.store.ha import (
+    Address,
+    Attachments,
+    Begin,
+    Quorum,
+    Replica,
+    ReplicaConfig,
+    ReplicationServer,
+    ServerConfig,
+)
 from support import oracle
 from support.ha import Peer, free_port
 
@@ -48,9 +58,10 @@ def assert_equal(master: Path, replica: Path, end: int) -> None:
 
 
 @contextmanager
-def following(path: Path, port: int, **settings: Any) -> Iterator[Replica]:
-    stop = threading.Event()
-    with Replica.open(str(path), Address("127.0.0.1", port), OURS, ReplicaConfig(**settings)) as replica:
+def following(path: Path, port: int, *, listeners: Sequence[Quorum] = (), **settings: Any) -> Iterator[Replica]:
+    stop, address = threading.Event(), Address("127.0.0.1", port)
+    config = ReplicaConfig(**settings)
+    with Replica.open(str(path), address, OURS, config=config, listeners=listeners) as replica:
         thread = threading.Thread(target=replica.run, args=(stop,))
         thread.start()
         try:
@@ -130,3 +141,64 @@ def test_it_begins_at_the_last_segment_as_rocketmqs_slave_does(tmp_path: Path, v
     assert seen(oracle.dump(tmp_path / "copy", config, version)) == seen(
         oracle.dump(tmp_path / "slave", config, version)
     )
+
+
+def messages(first: int, count: int) -> Iterator[Outgoing]:
+    for number in range(first, first + count):
+        yield Outgoing(topic="T", queue_id=number % 3, body=b"%d" % number * 150, tags="a", keys=f"k{number}")
+
+
+@pytest.mark.parametrize("version", oracle.VERSIONS[::-1])
+def test_a_rocketmq_slave_follows_our_master(tmp_path: Path, version: str) -> None:
+    first, copy = tmp_path / "first", tmp_path / "slave"
+    quorum = Quorum(2, timeout_s=10)
+    attached = Attachments(acknowledgers=[quorum], listeners=[quorum])
+    config = replace(OURS, record_crc=False)
+    with (
+        MessageStore.open(first, config, attached=attached) as store,
+        ReplicationServer(store, quorum, ServerConfig(port=0)) as server,
+        Peer.slave(version, copy, server.port, CONFIG) as slave,
+    ):
+        until(lambda: any(each is not None for each in server.replicas.values()))  # an empty log reports 0 twice
+        for each in messages(0, 150):
+            placed = store.append(each)  # returns when RocketMQ's slave has it
+        end = placed.physical_offset + placed.size
+        assert slave.ask("await", maxPhyOffset=end, ms=10_000)["event"] == "reached"
+        slave.kill()
+        with Peer.slave(version, copy, server.port, CONFIG) as again:
+            until(lambda: end in server.replicas.values())
+            for each in messages(150, 150):
+                placed = store.append(each)
+            end = placed.physical_offset + placed.size
+            assert again.ask("await", maxPhyOffset=end, ms=10_000)["event"] == "reached"
+            again.quit()
+    ours, theirs = segments(first), segments(copy)
+    assert {name: theirs[name] for name in ours} == ours
+    plain = {name: value for name, value in CONFIG.items() if not name.startswith("ha")}
+    assert seen(oracle.dump(copy, plain, version)) == seen(oracle.dump(first, plain, version))
+
+
+@pytest.mark.parametrize("version", oracle.VERSIONS[::-1])
+def test_a_chain_ends_in_a_rocketmq_slave(tmp_path: Path, version: str) -> None:
+    """RocketMQ's master, two replicas of ours one after the other, RocketMQ's slave."""
+    first, port = tmp_path / "first", free_port()
+    one, two = Quorum(), Quorum()
+    with (
+        Peer.master(version, first, port, CONFIG) as master,
+        following(tmp_path / "one", port, listeners=[one]) as near,
+        ReplicationServer(near.store, one, ServerConfig(port=0)) as near_server,
+        following(tmp_path / "two", near_server.port, listeners=[two]) as far,
+        ReplicationServer(far.store, two, ServerConfig(port=0)) as far_server,
+        Peer.slave(version, tmp_path / "slave", far_server.port, CONFIG) as slave,
+    ):
+        master.put(1, 100)  # before the second segment: a slave that reports 0 gets the last one
+        until(lambda: any(each for each in far_server.replicas.values()))
+        master.put(250, 1000, 1)
+        end = master.ask("status")["maxPhyOffset"]
+        assert slave.ask("await", maxPhyOffset=end, ms=20_000)["event"] == "reached"
+        slave.quit()
+        master.quit()
+    assert_equal(first, tmp_path / "one", end)
+    assert_equal(first, tmp_path / "two", end)
+    theirs = segments(tmp_path / "slave")
+    assert {name: theirs[name] for name in segments(tmp_path / "two")} == segments(tmp_path / "two")

@@ -61,7 +61,7 @@ def following(path: Path, master: ScriptedMaster, **settings: object) -> Iterato
         except Exception as error:  # noqa: BLE001 - raised below
             errors.append(error)
 
-    with Replica.open(str(path), Address("127.0.0.1", master.port), PLAIN, config) as replica:
+    with Replica.open(str(path), Address("127.0.0.1", master.port), PLAIN, config=config) as replica:
         thread = threading.Thread(target=run, name="replica")
         thread.start()
         try:

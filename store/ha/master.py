@@ -1,0 +1,110 @@
+"""Replication master as a state machine: reports of a slave go in, places of frames and acknowledgements come out.
+
+::
+
+    report 1   request r      r = 0: base of the last segment        never an acknowledgement: a port scanner sends one
+    report 2…  receipt a      r ≤ a ≤ sent, never less than before ──► acknowledged
+
+    end of the log  ──► Frame(start, stop) of one segment, at most 256 KiB ──► header, bytes
+    5 s without one ──► Frame(start, start): a heartbeat
+
+Any other report ends the connection. Nothing here touches a socket, a clock or the log. RocketMQ: ``HAConnection``.
+"""
+
+from typing import Final, NamedTuple
+
+from ..errors import ReplicationError
+from .frames import ReportReader, encode_header
+from .slave import HEARTBEAT_S, SILENCE_S
+
+FRAME_BYTES: Final = 256 << 10
+"""Largest body of a frame (``haTransferBatchSize`` is 32 KiB; RocketMQ's slaves take up to 4 MiB)."""
+
+
+class Frame(NamedTuple):
+    """Frame to send: bytes ``[start, stop)`` of the log; a heartbeat has none."""
+
+    start: int
+    stop: int
+
+    @property
+    def header(self) -> bytes:
+        """Its header."""
+        return encode_header(self.start, self.stop - self.start)
+
+
+class Follower:
+    """The master's side of one connection. Not thread-safe.
+
+    Parameters
+    ----------
+    segment_bytes
+        Size of the log's segments.
+    now
+        Time in seconds, of any monotonic clock; that of every call.
+    """
+
+    def __init__(self, segment_bytes: int, now: float) -> None:
+        self._segment_bytes = segment_bytes
+        self._reports = ReportReader()
+        self._next: int | None = None
+        self._heard_at = self._sent_at = now
+        self.acknowledged: int | None = None
+        """Physical offset up to which the slave holds the log; None before its second report."""
+
+    def receive(self, data: bytes, end: int, now: float) -> None:
+        """Take bytes of the connection.
+
+        Parameters
+        ----------
+        end
+            Physical offset at which the log ends.
+
+        Raises
+        ------
+        ReplicationError
+            If a report is impossible; the connection is of no more use.
+        """
+        for report in self._reports.feed(data):
+            self._heard_at = now
+            if self._next is None:
+                if not 0 <= report <= end:
+                    raise ReplicationError(f"a slave asked for physical offset {report}, and the log ends at {end}")
+                self._next = report or end - end % self._segment_bytes
+                self._request = report
+            else:
+                self._acknowledge(report)
+
+    def _acknowledge(self, report: int) -> None:
+        assert self._next is not None
+        least = self._request if self.acknowledged is None else self.acknowledged
+        if not least <= report <= self._next:
+            raise ReplicationError(
+                f"a slave acknowledged physical offset {report}, after {least} and with {self._next} sent"
+            )
+        self.acknowledged = report
+
+    def next_frame(self, end: int, now: float) -> Frame | None:
+        """Return the frame to send now, which counts as sent; None if nothing is to be sent.
+
+        Parameters
+        ----------
+        end
+            Physical offset up to which bytes may be sent.
+        """
+        start = self._next
+        if start is None:
+            return None
+        room = self._segment_bytes - start % self._segment_bytes
+        stop = min(end, start + min(room, FRAME_BYTES))
+        if stop <= start:
+            if now < self._sent_at + HEARTBEAT_S:
+                return None
+            stop = start
+        self._next, self._sent_at = stop, now
+        return Frame(start, stop)
+
+    def check(self, now: float) -> None:
+        """Raise `ReplicationError` if the slave was silent for too long."""
+        if now - self._heard_at >= SILENCE_S:
+            raise ReplicationError(f"a slave sent nothing for {SILENCE_S:.0f} s: the connection is dead")

@@ -1,0 +1,110 @@
+"""Quorum of replicas: appends wait until enough of them hold the bytes (synchronous double write).
+
+::
+
+    append ──► put ──► wait(offset) ─────────────────────────────► acknowledged
+                │                        ▲ replicas with a ≥ offset: enough
+                └─► wake ──► server ──► frames ──► reports ──► acknowledge(replica, a)
+
+    too few replicas in sync      NoReplicaError        SLAVE_NOT_AVAILABLE, at once
+    not enough in time            ReplicaTimeoutError   FLUSH_SLAVE_TIMEOUT
+
+In both cases the record is in this log, and may be on some replicas. The master itself is one of ``in_sync_replicas``,
+as in RocketMQ 5: 1 never waits. A replica is in sync if its gap is at most ``gap_bytes``. RocketMQ:
+``GroupTransferService``, ``haMaxGapNotInSync``.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+from ..dispatch.dispatcher import DispatchRequest
+from ..errors import ConfigError, NoReplicaError, ReplicaTimeoutError
+
+
+class Quorum:
+    """Acknowledger and log listener of a master; pass it to `MessageStore.open` as both. Thread-safe.
+
+    Parameters
+    ----------
+    in_sync_replicas
+        Copies that an append waits for, this store's own included (``inSyncReplicas``).
+    timeout_s
+        Longest wait of an append (``slaveTimeout``).
+    gap_bytes
+        Largest lag of a replica that counts as in sync (``haMaxGapNotInSync``).
+    """
+
+    def __init__(self, in_sync_replicas: int = 1, timeout_s: float = 3.0, gap_bytes: int = 256 << 20) -> None:
+        if in_sync_replicas < 1 or timeout_s <= 0 or gap_bytes < 0:
+            raise ConfigError(
+                f"in_sync_replicas, timeout_s and gap_bytes are {in_sync_replicas}, {timeout_s} and {gap_bytes}",
+                fix="Pass 1 or more, a positive number of seconds, and 0 or more",
+            )
+        self._needed = in_sync_replicas - 1
+        self._timeout_s = timeout_s
+        self._gap_bytes = gap_bytes
+        self._changed = threading.Condition()
+        self._held: dict[int, int] = {}
+        self._wake: Callable[[], None] = _nothing
+
+    def add(self, request: DispatchRequest) -> None:  # noqa: ARG002 - a log listener
+        """Wake the server: there are bytes to send."""
+        self._wake()
+
+    def wait(self, offset: int) -> None:
+        """Return when enough replicas hold all bytes below a physical offset.
+
+        Raises
+        ------
+        NoReplicaError
+            If fewer are in sync than are needed.
+        ReplicaTimeoutError
+            If too few acknowledged in time.
+        """
+        if not self._needed:
+            return
+        self._wake()
+        deadline = time.monotonic() + self._timeout_s
+        with self._changed:
+            while (holding := sum(held >= offset for held in self._held.values())) < self._needed:
+                in_sync = sum(offset - held <= self._gap_bytes for held in self._held.values())
+                if in_sync < self._needed:
+                    raise NoReplicaError(
+                        f"SLAVE_NOT_AVAILABLE: {in_sync} replicas are in sync, and {self._needed} are needed; the "
+                        f"append is in this log below physical offset {offset}"
+                    )
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise ReplicaTimeoutError(
+                        f"FLUSH_SLAVE_TIMEOUT: {holding} replicas acknowledged physical offset {offset} within "
+                        f"{self._timeout_s} s, and {self._needed} are needed; the append is in this log"
+                    )
+                self._changed.wait(left)
+
+    @property
+    def confirmed(self) -> int | None:
+        """Physical offset that enough replicas hold; None if too few are connected, or without a need for any."""
+        with self._changed:
+            held = sorted(self._held.values(), reverse=True)
+        return held[self._needed - 1] if 0 < self._needed <= len(held) else None
+
+    def acknowledge(self, replica: int, offset: int) -> None:
+        """Note the physical offset up to which a replica holds the log."""
+        with self._changed:
+            self._held[replica] = offset
+            self._changed.notify_all()
+
+    def forget(self, replica: int) -> None:
+        """Note that a replica is gone."""
+        with self._changed:
+            self._held.pop(replica, None)
+            self._changed.notify_all()
+
+    def serve_by(self, wake: Callable[[], None]) -> None:
+        """Set what wakes the server; it returns at once."""
+        self._wake = wake
+
+
+def _nothing() -> None:
+    pass

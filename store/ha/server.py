@@ -1,0 +1,273 @@
+"""Replication server: one thread that serves the log of an open store to slaves, RocketMQ's and ours.
+
+::
+
+    accept ──► allowed? ──► Follower ──► frames: header, and a view of the mapped segment ──► socket
+                  │ no         ▲ reports                                                        │ full: kept, written on
+                  └─► closed   └──► Quorum.acknowledge                                          └► when it is writable
+
+    wake ──► a byte through a pipe, only while the thread sleeps
+
+A connection keeps 7 bytes of a report, and views of one frame: bodies are in the page cache. Bytes of a batch in flight
+are not sent before the batch is committed, since a crash would undo them. RocketMQ: ``DefaultHAService``.
+"""
+
+import contextlib
+import ipaddress
+import logging
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Final, Self
+
+from ..errors import ConfigError, DataLossError, ReplicationError
+from ..files.fs import LocalFileSystem
+from ..format.store_paths import StorePaths
+from ..log.commit_log import CommitLog
+from ..write.message_store import MessageStore
+from .master import Follower
+from .quorum import Quorum
+
+_log = logging.getLogger(__name__)
+
+_READ_BYTES: Final = 4096
+_SLEEP_S: Final = 0.1
+_FRAMES_AT_ONCE: Final = 16  # per connection and round: no slave keeps the others waiting
+LOOPBACK: Final = ("127.0.0.0/8", "::1/128")
+"""Networks of this host."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerConfig:
+    """Settings of a replication server.
+
+    Attributes
+    ----------
+    host, port
+        Address to listen at (``haListenPort``); port 0 takes a free one.
+    allowed
+        Networks whose peers may connect. The protocol has no authentication: a peer can read the whole log.
+    connections_max
+        Connections that are served at the same time.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 10912
+    allowed: tuple[str, ...] = LOOPBACK
+    connections_max: int = 1000
+
+    def __post_init__(self) -> None:
+        for text in self.allowed:
+            try:
+                ipaddress.ip_network(text)
+            except ValueError as error:
+                raise ConfigError(f"allowed names {text!r}, which is no network", fix="Write 10.1.0.0/16") from error
+
+
+@dataclass(slots=True)
+class _Connection:
+    """One slave."""
+
+    socket: socket.socket
+    name: str
+    follower: Follower
+    pending: list[memoryview] = field(default_factory=list)
+
+
+class ReplicationServer:
+    """Serves a store's log; a context manager. Its thread runs from the constructor to `close`.
+
+    Parameters
+    ----------
+    store
+        The store, open; it stays open longer than the server.
+    quorum
+        Learns of acknowledgements. It is attached to the store if appends have to wait for replicas.
+    config
+        Settings.
+
+    Raises
+    ------
+    OSError
+        If the address is in use or does not exist.
+    """
+
+    def __init__(self, store: MessageStore, quorum: Quorum, config: ServerConfig | None = None) -> None:
+        self._config = config or ServerConfig()
+        self._store, self._quorum = store, quorum
+        self._segment_bytes = store.config.segment_bytes
+        self._allowed = [ipaddress.ip_network(text) for text in self._config.allowed]
+        self._log = CommitLog(LocalFileSystem(), [StorePaths(store.path).commit_log])
+        self._connections: dict[int, _Connection] = {}
+        family = socket.AF_INET6 if ":" in self._config.host else socket.AF_INET
+        self._listener = socket.create_server((self._config.host, self._config.port), family=family)
+        self._listener.settimeout(0.0)
+        self.port: int = self._listener.getsockname()[1]
+        """Port at which it listens."""
+        self._woken, self._waker = socket.socketpair()
+        self._woken.settimeout(0.0)
+        self._waker.settimeout(0.0)
+        self._is_asleep = False
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._stop = threading.Event()
+        quorum.serve_by(self._wake)
+        self._thread = threading.Thread(target=self._run, name="segmentlog-replication", daemon=True)
+        self._thread.start()
+
+    @property
+    def replicas(self) -> dict[str, int | None]:
+        """Acknowledged physical offset per connected peer; None before it acknowledged anything."""
+        return {each.name: each.follower.acknowledged for each in list(self._connections.values())}
+
+    def close(self) -> None:
+        """Close all connections and end the thread."""
+        self._stop.set()
+        self._wake()
+        self._thread.join()
+
+    def _wake(self) -> None:
+        if self._is_asleep:
+            self._is_asleep = False
+            with contextlib.suppress(OSError):  # full: it wakes anyway
+                self._waker.send(b"\0")
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._round()
+        finally:
+            self._quorum.serve_by(lambda: None)
+            for number in list(self._connections):
+                self._drop(number, "the server was closed")
+            self._selector.close()
+            for each in (self._listener, self._woken, self._waker):
+                each.close()
+
+    def _round(self) -> None:
+        self._is_asleep = True
+        ready = self._selector.select(0.0 if self._send_all() else _SLEEP_S)
+        self._is_asleep = False
+        for key, events in ready:
+            if key.fileobj is self._listener:
+                self._accept()
+            elif key.fileobj is self._woken:
+                with contextlib.suppress(BlockingIOError):
+                    self._woken.recv(_READ_BYTES)
+            elif events & selectors.EVENT_READ:
+                self._guarded(key.fd, self._read)
+
+    def _guarded(self, number: int, step: Callable[[_Connection], bool]) -> bool:
+        """Run a step of one connection; whatever its peer does ends that connection only."""
+        connection = self._connections.get(number)
+        if connection is None:
+            return False
+        try:
+            return step(connection)
+        except ReplicationError as error:
+            self._drop(number, error.problem)
+        except OSError as error:
+            self._drop(number, error.strerror or str(error))
+        return False
+
+    def _accept(self) -> None:
+        try:
+            peer, address = self._listener.accept()
+        except OSError:
+            return
+        host = ipaddress.ip_address(address[0])
+        if len(self._connections) >= self._config.connections_max or not any(host in each for each in self._allowed):
+            _log.warning("%s: the connection is refused: it is not allowed, or there are too many", address[0])
+            peer.close()
+            return
+        peer.settimeout(0.0)
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        follower = Follower(self._segment_bytes, time.monotonic())
+        self._connections[peer.fileno()] = _Connection(peer, f"{address[0]}:{address[1]}", follower)
+        self._selector.register(peer, selectors.EVENT_READ)
+
+    def _read(self, connection: _Connection) -> bool:
+        data = connection.socket.recv(_READ_BYTES)
+        if not data:
+            raise ReplicationError("the peer closed the connection")
+        follower = connection.follower
+        follower.receive(data, self._store.end_offset, time.monotonic())
+        if follower.acknowledged is not None:
+            self._quorum.acknowledge(connection.socket.fileno(), follower.acknowledged)
+        return True
+
+    def _send_all(self) -> bool:
+        """Send to each connection what it can take; return whether one may take more at once."""
+        end = self._store.settled_offset
+        more = False
+        for number in list(self._connections):
+            more |= self._guarded(number, lambda each: self._send(each, end))
+        return more
+
+    def _send(self, connection: _Connection, end: int) -> bool:
+        now = time.monotonic()
+        connection.follower.check(now)
+        for _ in range(_FRAMES_AT_ONCE):
+            if not connection.pending:
+                frame = connection.follower.next_frame(end, now)
+                if frame is None:
+                    return self._watch(connection, selectors.EVENT_READ)
+                connection.pending = [memoryview(frame.header), *self._body(frame.start, frame.stop)]
+            try:
+                sent = connection.socket.sendmsg(connection.pending)
+            except BlockingIOError:
+                self._watch(connection, selectors.EVENT_READ | selectors.EVENT_WRITE)
+                return False
+            connection.pending = _after(connection.pending, sent)
+        return True
+
+    def _watch(self, connection: _Connection, events: int) -> bool:
+        if self._selector.get_key(connection.socket).events != events:
+            self._selector.modify(connection.socket, events)
+        return False
+
+    def _body(self, start: int, stop: int) -> list[memoryview]:
+        """View bytes of the log, which are in one segment."""
+        if start == stop:
+            return []
+        segment = self._log.find(start)
+        if segment is None:
+            self._log.refresh()
+            segment = self._log.find(start)
+        if segment is None:
+            raise ReplicationError(f"the log has no byte at physical offset {start}: retention deleted it")
+        try:
+            return [self._log.view(segment, start - segment.base, stop - segment.base).data]
+        except DataLossError as error:
+            raise ReplicationError(error.problem) from error
+
+    def _drop(self, number: int, problem: str) -> None:
+        connection = self._connections.pop(number)
+        _log.info("%s: the replica is gone: %s", connection.name, problem)
+        self._quorum.forget(number)
+        self._selector.unregister(connection.socket)
+        connection.socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _after(pending: list[memoryview], sent: int) -> list[memoryview]:
+    """Return what is left of some pieces after so many bytes of them."""
+    left = []
+    for piece in pending:
+        skipped = min(sent, len(piece))
+        sent -= skipped
+        if skipped < len(piece):
+            left.append(piece[skipped:])
+    return left

@@ -1,0 +1,113 @@
+"""Follower: frames as RocketMQ's master sends them, and acknowledgements that no stranger can forge."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from segmentlog.store import ReplicationError
+from segmentlog.store.ha import master
+from segmentlog.store.ha.frames import encode_report
+from segmentlog.store.ha.master import Follower
+from segmentlog.store.ha.slave import HEARTBEAT_S, SILENCE_S, Slave
+
+SEGMENT = 1000
+LOG = bytes([0, *((each * 7 + each // 256) % 256 for each in range(1, 5000))])
+
+
+def follower(*reports: int, end: int = 4500) -> Follower:
+    made = Follower(SEGMENT, 0.0)
+    for report in reports:
+        made.receive(encode_report(report), end, 0.0)
+    return made
+
+
+def frames(made: Follower, end: int) -> list[tuple[int, int]]:
+    found = []
+    while (frame := made.next_frame(end, 0.0)) is not None:
+        found.append(tuple(frame))
+    return found
+
+
+def test_nothing_is_sent_before_the_first_report() -> None:
+    made = Follower(SEGMENT, 0.0)
+    made.receive(encode_report(7)[:7], 4500, 0.0)
+    assert made.next_frame(4500, 100.0) is None
+    made.receive(encode_report(7)[7:], 4500, 0.0)
+    assert made.next_frame(4500, 0.0) == (7, 1000)
+
+
+@pytest.mark.parametrize(("report", "start"), [(0, 4000), (1, 1), (4499, 4499), (2000, 2000)])
+def test_a_report_of_0_starts_at_the_last_segment_and_others_exactly(report: int, start: int) -> None:
+    assert frames(follower(report), 4500)[0][0] == start
+
+
+def test_no_frame_crosses_a_segment_or_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(master, "FRAME_BYTES", 300)
+    found = frames(follower(950), 2100)
+    assert found == [(950, 1000), (1000, 1300), (1300, 1600), (1600, 1900), (1900, 2000), (2000, 2100)]
+
+
+def test_a_heartbeat_follows_five_seconds_without_a_frame() -> None:
+    made = follower(4500)
+    assert made.next_frame(4500, HEARTBEAT_S - 0.1) is None
+    assert made.next_frame(4500, HEARTBEAT_S) == (4500, 4500)
+    assert made.next_frame(4500, HEARTBEAT_S + 0.1) is None
+    assert made.next_frame(4501, HEARTBEAT_S + 0.1) == (4500, 4501)
+    made.check(SILENCE_S - 1)
+    with pytest.raises(ReplicationError, match="a slave sent nothing for 20 s"):
+        made.check(SILENCE_S)
+
+
+@pytest.mark.parametrize("report", [-1, -(1 << 63), 4501, (1 << 63) - 1, int.from_bytes(b"GET / HT", "big")])
+def test_an_impossible_request_ends_the_connection(report: int) -> None:
+    with pytest.raises(ReplicationError, match=f"asked for physical offset {report}, and the log ends at 4500"):
+        follower(report)
+
+
+def test_a_request_acknowledges_nothing() -> None:
+    made = follower(4500)
+    assert made.acknowledged is None
+    made.receive(encode_report(4500), 4500, 0.0)
+    assert made.acknowledged == 4500
+
+
+@pytest.mark.parametrize("wrong", [-1, 999, 1301, 4500, (1 << 63) - 1])
+def test_acknowledgements_rise_and_stay_below_what_was_sent(monkeypatch: pytest.MonkeyPatch, wrong: int) -> None:
+    monkeypatch.setattr(master, "FRAME_BYTES", 300)
+    made = follower(1000)
+    assert made.next_frame(4500, 0.0) == (1000, 1300)
+    made.receive(encode_report(1100) + encode_report(1100), 4500, 0.0)
+    assert made.acknowledged == 1100
+    with pytest.raises(ReplicationError, match=f"acknowledged physical offset {wrong}, after 1100 and with 1300 sent"):
+        made.receive(encode_report(wrong), 4500, 0.0)
+    assert made.acknowledged == 1100
+
+
+@given(st.lists(st.binary(max_size=30), max_size=10), st.integers(0, 4500))
+def test_garbage_never_acknowledges_what_was_not_sent(pieces: list[bytes], end: int) -> None:
+    made, sent = Follower(SEGMENT, 0.0), 0
+    try:
+        for piece in pieces:
+            made.receive(piece, end, 0.0)
+            frame = made.next_frame(end, 0.0)
+            sent = max(sent, frame.stop if frame is not None else 0, made._next or 0)
+            assert (made.acknowledged or 0) <= sent <= end
+    except ReplicationError:
+        pass
+
+
+@given(st.integers(1, 4500), st.integers(1, 900), st.integers(1, 400))
+def test_our_slave_follows_our_master(end: int, held: int, piece: int) -> None:
+    """Join both state machines: the slave gets the log, and the master its acknowledgement."""
+    held = min(held + 1, end) if end > 1 else end
+    slave = Slave.following(end, LOG[end - held : end], SEGMENT, 0.0) if end > 1 else Slave.from_base(0, SEGMENT, 0.0)
+    made, log = Follower(SEGMENT, 0.0), b""
+    made.receive(slave.report(end, 0.0), 4500, 0.0)
+    while (frame := made.next_frame(4500, 0.0)) is not None:
+        sent = frame.header + LOG[frame.start : frame.stop]
+        for at in range(0, len(sent), piece):
+            chunk = slave.receive(sent[at : at + piece], 0.0)
+            log += chunk.data if chunk is not None else b""
+    assert log == (LOG[end:4500] if end > 1 else LOG[:4500])
+    made.receive(slave.report(4500, 0.0), 4500, 0.0)
+    assert made.acknowledged == 4500

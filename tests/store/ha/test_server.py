@@ -1,0 +1,232 @@
+"""Server: replicas get the log byte for byte, appends wait for them, and hostile peers get nothing and cost nothing."""
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from segmentlog.store import ConfigError, MessageStore, NoReplicaError, StoreReader
+from segmentlog.store.format.batch_mark import BatchMark
+from segmentlog.store.ha import (
+    Address,
+    Attachments,
+    Quorum,
+    Replica,
+    ReplicaConfig,
+    ReplicationServer,
+    ServerConfig,
+    pacing,
+)
+from support.reading import read
+from support.scale import scale
+from support.written_stores import SMALL, message
+
+SEGMENT = SMALL.segment_bytes
+PLAIN = replace(SMALL, record_crc=False)
+SECONDS = 60
+SERVER = ServerConfig(port=0)
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pacing, "FIRST_S", 0.01)
+
+
+def segments(path: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in sorted((path / "commitlog").iterdir()))
+
+
+@contextmanager
+def serving(path: Path, copies: int = 1, port: int = 0) -> Iterator[tuple[MessageStore, ReplicationServer]]:
+    quorum = Quorum(copies, timeout_s=30)
+    with (
+        MessageStore.open(path, PLAIN, attached=Attachments(acknowledgers=[quorum], listeners=[quorum])) as store,
+        ReplicationServer(store, quorum, ServerConfig(port=port)) as server,
+    ):
+        yield store, server
+
+
+@contextmanager
+def following(path: Path, port: int, quorum: Quorum | None = None) -> Iterator[Replica]:
+    stop = threading.Event()
+    listeners = [] if quorum is None else [quorum]
+    address = Address("127.0.0.1", port)
+    with Replica.open(str(path), address, PLAIN, config=ReplicaConfig(probe_s=0.3), listeners=listeners) as replica:
+        thread = threading.Thread(target=replica.run, args=(stop,))
+        thread.start()
+        try:
+            yield replica
+        finally:
+            stop.set()
+            thread.join()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.005)
+
+
+def put(store: MessageStore, first: int, count: int) -> None:
+    for serial in range(first, first + count):
+        store.append(message(7, 1, serial))
+
+
+def test_a_replica_has_the_masters_log(tmp_path: Path) -> None:
+    with serving(tmp_path / "first") as (store, server):
+        put(store, 0, 100)
+        with following(tmp_path / "copy", server.port) as replica:
+            until(lambda: replica.status.end == store.end_offset)
+            put(store, 100, 200)
+            until(lambda: replica.status.end == store.end_offset)
+            until(lambda: list(server.replicas.values()) == [store.end_offset])
+            end = store.end_offset
+    assert end > 3 * SEGMENT
+    assert segments(tmp_path / "copy")[:end] == segments(tmp_path / "first")[:end]
+    copied = [row | {"brokerName": "first"} for row in read(StoreReader.open(tmp_path / "copy"))]
+    assert copied == list(read(StoreReader.open(tmp_path / "first")))
+
+
+def test_a_replica_of_a_replica(tmp_path: Path) -> None:
+    with serving(tmp_path / "a") as (store, server):
+        put(store, 0, 50)
+        quorum = Quorum()
+        with (
+            following(tmp_path / "b", server.port, quorum) as middle,
+            ReplicationServer(middle.store, quorum, SERVER) as second,
+            following(tmp_path / "c", second.port) as last,
+        ):
+            put(store, 50, 150)
+            until(lambda: last.status.end == store.end_offset)
+            end = store.end_offset
+    assert segments(tmp_path / "a")[:end] == segments(tmp_path / "b")[:end] == segments(tmp_path / "c")[:end]
+
+
+def test_an_append_is_on_the_replica_when_it_returns(tmp_path: Path) -> None:
+    with serving(tmp_path / "first", copies=2) as (store, server):
+        with pytest.raises(NoReplicaError, match="SLAVE_NOT_AVAILABLE"):
+            store.append(message(7, 1, 0))
+        with following(tmp_path / "copy", server.port) as replica:
+            until(lambda: None not in server.replicas.values() and bool(server.replicas))
+            for serial in range(1, 60):
+                placed = store.append(message(7, 1, serial))
+                assert replica.store.end_offset >= placed.physical_offset + placed.size
+        with pytest.raises(NoReplicaError):
+            put(store, 60, 1000)
+
+
+def test_bytes_of_a_batch_in_flight_are_not_sent(tmp_path: Path) -> None:
+    with serving(tmp_path / "first") as (store, server):
+        put(store, 0, 20)
+        with following(tmp_path / "copy", server.port) as replica:
+            until(lambda: replica.status.end == store.end_offset)
+            start = store.end_offset
+            marker = store._parts.base.opened.marker
+            marker.write(BatchMark(sequence=1, start=start, stop=start, in_flight=True))
+            assert marker.in_flight
+            put(store, 20, 20)
+            time.sleep(0.3)
+            assert store.settled_offset == start == replica.status.end
+            marker.write(BatchMark(sequence=1, start=start, stop=store.end_offset))
+            until(lambda: replica.status.end == store.end_offset)
+
+
+GARBAGE = [
+    b"",
+    b"GET / HTTP/1.1\r\n\r\n",
+    struct.pack(">q", -1),
+    struct.pack(">q", 1 << 62),
+    struct.pack(">qq", 1, 1 << 40),
+    struct.pack(">qqq", 1, 500, 2),
+    b"1234567",
+]
+
+
+@pytest.mark.scaled
+def test_hostile_peers_get_nothing_and_harm_no_replica(tmp_path: Path) -> None:
+    draw = random.Random(4)
+    count = scale(200, 20_000, 1_000_000)
+    with serving(tmp_path / "first") as (store, server):
+        put(store, 0, 50)
+        with following(tmp_path / "copy", server.port) as replica:
+            until(lambda: replica.status.end == store.end_offset)
+            for number in range(count):
+                garbage = GARBAGE[number] if number < len(GARBAGE) else draw.randbytes(draw.randrange(40))
+                with socket.create_connection(("127.0.0.1", server.port)) as peer, contextlib.suppress(OSError):
+                    peer.sendall(garbage)
+            put(store, 50, 50)
+            until(lambda: replica.status.end == store.end_offset)
+            until(lambda: len(server.replicas) == 1)
+            assert replica.status.connections <= 3
+
+
+def test_only_allowed_networks_may_connect(tmp_path: Path) -> None:
+    quorum = Quorum()
+    with MessageStore.open(tmp_path / "first", PLAIN) as store:
+        put(store, 0, 5)
+        config = ServerConfig(port=0, allowed=("10.0.0.0/8",))
+        with (
+            ReplicationServer(store, quorum, config) as server,
+            socket.create_connection(("127.0.0.1", server.port)) as peer,
+        ):
+            peer.settimeout(10)
+            with contextlib.suppress(OSError):
+                assert peer.recv(1) == b""
+            assert server.replicas == {}
+    with pytest.raises(ConfigError, match="allowed names 'here', which is no network"):
+        ServerConfig(allowed=("here",))
+
+
+WRITER = """
+import sys
+from segmentlog.store import MessageStore
+sys.path.insert(0, {tests!r})
+from support.written_stores import SMALL, message
+from dataclasses import replace
+from segmentlog.store.ha import Attachments, Quorum, ReplicationServer, ServerConfig
+quorum = Quorum()
+with MessageStore.open({path!r}, replace(SMALL, record_crc=False), attached=Attachments(listeners=[quorum])) as store:
+    with ReplicationServer(store, quorum, ServerConfig(port={port})) as server:
+        print(server.port, flush=True)
+        for serial in range({first}, 1 << 30):
+            store.append(message(7, 1, serial))
+"""
+
+
+@pytest.mark.scaled
+@pytest.mark.scaled
+def test_masters_that_are_killed_leave_equal_logs(tmp_path: Path) -> None:
+    kills, port, draw = scale(3, 100, 1000), 0, random.Random(9)
+    first, copy = tmp_path / "first", tmp_path / "copy"
+    ends = []
+    for number in range(kills):
+        script = WRITER.format(tests=str(Path(__file__).parents[2]), path=str(first), port=port, first=number * 10_000)
+        with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as master:
+            assert master.stdout is not None
+            port = int(master.stdout.readline())
+            with following(copy, port) as replica:
+                before = replica.status.end
+                until(lambda: replica.status.end > before + 3000)  # noqa: B023
+                time.sleep(draw.random() * 0.2)
+                os.kill(master.pid, signal.SIGKILL)
+                master.wait()
+                time.sleep(0.05)
+                ends.append(replica.store.end_offset)
+    with serving(first, port=port) as (store, _), following(copy, port) as replica:
+        until(lambda: replica.status.end == store.end_offset)
+        end = store.end_offset
+    assert len(set(ends)) == kills, "nothing was replicated between the kills"
+    assert segments(copy)[:end] == segments(first)[:end]
