@@ -1,0 +1,102 @@
+"""Whole RocketMQ brokers on a store directory, and questions of RocketMQ's own admin client to them."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from .oracle import RUN, TIMEOUT_SECONDS
+
+SMALL = "-Xms64m -Xmx768m -XX:MaxDirectMemorySize=512m -XX:TieredStopAtLevel=1"
+"""For a broker and a client beside each other."""
+
+Line = dict[str, Any]
+
+
+class FullBroker:
+    """A broker that serves. Made by `serving`.
+
+    Parameters
+    ----------
+    version
+        Its release.
+    ready
+        What it reported when it was ready.
+    folder
+        For files that are passed to clients.
+    """
+
+    def __init__(self, version: str, ready: Line, folder: Path) -> None:
+        self._version = version
+        self._ready = ready
+        self._folder = folder
+
+    def create(self, topic: str) -> None:
+        """Let the name server know a topic; messages of it may be in the store already."""
+        address = f"127.0.0.1:{self._ready['port']}"
+        self._client("admin", "create", "--broker", address, "--topic", topic, "--queues", 4)
+
+    def produce(self, topic: str, count: int, *options: object) -> list[Line]:
+        """Send messages with RocketMQ's producer; one report for each."""
+        lines = self._client("produce", "--topic", topic, "--count", count, *options)
+        return [line for line in lines if line["type"] == "sent"]
+
+    def by_keys(self, topic: str, keys: Sequence[str]) -> list[list[int]]:
+        """Physical offsets of what the client returns for each key, at most 64; it leaves hash collisions out."""
+        return self._answers("keys", topic, keys)
+
+    def by_ids(self, topic: str, ids: Sequence[str]) -> list[list[int]]:
+        """Physical offsets of the messages of offset message ids or unique keys."""
+        return self._answers("ids", topic, ids)
+
+    def _answers(self, action: str, topic: str, texts: Sequence[str]) -> list[list[int]]:
+        questions = self._folder / "questions"
+        questions.write_text("\n".join(texts))
+        *answers, _ = self._client("admin", action, "--topic", topic, "--file", questions)
+        assert [answer["asked"] for answer in answers] == list(texts)
+        return [answer["phyOffsets"] for answer in answers]
+
+    def _client(self, *arguments: object) -> list[Line]:
+        command = [str(RUN), *map(str, arguments), "--namesrv", self._ready["namesrv"]]
+        done = subprocess.run(
+            command,
+            env=_environment(self._version),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+        if done.returncode:
+            raise AssertionError(f"{arguments} failed with RocketMQ {self._version}:\n{done.stderr[-4000:]}")
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@contextmanager
+def serving(version: str, store: Path, config: Mapping[str, object], folder: Path) -> Iterator[FullBroker]:
+    """Run a broker on a store, which it changes, until the block ends; then it is shut down."""
+    settings = folder / "broker.json"
+    settings.write_text(json.dumps(dict(config)))
+    command = [str(RUN), "broker", "--store", str(store), "--config", str(settings)]
+    with (
+        (folder / "broker.log").open("w") as log,
+        subprocess.Popen(
+            command, env=_environment(version), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+        ) as process,
+    ):
+        assert process.stdout is not None
+        assert process.stdin is not None
+        try:
+            first = process.stdout.readline()
+            if not first:
+                raise AssertionError(f"no broker of RocketMQ {version}:\n{(folder / 'broker.log').read_text()[-4000:]}")
+            yield FullBroker(version, json.loads(first), folder)
+        finally:
+            process.stdin.close()  # this is how it is told to end
+            process.wait(timeout=TIMEOUT_SECONDS)
+
+
+def _environment(version: str) -> dict[str, str]:
+    return {"ORACLE_JAVA_OPTS": SMALL, **os.environ, "ROCKETMQ_VERSION": version}
