@@ -14,6 +14,8 @@ BIN := .venv/bin
 
 # What is run here runs on .venv alone, whatever Spark or Python the caller's shell is set to.
 unexport SPARK_HOME SPARK_CONF_DIR PYSPARK_SUBMIT_ARGS PYSPARK_DRIVER_PYTHON PYTHONPATH PYTHONHOME
+# Many images set it. Each of the hundreds of processes that tests start would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
 # Spark asks for the machine's own name, which many containers cannot resolve.
 export SPARK_LOCAL_IP ?= 127.0.0.1
 

@@ -5,6 +5,8 @@ compare the keys. The rest of its answer has to be ours. Further hits of ours ar
 or by a crash that cost its index records.
 """
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from segmentlog.store.index.reader import BATCH_MAX
 from support import fixtures
 from support.indexed_stores import Stored, brute_force, every_record
 from support.reading import ALL_COLUMNS, read
+from support.scale import sample, scale
 
 pytestmark = pytest.mark.conformance
 
@@ -35,13 +38,20 @@ def look(finder: Finder, question: dict[str, Any]) -> Found:
     return finder.by_keys([question["topic"]], [question["key"]], KeyField.EITHER, window=window)
 
 
-@pytest.mark.parametrize("name", fixtures.names())
-def test_keys_are_found_as_rocketmq_finds_them(name: str, tmp_path: Path) -> None:
-    path = fixtures.unpack(name, tmp_path)
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Returns the path of a store that is only read, unpacked once for all tests."""
+    return functools.cache(lambda name: fixtures.unpack(name, tmp_path_factory.mktemp("store")))
+
+
+@pytest.mark.scaled
+@pytest.mark.parametrize("name", scale(fixtures.kinds(), fixtures.names(), fixtures.names()))
+def test_keys_are_found_as_rocketmq_finds_them(name: str, unpacked: Callable[[str], Path]) -> None:
+    path = unpacked(name)
     reader = StoreReader.open(path)
     finder = Finder(reader)
     records = {record.physical_offset: record for record in readable(path, reader)}
-    for question in fixtures.queries(name, "messageByKey"):
+    for question in sample(fixtures.queries(name, "messageByKey"), 12):
         topic, key, begin, end = (question[part] for part in ("topic", "key", "begin", "end"))
         ours = set(look(finder, question).physical_offset.tolist())
         expected = brute_force(records.values(), [(topic, key)], start_ms=begin, stop_ms=end + 1)
@@ -60,9 +70,9 @@ def test_keys_are_found_as_rocketmq_finds_them(name: str, tmp_path: Path) -> Non
             assert not beyond
 
 
-@pytest.mark.parametrize("name", fixtures.names())
-def test_all_keys_at_once_are_found_as_one_at_a_time(name: str, tmp_path: Path) -> None:
-    path = fixtures.unpack(name, tmp_path)
+@pytest.mark.parametrize("name", fixtures.cases())
+def test_all_keys_at_once_are_found_as_one_at_a_time(name: str, unpacked: Callable[[str], Path]) -> None:
+    path = unpacked(name)
     reader = StoreReader.open(path)
     records = readable(path, reader)
     topics = sorted({record.topic for record in records})
@@ -81,9 +91,9 @@ def of_the_record(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "queueOffset": None, "tagsCode": None}
 
 
-@pytest.mark.parametrize("name", fixtures.names())
-def test_messages_are_found_by_their_places_and_ids_as_scanned(name: str, tmp_path: Path) -> None:
-    reader = StoreReader.open(fixtures.unpack(name, tmp_path))
+@pytest.mark.parametrize("name", fixtures.cases())
+def test_messages_are_found_by_their_places_and_ids_as_scanned(name: str, unpacked: Callable[[str], Path]) -> None:
+    reader = StoreReader.open(unpacked(name))
     rows = [row for row in read(reader, on_corrupt=OnCorrupt.SKIP, check_crc=False) if row["msgId"] is not None]
     own = [row for row in rows if not row["topic"].startswith("%LMQ%")]
     finder = Finder(reader)
@@ -107,8 +117,8 @@ def test_messages_are_found_by_their_places_and_ids_as_scanned(name: str, tmp_pa
         assert sorted(found.physical_offset.tolist()) == sorted(offsets.values())
 
 
-def test_fetch_of_nothing_is_nothing(tmp_path: Path) -> None:
-    reader = StoreReader.open(fixtures.unpack("basic-5.3.3", tmp_path))
+def test_fetch_of_nothing_is_nothing(unpacked: Callable[[str], Path]) -> None:
+    reader = StoreReader.open(unpacked("basic-5.3.3"))
     found = Finder(reader).by_physical_offsets([])
     assert list(fetch(reader.log, found.physical_offset, ScanSpec(columns=("body",)), "b")) == []
     assert found.to_table(ScanSpec(columns=("body",))).num_rows == 0

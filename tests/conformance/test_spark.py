@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.conformance, pytest.mark.spark]
 
 
-@pytest.mark.parametrize("name", fixtures.names())
+@pytest.mark.parametrize("name", fixtures.cases())
 def test_rows_are_rocketmqs(name: str, spark: "SparkSession", tmp_path: Path) -> None:
     frame = (
         spark.read.format("segmentlog")

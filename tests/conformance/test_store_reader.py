@@ -26,7 +26,7 @@ from support.conformance import DIFFERENCES, Difference
 pytestmark = pytest.mark.conformance
 
 
-@pytest.fixture(params=fixtures.names(), scope="module")
+@pytest.fixture(params=fixtures.cases(), scope="module")
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -10,6 +10,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 FOLDER = Path(__file__).parent.parent / "conformance" / "fixtures"
 
 Line = dict[str, Any]
@@ -64,6 +66,20 @@ class Expected:
 def names() -> list[str]:
     """All fixtures."""
     return sorted(path.parent.name for path in FOLDER.glob("*/fixture.json"))
+
+
+def kinds() -> list[str]:
+    """One fixture of each kind, by turns of the earliest and the latest release that wrote one."""
+    versions: dict[str, list[str]] = {}
+    for name in names():
+        versions.setdefault(name.rpartition("-")[0], []).append(name)
+    return [of_kind[-(number % 2)] for number, of_kind in enumerate(versions.values())]
+
+
+def cases() -> list[Any]:
+    """All fixtures as parameters of a test; a quick run has one of each kind, ``make attack`` the others."""
+    chosen = set(kinds())
+    return [name if name in chosen else pytest.param(name, marks=pytest.mark.scaled(quick=0)) for name in names()]
 
 
 @functools.cache

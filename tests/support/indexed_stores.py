@@ -115,17 +115,29 @@ def brute_force(
     stop_ms: int | None = None,
 ) -> list[tuple[int, str]]:
     """Physical offset and key of each record that carries one of some keys of its topic, by comparing them all."""
-    wanted: dict[str, set[str]] = {}
-    for topic, key in pairs:
-        wanted.setdefault(topic, set()).add(key)
-    found: set[tuple[int, str]] = set()
+    of_each = brute_force_each(records, pairs, keys=keys, unique=unique, start_ms=start_ms, stop_ms=stop_ms)
+    return sorted(hit for found in of_each.values() for hit in found)
+
+
+def brute_force_each(
+    records: Iterable[Stored],
+    pairs: Iterable[tuple[str, str]],
+    *,
+    keys: bool = True,
+    unique: bool = True,
+    start_ms: int | None = None,
+    stop_ms: int | None = None,
+) -> dict[tuple[str, str], list[tuple[int, str]]]:
+    """The same apart for each topic and key, in one pass over the records."""
+    found: dict[tuple[str, str], list[tuple[int, str]]] = {pair: [] for pair in pairs}
     for record in records:
         if (start_ms is not None and record.time_ms < start_ms) or (stop_ms is not None and record.time_ms >= stop_ms):
             continue
-        asked = wanted.get(record.topic, set())
         carried = (record.keys if keys else frozenset()) | ({record.unique} if unique and record.unique else set())
-        found.update((record.physical_offset, key) for key in asked & carried)
-    return sorted(found)
+        for key in carried:
+            if (hits := found.get((record.topic, key))) is not None:
+                hits.append((record.physical_offset, key))
+    return {pair: sorted(hits) for pair, hits in found.items()}
 
 
 def colliding(key: str) -> str:

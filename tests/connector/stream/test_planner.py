@@ -33,6 +33,7 @@ from support.streams import EVERYTHING, Row, Stream
 SMALL = StoreConfig(segment_bytes=16 << 10, queue_segment_entries=16, index=False)
 ROOMY = StoreConfig(segment_bytes=4 << 20, queue_segment_entries=1000, index=False)
 TRIGGERS = scale(400, 2000, 86_400)
+ROUND = scale(400, 1000, 1000)
 MAPS_MAX = 17
 GROWTH_KIB_MAX = 16 << 10
 EARLIEST = {"startingOffsets": "earliest"}
@@ -515,7 +516,7 @@ def test_a_restart_finds_its_batch_gone(tmp_path: Path) -> None:
 @pytest.mark.timeout(scale(600, 600, 7200))
 def test_thousands_of_triggers_leave_nothing_behind(tmp_path: Path, report: Callable[[str, object], None]) -> None:
     """A day at one a second, in the long run; some find messages, and files come and go."""
-    geometry = store_builder.Geometry(segment_bytes=64 << 10, queue_segment_entries=50)
+    geometry = store_builder.Geometry(segment_bytes=16 << 10, queue_segment_entries=25)
     builder = store_builder.StoreBuilder(tmp_path / "store", geometry=geometry)
     builder.append(store_builder.messages(40, queues=20))
     retention = Retention(tmp_path / "store", keep=4)
@@ -538,15 +539,15 @@ def test_thousands_of_triggers_leave_nothing_behind(tmp_path: Path, report: Call
         return len(os.listdir("/proc/self/fd")), maps, len(gc.get_objects()), int(memory)
 
     run(200)
-    descriptors, maps, objects, memory = run(1000)
-    for _ in range(max(1, TRIGGERS // 1000)):
-        after = run(1000)
+    descriptors, maps, objects, memory = run(ROUND)
+    for _ in range(TRIGGERS // ROUND):
+        after = run(ROUND)
         assert after[0] <= descriptors + MAPS_MAX
         assert after[1] <= MAPS_MAX
         assert after[2] <= objects + 500
         assert after[3] <= memory + GROWTH_KIB_MAX
     report("triggers", f"{TRIGGERS}: descriptors {descriptors} {after[0]}, maps {maps} {after[1]}, objects {objects} ")
-    report("triggers, memory", f"{memory} KiB after 1,200, {after[3]} at the end; {retention.deleted}")
+    report("triggers, memory", f"{memory} KiB after {200 + ROUND}, {after[3]} at the end; {retention.deleted}")
     assert sum(stream.positions().values()) == put
     builder.close()
 

@@ -60,7 +60,7 @@ def test_what_is_derived_is_what_dispatch_wrote(tmp_path: Path) -> None:
 
 
 def test_columns_are_read_once_and_not_for_each_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with StoreBuilder(tmp_path / "s") as builder:
+    with StoreBuilder(tmp_path / "s", geometry=Geometry(segment_bytes=1 << 20, queue_segment_entries=20)) as builder:
         builder.append(messages(600, queues=300))
     read: list[str] = []
     real = Records.field

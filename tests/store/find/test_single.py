@@ -15,7 +15,16 @@ from segmentlog.store.find.single import SingleKey
 from segmentlog.store.format.hashing import index_key_hash
 from segmentlog.store.format.index_file import Geometry
 from support.damaged_indexes import BROKEN, GEOMETRY, KEYS, TOPICS, a_store, pairs_of
-from support.indexed_stores import START_MS, Row, brute_force, build, colliding, every_record, write_index
+from support.indexed_stores import (
+    START_MS,
+    Row,
+    brute_force,
+    brute_force_each,
+    build,
+    colliding,
+    every_record,
+    write_index,
+)
 from support.tampering import overwrite
 
 ASKED = [(topic, key) for topic in TOPICS for key in KEYS]
@@ -58,9 +67,8 @@ def check(path: Path, window: Window = ALWAYS) -> None:
     finder = warm(path)
     for field in KeyField:
         kinds = {"keys": field is not KeyField.UNIQUE, "unique": field is not KeyField.KEYS}
-        for topic, key in ASKED:
-            found = one(finder, topic, key, field, window)
-            assert pairs_of(found) == brute_force(records, [(topic, key)], **kinds, **times)
+        for (topic, key), expected in brute_force_each(records, ASKED, **kinds, **times).items():
+            assert pairs_of(one(finder, topic, key, field, window)) == expected
 
 
 def test_a_warm_look_up_searches_nothing_in_bulk(tmp_path: Path, counted: Counted) -> None:

@@ -74,7 +74,7 @@ def as_rocketmq_changes_it(name: str) -> Callable[[dict[str, Any], list[int]], l
 
 
 @pytest.mark.conformance
-@pytest.mark.parametrize("name", fixtures.names())
+@pytest.mark.parametrize("name", fixtures.cases())
 def test_keys_are_answered_as_rocketmq_answers(name: str, tmp_path: Path) -> None:
     index = Index.open(fixtures.unpack(name, tmp_path) / "index")
     headers = [index.header(path) for path in index.files()]

@@ -5,6 +5,7 @@
 
 import inspect
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -28,17 +29,15 @@ def cases(version: str) -> Recorded:
     return retention_states.recorded(FOLDER / f"{version}.json.gz")
 
 
-def disagreeing(cases: Recorded, version: str) -> list[str]:
-    return [
-        f"{case}: {found}"
-        for case, rounds in cases.cases
-        for found in differences(case, rounds, version, cases.stores[case.store])
-    ]
+def disagreeing(cases: Recorded, version: str) -> Iterator[str]:
+    for case, rounds in cases.cases:
+        for found in differences(case, rounds, version, cases.stores[case.store]):
+            yield f"{case}: {found}"
 
 
 def test_the_same_files_go_in_the_same_order_and_puts_are_refused_alike(version: str, cases: Recorded) -> None:
     assert len(cases.cases) >= LEAST[version]
-    assert disagreeing(cases, version) == []
+    assert list(disagreeing(cases, version)) == []
 
 
 def test_every_rule_comes_up(version: str, cases: Recorded) -> None:
@@ -145,4 +144,4 @@ def test_a_planted_bug_is_seen(bug: str, all_cases: dict[str, Recorded], monkeyp
     else:
         monkeypatch.setattr(policy, "look_at_disks", broken.look_at_disks)
         monkeypatch.setattr(policy, "is_full_after_check", broken.is_full_after_check)
-    assert any(disagreeing(cases, version) for version, cases in all_cases.items())
+    assert any(True for version, cases in all_cases.items() for _ in disagreeing(cases, version))
