@@ -29,6 +29,7 @@ SPREAD := --dist loadfile --no-loadscope-reorder
 THREE := -n 3 $(SPREAD)
 # A cluster of four JVMs beside other tests would meet Spark's own time limits, so its tests run alone.
 CLUSTER := cluster
+CLUSTER_TESTS = $$(grep -rl --include='test_*.py' 'mark\.cluster' tests)
 RESULTS := benchmarks/results/latest.json
 
 .PHONY: help setup demo test attack test-oldest check lint format types layers pure doctor bench bench-quick bench-store bench-page bench-check soak clean
@@ -43,14 +44,14 @@ setup: ## make .venv fit the clone: Python 3.11 or newer is all it needs
 demo: setup ## read a store that a RocketMQ broker wrote, and print it as tables
 	@$(SPARK) $(BIN)/python -m segmentlog.jobs.demo
 
-test: setup lint types layers bench-check ## what a change has to pass: lint, types, layers, all tests, small attacks, notebooks
-	@$(SPARK) (cd tests; exec ../$(BIN)/python -m support.class_archive) & \
-	$(PYTEST) $(THREE) --nbmake --nbmake-timeout=300 -m "not $(CLUSTER)" notebooks tests
-	@$(SPARK) $(PYTEST) -m "$(CLUSTER)" tests
+test: setup ## what a change has to pass: lint, types, layers, all tests, small attacks, notebooks
+	@$(SPARK) (cd tests; exec ../$(BIN)/python -m support.class_archive) & $(MAKE) lint types layers bench-check; wait
+	@$(SPARK) $(PYTEST) $(THREE) --nbmake --nbmake-timeout=300 -m "not $(CLUSTER)" notebooks tests
+	@$(SPARK) $(PYTEST) -m "$(CLUSTER)" $(CLUSTER_TESTS)
 
 attack: setup ## crashes, kills, faults, damage and real RocketMQ with the numbers of CI: what make test leaves out
 	@$(SPARK) SEGMENTLOG_SCALE=attack $(PYTEST) $(THREE) -m "not $(CLUSTER)" tests
-	@$(SPARK) SEGMENTLOG_SCALE=attack $(PYTEST) -m "$(CLUSTER)" tests
+	@$(SPARK) SEGMENTLOG_SCALE=attack $(PYTEST) -m "$(CLUSTER)" $(CLUSTER_TESTS)
 
 soak: setup ## the same with their largest numbers (hours)
 	@$(SPARK) SEGMENTLOG_SCALE=soak $(PYTEST) -m "scaled and not $(CLUSTER)" tests

@@ -42,6 +42,9 @@ _load_support()
 
 
 from support.scale import runs, scale  # noqa: E402 - `support` is made above
+from support.spark_session import set_driver_options  # noqa: E402 - as above
+
+set_driver_options()
 
 # Hypothesis would fail a test that takes 200 ms once: that is the machine's doing, and no test of ours asserts a time.
 # CI runs the same examples each time, so that a change is judged by what it changed; other runs explore.

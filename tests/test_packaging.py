@@ -93,6 +93,7 @@ def test_a_source_distribution_has_tests_and_documents(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.scaled(quick=0)
 def test_the_notebook_runs_on_an_installed_wheel(wheel: Path, tmp_path: Path) -> None:
     """In its place in a clone, as a notebook server starts it; `make test` runs it on the clone's own package."""
     notebook = ROOT / "notebooks" / "01_read_a_store.ipynb"

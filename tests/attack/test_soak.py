@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
-SECONDS = scale(8, 40, 3600)
-CUT_SECONDS = scale(4, 10, 600)
-EXPIRING_SECONDS = scale(4, 90, 3600)
+SECONDS = scale(5, 40, 3600)
+CUT_SECONDS = scale(2, 10, 600)
+EXPIRING_SECONDS = scale(3, 90, 3600)
 LATE_READERS = 2
 ROWS_PER_SECOND = 8000
 ROWS_READ_MIN = 25_000 * SECONDS  # a million in forty seconds

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from segmentlog.connector import register
-from support.spark_session import brief, said_by
+from support.spark_session import said_by
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,7 +102,7 @@ def test_spark_connect(tmp_path: Path) -> None:
         from segmentlog.connector import prepare_java, prepare_workers
 
         prepare_java(), prepare_workers()
-        conf = {{"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.log.level": "OFF"}} | {brief()}
+        conf = {{"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.log.level": "OFF"}}
         spark = SparkSession.builder.remote("local[2]").config(map=conf).getOrCreate()
         assert "connect" in type(spark).__module__
         register(spark)

@@ -10,7 +10,7 @@ import pytest
 
 from segmentlog.connector import register
 from support import fixtures
-from support.spark_session import brief, said_by
+from support.spark_session import said_by
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -389,6 +389,7 @@ def test_register_again_does_no_harm(spark: "SparkSession", load: Load) -> None:
     assert load(topic="TopicA").count() == 248
 
 
+@pytest.mark.scaled(quick=0)
 def test_without_registration(spark: "SparkSession", store: Store) -> None:
     # Another session of another process, which has only heard of the format through the installed module.
     code = f"""
@@ -396,7 +397,7 @@ def test_without_registration(spark: "SparkSession", store: Store) -> None:
         from segmentlog.connector import prepare_java
 
         prepare_java()
-        conf = {{"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.log.level": "OFF"}} | {brief()}
+        conf = {{"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.log.level": "OFF"}}
         spark = SparkSession.builder.master("local[1]").config(map=conf).getOrCreate()
         frame = spark.read.format("segmentlog").option("topic", "TopicA").load({str(store(BASIC))!r})
         print("rows", frame.where("queueId = 1").count())
@@ -415,7 +416,7 @@ def test_registered_it_runs_in_the_python_that_registered_it(store: Store, tmp_p
         from segmentlog.connector import prepare_java
 
         prepare_java()
-        conf = {{"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.log.level": "OFF"}} | {brief()}
+        conf = {{"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.log.level": "OFF"}}
         spark = SparkSession.builder.master("local[1]").config(map=conf).getOrCreate()
         register(spark)
         assert spark.sparkContext.pythonExec == "python3"

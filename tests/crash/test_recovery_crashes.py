@@ -15,7 +15,7 @@ from support.scale import sample, scale
 
 pytestmark = pytest.mark.attack
 
-FIRST = scale(2, 2, 120)
+FIRST = scale(1, 2, 120)
 """Crashed stores by workload."""
 BREADTH = Breadth(
     exhaustive_bits=scale(1, 1, 6),
@@ -70,6 +70,7 @@ def test_recovery_can_be_cut_off(name: str, report: Callable[[str, object], None
     assert tally.lost
 
 
+@pytest.mark.scaled(quick=1)
 @pytest.mark.parametrize("name", ["singles", "batches", "reopened"])
 def test_damage_below_the_durable_point_is_refused(name: str, report: Callable[[str, object], None]) -> None:
     refused = damage_everywhere(prepare(WORKLOADS[name], 7))

@@ -22,7 +22,7 @@ BREADTH = Breadth(
     per_point=scale(1, 1, 400),
 )
 """States that are tried besides the fixed ones."""
-STRIDE = scale(29, 1, 1)
+STRIDE = scale(41, 1, 1)
 """Step from one call of a workload at which the power is cut to the next."""
 
 EFFORT = scale(Effort(again=6, written_on=8, read=12), *[Effort(again=8, written_on=25, read=40)] * 2)

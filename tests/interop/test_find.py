@@ -12,7 +12,7 @@ from segmentlog.store.find import Finder, KeyField
 from segmentlog.store.index.reader import BATCH_MAX
 from support import oracle
 from support.indexed_stores import colliding
-from support.planted_keys import TOPICS, own_key, plant
+from support.planted_keys import TOPICS, Planted, own_key, plant
 
 pytestmark = [
     pytest.mark.interop,
@@ -22,9 +22,17 @@ pytestmark = [
 COUNT = 70_000
 
 
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Planted]:
+    """A store that is only read, and what is in it."""
+    path = tmp_path_factory.mktemp("planted") / "store"
+    return path, plant(path, COUNT)
+
+
+@pytest.mark.scaled(quick=1)
 @pytest.mark.parametrize("version", oracle.VERSIONS)
-def test_rocketmqs_answers_without_collisions_are_ours(version: str, tmp_path: Path) -> None:
-    stored = plant(tmp_path / "store", COUNT)
+def test_rocketmqs_answers_without_collisions_are_ours(version: str, planted: tuple[Path, Planted]) -> None:
+    store, stored = planted
     keys = [own_key(number) for number in range(0, COUNT, 997)]
     keys += [own_key(number) for number in range(0, 300, 7)]
     keys += [colliding(own_key(number)) for number in range(2, 400, 5)]
@@ -34,13 +42,13 @@ def test_rocketmqs_answers_without_collisions_are_ours(version: str, tmp_path: P
         for topic in TOPICS
         for key in dict.fromkeys(keys)
     ]
-    found = Finder(StoreReader.open(tmp_path / "store")).by_keys(TOPICS, keys, KeyField.EITHER)
+    found = Finder(StoreReader.open(store)).by_keys(TOPICS, keys, KeyField.EITHER)
     pairs = list(zip(found.asked["topic"].to_pylist(), found.asked["key"].to_pylist(), strict=True))
     ours: dict[tuple[str, str], list[int]] = {pair: [] for pair in pairs}
     for offset, at in zip(found.physical_offset.tolist(), found.asked_index.tolist(), strict=True):
         ours[pairs[at]].append(offset)
     collisions = capped = 0
-    for line in oracle.query(tmp_path / "store", stored.broker_config(), version, questions):
+    for line in oracle.query(store, stored.broker_config(), version, questions):
         pair = line["topic"], line["key"]
         theirs = line["answer"]["phyOffsets"]
         carrying = [offset for offset in theirs if offset in set(stored.places(*pair))]

@@ -37,7 +37,7 @@ pytestmark = [
 
 TOPIC = "BenchTopic"
 QUEUES = 4
-SECONDS = scale(4, 8, 120)
+SECONDS = scale(3, 8, 120)
 FIRST_NUMBER = 1_000_000_000
 NUMBER_DIGITS = 10
 COLUMNS = ("queueId", "queueOffset", "uniqKey")

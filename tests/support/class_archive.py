@@ -2,9 +2,9 @@
 
 ::
 
-    make test ──► python -m support.class_archive     beside the first tests, and only where there is none yet
+    make test ──► python -m support.class_archive     beside lint and types, and only where there is none yet
                     └─► a session writes, reads, streams, ends ──► .venv/spark-classes-….jsa
-    sessions of the tests ──► -XX:SharedArchiveFile=…     as soon as it is there
+    drivers of the tests ──► -XX:SharedArchiveFile=…      if it is there (`spark_session.set_driver_options`)
 
 A JVM that cannot use it, since it is another one or its jars have changed, passes over it.
 """
@@ -43,7 +43,7 @@ def make() -> None:
     """Make the archive, unless it is there."""
     from segmentlog.connector.setup.java import prepare_java  # noqa: PLC0415 - most tests need no connector
 
-    from .spark_session import BRIEF, local_session  # noqa: PLC0415 - it asks for `options`
+    from .spark_session import BRIEF, DRIVER_OPTIONS, local_session  # noqa: PLC0415 - it asks for `options`
 
     prepare_java()
     archive = _path()
@@ -51,8 +51,8 @@ def make() -> None:
         return
     making = archive.with_name(f"{archive.name}.{os.getpid()}")
     with tempfile.TemporaryDirectory() as folder:
-        java_options = f"{BRIEF} -XX:ArchiveClassesAtExit={making} {_QUIET}"
-        session = local_session(Path(folder), spark__driver__extraJavaOptions=java_options)
+        os.environ[DRIVER_OPTIONS] = f"{BRIEF} -XX:ArchiveClassesAtExit={making} {_QUIET}"
+        session = local_session(Path(folder))
         _use(session, Path(folder))
         jvm = session.sparkContext._gateway.proc
         session.stop()

@@ -17,8 +17,9 @@ PYTHON = ".".join(map(str, sys.version_info[:3]))
 
 
 @pytest.mark.spark
+@pytest.mark.scaled(quick=0)
 def test_a_session_tells_on_what_it_runs(spark: "SparkSession") -> None:
-    """In a process of its own: it stops the session that it started."""
+    """In a process of its own: it stops the session that it started. A quick run has the doctor's on a cluster."""
     java = spark.sql("SELECT java_method('java.lang.System', 'getProperty', 'java.version')").head()
     assert java is not None
     module = "segmentlog.connector.setup.session_checks"

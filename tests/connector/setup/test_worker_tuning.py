@@ -9,13 +9,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
 from segmentlog.connector.setup import worker_tuning as worker
 from segmentlog.store import MessageStore, Outgoing, StoreConfig
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 READ = """
 import sys
@@ -169,8 +172,6 @@ def test_the_switch_leaves_a_worker_as_it_is(
 
 
 WATCHED = """
-import sys
-from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceReader
 from segmentlog.connector import SegmentLogDataSource
 
@@ -189,29 +190,28 @@ class Watching(DataSourceReader):
             print(gc.get_freeze_count() > 0, len(gc.callbacks), file=file)
 
 class Watched(SegmentLogDataSource):
+    @classmethod
+    def name(cls):
+        return "watched"
+
     def reader(self, schema):
         return Watching(SegmentLogDataSource.reader(self, schema), self.options["path"])
-
-spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-spark.dataSource.register(Watched)
-assert spark.read.format("segmentlog").option("subscribe", "T").load(sys.argv[1]).count() == 1
 """
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize(("switch", "seen"), [("on", "True 1"), ("off", "False 0")])
-def test_the_switch_works_in_the_workers_of_spark(switch: str, seen: str, tmp_path: Path) -> None:
-    """Also, that the descriptor of PySpark is found where PySpark runs."""
+def test_the_switch_works_in_the_workers_of_spark(
+    switch: str, seen: str, spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also, that the descriptor of PySpark is found where PySpark runs. Another environment has workers of its own."""
     with MessageStore.open(tmp_path / "store", StoreConfig(segment_bytes=1 << 16)) as store:
         store.append(Outgoing(topic="T", body=b"body"))
-    program = tmp_path / "program.py"
-    program.write_text(WATCHED, encoding="utf-8")
-    environ = os.environ | {worker.SWITCH: switch, "PYSPARK_PYTHON": sys.executable}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(program), str(tmp_path / "store")],
-        capture_output=True, text=True, check=False, env=environ, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    names: dict[str, Any] = {"__name__": "__main__"}  # so that its classes are sent to the workers, not their names
+    exec(WATCHED, names)
+    monkeypatch.setitem(spark.sparkContext.environment, worker.SWITCH, switch)
+    spark.dataSource.register(names["Watched"])
+    assert spark.read.format("watched").option("subscribe", "T").load(str(tmp_path / "store")).count() == 1
     assert (tmp_path / "store.seen").read_text(encoding="utf-8").strip() == seen
 
 
