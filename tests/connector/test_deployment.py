@@ -8,7 +8,6 @@ import pytest
 
 from support.distributions import build, copy_clone, environment
 from support.documents import ROOT, Block, code_blocks, run_shell
-from support.spark_session import BRIEF
 from support.standalone_cluster import StandaloneCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
@@ -60,7 +59,6 @@ def execute(block: Block, folder: Path, cluster: StandaloneCluster, replaced: di
         assert shown in text, f"{block} no longer has {shown}"
         text = text.replace(shown, executed)
     quick = "--conf spark.ui.enabled=false --conf spark.log.level=WARN --conf spark.executor.memory=512m"
-    quick += f" --conf 'spark.executor.extraJavaOptions={BRIEF}'"
     text = text.replace("spark-submit ", f"spark-submit {quick} ")
     # Stores are on a file system that all have; relative paths would be of each worker's own directory.
     (folder / "data").mkdir()

@@ -66,7 +66,6 @@ class StandaloneCluster:
             "SPARK_LOCAL_DIRS": str(self._scratch / "local"),
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": spark_session.BRIEF,
-            "SPARK_LAUNCHER_OPTS": spark_session.BRIEF,
         }
         with log.open("wb") as output:
             process = subprocess.Popen(
