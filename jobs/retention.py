@@ -59,7 +59,7 @@ class Args:
     conditions
         Time, disks and number of the runs; one run now if None.
     commit_log_paths
-        Directories of the segments; ``commitlog`` in the store if empty.
+        Directories of the segments; if empty those of the configuration, or else ``commitlog`` in the store.
     """
 
     action: Action
@@ -82,6 +82,7 @@ class Report:
     action: Action
     store: str
     found: "Retained"
+    notes: tuple[str, ...] = ()
 
     @property
     def has_findings(self) -> bool:
@@ -129,6 +130,7 @@ class Report:
         return {
             "action": self.action.value,
             "store": self.store,
+            "notes": list(self.notes),
             "runs": runs,
             "minPhysicalOffset": found.log_start,
             "queues": queues,
@@ -146,7 +148,7 @@ class Report:
                 rows.append((number, "the rest is kept", None, "", run.wanted))
             if run.problem:
                 rows.append((number, "CommitLog skipped", None, "", run.problem))
-        lines = [text_table(rows, head=("run", "file", "bytes", "modified", "reason"))]
+        lines = [*self.notes, text_table(rows, head=("run", "file", "bytes", "modified", "reason"))]
         files = sum(len(run.expired) for run in found.runs)
         size = sum(each.bytes for run in found.runs for each in run.expired)
         verb = "to delete" if self.action is Action.PLAN else "deleted"
@@ -177,7 +179,12 @@ def run(args: Args) -> Report:
         If the store cannot be read, the configuration is wrong, or another process has the store open.
     """
     # They load Arrow, which --help does not wait for.
-    from segmentlog.store.maintenance import Conditions, apply_retention, plan_retention  # noqa: PLC0415
+    from segmentlog.store.maintenance import (  # noqa: PLC0415
+        Conditions,
+        apply_retention,
+        configured_paths,
+        plan_retention,
+    )
 
     conf = "" if args.config is None else _read_conf(args.config)
     settings = replace(
@@ -190,9 +197,10 @@ def run(args: Args) -> Report:
     )
     act = plan_retention if args.action is Action.PLAN else apply_retention
     conditions = args.conditions or Conditions()
-    return Report(
-        args.action, args.store, act(args.store, settings, conditions, commit_log_paths=args.commit_log_paths)
-    )
+    commit_logs, notes = args.commit_log_paths, tuple[str, ...]()
+    if not commit_logs:
+        commit_logs, notes = configured_paths(conf, args.store)
+    return Report(args.action, args.store, act(args.store, settings, conditions, commit_log_paths=commit_logs), notes)
 
 
 def _read_conf(path: str) -> str:

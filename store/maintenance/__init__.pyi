@@ -1,3 +1,4 @@
+from .broker_paths import configured_paths as configured_paths
 from .dissection import DissectedField as DissectedField
 from .dissection import dissect_entries as dissect_entries
 from .dissection import dissect_records as dissect_records

@@ -190,3 +190,54 @@ def test_a_minimum_age_names_a_topic_and_a_duration(
     code, out = ran(capsys, "plan", store, *(word for age in given for word in ("--min-age", age)))
     assert code == 2
     assert named in out["error"]["what"] + out["error"]["remedy"]
+
+
+def test_files_are_archived_and_the_plan_says_so(
+    store: Path, conf: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    archive = tmp_path / "archive"
+    options = ("--config", conf, "--now", NOW, "--hour", 5, "--disk-usage", "10", "--archive", archive)
+    _, plan = ran(capsys, "plan", store, *options)
+    files = [each["file"] for each in plan["runs"][0]["deleted"]]
+    assert len(files) > 3
+    assert [each["archive"] for each in plan["runs"][0]["deleted"]] == [f"{archive}/{file}" for file in files]
+    assert plan["archived"] == 0
+    assert not archive.exists()
+    assert retention.main(["plan", str(store), *map(str, options)]) == 0
+    assert f"each file is copied before it is deleted, the first to {archive}/{files[0]}" in capsys.readouterr().out
+    contents = {file: (store / file).read_bytes() for file in files}
+    _, applied = ran(capsys, "apply", store, *options)
+    assert (applied["archived"], applied["failures"]) == (len(files), 0)
+    assert {file: (archive / file).read_bytes() for file in files} == contents
+    assert not any((store / file).exists() for file in files)
+
+
+def test_an_archive_of_other_things_is_refused(
+    store: Path, conf: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "photos" / "2026").mkdir(parents=True)
+    for action in ("plan", "apply"):
+        code, out = ran(capsys, action, store, "--config", conf, "--archive", tmp_path / "photos")
+        assert (code, out["error"]["code"]) == (2, "SEGMENTLOG_BAD_OPTION")
+        assert "no archive" in out["error"]["what"]
+
+
+def test_the_configuration_says_where_segments_are(
+    store: Path, conf: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--config", conf, "--now", NOW, "--hour", 5, "--disk-usage", "10")
+    _, before = ran(capsys, "plan", store, *options)
+    assert before["notes"] == []
+    (store / "commitlog").rename(tmp_path / "disk2")
+    with conf.open("a") as file:
+        file.write(f"storePathRootDir=/data/store\nstorePathCommitLog={tmp_path}/disk2\n")
+    _, after = ran(capsys, "plan", store, *options)
+    note = f"storePathRootDir of the configuration is /data/store, and not {store}"
+    assert after == before | {"notes": [note]}
+    assert retention.main(["plan", str(store), *map(str, options)]) == 0
+    assert capsys.readouterr().out.startswith(note)
+    (tmp_path / "disk2").rename(tmp_path / "disk3")
+    _, named = ran(capsys, "plan", store, *options, "--commit-log", tmp_path / "disk3")
+    assert named == before
+    code, out = ran(capsys, "plan", store, *options)
+    assert (code, out["error"]["where"]["path"]) == (2, f"{tmp_path}/disk2")
