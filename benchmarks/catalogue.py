@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from sections import finding, growth, latency, limits, reading, sinking, storing, streaming
+from sections import expiring, finding, growth, latency, limits, reading, sinking, storing, streaming
 
 if TYPE_CHECKING:
     from bench import Bench
@@ -38,6 +38,7 @@ STORE: Mapping[str, Section] = {
     "store-drains": storing.section(storing.Storing.drains),
     "store-filters": storing.section(storing.Storing.filters),
     "store-find": finding.finds,
+    "store-retention": expiring.decisions,
     "store-queues": storing.section(storing.Storing.queues),
     "store-logs": storing.section(storing.Storing.logs),
     "store-recovery": storing.section(storing.Storing.recoveries),

@@ -1,0 +1,36 @@
+"""Decisions of retention in the benchmark: what is timed lists the files, and deletes none of them."""
+
+import os
+import time
+
+import pytest
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_run_looks_at_all_files_and_deletes_none(load, tmp_path, first):
+    expiring = load("sections.expiring")
+    expiring.write_directories(tmp_path / "store", 5, 100, first)
+    names = sorted(os.listdir(tmp_path / "store" / "commitlog"))
+    assert names == [f"{(first + number) * expiring.SEGMENT_BYTES:020d}" for number in range(5)]
+    service = expiring.service_of(tmp_path / "store")
+    assert expiring.timed(service) > 0
+    assert service._memory.queues_cleaned_to == first * expiring.SEGMENT_BYTES
+    assert expiring.timed(service) > 0
+    assert sorted(os.listdir(tmp_path / "store" / "commitlog")) == names
+    assert len(list((tmp_path / "store" / "consumequeue").glob("*/*/*"))) == 200
+
+
+def test_a_run_that_would_delete_is_an_error(load, tmp_path):
+    expiring = load("sections.expiring")
+    expiring.write_directories(tmp_path / "store", 5, 10)
+    long_ago = time.time() - 100 * 86_400
+    for segment in (tmp_path / "store" / "commitlog").iterdir():
+        os.utime(segment, (long_ago, long_ago))
+    service = expiring.service_of(tmp_path / "store")
+    service._triggered = True
+    with pytest.raises(AssertionError, match="is to be deleted"):
+        expiring.timed(service)
+
+
+def test_the_section_runs_with_those_of_the_store(load):
+    assert "store-retention" in load("catalogue").STORE
