@@ -17,7 +17,6 @@ The order of the log is the order of the lock, of store timestamps and of the qu
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import accumulate
 from typing import NamedTuple, Protocol
 
@@ -164,12 +163,13 @@ class PutPath:
             self._locked(asked)
             one = len(records) == 1
             runs = [self._appender.place_one(stops[0])] if one else self._appender.place(np.array(stops))
+            places = [runs[0].base + runs[0].position] if one else [*_physical_offsets(runs, stops)]
             self._appender.reserve(runs)
             now = self._now()
             nexts = self._queues.nexts
             following: dict[int, int] = {}  # next queue offsets once all records are written
             appended = []
-            for each, physical in zip(encoded, _physical_offsets(runs, stops), strict=True):
+            for each, physical in zip(encoded, places, strict=True):
                 number = self._queues.number_of(each.key)
                 offset = following.get(number, nexts[number]) if each.counts else 0
                 patch_record(
@@ -185,7 +185,7 @@ class PutPath:
                 appended.append(Appended(message_id, physical, offset, len(each.record), now))
             data = records[0] if one else b"".join(records)
             positions = None if one else np.array([0, *stops[:-1]])
-            with self._whole():
+            with self._failure.fatal_put:
                 self._appender.write(data, runs)
                 for number, offset in following.items():
                     nexts[number] = offset
@@ -241,7 +241,7 @@ class PutPath:
             known = DispatchedRecords.of_records(records, self._queues.numbers, with_keys=self._is_indexed)
             known, following = self._queues.followed(known)
             self._appender.reserve([run])
-            with self._whole():
+            with self._failure.fatal_put:
                 self._appender.write(records.buffer[:size].data, [run])
                 self._queues.set(known.queues, following)
                 self._newest_ms = max(self._newest_ms, known.newest)
@@ -261,7 +261,7 @@ class PutPath:
         """
         with self.turn, self._appender.lock:
             self._open_at(end)
-            with self._whole():
+            with self._failure.fatal_put:
                 self._appender.fill(physical, data)
 
     def put_blank(self, end: int, *, is_filled: bool) -> None:
@@ -276,7 +276,7 @@ class PutPath:
         """
         with self.turn, self._appender.lock:
             self._open_at(end)
-            with self._whole():
+            with self._failure.fatal_put:
                 if is_filled:
                     self._appender.sync_filler()
                 self._appender.finish()
@@ -288,7 +288,7 @@ class PutPath:
         self._failure.check()
         run = self._appender.place_at(end, 0)
         self._appender.reserve([run])
-        with self._whole():
+        with self._failure.fatal_put:
             self._appender.write(b"", [run])
 
     def _put_piece(self, rows: EncodedRows, placement: BatchPlacement, now: int) -> tuple[Ints, Ints, Ints]:
@@ -312,7 +312,7 @@ class PutPath:
             record_crc=self._crc,
             crcs=frames.crcs,
         )
-        with self._whole():
+        with self._failure.fatal_put:
             self._appender.write(frames.to_write(), runs)
             self._queues.set(numbers, following)
             stop, size = int(physical[-1] + records.sizes[-1]), int(records.sizes.sum())
@@ -336,20 +336,6 @@ class PutPath:
             request = request._replace(put_at=time.monotonic())
         for each in self._listeners:
             each.add(request)
-
-    @contextmanager
-    def _whole(self) -> Iterator[None]:
-        """Context that notes every error, a Ctrl-C included: how much of the put was written is not known then.
-
-        Space was reserved, so an error is not a full disk, whatever the device calls it.
-        """
-        try:
-            yield
-        except BaseException as error:
-            self._failure.note(error)
-            if isinstance(error, Exception):
-                self._failure.check()
-            raise
 
     def _now(self) -> int:
         """Return ms since the epoch, never earlier than the last record."""

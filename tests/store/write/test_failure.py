@@ -32,3 +32,18 @@ def test_an_interruption_is_a_failure_as_well() -> None:
         raise KeyboardInterrupt
     with pytest.raises(StoreFailedError):
         failure.check()
+
+
+def test_a_put_that_fails_or_is_interrupted_is_noted() -> None:
+    failure = Failure("store")
+    with failure.fatal_put:
+        pass
+    failure.check()
+    with pytest.raises(StoreFailedError, match="no space") as raised, failure.fatal_put:
+        raise NoSpaceError("no space")
+    assert isinstance(raised.value.__cause__, NoSpaceError)
+    interrupted = Failure("store")
+    with pytest.raises(KeyboardInterrupt), interrupted.fatal_put:
+        raise KeyboardInterrupt
+    with pytest.raises(StoreFailedError):
+        interrupted.check()
