@@ -188,6 +188,18 @@ class LogAppender:
         assert self._active is not None
         self._active.sync()
 
+    def files(self, runs: list[Run]) -> list[WritableFile]:
+        """Return the file of each run, for writes before `advance`. Needs the put lock, and a `reserve` before."""
+        active = {} if self._active is None else {self._base: self._active}
+        return [active.get(run.base) or self._ahead[run.base] for run in runs]
+
+    def advance(self, runs: list[Run]) -> None:
+        """Make the bytes of runs part of the log, once they are in the `files`. Needs the put lock."""
+        for run in runs:
+            if self._active is None or run.base != self._base:
+                self._roll(run.base)
+            self.end = run.base + run.position + run.stop - run.start
+
     def _roll(self, base: int) -> None:
         if self._active is not None:
             position = self.end - self._base

@@ -5,7 +5,7 @@
     ledger has (app, version)?  ──► it was committed before: nothing is appended
     space for all of it reserved, the log before it        synced
     .segmentlog/batch    in flight, from physical offset P          synced     readers see nothing from P on
-    staged rows ──► put path: number, place, patch, write           synced
+    staged rows ──► put path: number, place ──► patch, write        synced     pieces are written in any order
     .segmentlog/ledger   one entry more                             synced     ← the batch exists from here on
     all of it dispatched to queues and index
     .segmentlog/batch    no longer in flight                        synced     ← and is visible from here on
@@ -20,12 +20,13 @@ store before we open it again takes the first rows of an unfinished batch for or
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from ..config import OnChangedReplay
 from ..directory.topics import TopicTable
+from ..encode.batch import EncodedRows
 from ..errors import SegmentLogError
 from ..files.writable_fs import WritableFileSystem
 from ..format.ledger import Ledger, LedgerEntry, QueueSpan
@@ -36,6 +37,7 @@ from ..types import QueueKey
 from .commit_pipeline import CommitPipeline
 from .failure import Failure
 from .group_commit import Flusher, GroupCommit
+from .placed_rows import AheadPiece
 from .publication import Publication
 from .put_path import PutPath
 from .replays import BatchId, CommittedBatch, find_replay
@@ -158,13 +160,23 @@ class BatchCommitter:
         before = put_path.queue_offsets()
         chunks = (rows for each in staged for rows in take_staged(self._fs, self._path, each))
         with CommitPipeline(is_threaded=self._is_threaded) as pipeline:
-            for rows in pipeline.prefetched(chunks):
-                put_path.put_batch([rows])
+            pieces = self._placed(pipeline.prefetched(chunks))
+            for piece, request in pipeline.written(pieces, AheadPiece.write):
+                put_path.append_ahead(piece, request)
                 if put_path.end - flusher.flushed >= _SYNC_BYTES:
                     pipeline.sync(partial(flusher.wait, put_path.end))
                 self._keep_up()
         spans = sorted(put_path.spans_since(before))
         return tuple(QueueSpan(key.topic, key.queue_id, first, stop - 1, stop - first) for key, first, stop in spans)
+
+    def _placed(self, chunks: Iterable[EncodedRows]) -> Iterator[AheadPiece]:
+        """Place chunks one after the other, from the end of the log on."""
+        end = self._put_path.end
+        for rows in chunks:
+            piece = self._put_path.place_ahead(rows, end)
+            yield piece
+            last = piece.placed.runs[-1]
+            end = last.base + last.position + last.stop - last.start
 
     def _discard(self, staged: Sequence[Staged]) -> None:
         """Delete the staged files of a batch that is in the store; an error is only logged."""

@@ -1,18 +1,26 @@
-"""Commit pipeline: one thread prefetches the next staged chunk while another syncs what was appended.
+"""Commit pipeline: threads that read, write and sync the chunks of a batch at the same time.
 
 ::
 
-    prefetch  [chunk 0][chunk 1][chunk 2]                   read while the chunk before is put
-    put                [chunk 0][chunk 1][chunk 2]
-    sync                        [ up to 0 ]  [ up to 2 ]    while the next chunk is put
+    prefetch  [chunk 0][chunk 1][chunk 2][chunk 3]               one chunk ahead
+    place              [0]      [1]      [2]      [3]            calling thread, in the order of the batch
+    write              [chunk 0][chunk 2]                        each at its place, in any order
+                                [chunk 1][chunk 3]
+    append                      [0]      [1]      [2]      [3]   calling thread, in the order of the batch
+    sync                        [ up to 0 ]  [ up to 2 ]
 """
 
-from collections.abc import Callable, Iterator
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
 T = TypeVar("T")
+R = TypeVar("R")
+
+_WRITERS_MAX: Final = 4  # each has a chunk of some megabytes in memory, and one waits for its turn to be appended
 
 
 class CommitPipeline:
@@ -26,6 +34,9 @@ class CommitPipeline:
 
     def __init__(self, *, is_threaded: bool) -> None:
         self._prefetching = ThreadPoolExecutor(1, "segmentlog-prefetch") if is_threaded else None
+        writers = min(os.cpu_count() or 1, _WRITERS_MAX)
+        self._writing = ThreadPoolExecutor(writers, "segmentlog-put") if is_threaded else None
+        self._ahead_max = writers
         self._syncing = ThreadPoolExecutor(1, "segmentlog-sync") if is_threaded else None
         self._sync: Future[None] | None = None
 
@@ -38,6 +49,25 @@ class CommitPipeline:
         while (item := coming.result()) is not None:
             coming = self._prefetching.submit(next, items, None)
             yield item
+
+    def written(self, items: Iterable[T], write: Callable[[T], R]) -> Iterator[tuple[T, R]]:
+        """Call ``write`` for items on several threads, and yield each item with its result in the order of the items.
+
+        Items are taken in the calling thread, a few of them ahead. The first error of an item is raised in its turn.
+        """
+        if self._writing is None:
+            for item in items:
+                yield item, write(item)
+            return
+        waiting: deque[tuple[T, Future[R]]] = deque()
+        for item in items:
+            waiting.append((item, self._writing.submit(write, item)))
+            if len(waiting) > self._ahead_max:
+                first, result = waiting.popleft()
+                yield first, result.result()
+        while waiting:
+            first, result = waiting.popleft()
+            yield first, result.result()
 
     def sync(self, work: Callable[[], None]) -> None:
         """Start a sync unless one is running. Its errors are not reported here: the caller syncs again at the end."""
@@ -57,6 +87,6 @@ class CommitPipeline:
             raise
 
     def _shut_down(self) -> None:
-        for pool in (self._prefetching, self._syncing):
+        for pool in (self._prefetching, self._writing, self._syncing):
             if pool is not None:
                 pool.shutdown(cancel_futures=True)

@@ -27,7 +27,6 @@ from ..dispatch.dispatcher import Dispatcher, DispatchRequest
 from ..dispatch.rules import DispatchedRecords
 from ..encode.batch import EncodedRows
 from ..encode.message import Appended, Encoded, packed_host, record_crc
-from ..format.encoded_batch import patch
 from ..format.message import Ints, Records
 from ..format.message_encode_one import patch_record
 from ..format.message_id import encode_offset_id
@@ -36,6 +35,7 @@ from ..log.appender import LogAppender, Run
 from ..types import QueueKey
 from .failure import Failure
 from .metrics import WriterMetrics
+from .placed_rows import AheadPiece, place_rows
 from .queue_offsets import QueueOffsets
 
 
@@ -293,36 +293,41 @@ class PutPath:
 
     def _put_piece(self, rows: EncodedRows, placement: BatchPlacement, now: int) -> tuple[Ints, Ints, Ints]:
         """Append one piece; needs the lock."""
-        records = rows.records
-        physical = np.empty(records.positions.size, np.int64)
-        runs = self._appender.place(records.positions + records.sizes, placement)
-        for run in runs:
-            inside = slice(*np.searchsorted(records.positions, [run.start, run.stop]).tolist())
-            physical[inside] = records.positions[inside] + (run.base + run.position - run.start)
-        numbers = self._queues.numbers.of(rows.queues)
-        offsets, following = self._queues.assign(numbers, rows.queue_of, rows.counts)
-        frames = records.lay()
-        patch(
-            frames.data,
-            frames.positions,
-            frames.stops,
-            queue_offsets=offsets,
-            physical_offsets=physical,
-            store_timestamps=now,
-            record_crc=self._crc,
-            crcs=frames.crcs,
-        )
+        runs = self._appender.place(rows.records.positions + rows.records.sizes, placement)
+        placed = place_rows(rows, runs, self._queues, now)
+        frames = placed.patched(self._crc)
         with self._failure.fatal_put:
             self._appender.write(frames.to_write(), runs)
-            self._queues.set(numbers, following)
-            stop, size = int(physical[-1] + records.sizes[-1]), int(records.sizes.sum())
-            known = known_of(rows, numbers, offsets, physical, now)
-            if known is not None:
-                self._announce(DispatchRequest(known, None, stop, size))
-            else:
-                assert frames.bodies is None  # records that are read again are encoded as a whole
-                self._announce(DispatchRequest(frames.data, frames.positions, stop, size))
-        return physical, offsets, records.sizes
+            self._queues.set(placed.numbers, placed.following)
+            self._announce(placed.request(frames))
+        return placed.physical, placed.offsets, rows.records.sizes
+
+    def place_ahead(self, rows: EncodedRows, end: int) -> AheadPiece:
+        """Place rows after those that were placed ahead before; the caller holds the turn until all are appended.
+
+        Parameters
+        ----------
+        end
+            Physical offset after the rows placed last, or of the log.
+
+        Raises
+        ------
+        NoSpaceError, StoreFailedError, StoreClosedError
+            As `put`.
+        """
+        with self.turn, self._appender.lock:
+            self._failure.check()
+            runs = self._appender.place(rows.records.positions + rows.records.sizes, end=end)
+            self._appender.reserve(runs)
+            placed = place_rows(rows, runs, self._queues, self._now())
+            self._queues.set(placed.numbers, placed.following)
+            return AheadPiece(placed, self._appender.files(runs), self._crc)
+
+    def append_ahead(self, piece: AheadPiece, request: DispatchRequest) -> None:
+        """Make a piece part of the log after it was written; pieces come in the order in which they were placed."""
+        with self.turn, self._appender.lock, self._failure.fatal_put:
+            self._appender.advance(piece.placed.runs)
+            self._announce(request)
 
     def _locked(self, asked: float) -> None:
         """Begin a put; needs the lock, which was asked for at ``asked`` if that is measured."""
@@ -351,31 +356,3 @@ def _physical_offsets(runs: Iterable[Run], stops: Iterable[int]) -> Iterator[int
         while start < run.stop:
             yield run.base + run.position + start - run.start
             start = next(starts)
-
-
-def known_of(rows: EncodedRows, queues: Ints, offsets: Ints, physical: Ints, now: int) -> DispatchedRecords | None:
-    """Return the entries and keys of rows; None where only the records themselves tell them.
-
-    Parameters
-    ----------
-    queues
-        (q,) int64, numbers of the distinct queues.
-    offsets, physical
-        (n,) int64, queue offset and physical offset per row.
-    now
-        Store time of all rows, ms since the epoch.
-    """
-    lookups = rows.lookups
-    if lookups is None:
-        return None
-    return DispatchedRecords.of_columns(
-        queues,
-        rows.queue_of,
-        offsets,
-        physical=physical,
-        sizes=rows.records.sizes,
-        tags_codes=lookups.tags_codes,
-        hashes=lookups.hashes,
-        hash_rows=lookups.hash_rows,
-        store_timestamp=now,
-    )

@@ -87,7 +87,9 @@ class Scene:
     def stage(self) -> None:
         job = f"job{self.serial}"
         with Staging.open(self.path, job, 0, "a", BACKGROUND) as staging:
-            staging.add(batch_of(replace(message(0, 2, each), body=b"batch %d" % self.serial) for each in range(20)))
+            for start in range(0, 20, 4):  # several pieces, which threads write at the same time
+                rows = range(start, start + 4)
+                staging.add(batch_of(replace(message(0, 2, each), body=b"batch %d" % self.serial) for each in rows))
             self.staged = [staging.finish()]
 
     def commit(self) -> None:

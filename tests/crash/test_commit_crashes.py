@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from support.crash.batches import WORKLOADS, cut_power, prepare_with
+from segmentlog.store.write.commit_pipeline import CommitPipeline
+from support.crash.batches import WORKLOADS, cut_power, prepare_with, written_in_any_order
 from support.crash.campaign import Tally
 from support.crash.driver import GEOMETRIES
 from support.crash.states import CUTS, Breadth
@@ -26,14 +27,20 @@ STATES_LEAST = scale(300, 5_000, 250_000)
 TOTAL = Tally()
 
 
+@pytest.mark.parametrize("order", ["in order", "in any order"])
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_a_batch_is_whole_and_once(name: str, geometry: str, report: Callable[[str, object], None]) -> None:
+def test_a_batch_is_whole_and_once(
+    name: str, geometry: str, order: str, report: Callable[[str, object], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     tally = Tally()
     for seed in range(SEEDS):
-        prepared, batches = prepare_with(WORKLOADS[name], seed, config=GEOMETRIES[geometry])
+        with monkeypatch.context() as patched:
+            if order == "in any order":
+                patched.setattr(CommitPipeline, "written", written_in_any_order(seed))
+            prepared, batches = prepare_with(WORKLOADS[name], seed, config=GEOMETRIES[geometry])
         tally.add(cut_power(prepared, batches, BREADTH, lambda point: point % STRIDE == 0))
-    report(f"S3 {name} {geometry}", tally)
+    report(f"S3 {name} {geometry}, pieces {order}", tally)
     assert tally.after_promises
     assert tally.kept
     assert tally.lost

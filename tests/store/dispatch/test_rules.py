@@ -12,7 +12,7 @@ from segmentlog.store.format.encoded_batch import patch
 from segmentlog.store.format.message import Records
 from segmentlog.store.format.record_crc import RecordCrc
 from segmentlog.store.queues.keys import QueueNumbers
-from segmentlog.store.write.put_path import known_of
+from segmentlog.store.write.placed_rows import PlacedRows
 from support.records import one
 from support.scale import scale
 
@@ -61,8 +61,9 @@ def test_columns_and_records_say_the_same(rows: list[dict[str, object]], left_ou
         record_crc=RecordCrc.PROPERTY,
     )
     numbers = QueueNumbers()
-    known = known_of(piece, numbers.of(piece.queues), offsets, physical, 1_763_700_000_000)
-    assert known is not None
+    placed = PlacedRows(piece, [], physical, offsets, numbers.of(piece.queues), offsets, 1_763_700_000_000)
+    known = placed.request(records.lay()).records
+    assert isinstance(known, DispatchedRecords)
     read = DispatchedRecords.of_records(Records(buffer, records.positions), numbers, with_keys=True)
     for name in ("queues", "queue_of", "queue_offset", "entries", "hashes", "hash_physical", "hash_timestamp"):
         assert np.array_equal(getattr(known, name), getattr(read, name)), name

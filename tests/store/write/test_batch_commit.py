@@ -3,9 +3,10 @@
 import errno
 import json
 import logging
+import os
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -29,12 +30,13 @@ from segmentlog.store import (
     QueueKey,
     QueueSource,
     QueueSpan,
+    Services,
     StoreClosedError,
     StoreConfig,
     StoreFailedError,
     StoreReader,
 )
-from segmentlog.store.dispatch.dispatcher import Dispatcher
+from segmentlog.store.dispatch.dispatcher import Dispatcher, DispatchRequest
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from segmentlog.store.format.batch_mark import BatchMark
@@ -43,6 +45,7 @@ from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.read import snapshot
 from segmentlog.store.read.undispatched_tail import find_undispatched_tail
 from segmentlog.store.sink import Staged, Staging
+from segmentlog.store.write.placed_rows import AheadPiece
 from segmentlog.store.write.put_path import PutPath
 from segmentlog.store.write.staging import staging_directory
 from support.batches import batch_of
@@ -50,6 +53,7 @@ from support.reading import read
 from support.written_stores import SMALL
 
 HELLO = Outgoing(topic="Orders", body=b"hello")
+BACKGROUND = replace(SMALL, services=Services.BACKGROUND)
 
 
 @pytest.fixture
@@ -263,15 +267,14 @@ class Pause:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached, self.go_on = threading.Event(), threading.Event()
-        real = PutPath.put_batch
+        real = PutPath.append_ahead
 
-        def put_batch(path: PutPath, pieces: Sequence[object]) -> object:
-            done = real(path, pieces)  # type: ignore[arg-type]
+        def append_ahead(path: PutPath, piece: AheadPiece, request: DispatchRequest) -> None:
+            real(path, piece, request)
             self.reached.set()
             assert self.go_on.wait(30)
-            return done
 
-        monkeypatch.setattr(PutPath, "put_batch", put_batch)
+        monkeypatch.setattr(PutPath, "append_ahead", append_ahead)
 
 
 @pytest.mark.parametrize("source", QueueSource)
@@ -571,3 +574,60 @@ def test_what_a_broker_took_over_is_not_undone(path: Path, caplog: pytest.LogCap
         assert "was not finished when a broker took the store over" in caplog.text
     assert len(bodies(path)) == 3
     assert not mark(path).in_flight
+
+
+# Threads that write pieces
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), KeyboardInterrupt()])
+@pytest.mark.parametrize("failing", [0, 2, 4])
+def test_a_piece_that_cannot_be_written_fails_the_batch(
+    path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, failing: int
+) -> None:
+    real, numbers = AheadPiece.write, iter(range(100))
+
+    def write(piece: AheadPiece) -> DispatchRequest:
+        if next(numbers) == failing:
+            raise error
+        return real(piece)
+
+    store = MessageStore.open(path, BACKGROUND)
+    store.append(HELLO)
+    staged = stage(path, 3, 3, 3, 3, 3)
+    with monkeypatch.context() as patched:
+        patched.setattr(AheadPiece, "write", write)
+        with pytest.raises((OSError, KeyboardInterrupt)):
+            store.commit_batch(BatchId("q", 0), staged)
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("segmentlog-put")]
+    with pytest.raises(StoreFailedError):
+        store.append(HELLO)
+    with pytest.raises(StoreFailedError):
+        store.close()
+    with MessageStore.open(path, BACKGROUND) as again:
+        assert bodies(path) == [b"hello"]
+        assert not commit(again, 0, 3, 3, 3, 3, 3, job="again").repeated
+    assert len(bodies(path)) == 16
+
+
+def test_pieces_that_are_written_last_first_are_read_in_their_order(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, waiting, all_there = AheadPiece.write, threading.Lock(), threading.Barrier(3)
+    order: list[int] = []
+
+    def write(piece: AheadPiece) -> DispatchRequest:
+        number = all_there.wait(30)
+        start = piece.placed.runs[0].base + piece.placed.runs[0].position
+        while True:
+            with waiting:
+                if len(order) == number:
+                    order.append(start)
+                    return real(piece)
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    monkeypatch.setattr(AheadPiece, "write", write)
+    with MessageStore.open(path, BACKGROUND) as store:
+        commit(store, 0, 40, 40, 40)
+    assert len(order) == 3
+    found = bodies(path)
+    assert found == [f"job {task} {row}".encode() for odd in (0, 1) for task in range(3) for row in range(odd, 40, 2)]

@@ -1,5 +1,6 @@
 """Pipeline of a batch commit: it prefetches one item, syncs the one before, and leaves no thread."""
 
+import os
 import threading
 from collections.abc import Iterator
 
@@ -12,7 +13,7 @@ WAIT_S = 30
 
 def threads() -> set[str]:
     names = {thread.name.rpartition("_")[0] for thread in threading.enumerate()}
-    return names & {"segmentlog-prefetch", "segmentlog-sync"}
+    return names & {"segmentlog-prefetch", "segmentlog-put", "segmentlog-sync"}
 
 
 @pytest.mark.parametrize("is_threaded", [False, True])
@@ -104,4 +105,79 @@ def test_an_error_within_the_block_leaves_no_thread() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         commit()
+    assert threads() == set()
+
+
+@pytest.mark.parametrize("is_threaded", [False, True])
+def test_results_come_in_the_order_of_the_items(is_threaded: bool) -> None:
+    with CommitPipeline(is_threaded=is_threaded) as pipeline:
+        assert list(pipeline.written(range(50), lambda item: -item)) == [(item, -item) for item in range(50)]
+        assert list(pipeline.written((), str)) == []
+    assert threads() == set()
+
+
+def test_items_are_written_at_the_same_time_and_few_of_them_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    both = threading.Barrier(2)
+    taken: list[int] = []
+
+    def items() -> Iterator[int]:
+        for item in range(20):
+            taken.append(item)
+            yield item
+
+    with CommitPipeline(is_threaded=True) as pipeline:
+        for item, _ in pipeline.written(items(), lambda _: both.wait(WAIT_S)):
+            assert len(taken) <= item + 3
+
+
+def test_without_threads_an_item_is_written_before_the_next_is_taken() -> None:
+    taken: list[int] = []
+    with CommitPipeline(is_threaded=False) as pipeline:
+        written = pipeline.written(iter([1, 2]), taken.append)
+        assert next(written) == (1, None)
+        assert taken == [1]
+
+
+@pytest.mark.parametrize("is_threaded", [False, True])
+def test_an_error_of_an_item_comes_when_its_turn_does(is_threaded: bool) -> None:
+    def write(item: int) -> int:
+        if item == 2:
+            raise OSError("piece 2")
+        return item
+
+    found: list[int] = []
+
+    def commit() -> None:
+        with CommitPipeline(is_threaded=is_threaded) as pipeline:
+            for item, _ in pipeline.written(iter(range(50)), write):
+                found.append(item)
+
+    with pytest.raises(OSError, match="piece 2"):
+        commit()
+    assert found == [0, 1]
+    assert threads() == set()
+
+
+def test_an_interrupt_waits_for_items_that_are_written() -> None:
+    began, go_on, done = threading.Event(), threading.Event(), threading.Event()
+
+    def slow(_: int) -> None:
+        began.set()
+        assert go_on.wait(WAIT_S)
+        done.set()
+
+    def items() -> Iterator[int]:
+        yield 1
+        assert began.wait(WAIT_S)
+        threading.Timer(0.2, go_on.set).start()
+        raise KeyboardInterrupt
+
+    def commit() -> None:
+        with CommitPipeline(is_threaded=True) as pipeline:
+            list(pipeline.written(items(), slow))
+
+    with pytest.raises(KeyboardInterrupt):
+        commit()
+    assert done.is_set()
     assert threads() == set()

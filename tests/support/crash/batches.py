@@ -10,8 +10,11 @@
 A batch is known by the keys of its messages: no two messages have the same.
 """
 
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
 
 from segmentlog.store import BatchId, CommittedBatch, MessageStore, Outgoing, StoreReader
 from segmentlog.store.config import Flush, StoreConfig
@@ -170,6 +173,19 @@ def check_order(disk: MemoryFileSystem, batches: list[IssuedBatch]) -> None:
 # The power goes
 
 EFFORT = Effort(again=12, written_on=0, read=60)
+
+
+def written_in_any_order(seed: int) -> Callable[..., Iterator[tuple[Any, Any]]]:
+    """Stand-in for `CommitPipeline.written`: the order in which threads might write pieces, the same in each run."""
+    draw = random.Random(seed)
+
+    def written(_: object, items: Iterable[Any], write: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:
+        coming = iter(items)
+        while ahead := list(islice(coming, draw.randint(2, 4))):
+            results = {at: write(ahead[at]) for at in draw.sample(range(len(ahead)), len(ahead))}
+            yield from ((item, results[at]) for at, item in enumerate(ahead))
+
+    return written
 
 
 def prepare_with(

@@ -2,8 +2,9 @@
 
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from segmentlog.store.files.writable_fs import WritableFile, WritableFileSystem
 from segmentlog.store.format import durable_point
 from segmentlog.store.format.ledger import LedgerEntry
 from segmentlog.store.format.message import Problem
-from segmentlog.store.format.pieces import Data, Pieces, contiguous
+from segmentlog.store.format.pieces import Data, Pieces, contiguous, part
 from segmentlog.store.index.writer import IndexWriter
 from segmentlog.store.log import log_end
 from segmentlog.store.log.appender import LogAppender
@@ -32,9 +33,11 @@ from segmentlog.store.recovery.apply import Repair
 from segmentlog.store.recovery.durability import Durability
 from segmentlog.store.write import batch_commit
 from segmentlog.store.write.batch_commit import BatchCommitter
+from segmentlog.store.write.commit_pipeline import CommitPipeline
 from segmentlog.store.write.failure import Failure
 from segmentlog.store.write.group_commit import Flusher
 from segmentlog.store.write.housekeeping import Housekeeping
+from segmentlog.store.write.placed_rows import AheadPiece
 from segmentlog.store.write.put_path import PutPath
 from segmentlog.store.write.queue_offsets import QueueOffsets
 
@@ -411,6 +414,31 @@ def _ledger_is_written_before_the_rows(patch: Patch) -> None:
 @_store(Trial.COMMIT)
 def _rows_are_not_flushed_before_the_ledger(patch: Patch) -> None:
     patch(Flusher, "wait", lambda self, offset: None)
+
+
+@_store(Trial.COMMIT)
+def _last_piece_is_written_after_the_ledger(patch: Patch) -> None:
+    late: list[Callable[[], Any]] = []
+    real = BatchRecords.write_ledger
+
+    def written(_: CommitPipeline, items: Iterable[AheadPiece], write: Any) -> Iterator[tuple[AheadPiece, Any]]:
+        pieces = list(items)
+        for piece in pieces:
+            if piece is pieces[-1]:
+                frames = piece.placed.patched(piece.record_crc)
+                for file, run in zip(piece.files, piece.placed.runs, strict=True):
+                    late.append(partial(file.write, run.position, part(frames.data.data, run.start, run.stop)))
+                yield piece, piece.placed.request(frames)
+            else:
+                yield piece, write(piece)
+
+    def write_ledger(*arguments: Any) -> None:
+        real(*arguments)
+        while late:
+            late.pop()()
+
+    patch(CommitPipeline, "written", written)
+    patch(BatchRecords, "write_ledger", write_ledger)
 
 
 @_store(Trial.COMMIT)
