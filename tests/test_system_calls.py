@@ -4,7 +4,7 @@
 
     store/read, store/log, store/write, …  ──►  FileSystem, WritableFileSystem, …  ──►  os
                      │                                  store/files alone
-                     └──► os.path.join, os.fspath, os.getpid: texts and numbers
+                     └──► os.path.join, os.fspath, os.getpid, os.cpu_count: texts and numbers
 
 What goes past the seam is out of reach for planted faults, and cannot be another file system. Why some modules
 of ``store/files`` call the operating system themselves: docs/adr/0029-system-calls-past-the-seam.md.
@@ -30,7 +30,7 @@ CALLERS: Final = {
     "writable_fs": "WritableFileSystem",
 }
 """Modules of ``store/files`` that may call the operating system."""
-HARMLESS: Final = {"os.fspath", "os.getpid", "os.PathLike", "os.sep"}
+HARMLESS: Final = {"os.cpu_count", "os.fspath", "os.getpid", "os.PathLike", "os.sep"}
 PURE_PATHS: Final = {"join", "basename", "dirname", "abspath", "commonpath", "expanduser", "normpath", "split"}
 SYSTEM: Final = {"ctypes", "fcntl", "glob", "io", "mmap", "pathlib", "resource", "shutil", "stat", "tempfile"}
 """Modules of Python that reach files without `os`."""
