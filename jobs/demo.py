@@ -231,29 +231,54 @@ def _stays_inside(name: str) -> bool:
     return not os.path.isabs(name) and ".." not in name.split("/")
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the job."""
+    parser.add_argument("--store", metavar="PATH", action="append", help="a store directory of yours; once for each")
+    parser.add_argument("--store-archive", metavar="TAR", action="append", help="a packed one; once for each")
+
+
+def demonstrate(options: argparse.Namespace, show: Callable[[Table], None]) -> None:
+    """Start Spark and show all tables.
+
+    Parameters
+    ----------
+    options
+        With what `add_arguments` added.
+    show
+        Called with each answer as it comes.
+
+    Raises
+    ------
+    SegmentLogError
+        If a store or an archive cannot be read.
+    JavaNotFoundError
+        If no Java can run Spark.
+    """
+    with tempfile.TemporaryDirectory(prefix="segmentlog-demo-") as scratch:
+        stores = tuple(options.store or ())
+        for archive in options.store_archive or (() if stores else ARCHIVES):
+            name = os.path.basename(os.path.dirname(os.path.abspath(archive)))
+            stores += (unpack(archive, os.path.join(scratch, name)),)
+        prepare_java()
+        prepare_workers()
+        _show_all(Args(stores=stores), scratch, show)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code, see `command_line`."""
     parser = argparse.ArgumentParser(
         prog="python -m segmentlog.jobs.demo", description="Read stores of real RocketMQ and print them as tables."
     )
-    parser.add_argument("--store", metavar="PATH", action="append", help="a store directory of yours; once for each")
-    parser.add_argument("--store-archive", metavar="TAR", action="append", help="a packed one; once for each")
+    add_arguments(parser)
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="segmentlog-demo-") as scratch:
-        try:
-            stores = tuple(options.store or ())
-            for archive in options.store_archive or (() if stores else ARCHIVES):
-                name = os.path.basename(os.path.dirname(os.path.abspath(archive)))
-                stores += (unpack(archive, os.path.join(scratch, name)),)
-            prepare_java()
-            prepare_workers()
-            _print_all(Args(stores=stores), scratch)
-        except (SegmentLogError, JavaNotFoundError) as error:
-            return failed(error, as_json=False)
+    try:
+        demonstrate(options, lambda table: print(f"\n{table}", flush=True))  # noqa: T201 - that is what it is for
+    except (SegmentLogError, JavaNotFoundError) as error:
+        return failed(error, as_json=False)
     return DONE
 
 
-def _print_all(args: Args, scratch: str) -> None:
+def _show_all(args: Args, scratch: str, show: Callable[[Table], None]) -> None:
     from pyspark.sql import SparkSession  # noqa: PLC0415 - after prepare_java, and see above
 
     from segmentlog.connector import register  # noqa: PLC0415 - loads PySpark, too
@@ -275,7 +300,7 @@ def _print_all(args: Args, scratch: str) -> None:
     spark = builder.getOrCreate()
     try:
         register(spark)
-        run(spark, args, show=lambda table: print(f"\n{table}", flush=True))  # noqa: T201 - that is what it is for
+        run(spark, args, show)
     finally:
         spark.stop()
 

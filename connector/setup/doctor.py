@@ -19,6 +19,7 @@ import argparse
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from segmentlog.output import json_text, text_table
 
@@ -26,6 +27,25 @@ from .checks import Check, Status, environment_checks
 from .java import JavaNotFoundError, prepare_java
 from .session_checks import session_checks
 from .store_checks import check_owner, check_store
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """Results of all checks, in the order in which to mend things."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def has_findings(self) -> bool:
+        """Return whether a check failed."""
+        return any(check.status is Status.FAIL for check in self.checks)
+
+    def as_dict(self) -> dict[str, object]:
+        """Return all of it, for one JSON object."""
+        return {"ok": not self.has_findings, "checks": self.checks}
+
+    def __str__(self) -> str:
+        return render(self.checks)
 
 
 def examine(*, store: str | None = None, start: bool = False, master: str | None = None) -> list[Check]:
@@ -72,11 +92,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.export:
         return _export()
-    checks = examine(store=options.store, start=options.start, master=options.master)
-    is_fit = all(check.status is not Status.FAIL for check in checks)
-    text = json_text({"ok": is_fit, "checks": checks}, indent=2) if options.json else render(checks)
-    sys.stdout.write(text + "\n")
-    return 0 if is_fit else 1
+    found = Examination(tuple(examine(store=options.store, start=options.start, master=options.master)))
+    sys.stdout.write((json_text(found.as_dict(), indent=2) if options.json else str(found)) + "\n")
+    return 1 if found.has_findings else 0
 
 
 def _export() -> int:

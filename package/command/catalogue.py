@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from segmentlog.suggestions import did_you_mean
 
 from .errors import UsageError
+from .parser import Parser
 
 if TYPE_CHECKING:
     from .console import Console
-    from .parser import Parser
 
 
 class VerbModule(Protocol):
     """A module in ``verbs/``."""
 
-    def add_arguments(self, parser: "Parser") -> None:
+    def add_arguments(self, parser: Parser) -> None:
         """Add the arguments and flags of the verb."""
 
     def run(self, options: Any, console: "Console") -> int:
@@ -59,11 +59,18 @@ class Verb:
         """Import its module."""
         return cast("VerbModule", import_module(f"segmentlog.command.verbs.{self.module}"))
 
+    def parser(self) -> Parser:
+        """Return the parser of its arguments, which imports its module."""
+        parser = Parser(self.name, self.summary)
+        self.load().add_arguments(parser)
+        return parser
+
 
 _LOOK: Final = "Describe a store"
 _READ: Final = "Read messages"
 _WRITE: Final = "Write to a store"
 _MAINTAIN: Final = "Maintain a store"
+_SET_UP: Final = "Set up"
 
 VERBS: Final = (
     Verb("topics", "topics", _LOOK, "topics with their queues, messages, bytes and times", ("topicList",)),
@@ -84,6 +91,13 @@ VERBS: Final = (
     ),
     Verb("dump", "dump", _READ, "records and queue entries byte by byte", ("queryCq", "dumpCompactionLog")),
     Verb("put", "put", _WRITE, "lines, or the JSON lines of cat, appended as messages", ("sendMessage",)),
+    Verb(
+        "reset-offset",
+        "reset_offset",
+        _WRITE,
+        "a consumer group moved to a time or offset; --dry-run shows the change",
+        ("resetOffsetByTime",),
+    ),
     Verb("verify", "verify", _MAINTAIN, "faults of a store: log, queues and index compared with each other"),
     Verb("salvage", "salvage", _MAINTAIN, "whole records of a damaged store, copied to a new one"),
     Verb("rebuild", "rebuild", _MAINTAIN, "ConsumeQueues, written again from the CommitLog"),
@@ -94,6 +108,9 @@ VERBS: Final = (
         "expired files: `plan` lists them, `apply` deletes them",
         ("deleteExpiredCommitLog", "cleanExpiredCQ"),
     ),
+    Verb("doctor", "doctor", _SET_UP, "checks of Python, Java and Spark, and of a store"),
+    Verb("demo", "demo", _SET_UP, "tables of stores that real RocketMQ wrote, read with Spark"),
+    Verb("completion", "completion", _SET_UP, "script by which bash, zsh or fish completes verbs and flags"),
 )
 """All verbs, in the order of ``--help``."""
 

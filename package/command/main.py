@@ -21,7 +21,6 @@ from segmentlog.store import SegmentLogError
 from .catalogue import find_verb, help_text
 from .console import Console
 from .errors import FAILED, FOUND, INTERRUPTED, PIPE_CLOSED, UsageError, describe, error_text
-from .parser import Parser
 
 _JSON_FORMATS = frozenset({"json", "jsonl"})
 
@@ -74,13 +73,11 @@ def _run(asked: list[str], console: Console) -> int:
         console.print(f"segmentlog {segmentlog.__version__}")
         return FOUND
     verb = find_verb(name)
-    module = verb.load()
-    parser = Parser(verb.name, verb.summary)
-    module.add_arguments(parser)
+    parser = verb.parser()
     if {"-h", "--help"} & set(rest[: rest.index("--")] if "--" in rest else rest):
         console.print(parser.format_help().rstrip("\n"))
         return FOUND
-    return module.run(parser.parse(rest), console)
+    return verb.load().run(parser.parse(rest), console)
 
 
 def _asks_for_json(asked: Sequence[str]) -> bool:

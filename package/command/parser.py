@@ -39,6 +39,15 @@ class Parser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
+        self.verb = verb
+        """Name of the verb."""
+        self.summary = summary
+        """First line of its help."""
+
+    @property
+    def actions(self) -> Sequence[argparse.Action]:
+        """Return the arguments and flags, in the order of the help."""
+        return self._actions
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parse the arguments after the verb.

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from segmentlog.store import AppendedBatch
 
-_SCHEMA: Final = pa.schema(
+SCHEMA: Final = pa.schema(
     [
         ("topic", pa.string()),
         ("queueId", pa.int32()),
@@ -24,6 +24,7 @@ _SCHEMA: Final = pa.schema(
         ("lastOffset", pa.int64()),
     ]
 )
+"""Columns of a receipt; the offsets are null if nothing was appended, or if all messages are delayed."""
 
 
 class _Span(NamedTuple):
@@ -69,4 +70,4 @@ class Receipt:
     def table(self) -> pa.Table:
         """Return a row per queue, by topic and queue."""
         rows = [(*key, *span) for key, span in sorted(self._spans.items())]
-        return pa.table([list(each) for each in zip(*rows, strict=True)] or [[]] * len(_SCHEMA), schema=_SCHEMA)
+        return pa.table([list(each) for each in zip(*rows, strict=True)] or [[]] * len(SCHEMA), schema=SCHEMA)

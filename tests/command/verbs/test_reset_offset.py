@@ -1,0 +1,70 @@
+"""Verb ``reset-offset``."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from segmentlog.store.groups import group_offsets
+from support.commands import run_command
+
+
+@pytest.fixture
+def copy(store: Path, tmp_path: Path) -> Path:
+    """A copy of the store, in which group ``etl`` is at offset 20 of the four queues of ``orders``."""
+    shutil.copytree(store, tmp_path / "broker-a")
+    return tmp_path / "broker-a"
+
+
+def positions(store: Path, group: str = "etl") -> dict[tuple[str, int], int]:
+    return {(key.topic, key.queue_id): offset for key, offset in group_offsets(str(store), group).items()}
+
+
+def test_a_dry_run_prints_the_change_and_changes_nothing(copy: Path) -> None:
+    before = positions(copy)
+    ran = run_command("reset-offset", copy, "etl", "--earliest", "--dry-run", "--json")
+    assert ran.rows == [
+        {"group": "etl", "topic": "orders", "queueId": queue, "before": 20, "after": 0} for queue in range(4)
+    ]
+    assert positions(copy) == before
+
+
+@pytest.mark.parametrize(
+    ("flags", "after"),
+    [
+        (("--earliest",), [0] * 4),
+        (("--latest",), [100] * 4),
+        (("--to-offset", "70"), [70] * 4),
+        (("--to-offset", "700"), [100] * 4),
+        (("--to-time", "2026-01-31T00:00:42Z"), [11, 11, 10, 10]),
+        (("--to-time", "@1769817642000", "--boundary", "upper"), [10, 10, 10, 9]),
+    ],
+)
+def test_positions_after_it(copy: Path, flags: tuple[str, ...], after: list[int]) -> None:
+    ran = run_command("reset-offset", copy, "etl", *flags, "--json")
+    assert [row["after"] for row in ran.rows] == after
+    assert [positions(copy)["orders", queue] for queue in range(4)] == after
+
+
+def test_a_topic_that_is_new_to_the_group(copy: Path) -> None:
+    rows = run_command("reset-offset", copy, "etl", "--topic", "payments", "--latest", "--json").rows
+    assert [(row["topic"], row["before"], row["after"]) for row in rows] == [("payments", None, 100)] * 4
+    assert positions(copy)["orders", 0] == 20
+
+
+def test_wrong_arguments(copy: Path) -> None:
+    for words, found in (
+        ((copy, "--latest"), "the following arguments are required: GROUP"),
+        ((copy, "etl"), "one of the arguments --earliest --latest --to-time --to-offset is required"),
+        ((copy, "etl", "--earliest", "--latest"), "not allowed with argument --earliest"),
+        ((copy, "etl", "--to-time", "noon"), "--to-time: `noon` is no time"),
+        ((copy, "etl", "--to-time", "2026-01-31T00:00:00"), "has no time zone"),
+        ((copy, "etl", "--to-offset", "-4"), "--to-offset"),
+        ((copy, "elt", "--latest"), "Did you mean `etl`?"),
+        ((copy, "etl", "--latest", "--topic", "ordrs"), "ordrs"),
+        ((copy / "no", "etl", "--latest"), "SEGMENTLOG_NOT_A_STORE"),
+    ):
+        ran = run_command("reset-offset", *words)
+        assert (ran.code, ran.out) == (2, b""), words
+        assert found in ran.err, ran.err
+    assert set(positions(copy).values()) == {20}
