@@ -212,15 +212,25 @@ def parse(options: argparse.Namespace) -> Args:
     )
 
 
+@contextmanager
+def signalled() -> Iterator[threading.Event]:
+    """Yield an event that SIGINT and SIGTERM set, until the block ends. For the main thread."""
+    stop = threading.Event()
+    former = [(each, signal.signal(each, lambda *_: stop.set())) for each in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        yield stop
+    finally:
+        for number, handler in former:
+            signal.signal(number, handler)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line until SIGINT or SIGTERM; return its exit code, see `command_line`."""
     parser = command_line("replicate", "Keep a live replica of a running broker's store.")
     add_arguments(parser)
     options = parser.parse_args(arguments)
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    return finished(options, lambda: run(parse(options), stop))
+    with signalled() as stop:
+        return finished(options, lambda: run(parse(options), stop))
 
 
 if __name__ == "__main__":

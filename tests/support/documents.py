@@ -27,7 +27,7 @@ ROOT: Final = Path(__file__).parents[2]
 EXECUTED: Final = frozenset({"python", "sql", "sh"})
 SHOWN: Final = frozenset({"text", "json"})
 _COMMANDS: Final = {
-    "sh": r"(make|pip|python3?|\.venv/bin/python|eval|source|export|spark-submit)\s",
+    "sh": r"(segmentlog|make|pip|python3?|\.venv/bin/python|eval|source|export|spark-submit)\s",
     "python": r"(spark|frame|from|import)[\s.]",
 }
 
