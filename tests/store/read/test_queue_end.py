@@ -169,6 +169,15 @@ def test_a_front_that_is_longer_than_a_probe(tmp_path: Path, pads: int) -> None:
     assert StoreReader.open(tmp_path / "s").bounds(found.key) == found
 
 
+def test_pads_after_the_first_probe_do_not_move_the_front(tmp_path: Path) -> None:
+    with StoreBuilder(tmp_path / "s") as builder:
+        builder.append(messages(1100, queues=1))
+    QueueFiles(tmp_path / "s", KEY.topic, 0).put(400, 0, PAD_SIZE)
+    (found,) = StoreReader.open(tmp_path / "s").queues(KEY.topic)
+    assert StoreReader.open(tmp_path / "s").bounds(found.key) == found
+    assert (found.min_offset, found.max_offset) == (0, 1100)
+
+
 def test_sound_queues_cost_one_listing_and_one_read_to_plan_and_one_read_to_scan(tmp_path: Path) -> None:
     with StoreBuilder(tmp_path / "s") as builder:
         builder.append(messages(500, queues=100))
