@@ -2,7 +2,7 @@
 
 import sys
 
-from .main import main
+from .main import process
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(process())

@@ -25,6 +25,21 @@ from .errors import FAILED, FOUND, INTERRUPTED, PIPE_CLOSED, UsageError, describ
 _JSON_FORMATS = frozenset({"json", "jsonl"})
 
 
+def process() -> int:
+    """Run the command line of this process; the entry point of the installed command."""
+    sys.meta_path.insert(0, _WithoutPandas())
+    return main()
+
+
+class _WithoutPandas:
+    """Arrow imports pandas when it first converts a list, if pandas is installed: 250 ms, and no verb needs it."""
+
+    def find_spec(self, fullname: str, /, *_: object) -> None:
+        """Refuse pandas, and leave all other modules to the next finder."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError("pandas is not loaded by this command", name=fullname)
+
+
 def main(arguments: Sequence[str] | None = None, console: Console | None = None) -> int:
     """Run one command line.
 

@@ -119,6 +119,18 @@ assert not heavy, heavy
     assert len(catalogue.VERBS) >= 5
 
 
+def test_the_installed_command_does_not_load_pandas(store: Path) -> None:
+    """Arrow would, when it first converts a list."""
+    program = """
+import sys
+from segmentlog.command.main import process
+sys.argv = ["segmentlog", "get", sys.argv[1], "--key", "key-7"]
+assert process() == 0
+assert "pandas.core" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program, store], check=True, stdout=subprocess.DEVNULL)
+
+
 def test_a_reader_that_goes_away_is_no_error(store: Path) -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)

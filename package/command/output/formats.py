@@ -38,6 +38,15 @@ class Format(Enum):
         return self in {Format.ARROW_STREAM, Format.ARROW_FILE, Format.PARQUET}
 
 
+class Pace(Enum):
+    """Arrival of rows."""
+
+    BULK = "bulk"
+    """As fast as they are read: a writer may hold some back to work on several batches at once."""
+    LIVE = "live"
+    """One by one: each batch is written before the next one is waited for."""
+
+
 _SUFFIXES: Final = {
     ".txt": Format.TABLE,
     ".json": Format.JSON,

@@ -14,16 +14,21 @@ One call of Arrow joins literals and columns, so the text of all rows is one buf
 take 1.5 µs per row; ``to_pylist`` and orjson took 16 µs.
 """
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .text_columns import bodies, instants, string_buffers
+from .text_columns import Bytes, bodies, instants, string_buffers
 
 _QUOTED: Final = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
+_BLANK: Final = 0x20
 _DELETE: Final = 0x7F
+_FIRST_OF_C1: Final = 0xC2
+_AFTER_C1: Final = 0xA0
+_CACHED_BYTES: Final = 1 << 18
 
 
 def json_lines(batch: pa.RecordBatch) -> memoryview:
@@ -91,14 +96,40 @@ def escaped(values: pa.StringArray) -> pa.StringArray:
     r"""Return texts as they are inside the quotes of JSON; control characters, DEL and C1 included, as ``\uXXXX``."""
     offsets, data = string_buffers(values)
     used = data[offsets[0] : offsets[-1]]
-    if used.size == 0:
-        return values
-    found = pc.replace_substring(pc.replace_substring(values, "\\", "\\\\"), '"', '\\"')
-    if used.min() < ord(" ") or used.max() >= _DELETE:
-        present = np.flatnonzero(np.bincount(used, minlength=256))
-        for byte in present[(present < ord(" ")) | (present == _DELETE)]:
-            found = pc.replace_substring(found, chr(byte), _QUOTED.get(chr(byte), f"\\u{byte:04x}"))
-        if 0xC2 in present:  # the first byte of U+0080 to U+009F, which terminals obey
-            for byte in present[(present >= 0x80) & (present < 0xA0)]:
-                found = pc.replace_substring(found, chr(byte), f"\\u{byte:04x}")
-    return found
+    found = _special(used)
+    if found.has_backslash:
+        values = pc.replace_substring(values, "\\", "\\\\")
+    if found.has_quote:
+        values = pc.replace_substring(values, '"', '\\"')
+    for character in _controls(used) if found.has_control else ():
+        values = pc.replace_substring(values, character, _QUOTED.get(character, f"\\u{ord(character):04x}"))
+    return values
+
+
+class _Special(NamedTuple):
+    """Characters of some text that JSON, or a terminal, does not take as they are."""
+
+    has_quote: bool
+    has_backslash: bool
+    has_control: bool
+
+
+def _special(used: Bytes) -> _Special:
+    """Search text for characters to escape. Most texts have none: each pass is over a piece that a cache holds."""
+    has_quote = has_backslash = has_control = False
+    for start in range(0, used.size, _CACHED_BYTES):
+        piece = used[start : start + _CACHED_BYTES]
+        text = piece.tobytes()
+        has_quote = has_quote or b'"' in text
+        has_backslash = has_backslash or b"\\" in text
+        has_control = has_control or piece.min() < _BLANK or b"\x7f" in text or (not text.isascii() and b"\xc2" in text)
+    return _Special(has_quote, has_backslash, has_control)
+
+
+def _controls(used: Bytes) -> Iterator[str]:
+    """Yield the control characters in UTF-8: U+0000 to U+001F, and U+007F to U+009F, whose first byte is C2."""
+    yield from map(chr, np.unique(used[used < _BLANK]).tolist())
+    if (used == _DELETE).any():
+        yield chr(_DELETE)
+    after = used[np.flatnonzero(used[:-1] == _FIRST_OF_C1) + 1]
+    yield from map(chr, np.unique(after[after < _AFTER_C1]).tolist())

@@ -17,8 +17,7 @@ import pyarrow as pa
 
 from ..console import Console
 from ..errors import FOUND, NOT_FOUND, UsageError
-from .formats import Format, Target
-from .tables import TextTable
+from .formats import Pace, Target
 from .templates import Templated
 from .writers import Writer, writer_of
 
@@ -26,7 +25,12 @@ _REPORT_S: Final = 0.5
 
 
 def write_messages(
-    schema: pa.Schema, batches: Iterable[pa.RecordBatch], options: argparse.Namespace, console: Console
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    options: argparse.Namespace,
+    console: Console,
+    *,
+    pace: Pace = Pace.BULK,
 ) -> int:
     """Write messages, as `write_rows` does, or by the template of ``options.format``.
 
@@ -36,7 +40,7 @@ def write_messages(
         If a format or a file is asked for beside a template, or the rows lack a column of it.
     """
     if options.format is None:
-        return write_rows(schema, batches, options, console)
+        return write_rows(schema, batches, options, console, pace=pace)
     if options.output is not None or options.json or options.write is not None:
         raise UsageError("the template is passed with -o, --json or -w", fix="Leave one of them out")
     writer = Templated(console.stdout, schema, options.format, is_escaped=console.is_terminal)
@@ -49,7 +53,12 @@ def write_table(table: pa.Table, options: argparse.Namespace, console: Console) 
 
 
 def write_rows(
-    schema: pa.Schema, batches: Iterable[pa.RecordBatch], options: argparse.Namespace, console: Console
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    options: argparse.Namespace,
+    console: Console,
+    *,
+    pace: Pace = Pace.BULK,
 ) -> int:
     """Write rows in the format that was asked for.
 
@@ -63,6 +72,8 @@ def write_rows(
         With what `add_output` added.
     console
         The streams.
+    pace
+        How rows arrive.
 
     Returns
     -------
@@ -76,29 +87,19 @@ def write_rows(
     """
     target = Target.of(options, console)
     if target.file is None:
-        writer = writer_of(target.format, console.stdout, schema, console if console.is_terminal else None)
+        writer = writer_of(target.format, console.stdout, schema, console if console.is_terminal else None, pace)
         return _written(writer, batches, console)
     if os.path.lexists(target.file):
         raise UsageError(f"-w: `{target.file}` exists", path=target.file, fix="Remove it, or name another file")
     unfinished = f"{target.file}.{os.getpid()}.part"
     try:
         with open(unfinished, "xb") as file:
-            count = _write(writer_of(target.format, file, schema, None), batches, console)
+            count = _write(writer_of(target.format, file, schema, None, pace), batches, console)
         os.link(unfinished, target.file)  # unlike a rename it replaces no file that appeared meanwhile
     finally:
         if os.path.lexists(unfinished):
             os.unlink(unfinished)
     return FOUND if count else NOT_FOUND
-
-
-def write_live(
-    schema: pa.Schema, batches: Iterable[pa.RecordBatch], options: argparse.Namespace, console: Console
-) -> int:
-    """Write messages that arrive one by one, as `write_messages` does; a table is plain text, with one head."""
-    target = Target.of(options, console)
-    if options.format is not None or target.file is not None or target.format is not Format.TABLE:
-        return write_messages(schema, batches, options, console)
-    return _written(TextTable(console.stdout, schema), batches, console)
 
 
 def _written(writer: Writer, batches: Iterable[pa.RecordBatch], console: Console) -> int:

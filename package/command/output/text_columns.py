@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 Offsets: TypeAlias = npt.NDArray[np.int32]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
+_CACHED_BYTES: Final = 1 << 18
 _HEX: Final = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)
 """Both digits of each byte."""
 
@@ -35,6 +36,11 @@ def bodies(values: pa.BinaryArray) -> Bodies:
 
     The memory of the result is its own, or is shared with ``values``.
     """
+    offsets, data = string_buffers(values) if len(values) else (np.zeros(1, np.int32), np.zeros(0, np.uint8))
+    if values.null_count == 0 and _is_ascii(data[offsets[0] : offsets[-1]]):
+        _, starts, characters = values.buffers()
+        text = pa.StringArray.from_buffers(len(values), starts, characters, offset=values.offset)
+        return Bodies(text, pa.nulls(len(values), pa.string()))
     try:
         return Bodies(values.cast(pa.string()), pa.nulls(len(values), pa.string()))
     except pa.ArrowInvalid:
@@ -42,6 +48,12 @@ def bodies(values: pa.BinaryArray) -> Bodies:
     unset = pa.scalar(None, pa.binary())
     text = pc.if_else(is_text, values, unset).cast(pa.string())
     return Bodies(text, hexadecimal(pc.if_else(is_text, unset, values)))
+
+
+def _is_ascii(data: Bytes) -> bool:
+    """Tell whether all bytes are ASCII, which is UTF-8: faster than its validation."""
+    pieces = (data[start : start + _CACHED_BYTES] for start in range(0, data.size, _CACHED_BYTES))
+    return all(piece.tobytes().isascii() for piece in pieces)
 
 
 def _are_utf8(values: pa.BinaryArray) -> list[bool]:

@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from ..console import Console
-from ..output.formats import Format, Target, add_output
+from ..output.formats import Format, Pace, Target, add_output
 from ..parser import Parser, add_store, seconds, typed
 from ..positions import parse_time
 from ..reading import bounds_of, reader_of
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
         return show(_tables(first, options), console)
     batches = (batch for table in _tables(first, options) for batch in table.to_batches())
-    return write_rows(first.schema, batches, options, console)
+    return write_rows(first.schema, batches, options, console, pace=Pace.LIVE)
 
 
 def _tables(first: "pa.Table", options: argparse.Namespace) -> "Iterator[pa.Table]":

@@ -15,7 +15,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 from ..console import Console
-from ..output.formats import add_output
+from ..output.formats import Pace, add_output
 from ..output.templates import parse_template
 from ..parser import Parser, seconds, typed, whole
 from ..positions import LATEST
@@ -49,12 +49,13 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Print the messages."""
-    from ..output.rows import write_live, write_messages
+    from ..output.rows import write_messages
 
     selection = Selection(options, message_columns(options, console))
     with selection.store, closing(_messages(selection, options)) as batches:
         schema = selection.scan(LATEST, LATEST).schema
-        return (write_live if options.follow else write_messages)(schema, batches, options, console)
+        pace = Pace.LIVE if options.follow else Pace.BULK
+        return write_messages(schema, batches, options, console, pace=pace)
 
 
 def _messages(selection: Selection, options: argparse.Namespace) -> "Generator[pa.RecordBatch, None, None]":
