@@ -276,6 +276,44 @@ def test_a_run_that_deletes_lists_the_segments_again(tmp_path: Path, world: Worl
 # Within a store
 
 EVERY_HOUR = ";".join(map(str, range(24)))
+
+
+def test_puts_are_refused_and_accepted_while_a_run_goes_on(world: World) -> None:
+    made = service(world, RetentionSettings(log_pause_ms=60_000, files_per_run=4))
+    for at, used, refused, left in (
+        (60, 10, False, 9),  # the run begins, and deletes one file
+        (69, 91, False, 9),
+        (70, 91, True, 9),
+        (75, 10, True, 9),
+        (80, 10, False, 9),
+        (120, 10, False, 8),  # it goes on
+    ):
+        world.now, world.used = 1000 + at, (used, 10)
+        made.step()
+        assert (made.disk_full, len(world.left())) == (refused, left), at
+
+
+def test_copies_leave_a_step_in_time_and_a_stopped_service_leaves_none(world: World) -> None:
+    settings = replace(SETTINGS, archive="/archive", log_pause_ms=0)
+    made = service(world, settings)
+    world.now = 1060
+    real = world.fs.read
+
+    def slow(path: str, offset: int, count: int) -> bytes:
+        world.now += 0.06  # each piece takes longer than a step may
+        return real(path, offset, count)
+
+    world.fs.read = slow  # type: ignore[method-assign]
+    made.step()
+    assert len(world.left()) == 10
+    assert world.fs.size("/archive/.segmentlog/copy") == 1000
+    made.stop()
+    assert world.fs.size("/archive/.segmentlog/copy") is None
+    world.now += 1000
+    made.step()
+    assert len(world.left()) == 10
+
+
 EAGER = RetentionSettings(
     file_reserved_hours=0,
     delete_when=EVERY_HOUR,
