@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from sections import expiring, finding, growth, latency, limits, reading, sinking, storing, streaming
+from sections import command, expiring, finding, growth, latency, limits, reading, sinking, storing, streaming
 
 if TYPE_CHECKING:
     from bench import Bench
@@ -19,6 +19,7 @@ SPARK: Mapping[str, Section] = {
     "planning": reading.planning,
     "window": reading.window,
     "keys": reading.look_ups,
+    "command": command.commands,
     "sink": sinking.sinks,
     "commit": sinking.commits,
     "drain": streaming.drains,

@@ -165,6 +165,16 @@ def _ratio(wanted: str, ours: str, theirs: str, least: float, shown: Callable[[f
     return rule
 
 
+def shown(measured: Measured) -> Target:
+    """Hold the time from an append to the line of ``tail -f`` against a limit."""
+    wanted = "from an append to the line of tail -f, p99: below 50 ms"
+    found = measured.named("segmentlog: from append to tail -f")
+    if found is None:
+        return Target.not_measured(wanted)
+    ms = found[0].quantile(0.99) * 1000
+    return Target(target=wanted, measured=f"{ms:.0f} ms", met=ms < 50)
+
+
 SCHEMAS = ("all columns, properties", "all columns", "body only")
 SPARK_TARGETS: tuple[Rule, ...] = (
     *(share(f"read, {name}", f"segmentlog: {name}", f"transport: {name}", 0.8) for name in SCHEMAS),
@@ -183,6 +193,11 @@ SPARK_TARGETS: tuple[Rule, ...] = (
     times("drain with AvailableNow", "segmentlog: drain", "kafka: drain", 1.25, "Kafka's"),
     below("a DataFrame for 1,000 keys", "segmentlog: look-up of 1,000 keys, DataFrame", 3),
     *(late(what, percent) for what in ("latency to foreachBatch", "latency to its rows") for percent in (50, 95)),
+    below("segmentlog --help", "segmentlog: start for --help", 0.15),
+    below("segmentlog get --key, cold process, 10 GiB", "segmentlog: start for get --key", 0.4),
+    times("cat to JSON lines", "segmentlog: cat to JSON lines", "kcat: cat to JSON lines", 3, "kcat"),
+    share("cat to Arrow", "segmentlog: cat to Arrow", "Store.scan: scan in a process", 0.8),
+    shown,
     below("planning a micro-batch, 10 of 10,000 queues moved", MICRO_BATCH, 0.3),
     *(
         flat(
