@@ -118,7 +118,7 @@ def _flushed(batches: Iterable[pa.RecordBatch], console: Console) -> Iterator[pa
 
 def _write(writer: Writer, batches: Iterable[pa.RecordBatch], console: Console | None) -> int:
     """Write rows, and their number on a console if one is passed and shows it; return the number."""
-    progress = _Progress(console) if console is not None and console.has_progress else None
+    progress = RowCount(console) if console is not None and console.has_progress else None
     count = 0
     try:
         for batch in batches:
@@ -136,8 +136,8 @@ def _write(writer: Writer, batches: Iterable[pa.RecordBatch], console: Console |
     return count
 
 
-class _Progress:
-    """A line on stderr that counts rows."""
+class RowCount:
+    """A line on stderr that counts rows, for a console with progress. Not thread-safe."""
 
     def __init__(self, console: Console) -> None:
         self._stderr = console.stderr

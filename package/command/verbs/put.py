@@ -66,7 +66,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
     from ..incoming import json_lines, text_lines
     from ..output.formats import Target
-    from ..output.rows import write_table
+    from ..output.rows import RowCount, write_table
     from ..progress import logged
     from ..receipt import Receipt
 
@@ -78,14 +78,22 @@ def run(options: argparse.Namespace, console: Console) -> int:
     largest = {} if options.max_body_bytes is None else {"max_body_bytes": options.max_body_bytes}
     # Each read of a pipe is a batch, too small for a sync of its own. Closing the store syncs, then comes the report.
     config = stored_config(options.store, StoreConfig(flush=Flush.ASYNC, **largest))
-    receipt = Receipt()
+    rules, receipt, count = _Rules(config, known), Receipt(), RowCount(console)
+    show = count.show if console.has_progress else _show_nothing
     with logged(console):
-        if options.dry_run:
-            _put(lines, receipt, _Rules(config, known), None)
-        else:
-            with MessageStore.open(options.store, config) as store:
-                _put(lines, receipt, _Rules(config, known), store.append_batch)
+        try:
+            if options.dry_run:
+                _put(lines, receipt, rules, None, show)
+            else:
+                with MessageStore.open(options.store, config) as store:
+                    _put(lines, receipt, rules, store.append_batch, show)
+        finally:
+            count.clear()
     return write_table(receipt.table(), options, console)
+
+
+def _show_nothing(_: int) -> None:
+    """Show no progress: no terminal shows stderr."""
 
 
 class _Rules:
@@ -142,6 +150,7 @@ def _put(
     receipt: "Receipt",
     rules: _Rules,
     append: "Callable[[pa.RecordBatch], AppendedBatch] | None",
+    show: "Callable[[int], None]",
 ) -> None:
     """Append blocks of lines, or check them; raise the error of the first bad line once all before it are appended."""
     from segmentlog.store import ConfigError, IllegalMessageError
@@ -162,6 +171,7 @@ def _put(
             put(batch.slice(0, row))
         if error is not None:
             raise _at_line(error, receipt.messages + 1, is_dry=append is None)
+        show(receipt.messages)
         if block.bad is not None:
             raise _noted(block.bad, block.bad.problem, receipt.messages, is_dry=append is None)
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import segmentlog
+from segmentlog.command.output import rows as rows_output
 from segmentlog.command.output.json_lines import json_lines
 from segmentlog.store import MessageStore, Outgoing, StoreConfig
 from support.commands import Ran, run_command, run_installed
@@ -208,3 +209,11 @@ def test_wrong_arguments(target: Path) -> None:
 def test_a_pipe_of_a_process(target: Path) -> None:
     ran = run_installed("put", target, "orders", "--json", stdin=b"line\n" * 50_000)
     assert (ran.rows[0]["messages"], ran.rows[0]["lastOffset"]) == (50_000, 50_000)
+
+
+def test_progress_on_a_terminal_alone(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_output, "_REPORT_S", 0.0)
+    assert run_command("put", target, "orders", stdin=b"one\n").err == ""
+    shown = run_command("put", target, "orders", stdin=b"one\ntwo\n", terminal=True).err
+    assert shown.startswith("\r2 rows, ")
+    assert shown.endswith("\r\x1b[K")
