@@ -84,11 +84,15 @@ class Follower:
             )
         self.acknowledged = report
 
-    def next_frame(self, end: int, now: float) -> Frame | None:
+    def next_frame(self, first: int, end: int, now: float) -> Frame | None:
         """Return the frame to send now, which counts as sent; None if nothing is to be sent.
+
+        A slave that asks for bytes before ``first`` gets heartbeats alone, as from RocketMQ.
 
         Parameters
         ----------
+        first
+            First physical offset that the log still has.
         end
             Physical offset up to which bytes may be sent.
         """
@@ -96,7 +100,7 @@ class Follower:
         if start is None:
             return None
         room = self._segment_bytes - start % self._segment_bytes
-        stop = min(end, start + min(room, FRAME_BYTES))
+        stop = min(end, start + min(room, FRAME_BYTES)) if start >= first else start
         if stop <= start:
             if now < self._sent_at + HEARTBEAT_S:
                 return None

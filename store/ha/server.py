@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
 
-from ..errors import ConfigError, DataLossError, ReplicationError
+from ..errors import ConfigError, ReplicationError, SegmentLogError
 from ..files.fs import LocalFileSystem
 from ..format.store_paths import StorePaths
 from ..log.commit_log import CommitLog
@@ -169,7 +169,7 @@ class ReplicationServer:
             return False
         try:
             return step(connection)
-        except ReplicationError as error:
+        except SegmentLogError as error:
             self._drop(number, error.problem)
         except OSError as error:
             self._drop(number, error.strerror or str(error))
@@ -187,6 +187,7 @@ class ReplicationServer:
             return
         peer.settimeout(0.0)
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._log.refresh()  # what retention deleted since is no longer its first segment
         follower = Follower(self._segment_bytes, time.monotonic())
         self._connections[peer.fileno()] = _Connection(peer, f"{address[0]}:{address[1]}", follower)
         self._selector.register(peer, selectors.EVENT_READ)
@@ -214,7 +215,7 @@ class ReplicationServer:
         connection.follower.check(now)
         for _ in range(_FRAMES_AT_ONCE):
             if not connection.pending:
-                frame = connection.follower.next_frame(end, now)
+                frame = connection.follower.next_frame(self._log.min_offset, end, now)
                 if frame is None:
                     return self._watch(connection, selectors.EVENT_READ)
                 connection.pending = [memoryview(frame.header), *self._body(frame.start, frame.stop)]
@@ -241,10 +242,7 @@ class ReplicationServer:
             segment = self._log.find(start)
         if segment is None:
             raise ReplicationError(f"the log has no byte at physical offset {start}: retention deleted it")
-        try:
-            return [self._log.view(segment, start - segment.base, stop - segment.base).data]
-        except DataLossError as error:
-            raise ReplicationError(error.problem) from error
+        return [self._log.view(segment, start - segment.base, stop - segment.base).data]
 
     def _drop(self, number: int, problem: str) -> None:
         connection = self._connections.pop(number)

@@ -23,7 +23,7 @@ def follower(*reports: int, end: int = 4500) -> Follower:
 
 def frames(made: Follower, end: int) -> list[tuple[int, int]]:
     found = []
-    while (frame := made.next_frame(end, 0.0)) is not None:
+    while (frame := made.next_frame(0, end, 0.0)) is not None:
         found.append(tuple(frame))
     return found
 
@@ -31,14 +31,21 @@ def frames(made: Follower, end: int) -> list[tuple[int, int]]:
 def test_nothing_is_sent_before_the_first_report() -> None:
     made = Follower(SEGMENT, 0.0)
     made.receive(encode_report(7)[:7], 4500, 0.0)
-    assert made.next_frame(4500, 100.0) is None
+    assert made.next_frame(0, 4500, 100.0) is None
     made.receive(encode_report(7)[7:], 4500, 0.0)
-    assert made.next_frame(4500, 0.0) == (7, 1000)
+    assert made.next_frame(0, 4500, 0.0) == (7, 1000)
 
 
 @pytest.mark.parametrize(("report", "start"), [(0, 4000), (1, 1), (4499, 4499), (2000, 2000)])
 def test_a_report_of_0_starts_at_the_last_segment_and_others_exactly(report: int, start: int) -> None:
     assert frames(follower(report), 4500)[0][0] == start
+
+
+def test_a_slave_that_asks_for_expired_bytes_gets_heartbeats() -> None:
+    made = follower(1500)
+    assert made.next_frame(2000, 4500, 0.0) is None
+    assert made.next_frame(2000, 4500, HEARTBEAT_S) == (1500, 1500)
+    assert made.next_frame(1000, 4500, HEARTBEAT_S) == (1500, 2000)
 
 
 def test_no_frame_crosses_a_segment_or_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,10 +56,10 @@ def test_no_frame_crosses_a_segment_or_is_too_large(monkeypatch: pytest.MonkeyPa
 
 def test_a_heartbeat_follows_five_seconds_without_a_frame() -> None:
     made = follower(4500)
-    assert made.next_frame(4500, HEARTBEAT_S - 0.1) is None
-    assert made.next_frame(4500, HEARTBEAT_S) == (4500, 4500)
-    assert made.next_frame(4500, HEARTBEAT_S + 0.1) is None
-    assert made.next_frame(4501, HEARTBEAT_S + 0.1) == (4500, 4501)
+    assert made.next_frame(0, 4500, HEARTBEAT_S - 0.1) is None
+    assert made.next_frame(0, 4500, HEARTBEAT_S) == (4500, 4500)
+    assert made.next_frame(0, 4500, HEARTBEAT_S + 0.1) is None
+    assert made.next_frame(0, 4501, HEARTBEAT_S + 0.1) == (4500, 4501)
     made.check(SILENCE_S - 1)
     with pytest.raises(ReplicationError, match="a slave sent nothing for 20 s"):
         made.check(SILENCE_S)
@@ -75,7 +82,7 @@ def test_a_request_acknowledges_nothing() -> None:
 def test_acknowledgements_rise_and_stay_below_what_was_sent(monkeypatch: pytest.MonkeyPatch, wrong: int) -> None:
     monkeypatch.setattr(master, "FRAME_BYTES", 300)
     made = follower(1000)
-    assert made.next_frame(4500, 0.0) == (1000, 1300)
+    assert made.next_frame(0, 4500, 0.0) == (1000, 1300)
     made.receive(encode_report(1100) + encode_report(1100), 4500, 0.0)
     assert made.acknowledged == 1100
     with pytest.raises(ReplicationError, match=f"acknowledged physical offset {wrong}, after 1100 and with 1300 sent"):
@@ -89,7 +96,7 @@ def test_garbage_never_acknowledges_what_was_not_sent(pieces: list[bytes], end: 
     try:
         for piece in pieces:
             made.receive(piece, end, 0.0)
-            frame = made.next_frame(end, 0.0)
+            frame = made.next_frame(0, end, 0.0)
             sent = max(sent, frame.stop if frame is not None else 0, made._next or 0)
             assert (made.acknowledged or 0) <= sent <= end
     except ReplicationError:
@@ -103,7 +110,7 @@ def test_our_slave_follows_our_master(end: int, held: int, piece: int) -> None:
     slave = Slave.following(end, LOG[end - held : end], SEGMENT, 0.0) if end > 1 else Slave.from_base(0, SEGMENT, 0.0)
     made, log = Follower(SEGMENT, 0.0), b""
     made.receive(slave.report(end, 0.0), 4500, 0.0)
-    while (frame := made.next_frame(4500, 0.0)) is not None:
+    while (frame := made.next_frame(0, 4500, 0.0)) is not None:
         sent = frame.header + LOG[frame.start : frame.stop]
         for at in range(0, len(sent), piece):
             chunk = slave.receive(sent[at : at + piece], 0.0)

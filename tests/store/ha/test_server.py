@@ -100,6 +100,18 @@ def test_a_replica_has_the_masters_log(tmp_path: Path) -> None:
     assert copied == list(read(StoreReader.open(tmp_path / "first")))
 
 
+def test_a_replica_begins_after_what_retention_deleted(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "first", PLAIN) as store:
+        put(store, 0, 300)
+    for expired in sorted((tmp_path / "first" / "commitlog").iterdir())[:2]:
+        expired.unlink()
+    with serving(tmp_path / "first") as (store, server), following(tmp_path / "copy", server.port) as replica:
+        until(lambda: replica.status.end == store.end_offset)
+        end = store.end_offset
+    assert segments(tmp_path / "copy")[: end - 2 * SEGMENT] == segments(tmp_path / "first")[: end - 2 * SEGMENT]
+    assert min(file.name for file in (tmp_path / "copy" / "commitlog").iterdir()) == f"{2 * SEGMENT:020d}"
+
+
 def test_a_replica_of_a_replica(tmp_path: Path) -> None:
     with serving(tmp_path / "a") as (store, server):
         put(store, 0, 50)
