@@ -42,9 +42,9 @@ class Pace(Enum):
     """Arrival of rows."""
 
     BULK = "bulk"
-    """As fast as they are read: a writer may hold some back to work on several batches at once."""
+    """As fast as they are read."""
     LIVE = "live"
-    """One by one: each batch is written before the next one is waited for."""
+    """One by one, as they are appended."""
 
 
 _SUFFIXES: Final = {

@@ -9,10 +9,8 @@ All work on whole batches; memory is bounded by one batch, in Parquet by one row
 """
 
 import io
-import os
-from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
+from typing import Any, BinaryIO, Final, Protocol
 
 import pyarrow as pa
 
@@ -21,12 +19,7 @@ from .formats import Format, Pace
 from .json_lines import json_lines
 from .tables import RichTable, TextTable
 
-if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
-
 _ROW_GROUP_BYTES: Final = 64 << 20
-_THREADS_MAX: Final = 3
-_AHEAD: Final = 2
 
 
 class Writer(Protocol):
@@ -66,7 +59,7 @@ def writer_of(
         case Format.TABLE:
             return TextTable(sink, schema)
         case Format.JSON_LINES:
-            return JsonLinesAhead(sink) if pace is Pace.BULK else JsonLines(sink)
+            return JsonLines(sink)
         case Format.CSV:
             return Csv(sink, schema, is_escaped=console is not None)
     return _document(format_, sink, schema)
@@ -118,50 +111,6 @@ class JsonLines(_Text):
 
     def close(self) -> None:
         """Do nothing: the last line has its end."""
-
-
-class JsonLinesAhead:
-    """The same bytes as of `JsonLines`, made by further threads while the caller reads the next batches.
-
-    On two cores, messages of 1 KiB become lines while the next ones are read. Up to `_AHEAD` batches per thread are
-    held.
-    """
-
-    def __init__(self, sink: BinaryIO) -> None:
-        self._sink = sink
-        self._threads = max(1, min(_THREADS_MAX, len(os.sched_getaffinity(0)) - 1))
-        self._pool: ThreadPoolExecutor | None = None
-        self._pending: deque[Future[memoryview]] = deque()
-        self._first: pa.RecordBatch | None = None
-        """Of few rows no thread is worth its start: a single batch is written by `close`."""
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Begin with the rows of a batch, and write those of earlier batches that are ready."""
-        if self._pool is None:
-            if self._first is None:
-                self._first = batch
-                return
-            from concurrent.futures import ThreadPoolExecutor
-
-            self._pool = ThreadPoolExecutor(self._threads, "segmentlog-json")
-            self._pending.append(self._pool.submit(json_lines, self._first))
-        self._pending.append(self._pool.submit(json_lines, batch))
-        while self._pending and (len(self._pending) > self._threads * _AHEAD or self._pending[0].done()):
-            self._sink.write(self._pending.popleft().result())
-
-    def close(self) -> None:
-        """Write all that is left."""
-        while self._pending:
-            self._sink.write(self._pending.popleft().result())
-        if self._pool is not None:
-            self._pool.shutdown()
-        elif self._first is not None:
-            self._sink.write(json_lines(self._first))
-
-    def abandon(self) -> None:
-        """End the threads, and drop what they made."""
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
 
 
 class JsonArray(_Text):

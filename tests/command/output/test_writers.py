@@ -4,20 +4,16 @@ import csv
 import gc
 import io
 import json
-import os
 from typing import Any
-from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from segmentlog.command.console import Console
 from segmentlog.command.output import writers
 from segmentlog.command.output.formats import Format, Pace
-from segmentlog.command.output.writers import JsonLines, writer_of
+from segmentlog.command.output.writers import writer_of
 
 BATCH = pa.record_batch(
     {"topic": ["orders", 'a "b", c\nd', ""], "queueId": [0, 1, None], "body": pa.array([b"x", b"\xff", None])}
@@ -41,18 +37,6 @@ def test_json() -> None:
     assert json.loads(written(Format.JSON, BATCH, BATCH)) == rows
     assert json.loads(written(Format.JSON, BATCH.slice(0, 0))) == json.loads(written(Format.JSON)) == []
     assert written(Format.JSON_LINES) == b""
-
-
-@given(st.lists(st.integers(0, 3), max_size=30), st.integers(1, 3))
-def test_lines_that_are_made_ahead_are_the_same(sizes: list[int], cores: int) -> None:
-    with mock.patch.object(os, "sched_getaffinity", return_value=set(range(cores))):
-        ahead, sink = io.BytesIO(), io.BytesIO()
-        writers_ = writer_of(Format.JSON_LINES, ahead, BATCH.schema, None, Pace.BULK), JsonLines(sink)
-        for writer in writers_:
-            for size in sizes:
-                writer.write(BATCH.slice(0, size))
-            writer.close()
-    assert ahead.getvalue() == sink.getvalue()
 
 
 def test_live_rows_are_written_at_once() -> None:
