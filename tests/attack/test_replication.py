@@ -32,6 +32,8 @@ pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
 PLAIN = replace(SMALL, record_crc=False)
 SECONDS = 90
+PAUSE_S = 0.02
+"""Between appends under kills: every start of a replica takes longer, the longer the log of these small segments is."""
 
 
 def segments(path: Path) -> bytes:
@@ -168,7 +170,7 @@ def test_replicas_that_are_killed_go_on(tmp_path: Path, record_property: Callabl
             while not stop.is_set():
                 store.append(message(8, 1, serial))
                 serial += 1
-                time.sleep(0.001)
+                time.sleep(PAUSE_S)
 
         writer = threading.Thread(target=write)
         writer.start()
