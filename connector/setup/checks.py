@@ -68,6 +68,7 @@ REQUIREMENTS = (
     Requirement(package="pyarrow", version_min="18", version_stop="27"),
     Requirement(package="isal", version_min="1.7", version_stop="2"),
     Requirement(package="lark", version_min="1.2", version_stop="2"),
+    Requirement(package="rich", version_min="14", version_stop="16"),
     Requirement(package="pyspark", version_min="4.0", version_stop="5", extra="spark"),
 )
 """As in pyproject.toml; a test compares the two."""

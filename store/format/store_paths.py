@@ -31,6 +31,8 @@ CONSUME_QUEUE: Final = "consumequeue"
 CONSUME_QUEUE_EXTENSION: Final = "consumequeue_ext"
 INDEX: Final = "index"
 CONFIG: Final = "config"
+TOPICS: Final = "topics.json"
+CONSUMER_OFFSETS: Final = "consumerOffset.json"
 CHECKPOINT: Final = "checkpoint"
 ABORT: Final = "abort"
 LOCK: Final = "lock"
@@ -82,12 +84,12 @@ class StorePaths:
     @property
     def topics(self) -> str:
         """Document of the topics."""
-        return join(self.root, CONFIG, "topics.json")
+        return join(self.root, CONFIG, TOPICS)
 
     @property
     def consumer_offsets(self) -> str:
         """Document of the consumer groups' positions."""
-        return join(self.root, CONFIG, "consumerOffset.json")
+        return join(self.root, CONFIG, CONSUMER_OFFSETS)
 
     @property
     def checkpoint(self) -> str:

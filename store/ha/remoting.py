@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Final
 
 from ..errors import FormatError, ReplicationError
+from ..format import store_paths
 from ..format.documents import Document, parse
 
 FRAME_BYTES_MAX: Final = 64 << 20
@@ -27,8 +28,8 @@ _FIX: Final = "Check that the address is a broker's listenPort, not its haListen
 class BrokerDocument(Enum):
     """A document of a broker: its request code, and its name in the directory ``config``."""
 
-    TOPICS = (21, "topics.json", "topicConfigTable")
-    CONSUMER_OFFSETS = (43, "consumerOffset.json", "offsetTable")
+    TOPICS = (21, store_paths.TOPICS, "topicConfigTable")
+    CONSUMER_OFFSETS = (43, store_paths.CONSUMER_OFFSETS, "offsetTable")
     DELAY_OFFSETS = (45, "delayOffset.json", "offsetTable")
     GROUPS = (201, "subscriptionGroup.json", "subscriptionGroupTable")
 

@@ -260,7 +260,8 @@ def test_a_store_whose_end_is_overwritten_in_place(tmp_path: Path, report: "Call
     store = tmp_path / "store"
     write_once(store, 12_000)
     at = {"path": str(store)}
-    readers = [("reader", at | {"seed": seed, "may_be_damaged": True}) for seed in range(READERS)]
+    reading = at | {"may_be_damaged": True, "settle_s": min(5, CUT_SECONDS / 2)}
+    readers = [("reader", reading | {"seed": seed}) for seed in range(READERS)]
     with running(("cutter", at | {"seed": 1, "seconds": CUT_SECONDS}), *readers) as processes:
         time.sleep(CUT_SECONDS)
         cuts, *read = ended(processes)

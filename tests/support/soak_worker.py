@@ -371,8 +371,8 @@ def _in_order(batch: pa.RecordBatch, reached: dict[QueueKey, int]) -> None:
         reached[QueueKey(topic, queue_id)] = offsets[-1]
 
 
-def read(path: str, seed: int, rows_min: int = 0, *, may_be_damaged: bool = False) -> Report:
-    """Read until told to end, and at least so many rows."""
+def read(path: str, seed: int, rows_min: int = 0, *, may_be_damaged: bool = False, settle_s: float = 5) -> Report:
+    """Read until told to end, and at least so many rows; the resources after `settle_s` seconds are `settled`."""
     os.nice(5)  # several that never pause, beside one that is waited for
     reading = Reading(path, seed, may_be_damaged=may_be_damaged)
     ready()
@@ -380,7 +380,7 @@ def read(path: str, seed: int, rows_min: int = 0, *, may_be_damaged: bool = Fals
     begun = time.monotonic()
     while goes_on() or reading.rows < rows_min:
         reading.round()
-        if not settled and time.monotonic() - begun > 5:
+        if not settled and time.monotonic() - begun > settle_s:
             settled = resources()
     counted = {"rows": reading.rows, "rounds": reading.rounds, "errors": dict(reading.errors)}
     return counted | {"skipped": reading.skipped, "settled": settled}

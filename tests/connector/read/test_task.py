@@ -123,7 +123,7 @@ def test_a_loss_after_planning_is_an_error_that_names_the_option(store: Path) ->
     def lacking(**given: str) -> Iterator[pa.RecordBatch]:
         projection, (partition, *_) = planned(options_of(store, **given))
         first, *rest = partition.task.ranges
-        promised = replace(partition.task, ranges=(replace(first, rows=first.rows + 1), *rest))
+        promised = replace(partition.task, ranges=(first._replace(rows=first.rows + 1), *rest))
         return read_partition(replace(partition, task=promised), projection)
 
     with pytest.raises(DataLossError, match="failOnDataLoss"):
