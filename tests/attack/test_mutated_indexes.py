@@ -26,7 +26,7 @@ from support.scale import scale
 pytestmark = [pytest.mark.attack, pytest.mark.scaled(quick=1)]
 
 PARTS = 20
-CASES = scale(60, 100, 1_000)
+CASES = scale(60, 60, 1_000)
 """Of each part."""
 SINGLES = 4
 CHAINS = 90  # of two topics, fewer than slots: chains are followed
@@ -56,7 +56,7 @@ def zeros(content: Content, draw: Draw) -> None:
 
 
 def a_sector_of_elsewhere(content: Content, draw: Draw) -> None:
-    source, target = (512 * number(draw, len(content) // 512) for _ in range(2))
+    source, target = (512 * number(draw, max(len(content) // 512, 1)) for _ in range(2))
     content[target : target + 512] = content[source : source + 512]
 
 

@@ -131,7 +131,7 @@ def test_a_broken_network_loses_nothing_that_was_acknowledged(
             thread = threading.Thread(target=replica.run, args=(stop,))
             thread.start()
             until(lambda: any(each is not None for each in server.replicas.values()))
-            for serial in range(150):
+            for serial in range(60):
                 try:
                     placed = store.append(message(seed, 1, serial))
                 except ReplicationError:
