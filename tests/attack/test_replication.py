@@ -16,10 +16,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import pytest
 
@@ -112,24 +115,27 @@ class Proxy:
             thread.join()
 
 
-def test_a_broken_network_loses_nothing_that_was_acknowledged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
-) -> None:
-    monkeypatch.setattr(pacing, "FIRST_S", 0.005)
-    monkeypatch.setattr(pacing, "LONGEST_S", 0.05)
+class Broken(NamedTuple):
+    """Appends over one broken network, and what became of its frames."""
+
+    acknowledged: int
+    refused: int
+    fates: dict[str, int]
+
+
+def append_over_a_broken_network(folder: Path, seed: int) -> Broken:
+    first, copy = folder / f"first{seed}", folder / f"copy{seed}"
+    quorum, stop = Quorum(2, timeout_s=0.1), threading.Event()
     acknowledged = refused = 0
-    fates: dict[str, int] = {}
-    for seed in range(scale(2, 50, 500)):
-        first, copy = tmp_path / f"first{seed}", tmp_path / f"copy{seed}"
-        quorum, stop = Quorum(2, timeout_s=0.1), threading.Event()
-        with (
-            MessageStore.open(first, PLAIN, attached=Attachments(acknowledgers=[quorum], listeners=[quorum])) as store,
-            ReplicationServer(store, quorum, ServerConfig(port=0)) as server,
-            Proxy(server.port, seed) as proxy,
-            Replica.open(str(copy), Address("127.0.0.1", proxy.port), PLAIN) as replica,
-        ):
-            thread = threading.Thread(target=replica.run, args=(stop,))
-            thread.start()
+    with (
+        MessageStore.open(first, PLAIN, attached=Attachments(acknowledgers=[quorum], listeners=[quorum])) as store,
+        ReplicationServer(store, quorum, ServerConfig(port=0)) as server,
+        Proxy(server.port, seed) as proxy,
+        Replica.open(str(copy), Address("127.0.0.1", proxy.port), PLAIN) as replica,
+    ):
+        thread = threading.Thread(target=replica.run, args=(stop,))
+        thread.start()
+        try:
             until(lambda: any(each is not None for each in server.replicas.values()))
             for serial in range(60):
                 try:
@@ -144,15 +150,28 @@ def test_a_broken_network_loses_nothing_that_was_acknowledged(
             proxy.is_broken = False
             until(lambda: replica.store.end_offset == store.end_offset)
             end = store.end_offset
+        finally:
             stop.set()
             thread.join()
-        for fate, count in proxy.done.items():
-            fates[fate] = fates.get(fate, 0) + count
-        assert segments(copy)[:end] == segments(first)[:end]
+    assert segments(copy)[:end] == segments(first)[:end]
+    return Broken(acknowledged, refused, proxy.done)
+
+
+def test_a_broken_network_loses_nothing_that_was_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
+) -> None:
+    monkeypatch.setattr(pacing, "FIRST_S", 0.005)
+    monkeypatch.setattr(pacing, "LONGEST_S", 0.05)
+    with ThreadPoolExecutor(5) as pool:  # each waits for heartbeats most of its time
+        found = list(pool.map(partial(append_over_a_broken_network, tmp_path), range(scale(2, 50, 500))))
+    acknowledged, refused = (sum(each[at] for each in found) for at in (0, 1))
+    fates = Counter[str]()
+    for each in found:
+        fates.update(each.fates)
     assert acknowledged > 20
     assert refused
     assert set(fates) == {"pass", "drop", "delay", "repeat", "swap", "cut"}
-    record_property("frames", str(fates))
+    record_property("frames", str(dict(fates)))
     record_property("appends", f"{acknowledged} acknowledged, {refused} not")
 
 
