@@ -98,12 +98,12 @@ def test_an_interrupt_within_stopping_is_made_good_by_stopping_again() -> None:
 
 def test_a_ctrl_c_while_stopping_waits_for_a_service_does_not_make_it_ended() -> None:
     """Thread.join, interrupted while it waits, takes the thread for ended; the next stop must still wait for it."""
-    in_service, began = threading.Lock(), threading.Event()
+    in_service, began, goes_on = threading.Lock(), threading.Event(), threading.Event()
 
     def dispatch() -> None:
         with in_service:
             began.set()
-            time.sleep(0.5)
+            assert goes_on.wait(30)
 
     running = services(dispatch)
     running.start()
@@ -113,6 +113,7 @@ def test_a_ctrl_c_while_stopping_waits_for_a_service_does_not_make_it_ended() ->
     with pytest.raises(KeyboardInterrupt):
         running.stop()
     assert in_service.locked()
+    threading.Timer(0.1, goes_on.set).start()
     running.stop()
     assert not in_service.locked()
 
