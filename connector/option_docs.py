@@ -5,10 +5,11 @@ Writes to standard output, or to the file named as argument.
 
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql.types import DataType
+
+from segmentlog.output import write_page
 
 from .options.option import Mode, Option, Table
 from .options.read_table import SOURCE
@@ -118,10 +119,7 @@ def _columns(
 
 def main(arguments: Sequence[str]) -> None:
     """Write the page to the file named first, else to standard output."""
-    if arguments:
-        Path(arguments[0]).write_text(render(), encoding="utf-8")
-    else:
-        sys.stdout.write(render())
+    write_page(render(), arguments)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ FINDINGS: Final = 1
 FAILED: Final = 2
 """Exit code of a job that did not do its work: wrong options, or an error."""
 
-_FLAGS: Final[Mapping[Remedy, str]] = {
+FLAGS: Final[Mapping[Remedy, str]] = {
     Remedy.NAME_COMMIT_LOG: "--commit-log names CommitLog directories that are elsewhere",
     Remedy.STORED_SIZES: "Leave out --segment-bytes and --queue-segment-entries: a store keeps its file sizes",
 }
@@ -119,7 +119,7 @@ def finished(options: argparse.Namespace, job: Callable[[], JobReport]) -> int:
 def failed(error: Exception, *, as_json: bool) -> int:
     """Print an error, and return the exit code."""
     if isinstance(error, SegmentLogError):
-        error.reword(_FLAGS)
+        error.reword(FLAGS)
     sys.stderr.write(f"{error}\n")
     if as_json:
         if isinstance(error, SegmentLogError):

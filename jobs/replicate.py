@@ -132,8 +132,9 @@ def _beside(
 ) -> Iterator[None]:
     """Run what goes on beside a replica, until the replica ends."""
     ended = threading.Event()
-    targets = [] if copier is None else [(copier.run, (ended,))]
-    threads = [threading.Thread(target=target, args=given, daemon=True) for target, given in targets]
+    threads: list[threading.Thread] = []
+    if copier is not None:
+        threads.append(threading.Thread(target=copier.run, args=(ended,), daemon=True))
     if watch:
         threads.append(threading.Thread(target=_watch, args=(replica, ended), daemon=True))
     for thread in threads:

@@ -11,10 +11,12 @@ Standard library only: commands that report missing packages use it, too.
 """
 
 import json
+import sys
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 _GAP = "  "
@@ -106,3 +108,11 @@ def _cell(value: object, chars: int | None) -> str:
 def _width(text: str) -> int:
     """Columns that a terminal takes for a text."""
     return sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
+
+
+def write_page(text: str, arguments: Sequence[str]) -> None:
+    """Write a generated page to the file that is named first, else to standard output."""
+    if arguments:
+        Path(arguments[0]).write_text(text, encoding="utf-8")
+    else:
+        sys.stdout.write(text)

@@ -9,7 +9,7 @@
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
-from segmentlog.store import ConfigError
+from segmentlog.store import ConfigError, UnknownQueueError
 
 
 def suggest(word: str, known: Iterable[str]) -> str | None:
@@ -40,3 +40,9 @@ def unknown_group(group: str, known: Iterable[str], *, path: str) -> ConfigError
     return ConfigError(
         problem, path=path, fix=f"{did_you_mean(group, names)}The groups with a position are {listing(names)}"
     )
+
+
+def unknown_topic(argument: str, topic: str, known: Sequence[str], *, path: str) -> UnknownQueueError:
+    """Make the error for a topic that a store does not have, with the one that was meant; ``argument`` named it."""
+    fix = f"{did_you_mean(topic, known)}The topics are {listing(known)}"
+    return UnknownQueueError(f"{argument}: there is no topic `{topic}`", path=path, fix=fix)

@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
-from segmentlog.output import json_text, text_table
+import pytest
+
+from segmentlog.output import json_text, text_table, write_page
 
 
 class Color(Enum):
@@ -60,3 +63,11 @@ def test_json_of_dataclasses_enums_and_tuples() -> None:
     report = Outer(None, [Inner(Color.RED, (1, 2))])
     assert json_text(report) == '{"name": null, "inner": [{"color": "red", "sizes": [1, 2]}]}'
     assert json_text({"checks": (Color.RED,)}, indent=1) == '{\n "checks": [\n  "red"\n ]\n}'
+
+
+def test_a_page_is_written_to_a_file_or_to_standard_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_page("ä\n", [str(tmp_path / "page.md")])
+    assert (tmp_path / "page.md").read_text(encoding="utf-8") == "ä\n"
+    assert capsys.readouterr().out == ""
+    write_page("ä\n", [])
+    assert capsys.readouterr().out == "ä\n"

@@ -7,11 +7,12 @@ error message, and the text. It raises `ConfigError`, which quotes both and list
 import json
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import datetime, timedelta, timezone, tzinfo
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
 from segmentlog.store import ConfigError
+from segmentlog.times import EPOCH, store_ms
 
 T = TypeVar("T")
 
@@ -22,7 +23,6 @@ _SIZE = re.compile(r"(\d+)\s*([a-z]*)", re.ASCII)
 _DURATION = re.compile(r"(\d{1,12})(?:\.(\d{1,3}))?\s*([a-z]*)", re.ASCII)
 _EPOCH = re.compile(r"[+-]?\d+", re.ASCII)
 _ZONE_OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})", re.ASCII)
-_EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
 _LONG_MAX = (1 << 63) - 1
 _MS_MIN = 100_000_000_000
 """A smaller number is a time before March 1973 as milliseconds, and any time up to the year 5138 as seconds."""
@@ -213,10 +213,10 @@ def time_ms(name: str, raw: str, naive_zone: tzinfo | None, *, at: str = "") -> 
             wanted = "the time with its zone, such as 2026-01-31T12:00:00Z"
             raise bad_value(name, raw, wanted if at else f"{wanted}, or set `timeZone`", at=at)
         when = when.replace(tzinfo=naive_zone)
-    return -((_EPOCH_START - when) // timedelta(milliseconds=1))
+    return store_ms(when)
 
 
 def _iso(ms: int) -> str:
     """Write a time, in milliseconds since 1970, as ISO-8601 in UTC."""
-    when = _EPOCH_START + timedelta(milliseconds=ms)
+    when = EPOCH + timedelta(milliseconds=ms)
     return when.isoformat(timespec="milliseconds" if ms % 1000 else "seconds").replace("+00:00", "Z")

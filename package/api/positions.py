@@ -12,7 +12,7 @@ Ranges are half-open: the start is read, the end is not. A plain number is refus
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from enum import Enum
 from typing import Final, TypeAlias
 
@@ -25,9 +25,9 @@ from segmentlog.store import (
     StoreReader,
     UnknownQueueError,
 )
-from segmentlog.suggestions import did_you_mean, listing
+from segmentlog.suggestions import listing, unknown_topic
+from segmentlog.times import store_ms
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FORMS: Final = (
     "Pass a datetime with a time zone, ISO-8601 text such as '2026-01-31T12:00:00Z', Time(ms=…), 'earliest', 'latest', "
     "or queue offsets such as {0: 12}"
@@ -82,8 +82,7 @@ def checked_topics(topics: object, known: Sequence[str], path: str) -> tuple[str
         raise ConfigError("topics names no topic", fix=f"The topics are {listing(known)}")
     for name in names:
         if name not in known:
-            fix = f"{did_you_mean(name, known)}The topics are {listing(known)}"
-            raise UnknownQueueError(f"topics: there is no topic `{name}`", path=path, fix=fix)
+            raise unknown_topic("topics", name, known, path=path)
     return tuple(dict.fromkeys(sorted(names) if isinstance(names, set | frozenset) else names))
 
 
@@ -123,7 +122,7 @@ def time_of(argument: str, value: object) -> Time:
         raise ConfigError(f"{argument}={value!r} is a {type(value).__name__}", fix=_FORMS)
     if moment.tzinfo is None:
         raise ConfigError(f"{argument}={value!r} has no time zone", fix="Append Z or an offset, or set tzinfo")
-    return Time(ms=-((_EPOCH - moment) // timedelta(milliseconds=1)))
+    return Time(ms=store_ms(moment))
 
 
 def parsed(argument: str, value: object, default: Edge, topics: Sequence[str]) -> Parsed:

@@ -18,6 +18,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from segmentlog.jobs.command_line import FLAGS as JOB_FLAGS
 from segmentlog.store import ConfigError, Remedy, SegmentLogError
 
 from .console import printable
@@ -34,11 +35,10 @@ PIPE_CLOSED: Final = 141
 """Exit code when the reader of stdout went away, as of shells."""
 
 FLAGS: Final[Mapping[Remedy, str]] = {
+    **JOB_FLAGS,
     Remedy.SKIP_LOST: "--on-loss skip goes on without lost messages",
     Remedy.SKIP_DAMAGED: "--on-corrupt skip goes on without damaged records, and null keeps their places",
-    Remedy.NAME_COMMIT_LOG: "--commit-log names CommitLog directories that are elsewhere",
     Remedy.LARGER_BODIES: "--max-body-bytes raises the limit; the broker's maxMessageSize has to be as large",
-    Remedy.STORED_SIZES: "Leave out --segment-bytes and --queue-segment-entries: a store keeps its file sizes",
 }
 """Remedies of the store that verbs have flags for."""
 

@@ -16,13 +16,14 @@ import json
 import select
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from segmentlog.suggestions import did_you_mean, listing
+from segmentlog.times import EPOCH
 
 from .errors import UsageError
 
@@ -30,7 +31,6 @@ _READ_BYTES: Final = 4 << 20
 _WAIT_S: Final = 0.01
 _LINE_BYTES_MAX: Final = 64 << 20
 _INT_MAX: Final = (1 << 31) - 1
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TEXTS: Final = pa.map_(pa.string(), pa.string())
 
 
@@ -257,7 +257,7 @@ def _time(name: str, value: object) -> int:
         return value
     try:
         found = datetime.fromisoformat(_text(name, value))
-        elapsed = found - _EPOCH
+        elapsed = found - EPOCH
     except (ValueError, TypeError, OverflowError):
         problem = f"has `{name}` that is no time with a zone"
         raise _BadLineError(problem, "Write such as 2026-01-31T12:00:00.000Z, or ms since 1970") from None

@@ -15,17 +15,17 @@ Half-open, as everywhere: the start is read, the end is not.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from segmentlog.suggestions import unknown_group
+from segmentlog.times import store_ms
 
 from .errors import UsageError
 
 if TYPE_CHECKING:
     from segmentlog.store import QueueBounds, QueueKey, StoreReader
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FORMS: Final = (
     "Pass a queue offset, -N for the last N messages, a time such as 2026-01-31T12:00:00Z or @1769817600000 (ms since "
     "1970), earliest or latest"
@@ -109,7 +109,7 @@ def parse_time(text: str) -> int:
         raise UsageError(f"`{text}` is no time", fix=fix) from None
     if moment.tzinfo is None:
         raise UsageError(f"`{text}` has no time zone", fix="Append Z, or an offset such as +02:00")
-    return -((_EPOCH - moment) // timedelta(milliseconds=1))
+    return store_ms(moment)
 
 
 def _parse(text: str) -> Position:

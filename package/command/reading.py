@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import segmentlog
-from segmentlog.suggestions import did_you_mean, listing
+from segmentlog.suggestions import unknown_topic
 
 if TYPE_CHECKING:
     from segmentlog.store import QueueBounds, QueueKey, StoreReader
@@ -43,13 +43,10 @@ def known_topics(reader: "StoreReader", topics: Sequence[str]) -> tuple[str, ...
     UnknownQueueError
         If the store does not have one of them, with the one that was probably meant.
     """
-    from segmentlog.store import UnknownQueueError
-
     known = reader.topics()
     for topic in topics:
         if topic not in known:
-            fix = f"{did_you_mean(topic, known)}The topics are {listing(known)}"
-            raise UnknownQueueError(f"TOPIC: there is no topic `{topic}`", path=reader.path, fix=fix)
+            raise unknown_topic("TOPIC", topic, known, path=reader.path)
     return tuple(dict.fromkeys(topics))
 
 

@@ -11,8 +11,9 @@ Writes to standard output, or to the file named as argument.
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from segmentlog.output import write_page
 
 from .catalogue import VERBS
 from .parser import Parser
@@ -80,10 +81,7 @@ def _column(field: "pa.Field[pa.DataType]") -> str:
 
 def main(arguments: Sequence[str]) -> None:
     """Write the page to the file named first, else to standard output."""
-    if arguments:
-        Path(arguments[0]).write_text(render(), encoding="utf-8")
-    else:
-        sys.stdout.write(render())
+    write_page(render(), arguments)
 
 
 if __name__ == "__main__":

@@ -11,16 +11,15 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import segmentlog
-
 from .console import Console
 from .errors import UsageError
 from .output.formats import Format, Target
 from .parser import Parser, add_store, chosen, known_column, names
 from .positions import Position, offsets
-from .reading import bounds_of, reader_of
+from .reading import bounds_of, opened, reader_of
 
 if TYPE_CHECKING:
+    import segmentlog
     from segmentlog.store import QueueBounds, QueueKey, StoreReader
 
 TABLE_COLUMNS: Final = ("topic", "queueId", "queueOffset", "storeTimestamp", "tags", "keys", "body")
@@ -123,18 +122,13 @@ class Selection:
     """
 
     def __init__(self, options: argparse.Namespace, columns: Sequence[str]) -> None:
-        self.store = segmentlog.open(options.store, commit_log_paths=options.commit_log)
+        self.store = opened(options)
         self.reader = reader_of(options)
         self.topics = tuple(dict.fromkeys(options.topic))
         self.arguments = columns_of(options, columns) | {"tags": options.tag, "sql": options.sql}
         """Arguments of ``Store.scan`` and ``Store.follow``, but for topics and positions."""
         self.queues = _selected(self.reader, self.topics, options.queue)
         """The queues that are read, with their bounds."""
-
-    @property
-    def has_filter(self) -> bool:
-        """Return whether some messages of the queues are left out."""
-        return self.arguments["tags"] is not None or self.arguments["sql"] is not None
 
     def scan(self, start: Position, end: Position) -> "segmentlog.Scan":
         """Return the messages between two positions."""

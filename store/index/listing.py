@@ -87,17 +87,7 @@ def _listing(path: str, mapped: MappedIndex, key_hash: int) -> Listing:
         raise FormatError(f"the chain of slot {slot} does not have the {members.size} entries of its hashes")
     found = entries[chain[::-1]]
     offsets = found["physical_offset"].astype(np.int64)[found["key_hash"] == key_hash]
-    table = IndexTable(
-        path=path,
-        geometry=geometry,
-        count=count,
-        first=int(entries["physical_offset"][1]),
-        last=int(entries["physical_offset"][count - 1]),
-        jumps=jumps,
-        slots=slots,
-        entries=entries,
-    )
-    return Listing(table, offsets)
+    return Listing(mapped.as_table(path, jumps), offsets)
 
 
 def _of_slot(entries: npt.NDArray[np.void], slots: int, slot: int) -> tuple[Ints, npt.NDArray[np.int64]]:

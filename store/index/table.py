@@ -119,6 +119,19 @@ class MappedIndex(NamedTuple):
     slots: npt.NDArray[np.signedinteger]
     entries: npt.NDArray[np.void]
 
+    def as_table(self, path: str, jumps: npt.NDArray[np.int64]) -> IndexTable:
+        """Return the table of a file with an entry at least; the caller has checked what it relies on."""
+        return IndexTable(
+            path=path,
+            geometry=self.geometry,
+            count=self.next_number,
+            first=int(self.entries["physical_offset"][1]),
+            last=int(self.entries["physical_offset"][self.next_number - 1]),
+            jumps=jumps,
+            slots=self.slots,
+            entries=self.entries,
+        )
+
 
 def map_index(fs: FileSystem, path: str) -> MappedIndex | None:
     """Map an index file; None, and errors, as of `open_table`."""
@@ -153,16 +166,7 @@ def _checked(path: str, mapped: MappedIndex) -> IndexTable:
     lost = int(np.count_nonzero(~chains.reached[1:count]))
     if lost:
         raise FormatError(f"{lost} of its {count - 1} entries are in no chain")
-    return IndexTable(
-        path=path,
-        geometry=geometry,
-        count=count,
-        first=int(entries["physical_offset"][1]),
-        last=int(entries["physical_offset"][count - 1]),
-        jumps=chains.jumps(),
-        slots=slots,
-        entries=entries,
-    )
+    return mapped.as_table(path, chains.jumps())
 
 
 class _Chains:

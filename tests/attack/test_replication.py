@@ -28,6 +28,8 @@ import pytest
 
 from segmentlog.store import MessageStore, ReplicationError
 from segmentlog.store.ha import Address, Attachments, Quorum, Replica, ReplicationServer, ServerConfig, pacing
+from support import replicas
+from support.replicas import log_bytes
 from support.scale import scale
 from support.written_stores import SMALL, message
 
@@ -35,19 +37,9 @@ pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
 PLAIN = replace(SMALL, record_crc=False)
 SECONDS = 90
+until = partial(replicas.until, seconds=SECONDS)
 PAUSE_S = 0.02
 """Between appends under kills: every start of a replica takes longer, the longer the log of these small segments is."""
-
-
-def segments(path: Path) -> bytes:
-    return b"".join(file.read_bytes() for file in sorted((path / "commitlog").iterdir()))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.005)
 
 
 class Proxy:
@@ -153,7 +145,7 @@ def append_over_a_broken_network(folder: Path, seed: int) -> Broken:
         finally:
             stop.set()
             thread.join()
-    assert segments(copy)[:end] == segments(first)[:end]
+    assert log_bytes(copy)[:end] == log_bytes(first)[:end]
     return Broken(acknowledged, refused, proxy.done)
 
 
@@ -210,5 +202,5 @@ def test_replicas_that_are_killed_go_on(tmp_path: Path, record_property: Callabl
             until(lambda: end in server.replicas.values())
             process.terminate()
             assert process.wait(SECONDS) == 0
-    assert segments(copy)[:end] == segments(first)[:end]
+    assert log_bytes(copy)[:end] == log_bytes(first)[:end]
     record_property("replicas killed", str(moved))

@@ -35,9 +35,10 @@ def test_filters_and_columns(store: Path) -> None:
     found = selection(
         store, "orders", "--tag", "paid", "--sql", "KEYS = 'key-2'", "--columns", "keys", "--properties", "TAGS"
     )
-    assert found.has_filter
+    assert (found.arguments["tags"], found.arguments["sql"]) == ("paid", "KEYS = 'key-2'")
     assert found.scan(EARLIEST, LATEST).to_arrow().to_pylist() == [{"keys": "key-2", "TAGS": "paid"}]
-    assert not selection(store, "orders").has_filter
+    unfiltered = selection(store, "orders")
+    assert (unfiltered.arguments["tags"], unfiltered.arguments["sql"]) == (None, None)
 
 
 @pytest.mark.parametrize(

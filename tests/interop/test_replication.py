@@ -1,28 +1,23 @@
 """Replication between RocketMQ and segmentlog: logs are equal byte for byte, after load, kills, rolls and retention."""
 
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from segmentlog.store import Flush, MessageStore, Outgoing, StoreConfig
 from segmentlog.store.ha import (
-    Address,
     Attachments,
     Begin,
     Quorum,
-    Replica,
-    ReplicaConfig,
     ReplicationServer,
     ServerConfig,
 )
-from support import oracle
+from support import oracle, replicas
 from support.ha import Peer, free_port
+from support.replicas import until
 
 pytestmark = [
     pytest.mark.interop,
@@ -41,7 +36,7 @@ CONFIG = {
 OURS = StoreConfig(
     segment_bytes=SEGMENT, queue_segment_entries=100, index_slots=100, index_entries=400, flush=Flush.ASYNC
 )
-SECONDS = 60
+following = partial(replicas.following, store_config=OURS)
 
 
 def segments(path: Path) -> dict[str, bytes]:
@@ -55,27 +50,6 @@ def assert_equal(master: Path, replica: Path, end: int) -> None:
     for name, data in ours.items():
         assert data == theirs[name], name
     assert [name for name in theirs if name not in ours and int(name) < end] == []
-
-
-@contextmanager
-def following(path: Path, port: int, *, listeners: Sequence[Quorum] = (), **settings: Any) -> Iterator[Replica]:
-    stop, address = threading.Event(), Address("127.0.0.1", port)
-    config = ReplicaConfig(**settings)
-    with Replica.open(str(path), address, OURS, config=config, listeners=listeners) as replica:
-        thread = threading.Thread(target=replica.run, args=(stop,))
-        thread.start()
-        try:
-            yield replica
-        finally:
-            stop.set()
-            thread.join()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.005)
 
 
 def seen(lines: list[oracle.Line]) -> list[oracle.Line]:

@@ -132,7 +132,24 @@ class JsonArray(_Text):
         self._sink.write(b"[]\n" if self._before == b"[\n" else b"\n]\n")
 
 
-class Csv:
+class _OfArrow:
+    """A format whose writer is Arrow's."""
+
+    def __init__(self, sink: BinaryIO, make: Callable[[pa.PythonFile], Any]) -> None:
+        self._sink = _Valve(sink)
+        self._writer = make(pa.PythonFile(self._sink, mode="w"))
+
+    def close(self) -> None:
+        """Write what is buffered, and the end of the format."""
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """Close the writer without writing."""
+        self._sink.is_shut = True
+        self._writer.close()
+
+
+class Csv(_OfArrow):
     """CSV as of RFC 4180, with a head; null is nothing, an empty text is ``""``.
 
     A binary column is two columns, as in JSON: text, and ``NAMEHex``.
@@ -145,8 +162,7 @@ class Csv:
 
         self._schema = csv_schema(schema)
         self._is_escaped = is_escaped
-        self._sink = _Valve(sink)
-        self._writer = csv.CSVWriter(pa.PythonFile(self._sink, mode="w"), self._schema)
+        super().__init__(sink, lambda file: csv.CSVWriter(file, self._schema))
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write the rows of a batch."""
@@ -154,38 +170,19 @@ class Csv:
 
         self._writer.write_batch(csv_batch(batch, self._schema, is_escaped=self._is_escaped))
 
-    def close(self) -> None:
-        """Write what is buffered."""
-        self._writer.close()
 
-    def abandon(self) -> None:
-        """Close the writer without writing."""
-        self._sink.is_shut = True
-        self._writer.close()
-
-
-class Arrow:
+class Arrow(_OfArrow):
     """Arrow's IPC stream or file, in the types of the store."""
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema, make: Callable[..., Any]) -> None:
-        self._sink = _Valve(sink)
-        self._writer = make(pa.PythonFile(self._sink, mode="w"), schema)
+        super().__init__(sink, lambda file: make(file, schema))
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write the rows of a batch."""
         self._writer.write_batch(batch)
 
-    def close(self) -> None:
-        """Write the end of the stream, or the footer."""
-        self._writer.close()
 
-    def abandon(self) -> None:
-        """Close the writer without writing."""
-        self._sink.is_shut = True
-        self._writer.close()
-
-
-class Parquet:
+class Parquet(_OfArrow):
     """A Parquet file, with row groups of some 64 MiB."""
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
@@ -194,8 +191,7 @@ class Parquet:
         self._schema = schema
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = 0
-        self._sink = _Valve(sink)
-        self._writer = parquet.ParquetWriter(pa.PythonFile(self._sink, mode="w"), schema)
+        super().__init__(sink, lambda file: parquet.ParquetWriter(file, schema))
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write the rows of a batch, as soon as they fill a row group."""
@@ -208,12 +204,7 @@ class Parquet:
         """Write the last row group and the footer."""
         if self._waiting:
             self._write_group()
-        self._writer.close()
-
-    def abandon(self) -> None:
-        """Close the writer without writing."""
-        self._sink.is_shut = True
-        self._writer.close()
+        super().close()
 
     def _write_group(self) -> None:
         self._writer.write_table(pa.Table.from_batches(self._waiting, self._schema))

@@ -15,6 +15,7 @@ from segmentlog.store import ConfigError, DivergedLogError, FormatError, Message
 from segmentlog.store.ha import Address, Begin, Replica, ReplicaConfig, ReplicaState, pacing
 from segmentlog.store.log.segment_supply import SegmentSupply
 from support.reading import read
+from support.replicas import log_bytes
 from support.scripted_master import Script, ScriptedMaster
 from support.written_stores import SMALL, message
 
@@ -35,7 +36,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def log(first: Path) -> bytes:
-    whole = segments(first)
+    whole = log_bytes(first)
     with MessageStore.open(first, PLAIN) as store:
         return whole[: store.end_offset]
 
@@ -43,10 +44,6 @@ def log(first: Path) -> bytes:
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pacing, "FIRST_S", 0.01)
-
-
-def segments(path: Path) -> bytes:
-    return b"".join(file.read_bytes() for file in sorted((path / "commitlog").iterdir()))
 
 
 @contextmanager
@@ -91,7 +88,7 @@ def test_a_replica_is_the_masters_log(tmp_path: Path, first: Path, log: bytes) -
         until(lambda: master.reports[-1:] == [len(log)])
         assert replica.status.state is ReplicaState.FOLLOWING
         assert replica.status.received_bytes >= len(log)
-    assert segments(tmp_path / "copy")[: len(log)] == log
+    assert log_bytes(tmp_path / "copy")[: len(log)] == log
     assert replica.status.state is ReplicaState.STOPPED
     copied, written = read(StoreReader.open(tmp_path / "copy")), read(StoreReader.open(first))
     assert [row | {"brokerName": "first"} for row in copied] == list(written)
@@ -106,7 +103,7 @@ def test_an_empty_replica_begins_at_the_first_segment_that_is_there(tmp_path: Pa
         following(tmp_path / "copy", master, begin=Begin.FIRST) as replica,
     ):
         until(lambda: replica.status.end == len(log))
-    assert segments(tmp_path / "copy")[: len(log) - base] == log[base:]
+    assert log_bytes(tmp_path / "copy")[: len(log) - base] == log[base:]
     assert master.requests[0] == 0
     assert master.requests[-1] == max(base, 1)
 
@@ -118,7 +115,7 @@ def test_it_may_begin_at_the_last_segment(tmp_path: Path, log: bytes) -> None:
         following(tmp_path / "copy", master, begin=Begin.LAST) as replica,
     ):
         until(lambda: replica.status.end == len(log))
-    assert segments(tmp_path / "copy")[: len(log) - base] == log[base:]
+    assert log_bytes(tmp_path / "copy")[: len(log) - base] == log[base:]
     assert master.requests == [0]
 
 
@@ -129,7 +126,7 @@ def test_it_goes_on_after_it_was_closed(tmp_path: Path, log: bytes) -> None:
             until(lambda: replica.status.lag_bytes == 0 and replica.status.end > stop - 15_000)  # noqa: B023
     with ScriptedMaster(log, 0, SEGMENT) as master, following(tmp_path / "copy", master) as replica:
         until(lambda: replica.status.end == len(log))
-    assert segments(tmp_path / "copy")[: len(log)] == log
+    assert log_bytes(tmp_path / "copy")[: len(log)] == log
 
 
 def closes(after: int) -> Script:
@@ -187,14 +184,14 @@ def test_hostile_connections_change_nothing(tmp_path: Path, log: bytes) -> None:
         until(lambda: replica.status.end == len(log))
         assert replica.status.connections >= len(script)
         until(lambda: replica.status.problem == "")
-    assert segments(tmp_path / "copy")[: len(log)] == log
+    assert log_bytes(tmp_path / "copy")[: len(log)] == log
 
 
 def other_log(tmp_path: Path, log: bytes) -> bytes:
     with MessageStore.open(tmp_path / "other", PLAIN) as store:
         for serial in range(900):
             store.append(message(6, 1, serial))
-    return segments(tmp_path / "other")[: len(log)]
+    return log_bytes(tmp_path / "other")[: len(log)]
 
 
 def follow_to_the_end(path: Path, log: bytes, segment_bytes: int = SEGMENT) -> ScriptedMaster:
@@ -213,10 +210,10 @@ def copy(tmp_path: Path, log: bytes) -> Path:
 
 
 def test_another_log_is_refused_and_nothing_is_truncated(tmp_path: Path, copy: Path, log: bytes) -> None:
-    before, other = segments(copy), other_log(tmp_path, log)
+    before, other = log_bytes(copy), other_log(tmp_path, log)
     with pytest.raises(DivergedLogError, match=f"; this one ends at {len(log)}"):
         follow_to_the_end(copy, other)
-    assert segments(copy) == before
+    assert log_bytes(copy) == before
 
 
 def test_a_difference_has_to_be_found_three_times(
@@ -229,10 +226,10 @@ def test_a_difference_has_to_be_found_three_times(
 
 
 def test_a_master_that_lost_its_end_is_refused(copy: Path, log: bytes) -> None:
-    before, lost = segments(copy), len(log) - 3_000
+    before, lost = log_bytes(copy), len(log) - 3_000
     with pytest.raises(DivergedLogError, match=f"nothing at physical offset {lost}, and this log ends at {len(log)}"):
         follow_to_the_end(copy, log[:lost])
-    assert segments(copy) == before
+    assert log_bytes(copy) == before
 
 
 def test_a_damaged_log_is_refused(tmp_path: Path, log: bytes) -> None:
@@ -271,7 +268,7 @@ def test_a_full_disk_pauses_it(tmp_path: Path, log: bytes, monkeypatch: pytest.M
         assert replica.status.state is ReplicaState.PAUSED
         full.clear()
         until(lambda: replica.status.end == len(log))
-    assert segments(tmp_path / "copy")[: len(log)] == log
+    assert log_bytes(tmp_path / "copy")[: len(log)] == log
 
 
 def test_the_limit_on_bytes_per_second_holds(tmp_path: Path, log: bytes) -> None:

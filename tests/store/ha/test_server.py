@@ -8,11 +8,11 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,32 +20,27 @@ import pytest
 from segmentlog.store import ConfigError, MessageStore, NoReplicaError, StoreReader
 from segmentlog.store.format.batch_mark import BatchMark
 from segmentlog.store.ha import (
-    Address,
     Attachments,
     Quorum,
-    Replica,
-    ReplicaConfig,
     ReplicationServer,
     ServerConfig,
     pacing,
 )
+from support import replicas
 from support.reading import read
+from support.replicas import log_bytes, until
 from support.scale import scale
 from support.written_stores import SMALL, message
 
 SEGMENT = SMALL.segment_bytes
 PLAIN = replace(SMALL, record_crc=False)
-SECONDS = 60
 SERVER = ServerConfig(port=0)
+following = partial(replicas.following, store_config=PLAIN, probe_s=0.3)
 
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pacing, "FIRST_S", 0.01)
-
-
-def segments(path: Path) -> bytes:
-    return b"".join(file.read_bytes() for file in sorted((path / "commitlog").iterdir()))
 
 
 @contextmanager
@@ -56,28 +51,6 @@ def serving(path: Path, copies: int = 1, port: int = 0) -> Iterator[tuple[Messag
         ReplicationServer(store, quorum, ServerConfig(port=port)) as server,
     ):
         yield store, server
-
-
-@contextmanager
-def following(path: Path, port: int, quorum: Quorum | None = None) -> Iterator[Replica]:
-    stop = threading.Event()
-    listeners = [] if quorum is None else [quorum]
-    address = Address("127.0.0.1", port)
-    with Replica.open(str(path), address, PLAIN, config=ReplicaConfig(probe_s=0.3), listeners=listeners) as replica:
-        thread = threading.Thread(target=replica.run, args=(stop,))
-        thread.start()
-        try:
-            yield replica
-        finally:
-            stop.set()
-            thread.join()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.005)
 
 
 def put(store: MessageStore, first: int, count: int) -> None:
@@ -95,7 +68,7 @@ def test_a_replica_has_the_masters_log(tmp_path: Path) -> None:
             until(lambda: list(server.replicas.values()) == [store.end_offset])
             end = store.end_offset
     assert end > 3 * SEGMENT
-    assert segments(tmp_path / "copy")[:end] == segments(tmp_path / "first")[:end]
+    assert log_bytes(tmp_path / "copy")[:end] == log_bytes(tmp_path / "first")[:end]
     copied = [row | {"brokerName": "first"} for row in read(StoreReader.open(tmp_path / "copy"))]
     assert copied == list(read(StoreReader.open(tmp_path / "first")))
 
@@ -108,7 +81,7 @@ def test_a_replica_begins_after_what_retention_deleted(tmp_path: Path) -> None:
     with serving(tmp_path / "first") as (store, server), following(tmp_path / "copy", server.port) as replica:
         until(lambda: replica.status.end == store.end_offset)
         end = store.end_offset
-    assert segments(tmp_path / "copy")[: end - 2 * SEGMENT] == segments(tmp_path / "first")[: end - 2 * SEGMENT]
+    assert log_bytes(tmp_path / "copy")[: end - 2 * SEGMENT] == log_bytes(tmp_path / "first")[: end - 2 * SEGMENT]
     assert min(file.name for file in (tmp_path / "copy" / "commitlog").iterdir()) == f"{2 * SEGMENT:020d}"
 
 
@@ -117,14 +90,14 @@ def test_a_replica_of_a_replica(tmp_path: Path) -> None:
         put(store, 0, 50)
         quorum = Quorum()
         with (
-            following(tmp_path / "b", server.port, quorum) as middle,
+            following(tmp_path / "b", server.port, listeners=[quorum]) as middle,
             ReplicationServer(middle.store, quorum, SERVER) as second,
             following(tmp_path / "c", second.port) as last,
         ):
             put(store, 50, 150)
             until(lambda: last.status.end == store.end_offset)
             end = store.end_offset
-    assert segments(tmp_path / "a")[:end] == segments(tmp_path / "b")[:end] == segments(tmp_path / "c")[:end]
+    assert log_bytes(tmp_path / "a")[:end] == log_bytes(tmp_path / "b")[:end] == log_bytes(tmp_path / "c")[:end]
 
 
 def test_an_append_is_on_the_replica_when_it_returns(tmp_path: Path) -> None:
@@ -208,6 +181,7 @@ from segmentlog.store import MessageStore
 sys.path.insert(0, {tests!r})
 from support.written_stores import SMALL, message
 from dataclasses import replace
+from functools import partial
 from segmentlog.store.ha import Attachments, Quorum, ReplicationServer, ServerConfig
 quorum = Quorum()
 with MessageStore.open({path!r}, replace(SMALL, record_crc=False), attached=Attachments(listeners=[quorum])) as store:
@@ -241,4 +215,4 @@ def test_masters_that_are_killed_leave_equal_logs(tmp_path: Path) -> None:
         until(lambda: replica.status.end == store.end_offset)
         end = store.end_offset
     assert len(set(ends)) == kills, "nothing was replicated between the kills"
-    assert segments(copy)[:end] == segments(first)[:end]
+    assert log_bytes(copy)[:end] == log_bytes(first)[:end]

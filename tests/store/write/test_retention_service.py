@@ -456,14 +456,25 @@ def test_what_a_protected_group_has_not_read_is_kept(tmp_path: Path, caplog: pyt
     assert kept == {number: b"body %d" % number for number in range(min(kept), 300)}
 
 
-def test_above_the_limit_of_a_disk_unread_messages_go_and_that_is_an_error(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("wanted", "why"),
+    [
+        (replace(EAGER, protected_groups=("g",)), "unread: group g has no offsets yet"),
+        (replace(EAGER, min_age_ms={"orders": 1 << 40}), "young: topic orders"),
+    ],
+    ids=["unread", "young"],
+)
+def test_above_the_limit_of_a_disk_wanted_messages_go_and_that_is_an_error(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    wanted: RetentionSettings,
+    why: str,
 ) -> None:
     used = [80]
     monkeypatch.setattr(retention_service, "space_of", lambda _: Space(100, 100 - used[0], 100 - used[0]))
     path = tmp_path / "store"
-    settings = replace(EAGER, protected_groups=("g",), hard_limit_percent=80)
-    with MessageStore.open(path, SMALL, retention=settings) as store:
+    with MessageStore.open(path, SMALL, retention=replace(wanted, hard_limit_percent=80)) as store:
         store.append_batch(rows(0, 300))
         for _ in range(20):
             store.tick()
@@ -474,12 +485,8 @@ def test_above_the_limit_of_a_disk_unread_messages_go_and_that_is_an_error(
         assert store.bounds(KEY).min_offset > 250
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert said
-    assert all(
-        "used above 80%, messages are deleted that are still wanted: unread: group g has no offsets yet" in text
-        for text in said
-    )
-    history = (path / ".segmentlog" / "retention-history").read_text()
-    assert "unread: group g has no offsets yet" in history
+    assert all(f"used above 80%, messages are deleted that are still wanted: {why}" in text for text in said)
+    assert why in (path / ".segmentlog" / "retention-history").read_text()
 
 
 def test_a_minimum_age_keeps_messages_until_they_have_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -505,30 +512,6 @@ def test_a_minimum_age_keeps_messages_until_they_have_it(tmp_path: Path, caplog:
         assert left_after_runs() > 350
     history = (path / ".segmentlog" / "retention-history").read_text()
     assert "young" not in history
-
-
-def test_above_the_limit_of_a_disk_young_messages_go_and_that_is_an_error(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    used = [80]
-    monkeypatch.setattr(retention_service, "space_of", lambda _: Space(100, 100 - used[0], 100 - used[0]))
-    path = tmp_path / "store"
-    settings = replace(EAGER, min_age_ms={"orders": 1 << 40}, hard_limit_percent=80)
-    with MessageStore.open(path, SMALL, retention=settings) as store:
-        store.append_batch(rows(0, 300))
-        for _ in range(20):
-            store.tick()
-        assert store.bounds(KEY).min_offset == 0
-        used[0] = 81
-        for _ in range(20):
-            store.tick()
-        assert store.bounds(KEY).min_offset > 250
-    said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert said
-    assert all(
-        "used above 80%, messages are deleted that are still wanted: young: topic orders" in each for each in said
-    )
-    assert "young: topic orders" in (path / ".segmentlog" / "retention-history").read_text()
 
 
 def test_without_settings_nothing_is_deleted(tmp_path: Path) -> None:

@@ -1,0 +1,41 @@
+"""Replicas in threads, and their logs."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from segmentlog.store import StoreConfig
+from segmentlog.store.ha import Address, Quorum, Replica, ReplicaConfig
+
+
+@contextmanager
+def following(
+    path: Path, port: int, *, store_config: StoreConfig, listeners: Sequence[Quorum] = (), **settings: Any
+) -> Iterator[Replica]:
+    """Run a replica of a master of this host in a thread; ``settings`` are those of `ReplicaConfig`."""
+    stop, address = threading.Event(), Address("127.0.0.1", port)
+    config = ReplicaConfig(**settings)
+    with Replica.open(str(path), address, store_config, config=config, listeners=listeners) as replica:
+        thread = threading.Thread(target=replica.run, args=(stop,))
+        thread.start()
+        try:
+            yield replica
+        finally:
+            stop.set()
+            thread.join()
+
+
+def until(condition: Callable[[], bool], *, seconds: float = 60) -> None:
+    """Wait for a condition; an `AssertionError` if it does not come in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.005)
+
+
+def log_bytes(path: Path) -> bytes:
+    """Return the bytes of all segments of a store, one after the other."""
+    return b"".join(file.read_bytes() for file in sorted((path / "commitlog").iterdir()))
