@@ -97,7 +97,10 @@ def test_a_replica_of_rocketmq_has_its_log(tmp_path: Path, version: str) -> None
 @pytest.mark.parametrize("version", oracle.VERSIONS[::-1])
 def test_it_begins_at_the_last_segment_as_rocketmqs_slave_does(tmp_path: Path, version: str) -> None:
     first, port = tmp_path / "first", free_port()
-    with Peer.master(version, first, port, CONFIG) as master:
+    # One chunk for the last segment: a slave of RocketMQ that dispatches between two chunks can leave the record which
+    # they cut out of its queue, for ever (seen with 5.3.3 at the default of 32 KiB).
+    in_one_chunk = CONFIG | {"haTransferBatchSize": SEGMENT}
+    with Peer.master(version, first, port, in_one_chunk) as master:
         master.put(150, 1000)
         end = master.ask("status")["maxPhyOffset"]
         with (
