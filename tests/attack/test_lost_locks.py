@@ -41,6 +41,7 @@ from segmentlog.store.maintenance import rebuild_queues
 from segmentlog.store.sink import Staging
 from segmentlog.store.types import QueueKey
 from support.batches import batch_of
+from support.live_copy import copy_live
 from support.reading import read
 from support.scale import scale
 from support.written_stores import SMALL, message
@@ -128,7 +129,7 @@ def running(broker: list[str], path: Path) -> Iterator[None]:
 
 def lose_lock(path: Path) -> None:
     """Drop the record lock of this process, as any copy of the store's directory does."""
-    shutil.copytree(path, path.with_name("copy"), dirs_exist_ok=True)
+    copy_live(path, path.with_name("copy"))
 
 
 def serials(path: Path) -> list[bytes]:

@@ -108,6 +108,9 @@ def points_of(act: Callable[[], object]) -> int:
 
 
 def own_threads() -> list[threading.Thread]:
-    """Threads of stores that are alive."""
-    known = threading.enumerate()  # those included that an interrupt kept from starting
+    """Threads of stores that are alive.
+
+    `threading` lists a thread that an interrupt kept from starting for ever, in whatever test comes next.
+    """
+    known = threading.enumerate()
     return [thread for thread in known if thread.name.startswith("segmentlog-") and thread.is_alive()]

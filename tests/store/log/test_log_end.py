@@ -4,7 +4,6 @@ One test for each rule of docs/reliability.md, *End of a log*.
 """
 
 import logging
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from segmentlog.store.format.record_crc import RecordCrc
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.log.log_end import LogState, examine_log
 from support.batches import batch_of
+from support.live_copy import copy_live
 from support.store_builder import Geometry, StoreBuilder, messages
 from support.tampering import contents, overwrite
 
@@ -90,7 +90,7 @@ def ours(tmp_path: Path, forwarded: bool = False) -> tuple[Path, int, int]:
         store.append_batch(batch_of([message] * 9))
         last = store.append(message)
         store.wait_dispatched()
-        shutil.copytree(tmp_path / "live", tmp_path / "crashed")
+        copy_live(tmp_path / "live", tmp_path / "crashed")
     return tmp_path / "crashed", last.physical_offset, last.physical_offset + last.size
 
 

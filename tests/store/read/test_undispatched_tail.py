@@ -15,6 +15,7 @@ from segmentlog.store.read.undispatched_tail import find_undispatched_tail
 from segmentlog.store.sink import Staging
 from support import reading
 from support.batches import batch_of
+from support.live_copy import copy_live
 from support.store_builder import Appended, Geometry, StoreBuilder, messages
 from support.tampering import QueueFiles, overwrite, segments
 
@@ -82,7 +83,7 @@ def crashed_store(tmp_path: Path) -> Path:
                 )
                 store.commit_batch(BatchId("query", number), [staging.finish()])
         assert store.end_offset > 4 * config.segment_bytes  # and no queue was synced
-        return Path(shutil.copytree(path, tmp_path / "crashed"))
+        return copy_live(path, tmp_path / "crashed")
 
 
 @pytest.mark.parametrize("queue_id", [0, 2])  # the first record of queue 0 is at offset 0, where zeros point to, too

@@ -49,6 +49,8 @@ from segmentlog.store.write.placed_rows import AheadPiece
 from segmentlog.store.write.put_path import PutPath
 from segmentlog.store.write.staging import staging_directory
 from support.batches import batch_of
+from support.interrupting import own_threads
+from support.live_copy import copy_live
 from support.reading import read
 from support.written_stores import SMALL
 
@@ -319,7 +321,7 @@ def test_a_store_that_is_opened_while_its_crash_is_looked_at(
 ) -> None:
     with MessageStore.open(path, SMALL) as store:
         commit(store, 0, 4)
-        crashed = Path(shutil.copytree(path, tmp_path / "crashed"))
+        crashed = copy_live(path, tmp_path / "crashed")
     staged = stage(crashed, 6, 6)
     pause = Pause(monkeypatch)
     workers: list[threading.Thread] = []
@@ -598,7 +600,7 @@ def test_a_piece_that_cannot_be_written_fails_the_batch(
         patched.setattr(AheadPiece, "write", write)
         with pytest.raises((OSError, KeyboardInterrupt)):
             store.commit_batch(BatchId("q", 0), staged)
-    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("segmentlog-put")]
+    assert not [thread.name for thread in own_threads() if thread.name.startswith("segmentlog-put")]
     with pytest.raises(StoreFailedError):
         store.append(HELLO)
     with pytest.raises(StoreFailedError):

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from segmentlog.store.write.commit_pipeline import CommitPipeline
+from support.interrupting import own_threads
 
 WAIT_S = 30
 
 
 def threads() -> set[str]:
-    names = {thread.name.rpartition("_")[0] for thread in threading.enumerate()}
+    names = {thread.name.rpartition("_")[0] for thread in own_threads()}
     return names & {"segmentlog-prefetch", "segmentlog-put", "segmentlog-sync"}
 
 
