@@ -14,7 +14,7 @@ close can be finalized. RocketMQ: the constructor of ``DefaultMessageStore``.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
@@ -198,10 +198,10 @@ def assemble(base: LockedStore, attached: Attachments, retention: RetentionSetti
         make_visible=dispatch_all,
     )
     expiry = None if retention is None else _expiry(base, retention, housekeeping, log.dispatcher)
-    expire = [] if expiry is None else [expiry.step]
-    keep = partial(_one_by_one, housekeeping.keep, publication.publish_waiting, *expire)
-    tick = partial(_one_by_one, dispatch_all, keep)
-    services = _services(base, housekeeping, keep, tick)
+    flush = partial(_one_by_one, housekeeping.keep, publication.publish_waiting)
+    periodic = {"flush": flush} if expiry is None else {"flush": flush, "retention": expiry.step}
+    tick = partial(_one_by_one, dispatch_all, *periodic.values())
+    services = _services(base, housekeeping, periodic, tick)
     base.teardown.add(services.stop)
     return StoreParts(
         base=base,
@@ -272,13 +272,13 @@ def _expiry(
 
 
 def _services(
-    base: LockedStore, housekeeping: Housekeeping, keep: Callable[[], None], tick: Callable[[], None]
+    base: LockedStore, housekeeping: Housekeeping, periodic: Mapping[str, Callable[[], None]], tick: Callable[[], None]
 ) -> StoreServices:
     config = base.config
     if config.services is Services.ON_CALL:
         return OnCall(tick)
     interval = max(1, min(config.flush_interval_ms, config.queue_flush_interval_ms)) / 1000
-    return BackgroundServices(housekeeping.dispatch, keep, interval, base.failure, lambda: housekeeping.is_behind)
+    return BackgroundServices(housekeeping.dispatch, periodic, interval, base.failure, lambda: housekeeping.is_behind)
 
 
 def _committer(  # noqa: PLR0917 - the parts that a batch needs

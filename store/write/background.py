@@ -1,9 +1,10 @@
-"""Background services of an open store: one thread dispatches after puts, another flushes at intervals.
+"""Background services of an open store: one thread dispatches after puts, others work at intervals.
 
 ::
 
     dispatch   wait for work ──► dispatch ──► …            at once after a put, a hundred times per second at most
-    flush      wait an interval ──► flush what is due ──► …
+    flush      wait an interval ──► flush what is due ──► …            no other service delays it
+    retention  wait an interval ──► delete what is due ──► …           if the store has retention
     stop       stopping is set ──► the lock of each thread was free once ──► no service runs any more
 
     OnCall     tick ──► …                                  no threads: each put runs what is due
@@ -15,7 +16,7 @@ A full disk is waited out. Any other failure ends the threads, and the store acc
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Protocol
 
@@ -78,10 +79,10 @@ class BackgroundServices:
     ----------
     dispatch
         Dispatches what was put.
-    flush
-        Flushes what is due.
+    periodic
+        Services by the name of their thread, each called at intervals in a thread of its own.
     interval_s
-        Seconds between two calls of ``flush``.
+        Seconds between two calls of a periodic service.
     failure
         Notes a failure.
     is_behind
@@ -93,7 +94,7 @@ class BackgroundServices:
     def __init__(
         self,
         dispatch: Callable[[], None],
-        flush: Callable[[], None],
+        periodic: Mapping[str, Callable[[], None]],
         interval_s: float,
         failure: Failure,
         is_behind: Callable[[], bool],
@@ -104,13 +105,19 @@ class BackgroundServices:
         self._stopping = False
         # Written in C: a Ctrl-C within Event.set can leave its lock held, and every thread would wait for it for ever.
         self._work: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._pauses: tuple[queue.SimpleQueue[None], queue.SimpleQueue[None]] = queue.SimpleQueue(), queue.SimpleQueue()
+        threads = range(1 + len(periodic))
+        self._pauses: list[queue.SimpleQueue[None]] = [queue.SimpleQueue() for _ in threads]
         """Per thread: an item ends its pause early."""
-        self._running = [threading.Lock(), threading.Lock()]
+        self._running = [threading.Lock() for _ in threads]
         """Held by each thread while it runs services."""
         self._threads = [
             threading.Thread(target=self._dispatching, args=(dispatch,), name="segmentlog-dispatch", daemon=True),
-            threading.Thread(target=self._flushing, args=(flush, interval_s), name="segmentlog-flush", daemon=True),
+            *(
+                threading.Thread(
+                    target=self._at_intervals, args=(which, each, interval_s), name=f"segmentlog-{name}", daemon=True
+                )
+                for which, (name, each) in enumerate(periodic.items(), 1)
+            ),
         ]
 
     def start(self) -> None:
@@ -169,10 +176,10 @@ class BackgroundServices:
                     self._pause(0, _RETRY_S)
                     self._work.put(None)
 
-    def _flushing(self, flush: Callable[[], None], interval_s: float) -> None:
-        with self._running[1]:
-            while self._pause(1, interval_s):
-                self._attempt(flush)
+    def _at_intervals(self, which: int, service: Callable[[], None], interval_s: float) -> None:
+        with self._running[which]:
+            while self._pause(which, interval_s):
+                self._attempt(service)
 
     def _attempt(self, service: Callable[[], None]) -> bool:
         """Run a service once; return False if the disk is full."""

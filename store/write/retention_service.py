@@ -5,9 +5,9 @@
     start ── 60 s ──► run ── 10 s ──► run ── …         run: list files ──► decide ──► delete, one file per pause
                        └ puts are refused from here on while a disk is above diskSpaceWarningLevelRatio
 
-The housekeeping calls `RetentionService.step`, which never waits: it deletes as many files as the pauses since the last
-call allow. A batch that is in flight postpones a run that would delete a segment of it. RocketMQ:
-``DefaultMessageStore.cleanFilesPeriodically``, ``RunningFlags.DISK_FULL_BIT``.
+A thread of its own calls `RetentionService.step`, or with ``Services.ON_CALL`` each put. It never waits: it deletes as
+many files as the pauses since the last call allow. A batch in flight postpones a run that would delete a segment of it.
+RocketMQ: ``DefaultMessageStore.cleanFilesPeriodically``, ``RunningFlags.DISK_FULL_BIT``.
 """
 
 import logging
@@ -35,7 +35,7 @@ from ..retention.topic_ages import TopicAges
 _log = logging.getLogger(__name__)
 
 _COPY_SECONDS: Final = 0.05
-"""Time after which a call of `RetentionService.step` leaves the rest to the next, while it copies: a flush waits."""
+"""Time after which a call of `RetentionService.step` leaves the rest to the next, while it copies: a put may wait."""
 
 
 class RetentionService:

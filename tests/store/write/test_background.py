@@ -31,7 +31,7 @@ def nothing() -> None:
 
 
 def services(dispatch: Callable[[], None] = nothing, flush: Callable[[], None] = nothing) -> BackgroundServices:
-    return BackgroundServices(dispatch, flush, 60, Failure("/store"), lambda: False)
+    return BackgroundServices(dispatch, {"flush": flush}, 60, Failure("/store"), lambda: False)
 
 
 def test_work_is_done_when_there_is_some() -> None:
@@ -59,6 +59,23 @@ def test_stopping_waits_for_the_service_that_runs_and_may_be_repeated() -> None:
     threading.Timer(0.05, go_on.set).start()
     running.stop()
     assert ended.is_set()
+    running.stop()
+
+
+def test_a_service_that_takes_long_delays_no_other_one() -> None:
+    began, go_on, flushes = threading.Event(), threading.Event(), threading.Semaphore(0)
+
+    def delete() -> None:
+        began.set()
+        assert go_on.wait(10)
+
+    periodic = {"flush": flushes.release, "retention": delete}
+    running = BackgroundServices(nothing, periodic, 0.001, Failure("/store"), lambda: False)
+    running.start()
+    assert began.wait(10)
+    for _ in range(3):
+        assert flushes.acquire(timeout=10)
+    go_on.set()
     running.stop()
 
 
@@ -138,7 +155,7 @@ def test_a_lack_of_room_is_waited_out_and_a_failure_is_not(monkeypatch: pytest.M
         if errors:
             raise errors.pop(0)
 
-    running = BackgroundServices(dispatch, nothing, 60, failure, lambda: False)
+    running = BackgroundServices(dispatch, {"flush": nothing}, 60, failure, lambda: False)
     running.start()
     running.wake()
     within_10_s(lambda: not errors and not any(thread.name == "segmentlog-dispatch" for thread in own_threads()))
