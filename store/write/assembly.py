@@ -198,8 +198,11 @@ def assemble(base: LockedStore, attached: Attachments, retention: RetentionSetti
         make_visible=dispatch_all,
     )
     expiry = None if retention is None else _expiry(base, retention, housekeeping, log.dispatcher)
-    flush = partial(_one_by_one, housekeeping.keep, publication.publish_waiting)
-    periodic = {"flush": flush} if expiry is None else {"flush": flush, "retention": expiry.step}
+    periodic: dict[str, Callable[[], None]] = {
+        "flush": partial(_one_by_one, housekeeping.keep, publication.publish_waiting)
+    }
+    if expiry is not None:
+        periodic["retention"] = expiry.step
     tick = partial(_one_by_one, dispatch_all, *periodic.values())
     services = _services(base, housekeeping, periodic, tick)
     base.teardown.add(services.stop)
