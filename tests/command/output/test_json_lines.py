@@ -3,7 +3,8 @@
 import json
 
 import pyarrow as pa
-from hypothesis import given
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from segmentlog.command.output.json_lines import escaped, json_lines
@@ -56,6 +57,29 @@ def test_each_row_is_a_line_with_its_values(rows: list[dict[str, object]], skipp
     lines = bytes(json_lines(batch)).decode().split("\n")
     assert lines.pop() == ""
     assert [json.loads(line) for line in lines] == [expected(row) for row in rows[skipped:]]
+
+
+@pytest.mark.parametrize("byte", [*b'\x00\n\x1f !"\\~\x7f', 0x80, 0xC2, 0xFF])
+def test_one_byte_of_a_body_decides_how_it_is_written(byte: int) -> None:
+    """Wherever it is: bodies are searched in pieces."""
+    for at in (0, 5, (1 << 17) - 1, 1 << 17):
+        plain = b"a" * ((1 << 17) + 7)
+        body = plain[:at] + bytes([byte]) + plain[at + 1 :]
+        (line,) = bytes(json_lines(pa.record_batch({"body": pa.array([body])}))).splitlines()
+        assert all(0x20 <= each < 0x7F for each in line)
+        found = json.loads(line)
+        assert found == ({"body": body.decode()} if byte < 0x80 else {"bodyHex": body.hex()})
+
+
+@given(st.lists(st.sampled_from(["", "a", "b", "ab", 'x"', None]), min_size=1, max_size=4), st.integers(0, 2))
+@example(["a", "b", "a"], 0)
+def test_values_that_all_rows_share(values: list[str | None], skipped: int) -> None:
+    rows = [{"before": 1, "text": each, "after": True} for each in values]
+    batch = pa.RecordBatch.from_pylist(rows).cast(
+        pa.schema([("before", pa.int32()), ("text", pa.string()), ("after", pa.bool_())])
+    )
+    lines = bytes(json_lines(batch.slice(skipped))).splitlines()
+    assert [json.loads(line) for line in lines] == rows[skipped:]
 
 
 @given(st.text())

@@ -1,5 +1,7 @@
 """Bodies and times as text."""
 
+from datetime import UTC, datetime, timedelta
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -40,3 +42,21 @@ def test_hexadecimal_of_empty_values() -> None:
 )
 def test_times_are_iso_8601_in_utc(us: int | None, text: str | None) -> None:
     assert instants(pa.array([us], pa.timestamp("us", "UTC"))).to_pylist() == [text]
+
+
+@given(
+    st.lists(st.tuples(st.integers(-62_135_596_800, 253_402_300_799), st.lists(st.integers(0, 999), max_size=12))),
+    st.integers(0, 3),
+)
+def test_runs_of_one_second(seconds: list[tuple[int, list[int]]], skipped: int) -> None:
+    """All years that Python knows, long runs and short ones; also of a slice."""
+    times = [second * 1_000_000 + ms * 1000 for second, all_ms in seconds for ms in all_ms]
+    found = instants(pa.array(times, pa.timestamp("us", "UTC")).slice(skipped)).to_pylist()
+    expected = [datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us) for us in times[skipped:]]
+    assert found == [each.isoformat(timespec="milliseconds").replace("+00:00", "Z") for each in expected]
+
+
+def test_years_of_more_than_four_digits() -> None:
+    us = 253_402_300_800_000_000
+    times = pa.array([us - 1000, *[us] * 20], pa.timestamp("us", "UTC"))
+    assert instants(times).to_pylist() == ["9999-12-31T23:59:59.999Z", *["10000-01-01T00:00:00.000Z"] * 20]
