@@ -4,7 +4,7 @@
 
     QueueWatch.look() ──► queues that moved ──► ranges from the position of each ──► scan ──► batches
          ▲                                                                                      │
-         └───────────────── wait for poll_s, or until close() ◄── nothing waits ◄───────────────┘
+         └── QueueWatch.wait: the next entry of a queue, poll_s, or close() ◄── nothing waits ◄─┘
 
 A position moves on when all batches of its range were taken. So `Follow.positions` is where to go on after a failure of
 the caller: messages of batches that were not worked through come again.
@@ -37,6 +37,9 @@ from .request import Source
 _log = logging.getLogger(__name__)
 
 _TASK_BYTES: Final = 8 << 20
+_QUIET_S: Final = 2.0
+"""So long after the last message all queues are looked at less often."""
+_QUIET_POLLS: Final = 4
 
 
 class Follow:
@@ -120,9 +123,14 @@ class Follow:
                 now = time.monotonic()
                 if ranges:
                     last = now
-                elif (self._timeout_s is not None and now - last >= self._timeout_s) or self._closed.wait(self._poll_s):
+                elif (self._timeout_s is not None and now - last >= self._timeout_s) or self._wait(now - last):
                     return
                 self._look()
+
+    def _wait(self, quiet_s: float) -> bool:
+        """Wait for the next message of a known queue, or until it is time to look; True if `close` was called."""
+        limit_s = self._poll_s if quiet_s < _QUIET_S else _QUIET_POLLS * self._poll_s
+        return self._watch.wait(limit_s, self._closed.wait)
 
     def _look(self) -> None:
         """See which queues moved, and refuse those that hold other messages now."""

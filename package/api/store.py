@@ -367,7 +367,7 @@ class Store:
         tags, sql, columns, properties, on_corrupt, on_loss
             As of `scan`.
         poll_s
-            Seconds between two looks at the queues; a look reads 40 bytes per queue.
+            Seconds between two looks for new queues and messages of other machines; longer while nothing comes.
         timeout_s
             End the iteration when nothing was appended for so many seconds; by default never.
 

@@ -19,14 +19,16 @@ A watch of thousands of queues looks at the end of the log first::
                           ▲ the same   ▲ the end        nothing moved, and no queue is read
 
 For some seconds only: then all queues are read again, whatever the log says.
+
+Between two looks `QueueWatch.wait` waits for the next entry of any queue (`queue_tails`).
 """
 
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from ..directory.layout import list_queue_ids
 from ..files.fs import FileSystem
@@ -37,6 +39,7 @@ from ..format.store_paths import StorePaths
 from ..queues.consume_queue import ConsumeQueue
 from ..types import QueueBounds, QueueKey
 from .log_follower import LogFollower
+from .queue_tails import Piece, QueueTails
 from .store_reader import StoreReader
 
 _MANY_QUEUES: Final = 64
@@ -45,6 +48,10 @@ _DISPATCHED_S: Final = 3.0
 """So long after a message was put its owner has put it into its queue: ours may wait for a second, and sync before."""
 _BELIEVED_S: Final = 5.0
 """So long it is believed that nothing moved. An owner that takes longer to dispatch is seen so much later."""
+_OWNED_S: Final = 5.0
+"""So long a store that had an owner is taken to have one: the kernel needs some 10 ms to list its locks."""
+_TAILS_MAX: Final = 1024
+"""Up to so many queues are mapped while they are waited for."""
 _SETTLED_NS: Final = 2_000_000_000
 """Two changes within one tick of the file system's clock leave the same time. For so long after a change a directory is
 listed again."""
@@ -67,18 +74,6 @@ class Sighting:
     moved: frozenset[QueueKey] = field(default_factory=frozenset)
     rewritten: frozenset[QueueKey] = field(default_factory=frozenset)
     gone: frozenset[QueueKey] = field(default_factory=frozenset)
-
-
-class _Piece(NamedTuple):
-    """A part of a queue's file, and what it reads as while nothing is appended."""
-
-    path: str
-    position: int
-    length: int
-    still: bytes | None
-    """None where there is no file yet."""
-    begins_with_last: bool
-    """True if the piece begins with the last known entry, which no writer should change."""
 
 
 class _Directory:
@@ -139,29 +134,40 @@ class QueueWatch:
         self._queue_keys: dict[str, list[QueueKey]] = {}
         self._keys: set[QueueKey] | None = None
         self._logs = [_Directory(self._fs, path) for path in reader.log.directories]
-        self._places: dict[QueueKey, tuple[_Piece, ...]] = {}
+        self._places: dict[QueueKey, tuple[Piece, ...]] = {}
         self._log_min: dict[QueueKey, int] = {}
         self._named: dict[QueueKey, int] = {}
         """Physical offset of the last message of each queue."""
         self._log_end = LogFollower(self._fs, reader.log)
         self._mark: tuple[int, int] | None = None
         self._looked = -math.inf
+        self._owned = -math.inf
+        """When the store's owner was looked for."""
+        self._is_still = False
+        """True if the last look found that nothing moved."""
         self._state: tuple[object, ...] | None = None
+        self._tails = QueueTails(self._fs, clock)
+        self._unplaced: set[QueueKey] = set()
+        """Queues whose tails are to be placed before the next wait."""
         self.ends: dict[str, dict[int, int]] = {}
 
     def look(self) -> Sighting:
         """See what changed since the last look; at the first all queues are new."""
         reader = self._reader
         reader.look_again()  # before the segments are listed, as `StoreReader.refresh` does it
+        now = self._clock()
+        if not reader.is_live or (self._is_still and now - self._owned >= _OWNED_S):
+            reader.look_for_owner()
+            self._owned = now
         changed = [directory.changed() for directory in self._logs]  # all are asked: each remembers its answer
         if any(changed):
             reader.log.refresh()
         self._root_changed |= self._root.changed()
         state = self._state_now()
         mark = self._fs.stamp(self._paths.batch_mark)
-        now = self._clock()
         same = state == self._state
         if same and mark == self._mark and not any(changed) and not self._root_changed and self._is_quiet(now):
+            self._is_still = True
             return Sighting()
         self._looked, self._mark = now, mark
         rewritten: set[QueueKey] = set()
@@ -180,11 +186,36 @@ class QueueWatch:
         for key in gone:
             self._drop(key)
         moved -= gone
-        for key in moved:
-            self._take(key)
+        self._take(moved)
         if len(self._places) >= _MANY_QUEUES and reader.goes_by_queues:
             self._log_end.follow(max(self._named.values()), self._clock())
+        self._unplaced |= moved | gone
+        self._is_still = not moved
         return Sighting(frozenset(moved), frozenset(rewritten & moved), frozenset(gone))
+
+    def wait(self, limit_s: float, pause: Callable[[float], bool]) -> bool:
+        """Wait until a known queue has another entry, at most ``limit_s`` seconds; the next look tells which.
+
+        Queues without a file, changes on another host, and stores whose queues are derived end no wait early; nor do
+        more than a thousand queues.
+
+        Parameters
+        ----------
+        limit_s
+            When to return in any case.
+        pause
+            Sleeps for so many seconds; True to end the wait.
+
+        Returns
+        -------
+        bool
+            True if ``pause`` has ended it.
+        """
+        if len(self._places) > _TAILS_MAX or not self._reader.goes_by_queues:
+            return pause(limit_s)
+        self._tails.place({key: self._places.get(key, ()) for key in self._unplaced})
+        self._unplaced.clear()
+        return self._tails.wait(limit_s, pause)
 
     def bounds(self, key: QueueKey) -> QueueBounds:
         """The offsets that a watched queue holds, as of the last look.
@@ -192,7 +223,7 @@ class QueueWatch:
         The first of them is looked for again only when segments of the log were deleted since.
         """
         if self._log_min[key] != self._reader.log.min_offset:
-            self._take(key)
+            self._take([key])
         return self._reader.bounds(key)
 
     def _is_quiet(self, now: float) -> bool:
@@ -210,13 +241,13 @@ class QueueWatch:
         """The queues whose files read differently now; and those of them whose last known entry is another."""
         moved: set[QueueKey] = set()
         rewritten: set[QueueKey] = set()
-        for key, pieces in self._places.items():
-            for piece in pieces:
-                found = self._read(piece.path, piece.position, piece.length)
-                if found != piece.still:
-                    moved.add(key)
-                    if piece.begins_with_last and not _same_front(found, piece.still):
-                        rewritten.add(key)
+        known = [(key, piece) for key, pieces in self._places.items() for piece in pieces]
+        read = self._read([piece for _, piece in known])
+        for (key, piece), found in zip(known, read, strict=True):
+            if found != piece.still:
+                moved.add(key)
+                if piece.begins_with_last and not _same_front(found, piece.still):
+                    rewritten.add(key)
         return moved, rewritten
 
     def _state_now(self) -> tuple[object, ...]:
@@ -252,16 +283,21 @@ class QueueWatch:
             self._keys = {key for keys in self._queue_keys.values() for key in keys}
         return self._keys
 
-    def _take(self, key: QueueKey) -> None:
-        """Ask the reader for a queue's bounds, then note what stands where its next entry will be."""
+    def _take(self, keys: Collection[QueueKey]) -> None:
+        """Ask the reader for the bounds of queues, then note what stands where their next entries will be."""
         reader = self._reader
-        reader.forget(key)
-        end = reader.bounds(key).max_offset
-        self.ends.setdefault(key.topic, {})[key.queue_id] = end
-        self._log_min[key] = reader.log.min_offset
-        self._places[key] = pieces = tuple(self._pieces(reader.queue(key), end))
-        last = pieces[0].still if pieces[0].begins_with_last else None
-        self._named[key] = -1 if last is None else int.from_bytes(last[:8], "big", signed=True)
+        for key in keys:
+            reader.forget(key)
+        ends = [bounds.max_offset for bounds in reader.bounds_of(list(keys))]
+        places = [_pieces(reader.queue(key), end) for key, end in zip(keys, ends, strict=True)]
+        reader.consume_queues.drop_fronts()
+        found = iter(self._read([piece for listed, _ in places for piece in listed]))
+        for key, end, (listed, absent) in zip(keys, ends, places, strict=True):
+            self.ends.setdefault(key.topic, {})[key.queue_id] = end
+            self._log_min[key] = reader.log.min_offset
+            self._places[key] = pieces = (*(_stilled(piece, next(found)) for piece in listed), *absent)
+            last = pieces[0].still if pieces[0].begins_with_last else None
+            self._named[key] = -1 if last is None else int.from_bytes(last[:8], "big", signed=True)
 
     def _drop(self, key: QueueKey) -> None:
         self._reader.forget(key)
@@ -271,34 +307,36 @@ class QueueWatch:
         if not of_topic:
             del self.ends[key.topic]
 
-    def _pieces(self, queue: ConsumeQueue, end: int) -> Iterator[_Piece]:
-        at = end * ENTRY_BYTES
-        last, following = find(queue.segments, at - ENTRY_BYTES), find(queue.segments, at)
-        if last is not None:
-            length = 2 * ENTRY_BYTES if last is following else ENTRY_BYTES
-            position = at - ENTRY_BYTES - last.base
-            found = self._read(last.path, position, length)
-            # What may be there already, and was not to be seen, is what the next look is to notice.
-            still = None if found is None else found[:ENTRY_BYTES].ljust(len(found), b"\0")
-            yield _Piece(last.path, position, length, still, begins_with_last=True)
-        if last is not following or last is None:
-            if following is not None:
-                position = at - following.base
-                found = self._read(following.path, position, ENTRY_BYTES)
-                still = None if found is None else bytes(len(found))
-                yield _Piece(following.path, position, ENTRY_BYTES, still, begins_with_last=False)
-            else:
-                # A queue without files may begin anywhere, a full one goes on where its file ends.
-                name = segment_name(at) if queue.segments else ""
-                yield _Piece(os.path.join(queue.directory, name), 0, ENTRY_BYTES, None, begins_with_last=False)
+    def _read(self, pieces: Sequence[Piece]) -> list[bytes | None]:
+        """Read pieces as they are now; the names of files for a directory."""
+        files = iter(self._fs.read_each([piece[:3] for piece in pieces if not piece.path.endswith("/")]))
+        return [self._names(piece.path) if piece.path.endswith("/") else next(files) for piece in pieces]
 
-    def _read(self, path: str, position: int, length: int) -> bytes | None:
-        if path.endswith("/"):
-            return b"".join(entry.name.encode() for entry in self._fs.list_dir(path) if entry.is_file) or None
-        try:
-            return self._fs.read(path, position, length)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+    def _names(self, directory: str) -> bytes | None:
+        return b"".join(entry.name.encode() for entry in self._fs.list_dir(directory) if entry.is_file) or None
+
+
+def _pieces(queue: ConsumeQueue, end: int) -> tuple[list[Piece], list[Piece]]:
+    """Pieces of a queue's last entry and its next one: in files that were listed, and in others."""
+    at = end * ENTRY_BYTES
+    last, following = find(queue.segments, at - ENTRY_BYTES), find(queue.segments, at)
+    listed, absent = [], []
+    if last is not None:
+        length = 2 * ENTRY_BYTES if last is following else ENTRY_BYTES
+        listed.append(Piece(last.path, at - ENTRY_BYTES - last.base, length, None, begins_with_last=True))
+    if following is None:
+        # A queue without files may begin anywhere, a full one goes on where its file ends.
+        path = os.path.join(queue.directory, segment_name(at) if queue.segments else "")
+        absent.append(Piece(path, 0, ENTRY_BYTES, None, begins_with_last=False))
+    elif last is not following:
+        listed.append(Piece(following.path, at - following.base, ENTRY_BYTES, None, begins_with_last=False))
+    return listed, absent
+
+
+def _stilled(piece: Piece, found: bytes | None) -> Piece:
+    """A piece with what it read as; what may be there already, and was not to be seen, is for the next look."""
+    known = ENTRY_BYTES if piece.begins_with_last else 0
+    return piece if found is None else piece._replace(still=found[:known].ljust(len(found), b"\0"))
 
 
 def _same_front(found: bytes | None, still: bytes | None) -> bool:

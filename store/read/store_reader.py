@@ -145,14 +145,19 @@ class StoreReader:
         self._bounds.clear()
 
     def look_again(self) -> None:
-        """Look again at visibility and liveness only; known queues stay as they are.
+        """Look again at the visibility of batches only; known queues stay as they are.
 
         Queues that are asked for from now on show the batches that were committed by now, and none that lands later.
         List segments that may have been added after this call, with ``log.refresh``.
         """
         self._visibility = Visibility(self.location.fs, self.path)
         if self._taken is not None:
-            self._taken = replace(self._taken, visibility=self._visibility, is_live=self._is_locked())
+            self._taken = replace(self._taken, visibility=self._visibility)
+
+    def look_for_owner(self) -> None:
+        """Find out whether a process holds the store's lock now: see `is_live`. The kernel may take 10 ms to answer."""
+        if self._taken is not None:
+            self._taken = replace(self._taken, is_live=self._is_locked())
 
     def forget(self, key: QueueKey) -> None:
         """Drop what is known of one queue, so that it is looked at again."""
@@ -191,7 +196,10 @@ class StoreReader:
             raise UnknownQueueError(
                 f"topic {topic} is not in this store", path=self.path, fix="topics() lists what is there"
             )
-        keys = [QueueKey(topic, queue_id) for queue_id in ids]
+        return self.bounds_of([QueueKey(topic, queue_id) for queue_id in ids])
+
+    def bounds_of(self, keys: Sequence[QueueKey]) -> list[QueueBounds]:
+        """The offsets that each of many queues holds, as `bounds` of each; short queues are looked at together."""
         self._look_at(keys)
         return [self._bounds[key] for key in keys]
 

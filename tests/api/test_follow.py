@@ -112,6 +112,16 @@ def test_an_interrupt_ends_the_iteration(tmp_path: Path, writer: MessageStore, m
         assert list(follower) == []
 
 
+def test_a_message_is_returned_long_before_the_next_look(tmp_path: Path, writer: MessageStore) -> None:
+    put(writer, "1", queue=1)
+    with segmentlog.open(tmp_path / "live").follow("orders", poll_s=100_000) as follower:
+        for queue in (0, 1):
+            timer = threading.Timer(0.05, put, (writer, "2"), {"queue": queue})
+            timer.start()
+            assert bodies([next(follower)]) == ["2"]
+            timer.join()
+
+
 def small_store(path: Path, count: int, body_bytes: int = 20) -> None:
     with StoreBuilder(path, geometry=Geometry(segment_bytes=1 << 14, queue_segment_entries=1000)) as builder:
         builder.append(messages(count, topic="orders", queues=1, body_bytes=body_bytes))

@@ -3,7 +3,7 @@
 ::
 
     segmentlog tail STORE TOPIC -n 5              the last five by physical offset, of all queues together
-    segmentlog tail STORE TOPIC -f --json         then each further message, some 10 ms after its append
+    segmentlog tail STORE TOPIC -f --json         then each further message, some milliseconds after its append
 
         follower made ──► its positions ──► last messages before them ──► batches of the follower ──► Ctrl-C
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import segmentlog
     from segmentlog.store import QueueKey
 
-_POLL_S: Final = 0.01
 _PLACE: Final = "physicalOffset"
 
 
@@ -74,9 +73,7 @@ def _follower(selection: Selection, options: argparse.Namespace) -> "segmentlog.
     start = None
     if options.queue is not None:
         start = {key: each.max_offset for key, each in selection.queues.items()}
-    return selection.store.follow(
-        selection.topics, start=start, poll_s=_POLL_S, timeout_s=options.timeout, **selection.arguments
-    )
+    return selection.store.follow(selection.topics, start=start, timeout_s=options.timeout, **selection.arguments)
 
 
 def _last(selection: Selection, ends: "dict[QueueKey, int]", number: int) -> "Iterable[pa.RecordBatch]":

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -187,6 +187,11 @@ def test_ten_thousand_queues_of_which_ten_move(tmp_path: Path) -> None:
             Counting.lists += 1
             return super().list_dir(path)
 
+        def read_each(self, pieces: Iterable[tuple[str, int, int]]) -> list[bytes | None]:
+            asked = list(pieces)
+            Counting.reads += len(asked)
+            return super().read_each(asked)
+
     for folder in (tmp_path / "store").rglob("*"):
         if folder.is_dir():
             os.utime(folder, (1, 1))
@@ -223,3 +228,65 @@ def test_thousands_of_looks_leave_nothing_open(tmp_path: Path) -> None:
     assert held() == before
     assert seen.ends == {"Orders": {0: 110, 1: 110}}
     builder.close()
+
+
+def test_a_message_in_any_queue_ends_a_wait(store: MessageStore) -> None:
+    put(store, 5)
+    put(store, 3, queue=1)
+    seen = watch(store.path)
+    seen.look()
+    pauses = []
+
+    def pause(seconds: float) -> bool:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            put(store, 1, queue=1)
+        return False
+
+    assert not seen.wait(1000, pause)
+    assert len(pauses) == 3
+    assert keys(seen.look().moved) == ["T/1"]
+
+
+@pytest.mark.parametrize("why", ["derived", "many"])
+def test_where_tails_do_not_tell_a_wait_takes_as_long_as_asked(
+    store: MessageStore, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(store, 5)
+    seen = watch(store.path, **({"queue_source": QueueSource.COMMIT_LOG} if why == "derived" else {}))
+    if why == "many":
+        monkeypatch.setattr("segmentlog.store.read.queue_watch._TAILS_MAX", 0)
+    seen.look()
+    put(store, 1)
+    pauses: list[float] = []
+    assert seen.wait(7, lambda seconds: bool(pauses.append(seconds)) or True)
+    assert pauses == [7]
+
+
+def test_the_owner_of_a_live_store_is_looked_for_every_few_seconds_while_nothing_moves(store: MessageStore) -> None:
+    now, asked = [0.0], []
+
+    class Asked(LocalFileSystem):
+        def lock_owner(self, path: str) -> int | None:
+            asked.append(now[0])
+            return super().lock_owner(path)
+
+    put(store, 1)
+    reader = StoreReader.open(store.path, fs=Asked())
+    seen = QueueWatch(reader, lambda _: True, lambda _: True, clock=lambda: now[0])
+    seen.look()
+    for moment in range(1, 40):
+        now[0] = moment / 2
+        if now[0] >= 10:  # a queue that moves has a writer
+            put(store, 1)
+        seen.look()
+    assert [moment for moment in asked if moment] == [1.0, 6.0]
+    store.close()
+    seen.look()
+    now[0] += 5
+    seen.look()
+    assert not reader.is_live
+    asked.clear()
+    for _ in range(3):
+        seen.look()
+    assert len(asked) == 3  # a closed store may be opened at any moment

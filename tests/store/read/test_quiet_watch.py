@@ -1,7 +1,7 @@
 """A watch of many queues asks the log first: when it may, what that costs, and what it notices all the same."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,11 @@ class Counting(LocalFileSystem):
     def read(self, path: str, offset: int, count: int) -> bytes:
         self.opened += 1
         return super().read(path, offset, count)
+
+    def read_each(self, pieces: Iterable[tuple[str, int, int]]) -> list[bytes | None]:
+        asked = list(pieces)
+        self.opened += len(asked)
+        return super().read_each(asked)
 
     def size(self, path: str) -> int | None:
         self.opened += 1
