@@ -29,6 +29,7 @@ from ..files.segments import SegmentFile
 from ..format.index_file import HEADER, decode_header
 from ..format.message import Ints, Problem, Records, is_blank
 from ..format.naming import is_index_name
+from ..index.alike import Carriers
 from ..index.asked import Asked, Matches, ask, match
 from ..index.bulk import look_up
 from ..index.chain import ChainWalk
@@ -37,7 +38,7 @@ from ..index.criteria import ALWAYS, KeyField
 from ..index.listing import Listing, list_entries
 from ..index.table import IndexTable, open_table
 from ..log.commit_log import CommitLog
-from ..log.point_reads import records_at
+from ..log.point_reads import records_at, views_at
 from .coverage import Coverage, Hits, Span, cover, without
 from .single import SingleKey, SingleSearch
 
@@ -59,11 +60,11 @@ class _Checked(NamedTuple):
 
 
 class _Candidates(NamedTuple):
-    """Records that one index file names: (n,) physical offsets, and the (n,) hashes that their entries hold."""
+    """Records that one index file names: (n,) physical offsets, and the first asked key that has each entry's hash."""
 
     path: str
     physical_offset: Ints
-    hashes: Ints
+    wanted: Ints
 
 
 class _Part(NamedTuple):
@@ -140,11 +141,11 @@ class KeySearch:
         """
         is_first = len(asked) == 1 and not self._checked  # a process that looks a single key up mostly ends with it
         found = self._listed(int(asked.hashes[0])) if is_first else self._looked_up(asked)
-        of = np.repeat(np.arange(len(found)), [each.hashes.size for each in found])
-        hashes = np.concatenate([np.empty(0, np.int64), *(each.hashes for each in found)])
+        of = np.repeat(np.arange(len(found)), [each.wanted.size for each in found])
+        wanted = np.concatenate([np.empty(0, np.int64), *(each.wanted for each in found)])
         offsets = np.concatenate([np.empty(0, np.int64), *(each.physical_offset for each in found)])
         seen = (offsets >= start) & (offsets < stop)
-        hits, denied = self._confirm(asked, offsets[seen], hashes[seen])
+        hits, denied = self._confirm(asked, offsets[seen], wanted[seen])
         for at in np.unique(of[seen][denied]).tolist():
             self._deny(found[at].path)
         coverage = cover(start, stop, self._spans(start, stop), self._problems())
@@ -171,12 +172,13 @@ class KeySearch:
     def _looked_up(self, asked: Asked) -> list[_Candidates]:
         """Candidates of any number of keys, from files whose chains are all whole."""
         self._refresh(partial(open_table, self._fs))
-        hashes = asked.hashes[np.append(np.ones(1, np.bool_), asked.hashes[1:] != asked.hashes[:-1])[: len(asked)]]
+        firsts = np.flatnonzero(asked.is_first)
+        hashes = asked.hashes[firsts]
         found: list[_Candidates] = []
         for path, checked in self._checked.items():
             if checked.table is not None:
                 which, offsets = look_up(checked.table, hashes)
-                found.append(_Candidates(path, offsets, hashes[which]))
+                found.append(_Candidates(path, offsets, firsts[which]))
         return found
 
     def _listed(self, key_hash: int) -> list[_Candidates]:
@@ -195,7 +197,7 @@ class KeySearch:
         for path, checked in self._checked.items():
             if checked.table is not None:
                 offsets = listings[path].physical_offset
-                found.append(_Candidates(path, offsets, np.full(offsets.size, key_hash)))
+                found.append(_Candidates(path, offsets, np.zeros(offsets.size, np.int64)))
                 self._checked[path] = checked._replace(next_number=_NOT_CHECKED)
         return found
 
@@ -237,7 +239,7 @@ class KeySearch:
         entries = table.entries[numbers]
         offsets = entries["physical_offset"].astype(np.int64)
         alive = offsets >= self._log.min_offset
-        _, denied = self._confirm(_NOTHING, offsets[alive], entries["key_hash"][alive].astype(np.int64))
+        _, denied = self._decoded(_NOTHING, offsets[alive], entries["key_hash"][alive].astype(np.int64))
         return not denied.size
 
     def _problems(self) -> list[str]:
@@ -269,8 +271,8 @@ class KeySearch:
 
     # The log
 
-    def _confirm(self, asked: Asked, offsets: Ints, hashes: Ints) -> tuple[Hits, Ints]:
-        """Read the records of (n,) candidates.
+    def _confirm(self, asked: Asked, offsets: Ints, wanted: Ints) -> tuple[Hits, Ints]:
+        """Read the records of (n,) candidates, of which each is named for the first asked key of its hash.
 
         Returns
         -------
@@ -278,16 +280,31 @@ class KeySearch:
             What was found, and which candidates are no record, or one without a key of their hash.
         """
         order = np.argsort(offsets)
-        offsets, hashes = offsets[order], hashes[order]
-        hits = [Hits(np.empty(0, np.int64), np.empty(0, np.int64))]
-        denied = [np.empty(0, np.int64)]
-        # A segment that retention deleted just now has no records, and denies nothing.
+        offsets, wanted = offsets[order], wanted[order]
+        carriers, is_alone = Carriers(asked), asked.is_alone
+        hits, denied = [Hits(np.empty(0, np.int64), np.empty(0, np.int64))], [np.empty(0, np.int64)]
         for start in range(0, offsets.size, _ROWS_AT_ONCE):
-            for _, rows, records in records_at(self._log, offsets[start : start + _ROWS_AT_ONCE]):
-                first = start + int(rows[0])
-                found = confirm(records, hashes[first : first + rows.size], asked)
-                hits.append(Hits(offsets[first + found.row], found.asked))
-                denied.append(order[first + found.denied])
+            places, keys = offsets[start : start + _ROWS_AT_ONCE], wanted[start : start + _ROWS_AT_ONCE]
+            sure = np.zeros(places.size, np.bool_)
+            for segment, buffer, rows in views_at(self._log, places):
+                sure[rows] = carriers.find(buffer, segment.base, places[rows] - segment.base, keys[rows])
+            sure &= is_alone[keys]
+            hits.append(Hits(places[sure], keys[sure]))
+            rest = np.flatnonzero(~sure)
+            if rest.size:
+                found, unknown = self._decoded(asked, places[rest], asked.hashes[keys[rest]])
+                hits.append(found)
+                denied.append(order[start + rest[unknown]])
+        return Hits(*(np.concatenate(column) for column in zip(*hits, strict=True))), np.concatenate(denied)
+
+    def _decoded(self, asked: Asked, offsets: Ints, hashes: Ints) -> tuple[Hits, Ints]:
+        """Decode the records of (n,) candidates, ascending, and compare all their keys; see `_confirm`."""
+        hits, denied = [Hits(np.empty(0, np.int64), np.empty(0, np.int64))], [np.empty(0, np.int64)]
+        # A segment that retention deleted just now has no records, and denies nothing.
+        for _, rows, records in records_at(self._log, offsets):
+            found = confirm(records, hashes[rows], asked)
+            hits.append(Hits(offsets[rows[found.row]], found.asked))
+            denied.append(rows[found.denied])
         return Hits(*(np.concatenate(column) for column in zip(*hits, strict=True))), np.concatenate(denied)
 
     def _scan(self, asked: Asked, start: int, stop: int) -> Hits:
@@ -311,7 +328,12 @@ class KeySearch:
 
 def _joined(parts: Sequence[Hits]) -> Hits:
     """Hits by physical offset and then by what was asked, each once."""
-    places, asked = (np.concatenate(column) for column in zip(*parts, strict=True))
+    filled = sorted((each for each in parts if each.asked.size), key=lambda each: int(each.physical_offset[0]))
+    if not filled:
+        return parts[0]
+    places, asked = (np.concatenate(column) for column in zip(*filled, strict=True))
+    if (places[1:] > places[:-1]).all():
+        return Hits(places, asked)
     order = np.argsort(places, kind="stable")  # they are nearly in order
     places, asked = places[order], asked[order]
     if not (places[1:] == places[:-1]).any():

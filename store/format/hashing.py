@@ -93,7 +93,7 @@ def _hashed(texts: pa.StringArray) -> tuple[Ints, Ints]:
     kinds = np.flatnonzero(np.bincount(lengths)) if int(lengths.max()) <= _ALIKE_BYTES_MAX else np.empty(0, np.int64)
     if 0 < kinds.size <= _LENGTHS_MAX and int(data[offsets[0] : offsets[-1]].max(initial=0)) < 0x80:
         for length in kinds.tolist():
-            rows = np.flatnonzero(lengths == length)
+            rows = slice(len(texts)) if kinds.size == 1 else np.flatnonzero(lengths == length)
             hashes[rows] = _alike(data, offsets[rows].astype(np.int64), length)
         return hashes, lengths.astype(np.int64)
     counts = np.empty(len(texts), np.int64)

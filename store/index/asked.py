@@ -61,6 +61,18 @@ class Asked:
     def __len__(self) -> int:
         return self.hashes.size
 
+    @property
+    def is_first(self) -> Mask:
+        """(k,) bool, True for the first key of each hash."""
+        new = np.ones(len(self), np.bool_)
+        new[1:] = self.hashes[1:] != self.hashes[:-1]
+        return new
+
+    @property
+    def is_alone(self) -> Mask:
+        """(k,) bool, True for a key whose hash no other key has."""
+        return self.is_first & np.append(self.is_first[1:], np.True_)[: len(self)]
+
 
 def ask(topics: pa.Array, keys: pa.Array, field: KeyField, window: Window) -> Asked:
     """Prepare pairs of topic and key.

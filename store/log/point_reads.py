@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import DataLossError
 from ..files.segments import SegmentFile
-from ..format.message import Ints, Mask, Problem, Records
+from ..format.message import Bytes, Ints, Mask, Problem, Records
 from .commit_log import CommitLog
 
 
@@ -35,6 +35,27 @@ def records_at(log: CommitLog, offsets: Ints) -> Iterator[tuple[SegmentFile, Int
         that do not state their own offset, are flagged. Offsets that no segment holds, or one that retention just
         deleted, are left out.
     """
+    for segment, buffer, rows in views_at(log, offsets):
+        some = offsets[rows]
+        records = Records(buffer, some - segment.base)
+        records.flag_problem(records.field("physical_offset") != some, Problem.PHYSICAL_OFFSET)
+        yield segment, np.arange(rows.start, rows.stop), records
+
+
+def views_at(log: CommitLog, offsets: Ints) -> Iterator[tuple[SegmentFile, Bytes, slice]]:
+    """Map the segments that hold physical offsets.
+
+    Parameters
+    ----------
+    offsets
+        (n,) int64, ascending.
+
+    Yields
+    ------
+    SegmentFile, (size,) uint8, slice
+        Per segment that holds some of them: its bytes, and which of the offsets. Offsets that no segment holds, or one
+        that retention just deleted, are left out.
+    """
     holder = log.locate(offsets)
     edges = [0, *(np.flatnonzero(np.diff(holder)) + 1).tolist(), offsets.size]
     for first, last in pairwise(edges):
@@ -42,11 +63,10 @@ def records_at(log: CommitLog, offsets: Ints) -> Iterator[tuple[SegmentFile, Int
             continue
         segment = log.segments[int(holder[first])]
         try:
-            records = Records(log.view(segment), offsets[first:last] - segment.base)
+            buffer = log.view(segment)
         except DataLossError:
             continue
-        records.flag_problem(records.field("physical_offset") != offsets[first:last], Problem.PHYSICAL_OFFSET)
-        yield segment, np.arange(first, last), records
+        yield segment, buffer, slice(first, last)
 
 
 def store_times_at(log: CommitLog, offsets: Ints) -> tuple[Ints, Mask]:
