@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from segmentlog.connector.setup.checks import Status
-from segmentlog.connector.setup.session_checks import check_executors
+from segmentlog.connector.setup.session_checks import check_executors, check_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +25,36 @@ def test_a_session_tells_on_what_it_runs(spark: "SparkSession") -> None:
     module = "segmentlog.connector.setup.session_checks"
     code = f"from {module} import session_checks; print(*(c.found for c in session_checks()))"
     ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert ran.stdout == f"Spark {spark.version} on Java {java[0]}, workers on Python {PYTHON} ({sys.executable})\n"
+    session = f"Spark {spark.version} on Java {java[0]}, workers on Python {PYTHON} ({sys.executable})"
+    assert ran.stdout == f"{session} {check_settings(spark.version, {}).found}\n"
+
+
+SOCKETS = "spark.python.unix.domain.socket.enabled"
+
+
+@pytest.mark.parametrize(
+    ("version", "settings", "connected", "is_advised"),
+    [
+        ("4.0.1", {}, "TCP", False),
+        ("4.1.0", {}, "TCP", True),
+        ("4.3.0.dev1", {SOCKETS: "false"}, "TCP", True),
+        ("4.3.0", {SOCKETS: "TRUE"}, "Unix domain sockets", False),
+        ("10.0.0", {SOCKETS: "true"}, "Unix domain sockets", False),
+    ],
+)
+def test_unix_sockets_are_advised_where_spark_has_them_and_they_are_off(
+    version: str, settings: dict[str, str], connected: str, *, is_advised: bool
+) -> None:
+    check = check_settings(version, settings)
+    assert check.status is Status.OK
+    assert check.found == f"workers are connected by {connected}"
+    assert (f"{SOCKETS}=true" in check.fix) == is_advised
+
+
+def test_the_environment_counts_where_the_session_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_UDS_MODE", "true")
+    assert check_settings("4.3.0", {}).found == "workers are connected by Unix domain sockets"
+    assert check_settings("4.3.0", {SOCKETS: "false"}).found == "workers are connected by TCP"
 
 
 class Cluster(SimpleNamespace):
