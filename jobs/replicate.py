@@ -54,6 +54,8 @@ class Args:
         ``sync`` reports what is on the device, ``async`` what was written, as RocketMQ's slave.
     bytes_per_s
         Limit on what is received; None for none.
+    tls
+        PEM files for a master of segmentlog: certificate, private key, certificate of the authority; None for plain text.
     watch
         Whether position and lag are shown while it runs.
     """
@@ -66,6 +68,7 @@ class Args:
     queue_segment_entries: int = 300_000
     flush: str = "async"
     bytes_per_s: int | None = None
+    tls: tuple[str, str, str] | None = None
     watch: bool = False
 
 
@@ -112,12 +115,17 @@ def run(args: Args, stop: threading.Event) -> Report:
         MetadataCopier,
         Replica,
         ReplicaConfig,
+        Tls,
     )
 
     config = StoreConfig(
         segment_bytes=args.segment_bytes, queue_segment_entries=args.queue_segment_entries, flush=Flush(args.flush)
     )
-    settings = ReplicaConfig(begin=Begin(args.begin), bytes_per_s=args.bytes_per_s)
+    tls = None
+    if args.tls is not None:
+        certificate, key, authority = args.tls
+        tls = Tls(certificate=certificate, key=key, authority=authority)
+    settings = ReplicaConfig(begin=Begin(args.begin), bytes_per_s=args.bytes_per_s, tls=tls)
     broker = None if args.broker is None else Address.parse(args.broker)
     with Replica.open(args.store, Address.parse(args.master), config, config=settings) as replica:
         copier = None if broker is None else MetadataCopier(replica.store.path, broker)
@@ -195,6 +203,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="acknowledge what is on the device, or what was written, as RocketMQ's slave (default: %(default)s)",
     )
     parser.add_argument("--limit", metavar="BYTES", type=int, help="receive at most so many bytes per second")
+    parser.add_argument(
+        "--tls",
+        nargs=3,
+        metavar=("CERTIFICATE", "KEY", "AUTHORITY"),
+        help="PEM files for mutual TLS with a master of segmentlog; brokers have none",
+    )
     parser.add_argument("--watch", action="store_true", help="show position and lag while it runs")
 
 
@@ -209,6 +223,7 @@ def parse(options: argparse.Namespace) -> Args:
         queue_segment_entries=options.queue_segment_entries,
         flush=options.flush,
         bytes_per_s=options.limit,
+        tls=None if options.tls is None else tuple(options.tls),
         watch=options.watch,
     )
 

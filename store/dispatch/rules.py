@@ -68,7 +68,9 @@ class DispatchedRecords(NamedTuple):
         return cls(_NONE, _NONE, _NONE, np.empty(0, ENTRY), _NONE, _NONE, _NONE, newest)
 
     @classmethod
-    def of_records(cls, records: Records, numbers: QueueNumbers, *, with_keys: bool) -> Self:
+    def of_records(
+        cls, records: Records, numbers: QueueNumbers, *, with_keys: bool, properties: Properties | None = None
+    ) -> Self:
         """Return what records add, read from their bytes.
 
         Parameters
@@ -79,9 +81,11 @@ class DispatchedRecords(NamedTuple):
             Numbers of the queues; gets those that are new.
         with_keys
             Whether the keys are wanted; without an index they are not.
+        properties
+            Properties of the records, where they are parsed already.
         """
         physical, timestamps = records.field("physical_offset"), records.field("store_timestamp")
-        properties = Properties(records)
+        properties = properties or Properties(records)
         rows = np.flatnonzero(is_queued(records))
         queues, queue_of = queues_of(records, rows)
         entries = from_columns(

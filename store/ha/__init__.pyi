@@ -10,3 +10,4 @@ from .settings import ReplicaConfig as ReplicaConfig
 from .settings import ReplicaMetrics as ReplicaMetrics
 from .settings import ReplicaState as ReplicaState
 from .settings import ReplicaStatus as ReplicaStatus
+from .settings import Tls as Tls

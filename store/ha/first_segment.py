@@ -10,13 +10,11 @@ The protocol has no question for it. A master that is asked for bytes it has sen
 it sends nothing, or a heartbeat. RocketMQ's slave has no such search: it starts at the last segment.
 """
 
-import socket
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
-from ..errors import ReplicationError
+from .link import Link
 from .slave import Slave
 
 _READ_BYTES: Final = 64 << 10
@@ -46,12 +44,12 @@ def find_first(is_served: Callable[[int], bool], last: int, segment_bytes: int) 
     return high * segment_bytes
 
 
-def serves(connection: socket.socket, base: int, segment_bytes: int, wait_s: float) -> bool:
+def serves(link: Link, base: int, segment_bytes: int, wait_s: float) -> bool:
     """Return whether a master sends bytes of the segment at a base offset within some seconds.
 
     Parameters
     ----------
-    connection
+    link
         New connection to the master, used for this question only.
 
     Raises
@@ -63,13 +61,9 @@ def serves(connection: socket.socket, base: int, segment_bytes: int, wait_s: flo
     """
     deadline = time.monotonic() + wait_s
     slave = Slave.from_base(base, segment_bytes, time.monotonic())
-    connection.sendall(slave.report(0, time.monotonic()))
+    link.send_all(slave.report(0, time.monotonic()), wait_s)
+    buffer = memoryview(bytearray(_READ_BYTES))
     while (left := deadline - time.monotonic()) > 0 and not slave.is_idle:
-        connection.settimeout(left)
-        with suppress(TimeoutError):
-            data = connection.recv(_READ_BYTES)
-            if not data:
-                raise ReplicationError("the master closed the connection")
-            if slave.receive(data, time.monotonic()) is not None:
-                return True
+        if link.wait(left) and slave.receive(buffer[: link.receive(buffer)], time.monotonic()) is not None:
+            return True
     return False

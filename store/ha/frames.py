@@ -73,15 +73,15 @@ class FrameReader:
         """Physical offset after the body that is being read, or that was read last."""
         return self._offset + self._left
 
-    def feed(self, data: bytes) -> Iterator[Chunk]:
-        """Yield what a piece of the stream holds; adjacent bodies become one chunk.
+    def feed(self, data: bytes | memoryview) -> Iterator[Chunk]:
+        """Yield what a piece of the stream holds; adjacent bodies become one chunk. The piece is copied once.
 
         Raises
         ------
         ReplicationError
             If a header is impossible. What came before it was yielded; the connection is of no more use.
         """
-        view = memoryview(self._kept + data)
+        view = memoryview(self._kept + data if self._kept else data)
         self._kept = b""
         at = 0
         parts: list[memoryview] = []

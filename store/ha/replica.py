@@ -17,7 +17,6 @@ Readers, Spark included, open the store's directory meanwhile. RocketMQ: ``HACli
 
 import logging
 import random
-import socket
 import threading
 import time
 from collections.abc import Sequence
@@ -36,13 +35,14 @@ from ..write.attachments import Attachments
 from ..write.message_store import MessageStore
 from ..write.put_path import LogListener
 from .first_segment import find_first, serves
+from .intake import BUFFER_BYTES, Intake
+from .link import Link, connect
 from .pacing import Backoff, TokenBucket
 from .settings import Address, Begin, ReplicaConfig, ReplicaMetrics, ReplicaState, ReplicaStatus
 from .slave import Slave
 
 _log = logging.getLogger(__name__)
 
-_READ_BYTES: Final = 512 << 10
 _HELD_BYTES: Final = 64 << 10  # compared with the master's bytes on every connection
 _STOP_S: Final = 0.2  # within which a stop is noticed
 _TORN_HEARTBEATS: Final = 2  # after which a record that is not whole is damage; a master sends whole ones
@@ -200,19 +200,19 @@ class Replica:
 
     def _follow(self, stop: threading.Event) -> None:
         self._set(state=ReplicaState.CONNECTING)
-        with self._connect() as connection:
-            slave = self._slave()
+        with self._connect() as link:
+            slave, intake = self._slave(), Intake(link)
             self._set(state=ReplicaState.VERIFYING, connections=self._status.connections + 1)
             while not stop.is_set():
                 now = time.monotonic()
-                self._report(connection, slave, now)
-                data = self._read(connection, slave.wait_s(now))
+                self._report(link, slave, now)
+                data = self._read(intake, slave.wait_s(now))
                 if data is None:
                     continue
                 chunk = slave.receive(data, time.monotonic())
-                if self._starts_too_late(slave):
-                    assert slave.begin is not None
-                    self._first = find_first(self._serves, slave.begin, self._segment_bytes)
+                begin = slave.begin if chunk is None else chunk.offset
+                if begin is not None and self._starts_too_late(begin):
+                    self._first = find_first(self._serves, begin, self._segment_bytes)
                     _log.info("%s: the master's log begins at physical offset %d", self._master, self._first)
                     return
                 if chunk is not None:
@@ -220,11 +220,10 @@ class Replica:
                 if slave.is_verified:
                     self._note(slave)
 
-    def _report(self, connection: socket.socket, slave: Slave, now: float) -> None:
+    def _report(self, link: Link, slave: Slave, now: float) -> None:
         report = slave.report(self.store.end_offset, now)
         if report:
-            connection.settimeout(self._config.connect_s)
-            connection.sendall(report)
+            link.send_all(report, self._config.connect_s)
 
     def _append(self, offset: int, data: bytes) -> None:
         before = self.store.end_offset
@@ -256,10 +255,8 @@ class Replica:
             lag_s=0.0 if idle and self._status.lag_s is not None else self._status.lag_s,
         )
 
-    def _connect(self) -> socket.socket:
-        connection = socket.create_connection(self._master, timeout=self._config.connect_s)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return connection
+    def _connect(self) -> Link:
+        return connect(self._master, self._config.connect_s, self._config.tls)
 
     def _slave(self) -> Slave:
         """Return the state machine of a new connection."""
@@ -281,37 +278,27 @@ class Replica:
         stop = end - segment.base
         return log.view(segment, max(stop - _HELD_BYTES, 0), stop).tobytes()
 
-    def _read(self, connection: socket.socket, wait_s: float) -> bytes | None:
+    def _read(self, intake: Intake, wait_s: float) -> memoryview | None:
         """Receive what is there, as far as the limit allows; None if nothing came in time."""
-        size = self._bucket.allowed(_READ_BYTES, time.monotonic())
+        size = self._bucket.allowed(BUFFER_BYTES, time.monotonic())
         if not size:
-            time.sleep(min(self._bucket.wait_s(_READ_BYTES), _STOP_S))
+            time.sleep(min(self._bucket.wait_s(BUFFER_BYTES), _STOP_S))
             return None
-        connection.settimeout(max(min(wait_s, _STOP_S), 0.001))
-        try:
-            data = connection.recv(size)
-        except TimeoutError:
-            return None
-        if not data:
-            raise ReplicationError("the master closed the connection")
-        self._bucket.take(len(data))
-        self._set(received_bytes=self._status.received_bytes + len(data))
-        if self._metrics is not None:
-            self._metrics.received(len(data))
+        data = intake.read(size, min(wait_s, _STOP_S))
+        if data is not None:
+            self._bucket.take(len(data))
+            self._set(received_bytes=self._status.received_bytes + len(data))
+            if self._metrics is not None:
+                self._metrics.received(len(data))
         return data
 
     def _serves(self, base: int) -> bool:
-        with self._connect() as connection:
-            return serves(connection, base, self._segment_bytes, self._config.probe_s)
+        with self._connect() as link:
+            return serves(link, base, self._segment_bytes, self._config.probe_s)
 
-    def _starts_too_late(self, slave: Slave) -> bool:
-        return (
-            self._config.begin is Begin.FIRST
-            and self._first is None
-            and self.store.end_offset == 0
-            and slave.begin is not None
-            and slave.begin > 0
-        )
+    def _starts_too_late(self, begin: int) -> bool:
+        is_new = self._first is None and self.store.end_offset == 0
+        return self._config.begin is Begin.FIRST and is_new and begin > 0
 
     def _set(self, **changed: object) -> None:
         self._status = replace(self._status, **changed)  # type: ignore[arg-type]

@@ -29,12 +29,14 @@ from ..files.fs import LocalFileSystem
 from ..format.store_paths import StorePaths
 from ..log.commit_log import CommitLog
 from ..write.message_store import MessageStore
+from .link import Acceptor, Link
 from .master import Follower
 from .quorum import Quorum
+from .settings import Tls
 
 _log = logging.getLogger(__name__)
 
-_READ_BYTES: Final = 4096
+_READ_BYTES: Final = 16 << 10
 _SLEEP_S: Final = 0.1
 _FRAMES_AT_ONCE: Final = 16  # per connection and round: no slave keeps the others waiting
 LOOPBACK: Final = ("127.0.0.0/8", "::1/128")
@@ -53,12 +55,15 @@ class ServerConfig:
         Networks whose peers may connect. The protocol has no authentication: a peer can read the whole log.
     connections_max
         Connections that are served at the same time.
+    tls
+        Files for replicas of segmentlog that have them, too; None for plain text, as RocketMQ's slaves need.
     """
 
     host: str = "127.0.0.1"
     port: int = 10912
     allowed: tuple[str, ...] = LOOPBACK
     connections_max: int = 1000
+    tls: Tls | None = None
 
     def __post_init__(self) -> None:
         for text in self.allowed:
@@ -72,9 +77,10 @@ class ServerConfig:
 class _Connection:
     """One slave."""
 
-    socket: socket.socket
+    link: Link
     name: str
     follower: Follower
+    acknowledged: int | None = None
     pending: list[memoryview] = field(default_factory=list)
 
 
@@ -100,6 +106,7 @@ class ReplicationServer:
         self._config = config or ServerConfig()
         self._store, self._quorum = store, quorum
         self._segment_bytes = store.config.segment_bytes
+        self._acceptor = Acceptor(self._config.tls)
         self._allowed = [ipaddress.ip_network(text) for text in self._config.allowed]
         self._log = CommitLog(LocalFileSystem(), [StorePaths(store.path).commit_log])
         self._connections: dict[int, _Connection] = {}
@@ -108,6 +115,7 @@ class ReplicationServer:
         self._listener.settimeout(0.0)
         self.port: int = self._listener.getsockname()[1]
         """Port at which it listens."""
+        self._received = memoryview(bytearray(_READ_BYTES))
         self._woken, self._waker = socket.socketpair()
         self._woken.settimeout(0.0)
         self._waker.settimeout(0.0)
@@ -123,7 +131,7 @@ class ReplicationServer:
     @property
     def replicas(self) -> dict[str, int | None]:
         """Acknowledged physical offset per connected peer; None before it acknowledged anything."""
-        return {each.name: each.follower.acknowledged for each in list(self._connections.values())}
+        return {each.name: each.acknowledged for each in list(self._connections.values())}
 
     def close(self) -> None:
         """Close all connections and end the thread."""
@@ -185,21 +193,18 @@ class ReplicationServer:
             _log.warning("%s: the connection is refused: it is not allowed, or there are too many", address[0])
             peer.close()
             return
-        peer.settimeout(0.0)
-        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._log.refresh()  # what retention deleted since is no longer its first segment
-        follower = Follower(self._segment_bytes, time.monotonic())
-        self._connections[peer.fileno()] = _Connection(peer, f"{address[0]}:{address[1]}", follower)
-        self._selector.register(peer, selectors.EVENT_READ)
+        link, follower = self._acceptor.link(peer), Follower(self._segment_bytes, time.monotonic())
+        self._connections[link.fileno()] = _Connection(link, f"{address[0]}:{address[1]}", follower)
+        self._selector.register(link, selectors.EVENT_READ)
 
     def _read(self, connection: _Connection) -> bool:
-        data = connection.socket.recv(_READ_BYTES)
-        if not data:
-            raise ReplicationError("the peer closed the connection")
+        size = connection.link.receive(self._received)
         follower = connection.follower
-        follower.receive(data, self._store.end_offset, time.monotonic())
+        follower.receive(bytes(self._received[:size]), self._store.end_offset, time.monotonic())
         if follower.acknowledged is not None:
-            self._quorum.acknowledge(connection.socket.fileno(), follower.acknowledged)
+            self._quorum.acknowledge(connection.link.fileno(), follower.acknowledged)
+            connection.acknowledged = follower.acknowledged  # last: an append may rely on what `replicas` states
         return True
 
     def _send_all(self) -> bool:
@@ -219,17 +224,16 @@ class ReplicationServer:
                 if frame is None:
                     return self._watch(connection, selectors.EVENT_READ)
                 connection.pending = [memoryview(frame.header), *self._body(frame.start, frame.stop)]
-            try:
-                sent = connection.socket.sendmsg(connection.pending)
-            except BlockingIOError:
+            sent = connection.link.send(connection.pending)
+            if not sent:
                 self._watch(connection, selectors.EVENT_READ | selectors.EVENT_WRITE)
                 return False
             connection.pending = _after(connection.pending, sent)
         return True
 
     def _watch(self, connection: _Connection, events: int) -> bool:
-        if self._selector.get_key(connection.socket).events != events:
-            self._selector.modify(connection.socket, events)
+        if self._selector.get_key(connection.link).events != events:
+            self._selector.modify(connection.link, events)
         return False
 
     def _body(self, start: int, stop: int) -> list[memoryview]:
@@ -248,8 +252,8 @@ class ReplicationServer:
         connection = self._connections.pop(number)
         _log.info("%s: the replica is gone: %s", connection.name, problem)
         self._quorum.forget(number)
-        self._selector.unregister(connection.socket)
-        connection.socket.close()
+        self._selector.unregister(connection.link)
+        connection.link.close()
 
     def __enter__(self) -> Self:
         return self

@@ -41,6 +41,25 @@ class Address(NamedTuple):
         return f"{self.host}:{self.port}"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tls:
+    """Files of one peer for mutual TLS, in PEM format. Both peers trust certificates of the same authority alone.
+
+    Attributes
+    ----------
+    certificate
+        This peer's certificate. A master's names the host or the IP address that its replicas connect to.
+    key
+        Private key of the certificate, without a passphrase.
+    authority
+        Certificate of the authority that signed the other peer's.
+    """
+
+    certificate: str
+    key: str
+    authority: str
+
+
 class Begin(Enum):
     """Start of a replica whose store is empty; one that is not goes on where it ends."""
 
@@ -74,12 +93,15 @@ class ReplicaConfig:
         Seconds to wait for a connection.
     probe_s
         Seconds to wait for the first byte of a segment before it counts as expired, for `Begin.FIRST`.
+    tls
+        Files for a master of segmentlog that has them, too; None for plain text, as RocketMQ's masters need.
     """
 
     begin: Begin = Begin.FIRST
     bytes_per_s: int | None = None
     connect_s: float = 5.0
     probe_s: float = 3.0
+    tls: Tls | None = None
 
     def __post_init__(self) -> None:
         if self.bytes_per_s is not None and self.bytes_per_s < 1:

@@ -99,7 +99,7 @@ class Slave:
         """Physical offset up to which the master has announced bytes."""
         return self._frames.announced
 
-    def receive(self, data: bytes, now: float) -> Chunk | None:
+    def receive(self, data: bytes | memoryview, now: float) -> Chunk | None:
         """Take bytes of the connection; return the log bytes among them that are new, or None.
 
         Raises
@@ -127,9 +127,11 @@ class Slave:
             if new:
                 if not parts:
                     start = chunk.stop - len(new) - len(self._prefix)
-                parts += [self._prefix, new]
+                parts += [self._prefix, new] if self._prefix else [new]
                 self._prefix = b""
-        return Chunk(start or 0, b"".join(parts)) if parts else None
+        if not parts:
+            return None
+        return Chunk(start or 0, parts[0] if len(parts) == 1 else b"".join(parts))
 
     def report(self, end: int, now: float) -> bytes:
         """Return the report to send now, or nothing before its time.

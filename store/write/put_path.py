@@ -31,6 +31,7 @@ from ..format.message import Ints, Records
 from ..format.message_encode_one import patch_record
 from ..format.message_id import encode_offset_id
 from ..format.pieces import Data
+from ..format.properties import Properties
 from ..log.appender import LogAppender, Run
 from ..types import QueueKey
 from .failure import Failure
@@ -215,13 +216,15 @@ class PutPath:
         physical, offsets, sizes = columns or [np.empty(0, np.int64)] * 3
         return AppendedBatch(physical, offsets, sizes, now)
 
-    def put_replicated(self, records: Records, physical: int, size: int) -> None:
+    def put_replicated(self, records: Records, properties: Properties, physical: int, size: int) -> None:
         """Append records of another log, byte for byte.
 
         Parameters
         ----------
         records
             Side by side from the first byte of their buffer on, and whole; their bytes are only read.
+        properties
+            Their properties.
         physical
             Physical offset of the first one: the end of the log, or the start of the next segment.
         size
@@ -238,7 +241,9 @@ class PutPath:
         with self.turn, self._appender.lock:
             self._locked(asked)
             run = self._appender.place_at(physical, size)
-            known = DispatchedRecords.of_records(records, self._queues.numbers, with_keys=self._is_indexed)
+            known = DispatchedRecords.of_records(
+                records, self._queues.numbers, with_keys=self._is_indexed, properties=properties
+            )
             known, following = self._queues.followed(known)
             self._appender.reserve([run])
             with self._failure.fatal_put:

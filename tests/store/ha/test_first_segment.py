@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from segmentlog.store import ReplicationError
 from segmentlog.store.ha.first_segment import find_first, serves
+from segmentlog.store.ha.link import Link
 
 
 @given(st.integers(0, 300), st.integers(0, 300), st.integers(1024, 1 << 30))
@@ -35,15 +36,15 @@ def test_the_first_served_segment_is_found_with_few_questions(first: int, more: 
 )
 def test_bytes_are_a_yes(answer: bytes, found: bool) -> None:
     master, ours = socket.socketpair()
-    with master, ours:
+    with master, Link(ours) as link:
         master.sendall(answer)
-        assert serves(ours, 4096, 4096, 0.05) is found
+        assert serves(link, 4096, 4096, 0.05) is found
         assert master.recv(100) == struct.pack(">q", 4096)
 
 
 def test_a_closed_connection_is_no_answer() -> None:
     master, ours = socket.socketpair()
-    with ours:
+    with Link(ours) as link:
         master.shutdown(socket.SHUT_WR)
         with master, pytest.raises(ReplicationError, match="closed the connection"):
-            serves(ours, 4096, 4096, 5)
+            serves(link, 4096, 4096, 5)

@@ -22,11 +22,12 @@ from segmentlog.store.format.batch_mark import BatchMark
 from segmentlog.store.ha import (
     Attachments,
     Quorum,
+    ReplicaState,
     ReplicationServer,
     ServerConfig,
     pacing,
 )
-from support import replicas
+from support import certificates, replicas
 from support.reading import read
 from support.replicas import log_bytes, until
 from support.scale import scale
@@ -71,6 +72,14 @@ def test_a_replica_has_the_masters_log(tmp_path: Path) -> None:
     assert log_bytes(tmp_path / "copy")[:end] == log_bytes(tmp_path / "first")[:end]
     copied = [row | {"brokerName": "first"} for row in read(StoreReader.open(tmp_path / "copy"))]
     assert copied == list(read(StoreReader.open(tmp_path / "first")))
+
+
+def test_the_first_record_of_an_empty_master_arrives_over_the_first_connection(tmp_path: Path) -> None:
+    with serving(tmp_path / "first") as (store, server), following(tmp_path / "copy", server.port) as replica:
+        until(lambda: replica.status.state is ReplicaState.VERIFYING)
+        put(store, 0, 1)
+        until(lambda: replica.status.end == store.end_offset)
+        assert replica.status.connections == 1
 
 
 def test_a_replica_begins_after_what_retention_deleted(tmp_path: Path) -> None:
@@ -216,3 +225,34 @@ def test_masters_that_are_killed_leave_equal_logs(tmp_path: Path) -> None:
         end = store.end_offset
     assert len(set(ends)) == kills, "nothing was replicated between the kills"
     assert log_bytes(copy)[:end] == log_bytes(first)[:end]
+
+
+@pytest.mark.skipif(certificates.MISSING is not None, reason=str(certificates.MISSING))
+def test_replicas_of_the_same_authority_follow_by_tls(tmp_path: Path) -> None:
+    authority = certificates.Authority(tmp_path / "ca")
+    master, ours = authority.sign("master"), authority.sign("replica")
+    stranger = certificates.Authority(tmp_path / "other").sign("stranger")
+    quorum = Quorum(2, timeout_s=30)
+    with (
+        MessageStore.open(
+            tmp_path / "first", PLAIN, attached=Attachments(acknowledgers=[quorum], listeners=[quorum])
+        ) as store,
+        ReplicationServer(store, quorum, ServerConfig(port=0, tls=master)) as server,
+        following(tmp_path / "plain", server.port) as plain,
+        following(tmp_path / "stranger", server.port, tls=stranger) as refused,
+        socket.create_connection(("127.0.0.1", server.port)) as silent,
+        following(tmp_path / "copy", server.port, tls=ours) as replica,
+    ):
+        with pytest.raises(NoReplicaError):
+            put(store, 0, 1)
+        until(lambda: any(each is not None for each in server.replicas.values()))
+        put(store, 1, 30)  # each returns when the replica has it
+        until(lambda: replica.status.end == store.end_offset)
+        end = store.end_offset
+        until(lambda: "certificate verify failed" in refused.status.problem)
+        until(lambda: plain.status.problem != "")
+        assert plain.status.end == refused.status.end == 0
+        silent.settimeout(0.0)
+        with pytest.raises(BlockingIOError):
+            silent.recv(1)
+    assert log_bytes(tmp_path / "copy")[:end] == log_bytes(tmp_path / "first")[:end]

@@ -1,0 +1,206 @@
+"""Link: one connection to a peer that never blocks, in plain text or by mutual TLS.
+
+::
+
+    connect ──► socket ──► handshake with `Tls` ──► Link ──► receive, send: what the kernel takes at once
+    accept  ──► socket ──► handshake comes with the first bytes     ──► wait: until it is readable, or writable
+
+    Link      bytes of the protocol on the wire, RocketMQ's and ours
+    _TlsLink  TLS records that carry them; both peers show a certificate of the same authority
+
+The state machines see the same bytes either way. RocketMQ's replication port has no TLS, so only peers of segmentlog
+can use it. RocketMQ: ``HAClient``, ``HAConnection``.
+"""
+
+import select
+import socket
+import ssl
+from collections.abc import Sequence
+from typing import Self
+
+from ..errors import ConfigError, ReplicationError
+from .settings import Address, Tls
+
+_BUSY = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class Link:
+    """One connection. Not thread-safe. A context manager, which closes it.
+
+    Parameters
+    ----------
+    connection
+        The socket, connected; the link closes it.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.settimeout(0.0)
+        self._socket = connection
+
+    def fileno(self) -> int:
+        """Return the descriptor, for a selector."""
+        return self._socket.fileno()
+
+    def receive(self, into: memoryview) -> int:
+        """Fill a buffer with the bytes that are there; return their number, 0 if there are none now.
+
+        Raises
+        ------
+        ReplicationError
+            If the peer closed the connection.
+        OSError
+            If the connection failed.
+        """
+        try:
+            size = self._socket.recv_into(into)
+        except _BUSY:
+            return 0
+        if not size:
+            raise ReplicationError("the peer closed the connection")
+        return size
+
+    def send(self, pieces: Sequence[memoryview]) -> int:
+        """Send what the connection takes now of some pieces; return the number of bytes, 0 if it takes none.
+
+        Raises
+        ------
+        OSError
+            If the connection failed.
+        """
+        try:
+            return self._socket.sendmsg(pieces)
+        except _BUSY:
+            return 0
+
+    def send_all(self, data: bytes, seconds: float) -> None:
+        """Send a few bytes.
+
+        Raises
+        ------
+        ReplicationError
+            If the peer does not take them in time.
+        OSError
+            If the connection failed.
+        """
+        left = memoryview(data)
+        while left:
+            sent = self.send([left])
+            if not sent and not self._ready(select.POLLOUT, seconds):
+                raise ReplicationError(f"the peer took nothing for {seconds} s")
+            left = left[sent:]
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until bytes are there; return whether they are."""
+        return self._ready(select.POLLIN, seconds)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+    def _ready(self, event: int, seconds: float) -> bool:
+        poll = select.poll()
+        poll.register(self._socket, event)
+        return bool(poll.poll(max(seconds, 0.0) * 1000))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _TlsLink(Link):
+    """Connection by TLS; the socket is an `ssl.SSLSocket`."""
+
+    _socket: ssl.SSLSocket
+
+    def receive(self, into: memoryview) -> int:
+        """Fill a buffer with several TLS records: the selector does not tell of those that were decrypted already."""
+        got = 0
+        while got < len(into):
+            try:
+                size = super().receive(into[got:])
+            except ReplicationError:
+                if got:  # the next call says so again
+                    break
+                raise
+            if not size:
+                break
+            got += size
+        return got
+
+    def send(self, pieces: Sequence[memoryview]) -> int:
+        """Send the pieces one after the other: TLS has no gathering send."""
+        sent = 0
+        for piece in pieces:
+            try:
+                size = self._socket.send(piece)
+            except _BUSY:
+                break
+            sent += size
+            if size < len(piece):
+                break
+        return sent
+
+
+def connect(address: Address, seconds: float, tls: Tls | None) -> Link:
+    """Connect to a peer; with ``tls`` its certificate has to name the address, and be of the same authority.
+
+    Raises
+    ------
+    ConfigError
+        If a file of ``tls`` cannot be used.
+    OSError
+        If there is no connection in time, or the peers do not trust each other.
+    """
+    connection = socket.create_connection(address, timeout=seconds)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if tls is None:
+        return Link(connection)
+    try:
+        context = _context(tls, ssl.PROTOCOL_TLS_CLIENT)
+        return _TlsLink(context.wrap_socket(connection, server_hostname=address.host))
+    except BaseException:
+        connection.close()
+        raise
+
+
+class Acceptor:
+    """Makes links of accepted connections; the handshake takes place while their first bytes are received.
+
+    Parameters
+    ----------
+    tls
+        Certificate, key and authority; None for plain text.
+
+    Raises
+    ------
+    ConfigError
+        If a file of ``tls`` cannot be used.
+    """
+
+    def __init__(self, tls: Tls | None) -> None:
+        self._context = None if tls is None else _context(tls, ssl.PROTOCOL_TLS_SERVER)
+
+    def link(self, connection: socket.socket) -> Link:
+        """Return the link of a connection."""
+        connection.settimeout(0.0)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._context is None:
+            return Link(connection)
+        return _TlsLink(self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False))
+
+
+def _context(tls: Tls, protocol: int) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.verify_mode = ssl.CERT_REQUIRED
+    try:
+        context.load_cert_chain(tls.certificate, tls.key)
+        context.load_verify_locations(tls.authority)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"tls names {tls.certificate}, {tls.key} and {tls.authority}, and cannot be used: {error}",
+            fix="Name PEM files: a certificate, its private key without a passphrase, and the authority's certificate",
+        ) from error
+    return context

@@ -1,0 +1,142 @@
+"""Link: bytes pass in plain text and by TLS; peers that do not trust each other, or do not take bytes, end it."""
+
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from segmentlog.store import ConfigError, ReplicationError
+from segmentlog.store.ha import Address, Tls
+from segmentlog.store.ha.link import Acceptor, Link, connect
+from support import certificates
+from support.certificates import Authority
+
+needs_openssl = pytest.mark.skipif(certificates.MISSING is not None, reason=str(certificates.MISSING))
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("tls") / "ca")
+
+
+@pytest.fixture(scope="module")
+def tls(authority: Authority) -> Tls:
+    return authority.sign("peer")
+
+
+@pytest.fixture
+def pair() -> Iterator[Callable[[Tls | None, Tls | None], tuple[Link, Link]]]:
+    """Connect two links; the accepting one does nothing but answer the handshake before they are returned."""
+    with ExitStack() as stack:
+
+        def made(client: Tls | None, server: Tls | None) -> tuple[Link, Link]:
+            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            near: list[Link] = []
+
+            def ask() -> None:
+                with_errors(near, lambda: connect(Address("127.0.0.1", listener.getsockname()[1]), 30, client))
+
+            thread = threading.Thread(target=ask)
+            thread.start()
+            far = stack.enter_context(Acceptor(server).link(listener.accept()[0]))
+            refused: list[Exception] = []
+            while thread.is_alive() and not refused:
+                try:
+                    assert far.receive(memoryview(bytearray(1))) == 0
+                    far.wait(0.01)
+                except OSError as error:
+                    refused.append(error)
+            thread.join()
+            for each in near:
+                stack.enter_context(each)
+            errors.extend(refused)  # after the error of the connecting peer, which is the cause
+            if errors:
+                raise errors[0]
+            return near[0], far
+
+        errors: list[Exception] = []
+
+        def with_errors(found: list[Link], step: Callable[[], Link]) -> None:
+            try:
+                found.append(step())
+            except Exception as error:  # noqa: BLE001 - raised in the test's thread
+                errors.append(error)
+
+        yield made
+
+
+def passed(near: Link, far: Link, data: bytes) -> bytes:
+    """Send bytes from one link to the other, in pieces as the connection takes them."""
+    left, got, buffer = memoryview(data), b"", memoryview(bytearray(1 << 20))
+    while len(got) < len(data):
+        left = left[near.send([left[:5], left[5:]]) :] if left else left
+        got += bytes(buffer[: far.receive(buffer)])
+    return got
+
+
+def receive_all(links: tuple[Link, Link]) -> None:
+    """Receive at the accepting link until nothing comes."""
+    while links[1].wait(5):
+        links[1].receive(memoryview(bytearray(10)))
+
+
+@pytest.mark.parametrize("is_secret", [False, pytest.param(True, marks=needs_openssl)])
+def test_bytes_pass_both_ways(
+    is_secret: bool, pair: Callable[[Tls | None, Tls | None], tuple[Link, Link]], request: pytest.FixtureRequest
+) -> None:
+    files = request.getfixturevalue("tls") if is_secret else None
+    near, far = pair(files, files)
+    data = os.urandom(3_000_000)
+    assert passed(near, far, data) == data
+    assert passed(far, near, data) == data
+    assert not near.wait(0.0)
+    assert near.receive(memoryview(bytearray(10))) == 0
+    far.send_all(b"report", 5)
+    assert near.wait(5)
+    assert near.receive(memoryview(bytearray(10))) == 6
+    far.close()
+    assert near.wait(5)
+    with pytest.raises(ReplicationError, match="closed the connection"):
+        near.receive(memoryview(bytearray(10)))
+
+
+def test_a_peer_that_takes_nothing_is_given_up() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        link = Link(ours)
+        with link, pytest.raises(ReplicationError, match="took nothing"):
+            link.send_all(bytes(50 << 20), 0.05)
+
+
+@needs_openssl
+def test_peers_of_another_authority_are_refused(
+    tmp_path: Path, tls: Tls, pair: Callable[[Tls | None, Tls | None], tuple[Link, Link]]
+) -> None:
+    stranger = Authority(tmp_path / "other").sign("stranger")
+    with pytest.raises(ssl.SSLCertVerificationError):  # the replica does not trust the master
+        pair(replace(tls, authority=stranger.authority), tls)
+    with pytest.raises(ssl.SSLError, match=r"(?i)verify"):  # the master does not trust the replica
+        receive_all(pair(replace(stranger, authority=tls.authority), tls))
+
+
+@needs_openssl
+def test_the_certificate_of_a_master_names_its_address(
+    authority: Authority, tls: Tls, pair: Callable[[Tls | None, Tls | None], tuple[Link, Link]]
+) -> None:
+    with pytest.raises(ssl.SSLCertVerificationError, match="IP address mismatch"):
+        pair(tls, authority.sign("elsewhere", address="10.9.8.7"))
+
+
+@needs_openssl
+def test_files_that_are_no_certificates_are_named(tmp_path: Path, tls: Tls) -> None:
+    (tmp_path / "text").write_text("text")
+    for wrong in ("certificate", "key", "authority"):
+        for file in (str(tmp_path / "text"), str(tmp_path / "missing")):
+            with pytest.raises(ConfigError, match="tls names"):
+                Acceptor(replace(tls, **{wrong: file}))
