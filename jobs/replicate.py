@@ -55,7 +55,7 @@ class Args:
     bytes_per_s
         Limit on what is received; None for none.
     tls
-        PEM files for a master of segmentlog: certificate, private key, certificate of the authority; None for plain text.
+        PEM files for a master of segmentlog: certificate, private key, authority; None for plain text.
     watch
         Whether position and lag are shown while it runs.
     """
@@ -206,8 +206,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tls",
         nargs=3,
-        metavar=("CERTIFICATE", "KEY", "AUTHORITY"),
-        help="PEM files for mutual TLS with a master of segmentlog; brokers have none",
+        metavar="FILE",
+        help="mutual TLS with a master of segmentlog: PEM files of certificate, key and authority",
     )
     parser.add_argument("--watch", action="store_true", help="show position and lag while it runs")
 

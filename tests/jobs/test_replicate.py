@@ -53,13 +53,23 @@ def test_arguments() -> None:
     replicate.add_arguments(parser)
     assert replicate.parse(parser.parse_args(["h:1", "s"])) == args
     full = ["h:1", "s", "--from", "last", "--flush", "sync", "--limit", "9", "--broker", "h:2", "--watch"]
+    full += ["--tls", "a.pem", "a.key", "ca.pem"]
     asked = replace(args, begin="last", flush="sync", bytes_per_s=9, broker="h:2", watch=True)
+    asked = replace(asked, tls=("a.pem", "a.key", "ca.pem"))
     assert replicate.parse(parser.parse_args(full)) == asked
 
 
 def test_a_wrong_address_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert replicate.main(["nowhere", str(tmp_path / "copy"), "--json"]) == 2
     assert "the address 'nowhere' is not host:port" in json.loads(capsys.readouterr().out)["error"]["what"]
+
+
+def test_files_for_tls_that_are_missing_end_it(tmp_path: Path, capsys: pytest.CaptureFixture[str], log: bytes) -> None:
+    missing = [str(tmp_path / name) for name in ("a.pem", "a.key", "ca.pem")]
+    with ScriptedMaster(log, 0, 1 << 20) as master:
+        where = [f"127.0.0.1:{master.port}", str(tmp_path / "copy"), "--segment-bytes", str(1 << 20)]
+        assert replicate.main([*where, "--tls", *missing, "--json"]) == 2
+    assert missing[0] in json.loads(capsys.readouterr().out)["error"]["what"]
 
 
 def test_a_status_is_one_line(tmp_path: Path) -> None:
