@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from segmentlog.store import ConfigError, Flush, OnChangedReplay, StoreConfig, is_system_topic
+from segmentlog.store import ConfigError, OnChangedReplay, StoreConfig, is_system_topic
 
 from ..errors import ConflictingOptionsError, MissingOptionError
 from . import write_table as on
@@ -115,12 +115,6 @@ def parse_write_options(given: Mapping[str, str], mode: Mode) -> WriteOptions:
     if path is None:
         raise MissingOptionError("no store is named: the option `path` is not there", fix=_NO_PATH)
     _check_id(found, mode)
-    if found[on.EXACTLY_ONCE] and found[on.FLUSH] is Flush.ASYNC:
-        raise ConflictingOptionsError(
-            "option `flush=async` conflicts with `exactlyOnce=true`: an exactly-once batch is fsynced before it is "
-            "committed",
-            fix="Leave `flush` out, or set exactlyOnce=false",
-        )
     if topic is not None and is_system_topic(topic) and not found[on.ALLOW_SYSTEM_TOPICS]:
         raise ConfigError(f"option `topic` is the system topic `{topic}`", fix=SYSTEM_TOPIC_FIX)
     return WriteOptions(

@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 from ..errors import FormatError
 
 _TITLE: Final = b"segmentlog-ledger 1 "
+_ANY: Final = 1 << 63
 KEPT: Final = 16
 """Batches of one application that are kept: the number of the newest is what counts."""
 
@@ -109,15 +110,53 @@ class Ledger:
     sequence: int = 0
     applications: Mapping[str | None, Application] = field(default_factory=dict)
 
-    def with_entry(self, app: str | None, entry: LedgerEntry, queues: tuple[QueueSpan, ...]) -> "Ledger":
-        """Return a ledger that has one batch more."""
-        held = self.applications.get(app) if app is not None else None
-        entries = (*(held.entries if held else ()), entry)[-KEPT:]
+    def with_entry(
+        self, app: str | None, entry: LedgerEntry, queues: tuple[QueueSpan, ...], *, durable: int = _ANY
+    ) -> "Ledger":
+        """Return a ledger that has one batch more.
+
+        Parameters
+        ----------
+        durable
+            Physical offset up to which the log is on the device, if not all of it is. Batches that end later are kept,
+            however many they are: recovery has to know where they begin.
+        """
+        held = self.applications.get(app)
+        before = held.entries if held else ()
+        kept = max(KEPT - 1 if app is not None else 0, sum(each.stop > durable for each in before))
+        entries = (*before[len(before) - min(kept, len(before)) :], entry)
         return replace(
             self,
             sequence=entry.sequence,
             applications={**self.applications, app: Application(entries, queues)},
         )
+
+    def beyond(self, offset: int) -> list[tuple[str | None, LedgerEntry]]:
+        """Return the batches that end after a physical offset, with their applications, in the order of the log."""
+        found = [(app, each) for app, held in self.applications.items() for each in held.entries if each.stop > offset]
+        return sorted(found, key=lambda each: each[1].start)
+
+    def whole_end(self, end: int, durable: int) -> int:
+        """Return where a log ends of which a power cut took a part, without the batches that are not whole.
+
+        Parameters
+        ----------
+        end
+            Physical offset up to which the records are whole.
+        durable
+            Physical offset up to which the log was on the device; batches up to there are not asked for.
+        """
+        return min([end, *(each.start for _, each in self.beyond(max(end, durable)))])
+
+    def up_to(self, end: int, durable: int) -> "Ledger":
+        """Return the ledger without the batches of which `whole_end` is ``end``; its sequence stays."""
+        lost = {each.sequence for _, each in self.beyond(max(end, durable))}
+        applications = {}
+        for app, held in self.applications.items():
+            entries = tuple(each for each in held.entries if each.sequence not in lost)
+            if entries:
+                applications[app] = Application(entries, held.queues if entries[-1] is held.newest else ())
+        return replace(self, applications=applications)
 
 
 def encode(ledger: Ledger) -> bytes:

@@ -10,7 +10,7 @@
                   consumerOffset.json     ConsumerOffsetManager   (the former version: .bak)
            checkpoint  abort  lock
            .segmentlog/                   ours; RocketMQ ignores it
-                       id  durable  batch  ledger                 state of the store
+                       id  durable  cached  batch  ledger         state of the store
                        groups.json  groups.lock                   positions that a broker would overwrite
                        retention-history                          deletions of expired files
                        archive-of  copy                           of an archive: its store, and the copy being made
@@ -120,6 +120,11 @@ class StorePaths:
     def durable_point(self) -> str:
         """Up to where log, queues and index are on the device."""
         return join(self.root, OURS, "durable")
+
+    @property
+    def cached_point(self) -> str:
+        """Up to where log, queues and index are in the page cache of the running kernel."""
+        return join(self.root, OURS, "cached")
 
     @property
     def batch_mark(self) -> str:

@@ -100,6 +100,10 @@ class Visibility:
         hidden = self.hidden_from()
         return stop if hidden is None else min(stop, hidden)
 
+    def ledger(self) -> Ledger:
+        """Read the batches of the store; see `BatchRecords.ledger`."""
+        return self._records.ledger()
+
     def _now(self) -> BatchMark:
         mark = self._records.mark()
         if mark.in_flight and not is_signed(StorePaths(self._path).lock):

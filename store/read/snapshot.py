@@ -100,7 +100,7 @@ class StoreSnapshot:
             return cls(visibility, is_live, _ids(_keys(listed)), None, None)
         ends = {each: each.data_end() for each in map(queue, _keys(listed))}
         # First the end of the bytes, then the marker, and no record beyond: the store may be opened meanwhile.
-        tail = find_undispatched_tail(log, ends, visibility.cut(log.data_stop()), crashed)
+        tail = find_undispatched_tail(log, ends, visibility.cut(log.data_stop()), crashed, visibility.ledger)
         return cls(visibility, is_live, _ids([*_keys(listed), *tail.queues]), None, tail)
 
     @property
@@ -128,14 +128,15 @@ def _readable_stop(log: CommitLog, visibility: Visibility, crashed: OwnState | N
 
 
 def _stop_after_crash(log: CommitLog, visibility: Visibility, crashed: OwnState) -> int:
-    return min(visibility.cut(log.data_stop()), log_end_after_crash(log, crashed))
+    return min(visibility.cut(log.data_stop()), log_end_after_crash(log, crashed, visibility.ledger))
 
 
 def _crashed(location: StoreLocation, *, is_live: bool) -> OwnState | None:
     """State that a crashed store left; None where it is live, or was closed."""
     if is_live or location.fs.size(location.paths.abort) is None:
         return None
-    return OwnState.read(location.fs, location.root, is_signed=is_signed(location.paths.lock))
+    state = OwnState.read(location.fs, location.root, is_signed=is_signed(location.paths.lock))
+    return None if state.was_kept else state  # closed, and all of it is in the page cache
 
 
 def _keys(listed: Mapping[str, list[int]]) -> list[QueueKey]:

@@ -19,7 +19,7 @@ it is damage, and stays visible.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ import numpy as np
 from ..directory.own_state import OwnState
 from ..dispatch.derive import BURNT_OFFSETS_MAX, NO_ENTRIES, DerivedQueue, derive_queues
 from ..format.consume_queue import LMQ_PREFIX, Entries, is_pad, is_plausible
+from ..format.ledger import Ledger
 from ..format.message import Mask
 from ..log.commit_log import CommitLog
 from ..log.log_end import LogState, examine_log
@@ -66,16 +67,22 @@ class _LogEnd(NamedTuple):
     is_whole: bool
 
 
-def log_end_after_crash(log: CommitLog, own: OwnState) -> int:
-    """Physical offset where the last record ends, in a store that no process owns and that was not closed."""
+def log_end_after_crash(log: CommitLog, own: OwnState, ledger: Callable[[], Ledger]) -> int:
+    """Physical offset where the last record ends, in a store that no process owns and that was not closed.
+
+    Parameters
+    ----------
+    ledger
+        Reads the batches of the store; of one that a power cut took rows of, no record counts.
+    """
     begin = _begin_of_ours(log, own)
     if begin is None:  # older pages were written back long ago
         begin = log.segments[-2:][0].base if log.segments else 0
-    return _log_end(log, own, begin).at
+    return _whole_end(_log_end(log, own, begin).at, own, ledger)
 
 
 def find_undispatched_tail(
-    log: CommitLog, ends: Mapping[ConsumeQueue, int], stop: int, own: OwnState
+    log: CommitLog, ends: Mapping[ConsumeQueue, int], stop: int, own: OwnState, ledger: Callable[[], Ledger]
 ) -> UndispatchedTail:
     """Look at the end of the log of a store that no process owns and that was not closed.
 
@@ -89,12 +96,14 @@ def find_undispatched_tail(
         Physical offset from which on nothing counts: a batch that was not finished.
     own
         What the store says of itself, read before ``ends``.
+    ledger
+        See `log_end_after_crash`.
     """
     begin = _begin_of_ours(log, own)
     if begin is None:
         begin = _begin_by_entries(log, ends, own)
     end = _log_end(log, own, begin)
-    log_end = min(end.at, stop)
+    log_end = min(_whole_end(end.at, own, ledger), stop)
     derived_queues = derive_queues(log, begin, log_end)
     extra: dict[QueueKey, DerivedQueue] = {}
     true_ends: dict[QueueKey, int] = {}
@@ -195,6 +204,12 @@ def _log_end(log: CommitLog, own: OwnState, begin: int) -> _LogEnd:
     if state.end >= point.log:  # after it a crash may have left anything
         return _LogEnd(state.end, is_whole=True)
     return _LogEnd(max(state.last, point.log), is_whole=False)
+
+
+def _whole_end(end: int, own: OwnState, ledger: Callable[[], Ledger]) -> int:
+    """Return where the log ends without batches that a power cut took rows of; see `Ledger.whole_end`."""
+    point = own.crash_point
+    return end if point is None else ledger().whole_end(end, point.log)
 
 
 def _end_below(queue: ConsumeQueue, bound: int, end: int, log: CommitLog | None) -> int:

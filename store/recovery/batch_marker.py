@@ -4,6 +4,7 @@
 
     crash       mark in flight, from P on      ledger lacks the batch   ──► undone: the log ends at P
                                                ledger holds the batch   ──► kept: dispatched like other records
+                power cut, ledger names rows that the log lacks     ──► the log ends before that batch, entry dropped
     recovered   mark settled: nothing in flight
     commit      mark in flight ──► … ──► mark published
 
@@ -15,8 +16,10 @@ from typing import NamedTuple, Self
 
 from ..files.writable_fs import WritableFileSystem
 from ..format.batch_mark import BatchMark
+from ..format.ledger import Ledger, LedgerEntry
 from ..format.store_paths import StorePaths
 from ..log.batch_state import BatchRecords
+from .durability import Durability
 
 _log = logging.getLogger(__name__)
 
@@ -75,10 +78,74 @@ class UnfinishedBatch(NamedTuple):
         log_end
             Physical offset at which recovery ended the log.
         """
-        if not self.mark.in_flight:
-            return self.mark
         start = min(self.mark.start, log_end)
+        if not self.mark.in_flight:
+            return self.mark._replace(start=start, stop=min(self.mark.stop, log_end))
         return BatchMark(self.mark.sequence, start, start if self.undone_from is not None else log_end)
+
+
+class TornBatches(NamedTuple):
+    """Batches of the ledger of which a power cut took rows, be it all of them; only ``Flush.KERNEL`` allows that.
+
+    Attributes
+    ----------
+    log_end
+        Physical offset at which the log ends without them.
+    ledger
+        The ledger without them; None if there are none.
+    lost
+        Their entries, with their applications.
+    """
+
+    log_end: int
+    ledger: Ledger | None
+    lost: tuple[tuple[str | None, LedgerEntry], ...]
+
+    @classmethod
+    def find(cls, fs: WritableFileSystem, path: str, end: int, durability: Durability) -> Self:
+        """Compare the ledger with the end of the log.
+
+        Parameters
+        ----------
+        path
+            Store directory.
+        end
+            Physical offset at which the whole records end.
+        durability
+            Durability records that were found: only what was written after their point can be torn, in a store that
+            was not closed.
+
+        Raises
+        ------
+        FormatError
+            If the ledger is damaged.
+        """
+        found = durability.found
+        if found is None or not durability.was_aborted:
+            return cls(end, None, ())
+        ledger = BatchRecords(fs, path).ledger()
+        lost = tuple(ledger.beyond(max(end, found.log)))
+        if not lost:
+            return cls(end, None, ())
+        # A broker that opened the store first has messages of its own there.
+        log_end = ledger.whole_end(end, found.log) if durability.was_ours else end
+        return cls(log_end, ledger.up_to(end, found.log), lost)
+
+    def forget(self, fs: WritableFileSystem, path: str) -> None:
+        """Write the ledger without these batches, so that they can be appended again; the log was cut before."""
+        if self.ledger is None:
+            return
+        for app, entry in self.lost:
+            _log.error(
+                "%s: a power cut took %s, %d rows at [%d, %d), which was written with flush=async. It can be written "
+                "again: run the job again, or rewind the checkpoint of the stream to the batch before it",
+                path,
+                "a batch without an id" if app is None else f"batch {entry.version} of {app}",
+                entry.rows,
+                entry.start,
+                entry.stop,
+            )
+        BatchRecords(fs, path).write_ledger(fs, self.ledger, StorePaths(path).making_batch)
 
 
 class BatchMarker:

@@ -27,7 +27,8 @@ from ..format.store_paths import ABORT, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_
 from ..log.appender import LogAppender
 from ..log.segment_supply import SegmentSupply
 from ..read.store_reader import StoreReader
-from ..recovery.open import Opened, recover
+from ..recovery.open import Opened
+from ..recovery.page_cache import open_recovered
 from ..retention.settings import RetentionSettings
 from .attachments import Attachments
 from .background import BackgroundServices, OnCall, StoreServices
@@ -154,15 +155,15 @@ def lock_and_recover(
     StoreInUseError
         If another process or store object has it open.
     SegmentLogError
-        As `recovery.open.recover`.
+        As `recovery.page_cache.open_recovered`.
     """
     lock = fs.lock_store(StorePaths(path).lock)
     teardown.add(lock.release)
     failure = Failure(path)
     own = partial(_own, lock, failure)
-    opened = recover(fs, path, config, on_damage, lock=lock, own=own, undo=teardown.add)
+    through, opened = open_recovered(fs, path, config, on_damage, lock=lock, own=own, undo=teardown.add)
     return LockedStore(
-        fs=fs,
+        fs=through,
         path=path,
         config=config,
         clock=clock,
@@ -301,6 +302,7 @@ def _committer(  # noqa: PLR0917 - the parts that a batch needs
         publication=publication,
         failure=base.failure,
         topics=base.opened.topics,
+        durability=base.opened.durability,
         own=base.own,
         keep_up=services.after_put,
         is_threaded=services.is_threaded,

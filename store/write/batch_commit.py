@@ -10,8 +10,11 @@
     all of it dispatched to queues and index
     .segmentlog/batch    no longer in flight                        synced     ← and is visible from here on
 
+    with Flush.KERNEL the log is synced nowhere: of the syncs above those of marker and ledger remain
+
     opened after a crash:   in flight, not in the ledger  ──► the log ends at P again, zeros after it
                             in flight, in the ledger      ──► dispatched like other records
+                            in the ledger, rows missing   ──► Flush.KERNEL: the log ends before it, entry dropped
 
 No other thread puts a message meanwhile. An error in the middle, staged rows that differ from what their task wrote
 included, is as final as a crash, and undone like one. RocketMQ has no counterpart. A broker that is started on the
@@ -33,6 +36,7 @@ from ..format.ledger import Ledger, LedgerEntry, QueueSpan
 from ..format.row_digest import add_digests
 from ..format.store_paths import StorePaths
 from ..log.batch_state import BatchRecords
+from ..recovery.durability import Durability
 from ..types import QueueKey
 from .commit_pipeline import CommitPipeline
 from .failure import Failure
@@ -55,7 +59,7 @@ class BatchCommitter:
     ----------
     fs, path
         File system and directory of the store.
-    put_path, flusher, commit, publication, failure, topics
+    put_path, flusher, commit, publication, failure, topics, durability
         Parts of the store; ``flusher`` makes rows durable, ``commit`` is waited for before the call returns.
     own
         Raises if another process has the store.
@@ -76,6 +80,7 @@ class BatchCommitter:
         publication: Publication,
         failure: Failure,
         topics: TopicTable,
+        durability: Durability,
         own: Callable[[], None],
         keep_up: Callable[[], None],
         is_threaded: bool,
@@ -89,6 +94,7 @@ class BatchCommitter:
         self._publication = publication
         self._failure = failure
         self._topics = topics
+        self._durability = durability
         self._own = own
         self._keep_up = keep_up
         self._is_threaded = is_threaded
@@ -127,6 +133,8 @@ class BatchCommitter:
         if repeated is not None:
             self._discard(staged)
             return repeated
+        with failure.fatal():
+            self._durability.limit(ledger)
         put_path.reserve(sizes for each in staged for sizes in survey_staged(self._fs, self._path, each))
         start = put_path.end
         flusher.wait(start)  # what a crash undoes ends where it began
@@ -146,7 +154,7 @@ class BatchCommitter:
                 committed_ms=time.time_ns() // 1_000_000,
                 digest=digest,
             )
-            ledger = ledger.with_entry(batch_id.app, entry, spans)
+            ledger = ledger.with_entry(batch_id.app, entry, spans, durable=self._durability.durable_log)
             self._own()
             self._records.write_ledger(self._fs, ledger, self._making)
         self._ledger = ledger

@@ -154,7 +154,8 @@ def _check_gap(batch_id: BatchId, newest: LedgerEntry, path: str) -> None:
             f"{batch_id} comes after batch {newest.version}: those in between were never appended",
             path=path,
             fix="Find the missing batches: another sink, another copy of this store, or a checkpoint of another "
-            "time may have them",
+            "time may have them. A power cut takes batches that were written with flush=async: rewind the checkpoint "
+            f"to batch {newest.version}, and they are written again",
             remedies=(Remedy.NEW_APP,),
         )
 

@@ -123,7 +123,6 @@ def test_what_spark_adds_is_ignored() -> None:
             ConflictingOptionsError,
             "`txnAppId` and `exactlyOnce=false` exclude each other",
         ),
-        (Mode.BATCH, {"flush": "async"}, ConflictingOptionsError, "an exactly-once batch is fsynced"),
         (Mode.BATCH, {"txnAppId": "a", "txnVersion": "-1"}, ConfigError, "option `txnVersion` is `-1`"),
         (Mode.BATCH, {"txnAppId": "a", "txnVersion": str(1 << 63)}, ConfigError, "option `txnVersion`"),
         (Mode.BATCH, {"queueSelector": "hash"}, ConfigError, "one of auto, column, shardingkey, roundrobin"),
@@ -150,8 +149,10 @@ def test_durations(text: str, seconds: float) -> None:
     assert parse(lockTimeout=text).lock_timeout_s == seconds
 
 
-def test_without_exactly_once_the_flush_may_wait() -> None:
-    assert parse(exactlyOnce="false", flush="async").config.flush is Flush.ASYNC
+@pytest.mark.parametrize("exactly_once", ["true", "false"])
+def test_rows_may_stay_in_the_page_cache(exactly_once: str) -> None:
+    assert parse(exactlyOnce=exactly_once, flush="async").config.flush is Flush.KERNEL
+    assert parse(exactlyOnce=exactly_once).config.flush is Flush.SYNC
 
 
 def test_every_option_is_declared_once_and_documented() -> None:
@@ -180,13 +181,14 @@ def test_every_option_is_read_by_somebody() -> None:
         "compressMsgBodyOverHowmuch": "3",
         "enabledAppendPropCRC": "false",
         "storeHost": "10.0.0.1:1",
+        "flush": "async",
         "mappedFileSizeCommitLog": "3m",
         "mappedFileSizeConsumeQueue": "60",
         "maxHashSlotNum": "3",
         "maxIndexNum": "3",
         "messageIndexEnable": "false",
     }
-    tried_elsewhere = {"txnAppId", "txnVersion", "flush", "strictOptions"}
+    tried_elsewhere = {"txnAppId", "txnVersion", "strictOptions"}
     assert other.keys() | tried_elsewhere == {option.name for option in SINK}
     for name, text in other.items():
         assert parse(**{name: text}) != parse(), name

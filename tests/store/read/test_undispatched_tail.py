@@ -11,6 +11,7 @@ from segmentlog.store import BatchId, CorruptRecordError, MessageStore, Outgoing
 from segmentlog.store.directory.own_state import OwnState
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.checkpoint import SAFETY_MS, Checkpoint, encode
+from segmentlog.store.format.ledger import Ledger
 from segmentlog.store.read.undispatched_tail import find_undispatched_tail
 from segmentlog.store.sink import Staging
 from support import reading
@@ -204,11 +205,11 @@ def test_the_end_of_the_log(built: tuple[Path, Appended]) -> None:
     reader = StoreReader.open(store)
     queue = reader.queue(QueueKey("Orders", 1))
     own = OwnState.read(LocalFileSystem(), str(store), is_signed=True)
-    tail = find_undispatched_tail(reader.log, {queue: queue.data_end()}, reader.log.stop, own)
+    tail = find_undispatched_tail(reader.log, {queue: queue.data_end()}, reader.log.stop, own, Ledger)
     assert tail.log_end == end
     assert set(tail.queues) == {QueueKey("Orders", i) for i in (0, 2, 3)}  # it was told of one queue only
     assert tail.ends[queue.key] == 20
-    cut = find_undispatched_tail(reader.log, {queue: queue.data_end()}, int(appended.physical_offsets[41]), own)
+    cut = find_undispatched_tail(reader.log, {queue: queue.data_end()}, int(appended.physical_offsets[41]), own, Ledger)
     assert cut.ends[queue.key] == 10
 
 

@@ -5,11 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from segmentlog.store.config import StoreConfig
+from segmentlog.store.directory.own_state import ABORT_SIGNATURE
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
+from segmentlog.store.format import durable_point
 from segmentlog.store.format.batch_mark import BatchMark
+from segmentlog.store.format.durable_point import DurablePoint
 from segmentlog.store.format.ledger import Ledger, LedgerEntry
 from segmentlog.store.log.batch_state import BatchRecords
-from segmentlog.store.recovery.batch_marker import BatchMarker, UnfinishedBatch
+from segmentlog.store.recovery.batch_marker import BatchMarker, TornBatches, UnfinishedBatch
+from segmentlog.store.recovery.durability import Durability
 
 FS = LocalWritableFileSystem()
 FLIGHT = BatchMark(3, 500, 500, in_flight=True)
@@ -62,3 +67,55 @@ def test_a_written_mark_is_the_one_that_is_read(path: str) -> None:
     marker.write(FLIGHT)
     assert marker.in_flight
     assert BatchRecords(FS, path).mark() == marker.mark == FLIGHT
+
+
+def test_a_published_mark_does_not_outlast_its_rows(path: str) -> None:
+    BatchMarker(FS, path, BatchMark()).write(BatchMark(3, 500, 900))
+    ledger_up_to(path, 3)
+    found = UnfinishedBatch.find(FS, path, was_ours=True)
+    assert found.settled(900) == BatchMark(3, 500, 900)
+    assert found.settled(500) == BatchMark(3, 500, 500)
+    assert found.settled(100) == BatchMark(3, 100, 100)
+
+
+def left_open(path: str, log: int, *, was_ours: bool = True) -> Durability:
+    """A store that was not closed, and whose log is on the device up to a physical offset."""
+    for name, content in (
+        ("abort", b"1" + ABORT_SIGNATURE),
+        (".segmentlog/durable", durable_point.encode(DurablePoint(log=log))),
+    ):
+        file = FS.create(f"{path}/{name}")
+        file.write(0, content)
+        file.close()
+    return Durability(FS, path, StoreConfig(), was_ours=was_ours)
+
+
+def test_a_batch_whose_rows_are_gone_is_forgotten(path: str, caplog: pytest.LogCaptureFixture) -> None:
+    ledger_up_to(path, 3)
+    found = TornBatches.find(FS, path, 899, left_open(path, 100))
+    assert found.log_end == 500
+    with caplog.at_level(logging.ERROR):
+        found.forget(FS, path)
+    assert "a power cut took batch 0 of q, 4 rows at [500, 900)" in caplog.text
+    after = BatchRecords(FS, path).ledger()
+    assert (after.sequence, dict(after.applications)) == (3, {})
+
+
+def test_whole_batches_stay(path: str, caplog: pytest.LogCaptureFixture) -> None:
+    ledger_up_to(path, 3)
+    found = TornBatches.find(FS, path, 900, left_open(path, 100))
+    assert found == (900, None, ())
+    found.forget(FS, path)
+    assert "q" in BatchRecords(FS, path).ledger().applications
+    assert not caplog.records
+
+
+def test_damage_below_the_durable_point_takes_no_batch(path: str) -> None:
+    ledger_up_to(path, 3)
+    assert TornBatches.find(FS, path, 700, left_open(path, 900)) == (700, None, ())
+
+
+def test_rows_that_a_broker_took_for_messages_stay(path: str) -> None:
+    ledger_up_to(path, 3)
+    found = TornBatches.find(FS, path, 700, left_open(path, 100, was_ours=False))
+    assert (found.log_end, len(found.lost)) == (700, 1)

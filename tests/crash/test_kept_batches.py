@@ -1,0 +1,40 @@
+"""S3, ``Flush.KERNEL``: the process is killed, or the power is cut, at every call of commits that sync no rows."""
+
+from collections.abc import Callable
+
+import pytest
+
+from support.crash.campaign import Tally
+from support.crash.driver import GEOMETRIES
+from support.crash.page_cache import kill_or_cut_power, prepare_kept
+from support.crash.states import CUTS, Breadth
+from support.scale import scale
+
+pytestmark = [pytest.mark.attack, pytest.mark.scaled]
+
+BREADTH = Breadth(
+    exhaustive_bits=scale(2, 2, 10),
+    random_subsets=scale(1, 1, 32),
+    torn=scale(1, 1, CUTS + 3),
+    per_point=scale(1, 1, 400),
+    seed=3,
+)
+SEEDS = scale(1, 1, 40)
+STRIDE = scale(61, 2, 1)
+"""Step from one call of the workload at which the power is cut to the next."""
+STATES_LEAST = scale(60, 2_500, 50_000)
+KILLED_LEAST = scale(5, 200, 7_000)
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_a_batch_is_whole_and_once(geometry: str, report: Callable[[str, object], None]) -> None:
+    total, killed = Tally(), 0
+    for seed in range(SEEDS):
+        prepared, batches, done = prepare_kept(seed, GEOMETRIES[geometry])
+        tally, ended = kill_or_cut_power(prepared, batches, done, BREADTH, lambda point: point % STRIDE == 0)
+        total.add(tally)
+        killed += ended
+    report(f"S3 {geometry}, kept in the page cache, killed {killed}", total)
+    assert total.states >= STATES_LEAST
+    assert killed >= KILLED_LEAST
+    assert min(total.kept, total.lost) >= STATES_LEAST // 10
