@@ -30,6 +30,7 @@ THREE := -n 3 $(SPREAD)
 # A cluster of four JVMs beside other tests would meet Spark's own time limits, so its tests run alone.
 CLUSTER := cluster
 CLUSTER_TESTS = $$(grep -rl --include='test_*.py' 'mark\.cluster' tests)
+ALONE := $(PYTEST) -n auto --maxprocesses 4 $(SPREAD) -q -m "$(PURE)"
 RESULTS := benchmarks/results/latest.json
 
 .PHONY: help setup demo test attack test-oldest check lint format types layers pure doctor bench bench-quick bench-store bench-page bench-check soak clean
@@ -59,7 +60,9 @@ soak: setup ## the same with their largest numbers (hours)
 test-oldest: setup ## batches on the oldest PySpark that is supported, in .venv-oldest, which it makes (two minutes, once)
 	@$(PYTHON) scripts/oldest_spark.py
 
-check: setup lint types layers pure ## the same without a JVM: what to run before each commit
+check: setup lint layers ## lint, layers, types and a few cases of each test without a JVM: before each commit (a minute)
+	@$(BIN)/mypy -p segmentlog & types=$$!; SEGMENTLOG_SCALE=check $(ALONE) tests || failed=1; \
+	wait $$types || failed=1; exit $${failed:-0}
 
 lint: setup ## style, and the English of docstrings, messages and documents
 	$(BIN)/ruff check .
@@ -76,8 +79,8 @@ types: setup ## types, strict
 layers: setup ## who may import whom
 	$(BIN)/lint-imports
 
-pure: setup ## the tests that start no JVM
-	@$(PYTEST) -n auto --maxprocesses 4 $(SPREAD) -q -m "$(PURE)" tests
+pure: setup ## the tests that start no JVM, with all cases of make test
+	@$(ALONE) tests
 
 doctor: setup ## what this machine has and lacks
 	@$(SPARK) $(BIN)/python -m segmentlog.connector.doctor --start

@@ -41,7 +41,8 @@ def _load_support() -> None:
 _load_support()
 
 
-from support.scale import runs, scale  # noqa: E402 - `support` is made above
+from support import device  # noqa: E402 - `support` is made above
+from support.scale import SCALE, Scale, runs, scale, thinned  # noqa: E402 - as above
 from support.spark_session import set_driver_options  # noqa: E402 - as above
 
 set_driver_options()
@@ -51,7 +52,7 @@ set_driver_options()
 settings.register_profile(
     "segmentlog",
     deadline=None,
-    max_examples=scale(25, 100, 2_000),
+    max_examples=scale(25, 100, 2_000, check=5),
     suppress_health_check=[HealthCheck.too_slow],
     derandomize="SEGMENTLOG_DERANDOMIZE" in os.environ,
 )
@@ -76,15 +77,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj):
             item.add_marker(pytest.mark.scaled)
         cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    left_out = {
-        item
-        for each in cases.values()
-        for number, item in enumerate(each)
-        if not runs(item.get_closest_marker("scaled"), number, len(each))
-    }
-    if left_out:
-        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
-        items[:] = [item for item in items if item not in left_out]
+    chosen: set[pytest.Item] = set()
+    for each in cases.values():
+        sized = [item for number, item in enumerate(each) if runs(item.get_closest_marker("scaled"), number, len(each))]
+        chosen.update(thinned(sized))
+    if SCALE is Scale.CHECK:
+        chosen = {item for item in chosen if item.get_closest_marker("slow") is None}
+    if len(chosen) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = [item for item in items if item in chosen]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> None:
+    """Decide, before its fixtures are made, whether a test waits for the device."""
+    device.prepare(item)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support import scale as scales
-from support.scale import Scale, parse, runs, sample, scale
+from support.scale import CASES, Scale, parse, runs, sample, scale, thinned
 
 TESTS = Path(__file__).parent
 CASE = """
@@ -19,7 +19,7 @@ from support.scale import sample, scale
 @pytest.mark.scaled
 @pytest.mark.parametrize("number", sample([*range(10)], 3))
 def test_sized(number: int) -> None:
-    assert scale("quick", "attack", "soak") == "{name}"
+    assert scale("quick", "attack", "soak", check="check") == "{name}"
 
 @pytest.mark.scaled(quick=2)
 @pytest.mark.parametrize("number", range(5))
@@ -36,6 +36,14 @@ def test_property(number: int) -> None:
 
 def test_of_one_size() -> None:
     pass
+
+@pytest.mark.parametrize("number", range(7))
+def test_of_many_cases(number: int) -> None:
+    pass
+
+@pytest.mark.slow
+def test_slow() -> None:
+    pass
 """
 
 
@@ -46,14 +54,15 @@ def test_a_scale_has_a_name(text: str, expected: Scale) -> None:
 
 @pytest.mark.parametrize("text", ["1", "Quick", "all", " quick"])
 def test_an_unknown_scale_is_refused_with_the_names_there_are(text: str) -> None:
-    with pytest.raises(ValueError, match=f"SEGMENTLOG_SCALE is {text!r}; set it to quick, attack, soak"):
+    with pytest.raises(ValueError, match=f"SEGMENTLOG_SCALE is {text!r}; set it to check, quick, attack, soak"):
         parse(text)
 
 
-@pytest.mark.parametrize(("of", "expected"), [*zip(Scale, (1, 10, 100), strict=True)])
+@pytest.mark.parametrize(("of", "expected"), [*zip(Scale, (1, 1, 10, 100), strict=True)])
 def test_each_scale_has_its_number(of: Scale, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scales, "SCALE", of)
     assert scale(1, 10, 100) == expected
+    assert scale(1, 10, 100, check=0) == (0 if of is Scale.CHECK else expected)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +93,18 @@ def test_no_case_is_left_to_no_run(of: Scale, quick: int, monkeypatch: pytest.Mo
     assert sorted(ran) == [*range(5)]  # each once
     monkeypatch.setattr(scales, "SCALE", of)
     assert runs(pytest.mark.scaled.mark, 0, 1)
-    assert runs(None, 0, 1) is (of is Scale.QUICK)
+    assert runs(None, 0, 1) is (of in {Scale.CHECK, Scale.QUICK})
+
+
+@pytest.mark.parametrize("quick", [1, 2, 9])
+def test_a_check_has_some_of_the_cases_of_a_quick_run(quick: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    marker = pytest.mark.scaled(quick=quick).mark
+    ran: dict[Scale, list[int]] = {}
+    for each in (Scale.QUICK, Scale.CHECK):
+        monkeypatch.setattr(scales, "SCALE", each)
+        ran[each] = thinned([number for number in range(20) if runs(marker, number, 20)])
+    assert len(ran[Scale.CHECK]) == min(quick, CASES)
+    assert {*ran[Scale.CHECK]} <= {*ran[Scale.QUICK]}
 
 
 def test_a_sample_of_nothing_is_refused() -> None:
@@ -92,7 +112,9 @@ def test_a_sample_of_nothing_is_refused() -> None:
         sample("abc", 0)
 
 
-@pytest.mark.parametrize(("name", "passed", "left_out"), [("quick", 7, 4), ("attack", 15, 3), ("soak", 15, 3)])
+@pytest.mark.parametrize(
+    ("name", "passed", "left_out"), [("check", 10, 9), ("quick", 15, 4), ("attack", 15, 11), ("soak", 15, 11)]
+)
 def test_a_run_has_the_tests_of_its_scale(name: str, passed: int, left_out: int, tmp_path: Path) -> None:
     (tmp_path / "test_case.py").write_text(CASE.replace("{name}", name))
     (tmp_path / "conftest.py").write_text(
@@ -115,3 +137,11 @@ def test_what_takes_a_size_is_marked() -> None:
     ]
     assert unmarked == []
     assert len(users) >= 20
+
+
+def test_a_check_has_a_test_of_each_file() -> None:
+    files = {path: path.read_text() for path in TESTS.rglob("test_*.py")}
+    empty = [
+        str(path) for path, text in files.items() if len(re.findall(r"\bmark\.slow\b", text)) >= text.count("def test_")
+    ]
+    assert empty == []

@@ -139,10 +139,12 @@ def map_index(fs: FileSystem, path: str) -> MappedIndex | None:
     if size is None:
         raise FileNotFoundError(path)
     header = decode_header(fs.read(path, 0, HEADER.itemsize))
-    geometry = infer_geometry(size, header, fs.data_end(path), lambda position, count: fs.read(path, position, count))
+    data_end, buffer = fs.data_end(path), fs.map(path)  # the map is read hundreds of times here, the file once
+    geometry = infer_geometry(
+        size, header, data_end, lambda position, count: buffer[position : position + count].tobytes()
+    )
     if geometry is None:
         return None
-    buffer = fs.map(path)
     if buffer.size != geometry.file_bytes or header.count > geometry.entries:
         raise FormatError(f"its header counts {header.count - 1} entries, which its {buffer.size} bytes cannot hold")
     start = geometry.entry_position(0)

@@ -23,10 +23,10 @@ from support.damaged_indexes import GEOMETRY, KEYS, TOPICS, a_store, pairs_of
 from support.indexed_stores import brute_force, every_record
 from support.scale import scale
 
-pytestmark = [pytest.mark.attack, pytest.mark.scaled(quick=1)]
+pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
-PARTS = 20
-CASES = scale(60, 60, 1_000)
+PARTS = scale(1, 20, 20)
+CASES = scale(20, 60, 1_000)
 """Of each part."""
 SINGLES = 4
 CHAINS = 90  # of two topics, fewer than slots: chains are followed

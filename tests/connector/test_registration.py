@@ -91,6 +91,7 @@ def test_register_replaces_a_format_that_another_python_would_run(
     assert not _is_registered(spark, context)
 
 
+@pytest.mark.scaled(quick=0)
 def test_spark_connect(tmp_path: Path) -> None:
     # In a process of its own: one process has either classic sessions or sessions of Spark Connect.
     code = f"""

@@ -405,6 +405,7 @@ def test_without_registration(spark: "SparkSession", store: Store) -> None:
     assert "rows 69\n" in said_by(code)
 
 
+@pytest.mark.scaled(quick=0)
 def test_registered_it_runs_in_the_python_that_registered_it(store: Store, tmp_path: Path) -> None:
     other = tmp_path / "bin" / "python3"  # what Spark would take: a system's Python, without our packages
     other.parent.mkdir()

@@ -21,9 +21,9 @@ BREADTH = Breadth(
     seed=3,
 )
 SEEDS = scale(1, 1, 40)
-STRIDE = scale(29, 1, 1)
+STRIDE = scale(47, 1, 1)
 """Step from one call of a workload at which the power is cut to the next."""
-STATES_LEAST = scale(300, 5_000, 250_000)
+STATES_LEAST = scale(200, 5_000, 250_000)
 TOTAL = Tally()
 
 

@@ -14,7 +14,7 @@ from support.scale import scale
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
 SEEDS = scale(1, 1, 40)
-STATES_LEAST = scale(800, 20_000, 1_000_000)
+STATES_LEAST = scale(500, 20_000, 1_000_000)
 BREADTH = Breadth(
     exhaustive_bits=scale(2, 2, 10),
     random_subsets=scale(2, 2, 32),
@@ -22,7 +22,7 @@ BREADTH = Breadth(
     per_point=scale(1, 1, 400),
 )
 """States that are tried besides the fixed ones."""
-STRIDE = scale(41, 1, 1)
+STRIDE = scale(67, 1, 1)
 """Step from one call of a workload at which the power is cut to the next."""
 
 EFFORT = scale(Effort(again=6, written_on=8, read=12), *[Effort(again=8, written_on=25, read=40)] * 2)

@@ -2,6 +2,7 @@
 
 ::
 
+    SEGMENTLOG_SCALE=check     make check     three cases of each test without a JVM, of no slow one  (a minute)
     SEGMENTLOG_SCALE=quick     make test      each kind of attack, with small numbers         (minutes)
     SEGMENTLOG_SCALE=attack    make attack    the same tests with the numbers of CI           (tens of minutes)
     SEGMENTLOG_SCALE=soak      make soak      the same tests with as many as hours allow      (hours)
@@ -10,6 +11,9 @@ A test has the mark ``@pytest.mark.scaled`` if its size comes from here. With ``
 run has two of its parametrized cases, evenly spread. Beyond ``quick`` no test runs that `make test` has run at
 the same size: unmarked tests and those two cases are left out (``tests/conftest.py``). Tests of Hypothesis are marked
 by themselves. Gates on counts take their numbers from `scale` as well.
+
+The scale ``check`` takes the sizes of ``quick``. It leaves out the tests with the mark ``slow``, and all but three cases
+of every other test. So each fault that it finds is found by `make test`, and what it leaves out is not lost.
 """
 
 import os
@@ -26,6 +30,7 @@ T = TypeVar("T")
 class Scale(StrEnum):
     """Sizes of a run, from the smallest to the largest."""
 
+    CHECK = "check"
     QUICK = "quick"
     ATTACK = "attack"
     SOAK = "soak"
@@ -45,13 +50,16 @@ def parse(text: str) -> Scale:
         raise ValueError(f"{VARIABLE} is {text!r}; set it to {', '.join(Scale)} or leave it unset") from None
 
 
+CASES: Final = 3
+"""Most cases of one test at the scale ``check``."""
 SCALE: Final = parse(os.environ.get(VARIABLE, ""))
 """Scale of this process."""
 
 
-def scale(quick: T, attack: T, soak: T) -> T:
-    """Return the one of three sizes that belongs to the scale of this run."""
-    return {Scale.QUICK: quick, Scale.ATTACK: attack, Scale.SOAK: soak}[SCALE]
+def scale(quick: T, attack: T, soak: T, *, check: T | None = None) -> T:
+    """Return the one of some sizes that belongs to the scale of this run; ``check`` is ``quick`` unless it is named."""
+    least = quick if check is None else check
+    return {Scale.CHECK: least, Scale.QUICK: quick, Scale.ATTACK: attack, Scale.SOAK: soak}[SCALE]
 
 
 def spread(count: int, chosen: int) -> set[int]:
@@ -74,8 +82,15 @@ def sample(cases: Sequence[T], quick: int) -> list[T]:
     return [case for number, case in enumerate(cases) if number in wanted]
 
 
+def thinned(cases: Sequence[T]) -> list[T]:
+    """Return the cases of one test that the scale ``check`` runs of those that ``quick`` runs; elsewhere all."""
+    if SCALE is not Scale.CHECK:
+        return list(cases)
+    return [cases[number] for number in sorted(spread(len(cases), CASES))]
+
+
 def runs(marker: pytest.Mark | None, number: int, count: int) -> bool:
-    """Tell whether a case of a test belongs to this run.
+    """Tell whether a case of a test belongs to a run of this size; see `thinned` for ``check``.
 
     Parameters
     ----------
@@ -84,7 +99,7 @@ def runs(marker: pytest.Mark | None, number: int, count: int) -> bool:
     number, count
         Which of its cases it is, from 0, and how many there are.
     """
-    is_quick = SCALE is Scale.QUICK
+    is_quick = SCALE in {Scale.CHECK, Scale.QUICK}
     if marker is None:
         return is_quick
     if "quick" not in marker.kwargs:

@@ -25,6 +25,7 @@ from support.indexed_stores import (
     every_record,
     write_index,
 )
+from support.scale import scale
 from support.tampering import overwrite
 
 ASKED = [(topic, key) for topic in TOPICS for key in KEYS]
@@ -238,6 +239,7 @@ def test_other_keys_are_found_in_bulk(tmp_path: Path) -> None:
     assert singles.CANDIDATES_MAX == 64
 
 
+@pytest.mark.scaled
 @pytest.mark.parametrize("damage", [None, *BROKEN], ids=lambda each: each.__name__ if each else "whole")
 def test_the_first_look_up_of_a_process_is_equal_to_reading_every_record(
     tmp_path: Path, damage: Callable[[list[Path]], object] | None
@@ -246,7 +248,7 @@ def test_the_first_look_up_of_a_process_is_equal_to_reading_every_record(
     if damage is not None:
         damage(files)
     records = every_record(tmp_path / "store")
-    for topic, key in ASKED[::5]:
+    for topic, key in ASKED[:: scale(23, 5, 5)]:
         finder = Finder(StoreReader.open(tmp_path / "store"))
         expected = brute_force(records, [(topic, key)])
         assert pairs_of(one(finder, topic, key)) == expected
