@@ -30,6 +30,7 @@ def metadata(wheel: Path) -> email.message.Message:
         return email.message_from_bytes(file.read(name))
 
 
+@pytest.mark.slow
 def test_the_package_says_its_version(metadata: email.message.Message) -> None:
     assert segmentlog.__version__ == metadata["Version"]
 
@@ -70,6 +71,7 @@ def test_the_description_has_no_link_that_leads_nowhere(metadata: email.message.
     assert "`docs/options.md`" in text
 
 
+@pytest.mark.slow
 def test_a_source_distribution_has_tests_and_documents(tmp_path: Path) -> None:
     with tarfile.open(build("sdist", tmp_path)) as file:
         found = {name.partition("/")[2] for name in file.getnames()}

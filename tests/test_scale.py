@@ -112,6 +112,7 @@ def test_a_sample_of_nothing_is_refused() -> None:
         sample("abc", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "passed", "left_out"), [("check", 10, 9), ("quick", 15, 4), ("attack", 15, 11), ("soak", 15, 11)]
 )

@@ -101,6 +101,7 @@ def test_many_threads_use_one_store(store: segmentlog.Store) -> None:
     assert counts == [400] * 4
 
 
+@pytest.mark.slow
 def test_reading_imports_neither_spark_nor_pandas(path: Path) -> None:
     program = """
 import sys

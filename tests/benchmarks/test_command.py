@@ -12,6 +12,7 @@ def store(load, tmp_path):
     return tmp_path / "store"
 
 
+@pytest.mark.slow
 def test_the_command_and_the_lines_for_kcat_have_the_same_messages(load, store, tmp_path):
     command = load("sections.command")
     command.run("cat", store, command.TOPIC, "-o", "jsonl", "--columns", command.FIELDS, output=tmp_path / "jsonl")
@@ -21,6 +22,7 @@ def test_the_command_and_the_lines_for_kcat_have_the_same_messages(load, store, 
     assert asked == sorted((tmp_path / "lines").read_text().splitlines())
 
 
+@pytest.mark.slow
 def test_a_failure_of_the_command_is_one_of_the_benchmark(load, store):
     with pytest.raises(subprocess.CalledProcessError):
         load("sections.command").run("get", store, "--key", "none")

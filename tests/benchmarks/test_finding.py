@@ -24,6 +24,7 @@ def test_a_look_up_of_one_key_has_its_time(load, result, judge, micros, expected
     assert judge(load("targets").single_look_up, single) == expected
 
 
+@pytest.mark.slow
 def test_a_new_process_finds_a_key_and_fails_without(load, tmp_path):
     finding = load("sections.finding")
     keys = finding.keyed_store(tmp_path / "store", 1, 300)

@@ -48,6 +48,7 @@ def test_what_was_slow_once_is_measured_again(load, monkeypatch, tmp_path, capsy
     assert capsys.readouterr().out == "a: 98, was 100\nb: 99, was 100\n"
 
 
+@pytest.mark.slow
 def test_the_stored_baseline_has_what_is_measured(load, monkeypatch):
     regression = load("regression")
     monkeypatch.setattr(regression, "ROUNDS", 1)

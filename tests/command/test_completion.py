@@ -40,6 +40,7 @@ def test_bash_completes_verbs_flags_and_files(tmp_path: Path) -> None:
     assert found == ["salvage", "--from", "--dry-run", f"{tmp_path}/store"]
 
 
+@pytest.mark.slow
 def test_zsh_takes_the_script(tmp_path: Path) -> None:
     path = script("zsh", tmp_path)
     found = output(

@@ -97,6 +97,7 @@ def test_the_version() -> None:
     assert run_command("--version").text == f"segmentlog {segmentlog.__version__}\n"
 
 
+@pytest.mark.slow
 def test_the_installed_command_as_a_user_runs_it(store: Path) -> None:
     ran = run_installed("topics", store, "--json")
     assert [row["topic"] for row in ran.rows] == ["orders", "payments"]
@@ -119,6 +120,7 @@ assert not heavy, heavy
     assert len(catalogue.VERBS) >= 5
 
 
+@pytest.mark.slow
 def test_the_installed_command_does_not_load_pandas(store: Path) -> None:
     """Arrow would, when it first converts a list."""
     program = """
@@ -131,6 +133,7 @@ assert "pandas.core" not in sys.modules
     subprocess.run([sys.executable, "-c", program, store], check=True, stdout=subprocess.DEVNULL)
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_error(store: Path) -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)

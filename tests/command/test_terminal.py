@@ -59,6 +59,7 @@ def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
     opened.tmux("kill-server")
 
 
+@pytest.mark.slow
 def test_tail_follows_and_obeys_no_message(terminal: Terminal, tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "s", CONFIG) as store:
         store.append(Outgoing(topic="orders", body=b"before"))
@@ -79,6 +80,7 @@ def test_tail_follows_and_obeys_no_message(terminal: Terminal, tmp_path: Path) -
     assert terminal.tmux("display-message", "-p", "#{pane_title}").strip() != "owned"
 
 
+@pytest.mark.slow
 def test_progress_is_shown_and_removed(terminal: Terminal, tmp_path: Path) -> None:
     store = write_small_store(tmp_path / "store")
     terminal.type(f"segmentlog verify {store}; echo code=$?")
@@ -88,6 +90,7 @@ def test_progress_is_shown_and_removed(terminal: Terminal, tmp_path: Path) -> No
     assert "CommitLog segment" in terminal.log.read_text(errors="replace")
 
 
+@pytest.mark.slow
 def test_a_dumped_and_a_printed_message_are_harmless(terminal: Terminal, tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "s", CONFIG) as store:
         store.append(Outgoing(topic="orders", body=EVIL, keys="\x1b]2;owned\x07"))
@@ -101,6 +104,7 @@ def test_a_dumped_and_a_printed_message_are_harmless(terminal: Terminal, tmp_pat
     assert b"\x1b[31mred" not in shown
 
 
+@pytest.mark.slow
 def test_a_reader_that_takes_one_line(store: Path) -> None:
     program = f"set -o pipefail; {INSTALLED} cat {store} orders payments --json | head -1 | wc -l"
     ran = subprocess.run(["bash", "-c", program], capture_output=True, check=False, timeout=PATIENCE_S)

@@ -28,6 +28,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return (path / "commitlog" / f"{0:020d}").read_bytes()[:end]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
 def test_it_runs_until_it_is_interrupted(tmp_path: Path, log: bytes, sign: signal.Signals) -> None:
     with ScriptedMaster(log, 0, 1 << 20) as master:

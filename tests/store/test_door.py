@@ -75,6 +75,7 @@ def test_the_doors_load_nothing_by_themselves() -> None:
     assert not loaded("segmentlog.store, segmentlog.store.groups, segmentlog.connector") & {"numpy", "pyarrow"}
 
 
+@pytest.mark.slow
 def test_each_process_of_a_query_loads_its_own_part() -> None:
     parts = {
         "segmentlog.connector.read.batch_reader",

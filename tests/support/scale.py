@@ -12,8 +12,8 @@ run has two of its parametrized cases, evenly spread. Beyond ``quick`` no test r
 the same size: unmarked tests and those two cases are left out (``tests/conftest.py``). Tests of Hypothesis are marked
 by themselves. Gates on counts take their numbers from `scale` as well.
 
-The scale ``check`` takes the sizes of ``quick``. It leaves out the tests with the mark ``slow``, and all but three cases
-of every other test. So each fault that it finds is found by `make test`, and what it leaves out is not lost.
+The scale ``check`` takes the sizes of ``quick``. It leaves out the tests with the mark ``slow``. Of every other test
+it has three cases at most, evenly spread. So `make test` finds each fault that it finds.
 """
 
 import os

@@ -206,6 +206,7 @@ def test_wrong_arguments(target: Path) -> None:
     assert bodies(target) == [b"first"]
 
 
+@pytest.mark.slow
 def test_a_pipe_of_a_process(target: Path) -> None:
     ran = run_installed("put", target, "orders", "--json", stdin=b"line\n" * 50_000)
     assert (ran.rows[0]["messages"], ran.rows[0]["lastOffset"]) == (50_000, 50_000)

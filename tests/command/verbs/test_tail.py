@@ -5,6 +5,8 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 from segmentlog.store import MessageStore, Outgoing
 from support.commands import INSTALLED, run_command
 
@@ -34,6 +36,7 @@ def test_columns_are_those_asked_for(store: Path) -> None:
     assert run_command("tail", store, "orders", "-n", "1", "--format", r"%o %s\n").out == b"99 message 399 ........\n"
 
 
+@pytest.mark.slow
 def test_following_goes_on_where_the_last_messages_end(tmp_path: Path) -> None:
     """Every message once: some are appended before, some while it runs; a table has one head."""
     path = tmp_path / "store"
@@ -60,6 +63,7 @@ def test_a_live_table_has_one_head(store: Path) -> None:
     assert len(ran.text.splitlines()) == 5
 
 
+@pytest.mark.slow
 def test_a_message_is_shown_soon_after_its_append(tmp_path: Path) -> None:
     """The promise is 50 ms, which benchmarks measure; a loaded machine gets ten times that here."""
     path = tmp_path / "store"

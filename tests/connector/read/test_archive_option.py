@@ -60,6 +60,7 @@ def test_a_batch_a_stream_and_look_ups_read_both(spark: "SparkSession", paths: A
     assert [row.minOffset for row in queues.load().select("minOffset").collect()] == [0, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", ["40", "1000"])
 def test_a_stream_goes_from_the_archive_to_the_store_while_files_move(tmp_path: Path, limit: str) -> None:
     path, archive = tmp_path / "store", tmp_path / "archive"

@@ -78,6 +78,7 @@ def test_store_checks_are_added_for_a_store(monkeypatch: pytest.MonkeyPatch, tmp
     assert [check.name for check in doctor.examine(store=str(tmp_path))] == ["python", "store", "owner"]
 
 
+@pytest.mark.slow
 def test_it_runs_and_says_so_where_pyspark_is_missing() -> None:
     ran = run_without("pyspark,py4j,pandas", "--json")
     assert ran.stderr == ""

@@ -71,6 +71,7 @@ print(segmentlog.connector.read.schema.to_arrow_schema(StructType().add("at", Ti
 """
 
 
+@pytest.mark.slow
 def test_every_module_of_batches_imports_without_what_4_0_lacks() -> None:
     ran = subprocess.run([sys.executable, "-c", AS_IN_4_0], check=False, capture_output=True, text=True, timeout=120)
     assert (ran.stdout, ran.stderr) == ("timestamp[us, tz=UTC]\n", "")

@@ -271,6 +271,7 @@ def loads_pandas(program: str, store: Path) -> bytes:
     return subprocess.run([sys.executable, "-c", program, str(store)], capture_output=True, check=True).stdout
 
 
+@pytest.mark.slow
 @needs_pandas
 def test_a_worker_that_reads_does_not_load_pandas(tmp_path: Path) -> None:
     """pyarrow does, half a second long, when it makes an array of what may be a pandas one."""
@@ -280,6 +281,7 @@ def test_a_worker_that_reads_does_not_load_pandas(tmp_path: Path) -> None:
     assert loads_pandas(READ, tmp_path / "store") == b"False\n"
 
 
+@pytest.mark.slow
 @needs_pandas
 def test_who_appends_one_message_does_not_load_pandas(tmp_path: Path) -> None:
     assert loads_pandas(APPEND, tmp_path / "store") == b"False\n"

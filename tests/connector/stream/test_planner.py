@@ -512,6 +512,7 @@ def test_a_restart_finds_its_batch_gone(tmp_path: Path) -> None:
 # Going on and on
 
 
+@pytest.mark.slow
 @pytest.mark.scaled
 @pytest.mark.timeout(scale(600, 600, 7200))
 def test_thousands_of_triggers_leave_nothing_behind(tmp_path: Path, report: Callable[[str, object], None]) -> None:

@@ -102,6 +102,7 @@ def test_what_had_no_room_is_dispatched_when_there_is(call: str, at: int) -> Non
     truth.check_index(disk, end)
 
 
+@pytest.mark.slow
 def test_putting_and_dispatching_at_once_loses_count_of_nothing() -> None:
     working = dispatcher(MemoryFileSystem())
     total, size = 3_000, len(one())

@@ -176,6 +176,7 @@ def record_in_a_body(store: Path, at: int, count: int) -> None:
 KINDS = [zeros, older, other_number, record_in_a_body]
 
 
+@pytest.mark.slow
 @pytest.mark.scaled
 @pytest.mark.parametrize("damage", KINDS)
 def test_every_part_of_a_walk(store: Path, damage: Callable[[Path, int, int], None]) -> None:

@@ -25,6 +25,7 @@ def matched(text: str) -> str:
     return "".join("T" if row else "-" for row in mask.tolist())
 
 
+@pytest.mark.slow
 @pytest.mark.conformance
 @pytest.mark.parametrize("version", ["5.3.3", "5.1.0", "4.9.1"])
 def test_filters_match_as_rocketmq_recorded(version: str) -> None:
@@ -137,6 +138,7 @@ def test_filters_are_equal_by_what_they_mean() -> None:
     assert len(repr(wanted)) < 50
 
 
+@pytest.mark.slow
 def test_an_unpickled_filter_needs_no_parser() -> None:
     script = (
         "import pickle, sys; wanted = pickle.loads(bytes.fromhex(sys.argv[1])); import pyarrow as pa;"

@@ -222,6 +222,7 @@ def test_no_keys_and_no_topics_find_nothing(tmp_path: Path) -> None:
     assert len(finder.by_keys([], ["order-1"])) == len(finder.by_keys(TOPICS, [])) == 0
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(

@@ -129,6 +129,7 @@ def test_too_much_that_is_not_indexed_is_searched_in_bulk(
     assert counted.bulk == before + 1
 
 
+@pytest.mark.slow
 def test_whether_bulk_has_to_search_is_found_out_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a_store(tmp_path / "store")
     shutil.rmtree(tmp_path / "store" / "index")
@@ -239,6 +240,7 @@ def test_other_keys_are_found_in_bulk(tmp_path: Path) -> None:
     assert singles.CANDIDATES_MAX == 64
 
 
+@pytest.mark.slow
 @pytest.mark.scaled
 @pytest.mark.parametrize("damage", [None, *BROKEN], ids=lambda each: each.__name__ if each else "whole")
 def test_the_first_look_up_of_a_process_is_equal_to_reading_every_record(

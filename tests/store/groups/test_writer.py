@@ -184,6 +184,7 @@ def test_one_who_comes_in_between_has_the_store(store: Path, monkeypatch: pytest
         assert offsets(store) == {T0: 9, T1: 6}
 
 
+@pytest.mark.slow
 def test_threads_and_processes_take_turns(store: Path) -> None:
     path = str(store)
     others = [subprocess.Popen([sys.executable, "-c", PUBLISH, path, f"process-{n}"]) for n in range(2)]

@@ -79,6 +79,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
+@pytest.mark.slow
 def test_a_replica_is_the_masters_log(tmp_path: Path, first: Path, log: bytes) -> None:
     with ScriptedMaster(log[:20_000], 0, SEGMENT) as master, following(tmp_path / "copy", master) as replica:
         until(lambda: replica.status.end > 19_000)
@@ -119,6 +120,7 @@ def test_it_may_begin_at_the_last_segment(tmp_path: Path, log: bytes) -> None:
     assert master.requests == [0]
 
 
+@pytest.mark.slow
 def test_it_goes_on_after_it_was_closed(tmp_path: Path, log: bytes) -> None:
     for stop in range(15_000, len(log) + 15_000, 15_000):
         part = log[:stop]
@@ -209,6 +211,7 @@ def copy(tmp_path: Path, log: bytes) -> Path:
     return tmp_path / "copy"
 
 
+@pytest.mark.slow
 def test_another_log_is_refused_and_nothing_is_truncated(tmp_path: Path, copy: Path, log: bytes) -> None:
     before, other = log_bytes(copy), other_log(tmp_path, log)
     with pytest.raises(DivergedLogError, match=f"; this one ends at {len(log)}"):
@@ -216,6 +219,7 @@ def test_another_log_is_refused_and_nothing_is_truncated(tmp_path: Path, copy: P
     assert log_bytes(copy) == before
 
 
+@pytest.mark.slow
 def test_a_difference_has_to_be_found_three_times(
     tmp_path: Path, copy: Path, log: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -271,6 +275,7 @@ def test_a_full_disk_pauses_it(tmp_path: Path, log: bytes, monkeypatch: pytest.M
     assert log_bytes(tmp_path / "copy")[: len(log)] == log
 
 
+@pytest.mark.slow
 def test_the_limit_on_bytes_per_second_holds(tmp_path: Path, log: bytes) -> None:
     rate = len(log) // 3
     began = time.monotonic()

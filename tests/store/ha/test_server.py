@@ -59,6 +59,7 @@ def put(store: MessageStore, first: int, count: int) -> None:
         store.append(message(7, 1, serial))
 
 
+@pytest.mark.slow
 def test_a_replica_has_the_masters_log(tmp_path: Path) -> None:
     with serving(tmp_path / "first") as (store, server):
         put(store, 0, 100)
@@ -82,6 +83,7 @@ def test_the_first_record_of_an_empty_master_arrives_over_the_first_connection(t
         assert replica.status.connections == 1
 
 
+@pytest.mark.slow
 def test_a_replica_begins_after_what_retention_deleted(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "first", PLAIN) as store:
         put(store, 0, 300)
@@ -94,6 +96,7 @@ def test_a_replica_begins_after_what_retention_deleted(tmp_path: Path) -> None:
     assert min(file.name for file in (tmp_path / "copy" / "commitlog").iterdir()) == f"{2 * SEGMENT:020d}"
 
 
+@pytest.mark.slow
 def test_a_replica_of_a_replica(tmp_path: Path) -> None:
     with serving(tmp_path / "a") as (store, server):
         put(store, 0, 50)
@@ -202,6 +205,7 @@ with MessageStore.open({path!r}, replace(SMALL, record_crc=False), attached=Atta
 """
 
 
+@pytest.mark.slow
 @pytest.mark.scaled
 def test_masters_that_are_killed_leave_equal_logs(tmp_path: Path) -> None:
     kills, port, draw = scale(3, 100, 1000), 0, random.Random(9)

@@ -77,6 +77,7 @@ def test_deleted_messages_become_pads(name: str, tmp_path: Path) -> None:
     assert alive == report.entries
 
 
+@pytest.mark.slow
 @pytest.mark.conformance
 @pytest.mark.parametrize("name", [n for n in fixtures.names() if n.startswith(("cq-deleted", "crash-cq-deleted"))])
 def test_the_reader_reads_the_same_through_them(name: str, tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ def bounds(reader: StoreReader) -> list[tuple[QueueKey, int, int]]:
     return [(each.key, each.min_offset, each.max_offset) for topic in reader.topics() for each in reader.queues(topic)]
 
 
+@pytest.mark.slow
 def test_both_are_the_store_that_it_was(paths: Archived) -> None:
     whole, joined = StoreReader.open(paths.whole), StoreReader.open(paths.store, archive=paths.archive)
     rows = all_rows(whole)
@@ -59,6 +60,7 @@ def test_both_are_the_store_that_it_was(paths: Archived) -> None:
     assert min(low for _, low, _ in bounds(alone)) > 10
 
 
+@pytest.mark.slow
 def test_look_ups_by_offset_and_time_work_over_both(paths: Archived) -> None:
     whole, joined = StoreReader.open(paths.whole), StoreReader.open(paths.store, archive=paths.archive)
     for time_ms in range(START_MS - STEP_MS, START_MS + 92 * STEP_MS, STEP_MS // 2):
@@ -71,6 +73,7 @@ def test_look_ups_by_offset_and_time_work_over_both(paths: Archived) -> None:
         assert (one.body, one.queue_offset) == (other.body, other.queue_offset)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 200])
 def test_look_ups_by_key_and_id_work_over_both_by_the_index(paths: Archived, count: int) -> None:
     whole, joined = (
@@ -87,6 +90,7 @@ def test_look_ups_by_key_and_id_work_over_both_by_the_index(paths: Archived, cou
     assert len(alone.physical_offset) < len(found.physical_offset)
 
 
+@pytest.mark.slow
 def test_a_file_in_both_is_read_once(paths: Archived) -> None:
     for file in sorted((paths.archive / "commitlog").iterdir())[-3:]:  # copied, and not unlinked yet
         shutil.copy(file, paths.store / "commitlog" / file.name)
@@ -95,6 +99,7 @@ def test_a_file_in_both_is_read_once(paths: Archived) -> None:
     assert all_rows(StoreReader.open(paths.store, archive=paths.archive)) == all_rows(StoreReader.open(paths.whole))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [15, 9, 3])
 def test_files_that_move_after_the_plan_are_not_missed(tmp_path: Path, kept: int) -> None:
     path, archive = write_whole(tmp_path / "store"), tmp_path / "archive"
@@ -142,6 +147,7 @@ def test_an_open_store_archives_and_a_reader_misses_nothing_at_any_step(tmp_path
     assert len([line for line in history if f'"archive": "{archive}"' in line]) == counts.archived
 
 
+@pytest.mark.slow
 def test_a_gap_in_the_archive_is_damage(paths: Archived, caplog: pytest.LogCaptureFixture) -> None:
     segments = sorted((paths.archive / "commitlog").iterdir())
     segments[3].unlink()
@@ -158,6 +164,7 @@ def test_a_gap_in_the_archive_is_damage(paths: Archived, caplog: pytest.LogCaptu
     assert "30 damaged records" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_reader_without_the_archive_is_told_of_it(tmp_path: Path) -> None:
     path, archive = write_whole(tmp_path / "store"), tmp_path / "archive"
     reader = StoreReader.open(path)
@@ -177,6 +184,7 @@ def raise_in_api_words(error: DataLossError) -> None:
         raise error
 
 
+@pytest.mark.slow
 def test_the_python_api_reads_both(paths: Archived) -> None:
     with segmentlog.open(paths.store, archive=paths.archive) as store:
         table = store.scan("orders", columns=["queueId", "queueOffset", "body"]).to_arrow()

@@ -57,6 +57,7 @@ def test_a_record_that_has_the_key_twice_is_one_hit(tmp_path: Path) -> None:
     assert ask(tmp_path / "s", "T", KEY) == places
 
 
+@pytest.mark.slow
 def test_answers_are_those_of_comparing_every_record(tmp_path: Path) -> None:
     rows = [Row("AB"[i % 2], f"k{i % 9} {colliding(f'kk{i % 5}')}", unique=f"kk{i % 7}") for i in range(300)]
     a_store(tmp_path / "s", rows)

@@ -169,6 +169,7 @@ def test_it_agrees_with_a_reader_on_stores_of_rocketmq(name: str, tmp_path: Path
     assert not seen.look().moved
 
 
+@pytest.mark.slow
 def test_ten_thousand_queues_of_which_ten_move(tmp_path: Path) -> None:
     """The calls of a look are counted, not timed: one read per unchanged queue, and no list of files."""
     builder = store_builder.StoreBuilder(
@@ -206,6 +207,7 @@ def test_ten_thousand_queues_of_which_ten_move(tmp_path: Path) -> None:
     builder.close()
 
 
+@pytest.mark.slow
 def test_thousands_of_looks_leave_nothing_open(tmp_path: Path) -> None:
     geometry = store_builder.Geometry(segment_bytes=1 << 22, queue_segment_entries=10_000)
     builder = store_builder.StoreBuilder(tmp_path / "store", geometry=geometry)

@@ -117,6 +117,7 @@ def test_not_before_all_must_have_been_dispatched(quiet: Quiet) -> None:
     assert quiet.cost() < 10
 
 
+@pytest.mark.slow
 def test_what_is_put_is_seen_at_once_also_over_the_ends_of_segments(quiet: Quiet) -> None:
     segments = set()
     for number in range(50):

@@ -58,6 +58,7 @@ def broker(path: Path) -> None:
     shutil.rmtree(path / ".segmentlog")
 
 
+@pytest.mark.slow
 def test_cut_unlinks_later_segments_and_zeroes_its_own(path: Path, stack: ExitStack) -> None:
     segments = sorted((path / "commitlog").iterdir())
     assert len(segments) > 1
@@ -71,6 +72,7 @@ def test_cut_unlinks_later_segments_and_zeroes_its_own(path: Path, stack: ExitSt
     assert cut > SMALL.segment_bytes - end
 
 
+@pytest.mark.slow
 def test_cut_changes_nothing_at_the_end_of_the_log(path: Path, stack: ExitStack) -> None:
     before = {name: data for name, data in tree(path).items() if "commitlog" in str(name)}
     opening = Opening(path, stack, ours=True)
@@ -78,6 +80,7 @@ def test_cut_changes_nothing_at_the_end_of_the_log(path: Path, stack: ExitStack)
     assert {name: data for name, data in tree(path).items() if "commitlog" in str(name)} == before
 
 
+@pytest.mark.slow
 def test_queues_that_were_deleted_are_written_again(path: Path, stack: ExitStack) -> None:
     before = {name: data for name, data in tree(path).items() if "consumequeue" in str(name)}
     shutil.rmtree(path / "consumequeue" / "T")
@@ -104,6 +107,7 @@ def test_entries_of_a_broker_that_are_wrong_are_corrected_and_counted(path: Path
     assert (ends, corrected) == ({KEY: 200}, 2)
 
 
+@pytest.mark.slow
 def test_queues_and_index_end_with_the_log(path: Path, stack: ExitStack) -> None:
     offset = Index(str(path / "index"), GEOMETRY).query("T", "k30")[0]
     opening = Opening(path, stack, ours=True)
@@ -119,6 +123,7 @@ def test_queues_and_index_end_with_the_log(path: Path, stack: ExitStack) -> None
     assert [len(index.query("T", f"k{at}")) for at in range(30)] == [1] * 30
 
 
+@pytest.mark.slow
 def test_the_newest_time_is_that_of_the_last_record(path: Path, stack: ExitStack) -> None:
     opening = Opening(path, stack, ours=True)
     state = opening.repair.examine()

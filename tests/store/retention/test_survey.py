@@ -153,6 +153,7 @@ def test_a_listing_of_a_directory_that_just_changed_is_not_kept(path: Path) -> N
     assert oldest_is_from(path, known, NOW_MS + 1) == 5
 
 
+@pytest.mark.slow
 def test_a_run_with_nothing_to_do_is_fast(tmp_path: Path) -> None:
     directory = tmp_path / "commitlog"
     directory.mkdir()

@@ -90,6 +90,7 @@ def test_what_a_failed_recovery_opened_is_closed_by_the_teardown(tmp_path: Path)
     MessageStore.open(tmp_path / "s", SMALL).close()
 
 
+@pytest.mark.slow
 def test_retention_of_an_open_store_waits_for_the_stream_and_for_a_group(tmp_path: Path) -> None:
     path, key = tmp_path / "store", QueueKey("orders", 0)
     config = StoreConfig(segment_bytes=4 << 10, queue_segment_entries=20, index=False, services=Services.ON_CALL)

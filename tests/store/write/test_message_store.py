@@ -456,6 +456,7 @@ def test_nothing_stays_open(path: Path, services: Services) -> None:
     assert threading.active_count() == threads
 
 
+@pytest.mark.slow
 def test_a_store_that_cannot_be_opened_leaves_nothing_open(path: Path) -> None:
     with MessageStore.open(path, SMALL) as store:
         store.append_batch(batch_of(message(7, 1, serial) for serial in range(90)))

@@ -51,6 +51,7 @@ def files(path: Path, directory: str) -> dict[str, bytes]:
     return {str(f.relative_to(path)): f.read_bytes() for f in sorted((path / directory).rglob("*")) if f.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [3, 300, 5_000, 3 * SEGMENT])
 def test_a_log_that_is_fed_in_pieces_is_the_same_log(tmp_path: Path, most: int) -> None:
     log, end = sent(tmp_path / "first", count=20 if most == 3 else 150)
@@ -82,6 +83,7 @@ def test_an_append_continues_where_the_copy_ends(tmp_path: Path) -> None:
             copy.append_encoded(end, b"")
 
 
+@pytest.mark.slow
 def test_the_copy_goes_on_after_it_was_closed(tmp_path: Path) -> None:
     log, end = sent(tmp_path / "first")
     at = 0
@@ -184,6 +186,7 @@ def segments(path: Path) -> bytes:
     return b"".join(file.read_bytes() for file in sorted((path / "commitlog").iterdir()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [300, 5_000, 3 * SEGMENT])
 def test_bytes_after_blank_records_are_copied(tmp_path: Path, most: int) -> None:
     log, end = sent(tmp_path / "first")
