@@ -17,7 +17,8 @@ from support.written_stores import SMALL, load, message, tree
 
 def crashed(path: Path) -> MemoryFileSystem:
     """Return the disk of a store that was written and not closed, with damage after its last synced record."""
-    store = MessageStore.open(path, SMALL)
+    never = {"queue_flush_interval_ms": 1 << 30, "queue_flush_thorough_interval_ms": 1 << 30}  # on any machine
+    store = MessageStore.open(path, replace(SMALL, **never, queue_flush_log_bytes=1 << 30))
     for serial in range(60):
         store.append(message(3, 1, serial))
     store.wait_dispatched()
