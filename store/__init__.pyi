@@ -35,6 +35,7 @@ from .errors import StoreClosedError as StoreClosedError
 from .errors import StoreFailedError as StoreFailedError
 from .errors import StoreInUseError as StoreInUseError
 from .errors import StoreIOError as StoreIOError
+from .errors import UnconfirmedError as UnconfirmedError
 from .errors import UnknownQueueError as UnknownQueueError
 from .errors import UnreadableError as UnreadableError
 from .errors import UnsafeFileError as UnsafeFileError
@@ -65,6 +66,7 @@ from .types import QueueBounds as QueueBounds
 from .types import QueueKey as QueueKey
 from .types import QueueOffset as QueueOffset
 from .types import QueueRange as QueueRange
+from .types import ReadFrom as ReadFrom
 from .write.message_store import MessageStore as MessageStore
 from .write.put_path import AppendedBatch as AppendedBatch
 from .write.replays import BatchId as BatchId

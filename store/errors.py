@@ -340,6 +340,12 @@ class NoReplicaError(ReplicationError):
     condition = "SEGMENTLOG_NO_REPLICA"
 
 
+class UnconfirmedError(ReplicationError):
+    """A read of confirmed messages where no master says, or does not say again yet, which messages are confirmed."""
+
+    condition = "SEGMENTLOG_UNCONFIRMED"
+
+
 class MissingExtraError(SegmentLogError, ImportError):
     """A package of an extra that is not installed."""
 

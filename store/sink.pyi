@@ -14,3 +14,4 @@ from .write.staging import Staging as Staging
 from .write.staging import discard_jobs as discard_jobs
 from .write.staging import discard_staged as discard_staged
 from .write.staging import sweep_staging as sweep_staging
+from .write.sync_replication import SyncReplication as SyncReplication

@@ -23,6 +23,15 @@ class Boundary(Enum):
     """The last message stored at or before the time; the first of the queue when there is none."""
 
 
+class ReadFrom(Enum):
+    """Part of a store that a reader sees (option ``readFrom``)."""
+
+    APPENDED = "appended"
+    """Every message that was appended."""
+    CONFIRMED = "confirmed"
+    """Messages that enough replicas hold: no failover to one of these undoes them."""
+
+
 class QueueKey(NamedTuple):
     """One queue of one topic: a tuple, since ten thousand of them are looked up for each batch."""
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from segmentlog.store import Boundary, ConfigError, OnCorrupt, QueueKey, QueueSource, Tags
+from segmentlog.store import Boundary, ConfigError, OnCorrupt, QueueKey, QueueSource, ReadFrom, Tags
 
 from ..errors import ConflictingOptionsError, MissingOptionError, listing
 from . import read_table as on
@@ -98,6 +98,7 @@ class ReadOptions:
     archives: Mapping[str, str]
     """Archives by store path, of stores that continue in one."""
     queue_source: QueueSource
+    read_from: ReadFrom
     topics: Topics
     include_system_topics: bool
     start: Position
@@ -179,6 +180,7 @@ def assemble(given: Given, mode: Mode) -> ReadOptions:
         commit_log_paths=_commit_logs(given[on.COMMIT_LOG_PATHS], paths),
         archives={store: local_path(each) for store, each in _by_store(on.ARCHIVE, given[on.ARCHIVE], paths).items()},
         queue_source=given[on.QUEUE_SOURCE],
+        read_from=given[on.READ_FROM],
         topics=_topics(given),
         include_system_topics=given[on.INCLUDE_SYSTEM_TOPICS],
         start=start,

@@ -7,7 +7,7 @@ one of the three, a field in `ReadOptions`, and ``python -m segmentlog.connector
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from segmentlog.store import Boundary, FilterSyntaxError, QueueSource
+from segmentlog.store import Boundary, FilterSyntaxError, QueueSource, ReadFrom
 
 from ..errors import suggest
 from . import values
@@ -148,6 +148,17 @@ QUEUE_SOURCE: Final = _MESSAGES.add(
         default_text="auto",
         meaning="`auto` reads the ConsumeQueue, and derives it from the CommitLog where it is missing or damaged; "
         "`commitlog` always derives it.",
+    )
+)
+READ_FROM: Final = _MESSAGES.add(
+    Option(
+        name="readFrom",
+        value="appended, confirmed",
+        parse=values.choice({"appended": ReadFrom.APPENDED, "confirmed": ReadFrom.CONFIRMED}),
+        default=ReadFrom.APPENDED,
+        default_text="appended",
+        meaning="`confirmed` reads only messages that enough replicas hold, which no failover undoes, see "
+        "[replication.md](replication.md#confirmed-reads).",
     )
 )
 SUBSCRIBE: Final = _MESSAGES.add(

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from segmentlog.store import ConfigError, OnChangedReplay, StoreConfig, is_system_topic
+from segmentlog.store import ConfigError, Flush, OnChangedReplay, StoreConfig, is_system_topic
+from segmentlog.store.sink import SyncReplication
 
 from ..errors import ConflictingOptionsError, MissingOptionError
 from . import write_table as on
@@ -66,6 +67,8 @@ class WriteOptions:
         What becomes of rows without them.
     lock_timeout_s
         How long to wait for another writer.
+    replication
+        Replicas that a commit waits for; None for none.
     config
         How the store is written.
     sizes
@@ -85,6 +88,7 @@ class WriteOptions:
     on_null_topic: OnNull
     on_null_body: OnNull
     lock_timeout_s: float
+    replication: SyncReplication | None
     config: StoreConfig
     sizes: tuple[str, ...]
 
@@ -131,6 +135,7 @@ def parse_write_options(given: Mapping[str, str], mode: Mode) -> WriteOptions:
         on_null_topic=found[on.ON_NULL_TOPIC],
         on_null_body=found[on.ON_NULL_BODY],
         lock_timeout_s=found[on.LOCK_TIMEOUT],
+        replication=_replication(found),
         config=_config(found),
         sizes=tuple(name for name, (option, _) in SIZES.items() if option in found),
     )
@@ -141,6 +146,31 @@ _NO_PATH = (
     "segmentlog cannot be offered: Spark hands a table's options over when it is made, and none when it is written"
 )
 _QUEUES_MAX: Final = 1 << 16
+_COPIES_MIN: Final = 2
+
+
+def _replication(found: Given) -> SyncReplication | None:
+    """Return the wait for replicas that was asked for."""
+    if not found[on.REPLICATION]:
+        of_sync = found.of((on.REPLICATION_TIMEOUT, on.IN_SYNC_REPLICAS))
+        if of_sync:
+            raise ConflictingOptionsError(
+                f"option `{of_sync[0].name}` has no meaning without `replication=sync`",
+                fix="Set replication=sync, or leave it out",
+            )
+        return None
+    if found[on.FLUSH] is not Flush.SYNC:
+        raise ConflictingOptionsError(
+            "options `replication=sync` and `flush=async` exclude each other: replicas get what is on the device",
+            fix="Keep one of them",
+        )
+    copies = found[on.IN_SYNC_REPLICAS]
+    if copies < _COPIES_MIN:
+        raise ConfigError(
+            f"option `inSyncReplicas` is `{copies}`, the store's own copy included, so no replica would be waited for",
+            fix="Use 2 or more, or replication=async",
+        )
+    return SyncReplication(timeout_s=found[on.REPLICATION_TIMEOUT], in_sync_replicas=copies)
 
 
 def _check_id(given: Given, mode: Mode) -> None:

@@ -232,6 +232,36 @@ FLUSH: Final = SINK.add(
         "`async` the end of a process loses nothing. A power cut takes the last batches, each as a whole.",
     )
 )
+REPLICATION: Final = SINK.add(
+    Option(
+        name="replication",
+        value="async, sync",
+        parse=values.choice({"async": False, "sync": True}),
+        default=False,
+        default_text="async",
+        meaning="`sync`: a write ends only when replicas have its rows, and fails otherwise. `segmentlog serve` serves "
+        "the replicas, see [replication.md](replication.md#synchronous-replication-of-a-sink).",
+    )
+)
+REPLICATION_TIMEOUT: Final = SINK.add(
+    Option(
+        name="replicationTimeout",
+        value="a duration with its unit: 30s, 5m",
+        parse=_seconds,
+        default=30.0,
+        default_text="30s",
+        meaning="With `replication=sync`: the longest wait for replicas, before a commit and again after it.",
+    )
+)
+IN_SYNC_REPLICAS: Final = SINK.add(
+    Option(
+        name="inSyncReplicas",
+        value=COUNT,
+        parse=values.positive,
+        default=2,
+        meaning="With `replication=sync`: the copies that hold the rows when the write ends, the store's own included.",
+    )
+)
 COMPRESS_MSG_BODY_OVER_HOWMUCH: Final = SINK.add(
     Option(
         name="compressMsgBodyOverHowmuch",

@@ -76,6 +76,7 @@ def open_stores(options: ReadOptions) -> list[StoreReader]:
             broker_name=name,
             queue_source=options.queue_source,
             archive=options.archives.get(path),
+            read_from=options.read_from,
         )
         for path, name in zip(options.paths, names, strict=True)
     ]

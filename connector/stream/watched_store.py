@@ -6,6 +6,7 @@
                                               [55 … 70)   40 to 54 are lost: retention was faster
                                               [ 0 … 30)   truncated, or recreated
                                               none        the queue was deleted
+    checkpoint   queue at 40            store [25 … 70), confirmed [25 … 30)   after a crash of the master: wait
     checkpoint   last read: queue 1, offset 39, at 81920 since 12:00:00
                                         store queue 1, offset 39, at  4096 since 14:30:00      recreated
 
@@ -18,7 +19,16 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from segmentlog.store import DataLossError, QueueBounds, QueueKey, QueueRange, SegmentLogError, StoreReader
+from segmentlog.store import (
+    DataLossError,
+    QueueBounds,
+    QueueKey,
+    QueueRange,
+    ReadFrom,
+    SegmentLogError,
+    StoreReader,
+    UnconfirmedError,
+)
 from segmentlog.store.follow import QueueWatch, deletion_note, message_identity, store_id
 
 from ..errors import OtherStoreError
@@ -145,6 +155,13 @@ class WatchedStore:
         bounds = self.bounds(wanted.key)
         start, stop = max(wanted.start, bounds.min_offset), min(wanted.stop, bounds.max_offset)
         gone = len(wanted) - max(stop - start, 0)
+        if gone and self._waits(wanted.key, wanted.stop):
+            raise UnconfirmedError(
+                f"{wanted} was confirmed when a micro-batch was planned, and is confirmed only up to "
+                f"{bounds.max_offset} since a crash or failover",
+                path=self.reader.path,
+                fix="Start the replicas and the master, and the query again: nothing is lost",
+            )
         if gone:
             note = deletion_note(self.reader.path)
             problem = (
@@ -166,12 +183,14 @@ class WatchedStore:
     def _of_known(self, topic: str, known: TopicOffset, remade: set[str]) -> Iterator[Step]:
         """Steps of the queues that the stream has been reading."""
         ends = self.watch.ends.get(topic, {})
-        if topic in remade or any(position > ends.get(each, position) for each, position in known.queues.items()):
+        short = [each for each, position in known.queues.items() if position > ends.get(each, position)]
+        waiting = {each for each in short if self._waits(QueueKey(topic, each), known.queues[each])}
+        if topic in remade or len(waiting) < len(short):
             yield from self._of_remade(topic, known)
             return
         for queue_id, position in known.queues.items():
             end = ends.get(queue_id)
-            if end == position:
+            if end == position or queue_id in waiting:
                 continue  # nearly all of them
             key = QueueKey(topic, queue_id)
             if end is None:
@@ -187,6 +206,12 @@ class WatchedStore:
                 self._lose(DataLossError(problem, path=self.reader.path, fix=fix, remedies=note.remedies))
                 self._count(topic, begin - position)
             yield Step(self.name, key, position, max(begin, position), end)
+
+    def _waits(self, key: QueueKey, position: int) -> bool:
+        """Return whether all messages before a position are there, and some of them are not confirmed again yet."""
+        return self.reader.read_from is ReadFrom.CONFIRMED and self.bounds(
+            key
+        ).max_offset < position <= self.reader.held_end(key)
 
     def _of_remade(self, topic: str, known: TopicOffset) -> Iterator[Step]:
         """Steps of a topic whose queues are others, or shorter, than they were."""

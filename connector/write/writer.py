@@ -142,6 +142,7 @@ class _Writer:
             topics=topics,
             on_changed_replay=options.on_changed_replay,
             wait_s=options.lock_timeout_s,
+            replication=options.replication,
         )
         self._sweep({self._batch_of(each.query, each.batch) for each in messages})
         if committed.repeated:
@@ -338,9 +339,14 @@ class _DirectAppend(ExitStack):
         if not self._waiting:
             return
         options = self._options
+        if options.replication is not None:
+            options.replication.check(options.path)
         with open_in_turn(options.path, options.config, wait_s=options.lock_timeout_s) as store:
             for batch in self._waiting:
                 store.append_batch(batch)
+            end = store.end_offset
+        if options.replication is not None:
+            options.replication.wait(options.path, end)
         self._waiting, self._bytes = [], 0
 
 

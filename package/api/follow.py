@@ -25,6 +25,7 @@ from segmentlog.store import (
     OnLoss,
     QueueKey,
     QueueRange,
+    ReadFrom,
     Remedy,
     ScanSpec,
 )
@@ -155,6 +156,8 @@ class Follow:
             edge = self._start if isinstance(self._start, Time) else Edge.EARLIEST
             position = self._positions[key] = offset_of("start", edge, bounds, self._reader)
         if position > bounds.max_offset:
+            if self._reader.read_from is ReadFrom.CONFIRMED and position <= self._reader.held_end(key):
+                return None  # it was confirmed before, and is not yet again
             raise self._other(key, f"ends at {bounds.max_offset} now, before offset {position}")
         if position < bounds.min_offset:
             problem = f"messages {position} to {bounds.min_offset - 1} of {key} were deleted before they were read"

@@ -19,6 +19,7 @@ from segmentlog.store import (
     OnCorrupt,
     OnLoss,
     Predicate,
+    ReadFrom,
     ScanSpec,
     StoreReader,
     Tags,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 Names = str | Iterable[str]
 PathLike = str | os.PathLike[str]
+_READ_FROM: Final = tuple(each.value for each in ReadFrom)
 _EVERY: Final = tuple(NATIVE_SCHEMA.names)
 
 
@@ -39,7 +41,7 @@ class Source:
 
     Attributes
     ----------
-    path, commit_log_paths, broker_name, archive
+    path, commit_log_paths, broker_name, archive, read_from
         As of `StoreReader.open`.
     """
 
@@ -47,9 +49,12 @@ class Source:
     commit_log_paths: tuple[str, ...] = ()
     broker_name: str | None = None
     archive: str | None = None
+    read_from: ReadFrom = ReadFrom.APPENDED
 
     @classmethod
-    def of(cls, path: object, commit_log_paths: object, broker_name: object, archive: object) -> Self:
+    def of(
+        cls, path: object, commit_log_paths: object, broker_name: object, archive: object, read_from: object
+    ) -> Self:
         """Check the arguments of ``segmentlog.open``.
 
         Raises
@@ -65,9 +70,17 @@ class Source:
             raise ConfigError(f"broker_name={broker_name!r} is no text", fix="Pass the broker's name")
         if archive is not None and not isinstance(archive, str | os.PathLike):
             raise ConfigError(f"archive={archive!r} is no path", fix="Pass the directory of the archive")
+        if read_from not in _READ_FROM:
+            raise ConfigError(f"read_from={read_from!r} is unknown", fix=f"Pass one of {listing(list(_READ_FROM))}")
         continued = None if archive is None else os.path.abspath(archive)
         directories = tuple(os.fspath(each) for each in commit_log_paths)
-        return cls(path=os.path.abspath(path), commit_log_paths=directories, broker_name=broker_name, archive=continued)
+        return cls(
+            path=os.path.abspath(path),
+            commit_log_paths=directories,
+            broker_name=broker_name,
+            archive=continued,
+            read_from=ReadFrom(read_from),
+        )
 
     def reader(self) -> StoreReader:
         """Open the store, as it is now."""
@@ -76,6 +89,7 @@ class Source:
             commit_log_paths=self.commit_log_paths,
             broker_name=self.broker_name,
             archive=self.archive,
+            read_from=self.read_from,
         )
 
 

@@ -12,7 +12,6 @@ No lock is taken and nothing is written. Every call opens the store again, so ea
 
 import threading
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from weakref import WeakSet
 
@@ -40,6 +39,7 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
     commit_log_paths: Sequence[PathLike] = (),
     broker_name: str | None = None,
     archive: PathLike | None = None,
+    read_from: str = "appended",
 ) -> "Store":
     """Open a store directory for reading, without Spark.
 
@@ -53,6 +53,8 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
         What column ``brokerName`` holds; by default the last part of ``path``.
     archive
         Archive of the store, into which retention copies files before it deletes them: both are read as one store.
+    read_from
+        ``"confirmed"`` hides messages that a failover could undo, ``UnconfirmedError`` if no master says which.
 
     Returns
     -------
@@ -66,7 +68,7 @@ def open(  # noqa: A001 - used as segmentlog.open, as gzip.open is
     ConfigError
         If an argument has a wrong type, or ``archive`` is not the archive of this store.
     """
-    return Store(Source.of(path, commit_log_paths, broker_name, archive))
+    return Store(Source.of(path, commit_log_paths, broker_name, archive, read_from))
 
 
 class Store:
@@ -92,9 +94,7 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -384,8 +384,7 @@ class Store:
         )
         pause = checked_seconds("poll_s", poll_s)
         timeout = None if timeout_s is None else checked_seconds("timeout_s", timeout_s)
-        reader = self._reader()
-        names = checked_topics(topics, reader.topics(), self.path)
+        names = checked_topics(topics, self._reader().topics(), self.path)
         first = parsed("start", start, Edge.LATEST, names)
         follower = Follow(self._source, names, first, spec, poll_s=pause, timeout_s=timeout)
         with self._lock:

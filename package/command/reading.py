@@ -19,7 +19,7 @@ def opened(options: argparse.Namespace) -> "segmentlog.Store":
     SegmentLogError
         As of ``segmentlog.open``.
     """
-    return segmentlog.open(options.store, commit_log_paths=options.commit_log)
+    return segmentlog.open(options.store, commit_log_paths=options.commit_log, read_from=_read_from(options))
 
 
 def reader_of(options: argparse.Namespace) -> "StoreReader":
@@ -30,9 +30,16 @@ def reader_of(options: argparse.Namespace) -> "StoreReader":
     SegmentLogError
         As of ``StoreReader.open``.
     """
-    from segmentlog.store import StoreReader
+    from segmentlog.store import ReadFrom, StoreReader
 
-    return StoreReader.open(options.store, commit_log_paths=options.commit_log)
+    read_from = ReadFrom(_read_from(options))
+    return StoreReader.open(options.store, commit_log_paths=options.commit_log, read_from=read_from)
+
+
+def _read_from(options: argparse.Namespace) -> str:
+    """Return ``--read-from``, which verbs have that print messages by position."""
+    found: str = getattr(options, "read_from", "appended")
+    return found
 
 
 def known_topics(reader: "StoreReader", topics: Sequence[str]) -> tuple[str, ...]:

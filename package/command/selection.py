@@ -47,6 +47,13 @@ def add_selection(parser: Parser) -> None:
     parser.add_argument("-p", "--queue", metavar="N,…", type=_queues, help="queues by number (default: all)")
     parser.add_argument("--tag", metavar="'A || B'", help="messages with one of these tags")
     parser.add_argument("--sql", metavar="FILTER", help="messages that a SQL92 filter of RocketMQ accepts")
+    parser.add_argument(
+        "--read-from",
+        metavar="WHAT",
+        type=chosen(["appended", "confirmed"]),
+        default="appended",
+        help="confirmed: only messages that enough replicas hold (default: appended)",
+    )
     add_columns(parser)
 
 

@@ -13,6 +13,7 @@
                        id  durable  cached  batch  ledger         state of the store
                        groups.json  groups.lock                   positions that a broker would overwrite
                        retention-history                          deletions of expired files
+                       confirmed  confirmed.lock                  what replicas hold, and the master that says so
                        archive-of  copy                           of an archive: its store, and the copy being made
                        staging/                                   rows of tasks that no commit took yet
                        spare  queue  index  small  *.making       files that do not have their names yet
@@ -137,6 +138,16 @@ class StorePaths:
         return join(self.root, OURS, "ledger")
 
     @property
+    def confirmed(self) -> str:
+        """Physical offset that enough replicas hold."""
+        return join(self.root, OURS, "confirmed")
+
+    @property
+    def confirmed_lock(self) -> str:
+        """Lock file of the process that publishes the confirmed offset."""
+        return join(self.root, OURS, "confirmed.lock")
+
+    @property
     def group_positions(self) -> str:
         """Positions of consumer groups, kept beside the broker's document."""
         return join(self.root, OURS, "groups.json")
@@ -197,6 +208,11 @@ class StorePaths:
     def making_batch(self) -> str:
         """In-flight marker or ledger."""
         return join(self.root, OURS, "batch.making")
+
+    @property
+    def making_confirmed(self) -> str:
+        """Confirmed offset."""
+        return join(self.root, OURS, "confirmed.making")
 
     @property
     def making_history(self) -> str:

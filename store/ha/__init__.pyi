@@ -1,8 +1,10 @@
 from ..write.attachments import Attachments as Attachments
+from .followed_log import FollowedLog as FollowedLog
 from .metadata import MetadataCopier as MetadataCopier
 from .quorum import Quorum as Quorum
 from .replica import Replica as Replica
 from .server import ReplicationServer as ReplicationServer
+from .server import ServedLog as ServedLog
 from .server import ServerConfig as ServerConfig
 from .settings import Address as Address
 from .settings import Begin as Begin

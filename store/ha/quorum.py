@@ -41,12 +41,15 @@ class Quorum:
                 f"in_sync_replicas, timeout_s and gap_bytes are {in_sync_replicas}, {timeout_s} and {gap_bytes}",
                 fix="Pass 1 or more, a positive number of seconds, and 0 or more",
             )
+        self.needed = in_sync_replicas
+        """Copies that an append waits for, this store's own included."""
         self._needed = in_sync_replicas - 1
         self._timeout_s = timeout_s
         self._gap_bytes = gap_bytes
         self._changed = threading.Condition()
         self._held: dict[int, int] = {}
         self._wake: Callable[[], None] = _nothing
+        self._confirm: Callable[[], None] = _nothing
 
     def add(self, request: DispatchRequest) -> None:  # noqa: ARG002 - a log listener
         """Wake the server: there are bytes to send."""
@@ -89,21 +92,41 @@ class Quorum:
             held = sorted(self._held.values(), reverse=True)
         return held[self._needed - 1] if 0 < self._needed <= len(held) else None
 
+    def in_sync(self, end: int) -> int:
+        """Return the number of replicas whose gap to an end of the log is small enough."""
+        with self._changed:
+            return sum(end - held <= self._gap_bytes for held in self._held.values())
+
     def acknowledge(self, replica: int, offset: int) -> None:
         """Note the physical offset up to which a replica holds the log."""
         with self._changed:
             self._held[replica] = offset
-            self._changed.notify_all()
+            self._tell()
 
     def forget(self, replica: int) -> None:
         """Note that a replica is gone."""
         with self._changed:
             self._held.pop(replica, None)
-            self._changed.notify_all()
+            self._tell()
 
-    def serve_by(self, wake: Callable[[], None]) -> None:
-        """Set what wakes the server; it returns at once."""
-        self._wake = wake
+    def serve_by(self, wake: Callable[[], None], confirm: Callable[[], None] | None = None) -> None:
+        """Set what the server wants to be told.
+
+        Parameters
+        ----------
+        wake
+            Called when there are bytes to send; it returns at once.
+        confirm
+            Called after each acknowledgement, before appends that waited for it return: what was appended with its
+            replicas is confirmed for other processes, too.
+        """
+        self._wake, self._confirm = wake, confirm or _nothing
+
+    def _tell(self) -> None:
+        try:
+            self._confirm()
+        finally:
+            self._changed.notify_all()
 
 
 def _nothing() -> None:

@@ -22,13 +22,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
+from ..config import StoreConfig
 from ..errors import ConfigError, ReplicationError, SegmentLogError
 from ..files.fs import LocalFileSystem
 from ..format.store_paths import StorePaths
 from ..log.commit_log import CommitLog
-from ..write.message_store import MessageStore
+from .confirmer import Confirmer
 from .link import Acceptor, Link
 from .master import Follower
 from .quorum import Quorum
@@ -37,7 +38,6 @@ from .settings import Tls
 _log = logging.getLogger(__name__)
 
 _READ_BYTES: Final = 16 << 10
-_SLEEP_S: Final = 0.1
 _FRAMES_AT_ONCE: Final = 16  # per connection and round: no slave keeps the others waiting
 LOOPBACK: Final = ("127.0.0.0/8", "::1/128")
 """Networks of this host."""
@@ -57,6 +57,8 @@ class ServerConfig:
         Connections that are served at the same time.
     tls
         Files for replicas of segmentlog that have them, too; None for plain text, as RocketMQ's slaves need.
+    poll_s
+        Seconds after which the end of the log is looked at again, if nothing says before that it moved.
     """
 
     host: str = "127.0.0.1"
@@ -64,6 +66,7 @@ class ServerConfig:
     allowed: tuple[str, ...] = LOOPBACK
     connections_max: int = 1000
     tls: Tls | None = None
+    poll_s: float = 0.1
 
     def __post_init__(self) -> None:
         for text in self.allowed:
@@ -71,6 +74,26 @@ class ServerConfig:
                 ipaddress.ip_network(text)
             except ValueError as error:
                 raise ConfigError(f"allowed names {text!r}, which is no network", fix="Write 10.1.0.0/16") from error
+
+
+class ServedLog(Protocol):
+    """Log that a server sends: of a `MessageStore` in this process, or a `FollowedLog` of other processes."""
+
+    @property
+    def path(self) -> str:
+        """Store directory."""
+
+    @property
+    def config(self) -> StoreConfig:
+        """Configuration of the store."""
+
+    @property
+    def end_offset(self) -> int:
+        """Physical offset after the last record."""
+
+    @property
+    def settled_offset(self) -> int:
+        """Physical offset before which no recovery undoes a record; the end of one, and never within a batch."""
 
 
 @dataclass(slots=True)
@@ -90,9 +113,10 @@ class ReplicationServer:
     Parameters
     ----------
     store
-        The store, open; it stays open longer than the server.
+        The log to serve. A `MessageStore` stays open longer than the server.
     quorum
-        Learns of acknowledgements. It is attached to the store if appends have to wait for replicas.
+        Learns of acknowledgements. It is attached to the store if appends have to wait for replicas. What two or more
+        copies hold is published for readers with ``readFrom=confirmed`` and commits with ``replication=sync``.
     config
         Settings.
 
@@ -100,10 +124,14 @@ class ReplicationServer:
     ------
     OSError
         If the address is in use or does not exist.
+    StoreInUseError
+        If another server publishes confirmed offsets of this store.
     """
 
-    def __init__(self, store: MessageStore, quorum: Quorum, config: ServerConfig | None = None) -> None:
+    def __init__(self, store: ServedLog, quorum: Quorum, config: ServerConfig | None = None) -> None:
         self._config = config or ServerConfig()
+        self.problem = ""
+        """Reason why the thread ended unexpectedly; empty while it runs, and after `close`."""
         self._store, self._quorum = store, quorum
         self._segment_bytes = store.config.segment_bytes
         self._acceptor = Acceptor(self._config.tls)
@@ -111,7 +139,13 @@ class ReplicationServer:
         self._log = CommitLog(LocalFileSystem(), [StorePaths(store.path).commit_log])
         self._connections: dict[int, _Connection] = {}
         family = socket.AF_INET6 if ":" in self._config.host else socket.AF_INET
-        self._listener = socket.create_server((self._config.host, self._config.port), family=family)
+        self._confirmer = None if quorum.needed < 2 else Confirmer(store.path, quorum)
+        try:
+            self._listener = socket.create_server((self._config.host, self._config.port), family=family)
+        except BaseException:
+            if self._confirmer is not None:
+                self._confirmer.close()
+            raise
         self._listener.settimeout(0.0)
         self.port: int = self._listener.getsockname()[1]
         """Port at which it listens."""
@@ -124,7 +158,7 @@ class ReplicationServer:
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._selector.register(self._woken, selectors.EVENT_READ)
         self._stop = threading.Event()
-        quorum.serve_by(self._wake)
+        quorum.serve_by(self._wake, self._confirm)
         self._thread = threading.Thread(target=self._run, name="segmentlog-replication", daemon=True)
         self._thread.start()
 
@@ -132,6 +166,11 @@ class ReplicationServer:
     def replicas(self) -> dict[str, int | None]:
         """Acknowledged physical offset per connected peer; None before it acknowledged anything."""
         return {each.name: each.acknowledged for each in list(self._connections.values())}
+
+    @property
+    def confirmed(self) -> int | None:
+        """Physical offset that was published as confirmed; None if the quorum needs no replica."""
+        return None if self._confirmer is None else self._confirmer.confirmed
 
     def close(self) -> None:
         """Close all connections and end the thread."""
@@ -149,17 +188,32 @@ class ReplicationServer:
         try:
             while not self._stop.is_set():
                 self._round()
+        except Exception as error:  # noqa: BLE001 - the status says it, and appends that wait fail
+            self.problem = str(error) or type(error).__name__
+            _log.exception("%s: the replication server ended: no replica is served any more", self._store.path)
         finally:
-            self._quorum.serve_by(lambda: None)
             for number in list(self._connections):
                 self._drop(number, "the server was closed")
+            self._quorum.serve_by(lambda: None)
+            if self._confirmer is not None:
+                with contextlib.suppress(SegmentLogError, OSError):  # a lower bound stays, as after a crash
+                    self._confirmer.close()
             self._selector.close()
             for each in (self._listener, self._woken, self._waker):
                 each.close()
 
+    def _confirm(self) -> None:
+        """Publish what is confirmed; acknowledgements count all the same if the file cannot be written."""
+        if self._confirmer is None:
+            return
+        try:
+            self._confirmer.confirm()
+        except (SegmentLogError, OSError):
+            _log.exception("%s: the confirmed offset cannot be published: readers of it stay behind", self._store.path)
+
     def _round(self) -> None:
         self._is_asleep = True
-        ready = self._selector.select(0.0 if self._send_all() else _SLEEP_S)
+        ready = self._selector.select(0.0 if self._send_all() else self._config.poll_s)
         self._is_asleep = False
         for key, events in ready:
             if key.fileobj is self._listener:
@@ -210,6 +264,8 @@ class ReplicationServer:
     def _send_all(self) -> bool:
         """Send to each connection what it can take; return whether one may take more at once."""
         end = self._store.settled_offset
+        if self._confirmer is not None:
+            self._confirmer.note(end)
         more = False
         for number in list(self._connections):
             more |= self._guarded(number, lambda each: self._send(each, end))

@@ -24,8 +24,13 @@ class Address(NamedTuple):
     port: int
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def parse(cls, text: str, least_port: int = 1) -> Self:
         """Parse ``host:port``; an IPv6 address is in brackets.
+
+        Parameters
+        ----------
+        least_port
+            0 accepts port 0 as well, which is any free one for a server.
 
         Raises
         ------
@@ -33,7 +38,7 @@ class Address(NamedTuple):
             If it is neither.
         """
         host, _, port = text.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        if not host or not port.isdecimal() or not least_port <= int(port) < 1 << 16:
             raise ConfigError(f"the address {text!r} is not host:port", fix="Name it like broker-a:10912")
         return cls(host.strip("[]"), int(port))
 

@@ -23,6 +23,8 @@ from ..format import ledger as ledgers
 from ..format.batch_mark import BatchMark, hidden_from
 from ..format.ledger import Ledger
 from ..format.store_paths import StorePaths
+from ..types import ReadFrom
+from .confirmed import confirmed_offset
 
 
 class BatchRecords:
@@ -84,16 +86,31 @@ class Visibility:
     ----------
     fs, path
         Which store.
+    read_from
+        Whether messages that too few replicas hold may be seen.
+
+    Raises
+    ------
+    UnconfirmedError
+        If only confirmed messages may be seen, and no master says which ones are.
     """
 
-    def __init__(self, fs: FileSystem, path: str) -> None:
+    def __init__(self, fs: FileSystem, path: str, read_from: ReadFrom = ReadFrom.APPENDED) -> None:
+        self._fs = fs
         self._path = path
+        self._read_from = read_from
         self._records = BatchRecords(fs, path)
+        if read_from is ReadFrom.CONFIRMED:
+            confirmed_offset(fs, path)
         self._seen = self._now()
 
     def hidden_from(self) -> int | None:
         """Physical offset from which on nothing is to be seen, of what was read before this call; None for all."""
-        return hidden_from(self._seen, self._now())
+        hidden = hidden_from(self._seen, self._now())
+        if self._read_from is ReadFrom.APPENDED:
+            return hidden
+        confirmed = confirmed_offset(self._fs, self._path)  # the end of a record, and never within a batch
+        return confirmed if hidden is None else min(hidden, confirmed)
 
     def cut(self, stop: int) -> int:
         """Physical offset up to which records may be seen, of those that were found to end at ``stop``."""

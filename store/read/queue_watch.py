@@ -37,7 +37,7 @@ from ..format.consume_queue import ENTRY_BYTES
 from ..format.naming import is_readable_topic, segment_name
 from ..format.store_paths import StorePaths
 from ..queues.consume_queue import ConsumeQueue
-from ..types import QueueBounds, QueueKey
+from ..types import QueueBounds, QueueKey, ReadFrom
 from .log_follower import LogFollower
 from .queue_tails import Piece, QueueTails
 from .store_reader import StoreReader
@@ -139,7 +139,7 @@ class QueueWatch:
         self._named: dict[QueueKey, int] = {}
         """Physical offset of the last message of each queue."""
         self._log_end = LogFollower(self._fs, reader.log)
-        self._mark: tuple[int, int] | None = None
+        self._mark: tuple[object, ...] | None = None
         self._looked = -math.inf
         self._owned = -math.inf
         """When the store's owner was looked for."""
@@ -164,7 +164,7 @@ class QueueWatch:
             reader.log.refresh()
         self._root_changed |= self._root.changed()
         state = self._state_now()
-        mark = self._fs.stamp(self._paths.batch_mark)
+        mark = self._fs.stamp(self._paths.batch_mark), self._fs.stamp(self._paths.confirmed)
         same = state == self._state
         if same and mark == self._mark and not any(changed) and not self._root_changed and self._is_quiet(now):
             self._is_still = True
@@ -197,7 +197,7 @@ class QueueWatch:
         """Wait until a known queue has another entry, at most ``limit_s`` seconds; the next look tells which.
 
         Queues without a file, changes on another host, and stores whose queues are derived end no wait early; nor do
-        more than a thousand queues.
+        more than a thousand queues, or messages that are confirmed: their entries are older.
 
         Parameters
         ----------
@@ -211,7 +211,8 @@ class QueueWatch:
         bool
             True if ``pause`` has ended it.
         """
-        if len(self._places) > _TAILS_MAX or not self._reader.goes_by_queues:
+        confirmed_only = self._reader.read_from is ReadFrom.CONFIRMED
+        if confirmed_only or len(self._places) > _TAILS_MAX or not self._reader.goes_by_queues:
             return pause(limit_s)
         self._tails.place({key: self._places.get(key, ()) for key in self._unplaced})
         self._unplaced.clear()

@@ -33,7 +33,7 @@ from ..log.point_reads import store_times_at
 from ..queues.consume_queue import ConsumeQueue
 from ..queues.consume_queues import ConsumeQueues
 from ..queues.time_search import offset_at, offsets_at
-from ..types import Boundary, QueueBounds, QueueKey, QueueRange
+from ..types import Boundary, QueueBounds, QueueKey, QueueRange, ReadFrom
 from .extents import RecordExtents
 from .message import Message, read_message
 from .plan import plan_tasks
@@ -57,7 +57,7 @@ class StoreReader:
         Its CommitLog, listed after ``visibility`` had its first look.
     visibility
         What may be seen of batches that are in flight.
-    broker_name, queue_source
+    broker_name, queue_source, read_from
         See `open`.
     """
 
@@ -69,12 +69,14 @@ class StoreReader:
         *,
         broker_name: str,
         queue_source: QueueSource,
+        read_from: ReadFrom,
     ) -> None:
         self.location = location
         self.path = location.root
         self.log = log
         self.broker_name = broker_name
         self.queue_source = queue_source
+        self.read_from = read_from
         self._visibility = visibility
         self._end = KnownEnd(location.fs, log)
         self._taken: StoreSnapshot | None = None
@@ -90,6 +92,7 @@ class StoreReader:
         broker_name: str | None = None,
         queue_source: QueueSource = QueueSource.AUTO,
         archive: str | os.PathLike[str] | None = None,
+        read_from: ReadFrom = ReadFrom.APPENDED,
         fs: FileSystem | None = None,
     ) -> "StoreReader":
         """Open a store for reading.
@@ -108,6 +111,8 @@ class StoreReader:
         archive
             Archive of the store, into which retention copies files before it deletes them. Both are read as one store,
             which begins where the archive does. Errors about archived files name their former paths.
+        read_from
+            CONFIRMED hides messages that a failover could undo, see docs/replication.md.
         fs
             The file system, for tests.
 
@@ -121,6 +126,8 @@ class StoreReader:
             If its directories are symbolic links.
         ConfigError
             If ``archive`` does not exist, or is not the archive of this store.
+        UnconfirmedError
+            If ``read_from`` is CONFIRMED, and no master publishes what is confirmed.
         """
         location = StoreLocation.of(path, fs)
         names = {entry.name: entry for entry in location.fs.list_dir(location.root)}
@@ -132,13 +139,31 @@ class StoreReader:
         directories = directories or [location.paths.commit_log]
         if archive is not None:
             location = join_archive(location, archive, directories[0])
-        visibility = Visibility(location.fs, location.root)  # before the segments are listed, see `snapshot`
+        visibility = Visibility(location.fs, location.root, read_from)  # before the segments are listed: `snapshot`
         log = CommitLog(location.fs, directories)
-        return cls(location, log, visibility, broker_name=broker_name or location.name, queue_source=queue_source)
+        name = broker_name or location.name
+        return cls(location, log, visibility, broker_name=name, queue_source=queue_source, read_from=read_from)
+
+    def held_end(self, key: QueueKey) -> int:
+        """One past the last message that a queue holds now, whether it is confirmed or not.
+
+        A confirmed offset may be behind for a while after a crash of its master, and in a store that was promoted.
+        """
+        fs, visibility = self.location.fs, Visibility(self.location.fs, self.path)
+        log = CommitLog(fs, self.log.directories)
+        held = StoreReader(
+            self.location,
+            log,
+            visibility,
+            broker_name=self.broker_name,
+            queue_source=self.queue_source,
+            read_from=ReadFrom.APPENDED,
+        )
+        return held.bounds(key).max_offset
 
     def refresh(self) -> None:
         """Look at the store again, so that segments, queues and messages that were added since are seen."""
-        self._visibility = Visibility(self.location.fs, self.path)  # before the segments are listed
+        self._visibility = Visibility(self.location.fs, self.path, self.read_from)  # before the segments are listed
         self.log.refresh()
         self._taken = None
         self.consume_queues.clear()
@@ -150,7 +175,7 @@ class StoreReader:
         Queues that are asked for from now on show the batches that were committed by now, and none that lands later.
         List segments that may have been added after this call, with ``log.refresh``.
         """
-        self._visibility = Visibility(self.location.fs, self.path)
+        self._visibility = Visibility(self.location.fs, self.path, self.read_from)
         if self._taken is not None:
             self._taken = replace(self._taken, visibility=self._visibility)
 

@@ -22,6 +22,7 @@ from ..files.writable_fs import Lock, WritableFileSystem
 from ..format.index_file import EMPTY_INDEX, Geometry
 from ..format.store_paths import StorePaths
 from ..index.writer import IndexWriter
+from ..log.confirmed import settle_confirmation
 from ..log.log_end import LogState
 from ..queues.writer import QueueWriter
 from ..types import QueueKey
@@ -169,6 +170,9 @@ class _Opening:
         # when a crash comes in between. The file `abort` is there before anything changes: a crash must not look like
         # a close.
         self._durability.begin(end)
+        # Before a record takes the place of one that was confirmed and is lost, and before the signature says that no
+        # broker appended.
+        settle_confirmation(self._fs, self._path, end, self._paths.making_confirmed, was_ours=self._lock.is_signed)
         ensure_store_id(self._fs, self._path)
         # Signed only now: the signature says that all since the durable point was written by us. Until `begin` lowered
         # the point and took its promise of checksums back, a broker may have written some of it.

@@ -4,7 +4,7 @@
 
     driver   prepare_store ──────────────► the store is there, and can be written
     tasks        Staging.open … finish ──► staged rows
-    driver   commit_batch ── waits for the lock ──► MessageStore.open ── commit_batch ── close
+    driver   commit_batch ── waits for the lock ──► MessageStore.open ── commit_batch ── close ──► replicas, if asked
 
 Sinks of several queries take turns. A broker does not, so a sink that finds one raises at once.
 """
@@ -26,6 +26,7 @@ from ..log.batch_state import BatchRecords
 from .message_store import MessageStore
 from .replays import BatchId, CommittedBatch
 from .staging import Staged, sweep_staging
+from .sync_replication import SyncReplication
 
 _log = logging.getLogger(__name__)
 
@@ -105,6 +106,7 @@ def commit_batch(
     topics: Mapping[str, int] | None = None,
     on_changed_replay: OnChangedReplay = OnChangedReplay.FAIL,
     wait_s: float = 120.0,
+    replication: SyncReplication | None = None,
 ) -> CommittedBatch:
     """Open a store in turn, commit what tasks staged for it, and close it; see `MessageStore.commit_batch`.
 
@@ -114,28 +116,56 @@ def commit_batch(
         What happens if the batch was committed before with another number of rows.
     wait_s
         How many seconds to wait at most for processes that have it open.
+    replication
+        Copies that hold the batch when this returns; None waits for none.
 
     Raises
     ------
+    ReplicaTimeoutError
+        If the batch is committed, and too few replicas acknowledged it in time.
     SegmentLogError
-        As `open_in_turn` and `MessageStore.commit_batch`; the batch is not committed then. An error of closing the
-        store after the commit is only logged: opening the store again completes what is left.
+        As `SyncReplication.check`, `open_in_turn` and `MessageStore.commit_batch`; the batch is not committed then. An
+        error of closing the store after the commit is only logged: opening the store again completes what is left.
     """
+    path = os.path.abspath(path)
+    if replication is not None:
+        replication.check(path)
+    committed, end = _commit(
+        path, config, batch_id, staged, topics=topics, on_changed_replay=on_changed_replay, wait_s=wait_s
+    )
+    if replication is not None:
+        # A replay may be of a batch that a damaged log lost: no acknowledgement beyond the end ever comes.
+        replication.wait(path, min(committed.stop, end))
+    return committed
+
+
+def _commit(
+    path: str,
+    config: StoreConfig,
+    batch_id: BatchId,
+    staged: Sequence[Staged],
+    *,
+    topics: Mapping[str, int] | None,
+    on_changed_replay: OnChangedReplay,
+    wait_s: float,
+) -> tuple[CommittedBatch, int]:
+    """Commit a batch; return it, and the physical offset at which the log ended then."""
     begun, committed = time.monotonic(), None
     try:
         with open_in_turn(path, config, wait_s=wait_s) as store:
             opened = time.monotonic()
             committed = store.commit_batch(batch_id, staged, topics=topics, on_changed_replay=on_changed_replay)
+            end = store.end_offset
             done = time.monotonic()
         sweep_staging(path)
     except (SegmentLogError, OSError) as error:
         if committed is None:
             raise
         # An error now would have the job run again, and the rows of a batch without an id be there twice.
-        _log.error("%s: %s is committed; what follows a commit failed: %s", os.path.abspath(path), batch_id, error)
+        _log.error("%s: %s is committed; what follows a commit failed: %s", path, batch_id, error)
     _log.info(
         "%s: %s %s: %d rows, %d bytes at [%d, %d), %s; opened in %.3f s, committed in %.3f, closed in %.3f",
-        os.path.abspath(path),
+        path,
         batch_id,
         "was there already" if committed.repeated else "committed",
         committed.rows,
@@ -148,7 +178,7 @@ def commit_batch(
         done - opened,
         time.monotonic() - done,
     )
-    return committed
+    return committed, end
 
 
 def last_commit(path: str | os.PathLike[str], app: str | None = None) -> CommittedBatch | None:

@@ -11,7 +11,18 @@ import pytest
 
 import segmentlog
 from segmentlog.api.follow import checked_seconds
-from segmentlog.store import ConfigError, DataLossError, MessageStore, OnLoss, Outgoing, QueueKey, StoreConfig
+from segmentlog.store import (
+    ConfigError,
+    DataLossError,
+    MessageStore,
+    OnLoss,
+    Outgoing,
+    QueueKey,
+    StoreConfig,
+    UnconfirmedError,
+)
+from segmentlog.store.files.writable_fs import LocalWritableFileSystem
+from segmentlog.store.log.confirmed import ConfirmationFile
 from support.store_builder import Geometry, StoreBuilder, messages
 
 CONFIG = StoreConfig(segment_bytes=1 << 20, index=False)
@@ -163,3 +174,32 @@ def test_a_recreated_queue_is_an_error(tmp_path: Path, count: int, problem: str)
 def test_seconds_are_above_zero(value: object) -> None:
     with pytest.raises(ConfigError, match=r"poll_s=.* is no number of seconds above 0"):
         checked_seconds("poll_s", value)
+
+
+def test_a_follower_of_confirmed_messages_waits_for_the_replicas(tmp_path: Path, writer: MessageStore) -> None:
+    with pytest.raises(UnconfirmedError, match="no master publishes one"):
+        segmentlog.open(writer.path, read_from="confirmed")
+    with pytest.raises(ConfigError, match="read_from='all' is unknown"):
+        segmentlog.open(writer.path, read_from="all")
+    put(writer, "1", "2")
+    end = writer.end_offset
+    put(writer, "3")
+    columns = ["queueId", "queueOffset", "body"]
+    with (
+        ConfirmationFile(LocalWritableFileSystem(), writer.path, 2) as file,
+        segmentlog.open(writer.path, read_from="confirmed") as store,
+    ):
+        follower = store.follow("orders", start="earliest", columns=columns, poll_s=0.01, timeout_s=0.1)
+        assert bodies(list(follower)) == []
+        file.publish(end, 2)
+        assert store.scan("orders").to_arrow().num_rows == 3
+        ahead = store.follow("orders", start=follower.positions, columns=columns, poll_s=0.01, timeout_s=0.1)
+        ahead._positions[QueueKey("orders", 0)] = 4  # as before a power cut of the master's host
+        assert bodies(list(ahead)) == []
+        ahead._positions[QueueKey("orders", 0)] = 5
+        ahead._moved.add(QueueKey("orders", 0))
+        ahead._batches = ahead._follow()
+        with pytest.raises(DataLossError, match="ends at 3 now, before offset 5"):
+            list(ahead)
+        again = store.follow("orders", start="earliest", columns=columns, poll_s=0.01, timeout_s=0.1)
+        assert bodies(list(again)) == ["0", "1", "2"]

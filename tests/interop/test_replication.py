@@ -7,15 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import Flush, MessageStore, Outgoing, StoreConfig
+from segmentlog.store import BatchId, Flush, MessageStore, Outgoing, ReadFrom, StoreConfig, StoreReader
+from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.ha import (
     Attachments,
     Begin,
+    FollowedLog,
     Quorum,
     ReplicationServer,
     ServerConfig,
 )
+from segmentlog.store.log.confirmed import confirmed_offset
+from segmentlog.store.sink import Staging, SyncReplication, commit_batch, prepare_store
 from support import oracle, replicas
+from support.batches import batch_of
 from support.ha import Peer, free_port
 from support.replicas import until
 
@@ -179,3 +184,29 @@ def test_a_chain_ends_in_a_rocketmq_slave(tmp_path: Path, version: str) -> None:
     assert_equal(first, tmp_path / "two", end)
     theirs = segments(tmp_path / "slave")
     assert {name: theirs[name] for name in segments(tmp_path / "two")} == segments(tmp_path / "two")
+
+
+@pytest.mark.parametrize("version", oracle.VERSIONS[::-1])
+def test_a_commit_waits_for_a_rocketmq_slave(tmp_path: Path, version: str) -> None:
+    """A sink that opens the store for each commit, our master beside it, and RocketMQ's slave that acknowledges."""
+    first, copy, config = tmp_path / "first", tmp_path / "slave", replace(OURS, record_crc=False)
+    prepare_store(first, config)
+    fs = LocalWritableFileSystem()
+    with (
+        ReplicationServer(FollowedLog(first), Quorum(2), ServerConfig(port=0, poll_s=0.01)) as server,
+        Peer.slave(version, copy, server.port, CONFIG) as slave,
+    ):
+        until(lambda: any(each is not None for each in server.replicas.values()))
+        for batch in range(3):
+            with Staging.open(first, f"job{batch}", 0, "a", config) as staging:
+                staging.add(batch_of(list(messages(batch * 100, 100))))
+                staged = [staging.finish()]
+            waits = SyncReplication(timeout_s=60)
+            committed = commit_batch(first, config, BatchId("q", batch), staged, replication=waits)
+            assert confirmed_offset(fs, str(first)) == committed.stop
+            assert slave.ask("await", maxPhyOffset=committed.stop, ms=0)["event"] == "reached"
+        confirmed = StoreReader.open(first, read_from=ReadFrom.CONFIRMED)
+        assert sum(len(each) for each in confirmed.queues("T")) == 300
+        slave.quit()
+    ours, theirs = segments(first), segments(copy)
+    assert {name: theirs[name] for name in ours} == ours

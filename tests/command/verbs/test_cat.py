@@ -9,6 +9,8 @@ import pytest
 import segmentlog
 from segmentlog.command.selection import MESSAGE_COLUMNS
 from segmentlog.store import MessageStore, Outgoing
+from segmentlog.store.files.writable_fs import LocalWritableFileSystem
+from segmentlog.store.log.confirmed import ConfirmationFile
 from support.commands import run_command
 from support.small_store import write_small_store
 from support.tampering import put_at, segments
@@ -122,3 +124,20 @@ def test_damage_fails_unless_it_is_skipped(tmp_path: Path) -> None:
     assert error["remedy"] == "--on-corrupt skip goes on without damaged records, and null keeps their places"
     assert not ran.text.endswith("]\n")
     assert run_command("cat", store, "orders", "--on-corrupt", "skip", "-o", "json").code == 0
+
+
+def test_confirmed_messages(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with MessageStore.open(store) as writer:
+        for number in range(5):
+            writer.append(Outgoing(topic="orders", body=b"%d" % number, queue_id=number % 2))
+    ran = run_command("cat", store, "orders", "--read-from", "confirmed", "--json")
+    assert (ran.code, ran.out) == (2, b"")
+    assert "no master publishes one in this store" in ran.err
+    places = run_command("cat", store, "orders", "--columns", "physicalOffset", "--json").rows
+    third = sorted(row["physicalOffset"] for row in places)[2]
+    with ConfirmationFile(LocalWritableFileSystem(), str(store), 2) as file:
+        file.publish(third, 2)
+        for verb in ("cat", "tail"):
+            rows = run_command(verb, store, "orders", "--read-from", "confirmed", "--json").rows
+            assert len(rows) == 2, verb

@@ -319,6 +319,7 @@ def test_every_option_is_read_by_somebody() -> None:
         "commitLogPaths": "/c",
         "archive": "/d",
         "queueSource": "commitlog",
+        "readFrom": "confirmed",
         "subscribe": "other",
         "includeSystemTopics": "true",
         "startingOffsets": "group:g",

@@ -10,6 +10,7 @@ from segmentlog.connector.options.read_options import parse_read_options
 from segmentlog.connector.options.write_options import WriteOptions, parse_write_options
 from segmentlog.connector.options.write_table import SINK, OnNull, Selector
 from segmentlog.store import ConfigError, Flush, StoreConfig
+from segmentlog.store.sink import SyncReplication
 
 DOCS = Path(__file__).parents[3] / "docs" / "options.md"
 
@@ -155,6 +156,20 @@ def test_rows_may_stay_in_the_page_cache(exactly_once: str) -> None:
     assert parse(exactlyOnce=exactly_once).config.flush is Flush.SYNC
 
 
+def test_replication() -> None:
+    assert parse().replication is parse(replication="async").replication is None
+    assert parse(replication="sync").replication == SyncReplication(timeout_s=30, in_sync_replicas=2)
+    asked = parse(replication="sync", replicationTimeout="1500ms", inSyncReplicas="3")
+    assert asked.replication == SyncReplication(timeout_s=1.5, in_sync_replicas=3)
+    with pytest.raises(ConfigError, match="`inSyncReplicas` is `1`, the store's own copy included"):
+        parse(replication="sync", inSyncReplicas="1")
+    with pytest.raises(ConflictingOptionsError, match="`replication=sync` and `flush=async` exclude each other"):
+        parse(replication="sync", flush="async")
+    for name, value in (("replicationTimeout", "3s"), ("inSyncReplicas", "2")):
+        with pytest.raises(ConflictingOptionsError, match=f"`{name}` has no meaning without `replication=sync`"):
+            parse(**{name: value})
+
+
 def test_every_option_is_declared_once_and_documented() -> None:
     names = [name.lower() for option in SINK for name in (option.name, *option.aliases)]
     assert len(set(names)) == len(names)
@@ -178,6 +193,7 @@ def test_every_option_is_read_by_somebody() -> None:
         "onNullBody": "empty",
         "maxMessageSize": "3",
         "lockTimeout": "3s",
+        "replication": "sync",
         "compressMsgBodyOverHowmuch": "3",
         "enabledAppendPropCRC": "false",
         "storeHost": "10.0.0.1:1",
@@ -188,7 +204,7 @@ def test_every_option_is_read_by_somebody() -> None:
         "maxIndexNum": "3",
         "messageIndexEnable": "false",
     }
-    tried_elsewhere = {"txnAppId", "txnVersion", "strictOptions"}
+    tried_elsewhere = {"txnAppId", "txnVersion", "strictOptions", "replicationTimeout", "inSyncReplicas"}
     assert other.keys() | tried_elsewhere == {option.name for option in SINK}
     for name, text in other.items():
         assert parse(**{name: text}) != parse(), name

@@ -10,8 +10,20 @@ from segmentlog.connector.errors import OtherStoreError
 from segmentlog.connector.options.read_options import parse_read_options
 from segmentlog.connector.stream.offsets import LastRead, StoreOffset, TopicOffset
 from segmentlog.connector.stream.watched_store import Step, WatchedStore
-from segmentlog.store import DataLossError, MessageStore, Outgoing, QueueKey, QueueRange, StoreConfig, StoreReader
+from segmentlog.store import (
+    DataLossError,
+    MessageStore,
+    Outgoing,
+    QueueKey,
+    QueueRange,
+    ReadFrom,
+    StoreConfig,
+    StoreReader,
+    UnconfirmedError,
+)
+from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.follow import message_identity
+from segmentlog.store.log.confirmed import ConfirmationFile
 
 CONFIG = StoreConfig(segment_bytes=16 << 10, queue_segment_entries=16, index=False)
 T0, T1 = QueueKey("T", 0), QueueKey("T", 1)
@@ -38,7 +50,7 @@ def put(store: MessageStore, total: int, topic: str = "T", queues: int = 2, body
 
 def watch(path: Path | str, **given: str) -> WatchedStore:
     options = parse_read_options({"path": str(path), "subscribe": "T"} | given)
-    found = WatchedStore(StoreReader.open(path), options)
+    found = WatchedStore(StoreReader.open(path, read_from=options.read_from), options)
     found.look()
     return found
 
@@ -200,3 +212,23 @@ def test_a_message_that_is_another_one_shows_a_recreated_topic(store: MessageSto
     lenient = watch(store.path, failOnDataLoss="false")
     # Everything stored after the last message that was read: the last one of each queue.
     assert steps(lenient, at(lenient, changed, q0=3, q1=3)) == {"T/0": (3, 2, 3), "T/1": (3, 2, 3)}
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_messages_that_are_not_confirmed_any_more_are_waited_for(store: MessageStore, fails: str) -> None:
+    end = store.end_offset
+    with ConfirmationFile(LocalWritableFileSystem(), store.path, 2) as file:
+        watched = watch(store.path, readFrom="confirmed", failOnDataLoss=fails)
+        assert watched.reader.read_from is ReadFrom.CONFIRMED
+        assert steps(watched, at(watched, q0=0, q1=0)) == {}
+        ahead = at(watched, q0=3, q1=2)  # as before a power cut of the master's host
+        assert steps(watched, ahead) == {}
+        with pytest.raises(UnconfirmedError, match=r"\[0, 3\).* is confirmed only up to 0"):
+            watched.still_there(QueueRange(T0, 0, 3))
+        file.publish(end, 2)
+        assert watched.look()
+        assert steps(watched, ahead) == {"T/1": (2, 2, 3)}
+        assert watched.still_there(QueueRange(T0, 0, 3)) == QueueRange(T0, 0, 3)
+    watched = watch(store.path, readFrom="confirmed", failOnDataLoss="true")
+    with pytest.raises(DataLossError, match="T/0 now ends at offset 3, before the checkpointed offset 4"):
+        watched.steps(at(watched, q0=4, q1=2), None)

@@ -14,8 +14,10 @@ import pytest
 from segmentlog.connector import last_commit
 from segmentlog.connector.read.schema import KAFKA, NATIVE
 from segmentlog.store import MessageStore, QueueSpan, StoreConfig, StoreReader
-from segmentlog.store.sink import java_hash_array
+from segmentlog.store.ha import FollowedLog, Quorum, ReplicationServer, ServerConfig
+from segmentlog.store.sink import java_hash_array, prepare_store
 from support import fixtures
+from support.replicas import following, log_bytes, until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -395,3 +397,27 @@ def test_a_write_waits_for_another_one_of_ours(spark: "SparkSession", load: Load
     assert "A longer lockTimeout waits longer" in text
     write(frame, path, topic="t")
     assert load(path).count() == 1
+
+
+def test_a_write_waits_for_its_replicas(spark: "SparkSession", load: Load, tmp_path: Path) -> None:
+    path, frame = tmp_path / "store", spark.range(0, 300, 1, 3).selectExpr("concat('body-', id) body")
+    prepare_store(path, CONFIG)
+    asked = {"topic": "orders", "replication": "sync", "replicationTimeout": "60s"}
+    batch = {"txnAppId": "job", "txnVersion": "1"}
+    brief = asked | {"replicationTimeout": "100ms"}
+    assert "SLAVE_NOT_AVAILABLE: no master served this store" in refused(lambda: write(frame, path, **brief))
+    assert last_commit(str(path)) is None
+    with ReplicationServer(FollowedLog(path), Quorum(2), ServerConfig(port=0, poll_s=0.01)) as server:
+        with following(tmp_path / "copy", server.port, store_config=CONFIG, probe_s=0.3) as replica:
+            until(lambda: any(each is not None for each in server.replicas.values()))
+            write(frame, path, **asked, **batch)
+            committed = last_commit(str(path))
+            assert committed is not None
+            assert replica.store.end_offset == server.confirmed == committed.stop
+            assert load(path, readFrom="confirmed").count() == 300
+            write(frame, path, **asked, **batch)
+        assert load(path, readFrom="confirmed").count() == load(path).count() == 300
+        assert load(tmp_path / "copy").count() == 300
+        write(frame, path, topic="orders")
+        assert (load(path, readFrom="confirmed").count(), load(path).count()) == (300, 600)
+    assert log_bytes(tmp_path / "copy")[: committed.stop] == log_bytes(path)[: committed.stop]

@@ -14,20 +14,26 @@ import pytest
 from segmentlog.store import (
     Boundary,
     CorruptRecordError,
+    MessageStore,
     NotAStoreError,
     OffsetOutOfRangeError,
     QueueKey,
     QueueRange,
     QueueSource,
+    ReadFrom,
     ScanSpec,
     StoreReader,
+    UnconfirmedError,
     UnknownQueueError,
     UnsupportedStoreError,
 )
+from segmentlog.store.files.writable_fs import LocalWritableFileSystem
+from segmentlog.store.log.confirmed import ConfirmationFile
 from support import reading
 from support.orders_store import COUNT, GEOMETRY, KEY, build_orders, offsets
 from support.store_builder import Appended, Queues, StoreBuilder, messages
 from support.tampering import QueueFiles, WatchedFiles, overwrite, segments
+from support.written_stores import SMALL, message
 
 
 @pytest.fixture
@@ -271,3 +277,51 @@ def test_no_descriptor_is_kept_but_those_of_maps(store: Path) -> None:
     del reader
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+# What is confirmed
+
+
+def confirmed_reader(path: Path, source: QueueSource = QueueSource.AUTO) -> StoreReader:
+    return StoreReader.open(path, queue_source=source, read_from=ReadFrom.CONFIRMED)
+
+
+@pytest.mark.parametrize("how", ["live", "closed", "crashed", "from the log"])
+def test_a_confirmed_reader_sees_what_ends_at_or_before_the_confirmed_offset(tmp_path: Path, how: str) -> None:
+    path, source = tmp_path / "s", QueueSource.COMMIT_LOG if how == "from the log" else QueueSource.AUTO
+    with MessageStore.open(path, SMALL) as store:
+        placed = [store.append(message(3, 1, serial)) for serial in range(40)]
+        ends = [each.physical_offset + each.size for each in placed]
+        store.flush()
+        store.wait_dispatched()
+        if how == "crashed":
+            path = Path(shutil.copytree(path, tmp_path / "crashed"))
+        if how in {"live", "crashed"}:
+            check_confirmed(path, source, ends)
+    if how in {"closed", "from the log"}:
+        check_confirmed(path, source, ends)
+
+
+def check_confirmed(path: Path, source: QueueSource, ends: list[int]) -> None:
+    with pytest.raises(UnconfirmedError, match="no master publishes one"):
+        confirmed_reader(path, source)
+    everything = StoreReader.open(path, queue_source=source)
+    every = {row["physicalOffset"]: row for row in reading.read(everything)}
+    with ConfirmationFile(LocalWritableFileSystem(), str(path), 2) as file:
+        following = confirmed_reader(path, source)
+        for count in (0, 1, 2, 13, 38, 39, 40):
+            file.publish(ends[count - 1] if count else 0, 2)
+            following.refresh()
+            for reader in (following, confirmed_reader(path, source)):
+                rows = {row["physicalOffset"]: row for row in reading.read(reader)}
+                assert rows == dict(sorted(every.items())[:count])
+                stop = reader.hidden_from()
+                assert stop == (ends[count - 1] if count else 0)
+                assert reader.readable_stop() == stop
+                assert [reader.message_at(each) is not None for each in sorted(every)] == [True] * count + [False] * (
+                    40 - count
+                )
+                bounds = [each for topic in reader.topics() for each in reader.queues(topic)]
+                assert sum(len(each) for each in bounds) == count
+                held = {key: everything.bounds(key).max_offset for key in (each.key for each in bounds)}
+                assert {each.key: reader.held_end(each.key) for each in bounds} == held

@@ -1,0 +1,90 @@
+"""Followed log: the log of a store that other processes open, append to and close, as a server sends it.
+
+::
+
+    sinks, writers ──► append ──► flush ──► .segmentlog/durable    log = what is on the device
+                       batch  ──► commit ─► .segmentlog/batch      in flight from P
+                                                  │
+    settled = durable.log, and never beyond P     ▼
+    server  ◄── FollowedLog.settled_offset: two small files are read; no lock is taken and no record is examined
+
+A writer may be killed at any time: what is on the device and of no batch in flight survives that, and a power cut. So
+no replica is ever ahead of its master. A `MessageStore` in this process knows its end itself and needs none of it.
+"""
+
+import os
+
+from ..config import StoreConfig
+from ..errors import NotAStoreError, ReplicationError
+from ..files.fs import FileSystem, LocalFileSystem
+from ..files.small_file import read_front
+from ..files.store_lock import is_signed
+from ..format import durable_point
+from ..format.store_paths import StorePaths
+from ..log.batch_state import BatchRecords
+
+
+class FollowedLog:
+    """Log of a store that this process does not open. Not thread-safe.
+
+    Parameters
+    ----------
+    path
+        Store directory, that segmentlog writes.
+    fs
+        File system of the store.
+
+    Raises
+    ------
+    NotAStoreError
+        If no store of segmentlog is there: brokers serve their stores themselves.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], fs: FileSystem | None = None) -> None:
+        self.path = os.path.abspath(path)
+        """Store directory, absolute."""
+        self._fs = fs or LocalFileSystem()
+        self._paths = StorePaths(self.path)
+        self._batches = BatchRecords(self._fs, self.path)
+        point = self._point()
+        if point is None or not point.sizes.segment_bytes or not is_signed(self._paths.lock):
+            raise NotAStoreError(
+                "no store that segmentlog wrote last is here, so its end is not known",
+                path=self.path,
+                fix="Open it once with MessageStore.open or a Spark write. A broker serves replicas itself",
+            )
+        self.config = StoreConfig(segment_bytes=point.sizes.segment_bytes)
+        """Configuration of the store, as far as a server needs it."""
+        self._sequence = self._settled = 0
+
+    @property
+    def end_offset(self) -> int:
+        """Physical offset up to which replicas may have the log; that of `settled_offset`."""
+        return self._settled
+
+    @property
+    def settled_offset(self) -> int:
+        """Physical offset up to which the log is on the device, without a batch in flight.
+
+        Raises
+        ------
+        ReplicationError
+            If a writer cut the log below what was found before.
+        """
+        point = self._point()  # before the mark: a batch is marked before any of it is on the device
+        if point is None or point.sequence < self._sequence:
+            return self._settled  # read while it was written
+        mark = self._batches.mark()
+        settled = min(point.log, mark.start) if mark.in_flight else point.log
+        if settled < self._settled:
+            raise ReplicationError(
+                f"the log was cut from physical offset {self._settled} to {settled}, and replicas may hold more",
+                path=self.path,
+                fix="Compare the replicas with it, and start the server again",
+            )
+        self._sequence, self._settled = point.sequence, settled
+        return settled
+
+    def _point(self) -> durable_point.DurablePoint | None:
+        data = read_front(self._fs, self._paths.durable_point, durable_point.FILE_BYTES)
+        return None if data is None else durable_point.decode(data)

@@ -1,0 +1,41 @@
+"""Confirmation: what is written is read, and one torn slot hides nothing but itself."""
+
+import pytest
+
+from segmentlog.store.format import confirmation
+from segmentlog.store.format.confirmation import FILE_BYTES, NOT_CONFIRMED, SLOT_BYTES, Confirmation
+
+OLD, NEW = Confirmation(6, 1000, 2, 3), Confirmation(7, 1 << 40, 2, 1)
+
+
+def file_of(*stated: Confirmation) -> bytearray:
+    content = bytearray(FILE_BYTES)
+    for each in stated:
+        slot = confirmation.encode(each)
+        at = confirmation.position_of(each)
+        content[at : at + len(slot)] = slot
+    return content
+
+
+@pytest.mark.parametrize("stated", [(OLD, NEW), (NEW, OLD), (NEW,)])
+def test_the_newer_slot_counts(stated: tuple[Confirmation, ...]) -> None:
+    assert confirmation.decode(bytes(file_of(*stated))) == NEW
+
+
+def test_a_slot_is_within_a_sector() -> None:
+    assert SLOT_BYTES == 512
+    assert len(confirmation.encode(NEW)) <= SLOT_BYTES
+    assert {confirmation.position_of(OLD), confirmation.position_of(NEW)} == {0, SLOT_BYTES}
+
+
+def test_each_damaged_byte_leaves_the_other_slot() -> None:
+    at = confirmation.position_of(NEW)
+    for byte in range(len(confirmation.encode(NEW))):
+        content = file_of(OLD, NEW)
+        content[at + byte] ^= 0x10
+        assert confirmation.decode(bytes(content)) == OLD
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", bytes(FILE_BYTES), b"x" * FILE_BYTES, b"x" * 20])
+def test_without_a_slot_nothing_is_confirmed(data: bytes) -> None:
+    assert confirmation.decode(data) == NOT_CONFIRMED
