@@ -31,7 +31,7 @@ _CRC: Final = struct.Struct(">I")
 
 
 class Confirmation(NamedTuple):
-    """What a master says of its replicas; the defaults say that nothing is confirmed.
+    """Statement of a master on its replicas; the defaults say that nothing is confirmed.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ def encode(confirmation: Confirmation) -> bytes:
 
 
 def decode(data: bytes) -> Confirmation:
-    """Decode the file: the newer slot of those that are whole; `NOT_CONFIRMED` if none is."""
+    """Decode the file: the newer slot of those that are whole; `NOT_CONFIRMED` without one."""
     slots = (data[at : at + _FIELDS.size + _CRC.size] for at in (0, SLOT_BYTES))
     return max(filter(None, map(_slot, slots)), default=NOT_CONFIRMED)
 

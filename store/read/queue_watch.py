@@ -197,7 +197,7 @@ class QueueWatch:
         """Wait until a known queue has another entry, at most ``limit_s`` seconds; the next look tells which.
 
         Queues without a file, changes on another host, and stores whose queues are derived end no wait early; nor do
-        more than a thousand queues, or messages that are confirmed: their entries are older.
+        more than a thousand queues. Neither does a confirmed message, since its entry is older.
 
         Parameters
         ----------

@@ -147,7 +147,7 @@ class StoreReader:
     def held_end(self, key: QueueKey) -> int:
         """One past the last message that a queue holds now, whether it is confirmed or not.
 
-        A confirmed offset may be behind for a while after a crash of its master, and in a store that was promoted.
+        A confirmed offset may be lower than before for a while: after a crash of its master, or a failover.
         """
         fs, visibility = self.location.fs, Visibility(self.location.fs, self.path)
         log = CommitLog(fs, self.log.directories)

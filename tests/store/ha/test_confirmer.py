@@ -49,7 +49,7 @@ def test_only_noted_ends_are_published(path: str, quorum: Quorum, confirmer: Con
 def test_copies_in_sync_are_published(path: str, quorum: Quorum, confirmer: Confirmer) -> None:
     confirmer.note(1 << 30)
     quorum.acknowledge(1, 1 << 30)
-    quorum.acknowledge(2, 5)  # far behind
+    quorum.acknowledge(2, 5)  # a large gap
     found = find_confirmation(FS, path)
     assert found is not None
     assert (found.copies, found.offset) == (2, 1 << 30)
