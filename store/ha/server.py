@@ -209,7 +209,7 @@ class ReplicationServer:
         try:
             self._confirmer.confirm()
         except (SegmentLogError, OSError):
-            _log.exception("%s: the confirmed offset cannot be published: its readers see nothing new", self._store.path)
+            _log.exception("%s: the confirmed offset cannot be published", self._store.path)
 
     def _round(self) -> None:
         self._is_asleep = True
