@@ -204,7 +204,7 @@ def test_a_commit_waits_for_a_rocketmq_slave(tmp_path: Path, version: str) -> No
             waits = SyncReplication(timeout_s=60)
             committed = commit_batch(first, config, BatchId("q", batch), staged, replication=waits)
             assert confirmed_offset(fs, str(first)) == committed.stop
-            assert slave.ask("await", maxPhyOffset=committed.stop, ms=0)["event"] == "reached"
+            assert slave.ask("await", maxPhyOffset=committed.stop, ms=10_000)["event"] == "reached"
         confirmed = StoreReader.open(first, read_from=ReadFrom.CONFIRMED)
         assert sum(len(each) for each in confirmed.queues("T")) == 300
         slave.quit()
