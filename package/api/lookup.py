@@ -18,6 +18,7 @@ from segmentlog.store import ConfigError, Message, QueueKey, ScanSpec, StoreRead
 from segmentlog.store.find import Coverage, Finder, Found, KeyField, Order, Window
 
 from .errors import in_api_words
+from .kept import KeptFinder
 from .positions import Moment, checked_topics, time_of
 from .rows import Rows, checked_number
 
@@ -39,6 +40,7 @@ class Lookup(Rows):
     def __init__(self, found: Found, spec: ScanSpec) -> None:
         self._found = found
         self._spec = spec
+        self._is_apart = False
 
     @property
     def schema(self) -> pa.Schema:
@@ -92,11 +94,13 @@ class Lookup(Rows):
 
     def _read(self, spec: ScanSpec) -> Generator[pa.RecordBatch, None, None]:
         with in_api_words():
+            if not self._is_apart:  # the finder is kept for further look-ups, maybe of another thread
+                self._found, self._is_apart = self._found.apart(), True
             yield from self._found.batches(spec)
 
 
 def look_up(
-    reader: StoreReader,
+    finder: Finder,
     topics: Sequence[str],
     *,
     keys: object,
@@ -119,12 +123,14 @@ def look_up(
     argument, texts, field = ("keys", keys, KeyField.KEYS) if keys is not None else _unique(unique_keys)
     window = Window(*(None if at is None else time_of(name, at).ms for name, at in (("start", start), ("end", end))))
     order = Order.NEWEST_FIRST if newest_first else Order.OLDEST_FIRST
-    found = Finder(reader).by_keys(topics, _texts(argument, texts), field, window=window, order=order)
+    asked = _texts(argument, texts)
+    one = [asked[0].as_py()] if len(asked) == 1 and not asked.null_count else asked  # a list of one is searched alone
+    found = finder.by_keys(topics, one, field, window=window, order=order)
     return Lookup(found, spec)
 
 
 def get_message(
-    reader: StoreReader,
+    finders: KeptFinder,
     *,
     message_id: str | None,
     unique_key: str | None,
@@ -155,24 +161,37 @@ def get_message(
         raise ConfigError(problem, fix=fix)
     if topic is not None and (message_id is not None or physical_offset is not None):
         raise ConfigError(f"topic is passed with {chosen[0]}, which names one message of any topic", fix="Leave it out")
-    topics = reader.topics() if topic is None else list(checked_topics(topic, reader.topics(), reader.path))
-    finder = Finder(reader)
-    if message_id is not None:
-        found = finder.by_message_ids(_texts("message_id", [message_id]))
-    elif unique_key is not None:
-        found = finder.by_keys(topics, _texts("unique_key", [unique_key]), KeyField.UNIQUE)
-    elif physical_offset is not None:
-        found = finder.by_physical_offsets([checked_number("physical_offset", physical_offset)])
-    else:
-        if topic is None or queue is None or offset is None:
-            raise ConfigError("queue and offset name a message together with topic", fix="Pass all three")
-        key = QueueKey(topic, checked_number("queue", queue))
-        found = finder.by_queue_offsets(key, [checked_number("offset", offset)])
+    if queue is not None or offset is not None:
+        return _message_in_queue(finders.new_reader(), topic, queue, offset)
+    with finders.borrowed() as (reader, finder):
+        if message_id is not None:
+            found = finder.by_message_ids(_texts("message_id", [message_id]))
+        elif unique_key is not None:
+            topics = reader.topics() if topic is None else list(checked_topics(topic, reader.topics(), reader.path))
+            found = finder.by_keys(topics, [_text("unique_key", unique_key)], KeyField.UNIQUE)
+        else:
+            found = finder.by_physical_offsets([checked_number("physical_offset", physical_offset)])
+        return reader.message_at(int(found.physical_offset[0])) if len(found) else None
+
+
+def _message_in_queue(reader: StoreReader, topic: str | None, queue: int | None, offset: int | None) -> Message | None:
+    if topic is not None:
+        checked_topics(topic, reader.topics(), reader.path)
+    if topic is None or queue is None or offset is None:
+        raise ConfigError("queue and offset name a message together with topic", fix="Pass all three")
+    key = QueueKey(topic, checked_number("queue", queue))
+    found = Finder(reader).by_queue_offsets(key, [checked_number("offset", offset)])
     return reader.message_at(int(found.physical_offset[0])) if len(found) else None
 
 
 def _unique(keys: object) -> tuple[str, object, KeyField]:
     return "unique_keys", keys, KeyField.UNIQUE
+
+
+def _text(argument: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(f"{argument}={value!r} is no text", fix="Pass text")
+    return value
 
 
 def _texts(argument: str, values: object) -> pa.Array:

@@ -7,7 +7,7 @@
                                       ├─ get ───► Message        find ──► Lookup ──► as a scan
                                       └─ follow ► Follow ──► batches as a broker appends
 
-No lock is taken and nothing is written. Every call opens the store again, so each sees it as it is then.
+No lock is taken and nothing is written. Every call sees the store as it is then. All but look-ups open it again.
 """
 
 import threading
@@ -24,6 +24,7 @@ from segmentlog.suggestions import unknown_group
 
 from .errors import in_api_words
 from .follow import Follow, checked_seconds
+from .kept import KeptFinder
 from .positions import Edge, Moment, Position, checked_topics, parsed, ranges_between
 from .request import Names, PathLike, Source, scan_spec
 from .scan import Scan
@@ -85,6 +86,7 @@ class Store:
         self.path = source.reader().path
         """The store directory."""
         self._is_closed = False
+        self._finders = KeptFinder(source.reader)
         self._followers: WeakSet[Follow] = WeakSet()
         self._lock = threading.Lock()
 
@@ -103,6 +105,7 @@ class Store:
             self._is_closed = True
             for follower in self._followers:
                 follower.close()
+        self._finders.clear()
 
     @in_api_words()
     def topics(self) -> pa.Table:
@@ -273,8 +276,9 @@ class Store:
         """
         from .lookup import get_message  # noqa: PLC0415 - loads pyarrow.compute, which takes long
 
+        self._check_open()
         return get_message(
-            self._reader(),
+            self._finders,
             message_id=message_id,
             unique_key=unique_key,
             physical_offset=physical_offset,
@@ -326,20 +330,13 @@ class Store:
             If the store holds no such topic.
         """
         spec = scan_spec(columns=columns, properties=properties, on_corrupt=on_corrupt, on_loss=on_loss)
-        reader = self._reader()
-        names = checked_topics(topics, reader.topics(), self.path)
         from .lookup import look_up  # noqa: PLC0415 - as in `get`
 
-        return look_up(
-            reader,
-            names,
-            keys=keys,
-            unique_keys=unique_keys,
-            start=start,
-            end=end,
-            newest_first=newest_first,
-            spec=spec,
-        )
+        self._check_open()
+        with self._finders.borrowed() as (reader, finder):
+            names = checked_topics(topics, reader.topics(), self.path)
+            asked = {"keys": keys, "unique_keys": unique_keys}
+            return look_up(finder, names, **asked, start=start, end=end, newest_first=newest_first, spec=spec)
 
     @in_api_words()
     def follow(
@@ -393,7 +390,10 @@ class Store:
                 follower.close()
         return follower
 
-    def _reader(self) -> StoreReader:
+    def _check_open(self) -> None:
         if self._is_closed:
             raise StoreClosedError("this Store was closed", path=self.path, fix="segmentlog.open(path) opens it again")
+
+    def _reader(self) -> StoreReader:
+        self._check_open()
         return self._source.reader()

@@ -5,6 +5,7 @@ from .coverage import Coverage as Coverage
 from .coverage import CoveredRange as CoveredRange
 from .coverage import Source as Source
 from .finder import Finder as Finder
+from .finder import StoreState as StoreState
 from .found import ASKED as ASKED
 from .found import Found as Found
 from .found import Order as Order

@@ -14,7 +14,7 @@ time, with at most 64 records, hash collisions among them.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,22 @@ Texts: TypeAlias = Sequence[str] | pa.Array | pa.ChunkedArray
 Offsets: TypeAlias = Sequence[int] | npt.NDArray[np.integer]
 
 
+class StoreState(NamedTuple):
+    """State of a store, as far as look-ups depend on it.
+
+    Attributes
+    ----------
+    stamps
+        Inode and time of modification of the directories that hold segments, queues and index files; None for one
+        that is missing.
+    stop
+        Physical offset where the readable records end.
+    """
+
+    stamps: tuple[tuple[int, int] | None, ...]
+    stop: int
+
+
 class Finder:
     """Look-ups in one store. Not thread-safe; open one per thread.
 
@@ -57,6 +73,18 @@ class Finder:
     def refresh(self) -> None:
         """Look at the store again, so that what was added since is found."""
         self._store.refresh()
+
+    def state(self) -> StoreState:
+        """Look at the store without reading it again; a different result than before means that `refresh` is due.
+
+        Costs a few calls of ``stat`` and small reads. A file that is created in the same tick of the clock as another
+        one does not show until the next change.
+        """
+        self._store.look_again()
+        paths = self._store.location.paths
+        directories = (*self._store.log.directories, paths.consume_queues, paths.index)
+        stamps = tuple(self._store.location.fs.stamp(each) for each in directories)
+        return StoreState(stamps, self._store.readable_stop())
 
     def by_keys(
         self,

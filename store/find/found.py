@@ -56,6 +56,8 @@ class Found:
         backwards = order is Order.NEWEST_FIRST
         self._log = log
         self._broker_name = broker_name
+        self._hits = hits
+        self._order = order
         self.asked = asked
         self.coverage = coverage
         self._column = asked.column(asked.num_columns - 1).combine_chunks()
@@ -66,6 +68,10 @@ class Found:
 
     def __len__(self) -> int:
         return self.physical_offset.size
+
+    def apart(self) -> "Found":
+        """Return the same result with a view of the log of its own, so that another thread may use the finder."""
+        return Found(self._log.again(), self._broker_name, self.asked, self._hits, self.coverage, self._order)
 
     def missing(self) -> pa.Table:
         """Rows of ``asked`` that found nothing."""

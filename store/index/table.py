@@ -154,8 +154,9 @@ def map_index(fs: FileSystem, path: str) -> MappedIndex | None:
 
 def _checked(path: str, mapped: MappedIndex) -> IndexTable:
     geometry, count, slots, entries = mapped
-    used = np.flatnonzero(slots.view(np.uint32))
-    heads = slots[used].astype(np.int64)
+    seen = slots.copy()  # numpy refuses to search what a broker changes meanwhile
+    used = np.flatnonzero(seen.view(np.uint32))
+    heads = seen[used].astype(np.int64)
     # A broker adds entry, slot and count in this order, so slots may name entries that the header did not count yet.
     stop = max(count, int(heads.max(initial=0)) + 1)
     if int(heads.min(initial=1)) < 1 or stop > geometry.entries:

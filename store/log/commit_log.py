@@ -90,6 +90,10 @@ class CommitLog:
         self.segments: list[SegmentFile] = []
         self.refresh()
 
+    def again(self) -> "CommitLog":
+        """Return the same log, listed again, for another thread. Only what never changes here is read."""
+        return CommitLog(self._fs, self.directories, window_bytes=self._window_bytes)
+
     def refresh(self) -> None:
         """List the directories again. All maps are dropped: a file may be another one under its old name.
 

@@ -99,7 +99,7 @@ def test_one_message_by_each_way_to_name_it(store: segmentlog.Store, path: Path)
         ({"topic": "orders", "queue": 0, "offset": -1}, "offset=-1 is no whole number"),
         ({"topic": "orders", "queue": "0", "offset": 1}, "queue='0' is no whole number"),
         ({"physical_offset": "0"}, "physical_offset='0' is no whole number"),
-        ({"unique_key": 7}, "unique_key is no list of texts"),
+        ({"unique_key": 7}, "unique_key=7 is no text"),
     ],
 )
 def test_ways_that_name_no_message(store: segmentlog.Store, arguments: dict[str, Any], text: str) -> None:

@@ -64,3 +64,19 @@ def test_no_columns_are_wanted_but_what_was_asked(finder: Finder) -> None:
 def test_every_record_has_a_place(finder: Finder, tmp_path: Path) -> None:
     records = every_record(tmp_path / "store")
     assert finder.by_keys(["T", "S"], ["both"]).physical_offset.tolist() == [r.physical_offset for r in records]
+
+
+def test_a_result_apart_reads_by_a_view_of_its_own(finder: Finder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread may read it, or the finder."""
+    found = finder.by_keys(["T", "S"], ["both"], order=Order.NEWEST_FIRST)
+    spec = ScanSpec(columns=("physicalOffset", "body"))
+    expected = found.to_table(spec)
+    apart = found.apart()
+
+    def used(*_: object) -> None:
+        raise AssertionError("it reads by the finder's view of the log")
+
+    monkeypatch.setattr(found._log, "view", used)
+    with pytest.raises(AssertionError, match="the finder's view"):
+        found.to_table(spec)
+    assert apart.to_table(spec).equals(expected)

@@ -68,6 +68,24 @@ def test_a_file_that_was_deleted_is_missing(tmp_path: Path) -> None:
         open_table(FS, str(tmp_path / "20261123000000000"))
 
 
+def test_a_slot_that_changes_while_the_slots_are_searched(indexed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """numpy counts first, and raises if it then finds another number of slots."""
+    real = np.flatnonzero
+    used = int(real(Bytes(indexed).slots)[0])
+
+    def counted_twice(values: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
+        count = real(values).size
+        with indexed.open("r+b") as file:
+            file.seek(GEOMETRY.slot_position(used))
+            file.write(bytes(4))
+        if real(values).size != count:
+            raise RuntimeError("number of non-zero array elements changed during function execution.")
+        return real(values)
+
+    monkeypatch.setattr(np, "flatnonzero", counted_twice)
+    assert opened(indexed).count == 1501
+
+
 def cycle(parts: Bytes) -> None:
     parts.entries["previous"][700] = 700
 

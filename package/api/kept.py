@@ -1,0 +1,88 @@
+"""Finder of a store, kept between look-ups while the store does not change.
+
+::
+
+    borrowed() ──► is the store as it was?  yes ──► the kept reader and finder: their maps, their checked index
+                                            no  ──► new ones, which are kept from now on
+                   another thread has them      ──► new ones, for this look-up alone
+
+To open a store and its index takes milliseconds, and a look-up in an open one a tenth of one. A store to which messages
+are appended all the time is opened for each look-up.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from segmentlog.store import StoreReader
+
+if TYPE_CHECKING:
+    from segmentlog.store.find import Finder, StoreState
+
+_TRUSTED_S: Final = 1.0
+"""Seconds after which the store is listed again: a change of the same tick of the clock, or of another host, shows."""
+
+
+class _Kept(NamedTuple):
+    """Open store, and its state when it was looked at last."""
+
+    reader: StoreReader
+    finder: "Finder"
+    state: "StoreState"
+    listed_s: float
+
+
+class KeptFinder:
+    """Finder of one store. Safe in any number of threads.
+
+    Parameters
+    ----------
+    new_reader
+        Opens the store.
+    """
+
+    def __init__(self, new_reader: Callable[[], StoreReader]) -> None:
+        self.new_reader = new_reader
+        """Opens the store, for the caller alone."""
+        self._kept: _Kept | None = None
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def borrowed(self) -> Iterator[tuple[StoreReader, "Finder"]]:
+        """Lend a reader and its finder, which see the store as it is now, until the end of the block."""
+        if not self._lock.acquire(blocking=False):
+            reader = self.new_reader()
+            yield reader, _finder(reader)
+            return
+        try:
+            kept, self._kept = self._current(self._kept), None
+            yield kept.reader, kept.finder
+            self._kept = kept  # not after an error
+        finally:
+            self._lock.release()
+
+    def clear(self) -> None:
+        """Close what is kept, unless a thread has borrowed it."""
+        if self._lock.acquire(blocking=False):
+            self._kept = None
+            self._lock.release()
+
+    def _current(self, kept: _Kept | None) -> _Kept:
+        if kept is not None and kept.finder.state() == kept.state:
+            if time.monotonic() - kept.listed_s < _TRUSTED_S:
+                return kept
+            kept.finder.refresh()
+            if kept.finder.state() == kept.state:
+                return kept._replace(listed_s=time.monotonic())
+        listed_s = time.monotonic()
+        reader = self.new_reader()
+        finder = _finder(reader)
+        return _Kept(reader, finder, finder.state(), listed_s)
+
+
+def _finder(reader: StoreReader) -> "Finder":
+    from segmentlog.store.find import Finder  # noqa: PLC0415 - loads pyarrow.compute, which takes long
+
+    return Finder(reader)

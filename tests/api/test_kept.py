@@ -1,0 +1,134 @@
+"""Kept finders: equal to a store that is opened for each look-up, whatever happened since the last one."""
+
+import shutil
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import segmentlog
+from segmentlog.api import kept as kept_module
+from segmentlog.api.kept import KeptFinder
+from segmentlog.store import ConfigError, MessageStore, Outgoing, StoreConfig, StoreReader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def put(store: MessageStore, number: int) -> None:
+    store.append(Outgoing(topic="T", queue_id=0, body=b"%d" % number, keys=f"key-{number}", uniq_key=f"U{number}"))
+    store.wait_dispatched()
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    path = tmp_path / "written"
+    with MessageStore.open(path, StoreConfig(segment_bytes=1 << 16)) as store:
+        for number in range(10):
+            put(store, number)
+    return path
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list to which each opening of a store adds its path."""
+    found: list[str] = []
+    real = StoreReader.open
+
+    def counted(path: str, **arguments: object) -> StoreReader:
+        found.append(path)
+        return real(path, **arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(StoreReader, "open", counted)
+    return found
+
+
+def test_a_store_that_does_not_change_is_opened_once(written: Path, opened: list[str]) -> None:
+    store = segmentlog.open(written)
+    for number in range(10):
+        message = store.get(unique_key=f"U{number}")
+        assert message is not None
+        assert message.body == b"%d" % number
+        assert store.find("T", keys=f"key-{number}").to_arrow()["body"].to_pylist() == [b"%d" % number]
+    assert len(opened) == 2, "once to check the path, once for all look-ups"
+
+
+def test_messages_topics_and_segments_that_are_added_are_found(written: Path) -> None:
+    found = segmentlog.open(written)
+    assert found.get(unique_key="U9") is not None
+    with MessageStore.open(written, StoreConfig(segment_bytes=1 << 16)) as store:
+        for number in range(10, 14):
+            assert found.get(unique_key=f"U{number}") is None
+            put(store, number)
+            message = found.get(unique_key=f"U{number}")
+            assert message is not None
+            assert message.body == b"%d" % number
+        store.append(Outgoing(topic="Other", queue_id=0, body=bytes(1 << 15), uniq_key="V"))
+        store.append(Outgoing(topic="Other", queue_id=0, body=bytes(1 << 15), uniq_key="W"))
+        store.wait_dispatched()
+        assert len(list((written / "commitlog").iterdir())) > 1
+        assert found.get(unique_key="W", topic="Other") is not None
+
+
+def test_a_store_that_another_one_replaced(written: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    with MessageStore.open(other, StoreConfig(segment_bytes=1 << 16)) as store:
+        for number in range(10, 20):
+            put(store, number)
+    found = segmentlog.open(written)
+    assert found.get(unique_key="U5") is not None
+    shutil.rmtree(written)
+    shutil.move(other, written)
+    assert found.get(unique_key="U5") is None
+    assert found.get(unique_key="U15") is not None
+
+
+def test_a_result_can_be_read_when_the_finder_has_moved_on(written: Path) -> None:
+    found = segmentlog.open(written)
+    early = found.find("T", keys=["key-3", "key-4"])
+    with MessageStore.open(written, StoreConfig(segment_bytes=1 << 16)) as store:
+        put(store, 10)
+    assert found.find("T", keys="key-10").count() == 1
+    tables: list[pa.Table] = []
+    thread = threading.Thread(target=lambda: tables.append(early.to_arrow()))
+    thread.start()
+    thread.join()
+    assert tables[0]["body"].to_pylist() == early.to_arrow()["body"].to_pylist() == [b"3", b"4"]
+
+
+def test_a_thread_that_finds_it_borrowed_has_one_of_its_own(written: Path) -> None:
+    finders = KeptFinder(lambda: StoreReader.open(written))
+    with finders.borrowed() as (reader, finder):
+        with finders.borrowed() as (other, other_finder):
+            assert other is not reader
+            assert other_finder is not finder
+            assert len(other_finder.by_keys(["T"], ["key-1"])) == 1
+        finders.clear()
+    with finders.borrowed() as (again, _):
+        assert again is reader
+    finders.clear()
+    with finders.borrowed() as (again, _):
+        assert again is not reader
+
+
+def test_nothing_is_kept_after_an_error(written: Path) -> None:
+    finders = KeptFinder(lambda: StoreReader.open(written))
+    with pytest.raises(ConfigError), finders.borrowed() as (reader, _):
+        raise ConfigError("something")
+    with finders.borrowed() as (again, _):
+        assert again is not reader
+
+
+def test_an_old_look_is_repeated(written: Path, monkeypatch: pytest.MonkeyPatch, opened: list[str]) -> None:
+    """A change that left no trace in the times of directories shows when the store is listed again."""
+    finders = KeptFinder(lambda: StoreReader.open(written))
+    monkeypatch.setattr(kept_module, "_TRUSTED_S", 0)
+    refreshed: list[object] = []
+    with finders.borrowed() as (reader, _):
+        monkeypatch.setattr(reader, "refresh", lambda: refreshed.append(reader))
+    with finders.borrowed() as (again, finder):
+        assert again is reader
+        assert refreshed == [reader]
+        assert len(finder.by_keys(["T"], ["key-1"])) == 1
+    assert len(opened) == 1
