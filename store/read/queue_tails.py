@@ -25,7 +25,7 @@ PAUSE_MIN_S: Final = 0.001
 """Pause between two comparisons while messages come."""
 PAUSE_MAX_S: Final = 0.02
 """Pause after more than a second without a message."""
-_SLOWER_AFTER: Final = 64
+_SLOWER_AFTER: Final = 128
 """A pause is at most this part of the time since the last change."""
 _SHARE_MAX: Final = 200
 """A pause is at least so many times as long as a comparison of all tails: half a percent of one core."""

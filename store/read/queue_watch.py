@@ -142,9 +142,7 @@ class QueueWatch:
         self._mark: tuple[object, ...] | None = None
         self._looked = -math.inf
         self._owned = -math.inf
-        """When the store's owner was looked for."""
-        self._is_still = False
-        """True if the last look found that nothing moved."""
+        """When the store's owner was looked for, or something moved."""
         self._state: tuple[object, ...] | None = None
         self._tails = QueueTails(self._fs, clock)
         self._unplaced: set[QueueKey] = set()
@@ -156,7 +154,7 @@ class QueueWatch:
         reader = self._reader
         reader.look_again()  # before the segments are listed, as `StoreReader.refresh` does it
         now = self._clock()
-        if not reader.is_live or (self._is_still and now - self._owned >= _OWNED_S):
+        if not reader.is_live or now - self._owned >= _OWNED_S:
             reader.look_for_owner()
             self._owned = now
         changed = [directory.changed() for directory in self._logs]  # all are asked: each remembers its answer
@@ -167,7 +165,6 @@ class QueueWatch:
         mark = self._fs.stamp(self._paths.batch_mark), self._fs.stamp(self._paths.confirmed)
         same = state == self._state
         if same and mark == self._mark and not any(changed) and not self._root_changed and self._is_quiet(now):
-            self._is_still = True
             return Sighting()
         self._looked, self._mark = now, mark
         rewritten: set[QueueKey] = set()
@@ -190,7 +187,8 @@ class QueueWatch:
         if len(self._places) >= _MANY_QUEUES and reader.goes_by_queues:
             self._log_end.follow(max(self._named.values()), self._clock())
         self._unplaced |= moved | gone
-        self._is_still = not moved
+        if moved:
+            self._owned = now  # something wrote, which spares the question as long as messages come
         return Sighting(frozenset(moved), frozenset(rewritten & moved), frozenset(gone))
 
     def wait(self, limit_s: float, pause: Callable[[float], bool]) -> bool:

@@ -282,7 +282,7 @@ def test_the_owner_of_a_live_store_is_looked_for_every_few_seconds_while_nothing
         if now[0] >= 10:  # a queue that moves has a writer
             put(store, 1)
         seen.look()
-    assert [moment for moment in asked if moment] == [1.0, 6.0]
+    assert [moment for moment in asked if moment] == [5.0, 10.0]
     store.close()
     seen.look()
     now[0] += 5
