@@ -8,8 +8,8 @@
                                                                            ▲ after the slots
 
 An index is a cache. After a crash, the newest file is valid up to the recorded durable point only. Entries before that
-point never change, so `IndexWriter.open` rebuilds header and slots from them. RocketMQ: ``IndexService.buildIndex``,
-``IndexFile.putKey``; a broker deletes the file instead.
+point never change, so `IndexWriter.open` rebuilds header and slots from them; what a close left is not written again.
+RocketMQ: ``IndexService.buildIndex``, ``IndexFile.putKey``; a broker deletes the file instead.
 """
 
 import logging
@@ -118,7 +118,7 @@ class IndexWriter:
         self._fs.unlink(self.path_of(name))
         self._fs.sync_dir(self._directory)
 
-    def open(self, end: IndexPosition, log: CommitLog) -> None:
+    def open(self, end: IndexPosition, log: CommitLog, *, was_closed: bool = False) -> None:
         """Open the newest file for appending: drop entries from a position on, and rebuild slots and header.
 
         Parameters
@@ -127,6 +127,9 @@ class IndexWriter:
             Position of the next entry; entries from there on are overwritten with zeros.
         log
             CommitLog, from which the store times of the first and the last record are read.
+        was_closed
+            Whether a close of ours wrote the file last. Slots and header are then written again only if the file goes
+            on after the position.
         """
         geometry = self._geometry
         path = self.path_of(end.file)
@@ -135,7 +138,9 @@ class IndexWriter:
         entries = np.frombuffer(self._fs.read(path, start, stop - start), ENTRY)
         self._file, self._name = self._fs.open(path), end.file
         self._slots = np.zeros(geometry.slots, np.int32)
-        self._changed = np.ones(-(-geometry.slots // _PAGE_SLOTS), np.bool_)
+        data = self._fs.data_end(path)
+        stands = was_closed and held.count == end.next_number and data <= stop
+        self._changed = np.full(-(-geometry.slots // _PAGE_SLOTS), not stands)
         slot = entries["key_hash"].astype(np.int64) % geometry.slots
         self._slots[slot] = np.arange(1, entries.size + 1)  # where slots are equal, NumPy keeps the last assignment
         # The stored header may be newer than these entries, or torn: the first and the last record restore its times.
@@ -150,10 +155,10 @@ class IndexWriter:
             used_slots=int(np.count_nonzero(entries["previous"] == 0)),
             count=end.next_number,
         )
-        data = self._fs.data_end(path)
         if data > stop:
             self._file.write(stop, bytes(data - stop))
-        self._unflushed = self._names_unsynced = True
+        self._unflushed = not (stands and held == self._header)
+        self._names_unsynced = True
 
     def put(self, hashes: Ints, offsets: Ints, times: Ints) -> None:
         """Append entries; begin further files where one is full.

@@ -174,7 +174,7 @@ class Repair:
         if self._index is not None:
             self._index.drop_from(kept.file + 1 if kept is not None else 0)
             if kept is not None:
-                self._index.open(kept, self._log)
+                self._index.open(kept, self._log, was_closed=self._durability.was_closed)
         return start
 
     def _kept_index(self, end: int) -> tuple[IndexPosition | None, int]:

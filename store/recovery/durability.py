@@ -58,6 +58,10 @@ class Durability:
         self.checkpoint = found.checkpoint
         self.was_aborted = found.was_aborted
         """True if the store was not closed."""
+        self.was_closed = found.was_kept or (
+            was_ours and not found.was_aborted and found.point is not None and found.point.clean
+        )
+        """True if our close was the last thing that any process did to it."""
         self.was_ours = found.was_ours
         """True if it was not closed by us, so that no broker wrote it since the durable point."""
         self.sealed_from = found.sealed_from

@@ -14,6 +14,7 @@ from segmentlog.store.index.writer import IndexWriter
 from segmentlog.store.log.commit_log import CommitLog
 from support.crash.faults import Failure, Fault, FaultyFileSystem
 from support.crash.memory_fs import MemoryFileSystem
+from support.crash.recorder import Kind, RecordingFileSystem
 
 GEOMETRY = Geometry(5, 8)
 FIRST_MS = 1_763_700_000_000
@@ -144,3 +145,42 @@ def test_an_older_file_is_dropped_and_the_newest_is_not() -> None:
     assert found(fs, "a") == [1100]
     assert found(fs, "j") == [1000]
     index.close()
+
+
+def left_by_a_close(keys: str) -> tuple[MemoryFileSystem, IndexPosition]:
+    fs = MemoryFileSystem()
+    fs.make_dir("/log")
+    index = writer(fs)
+    put(index, list(keys))
+    index.sync()
+    index.close()
+    return fs, index.end
+
+
+@pytest.mark.parametrize("was_closed", [True, False])
+def test_a_file_that_a_close_left_is_not_written_again(was_closed: bool) -> None:
+    fs, end = left_by_a_close("abcda")
+    recorder = RecordingFileSystem(fs)
+    again = writer(recorder)
+    again.open(end, CommitLog(fs, ["/log"]), was_closed=was_closed)
+    again.write_slots()
+    written = sum(len(op.data) for op in recorder.recording.ops if op.kind is Kind.WRITE)
+    assert (written == 0) is was_closed
+    put(again, list("ba"), 5)
+    again.write_slots()
+    for key in "abcde":
+        assert found(fs, key) == places(list("abcdaba"), key)
+
+
+def test_a_file_that_goes_on_after_a_close_is_written_again() -> None:
+    fs, end = left_by_a_close("abcda")
+    broker = writer(fs)
+    broker.open(end, CommitLog(fs, ["/log"]))
+    put(broker, list("be"), 5)
+    broker.sync()
+    broker.close()
+    again = writer(fs)
+    again.open(end, CommitLog(fs, ["/log"]), was_closed=True)
+    again.write_slots()
+    for key in "abcde":
+        assert found(fs, key) == places(list("abcda"), key)
