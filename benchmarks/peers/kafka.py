@@ -7,7 +7,7 @@
 Topics are made and deleted, and single rows produced, by the client that Spark has on its class path.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
@@ -41,6 +41,9 @@ TUNED_SINK = {
     "kafka.max.request.size": 8 << 20,
     "kafka.send.buffer.bytes": 1 << 20,
 }
+DURABLE = {"flush.messages": "1"}
+"""Configuration of a topic whose log is synced after each batch that a producer sends."""
+NO_CONFIG: Mapping[str, str] = {}
 V1_SOURCES = "spark.sql.sources.useV1SourceList"
 COLUMNS = ("CAST(keys AS binary) AS key", "body AS value")
 HEADERS = "transform(map_entries(properties), p -> struct(p.key AS key, CAST(p.value AS binary) AS value)) AS headers"
@@ -111,20 +114,23 @@ class Kafka:
         sink = frame.write.format("kafka").mode("append").options(**client)
         sink.options(includeHeaders=headers, **options).save()
 
-    def make(self, topic: str, partitions: int) -> None:
-        """Make a topic."""
+    def make(self, topic: str, partitions: int, config: Mapping[str, str] = NO_CONFIG) -> None:
+        """Make a topic with a configuration of its own."""
         java = self._jvm.java.util
         new = self._jvm.org.apache.kafka.clients.admin.NewTopic
-        wanted = new(topic, java.Optional.of(partitions), java.Optional.empty())
+        settings = java.HashMap()
+        for name, value in config.items():
+            settings.put(name, value)
+        wanted = new(topic, java.Optional.of(partitions), java.Optional.empty()).configs(settings)
         self._admin.createTopics(java.Collections.singleton(wanted)).all().get()
 
-    def fresh(self, name: str, partitions: int) -> str:
+    def fresh(self, name: str, partitions: int, config: Mapping[str, str] = NO_CONFIG) -> str:
         """Delete the topic that the last call created for a name, and create an empty one; return its name."""
         last = self._fresh.get(name)
         if last is not None:
             self._admin.deleteTopics(self._jvm.java.util.Collections.singleton(f"{name}-{last}")).all().get()
         self._fresh[name] = (last or 0) + 1
-        self.make(self.newest(name), partitions)
+        self.make(self.newest(name), partitions, config)
         return self.newest(name)
 
     def newest(self, name: str) -> str:

@@ -2,14 +2,16 @@
 
 The frame has the columns of a Kafka row: queue, key and a body. A second one has properties, too. The ceiling is a
 Python writer that drops its rows. The ceiling of a durable sink is a writer that writes their bytes once, unchanged,
-and syncs them. No sink whose rows are on the device at the end of the job can be faster.
+and syncs them. No sink whose rows are on the device at the end of the job can be faster. Each sink is measured with
+and without syncs.
 """
 
 import json
+import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from bench import settle
 from harness import Case, Found, Result, counts, nothing, result_of
 from peers.kafka import COLUMNS as KAFKA_COLUMNS
-from peers.kafka import HEADERS, TUNED_SINK
+from peers.kafka import DURABLE, HEADERS, NO_CONFIG, TUNED_SINK
 from peers.prebuilt import PrebuiltSource, register_prebuilt
 from peers.segmentlog_source import COUNTED, read
 from targets import COMMIT_BYTES, RECORD_BYTES
@@ -32,13 +34,21 @@ if TYPE_CHECKING:
 
 PROBE = Path(__file__).parents[1] / "commit_probe.py"
 PLAIN = ("queueId", "keys", "body")
+OURS: dict[str, dict[str, str]] = {
+    "": {},
+    ", flush=async": {"flush": "async"},
+    ", at least once, flush=async": {"exactlyOnce": "false", "flush": "async"},
+    ", properties": {},
+    ", properties, flush=async": {"flush": "async"},
+}
+"""Options of our sink by the name of the case; all but one append exactly once."""
 WARM_SHARE = 20
 
 
 def sinks(bench: "Bench") -> Found:
     """Write all rows with each sink."""
     frame = bench.spark.read.parquet(str(bench.workload.parquet))
-    cases = [_ours(bench, frame, ""), _ours(bench, frame, ", properties"), _our_stream(bench)]
+    cases = [*(_ours(bench, frame, kind) for kind in OURS), _our_stream(bench)]
     cases += bench.from_peer("transport", partial(_ceiling, frame))
     cases += bench.from_peer("parquet", partial(_parquet, frame))
     cases += bench.from_peer("kafka", partial(_kafka, frame))
@@ -114,10 +124,10 @@ def _case(bench: "Bench", name: str, sink: Sink, frame: "DataFrame") -> Case:
 
 def _ours(bench: "Bench", frame: "DataFrame", kind: str) -> Case:
     store = bench.folder / "sink" / "store"
-    columns = (*PLAIN, "properties") if kind else PLAIN
+    columns = (*PLAIN, "properties") if "properties" in kind else PLAIN
 
     def write(rows: "DataFrame") -> None:
-        rows.write.format("segmentlog").mode("append").option("topic", TOPIC).save(str(store))
+        rows.write.format("segmentlog").mode("append").options(topic=TOPIC, **OURS[kind]).save(str(store))
 
     sink = Sink(write=write, clear=partial(_clear, store), read=partial(read, bench, store, COUNTED))
     return _case(bench, f"segmentlog: sink{kind}", sink, frame.select(*columns))
@@ -174,26 +184,41 @@ def _parquet(frame: "DataFrame", bench: "Bench") -> list[Case]:
     def write(rows: "DataFrame") -> None:
         rows.write.mode("overwrite").option("compression", "none").parquet(str(target))
 
-    sink = Sink(write=write, clear=partial(_clear, target), read=lambda: bench.spark.read.parquet(str(target)))
-    return [_case(bench, "parquet: sink", sink, frame.select(*PLAIN))]
+    def write_synced(rows: "DataFrame") -> None:
+        write(rows)
+        for place in [*target.iterdir(), target]:
+            descriptor = os.open(place, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def read_back() -> "DataFrame":
+        return bench.spark.read.parquet(str(target))
+
+    return [
+        _case(bench, name, Sink(write=each, clear=partial(_clear, target), read=read_back), frame.select(*PLAIN))
+        for name, each in (("parquet: sink", write), ("parquet: sink, synced", write_synced))
+    ]
 
 
 def _kafka(frame: "DataFrame", bench: "Bench") -> list[Case]:
     broker = bench.kafka
-    kinds: dict[str, tuple[dict[str, int], tuple[str, ...]]] = {
-        "sink": ({}, ()),
-        "sink, tuned": (TUNED_SINK, ()),
-        "sink, tuned, headers": (TUNED_SINK, (HEADERS,)),
+    kinds: dict[str, tuple[dict[str, int], tuple[str, ...], Mapping[str, str]]] = {
+        "sink": ({}, (), NO_CONFIG),
+        "sink, tuned": (TUNED_SINK, (), NO_CONFIG),
+        "sink, tuned, headers": (TUNED_SINK, (HEADERS,), NO_CONFIG),
+        "sink, tuned, flush.messages=1": (TUNED_SINK, (), DURABLE),
     }
     found = []
-    for name, (options, more) in kinds.items():
+    for name, (options, more, config) in kinds.items():
 
         def write(rows: "DataFrame", options: dict[str, int] = options, more: tuple[str, ...] = more) -> None:
             broker.write(rows, broker.newest("sunk"), options, headers=bool(more))
 
         sink = Sink(
             write=write,
-            clear=partial(broker.fresh, "sunk", bench.queues),
+            clear=partial(broker.fresh, "sunk", bench.queues, config),
             read=lambda: broker.read(broker.newest("sunk")),
         )
         rows = frame.selectExpr("queueId AS partition", *KAFKA_COLUMNS, *more)
