@@ -175,8 +175,13 @@ class Replica:
                     pause_s = self._backoff.next_s()
                     _log.warning("%s: %s; connecting again in %.1f s", self._master, problem, pause_s)
                     stop.wait(pause_s)
+        except Exception as error:
+            self._set(state=ReplicaState.FAILED, problem=str(error) or type(error).__name__)
+            _log.error("%s: the replica %s ended, it follows no more: %s", self._master, self.store.path, error)
+            raise
         finally:
-            self._set(state=ReplicaState.STOPPED)
+            if self._status.state is not ReplicaState.FAILED:
+                self._set(state=ReplicaState.STOPPED)
 
     def close(self) -> None:
         """Close the store; `run` has returned."""

@@ -5,8 +5,8 @@
     ReplicaConfig   begin, limit, time limits ──► Replica ──► ReplicaStatus    a snapshot, whenever it is asked for
                                                      └──────► ReplicaMetrics   a collector, called as things happen
 
-    CONNECTING ──► VERIFYING ──► FOLLOWING ──► STOPPED
-        ▲              │             │
+    CONNECTING ──► VERIFYING ──► FOLLOWING ──► STOPPED   told to
+        ▲              │             │     └─► FAILED    another log, a failed disk
         └── PAUSED ◄───┴─────────────┘   a lost connection, a full disk
 """
 
@@ -82,6 +82,9 @@ class ReplicaState(Enum):
     FOLLOWING = "following"
     PAUSED = "paused"
     STOPPED = "stopped"
+    """`Replica.run` ended since it was told to."""
+    FAILED = "failed"
+    """`Replica.run` ended with an error, which ``problem`` states."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,7 +136,7 @@ class ReplicaStatus:
     connections
         Connections since the start.
     problem
-        Reason of the last pause; empty if there was none since the last bytes.
+        Reason of the last pause, or of the failure; empty if there was none since the last bytes.
     """
 
     state: ReplicaState

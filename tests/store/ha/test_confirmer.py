@@ -46,6 +46,15 @@ def test_only_noted_ends_are_published(path: str, quorum: Quorum, confirmer: Con
     assert confirmer.confirmed == 250
 
 
+def test_an_acknowledgement_within_a_record_confirms_what_is_before_it(
+    path: str, quorum: Quorum, confirmer: Confirmer
+) -> None:
+    for end in (100, 250):
+        confirmer.note(end)
+    quorum.acknowledge(1, 180)
+    assert confirmed_offset(FS, path) == 100
+
+
 def test_copies_in_sync_are_published(path: str, quorum: Quorum, confirmer: Confirmer) -> None:
     confirmer.note(1 << 30)
     quorum.acknowledge(1, 1 << 30)

@@ -199,7 +199,7 @@ def other_log(tmp_path: Path, log: bytes) -> bytes:
 def follow_to_the_end(path: Path, log: bytes, segment_bytes: int = SEGMENT) -> ScriptedMaster:
     """Follow a master until the replica gives up; raise its error."""
     with ScriptedMaster(log, 0, segment_bytes) as master, following(path, master) as replica:
-        until(lambda: replica.status.state is ReplicaState.STOPPED)
+        until(lambda: replica.status.state is ReplicaState.FAILED)
     return master
 
 
@@ -226,7 +226,26 @@ def test_a_difference_has_to_be_found_three_times(
     other = other_log(tmp_path, log)
     with pytest.raises(DivergedLogError):
         follow_to_the_end(copy, other)
-    assert len([line for line in caplog.messages if "differs from this one" in line]) == 2  # the third was raised
+    levels = [line.levelname for line in caplog.records if "differs from this one" in line.getMessage()]
+    assert levels == ["WARNING", "WARNING", "ERROR"]  # the third was raised
+
+
+def test_an_unexpected_end_is_logged_and_in_the_status(
+    tmp_path: Path, log: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(store: MessageStore, offset: int, data: bytes) -> int:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(MessageStore, "append_encoded", fail)
+    with (
+        ScriptedMaster(log, 0, SEGMENT) as master,
+        Replica.open(str(tmp_path / "copy"), Address("127.0.0.1", master.port), PLAIN) as replica,
+    ):
+        with pytest.raises(RuntimeError, match="planted"):
+            replica.run(threading.Event())
+        assert (replica.status.state, replica.status.problem) == (ReplicaState.FAILED, "planted")
+    (ended,) = [line for line in caplog.records if line.levelname == "ERROR"]
+    assert "it follows no more: planted" in ended.getMessage()
 
 
 def test_a_master_that_lost_its_end_is_refused(copy: Path, log: bytes) -> None:
