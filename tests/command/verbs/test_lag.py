@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import pytest
+
+from segmentlog.command.verbs import lag
 from support.commands import run_command
 
 
@@ -16,3 +19,16 @@ def test_lag_in_messages_bytes_and_time(store: Path) -> None:
 
 def test_an_unknown_group(store: Path) -> None:
     assert run_command("consumerProgress", store, "nobody").code == 2
+
+
+def test_a_replica_is_suggested_for_a_backlog_that_does_not_fit_into_memory(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = sum(row["bytes"] for row in run_command("lag", store, "etl", "--json").rows)
+    monkeypatch.setattr(lag, "_memory_bytes", lambda: waiting * 10 // 4 + 1)
+    assert run_command("lag", store, "etl", "--json").err == ""
+    monkeypatch.setattr(lag, "_memory_bytes", lambda: (waiting - 1) * 10 // 4)
+    ran = run_command("lag", store, "etl", "--json")
+    assert ran.code == 0
+    assert f"hint: {waiting} bytes wait for etl, more than 40% of the" in ran.err
+    assert "segmentlog replicate" in ran.err
