@@ -85,3 +85,16 @@ def test_what_a_broker_put_is_not_said_to_have_our_checksums(was_ours: bool) -> 
     stop(opened)
     begun(RecordingFileSystem(disk), was_ours=was_ours)
     assert OwnState.read(disk, PATH, is_signed=True).sealed_from == (1000 if was_ours else None)
+
+
+@pytest.mark.parametrize(("is_closed", "is_signed"), [(True, True), (True, False), (False, True)])
+def test_a_store_was_closed_if_no_other_process_had_it_since(is_closed: bool, is_signed: bool) -> None:
+    disk = new_disk()
+    opened = begun(RecordingFileSystem(disk))
+    opened.note_queues(3000, 0, EMPTY_INDEX, 0, 0)
+    assert opened.durable_log == 3000
+    if is_closed:
+        opened.note_closed()
+    opened.close()
+    again = Durability(disk, PATH, StoreConfig(), was_ours=is_signed)
+    assert again.was_closed == (is_closed and is_signed)
