@@ -114,6 +114,7 @@ def instants(values: pa.TimestampArray) -> pa.StringArray:
 
     Neighbouring rows mostly have the same second, so seconds are formatted once per run of equal ones.
     """
+    values = values.cast(pa.timestamp("us", values.type.tz))  # tables have milliseconds, messages microseconds
     if values.null_count or not len(values):
         return _formatted(values)
     ms = np.frombuffer(values.buffers()[1], np.int64)[values.offset : values.offset + len(values)] // 1000

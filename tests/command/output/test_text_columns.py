@@ -60,3 +60,9 @@ def test_years_of_more_than_four_digits() -> None:
     us = 253_402_300_800_000_000
     times = pa.array([us - 1000, *[us] * 20], pa.timestamp("us", "UTC"))
     assert instants(times).to_pylist() == ["9999-12-31T23:59:59.999Z", *["10000-01-01T00:00:00.000Z"] * 20]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_times_of_any_unit(unit: str) -> None:
+    seconds = pa.array([1_769_817_606] * 8, pa.timestamp("s", "UTC"))
+    assert instants(seconds.cast(pa.timestamp(unit, "UTC"))).to_pylist() == ["2026-01-31T00:00:06.000Z"] * 8
