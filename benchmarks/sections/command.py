@@ -5,6 +5,7 @@
     --help                                        a process that imports little
     get --key, a store of 10 GiB                  the search, and the start; the index was not open before
     cat -o jsonl      beside  kcat -J             the same messages, with the same fields
+    put --input jsonl                             what cat -o jsonl prints, into a new store
     cat -o arrow      beside  Store.scan          the same columns, in a process as well
     tail -f                                       from the append to the line
 
@@ -36,6 +37,7 @@ TOPIC = "bench"
 MESSAGES, BODY_BYTES, BATCH_ROWS = 1_000_000, 1024, 10_000
 LARGE_BYTES = 10 << 30
 TAILED = 100
+PUT = 100_000
 FIELDS = "topic,queueId,queueOffset,storeTimestamp,keys,body"
 """Those that kcat prints."""
 PROGRAM = Path(sys.executable).with_name("segmentlog")
@@ -59,6 +61,7 @@ def commands(bench: "Bench") -> Found:
             return [_kcat(peer, count, bench.place("kcat.jsonl"))]
 
         results = bench.measure([_help(), *_cats(source, count), *bench.from_peer("kafka", kcat)])
+    results += bench.measure([_put(bench, source, max(BATCH_ROWS, bench.scaled(PUT)))])
     shutil.rmtree(source, ignore_errors=True)
     lines.unlink()
     results.append(_tail(bench))
@@ -130,6 +133,31 @@ def _cats(store: Path, count: int) -> list[Case]:
             check=lambda: expect_rows(scanned(store, FIELDS), count),
         ),
     ]
+
+
+def put(lines: Path, target: Path) -> None:
+    """Append JSON lines to a store, which may be a new one."""
+    with lines.open("rb") as stdin:
+        command = [PROGRAM, "put", str(target), "--create", "--input", "jsonl"]
+        subprocess.run(command, check=True, stdin=stdin, stdout=subprocess.DEVNULL)
+
+
+def _put(bench: "Bench", store: Path, count: int) -> Case:
+    lines, target = bench.place("put.jsonl"), bench.place("put")
+    run("cat", store, TOPIC, "-n", count, "-o", "jsonl", output=lines)
+
+    def check() -> None:
+        put(lines, target)
+        expect_rows(scanned(target, "queueId"), count)
+
+    return Case(
+        name=f"{OURS}: put of JSON lines",
+        peer=OURS,
+        rows=count,
+        action=lambda: put(lines, target),
+        check=check,
+        before=lambda: shutil.rmtree(target, ignore_errors=True),
+    )
 
 
 def _kcat(peer: Kcat, count: int, file: Path) -> Case:

@@ -23,6 +23,13 @@ def test_the_command_and_the_lines_for_kcat_have_the_same_messages(load, store, 
 
 
 @pytest.mark.slow
+def test_what_cat_prints_is_put(load, store, tmp_path):
+    command = load("sections.command")
+    command.run("cat", store, command.TOPIC, "-o", "jsonl", output=tmp_path / "jsonl")
+    command.put(tmp_path / "jsonl", tmp_path / "put")
+    assert command.scanned(tmp_path / "put", command.FIELDS) == command.BATCH_ROWS
+
+
 def test_a_failure_of_the_command_is_one_of_the_benchmark(load, store):
     with pytest.raises(subprocess.CalledProcessError):
         load("sections.command").run("get", store, "--key", "none")
