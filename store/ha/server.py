@@ -38,6 +38,7 @@ from .settings import Tls
 _log = logging.getLogger(__name__)
 
 _READ_BYTES: Final = 16 << 10
+_CHECK_S: Final = 1.0  # between two looks at idle connections: for heartbeats, and for silent peers
 _FRAMES_AT_ONCE: Final = 16  # per connection and round: no slave keeps the others waiting
 LOOPBACK: Final = ("127.0.0.0/8", "::1/128")
 """Networks of this host."""
@@ -154,6 +155,9 @@ class ReplicationServer:
         self._woken.settimeout(0.0)
         self._waker.settimeout(0.0)
         self._is_asleep = False
+        self._end = -1  # of the log, when all connections were looked at last
+        self._check_at = 0.0
+        self._active: set[int] = set()  # connections with a report, room or more to send
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._selector.register(self._woken, selectors.EVENT_READ)
@@ -213,7 +217,8 @@ class ReplicationServer:
 
     def _round(self) -> None:
         self._is_asleep = True
-        ready = self._selector.select(0.0 if self._send_all() else self._config.poll_s)
+        self._active = self._send_all()
+        ready = self._selector.select(0.0 if self._active else self._config.poll_s)
         self._is_asleep = False
         for key, events in ready:
             if key.fileobj is self._listener:
@@ -221,8 +226,10 @@ class ReplicationServer:
             elif key.fileobj is self._woken:
                 with contextlib.suppress(BlockingIOError):
                     self._woken.recv(_READ_BYTES)
-            elif events & selectors.EVENT_READ:
-                self._guarded(key.fd, self._read)
+            else:
+                self._active.add(key.fd)
+                if events & selectors.EVENT_READ:
+                    self._guarded(key.fd, self._read)
 
     def _guarded(self, number: int, step: Callable[[_Connection], bool]) -> bool:
         """Run a step of one connection; whatever its peer does ends that connection only."""
@@ -261,15 +268,16 @@ class ReplicationServer:
             connection.acknowledged = follower.acknowledged  # last: an append may rely on what `replicas` states
         return True
 
-    def _send_all(self) -> bool:
-        """Send to each connection what it can take; return whether one may take more at once."""
-        end = self._store.settled_offset
+    def _send_all(self) -> set[int]:
+        """Send what connections can take, idle ones only if it is time; return those that may take more at once."""
+        end, now = self._store.settled_offset, time.monotonic()
         if self._confirmer is not None:
             self._confirmer.note(end)
-        more = False
-        for number in list(self._connections):
-            more |= self._guarded(number, lambda each: self._send(each, end))
-        return more
+        chosen = self._active
+        if end != self._end or now >= self._check_at:
+            self._end, self._check_at = end, now + _CHECK_S
+            chosen = set(self._connections)
+        return {number for number in chosen if self._guarded(number, lambda each: self._send(each, end))}
 
     def _send(self, connection: _Connection, end: int) -> bool:
         now = time.monotonic()
