@@ -16,12 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 from support import oracle
+from support.received import COLUMNS, Received
 from support.scale import sample, scale
 from support.streams import Stream
 
@@ -38,9 +36,6 @@ pytestmark = [
 TOPIC = "BenchTopic"
 QUEUES = 4
 SECONDS = scale(3, 8, 120)
-FIRST_NUMBER = 1_000_000_000
-NUMBER_DIGITS = 10
-COLUMNS = ("queueId", "queueOffset", "uniqKey")
 # Small files, so that many end under the reader's eyes.
 CONFIG = {
     "mappedFileSizeCommitLog": scale(16 << 20, 16 << 20, 256 << 20),
@@ -48,38 +43,6 @@ CONFIG = {
 }
 
 Report = Callable[[str, object], None]
-
-
-class Received:
-    """Takes in what a stream delivers, in the order in which it does."""
-
-    def __init__(self) -> None:
-        self.next = [0] * QUEUES
-        self.batches = 0
-        self._begun: float | None = None
-        self._last = 0.0
-
-    @property
-    def rows(self) -> int:
-        """Number of received messages."""
-        return sum(self.next)
-
-    @property
-    def rate(self) -> int:
-        """Messages a second, from the first micro-batch on."""
-        return round(self.rows / (self._last - (self._begun or 0.0)))
-
-    def take(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Look whether the messages are the next ones of their queues."""
-        self._begun = self._begun or time.monotonic()
-        queue_id, offset = (np.asarray(batch.column(name)) for name in COLUMNS[:2])
-        number = pc.utf8_slice_codeunits(batch.column("uniqKey"), -NUMBER_DIGITS).cast(pa.int64())
-        assert (np.asarray(number) == FIRST_NUMBER + offset).all()
-        for each in np.unique(queue_id).tolist():
-            found = offset[queue_id == each]
-            assert (found == np.arange(self.next[each], self.next[each] + found.size)).all(), f"queue {each}"
-            self.next[each] += found.size
-        self._last = time.monotonic()
 
 
 def begun(folder: Path, version: str) -> Path:
@@ -127,7 +90,7 @@ def look_at(received: Received, counted: dict[str, Any], during: int, report: Re
 
 @pytest.mark.parametrize("version", sample(["5.3.3", "4.9.1"], 1))
 def test_the_stream_reader_beside_a_live_broker(tmp_path: Path, version: str, report: Report) -> None:
-    received = Received()
+    received = Received(QUEUES)
     store = begun(tmp_path, version)
     stream = Stream(store, subscribePattern=TOPIC, startingOffsets="earliest", checkCrc="true")
 
@@ -152,7 +115,7 @@ def test_the_stream_reader_beside_a_live_broker(tmp_path: Path, version: str, re
 
 @pytest.mark.spark
 def test_a_query_beside_a_live_broker(spark: "SparkSession", tmp_path: Path, report: Report) -> None:
-    received = Received()
+    received = Received(QUEUES)
 
     def take(frame: "DataFrame", _: int) -> None:
         received.take(frame.toArrow())

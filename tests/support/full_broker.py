@@ -34,6 +34,18 @@ class FullBroker:
         self._ready = ready
         self._folder = folder
 
+    @property
+    def port(self) -> int:
+        """Its ``listenPort``."""
+        port: int = self._ready["port"]
+        return port
+
+    @property
+    def ha_port(self) -> int:
+        """Its ``haListenPort``."""
+        port: int = self._ready["haPort"]
+        return port
+
     def create(self, topic: str) -> None:
         """Let the name server know a topic; messages of it may be in the store already."""
         address = f"127.0.0.1:{self._ready['port']}"

@@ -1,0 +1,92 @@
+"""Replica of a whole broker: real producers write, the broker restarts, and retention deletes what the replica keeps.
+
+::
+
+    producers ──► broker ──► replica         logs are equal byte for byte, after load, a restart and retention
+                                └──► a replica that comes late begins at the first segment that is left
+"""
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from segmentlog.store import Flush, StoreConfig, StoreReader
+from segmentlog.store.ha import Address, MetadataCopier
+from support import full_broker, oracle, replicas
+from support.reading import read
+from support.scale import scale
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.scaled(quick=1),
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
+]
+
+SEGMENT = 64 << 10
+TOPIC = "Orders"
+CONFIG = {
+    "mappedFileSizeCommitLog": SEGMENT,
+    "mappedFileSizeConsumeQueue": 20 * 100,
+    "maxHashSlotNum": 100,
+    "maxIndexNum": 400,
+}
+EXPIRING = {
+    "fileReservedTime": 0,
+    "deleteWhen": ";".join(f"{hour:02}" for hour in range(24)),
+    "deleteCommitLogFilesInterval": 1,
+}
+OURS = StoreConfig(
+    segment_bytes=SEGMENT, queue_segment_entries=100, index_slots=100, index_entries=400, flush=Flush.ASYNC
+)
+COUNT = scale(150, 2_000, 20_000)
+following = partial(replicas.following, store_config=OURS)
+until = partial(replicas.until, seconds=300)
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [row for row in read(StoreReader.open(path)) if row["topic"] == TOPIC]
+
+
+def segments(path: Path) -> list[Path]:
+    return sorted((path / "commitlog").iterdir())
+
+
+def assert_equal(master: Path, replica: Path, end: int) -> None:
+    """Compare the segments that the master still has, up to ``end``."""
+    kept = [file for file in segments(master) if int(file.name) < end]
+    assert kept
+    for file in kept:
+        size = min(end - int(file.name), SEGMENT)
+        assert (replica / "commitlog" / file.name).read_bytes()[:size] == file.read_bytes()[:size], file.name
+
+
+@pytest.mark.parametrize("version", oracle.VERSIONS[::-1])
+def test_a_replica_of_a_broker_has_its_log(tmp_path: Path, version: str) -> None:
+    first, copy = tmp_path / "first", tmp_path / "copy"
+    with full_broker.serving(version, first, CONFIG, tmp_path) as broker:
+        sent = broker.produce(TOPIC, COUNT, "--size", 500, "--keys", "--tags", "a,b")
+        with following(copy, broker.ha_port) as replica:
+            sent += broker.produce(TOPIC, COUNT, "--size", 900, "--first", COUNT)
+            until(lambda: len(rows(copy)) == 2 * COUNT)
+            end = replica.status.end
+        MetadataCopier(str(copy), Address("127.0.0.1", broker.port)).copy()
+    assert {line["status"] for line in sent} == {"SEND_OK"}
+    assert_equal(first, copy, end)
+    assert TOPIC in json.loads((copy / "config" / "topics.json").read_text())["topicConfigTable"]
+    with full_broker.serving(version, first, CONFIG | EXPIRING, tmp_path) as broker, following(copy, broker.ha_port):
+        sent += broker.produce(TOPIC, 30, "--first", 2 * COUNT)
+        until(lambda: len(rows(copy)) == 2 * COUNT + 30)
+        until(lambda: int(segments(first)[0].name) > SEGMENT)
+        with following(tmp_path / "late", broker.ha_port, probe_s=1.0) as late:
+            until(lambda: late.status.lag_bytes == 0 and late.status.end > 0)
+            end = late.status.end
+    assert_equal(first, copy, end)
+    assert_equal(first, tmp_path / "late", end)
+    assert int(segments(tmp_path / "late")[0].name) > SEGMENT
+    assert segments(copy)[0].name == f"{0:020d}"
+    found = {(row["queueId"], row["queueOffset"]): row["uniqKey"] for row in rows(copy)}
+    assert found == {(line["queueId"], line["queueOffset"]): line["msgId"] for line in sent}
