@@ -181,7 +181,7 @@ class _Opening:
         cut_bytes = self._repair.cut(end)
         ends, corrected = self._repair.redispatch(state, end)
         report = Recovery(
-            was_clean=not self._durability.was_aborted,
+            was_clean=self._durability.was_closed or not self._durability.was_aborted,
             adopted=self._durability.found is None,
             log_end=end,
             cut_records=state.beyond,

@@ -74,7 +74,7 @@ class Machine(RuleBasedStateMachine):
         self.store: MessageStore
         COUNTS.runs += 1
 
-    @initialize(flush=st.sampled_from(Flush))
+    @initialize(flush=st.sampled_from((Flush.SYNC, Flush.ASYNC)))
     def begin(self, flush: Flush) -> None:
         self.config = replace(CONFIG, flush=flush, services=Services.ON_CALL)
         disk = MemoryFileSystem()

@@ -27,7 +27,7 @@ CONFIGS = {
 }
 LEAST = scale(40, 1500, 6000)
 """Runs with a fault, by configuration."""
-STRIDE = scale(31, 1, 1)
+STRIDE = scale(23, 1, 1)
 """Step from one call that fails to the next."""
 OF_FIVE = scale(2, 2, 5)
 """Of five ways in which a call can fail so many are tried, by turns."""
