@@ -3,7 +3,19 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from sections import command, expiring, finding, growth, latency, limits, reading, sinking, storing, streaming
+from sections import (
+    command,
+    expiring,
+    finding,
+    growth,
+    latency,
+    limits,
+    reading,
+    replicating,
+    sinking,
+    storing,
+    streaming,
+)
 
 if TYPE_CHECKING:
     from bench import Bench
@@ -25,6 +37,7 @@ SPARK: Mapping[str, Section] = {
     "drain": streaming.drains,
     "micro-batch": streaming.plans,
     "latency": latency.latencies,
+    "replicated-stream": replicating.streams,
     "grow-store": growth.store_sizes,
     "grow-queues": growth.queue_numbers,
     "grow-body": growth.body_sizes,
@@ -40,6 +53,7 @@ STORE: Mapping[str, Section] = {
     "store-filters": storing.section(storing.Storing.filters),
     "store-find": finding.finds,
     "store-retention": expiring.decisions,
+    "store-replication": replicating.replication,
     "store-queues": storing.section(storing.Storing.queues),
     "store-logs": storing.section(storing.Storing.logs),
     "store-recovery": storing.section(storing.Storing.recoveries),

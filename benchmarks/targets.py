@@ -234,7 +234,49 @@ def single_look_up(measured: Measured) -> Target:
     return Target(target=wanted, measured=f"{micros:.0f} µs", met=micros < 150)
 
 
+CATCHING_UP = "catching up"
+DOUBLE_WRITE = "synchronous double write, 64 threads"
+ASYNC_REPLICA = "asynchronous puts until the replica has them, 1024 B"
+
+
+def less_cpu(what: str) -> Rule:
+    """Our replica needs less CPU time per MiB of log than RocketMQ's slave beside it."""
+    wanted = f"{what}, CPU of a replica per MiB: below {PEER}'s"
+
+    def rule(measured: Measured) -> Target:
+        ours, theirs = (measured.figures.get(f"{who}: {what}, µs of CPU per MiB") for who in (OURS, PEER))
+        if ours is None or theirs is None:
+            return Target.not_measured(wanted)
+        return Target(target=wanted, measured=f"{ours / theirs:.2f} times", met=ours < theirs)
+
+    return rule
+
+
+def idle_replicas(measured: Measured) -> Target:
+    """A master with idle replicas uses little of a core."""
+    wanted = "a master with 100 idle replicas: below 1 % of a core"
+    ppm = measured.figures.get("CPU of a master with 100 idle replicas, ppm of a core")
+    if ppm is None:
+        return Target.not_measured(wanted)
+    return Target(target=wanted, measured=f"{ppm / 1e4:.2f} %", met=ppm < 1e4)
+
+
+def keeps_up(measured: Measured) -> Target:
+    """A replica has everything soon after the last asynchronous put."""
+    wanted = "a replica beside asynchronous puts, 1024 B: at least 0.9 times the rate of the puts"
+    found = measured.named(f"{OURS}: {ASYNC_REPLICA}", f"{OURS}: asynchronous puts alone")
+    if found is None:
+        return Target.not_measured(wanted)
+    value = found[0].rate / found[1].rate
+    return Target(target=wanted, measured=f"{value:.2f} times", met=value >= 0.9)
+
+
 STORE_TARGETS: tuple[Rule, ...] = (
+    _store(CATCHING_UP, 1.5),
+    less_cpu("steady state, 20,000 messages/s"),
+    _store(DOUBLE_WRITE, 0.9),
+    idle_replicas,
+    keeps_up,
     _store("append async, 1024 B", 2.5),
     _store("append async, 4096 B", 2.5),
     _store("append sync, batches of 1,024", 2),
