@@ -3,11 +3,11 @@
 ::
 
     .segmentlog/batch
-    +---------+----------+----------+----------+-----------+--------+
-    | magic   | sequence | start    | stop     | is in     | CRC-32 |
-    | uint32  | int64    | int64    | int64    | flight, 4 | uint32 |
-    +---------+----------+----------+----------+-----------+--------+
-     0         4          12         20         28          32
+    +---------+----------+----------+----------+-----------+------------------------------+--------+
+    | magic   | sequence | start    | stop     | is in     | starts of the batches before | CRC-32 |
+    | uint32  | int64    | int64    | int64    | flight, 4 | 64 x int64, -1 for none      | uint32 |
+    +---------+----------+----------+----------+-----------+------------------------------+--------+
+     0         4          12         20         28          32                             544
 
     CommitLog   …[rec][rec][batch n .........       in flight: hidden from ``start`` on
                            ▲ start
@@ -15,7 +15,8 @@
                            ▲ start                 ▲ stop
 
 Batches are numbered; one is in flight at a time. The file is replaced as a whole: before the first byte of a batch is
-written, and once all of its queue entries are written.
+written, and once all of its queue entries are written. A reader hides all batches that began after its first look. It
+finds the first of them among the starts, however many came since. Files of former versions have no starts.
 """
 
 import struct
@@ -24,10 +25,16 @@ from typing import Final, NamedTuple
 
 from ..errors import FormatError
 
+BEFORE_MAX: Final = 64
+"""Batches before the last one whose starts are kept."""
 _FIELDS: Final = struct.Struct(">IqqqI")
+_STARTS: Final = struct.Struct(f">{BEFORE_MAX}q")
 _CRC: Final = struct.Struct(">I")
-_MAGIC: Final = 0x5E6109BA
-FILE_BYTES: Final = _FIELDS.size + _CRC.size
+_MAGIC: Final = 0x5E6109BB
+_MAGIC_WITHOUT_STARTS: Final = 0x5E6109BA
+FILE_BYTES: Final = _FIELDS.size + _STARTS.size + _CRC.size
+_NONE: Final = -1
+_BYTES_BY_MAGIC: Final = {_MAGIC: FILE_BYTES, _MAGIC_WITHOUT_STARTS: _FIELDS.size + _CRC.size}
 
 
 class BatchMark(NamedTuple):
@@ -41,17 +48,36 @@ class BatchMark(NamedTuple):
         Physical offsets; ``stop`` is that of ``start`` while it is in flight, and of a batch that was undone.
     in_flight
         Whether readers must not see it yet.
+    before
+        Starts of the batches before it, of number ``sequence - 1`` first; as many as are known, at most `BEFORE_MAX`.
     """
 
     sequence: int = 0
     start: int = 0
     stop: int = 0
     in_flight: bool = False
+    before: tuple[int, ...] = ()
 
     @property
     def visible(self) -> int:
         """Number of the last batch that may be seen."""
         return self.sequence - 1 if self.in_flight else self.sequence
+
+    def begun(self, sequence: int, start: int) -> "BatchMark":
+        """Return the mark of a batch after this one, which begins at a physical offset and is in flight."""
+        is_next = sequence == self.sequence + 1 and self.sequence > 0
+        before = (self.start, *self.before)[:BEFORE_MAX] if is_next else ()
+        return BatchMark(sequence, start, start, in_flight=True, before=before)
+
+    def ended(self, stop: int) -> "BatchMark":
+        """Return the mark of the same batch, in flight no more, which ends at a physical offset."""
+        return self._replace(stop=stop, in_flight=False)
+
+    def start_since(self, sequence: int) -> int | None:
+        """Return the least start of the batches from a number on; None if they are not known."""
+        starts = (self.start, *self.before)
+        count = self.sequence - sequence + 1
+        return min(starts[:count]) if 0 < count <= len(starts) else None  # a power cut lets them begin lower again
 
 
 NO_BATCH: Final = BatchMark()
@@ -60,6 +86,7 @@ NO_BATCH: Final = BatchMark()
 def encode(mark: BatchMark) -> bytes:
     """Encode the file."""
     fields = _FIELDS.pack(_MAGIC, mark.sequence, mark.start, mark.stop, int(mark.in_flight))
+    fields += _STARTS.pack(*mark.before, *(_NONE for _ in range(BEFORE_MAX - len(mark.before))))
     return fields + _CRC.pack(zlib.crc32(fields))
 
 
@@ -73,10 +100,13 @@ def decode(data: bytes | None, path: str) -> BatchMark:
     """
     if data is None:
         return NO_BATCH
-    if len(data) == FILE_BYTES and _CRC.unpack_from(data, _FIELDS.size)[0] == zlib.crc32(data[: _FIELDS.size]):
-        magic, sequence, start, stop, in_flight = _FIELDS.unpack_from(data)
-        if magic == _MAGIC and in_flight in {0, 1}:
-            return BatchMark(sequence, start, stop, bool(in_flight))
+    fields, crc = data[: -_CRC.size], data[-_CRC.size :]
+    if len(fields) >= _FIELDS.size and crc == _CRC.pack(zlib.crc32(fields)):
+        magic, sequence, start, stop, in_flight = _FIELDS.unpack_from(fields)
+        if len(data) == _BYTES_BY_MAGIC.get(magic) and in_flight in {0, 1}:
+            starts = _STARTS.unpack_from(fields, _FIELDS.size) if magic == _MAGIC else ()
+            before = tuple(each for each in starts if each != _NONE)
+            return BatchMark(sequence, start, stop, bool(in_flight), before)
     raise FormatError(
         f"the batch mark is damaged: {len(data)} bytes that are not what was written",
         path=path,
@@ -102,6 +132,8 @@ def hidden_from(seen: BatchMark, now: BatchMark) -> int | None:
     """
     if now.sequence <= seen.visible:
         return None
-    if now.sequence == seen.visible + 1:
-        return now.start
+    start = now.start_since(seen.visible + 1)
+    if start is not None:
+        return start
+    # More came than are known. What was put between two of them is hidden, too, until the next look.
     return seen.start if seen.in_flight else seen.stop

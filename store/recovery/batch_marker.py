@@ -79,9 +79,10 @@ class UnfinishedBatch(NamedTuple):
             Physical offset at which recovery ended the log.
         """
         start = min(self.mark.start, log_end)
-        if not self.mark.in_flight:
-            return self.mark._replace(start=start, stop=min(self.mark.stop, log_end))
-        return BatchMark(self.mark.sequence, start, start if self.undone_from is not None else log_end)
+        mark = self.mark._replace(start=start)
+        if not mark.in_flight:
+            return mark.ended(min(mark.stop, log_end))
+        return mark.ended(start if self.undone_from is not None else log_end)
 
 
 class TornBatches(NamedTuple):

@@ -13,7 +13,6 @@ import logging
 from collections.abc import Callable
 
 from ..errors import SegmentLogError
-from ..format.batch_mark import BatchMark
 from ..recovery.batch_marker import BatchMarker
 from .failure import Failure
 from .group_commit import Flusher
@@ -70,7 +69,7 @@ class Publication:
             If the disk is full; nothing is hidden.
         """
         with self._failure.fatal_unless_full():
-            self._marker.write(BatchMark(sequence, start, start, in_flight=True))
+            self._marker.write(self._marker.mark.begun(sequence, start))
 
     def publish(self, batch_id: BatchId, stop: int) -> None:
         """Publish a batch that is in the ledger, up to a physical offset; an error is logged, not raised."""
@@ -111,5 +110,4 @@ class Publication:
     def _publish(self, stop: int) -> None:
         self._make_visible()
         with self._failure.fatal_unless_full():
-            mark = self._marker.mark
-            self._marker.write(BatchMark(mark.sequence, mark.start, stop))
+            self._marker.write(self._marker.mark.ended(stop))

@@ -1,17 +1,46 @@
 """The batch mark: what readers must not see."""
 
+import struct
+import zlib
+
 import pytest
 
 from segmentlog.store import FormatError
-from segmentlog.store.format.batch_mark import FILE_BYTES, NO_BATCH, BatchMark, decode, encode, hidden_from
+from segmentlog.store.format.batch_mark import (
+    BEFORE_MAX,
+    FILE_BYTES,
+    NO_BATCH,
+    BatchMark,
+    decode,
+    encode,
+    hidden_from,
+)
 
 FLYING = BatchMark(7, 4096, 4096, in_flight=True)
 THERE = BatchMark(7, 4096, 9000)
 
 
 def test_it_is_read_as_it_was_written() -> None:
-    for mark in (FLYING, THERE, NO_BATCH):
+    full = THERE._replace(sequence=70, before=tuple(range(4095, 4095 - BEFORE_MAX, -1)))
+    for mark in (FLYING, THERE, NO_BATCH, THERE._replace(before=(0, 0)), full):
         assert decode(encode(mark), "batch") == mark
+
+
+def test_a_file_of_a_former_version_has_no_starts() -> None:
+    former = struct.pack(">IqqqI", 0x5E6109BA, 7, 4096, 9000, 0)
+    assert decode(former + struct.pack(">I", zlib.crc32(former)), "batch") == THERE
+
+
+def test_a_batch_knows_where_those_before_it_began() -> None:
+    mark = NO_BATCH
+    for sequence in range(1, 200):
+        mark = mark.begun(sequence, 100 * sequence)
+        assert mark.in_flight
+        mark = mark.ended(100 * sequence + 50)
+        for back in range(min(sequence, BEFORE_MAX + 1)):
+            assert mark.start_since(sequence - back) == 100 * (sequence - back)
+        assert mark.start_since(sequence + 1) is mark.start_since(sequence - BEFORE_MAX - 1) is None
+    assert mark.begun(300, 40_000).before == ()  # a number was left out
 
 
 def test_no_file_is_no_batch() -> None:
@@ -41,7 +70,13 @@ def test_any_altered_byte_is_refused() -> None:
         (FLYING, FLYING, 4096),
         (FLYING, THERE, 4096),
         (THERE, BatchMark(8, 9500, 9500, in_flight=True), 9500),
-        (THERE, BatchMark(9, 12000, 13000), 9000),  # where batch 8 began is not known any more
+        (THERE, BatchMark(9, 12000, 13000), 9000),  # where batch 8 began is not known
+        (THERE, BatchMark(9, 12000, 13000, before=(9500, 4096)), 9500),
+        (THERE, BatchMark(10, 14000, 14000, in_flight=True, before=(12000, 9500)), 9500),
+        (THERE, BatchMark(10, 14000, 14000, in_flight=True, before=(12000,)), 9000),
+        (FLYING, BatchMark(9, 12000, 13000, before=(9500, 4096)), 4096),
+        (NO_BATCH, BatchMark(2, 900, 1000, before=(500,)), 500),
+        (THERE, BatchMark(9, 8000, 8000, in_flight=True, before=(9500,)), 8000),  # a power cut came in between
         (FLYING, BatchMark(9, 12000, 13000), 4096),
     ],
 )

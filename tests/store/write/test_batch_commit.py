@@ -317,6 +317,24 @@ def test_readers_see_all_of_it_or_nothing(
         assert during.message_at(hidden.start) is not None
 
 
+def test_batches_that_come_while_a_reader_looks_hide_nothing_that_was_there(path: Path) -> None:
+    """Messages between two batches were seen before, and no queue ends earlier than at the look before."""
+    queue = QueueKey("Orders", 0)
+    with MessageStore.open(path, SMALL) as store:
+        commit(store, 0, 4)
+        store.append(HELLO)
+        store.wait_dispatched()
+        reader = StoreReader.open(path)
+        ends = {each.key: each.max_offset for topic in reader.topics() for each in reader.queues(topic)}
+        assert queue in ends
+        reader.refresh()  # its first look; the queues are looked at after the batches
+        for number in range(1, 4):
+            commit(store, number, 4)
+            store.append(HELLO)
+        store.wait_dispatched()
+        assert {each.key: each.max_offset for topic in reader.topics() for each in reader.queues(topic)} == ends
+
+
 def test_a_store_that_is_opened_while_its_crash_is_looked_at(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

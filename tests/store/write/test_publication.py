@@ -49,9 +49,9 @@ def test_a_batch_is_hidden_and_then_dispatched_before_it_is_published() -> None:
     publication, parts = made()
     assert publication.sequence == 4
     publication.begin(5, 100)
-    assert parts.calls == [BatchMark(5, 100, 100, in_flight=True)]
+    assert parts.calls == [BatchMark(5, 100, 100, in_flight=True, before=(0,))]
     publication.publish(BatchId("q", 1), 700)
-    assert parts.calls[1:] == ["dispatch", BatchMark(5, 100, 700)]
+    assert parts.calls[1:] == ["dispatch", BatchMark(5, 100, 700, before=(0,))]
     assert publication.sequence == 5
 
 
@@ -76,7 +76,7 @@ def test_a_batch_that_a_full_disk_hides_is_published_later(step: str, caplog: py
     parts.full, parts.calls = set(), []
     publication.publish_waiting()
     # Records after the batch are flushed first: the mark covers them.
-    assert parts.calls == [("flush", 900), "dispatch", BatchMark(5, 100, 900)]
+    assert parts.calls == [("flush", 900), "dispatch", BatchMark(5, 100, 900, before=(0,))]
     publication.publish_waiting()
     publication.publish_before_next()
     assert len(parts.calls) == 3
