@@ -20,11 +20,11 @@ BREADTH = Breadth(
     seed=3,
 )
 SEEDS = scale(1, 1, 40)
-STRIDE = scale(61, 2, 2)
+STRIDE = scale(61, 4, 2)
 """Step from one call of the workload at which the power is cut to the next; each part begins at another call."""
 PARTS = scale([0], [0, 1], [0, 1])
-STATES_LEAST = scale(60, 1_600, 40_000)
-KILLED_LEAST = scale(5, 300, 12_000)
+STATES_LEAST = scale(60, 700, 40_000)
+KILLED_LEAST = scale(5, 120, 12_000)
 
 
 @pytest.mark.parametrize("part", PARTS)
