@@ -75,7 +75,9 @@ class FollowedLog:
         if point is None or point.sequence < self._sequence:
             return self._settled  # read while it was written
         mark = self._batches.mark()
-        settled = min(point.log, mark.start) if mark.in_flight else point.log
+        # A batch that landed after the point was read is on the device, but the point may name an offset within it.
+        is_within = mark.in_flight or mark.start < point.log < mark.stop
+        settled = min(point.log, mark.start) if is_within else point.log
         if settled < self._settled:
             raise ReplicationError(
                 f"the log was cut from physical offset {self._settled} to {settled}, and replicas may hold more",

@@ -59,6 +59,20 @@ def test_a_batch_is_sent_as_a_whole_or_not_at_all(path: Path, monkeypatch: pytes
     assert log.settled_offset == committed.stop > before + SMALL.segment_bytes
 
 
+def test_a_batch_that_lands_between_the_two_files_is_not_sent_in_part(path: Path) -> None:
+    with Staging.open(path, "job", 0, "a", SMALL) as staging:
+        staging.add(batch_of([message(1, 1, serial) for serial in range(100)]))
+        staged = [staging.finish()]
+    commit_batch(path, SMALL, BatchId("q", 0), staged)
+    log = FollowedLog(path)
+    mark = log._batches.mark()
+    with MessageStore.open(path, SMALL) as store:
+        store._parts.base.opened.durability.note_log((mark.start + mark.stop) // 2)  # as it was while it was flushed
+        assert log.settled_offset == mark.start
+        store._parts.base.opened.durability.note_log(mark.stop)
+        assert log.settled_offset == mark.stop
+
+
 def test_a_log_that_was_cut_is_an_error(path: Path) -> None:
     log = FollowedLog(path)
     with MessageStore.open(path, SMALL) as store:
