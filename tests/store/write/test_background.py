@@ -4,6 +4,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -113,6 +114,34 @@ def test_an_interrupt_within_stopping_is_made_good_by_stopping_again() -> None:
         assert not any(lock.locked() for lock in running._running)
 
 
+@contextmanager
+def interrupted_soon() -> Iterator[None]:
+    """Raise KeyboardInterrupt once in this thread.
+
+    The signal is sent again and again: one that comes just before a wait begins does not end that wait.
+    """
+    raised, main = threading.Event(), threading.get_ident()
+
+    def interrupt(*_: object) -> None:
+        if not raised.is_set():
+            raised.set()
+            raise KeyboardInterrupt
+
+    def send() -> None:
+        while not raised.wait(0.1):
+            signal.pthread_kill(main, signal.SIGINT)
+
+    former = signal.signal(signal.SIGINT, interrupt)
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        yield
+    finally:
+        raised.set()
+        sender.join()
+        signal.signal(signal.SIGINT, former)
+
+
 def test_a_ctrl_c_while_stopping_waits_for_a_service_does_not_make_it_ended() -> None:
     """Thread.join, interrupted while it waits, takes the thread for ended; the next stop must still wait for it."""
     in_service, began, goes_on = threading.Lock(), threading.Event(), threading.Event()
@@ -126,8 +155,7 @@ def test_a_ctrl_c_while_stopping_waits_for_a_service_does_not_make_it_ended() ->
     running.start()
     running.wake()
     assert began.wait(10)
-    threading.Timer(0.1, signal.pthread_kill, (threading.get_ident(), signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted_soon(), pytest.raises(KeyboardInterrupt):
         running.stop()
     assert in_service.locked()
     threading.Timer(0.1, goes_on.set).start()
