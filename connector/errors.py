@@ -32,6 +32,7 @@ SPARK_WORDS: Final[Mapping[Remedy, str]] = {
     Remedy.SKIP_DAMAGED: "corruptRecord=skip goes on without damaged records, corruptRecord=null keeps their places",
     Remedy.NAME_COMMIT_LOG: "commitLogPaths names CommitLog directories that are elsewhere",
     Remedy.READ_ARCHIVE: "archive names the archive, and reads its messages with those of the store",
+    Remedy.READ_APPENDED: "readFrom=appended reads all messages, whether replicas hold them or not",
     Remedy.WAIT_LONGER: "A longer lockTimeout waits longer for the other writer",
     Remedy.NEW_APP: "A new txnAppId begins a numbering of its own: its batches are appended, even if some of their "
     "rows are stored already",

@@ -55,6 +55,7 @@ class Remedy(Enum):
     )
     NAME_COMMIT_LOG = "commit_log_paths names CommitLog directories that are elsewhere"
     READ_ARCHIVE = "archive=… names the archive, and reads its messages with those of the store"
+    READ_APPENDED = "ReadFrom.APPENDED reads all messages, whether replicas hold them or not"
     WAIT_LONGER = "A larger wait_s waits longer for the other writer"
     NEW_APP = (
         "A new BatchId.app begins a numbering of its own: its batches are appended, even if some of their rows are "

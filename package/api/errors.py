@@ -18,6 +18,8 @@ WORDS: Final[Mapping[Remedy, str]] = {
     Remedy.SKIP_LOST: "on_loss=OnLoss.SKIP goes on without lost messages",
     Remedy.SKIP_DAMAGED: "on_corrupt=OnCorrupt.SKIP goes on without damaged records, and OnCorrupt.NULL keeps their "
     "places",
+    Remedy.READ_APPENDED: 'segmentlog.open(path, read_from="appended") reads all messages, whether replicas hold them '
+    "or not",
     Remedy.NAME_COMMIT_LOG: "segmentlog.open(path, commit_log_paths=…) names CommitLog directories that are elsewhere",
     Remedy.READ_ARCHIVE: "segmentlog.open(path, archive=…) reads the messages of the archive with those of the store",
 }

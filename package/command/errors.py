@@ -38,6 +38,7 @@ FLAGS: Final[Mapping[Remedy, str]] = {
     **JOB_FLAGS,
     Remedy.SKIP_LOST: "--on-loss skip goes on without lost messages",
     Remedy.SKIP_DAMAGED: "--on-corrupt skip goes on without damaged records, and null keeps their places",
+    Remedy.READ_APPENDED: "--read-from appended reads all messages, whether replicas hold them or not",
     Remedy.LARGER_BODIES: "--max-body-bytes raises the limit; the broker's maxMessageSize has to be as large",
 }
 """Remedies of the store that verbs have flags for."""

@@ -16,7 +16,7 @@ A published offset never falls while the store keeps its records. Publishing cos
 from types import TracebackType
 from typing import Self
 
-from ..errors import UnconfirmedError
+from ..errors import Remedy, UnconfirmedError
 from ..files.fs import FileSystem
 from ..files.small_file import read_front, replace_file
 from ..files.store_lock import is_signed
@@ -44,10 +44,10 @@ def confirmed_offset(fs: FileSystem, path: str) -> int:
     found = find_confirmation(fs, path)
     if found is None:
         raise UnconfirmedError(
-            "readFrom=confirmed needs a confirmed offset, and no master publishes one in this store",
+            "confirmed messages were asked for, and no master publishes a confirmed offset in this store",
             path=path,
-            fix="Run `segmentlog serve --in-sync-replicas 2` on it; of a replica, read the master's store; or leave "
-            "readFrom out",
+            fix="Run `segmentlog serve --in-sync-replicas 2` on it. Of a replica, read the master's store",
+            remedies=(Remedy.READ_APPENDED,),
         )
     return found.offset
 

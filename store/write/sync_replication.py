@@ -82,8 +82,8 @@ class SyncReplication:
                 f"FLUSH_SLAVE_TIMEOUT: {self._described(found)} within {self.timeout_s:g} s; the log is confirmed "
                 f"up to physical offset {found.offset}, the commit ends at {stop} and is in this store",
                 path=path,
-                fix="Check the replicas. A stream, or a write with txnAppId and txnVersion, appends nothing when it is "
-                "repeated, and waits again; any other write would append its rows twice",
+                fix="Check the replicas. A commit that is repeated with its batch id appends nothing, and waits again; "
+                "one without an id would append its rows twice",
             )
 
     def _is_served(self, found: Confirmation) -> bool:

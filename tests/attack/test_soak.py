@@ -37,6 +37,8 @@ pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 SECONDS = scale(5, 40, 3600)
 CUT_SECONDS = scale(2, 10, 600)
 EXPIRING_SECONDS = scale(3, 90, 3600)
+LOST_LEAST = scale(0, 1, 1)
+"""Of a stream; in the first seconds it may not have begun, or be fast enough."""
 LATE_READERS = 2
 ROWS_PER_SECOND = 8000
 ROWS_READ_MIN = 25_000 * SECONDS  # a million in forty seconds
@@ -217,7 +219,7 @@ def test_a_store_deletes_its_own_files_under_readers_and_a_stream(
     for each in (streamed, *read):
         report("expiring soak: read", each)
     assert len(history.reasons) > EXPIRING_SECONDS
-    assert 0 < streamed["counted as lost"] <= streamed["missed"]
+    assert LOST_LEAST <= streamed["counted as lost"] <= streamed["missed"]
     assert streamed["rows"] > EXPIRING_SECONDS * 1000
     assert sum(each["rows"] for each in read) > EXPIRING_SECONDS * 1000
     assert sum(sum(each["errors"].values()) for each in read), "no reader came too late"

@@ -133,7 +133,7 @@ def test_confirmed_messages(tmp_path: Path) -> None:
             writer.append(Outgoing(topic="orders", body=b"%d" % number, queue_id=number % 2))
     ran = run_command("cat", store, "orders", "--read-from", "confirmed", "--json")
     assert (ran.code, ran.out) == (2, b"")
-    assert "no master publishes one in this store" in ran.err
+    assert "no master publishes a confirmed offset in this store" in ran.err
     places = run_command("cat", store, "orders", "--columns", "physicalOffset", "--json").rows
     third = sorted(row["physicalOffset"] for row in places)[2]
     with ConfirmationFile(LocalWritableFileSystem(), str(store), 2) as file:

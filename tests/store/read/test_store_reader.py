@@ -303,7 +303,7 @@ def test_a_confirmed_reader_sees_what_ends_at_or_before_the_confirmed_offset(tmp
 
 
 def check_confirmed(path: Path, source: QueueSource, ends: list[int]) -> None:
-    with pytest.raises(UnconfirmedError, match="no master publishes one"):
+    with pytest.raises(UnconfirmedError, match="no master publishes a confirmed offset"):
         confirmed_reader(path, source)
     everything = StoreReader.open(path, queue_source=source)
     every = {row["physicalOffset"]: row for row in reading.read(everything)}
