@@ -121,7 +121,7 @@ def test_nothing_confirmed_is_lost_by_a_failover(
     tmp_path: Path, record_property: Callable[[str, object], None], *, waits: bool
 ) -> None:
     draw, model, undone = random.Random(17 + waits), Model(), 0
-    kills = scale(2, 50, 500)
+    kills = scale(2, 10, 100)
     for kill in range(kills):
         first, copy = tmp_path / f"{kill}", tmp_path / f"{kill + 1}"
         script = WRITER.format(tests=str(Path(__file__).parents[1]), path=str(first), seed=kill, waits=waits)
