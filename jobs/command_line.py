@@ -16,8 +16,11 @@ and reports: a job declares them in ``add_arguments`` and ``parse``, and loads i
 import argparse
 import logging
 import re
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
@@ -135,3 +138,15 @@ def failed(error: Exception, *, as_json: bool) -> int:
 def _print_error(code: str, what: str, path: str | None, offset: int | None, remedy: str | None) -> None:
     described = {"code": code, "what": what, "where": {"path": path, "offset": offset}, "remedy": remedy}
     sys.stdout.write(json_text({"error": described}) + "\n")
+
+
+@contextmanager
+def signalled() -> Iterator[threading.Event]:
+    """Yield an event that SIGINT and SIGTERM set, until the block ends. For the main thread."""
+    stop = threading.Event()
+    former = [(each, signal.signal(each, lambda *_: stop.set())) for each in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        yield stop
+    finally:
+        for number, handler in former:
+            signal.signal(number, handler)

@@ -14,7 +14,6 @@ with growing pauses. A broker whose log does not continue the replica's is refus
 
 import argparse
 import logging
-import signal
 import sys
 import threading
 import time
@@ -23,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from .command_line import camel_case, command_line, finished
+from .command_line import camel_case, command_line, finished, signalled
 
 if TYPE_CHECKING:
     from segmentlog.store.ha import MetadataCopier, Replica, ReplicaStatus
@@ -226,18 +225,6 @@ def parse(options: argparse.Namespace) -> Args:
         tls=None if options.tls is None else tuple(options.tls),
         watch=options.watch,
     )
-
-
-@contextmanager
-def signalled() -> Iterator[threading.Event]:
-    """Yield an event that SIGINT and SIGTERM set, until the block ends. For the main thread."""
-    stop = threading.Event()
-    former = [(each, signal.signal(each, lambda *_: stop.set())) for each in (signal.SIGINT, signal.SIGTERM)]
-    try:
-        yield stop
-    finally:
-        for number, handler in former:
-            signal.signal(number, handler)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

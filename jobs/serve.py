@@ -16,11 +16,10 @@ import logging
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from .command_line import command_line, finished
-from .replicate import signalled
+from .command_line import command_line, finished, signalled
 
 if TYPE_CHECKING:
     from segmentlog.store.ha import ReplicationServer
@@ -102,7 +101,7 @@ def run(args: Args, stop: threading.Event) -> Report:
     address = Address.parse(args.listen, least_port=0)
     config = ServerConfig(host=address.host, port=address.port, poll_s=_POLL_S)
     if args.allowed:
-        config = ServerConfig(host=address.host, port=address.port, poll_s=_POLL_S, allowed=args.allowed)
+        config = replace(config, allowed=args.allowed)
     log = FollowedLog(args.store)
     with ReplicationServer(log, Quorum(args.in_sync_replicas), config) as server:
         _log.info("%s: listening at %s:%d", log.path, address.host, server.port)

@@ -5,21 +5,13 @@ from collections.abc import Callable
 import pytest
 
 from segmentlog.store.write.commit_pipeline import CommitPipeline
-from support.crash.batches import WORKLOADS, cut_power, prepare_with, written_in_any_order
+from support.crash.batches import BREADTH, WORKLOADS, cut_power, prepare_with, written_in_any_order
 from support.crash.campaign import Tally
 from support.crash.driver import GEOMETRIES
-from support.crash.states import CUTS, Breadth
 from support.scale import scale
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
-BREADTH = Breadth(
-    exhaustive_bits=scale(2, 2, 10),
-    random_subsets=scale(1, 1, 32),
-    torn=scale(1, 1, CUTS + 3),
-    per_point=scale(1, 1, 400),
-    seed=3,
-)
 SEEDS = scale(1, 1, 40)
 STRIDE = scale(47, 1, 1)
 """Step from one call of a workload at which the power is cut to the next."""

@@ -4,21 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
+from support.crash.batches import BREADTH
 from support.crash.campaign import Tally
 from support.crash.driver import GEOMETRIES
 from support.crash.page_cache import kill_or_cut_power, prepare_kept
-from support.crash.states import CUTS, Breadth
 from support.scale import scale
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
-BREADTH = Breadth(
-    exhaustive_bits=scale(2, 2, 10),
-    random_subsets=scale(1, 1, 32),
-    torn=scale(1, 1, CUTS + 3),
-    per_point=scale(1, 1, 400),
-    seed=3,
-)
 SEEDS = scale(1, 1, 40)
 STRIDE = scale(61, 4, 2)
 """Step from one call of the workload at which the power is cut to the next; each part begins at another call."""

@@ -8,6 +8,7 @@
 import argparse
 
 from segmentlog.jobs import replicate as job
+from segmentlog.jobs.command_line import signalled
 
 from ..console import Console
 from ..job_verbs import report
@@ -23,5 +24,5 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Replicate until a signal ends it, and print the last status."""
-    with job.signalled() as stop:
+    with signalled() as stop:
         return report(lambda: job.run(job.parse(options), stop), options, console)

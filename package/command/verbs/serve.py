@@ -8,7 +8,7 @@
 import argparse
 
 from segmentlog.jobs import serve as job
-from segmentlog.jobs.replicate import signalled
+from segmentlog.jobs.command_line import signalled
 
 from ..console import Console
 from ..job_verbs import report

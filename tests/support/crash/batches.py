@@ -26,11 +26,21 @@ from segmentlog.store.sink import Staged, Staging
 from segmentlog.store.types import QueueRange
 
 from ..batches import batch_of
+from ..scale import scale
 from .campaign import Effort, Front, Prepared, Tally, judge, look, nothing, prepare, reopen, told
 from .driver import CONFIG, ROOT, Driver
 from .memory_fs import MemoryFileSystem
 from .promises import LOG, BrokenPromiseError
-from .states import Breadth, States, labels
+from .states import CUTS, Breadth, States, labels
+
+BREADTH = Breadth(
+    exhaustive_bits=scale(2, 2, 10),
+    random_subsets=scale(1, 1, 32),
+    torn=scale(1, 1, CUTS + 3),
+    per_point=scale(1, 1, 400),
+    seed=3,
+)
+"""States of each power cut of S3."""
 
 BatchWorkload = Callable[[Driver, "list[IssuedBatch]"], Iterator[None]]
 """Does its work, notes the batches it commits, and yields between any two calls."""
