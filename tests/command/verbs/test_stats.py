@@ -6,6 +6,7 @@ import pytest
 
 from segmentlog.command.verbs import stats
 from support.commands import run_command
+from support.patched import patch_import
 
 
 def test_rates_end_at_a_time(store: Path) -> None:
@@ -44,7 +45,7 @@ def test_watching_goes_on_until_it_is_interrupted(
         if len(pauses) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(stats.time, "sleep", pause)
+    patch_import(monkeypatch, stats, "time", sleep=pause)
     ran = run_command("stats", store, "orders", "--watch", "2", terminal=terminal)
     assert (ran.code, ran.err) == (130, "")
     assert pauses == [2, 2, 2]

@@ -7,6 +7,7 @@ import pytest
 from segmentlog.store.ha import intake
 from segmentlog.store.ha.intake import BUFFER_BYTES, Intake
 from segmentlog.store.ha.link import Link
+from support.patched import patch_import
 
 
 class Scripted(Link):
@@ -33,8 +34,13 @@ class Scripted(Link):
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
     """Let time pass by sleeping alone."""
     now = [0.0]
-    monkeypatch.setattr(intake.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(intake.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    patch_import(
+        monkeypatch,
+        intake,
+        "time",
+        monotonic=lambda: now[0],
+        sleep=lambda seconds: now.__setitem__(0, now[0] + seconds),
+    )
     return lambda: now[0]
 
 
