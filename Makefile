@@ -24,9 +24,10 @@ SPARK := exports="$$($(BIN)/python -m segmentlog.connector.doctor --export)"; ev
 
 PURE := not spark and not interop and not attack
 PYTEST := $(BIN)/python -m pytest
-# Three at a time on two cores: some wait for a JVM, a disk or a clock.
+# More at a time than cores: some wait for a JVM, a disk or a clock.
 SPREAD := --dist loadfile --no-loadscope-reorder
 THREE := -n 3 $(SPREAD)
+FOUR := -n 4 $(SPREAD)
 # A cluster of four JVMs beside other tests would meet Spark's own time limits, so its tests run alone.
 CLUSTER := cluster
 CLUSTER_TESTS = $$(grep -rl --include='test_*.py' 'mark\.cluster' tests)
@@ -45,9 +46,11 @@ setup: ## make .venv fit the clone: Python 3.11 or newer is all it needs
 demo: setup ## read a store that a RocketMQ broker wrote, and print it as tables
 	@$(SPARK) $(BIN)/python -m segmentlog.jobs.demo
 
-test: setup ## what a change has to pass: lint, types, layers, all tests, small attacks, notebooks
-	@$(SPARK) (cd tests; exec ../$(BIN)/python -m support.class_archive) & $(MAKE) lint types layers bench-check; wait
-	@$(SPARK) $(PYTEST) $(THREE) --nbmake --nbmake-timeout=300 -m "not $(CLUSTER)" notebooks tests
+test: setup lint ## what a change has to pass: lint, types, layers, all tests, small attacks, notebooks
+	@$(SPARK) (cd tests; exec ../$(BIN)/python -m support.class_archive) & \
+	$(MAKE) types layers bench-check >.venv/checks.log 2>&1 & checks=$$!; \
+	$(PYTEST) $(FOUR) --nbmake --nbmake-timeout=300 -m "not $(CLUSTER)" notebooks tests || failed=1; \
+	wait $$checks || failed=1; cat .venv/checks.log; exit $${failed:-0}
 	@$(SPARK) $(PYTEST) -m "$(CLUSTER)" $(CLUSTER_TESTS)
 
 attack: setup ## crashes, kills, faults, damage and real RocketMQ with the numbers of CI: what make test leaves out

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
-SECONDS = scale(5, 40, 3600)
+SECONDS = scale(3, 40, 3600)
 CUT_SECONDS = scale(2, 10, 600)
 EXPIRING_SECONDS = scale(3, 90, 3600)
 LOST_LEAST = scale(0, 1, 1)

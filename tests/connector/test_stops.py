@@ -36,6 +36,7 @@ def be_late(spark: "SparkSession", tmp_path: Path) -> Iterator[Callable[[], None
 
 
 @pytest.mark.spark
+@pytest.mark.scaled(quick=0)  # it waits for a time limit of Spark's
 def test_a_worker_that_starts_late_is_one_more_stop(
     spark: "SparkSession", be_late: Callable[[], None], tmp_path: Path
 ) -> None:

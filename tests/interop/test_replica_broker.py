@@ -3,7 +3,7 @@
 ::
 
     producers ──► broker ──► replica         logs are equal byte for byte, after load, a restart and retention
-                                └──► a replica that comes late begins at the first segment that is left
+                     └──────► late replica   begins at the first segment that is left
 """
 
 import json
@@ -64,6 +64,13 @@ def assert_equal(master: Path, replica: Path, end: int) -> None:
         assert (replica / "commitlog" / file.name).read_bytes()[:size] == file.read_bytes()[:size], file.name
 
 
+def assert_complete(copy: Path, sent: list[dict[str, Any]]) -> None:
+    """Compare the messages of a replica with what producers were told."""
+    assert {line["status"] for line in sent} == {"SEND_OK"}
+    found = {(row["queueId"], row["queueOffset"]): row["uniqKey"] for row in rows(copy)}
+    assert found == {(line["queueId"], line["queueOffset"]): line["msgId"] for line in sent}
+
+
 @pytest.mark.parametrize("version", oracle.VERSIONS[::-1])
 def test_a_replica_of_a_broker_has_its_log(tmp_path: Path, version: str) -> None:
     first, copy = tmp_path / "first", tmp_path / "copy"
@@ -74,12 +81,23 @@ def test_a_replica_of_a_broker_has_its_log(tmp_path: Path, version: str) -> None
             until(lambda: len(rows(copy)) == 2 * COUNT)
             end = replica.status.end
         MetadataCopier(str(copy), Address("127.0.0.1", broker.port)).copy()
-    assert {line["status"] for line in sent} == {"SEND_OK"}
     assert_equal(first, copy, end)
     assert TOPIC in json.loads((copy / "config" / "topics.json").read_text())["topicConfigTable"]
-    with full_broker.serving(version, first, CONFIG | EXPIRING, tmp_path) as broker, following(copy, broker.ha_port):
+    with full_broker.serving(version, first, CONFIG, tmp_path) as broker, following(copy, broker.ha_port) as replica:
         sent += broker.produce(TOPIC, 30, "--first", 2 * COUNT)
         until(lambda: len(rows(copy)) == 2 * COUNT + 30)
+        end = replica.status.end
+    assert_equal(first, copy, end)
+    assert_complete(copy, sent)
+
+
+@pytest.mark.scaled(quick=0)  # a broker waits for a minute before it deletes
+@pytest.mark.parametrize("version", oracle.VERSIONS[::-1])
+def test_a_replica_keeps_what_its_broker_deletes(tmp_path: Path, version: str) -> None:
+    first, copy = tmp_path / "first", tmp_path / "copy"
+    with full_broker.serving(version, first, CONFIG | EXPIRING, tmp_path) as broker, following(copy, broker.ha_port):
+        sent = broker.produce(TOPIC, 2 * COUNT, "--size", 700)
+        until(lambda: len(rows(copy)) == 2 * COUNT)
         until(lambda: int(segments(first)[0].name) > SEGMENT)
         with following(tmp_path / "late", broker.ha_port, probe_s=1.0) as late:
             until(lambda: late.status.lag_bytes == 0 and late.status.end > 0)
@@ -88,5 +106,4 @@ def test_a_replica_of_a_broker_has_its_log(tmp_path: Path, version: str) -> None
     assert_equal(first, tmp_path / "late", end)
     assert int(segments(tmp_path / "late")[0].name) > SEGMENT
     assert segments(copy)[0].name == f"{0:020d}"
-    found = {(row["queueId"], row["queueOffset"]): row["uniqKey"] for row in rows(copy)}
-    assert found == {(line["queueId"], line["queueOffset"]): line["msgId"] for line in sent}
+    assert_complete(copy, sent)

@@ -104,11 +104,13 @@ def record(prepared: Retained, archive: str | None = None, runs: int = RUNS) -> 
 
 
 def cut_retained(
-    prepared: Retained, recording: Recording, breadth: Breadth, archive: str | None = None
+    prepared: Retained, recording: Recording, breadth: Breadth, archive: str | None = None, *, every: int = 1
 ) -> tuple[int, int]:
-    """Judge every state of a recording; return how many states, and in how many the log had become shorter."""
+    """Judge a recording at every crash point, or some; return the states, and those in which the log is shorter."""
     states = shorter = 0
     for state in States(recording, breadth):
+        if state.point % every:
+            continue
         disk = state.disk()
         try:
             start = _judge(disk, prepared, archive)
