@@ -12,6 +12,7 @@ the rounds; nothing is thrown away.
 """
 
 import math
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -137,6 +138,11 @@ class Found:
 
     results: list[Result] = field(default_factory=list)
     figures: dict[str, float] = field(default_factory=dict)
+
+
+def environment() -> dict[str, str]:
+    """Return the environment for a new process of Python: what is installed is compiled once, and not at each start."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def counts(frame: "DataFrame", rows: int) -> None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from harness import Case, Found, Unit, expect_rows, nothing, result_of
+from harness import Case, Found, Unit, environment, expect_rows, nothing, result_of
 from peers.kcat import Kcat
 
 from segmentlog.store import Flush, MessageStore, Outgoing, StoreConfig
@@ -94,12 +94,13 @@ def written(path: Path, count: int, lines: Path | None = None) -> None:
 def run(*arguments: object, output: Path = Path(os.devnull)) -> None:
     """Run the installed command."""
     with output.open("wb") as stdout:
-        subprocess.run([PROGRAM, *map(str, arguments)], check=True, stdout=stdout)
+        subprocess.run([PROGRAM, *map(str, arguments)], check=True, stdout=stdout, env=environment())
 
 
 def scanned(store: Path, columns: str) -> int:
     """Count the rows of a plain scan in a new process."""
-    found = subprocess.run([sys.executable, "-c", SCANS, store, TOPIC, columns], check=True, stdout=subprocess.PIPE)
+    command = [sys.executable, "-c", SCANS, store, TOPIC, columns]
+    found = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment())
     return int(found.stdout)
 
 
@@ -139,7 +140,7 @@ def put(lines: Path, target: Path) -> None:
     """Append JSON lines to a store, which may be a new one."""
     with lines.open("rb") as stdin:
         command = [PROGRAM, "put", str(target), "--create", "--input", "jsonl"]
-        subprocess.run(command, check=True, stdin=stdin, stdout=subprocess.DEVNULL)
+        subprocess.run(command, check=True, stdin=stdin, stdout=subprocess.DEVNULL, env=environment())
 
 
 def _put(bench: "Bench", store: Path, count: int) -> Case:

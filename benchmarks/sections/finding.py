@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from harness import Case, Found, Result, Timed, Unit, nothing, result_of
+from harness import Case, Found, Result, Timed, Unit, environment, nothing, result_of
 from peers.rocketmq import RocketMQ
 from store_work import BATCH_ROWS, TOPIC
 
@@ -80,7 +80,7 @@ def in_new_processes(bench: "Bench") -> list[Result]:
 
     def look_up() -> None:
         command = [sys.executable, "-c", ONE_KEY, str(source), TOPIC, picked.pop()]
-        subprocess.run(command, check=True)
+        subprocess.run(command, check=True, env=environment())
 
     case = Case(name=f"{OURS}: {ONE_PROCESS}, {size} GiB", peer=OURS, rows=1, action=look_up, unit=Unit.CALLS)
     results = bench.measure([case])

@@ -121,16 +121,26 @@ assert not heavy, heavy
 
 
 @pytest.mark.slow
-def test_the_installed_command_does_not_load_pandas(store: Path) -> None:
-    """Arrow would, when it first converts a list."""
+@pytest.mark.parametrize("wished", [None, "2"])
+def test_the_installed_command_does_nothing_that_no_verb_needs(store: Path, wished: str | None) -> None:
+    """Arrow would load pandas when it first converts a list, numpy would start threads, and Python look for garbage."""
     program = """
-import sys
+import gc, os, sys
 from segmentlog.command.main import process
+assert "numpy" not in sys.modules
 sys.argv = ["segmentlog", "get", sys.argv[1], "--key", "key-7"]
 assert process() == 0
 assert "pandas.core" not in sys.modules
+assert os.environ["OPENBLAS_NUM_THREADS"] == WISHED
+assert gc.get_freeze_count() > 10_000, gc.get_freeze_count()
+assert gc.get_stats()[0]["collections"] < 40, gc.get_stats()
+assert gc.isenabled()
 """
-    subprocess.run([sys.executable, "-c", program, store], check=True, stdout=subprocess.DEVNULL)
+    program = program.replace("WISHED", repr(wished or "1"))
+    without = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    environment = without | ({} if wished is None else {"OPENBLAS_NUM_THREADS": wished})
+    command = [sys.executable, "-c", program, store]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
 
 
 @pytest.mark.slow
