@@ -70,3 +70,11 @@ def test_two_cases_of_one_name_are_refused(load, result):
 
     with pytest.raises(ValueError, match="two cases are called \\['A'\\]"):
         harness.check_names([result("A"), result("B"), result("A")])
+
+
+def test_new_processes_compile_their_modules_once(load, monkeypatch):
+    harness = load("harness")
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("OTHER", "2")
+    assert harness.environment()["OTHER"] == "2"
+    assert "PYTHONDONTWRITEBYTECODE" not in harness.environment()
