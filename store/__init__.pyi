@@ -31,6 +31,7 @@ from .errors import Remedy as Remedy
 from .errors import ReplicaTimeoutError as ReplicaTimeoutError
 from .errors import ReplicationError as ReplicationError
 from .errors import SegmentLogError as SegmentLogError
+from .errors import StaleMasterError as StaleMasterError
 from .errors import StoreClosedError as StoreClosedError
 from .errors import StoreFailedError as StoreFailedError
 from .errors import StoreInUseError as StoreInUseError

@@ -28,6 +28,7 @@
     ├── IllegalMessageError         a message that RocketMQ would refuse  (also ValueError)
     ├── ReplicationError            a peer of a replication that is silent, hostile or out of step
     │   ├── DivergedLogError        … whose log does not continue ours
+    │   ├── StaleMasterError        … that another master has replaced
     │   ├── ReplicaTimeoutError     … that did not acknowledge an append in time
     │   └── NoReplicaError          … that does not exist: too few replicas for an append
     ├── MissingExtraError           a package of an extra that is not installed (also ImportError)
@@ -88,6 +89,7 @@ class SegmentLogError(Exception):
     """
 
     condition: ClassVar[str] = "SEGMENTLOG_ERROR"
+    _more: ClassVar[tuple[str, ...]] = ()  # attributes that a kind of error has beside these
 
     def __init__(
         self,
@@ -135,7 +137,7 @@ class SegmentLogError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross from Spark workers to the driver; Exception would only carry the positional arguments.
         # Not all of them are in __dict__: `path` of an ImportError is not.
-        names = ("problem", "path", "offset", "remedies", "_fix", "_words")
+        names = ("problem", "path", "offset", "remedies", "_fix", "_words", *self._more)
         return _revive, (type(self), self.problem), {name: getattr(self, name) for name in names}
 
 
@@ -259,6 +261,7 @@ class StoreIOError(SegmentLogError, OSError):
     """
 
     condition = "SEGMENTLOG_IO_ERROR"
+    _more = ("errno",)
 
     def __init__(
         self,
@@ -274,11 +277,6 @@ class StoreIOError(SegmentLogError, OSError):
         self.errno = errno
 
     __str__ = SegmentLogError.__str__  # OSError has its own idea
-
-    def __reduce__(self) -> tuple[object, ...]:
-        made, arguments, state = super().__reduce__()
-        assert isinstance(state, dict)
-        return made, arguments, {**state, "errno": self.errno}
 
 
 class MissingFileError(StoreIOError, FileNotFoundError):
@@ -329,6 +327,12 @@ class DivergedLogError(ReplicationError):
     condition = "SEGMENTLOG_DIVERGED_LOG"
 
 
+class StaleMasterError(ReplicationError):
+    """A master that another store was promoted over: nothing that it appends since is confirmed."""
+
+    condition = "SEGMENTLOG_STALE_MASTER"
+
+
 class ReplicaTimeoutError(ReplicationError):
     """An append that is in this log and was not acknowledged by enough replicas in time (FLUSH_SLAVE_TIMEOUT)."""
 
@@ -373,6 +377,7 @@ class FilterSyntaxError(ConfigError):
     """
 
     condition = "SEGMENTLOG_FILTER_SYNTAX"
+    _more = ("position",)
 
     def __init__(
         self,
@@ -392,8 +397,3 @@ class FilterSyntaxError(ConfigError):
         made = super().restated(problem, path=path)
         made.position = self.position
         return made
-
-    def __reduce__(self) -> tuple[object, ...]:
-        made, arguments, state = super().__reduce__()
-        assert isinstance(state, dict)
-        return made, arguments, {**state, "position": self.position}

@@ -14,6 +14,8 @@
                        groups.json  groups.lock                   positions that a broker would overwrite
                        retention-history                          deletions of expired files
                        confirmed  confirmed.lock                  what replicas hold, and the master that says so
+                       epochs  superseded                         masters of the log, and the one that replaced this
+                       cut-EPOCH-START-STOP/                      log that a demotion cut off, as a store of its own
                        archive-of  copy                           of an archive: its store, and the copy being made
                        staging/                                   rows of tasks that no commit took yet
                        spare  queue  index  small  *.making       files that do not have their names yet
@@ -148,6 +150,20 @@ class StorePaths:
         return join(self.root, OURS, "confirmed.lock")
 
     @property
+    def epochs(self) -> str:
+        """Masters of the log, and where each of them began."""
+        return join(self.root, OURS, "epochs")
+
+    @property
+    def superseded(self) -> str:
+        """Epoch of the master that replaced this one."""
+        return join(self.root, OURS, "superseded")
+
+    def cut_copy(self, epoch: int, start: int, stop: int) -> str:
+        """Directory with the log from ``start`` to ``stop``, which the demotion below an epoch cut off."""
+        return join(self.root, OURS, f"cut-{epoch}-{start}-{stop}")
+
+    @property
     def group_positions(self) -> str:
         """Positions of consumer groups, kept beside the broker's document."""
         return join(self.root, OURS, "groups.json")
@@ -213,6 +229,16 @@ class StorePaths:
     def making_confirmed(self) -> str:
         """Confirmed offset."""
         return join(self.root, OURS, "confirmed.making")
+
+    @property
+    def making_epochs(self) -> str:
+        """Epochs."""
+        return join(self.root, OURS, "epochs.making")
+
+    @property
+    def making_superseded(self) -> str:
+        """Superseding epoch."""
+        return join(self.root, OURS, "superseded.making")
 
     @property
     def making_history(self) -> str:

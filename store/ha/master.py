@@ -2,8 +2,10 @@
 
 ::
 
+    report -1  question       before the request: answered with the epochs, see `handshake`
     report 1   request r      r = 0: base of the last segment        never an acknowledgement: a port scanner sends one
     report 2…  receipt a      r ≤ a ≤ sent, never less than before ──► acknowledged
+    below -1   refusal        after an answer: another master replaced this one
 
     end of the log  ──► Frame(start, stop) of one segment, at most 256 KiB ──► header, bytes
     5 s without one ──► Frame(start, start): a heartbeat
@@ -15,6 +17,7 @@ from typing import Final, NamedTuple
 
 from ..errors import ReplicationError
 from .frames import ReportReader, encode_header
+from .handshake import ASKING, Greeting, answer, refused_by
 from .slave import HEARTBEAT_S, SILENCE_S
 
 FRAME_BYTES: Final = 256 << 10
@@ -51,6 +54,12 @@ class Follower:
         self._heard_at = self._sent_at = now
         self.acknowledged: int | None = None
         """Physical offset up to which the slave holds the log; None before its second report."""
+        self.is_asking = False
+        """True from the question for the epochs until the answer."""
+        self.greeting: Greeting | None = None
+        """Answer that was sent; None if the slave did not ask, as RocketMQ's."""
+        self.refused_by: int | None = None
+        """Epoch of the master that replaced this one, as the slave says; None if it does not."""
 
     def receive(self, data: bytes, end: int, now: float) -> None:
         """Take bytes of the connection.
@@ -67,7 +76,12 @@ class Follower:
         """
         for report in self._reports.feed(data):
             self._heard_at = now
-            if self._next is None:
+            if report < ASKING and self.greeting is not None:
+                self.refused_by = refused_by(report)
+            elif self._next is None:
+                if report == ASKING and not self.is_asking and self.greeting is None:
+                    self.is_asking = True
+                    continue
                 if not 0 <= report <= end:
                     raise ReplicationError(f"a slave asked for physical offset {report}, and the log ends at {end}")
                 self._next = report or end - end % self._segment_bytes
@@ -83,6 +97,11 @@ class Follower:
                 f"a slave acknowledged physical offset {report}, after {least} and with {self._next} sent"
             )
         self.acknowledged = report
+
+    def greet(self, greeting: Greeting) -> bytes:
+        """Return the answer to send to a slave that is asking, before the next frame."""
+        self.is_asking, self.greeting = False, greeting
+        return answer(greeting)
 
     def next_frame(self, first: int, end: int, now: float) -> Frame | None:
         """Return the frame to send now, which counts as sent; None if nothing is to be sent.

@@ -8,8 +8,9 @@
 
     too few replicas in sync      NoReplicaError        SLAVE_NOT_AVAILABLE, at once
     not enough in time            ReplicaTimeoutError   FLUSH_SLAVE_TIMEOUT
+    another master replaced us    StaleMasterError      from then on, each append; nothing more is confirmed
 
-In both cases the record is in this log, and may be on some replicas. The master itself is one of ``in_sync_replicas``,
+In all cases the record is in this log, and may be on some replicas. The master itself is one of ``in_sync_replicas``,
 as in RocketMQ 5: 1 never waits. A replica is in sync if its gap is at most ``gap_bytes``. RocketMQ:
 ``GroupTransferService``, ``haMaxGapNotInSync``.
 """
@@ -19,7 +20,7 @@ import time
 from collections.abc import Callable
 
 from ..dispatch.dispatcher import DispatchRequest
-from ..errors import ConfigError, NoReplicaError, ReplicaTimeoutError
+from ..errors import ConfigError, NoReplicaError, ReplicaTimeoutError, StaleMasterError
 
 
 class Quorum:
@@ -48,6 +49,7 @@ class Quorum:
         self._gap_bytes = gap_bytes
         self._changed = threading.Condition()
         self._held: dict[int, int] = {}
+        self._replaced: StaleMasterError | None = None
         self._wake: Callable[[], None] = _nothing
         self._confirm: Callable[[], None] = _nothing
 
@@ -64,12 +66,15 @@ class Quorum:
             If fewer are in sync than are needed.
         ReplicaTimeoutError
             If too few acknowledged in time.
+        StaleMasterError
+            If another master has replaced this one.
         """
-        if not self._needed:
+        if not self._needed and self._replaced is None:
             return
         self._wake()
         deadline = time.monotonic() + self._timeout_s
         with self._changed:
+            self._check_current(offset)
             while (holding := sum(held >= offset for held in self._held.values())) < self._needed:
                 in_sync = sum(offset - held <= self._gap_bytes for held in self._held.values())
                 if in_sync < self._needed:
@@ -84,11 +89,26 @@ class Quorum:
                         f"{self._timeout_s} s, and {self._needed} are needed; the append is in this log"
                     )
                 self._changed.wait(left)
+                self._check_current(offset)
+
+    def _check_current(self, offset: int) -> None:
+        error = self._replaced
+        if error is not None:
+            problem = f"{error.problem}; the append is in this log below physical offset {offset}, and not confirmed"
+            raise error.restated(problem) from error
+
+    def fail(self, error: StaleMasterError) -> None:
+        """Fail each append from now on, those that wait included; nothing more is confirmed."""
+        with self._changed:
+            self._replaced = error
+            self._changed.notify_all()
 
     @property
     def confirmed(self) -> int | None:
-        """Physical offset that enough replicas hold; None if too few are connected, or without a need for any."""
+        """Physical offset that enough replicas hold; None with too few, without a need for any, and after `fail`."""
         with self._changed:
+            if self._replaced is not None:
+                return None
             held = sorted(self._held.values(), reverse=True)
         return held[self._needed - 1] if 0 < self._needed <= len(held) else None
 

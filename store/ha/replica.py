@@ -2,6 +2,7 @@
 
 ::
 
+    connect ──► Handshake: epochs differ? ──► adopted on the device before anything of them is appended, or refused
     connect ──► Slave ──► report ─────────────────────────────────────────────► master
                   ▲                                                               │ frames
                   └── end ◄── MessageStore.append_encoded ◄── new bytes ◄── Slave ◄┘
@@ -9,6 +10,7 @@
 
     connection lost, silence, a jump   ──► pause with backoff ──► connect again, from where the log ends
     another log, three times           ──► DivergedLogError: nothing is truncated
+    an older master, three times       ──► StaleMasterError: it is told
 
     empty store, FIRST   report 0 ──► base of the last segment ──► bisection: the first segment that the master serves
 
@@ -20,6 +22,7 @@ import random
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
@@ -27,14 +30,25 @@ from typing import Final, Self
 from ..config import StoreConfig
 from ..dispatch.dispatcher import DispatchRequest
 from ..dispatch.rules import DispatchedRecords
-from ..errors import ConfigError, DivergedLogError, FormatError, NoSpaceError, ReplicationError
+from ..errors import (
+    ConfigError,
+    DivergedLogError,
+    FormatError,
+    NoSpaceError,
+    ReplicationError,
+    SegmentLogError,
+    StaleMasterError,
+)
 from ..files.fs import LocalFileSystem
+from ..files.writable_fs import LocalWritableFileSystem
 from ..format.store_paths import StorePaths
 from ..log.commit_log import CommitLog
+from ..log.epochs import find_epochs, greatest_epoch, write_epochs
 from ..write.attachments import Attachments
 from ..write.message_store import MessageStore
 from ..write.put_path import LogListener
 from .first_segment import find_first, serves
+from .handshake import Greeting, Handshake, check_greeting, question, refusal
 from .intake import BUFFER_BYTES, Intake
 from .link import Link, connect
 from .pacing import Backoff, TokenBucket
@@ -45,6 +59,7 @@ _log = logging.getLogger(__name__)
 
 _HELD_BYTES: Final = 64 << 10  # compared with the master's bytes on every connection
 _STOP_S: Final = 0.2  # within which a stop is noticed
+_TOLD_S: Final = 2.0  # for a stale master to read that it is one; then it closes the connection
 _TORN_HEARTBEATS: Final = 2  # after which a record that is not whole is damage; a master sends whole ones
 _CONFIRMATIONS: Final = 3  # connections that have to find the same damage or difference before it is believed
 
@@ -96,7 +111,7 @@ class Replica:
         self._first: int | None = None
         self._torn_heartbeats = 0
         self._backoff = Backoff(random.Random())  # noqa: S311 - it spreads pauses
-        self._doubts: list[str] = []
+        self._doubts: list[object] = []
         self._bucket = TokenBucket(config.bytes_per_s, time.monotonic())
         self._status = ReplicaStatus(
             state=ReplicaState.CONNECTING,
@@ -158,6 +173,8 @@ class Replica:
         ------
         DivergedLogError
             If the master's log does not continue this one; nothing was truncated.
+        StaleMasterError
+            If another master has replaced this one.
         FormatError
             If the master's log is damaged.
         ConfigError
@@ -191,10 +208,11 @@ class Replica:
         """Follow over one connection; return why it ended, or an empty text."""
         try:
             self._follow(stop)
-        except (DivergedLogError, FormatError, ConfigError) as error:
+        except (DivergedLogError, StaleMasterError, FormatError, ConfigError) as error:
             # A proxy or a broken network may be the cause: what is final has to be found more than once.
-            self._doubts.append(str(error))
-            if self._doubts.count(str(error)) >= _CONFIRMATIONS:
+            doubt = str(error) if error.offset is None else (type(error), error.offset)
+            self._doubts.append(doubt)
+            if self._doubts.count(doubt) >= _CONFIRMATIONS:
                 raise
             return error.described
         except (ReplicationError, NoSpaceError) as error:
@@ -206,13 +224,16 @@ class Replica:
     def _follow(self, stop: threading.Event) -> None:
         self._set(state=ReplicaState.CONNECTING)
         with self._connect() as link:
-            slave, intake = self._slave(), Intake(link)
+            slave, intake, handshake = self._slave(), Intake(link), Handshake()
+            link.send_all(question(), self._config.connect_s)
             self._set(state=ReplicaState.VERIFYING, connections=self._status.connections + 1)
             while not stop.is_set():
                 now = time.monotonic()
                 self._report(link, slave, now)
-                data = self._read(intake, slave.wait_s(now))
-                if data is None:
+                data: bytes | memoryview | None = self._read(intake, slave.wait_s(now))
+                if data is not None and not handshake.is_over:
+                    data = self._shake(handshake, data, link, intake)
+                if not data:
                     continue
                 chunk = slave.receive(data, time.monotonic())
                 begin = slave.begin if chunk is None else chunk.offset
@@ -282,6 +303,34 @@ class Replica:
             return b""
         stop = end - segment.base
         return log.view(segment, max(stop - _HELD_BYTES, 0), stop).tobytes()
+
+    def _shake(self, handshake: Handshake, data: bytes | memoryview, link: Link, intake: Intake) -> bytes | memoryview:
+        """Take the answer of a master of segmentlog out of its first bytes; return those of the log."""
+        left = handshake.take(data)
+        if handshake.greeting is not None:
+            try:
+                self._adopt(handshake.greeting)
+            except StaleMasterError:
+                with suppress(SegmentLogError, OSError):
+                    self._tell(link, intake)
+                raise
+        return left
+
+    def _adopt(self, greeting: Greeting) -> None:
+        """Take the epochs of the master over, on the device: no byte of them was appended yet."""
+        fs, path = LocalWritableFileSystem(), self.store.path
+        ours = find_epochs(fs, path)
+        check_greeting(ours, greatest_epoch(fs, path), self.store.end_offset, greeting)
+        if greeting.epochs != ours:
+            write_epochs(fs, path, greeting.epochs)
+            _log.info("%s: the master is of epoch %d", self._master, greeting.epochs.newest)
+
+    def _tell(self, link: Link, intake: Intake) -> None:
+        """Tell a stale master of the greater epoch, and read on until it closes the connection."""
+        link.send_all(refusal(greatest_epoch(LocalFileSystem(), self.store.path)), self._config.connect_s)
+        until = time.monotonic() + _TOLD_S
+        while (left := until - time.monotonic()) > 0:
+            intake.read(BUFFER_BYTES, left)
 
     def _read(self, intake: Intake, wait_s: float) -> memoryview | None:
         """Receive what is there, as far as the limit allows; None if nothing came in time."""

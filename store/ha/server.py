@@ -8,6 +8,9 @@
 
     wake ──► a byte through a pipe, only while the thread sleeps
 
+    a replica knows of a greater epoch   by TLS: StaleMasterError, noted on the device; no append is confirmed any more
+                                         without: it is logged, and `claimed_epoch`; any process could say so
+
 A connection keeps 7 bytes of a report, and views of one frame: bodies are in the page cache. Bytes of a batch in flight
 are not sent before the batch is committed, since a crash would undo them. RocketMQ: ``DefaultHAService``.
 """
@@ -22,14 +25,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, NoReturn, Protocol, Self
 
 from ..config import StoreConfig
-from ..errors import ConfigError, ReplicationError, SegmentLogError
+from ..errors import ConfigError, ReplicationError, SegmentLogError, StaleMasterError
 from ..files.fs import LocalFileSystem
+from ..files.writable_fs import LocalWritableFileSystem
 from ..format.store_paths import StorePaths
 from ..log.commit_log import CommitLog
+from ..log.epochs import EpochWatch, check_current, stale_master, supersede
 from .confirmer import Confirmer
+from .handshake import Greeting
 from .link import Acceptor, Link
 from .master import Follower
 from .quorum import Quorum
@@ -127,12 +133,18 @@ class ReplicationServer:
         If the address is in use or does not exist.
     StoreInUseError
         If another server publishes confirmed offsets of this store.
+    StaleMasterError
+        If another master has replaced this store.
     """
 
     def __init__(self, store: ServedLog, quorum: Quorum, config: ServerConfig | None = None) -> None:
+        self._fs = LocalWritableFileSystem()
+        check_current(self._fs, store.path)
         self._config = config or ServerConfig()
         self.problem = ""
         """Reason why the thread ended unexpectedly; empty while it runs, and after `close`."""
+        self.claimed_epoch: int | None = None
+        """Greatest epoch that a peer without TLS claimed for another master of this log; None if no peer did."""
         self._store, self._quorum = store, quorum
         self._segment_bytes = store.config.segment_bytes
         self._acceptor = Acceptor(self._config.tls)
@@ -150,6 +162,7 @@ class ReplicationServer:
         self._listener.settimeout(0.0)
         self.port: int = self._listener.getsockname()[1]
         """Port at which it listens."""
+        self._epochs = EpochWatch(self._fs, store.path)
         self._received = memoryview(bytearray(_READ_BYTES))
         self._woken, self._waker = socket.socketpair()
         self._woken.settimeout(0.0)
@@ -199,6 +212,7 @@ class ReplicationServer:
             for number in list(self._connections):
                 self._drop(number, "the server was closed")
             self._quorum.serve_by(lambda: None)
+            self._epochs.close()
             if self._confirmer is not None:
                 with contextlib.suppress(SegmentLogError, OSError):  # a lower bound stays, as after a crash
                     self._confirmer.close()
@@ -238,6 +252,8 @@ class ReplicationServer:
             return False
         try:
             return step(connection)
+        except StaleMasterError:
+            raise
         except SegmentLogError as error:
             self._drop(number, error.problem)
         except OSError as error:
@@ -263,10 +279,44 @@ class ReplicationServer:
         size = connection.link.receive(self._received)
         follower = connection.follower
         follower.receive(bytes(self._received[:size]), self._store.end_offset, time.monotonic())
+        if follower.refused_by is not None:
+            self._step_down(connection, follower.refused_by)
         if follower.acknowledged is not None:
             self._quorum.acknowledge(connection.link.fileno(), follower.acknowledged)
             connection.acknowledged = follower.acknowledged  # last: an append may rely on what `replicas` states
         return True
+
+    def _step_down(self, connection: _Connection, epoch: int) -> NoReturn:
+        """End the server if a peer that showed a certificate knows of a greater epoch, else the connection."""
+        path, newest = self._store.path, self._epochs.now.newest
+        if epoch <= newest:
+            raise ReplicationError(f"a slave refused this master of epoch {newest} for one of epoch {epoch}")
+        if self._config.tls is None:
+            self.claimed_epoch = max(epoch, self.claimed_epoch or 0)
+            _log.error(
+                "%s: %s claims that the master of epoch %d has replaced this one, of epoch %d. Without TLS any process "
+                "could claim that, so this one serves on: find out which store is the master",
+                path,
+                connection.name,
+                epoch,
+                newest,
+            )
+            raise ReplicationError(f"it claims a master of epoch {epoch}, and showed no certificate")
+        error = stale_master(path, newest, epoch)
+        self._quorum.fail(error)  # first: nothing is confirmed from here on, whatever happens to the file
+        try:
+            supersede(self._fs, path, epoch)
+        except (SegmentLogError, OSError):
+            _log.exception("%s: it cannot be noted that the master of epoch %d has replaced this one", path, epoch)
+        raise error
+
+    def _look(self) -> None:
+        """Look whether the store was promoted, or follows another master: replicas have to know before more bytes."""
+        if self._epochs.look():
+            for number, each in list(self._connections.items()):
+                greeting = each.follower.greeting
+                if greeting is not None and greeting.epochs != self._epochs.now:
+                    self._drop(number, "the store has another epoch")
 
     def _send_all(self) -> set[int]:
         """Send what connections can take, idle ones only if it is time; return those that may take more at once."""
@@ -276,12 +326,17 @@ class ReplicationServer:
         chosen = self._active
         if end != self._end or now >= self._check_at:
             self._end, self._check_at = end, now + _CHECK_S
+            self._look()  # after the end: bytes of a new epoch are appended after it is noted
             chosen = set(self._connections)
         return {number for number in chosen if self._guarded(number, lambda each: self._send(each, end))}
 
     def _send(self, connection: _Connection, end: int) -> bool:
         now = time.monotonic()
         connection.follower.check(now)
+        if connection.follower.is_asking:
+            self._look()
+            answer = connection.follower.greet(Greeting(end, self._epochs.now))
+            connection.pending.append(memoryview(answer))
         for _ in range(_FRAMES_AT_ONCE):
             if not connection.pending:
                 frame = connection.follower.next_frame(self._log.min_offset, end, now)

@@ -1,5 +1,6 @@
 """Replication between RocketMQ and segmentlog: logs are equal byte for byte, after load, kills, rolls and retention."""
 
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -17,6 +18,8 @@ from segmentlog.store.ha import (
     ReplicationServer,
     ServerConfig,
 )
+from segmentlog.store.ha.frames import FrameReader, encode_report
+from segmentlog.store.ha.handshake import question
 from segmentlog.store.log.confirmed import confirmed_offset
 from segmentlog.store.sink import Staging, SyncReplication, commit_batch, prepare_store
 from support import oracle, replicas
@@ -97,6 +100,27 @@ def test_a_replica_of_rocketmq_has_its_log(tmp_path: Path, version: str) -> None
         master.quit()
     assert_equal(first, tmp_path / "late", end)
     assert min(segments(tmp_path / "late")) == min(segments(first)) == f"{3 * SEGMENT:020d}"
+
+
+@pytest.mark.parametrize("version", oracle.VERSIONS[::-1])
+def test_rocketmqs_master_takes_the_question_for_the_epochs_for_none(tmp_path: Path, version: str) -> None:
+    port = free_port()
+    with Peer.master(version, tmp_path / "first", port, CONFIG) as master:
+        master.put(3, 100)
+        with socket.create_connection(("127.0.0.1", port)) as peer:
+            peer.sendall(question())
+            peer.settimeout(1.5)  # three heartbeats, if it had taken it for a request
+            with pytest.raises(TimeoutError):
+                peer.recv(1)
+            peer.settimeout(60)
+            peer.sendall(encode_report(1))
+            frames, log = FrameReader(SEGMENT), b""
+            while len(log) < 300:
+                for chunk in frames.feed(peer.recv(4096)):
+                    assert chunk.offset == 1 + len(log)
+                    log += chunk.data
+        master.quit()
+    assert log == segments(tmp_path / "first")[f"{0:020d}"][1 : 1 + len(log)]
 
 
 @pytest.mark.parametrize("version", oracle.VERSIONS[::-1])

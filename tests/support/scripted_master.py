@@ -51,9 +51,11 @@ class ScriptedMaster:
         return self.base + len(self.log)
 
     def request(self, connection: socket.socket) -> int:
-        """Receive the first report of a connection."""
+        """Receive the first report of a connection; -1 is none, as for RocketMQ's master."""
         connection.settimeout(10)
-        (offset,) = struct.unpack(">q", connection.recv(8, socket.MSG_WAITALL))
+        offset = -1
+        while offset == -1:
+            (offset,) = struct.unpack(">q", connection.recv(8, socket.MSG_WAITALL))
         self.requests.append(offset)
         return int(offset)
 

@@ -5,12 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segmentlog.store import ReplicationError
+from segmentlog.store.format.epochs import Epoch, Epochs
 from segmentlog.store.ha import master
 from segmentlog.store.ha.frames import encode_report
+from segmentlog.store.ha.handshake import Greeting, answer
 from segmentlog.store.ha.master import Follower
 from segmentlog.store.ha.slave import HEARTBEAT_S, SILENCE_S, Slave
 
 SEGMENT = 1000
+GREETING = Greeting(4500, Epochs((Epoch(3, 2000, 9),)))
 LOG = bytes([0, *((each * 7 + each // 256) % 256 for each in range(1, 5000))])
 
 
@@ -65,10 +68,35 @@ def test_a_heartbeat_follows_five_seconds_without_a_frame() -> None:
         made.check(SILENCE_S)
 
 
-@pytest.mark.parametrize("report", [-1, -(1 << 63), 4501, (1 << 63) - 1, int.from_bytes(b"GET / HT", "big")])
+@pytest.mark.parametrize("report", [-2, -(1 << 63), 4501, (1 << 63) - 1, int.from_bytes(b"GET / HT", "big")])
 def test_an_impossible_request_ends_the_connection(report: int) -> None:
     with pytest.raises(ReplicationError, match=f"asked for physical offset {report}, and the log ends at 4500"):
         follower(report)
+
+
+def test_a_question_is_answered_once_and_before_the_request() -> None:
+    made = follower(-1)
+    assert made.is_asking
+    assert made.next_frame(0, 4500, 100.0) is None
+    assert made.greet(GREETING) == answer(GREETING)
+    assert (made.is_asking, made.greeting) == (False, GREETING)
+    made.receive(encode_report(4500), 4500, 0.0)
+    assert made.acknowledged is None
+    assert made.next_frame(0, 4501, 0.0) == (4500, 4501)
+    for wrong in (follower(-1), follower(7), made):
+        with pytest.raises(ReplicationError):
+            wrong.receive(encode_report(-1), 4500, 0.0)
+
+
+def test_a_refusal_counts_after_an_answer_alone() -> None:
+    for reports in ((-1,), (-1, 7), (7,)):
+        with pytest.raises(ReplicationError):
+            follower(*reports, -6)
+    for reports in ((-1,), (-1, 4500)):
+        made = follower(*reports)
+        made.greet(GREETING)
+        made.receive(encode_report(-6), 4500, 0.0)
+        assert (made.refused_by, made.acknowledged) == (5, None)
 
 
 def test_a_request_acknowledges_nothing() -> None:

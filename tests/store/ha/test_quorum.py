@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from segmentlog.store import ConfigError, NoReplicaError, ReplicaTimeoutError
+from segmentlog.store import ConfigError, NoReplicaError, ReplicaTimeoutError, StaleMasterError
 from segmentlog.store.ha import Quorum
 
 
@@ -15,7 +15,7 @@ def waiting(quorum: Quorum, offset: int) -> tuple[threading.Thread, list[object]
     def run() -> None:
         try:
             result.append(quorum.wait(offset))
-        except (NoReplicaError, ReplicaTimeoutError) as error:
+        except (NoReplicaError, ReplicaTimeoutError, StaleMasterError) as error:
             result.append(error)
 
     thread = threading.Thread(target=run)
@@ -91,3 +91,20 @@ def test_a_wait_wakes_the_server() -> None:
 def test_settings_that_make_no_sense(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match="in_sync_replicas, timeout_s and gap_bytes are"):
         Quorum(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_a_master_that_was_replaced_confirms_nothing_more(copies: int) -> None:
+    quorum = Quorum(copies, timeout_s=60)
+    quorum.acknowledge(1, 100)
+    thread, result = waiting(quorum, 200) if copies > 1 else (None, [])
+    quorum.fail(StaleMasterError("the master of epoch 5 has replaced it"))
+    if thread is not None:
+        thread.join()
+        (error,) = result
+        assert isinstance(error, StaleMasterError)
+        assert "epoch 5 has replaced it; the append is in this log below physical offset 200" in str(error)
+    quorum.acknowledge(1, 300)
+    assert quorum.confirmed is None
+    with pytest.raises(StaleMasterError, match="below physical offset 50, and not confirmed"):
+        quorum.wait(50)

@@ -4,15 +4,29 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from segmentlog.store import ConfigError, DivergedLogError, FormatError, MessageStore, NoSpaceError, StoreReader
+from segmentlog.store import (
+    ConfigError,
+    DivergedLogError,
+    FormatError,
+    MessageStore,
+    NoSpaceError,
+    StaleMasterError,
+    StoreReader,
+)
+from segmentlog.store.files.fs import LocalFileSystem
+from segmentlog.store.files.writable_fs import LocalWritableFileSystem
+from segmentlog.store.format.epochs import Epoch, Epochs
 from segmentlog.store.ha import Address, Begin, Replica, ReplicaConfig, ReplicaState, pacing
+from segmentlog.store.ha.handshake import Greeting, answer
+from segmentlog.store.log.epochs import find_epochs, supersede, write_epochs
 from segmentlog.store.log.segment_supply import SegmentSupply
 from support.reading import read
 from support.replicas import log_bytes
@@ -171,7 +185,7 @@ HOSTILE = [
     jumps,
     repeats,
     sends(b""),
-    sends(struct.pack(">qi", -1, 10)),
+    sends(struct.pack(">qi", -2, 10)),
     sends(struct.pack(">qi", 0, -1)),
     sends(struct.pack(">qi", 0, (1 << 31) - 1) + b"x" * 100),
     sends(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
@@ -189,6 +203,16 @@ def test_hostile_connections_change_nothing(tmp_path: Path, log: bytes) -> None:
     assert log_bytes(tmp_path / "copy")[: len(log)] == log
 
 
+def test_hostile_answers_change_nothing(copy: Path, log: bytes) -> None:
+    before, damaged = log_bytes(copy), answer(Greeting(0, Epochs((Epoch(1, 0, 9),))))[:-1] + b"x"
+    sent = [struct.pack(">qi", -1, -1), struct.pack(">qi", -1, (1 << 31) - 1) + b"x" * 100, damaged]
+    with ScriptedMaster(log, 0, SEGMENT, *map(sends, sent)) as master, following(copy, master) as replica:
+        until(lambda: replica.status.state is ReplicaState.FOLLOWING)
+        assert replica.status.connections == 4
+    assert log_bytes(copy) == before
+    assert find_epochs(LocalFileSystem(), str(copy)) == Epochs()
+
+
 def other_log(tmp_path: Path, log: bytes) -> bytes:
     with MessageStore.open(tmp_path / "other", PLAIN) as store:
         for serial in range(900):
@@ -196,9 +220,11 @@ def other_log(tmp_path: Path, log: bytes) -> bytes:
     return log_bytes(tmp_path / "other")[: len(log)]
 
 
-def follow_to_the_end(path: Path, log: bytes, segment_bytes: int = SEGMENT) -> ScriptedMaster:
+def follow_to_the_end(
+    path: Path, log: bytes, segment_bytes: int = SEGMENT, scripts: Sequence[Script] = ()
+) -> ScriptedMaster:
     """Follow a master until the replica gives up; raise its error."""
-    with ScriptedMaster(log, 0, segment_bytes) as master, following(path, master) as replica:
+    with ScriptedMaster(log, 0, segment_bytes, *scripts) as master, following(path, master) as replica:
         until(lambda: replica.status.state is ReplicaState.FAILED)
     return master
 
@@ -217,6 +243,83 @@ def test_another_log_is_refused_and_nothing_is_truncated(tmp_path: Path, copy: P
     with pytest.raises(DivergedLogError, match=f"; this one ends at {len(log)}"):
         follow_to_the_end(copy, other)
     assert log_bytes(copy) == before
+
+
+def answers(*greetings: Greeting, told: list[int] | None = None) -> list[Script]:
+    """Scripts of a master of segmentlog, one connection each; ``told`` gets what the replica reports at the end."""
+
+    def script(connection: socket.socket, master: ScriptedMaster, greeting: Greeting) -> None:
+        connection.sendall(answer(greeting))
+        if told is None:
+            master.serve(connection)
+            return
+        master.request(connection)
+        told.extend(struct.unpack(">q", connection.recv(8, socket.MSG_WAITALL)))
+
+    return [partial(script, greeting=each) for each in greetings]
+
+
+@pytest.fixture
+def adopted_first(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Newest epoch of the replica at each of its appends."""
+    append, found = MessageStore.append_encoded, []
+
+    def noted(store: MessageStore, offset: int, data: bytes) -> int:
+        found.append(find_epochs(LocalFileSystem(), store.path).newest)
+        return append(store, offset, data)
+
+    monkeypatch.setattr(MessageStore, "append_encoded", noted)
+    return found
+
+
+def test_a_replica_adopts_the_epochs_before_it_appends(tmp_path: Path, log: bytes, adopted_first: list[int]) -> None:
+    half, epochs = 20_000, Epochs((Epoch(2, 21_000, 9),))
+    scripts = answers(*[Greeting(half, Epochs())] * 3)
+    with ScriptedMaster(log[:half], 0, SEGMENT, *scripts) as master, following(tmp_path / "copy", master) as replica:
+        until(lambda: replica.status.lag_bytes == 0 and replica.status.end > half - 3000)
+    assert set(adopted_first) == {0}
+    adopted_first.clear()
+    scripts = answers(Greeting(len(log), epochs))
+    with ScriptedMaster(log, 0, SEGMENT, *scripts) as master, following(tmp_path / "copy", master) as replica:
+        until(lambda: replica.status.end == len(log))
+    assert set(adopted_first) == {2}
+    assert find_epochs(LocalFileSystem(), str(tmp_path / "copy")) == epochs
+
+
+def test_a_master_that_parted_before_our_end_is_refused_though_its_end_moves(copy: Path, log: bytes) -> None:
+    before, other = log_bytes(copy), Epochs((Epoch(2, 30_000, 9),))
+    scripts = answers(*[Greeting(end, other) for end in (40_000, 40_001, 40_002)])
+    with pytest.raises(DivergedLogError, match=f"ends at {len(log)}; they are of the same masters before 30000 only"):
+        follow_to_the_end(copy, log, scripts=scripts)
+    assert log_bytes(copy) == before
+    assert find_epochs(LocalFileSystem(), str(copy)) == Epochs()
+
+
+@pytest.mark.parametrize("is_known", ["as its newest", "by a refusal"])
+def test_a_stale_master_is_refused_and_told(copy: Path, log: bytes, is_known: str) -> None:
+    fs, before, told = LocalWritableFileSystem(), log_bytes(copy), []
+    if is_known == "as its newest":
+        write_epochs(fs, str(copy), Epochs((Epoch(6, len(log), 9),)))
+    else:
+        supersede(fs, str(copy), 6)
+    scripts = answers(*[Greeting(len(log), Epochs((Epoch(5, 0, 3),)))] * 4, told=told)
+    with pytest.raises(StaleMasterError, match="is of epoch 5, and this replica knows the master of epoch 6"):
+        follow_to_the_end(copy, log, scripts=scripts)
+    assert told == [-7, -7, -7]
+    assert log_bytes(copy) == before
+
+
+def test_a_master_without_epochs_is_followed_as_ever(tmp_path: Path, copy: Path, log: bytes) -> None:
+    epochs = Epochs((Epoch(6, 30_000, 9),))
+    write_epochs(LocalWritableFileSystem(), str(copy), epochs)
+    with MessageStore.open(tmp_path / "more", PLAIN) as store:
+        store.append_encoded(0, log)
+        store.append(message(5, 2, 0))
+        end = store.end_offset
+    more = log_bytes(tmp_path / "more")[:end]
+    with ScriptedMaster(more, 0, SEGMENT) as master, following(copy, master) as replica:
+        until(lambda: replica.status.end == end)
+    assert find_epochs(LocalFileSystem(), str(copy)) == epochs
 
 
 @pytest.mark.slow

@@ -17,8 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import ConfigError, MessageStore, NoReplicaError, StoreReader
+from segmentlog.store import ConfigError, MessageStore, NoReplicaError, StaleMasterError, StoreReader
+from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.batch_mark import BatchMark
+from segmentlog.store.format.epochs import Epoch, Epochs
 from segmentlog.store.ha import (
     Attachments,
     Quorum,
@@ -27,6 +29,9 @@ from segmentlog.store.ha import (
     ServerConfig,
     pacing,
 )
+from segmentlog.store.ha.handshake import Greeting, Handshake
+from segmentlog.store.log.confirmed import confirmed_offset
+from segmentlog.store.log.epochs import check_current, find_epochs, supersede, write_epochs
 from support import certificates, replicas
 from support.reading import read
 from support.replicas import log_bytes, until
@@ -260,3 +265,126 @@ def test_replicas_of_the_same_authority_follow_by_tls(tmp_path: Path) -> None:
         with pytest.raises(BlockingIOError):
             silent.recv(1)
     assert log_bytes(tmp_path / "copy")[:end] == log_bytes(tmp_path / "first")[:end]
+
+
+EPOCHS = Epochs((Epoch(3, 0, 9),))
+
+
+def written(path: Path) -> Path:
+    """Return a store with a record: an empty log is acknowledged after 5 s."""
+    with MessageStore.open(path, PLAIN) as store:
+        put(store, 100, 1)
+    return path
+
+
+def asked(peer: socket.socket, *reports: int) -> Greeting:
+    """Report to a server; return the answer that it sends first."""
+    peer.sendall(struct.pack(f">{len(reports)}q", *reports))
+    peer.settimeout(60)
+    handshake = Handshake()
+    while not handshake.is_over:
+        handshake.take(peer.recv(1))
+    assert handshake.greeting is not None
+    return handshake.greeting
+
+
+def closed(peer: socket.socket) -> bool:
+    """Read until the server closes the connection."""
+    with contextlib.suppress(ConnectionError):
+        while peer.recv(4096):
+            pass
+    return True
+
+
+def test_only_a_replica_that_asks_is_told_the_epochs(tmp_path: Path) -> None:
+    with serving(tmp_path / "first") as (store, server):
+        put(store, 0, 5)
+        write_epochs(LocalWritableFileSystem(), store.path, EPOCHS)
+        for reports in ((-1,), (-1, 0), (-1, 1)):
+            with socket.create_connection(("127.0.0.1", server.port)) as peer:
+                assert asked(peer, *reports) == Greeting(store.end_offset, EPOCHS)
+        with socket.create_connection(("127.0.0.1", server.port)) as peer:
+            peer.sendall(struct.pack(">q", 1))
+            peer.settimeout(60)
+            assert struct.unpack(">qi", peer.recv(12, socket.MSG_WAITALL)) == (1, store.end_offset - 1)
+
+
+def test_replicas_learn_of_a_promotion_before_more_bytes_are_sent(tmp_path: Path) -> None:
+    fs = LocalWritableFileSystem()
+    with serving(tmp_path / "a") as (store, server):
+        put(store, 0, 5)
+        quorum = Quorum()
+        with (
+            following(tmp_path / "b", server.port, listeners=[quorum]) as middle,
+            ReplicationServer(middle.store, quorum, SERVER) as second,
+            following(tmp_path / "c", second.port) as last,
+            socket.create_connection(("127.0.0.1", server.port)) as rocketmqs,
+        ):
+            rocketmqs.sendall(struct.pack(">q", store.end_offset))
+            until(lambda: last.status.end == store.end_offset)
+            until(lambda: len(server.replicas) == 2)
+            epochs = Epochs()
+            for number in (3, 4):
+                epochs = epochs.promoted(store.end_offset, 9, above=number - 1)
+                write_epochs(fs, store.path, epochs)
+                put(store, 5 * number, 5)
+                until(lambda: last.status.end == store.end_offset)
+                assert find_epochs(fs, str(tmp_path / "b")) == find_epochs(fs, str(tmp_path / "c")) == epochs
+            assert middle.status.connections == 3
+            assert len(server.replicas) == 2, "a slave that did not ask stays"
+
+
+def test_a_replaced_master_is_not_served(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "first", PLAIN) as store:
+        supersede(LocalWritableFileSystem(), store.path, 2)
+        with pytest.raises(StaleMasterError, match="master of epoch 0, and the master of epoch 2 has replaced it"):
+            ReplicationServer(store, Quorum(), SERVER)
+
+
+def test_without_tls_a_claim_is_logged_and_ends_its_connection_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(written(tmp_path / "first"), copies=2) as (store, server):
+        write_epochs(LocalWritableFileSystem(), store.path, EPOCHS)
+        with following(tmp_path / "copy", server.port) as replica:
+            until(lambda: None not in server.replicas.values() and bool(server.replicas))
+            for claim, claimed in ((2, None), (3, None), (5, 5), (4, 5)):
+                with socket.create_connection(("127.0.0.1", server.port)) as peer:
+                    asked(peer, -1, 0)
+                    peer.sendall(struct.pack(">q", -1 - claim))
+                    assert closed(peer)
+                assert server.claimed_epoch == claimed
+            placed = store.append(message(7, 1, 1))
+            assert server.confirmed == replica.status.end == placed.physical_offset + placed.size
+            assert server.problem == ""
+    check_current(LocalWritableFileSystem(), str(tmp_path / "first"))
+    claims = [line.getMessage() for line in caplog.records if line.levelname == "ERROR"]
+    assert len(claims) == 2
+    assert "claims that the master of epoch 5 has replaced this one, of epoch 3" in claims[0]
+
+
+@pytest.mark.skipif(certificates.MISSING is not None, reason=str(certificates.MISSING))
+def test_a_replica_by_tls_ends_a_master_that_was_replaced(tmp_path: Path) -> None:
+    authority = certificates.Authority(tmp_path / "ca")
+    fs, quorum = LocalWritableFileSystem(), Quorum(2, timeout_s=60)
+    with (
+        MessageStore.open(
+            written(tmp_path / "first"), PLAIN, attached=Attachments(acknowledgers=[quorum], listeners=[quorum])
+        ) as store,
+        ReplicationServer(store, quorum, ServerConfig(port=0, tls=authority.sign("master"))) as server,
+    ):
+        with following(tmp_path / "copy", server.port, tls=authority.sign("replica")) as replica:
+            until(lambda: None not in server.replicas.values() and bool(server.replicas))
+            put(store, 0, 5)
+            confirmed = server.confirmed
+            until(lambda: replica.status.end == store.end_offset)
+        write_epochs(fs, str(tmp_path / "copy"), Epochs((Epoch(1, store.end_offset, 9),)))
+        with following(tmp_path / "copy", server.port, tls=authority.sign("again")) as replica:
+            until(lambda: server.problem != "")
+            assert "the master of epoch 1 has replaced it" in server.problem
+            with pytest.raises(StaleMasterError, match="epoch 1 has replaced it; the append is in this log below"):
+                put(store, 5, 1)
+            until(lambda: replica.status.state in {ReplicaState.PAUSED, ReplicaState.FAILED})
+        assert confirmed_offset(fs, store.path) == confirmed == server.confirmed
+        with pytest.raises(StaleMasterError):
+            ReplicationServer(store, quorum, SERVER)
