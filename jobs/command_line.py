@@ -30,6 +30,8 @@ from segmentlog.store import Remedy, SegmentLogError
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from segmentlog.store.ha import Tls
+
 DONE: Final = 0
 """Exit code of a job that did its work and found nothing wrong or missing."""
 FINDINGS: Final = 1
@@ -101,6 +103,23 @@ def add_queue_segment_entries(parser: argparse.ArgumentParser) -> None:
         help="entries in a file of a queue, the broker's mappedFileSizeConsumeQueue / 20 (default: the store's own, "
         "else 300000)",
     )
+
+
+def add_tls(parser: argparse.ArgumentParser) -> None:
+    """Add ``--tls``: three files, None if it is not given."""
+    parser.add_argument(
+        "--tls",
+        nargs=3,
+        metavar="FILE",
+        help="mutual TLS with peers of segmentlog: PEM files of certificate, key and authority",
+    )
+
+
+def tls_files(names: tuple[str, str, str] | None) -> "Tls | None":
+    """Return the files of ``--tls``."""
+    from segmentlog.store.ha import Tls  # noqa: PLC0415 - loads what --help does not wait for
+
+    return None if names is None else Tls(certificate=names[0], key=names[1], authority=names[2])
 
 
 def camel_case(report: "DataclassInstance") -> dict[str, Any]:

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from .command_line import camel_case, command_line, finished, signalled
+from .command_line import add_tls, camel_case, command_line, finished, signalled, tls_files
 
 if TYPE_CHECKING:
     from segmentlog.store.ha import MetadataCopier, Replica, ReplicaStatus
@@ -114,17 +114,12 @@ def run(args: Args, stop: threading.Event) -> Report:
         MetadataCopier,
         Replica,
         ReplicaConfig,
-        Tls,
     )
 
     config = StoreConfig(
         segment_bytes=args.segment_bytes, queue_segment_entries=args.queue_segment_entries, flush=Flush(args.flush)
     )
-    tls = None
-    if args.tls is not None:
-        certificate, key, authority = args.tls
-        tls = Tls(certificate=certificate, key=key, authority=authority)
-    settings = ReplicaConfig(begin=Begin(args.begin), bytes_per_s=args.bytes_per_s, tls=tls)
+    settings = ReplicaConfig(begin=Begin(args.begin), bytes_per_s=args.bytes_per_s, tls=tls_files(args.tls))
     broker = None if args.broker is None else Address.parse(args.broker)
     with Replica.open(args.store, Address.parse(args.master), config, config=settings) as replica:
         copier = None if broker is None else MetadataCopier(replica.store.path, broker)
@@ -202,12 +197,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="acknowledge what is on the device, or what was written, as RocketMQ's slave (default: %(default)s)",
     )
     parser.add_argument("--limit", metavar="BYTES", type=int, help="receive at most so many bytes per second")
-    parser.add_argument(
-        "--tls",
-        nargs=3,
-        metavar="FILE",
-        help="mutual TLS with a master of segmentlog: PEM files of certificate, key and authority",
-    )
+    add_tls(parser)
     parser.add_argument("--watch", action="store_true", help="show position and lag while it runs")
 
 

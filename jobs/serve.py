@@ -8,7 +8,8 @@
                       ▲         │
                       └─────────┘ .segmentlog/confirmed: readFrom=confirmed, replication=sync
 
-Takes no lock that a writer needs, and writes nothing but the confirmed offset. Runs until it is interrupted.
+Takes no lock that a writer needs, and writes the confirmed offset. Runs until it is interrupted, or until a replica by
+TLS knows of a newer master: that is noted in the store.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from .command_line import command_line, finished, signalled
+from .command_line import add_tls, command_line, finished, signalled, tls_files
 
 if TYPE_CHECKING:
     from segmentlog.store.ha import ReplicationServer
@@ -45,6 +46,8 @@ class Args:
         Networks whose peers may connect; none for loopback alone.
     in_sync_replicas
         Copies that confirm a record, the store's own included.
+    tls
+        PEM files for replicas of segmentlog: certificate, private key, authority; None for plain text.
     watch
         Whether replicas and the confirmed offset are logged while it runs.
     """
@@ -53,31 +56,50 @@ class Args:
     listen: str = "127.0.0.1:10912"
     allowed: tuple[str, ...] = ()
     in_sync_replicas: int = 1
+    tls: tuple[str, str, str] | None = None
     watch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Result of the job: how far the log was served when it ended, and why it ended."""
+    """Result of the job.
+
+    Attributes
+    ----------
+    end, confirmed
+        Physical offsets up to which the log was served, and confirmed.
+    problem
+        Reason why the server ended by itself; empty if it was told to.
+    claimed_epoch
+        See `ReplicationServer.claimed_epoch`.
+    """
 
     store: str
     end: int
     confirmed: int | None
     problem: str
+    claimed_epoch: int | None = None
 
     @property
     def has_findings(self) -> bool:
-        """Return whether the server ended by itself."""
-        return bool(self.problem)
+        """Return whether the server ended by itself, or a peer claimed that another master has replaced it."""
+        return bool(self.problem) or self.claimed_epoch is not None
 
     def as_dict(self) -> dict[str, object]:
         """Return all of it, for one JSON object."""
-        return {"store": self.store, "end": self.end, "confirmed": self.confirmed, "problem": self.problem}
+        return {
+            "store": self.store,
+            "end": self.end,
+            "confirmed": self.confirmed,
+            "problem": self.problem,
+            "claimedEpoch": self.claimed_epoch,
+        }
 
     def __str__(self) -> str:
         confirmed = "" if self.confirmed is None else f", confirmed {self.confirmed}"
         problem = f"; the server ended: {self.problem}" if self.problem else ""
-        return f"{self.store}: served up to physical offset {self.end}{confirmed}{problem}"
+        claimed = f"; a peer claimed a master of epoch {self.claimed_epoch}" if self.claimed_epoch else ""
+        return f"{self.store}: served up to physical offset {self.end}{confirmed}{claimed}{problem}"
 
 
 def run(args: Args, stop: threading.Event) -> Report:
@@ -99,14 +121,14 @@ def run(args: Args, stop: threading.Event) -> Report:
     )
 
     address = Address.parse(args.listen, least_port=0)
-    config = ServerConfig(host=address.host, port=address.port, poll_s=_POLL_S)
+    config = ServerConfig(host=address.host, port=address.port, poll_s=_POLL_S, tls=tls_files(args.tls))
     if args.allowed:
         config = replace(config, allowed=args.allowed)
     log = FollowedLog(args.store)
     with ReplicationServer(log, Quorum(args.in_sync_replicas), config) as server:
         _log.info("%s: listening at %s:%d", log.path, address.host, server.port)
         _wait(server, log.path, stop, watch=args.watch)
-        return Report(args.store, log.end_offset, server.confirmed, server.problem)
+        return Report(args.store, log.end_offset, server.confirmed, server.problem, server.claimed_epoch)
 
 
 def _wait(server: "ReplicationServer", path: str, stop: threading.Event, *, watch: bool) -> None:
@@ -116,7 +138,8 @@ def _wait(server: "ReplicationServer", path: str, stop: threading.Event, *, watc
         waited += _STOP_S
         if watch and waited >= _LOG_S:
             waited = 0.0
-            _log.info("%s: replicas %s, confirmed %s", path, server.replicas, server.confirmed)
+            claimed = f", epoch claimed by a peer {server.claimed_epoch}" if server.claimed_epoch else ""
+            _log.info("%s: replicas %s, confirmed %s%s", path, server.replicas, server.confirmed, claimed)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -144,6 +167,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="copies that confirm a record, the store's own included; from 2 on, readFrom=confirmed and "
         "replication=sync work (default: %(default)s)",
     )
+    add_tls(parser)
     parser.add_argument("--watch", action="store_true", help="log replicas and the confirmed offset every 10 s")
 
 
@@ -154,6 +178,7 @@ def parse(options: argparse.Namespace) -> Args:
         listen=options.listen,
         allowed=tuple(options.allowed),
         in_sync_replicas=options.in_sync_replicas,
+        tls=None if options.tls is None else tuple(options.tls),
         watch=options.watch,
     )
 

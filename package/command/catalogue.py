@@ -110,6 +110,8 @@ VERBS: Final = (
     ),
     Verb("replicate", "replicate", _MAINTAIN, "live replica of a running broker's store"),
     Verb("serve", "serve", _MAINTAIN, "a store for replicas, while other processes write it"),
+    Verb("promote", "promote", _MAINTAIN, "a store made the master of its log, after a failover"),
+    Verb("demote", "demote", _MAINTAIN, "a master that was replaced, made to follow the new one"),
     Verb("doctor", "doctor", _SET_UP, "checks of Python, Java and Spark, and of a store"),
     Verb("demo", "demo", _SET_UP, "tables of stores that real RocketMQ wrote, read with Spark"),
     Verb("completion", "completion", _SET_UP, "script by which bash, zsh or fish completes verbs and flags"),

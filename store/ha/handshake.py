@@ -148,11 +148,7 @@ def check_greeting(ours: Epochs, greatest: int, end: int, greeting: Greeting) ->
         If the logs part before the end of the replica's.
     """
     newest = greeting.epochs.newest
-    if greatest > newest:
-        raise StaleMasterError(
-            f"the master is of epoch {newest}, and this replica knows the master of epoch {greatest}",
-            fix="Name the address of the newer master. If the older one is to stay, run `segmentlog promote` on it",
-        )
+    check_stale(greatest, newest)
     parting = ours.parting(greeting.epochs)
     if parting is not None and end > parting:
         raise DivergedLogError(
@@ -160,4 +156,26 @@ def check_greeting(ours: Epochs, greatest: int, end: int, greeting: Greeting) ->
             f"{ours.newest} and ends at {end}; they are of the same masters before {parting} only",
             offset=parting,
             fix="Run `segmentlog demote` on this store: it keeps a copy of the log from there on, and cuts it off",
+        )
+
+
+def check_stale(greatest: int, newest: int) -> None:
+    """Make sure that a master is of no older epoch than a store knows of.
+
+    Parameters
+    ----------
+    greatest
+        Greatest epoch that the store knows of.
+    newest
+        Newest epoch of the master.
+
+    Raises
+    ------
+    StaleMasterError
+        If it is.
+    """
+    if greatest > newest:
+        raise StaleMasterError(
+            f"the master is of epoch {newest}, and this replica knows the master of epoch {greatest}",
+            fix="Name the address of the newer master. If the older one is to stay, run `segmentlog promote` on it",
         )

@@ -5,6 +5,7 @@
     crash       mark in flight, from P on      ledger lacks the batch   ──► undone: the log ends at P
                                                ledger holds the batch   ──► kept: dispatched like other records
                 power cut, ledger names rows that the log lacks     ──► the log ends before that batch, entry dropped
+    demotion    mark in flight, from the cut on, in a store that is closed: the same as a batch that a crash left
     recovered   mark settled: nothing in flight
     commit      mark in flight ──► … ──► mark published
 
@@ -86,7 +87,7 @@ class UnfinishedBatch(NamedTuple):
 
 
 class TornBatches(NamedTuple):
-    """Batches of the ledger of which a power cut took rows, be it all of them; only ``Flush.KERNEL`` allows that.
+    """Batches of the ledger of which a power cut or the cut of a demotion took rows, be it all of them.
 
     Attributes
     ----------
@@ -96,14 +97,19 @@ class TornBatches(NamedTuple):
         The ledger without them; None if there are none.
     lost
         Their entries, with their applications.
+    taken_by
+        Cause, for the log line about each.
     """
 
     log_end: int
     ledger: Ledger | None
     lost: tuple[tuple[str | None, LedgerEntry], ...]
+    taken_by: str = "a power cut"
 
     @classmethod
-    def find(cls, fs: WritableFileSystem, path: str, end: int, durability: Durability) -> Self:
+    def find(
+        cls, fs: WritableFileSystem, path: str, end: int, durability: Durability, undone_from: int | None = None
+    ) -> Self:
         """Compare the ledger with the end of the log.
 
         Parameters
@@ -114,7 +120,9 @@ class TornBatches(NamedTuple):
             Physical offset at which the whole records end.
         durability
             Durability records that were found: only what was written after their point can be torn, in a store that
-            was not closed.
+            was not closed, with ``Flush.KERNEL``.
+        undone_from
+            Physical offset from which on the log is cut off, be it on the device; see `UnfinishedBatch`.
 
         Raises
         ------
@@ -122,15 +130,17 @@ class TornBatches(NamedTuple):
             If the ledger is damaged.
         """
         found = durability.found
-        if found is None or not durability.was_aborted:
+        if found is None or (undone_from is None and not durability.was_aborted):
             return cls(end, None, ())
+        durable = found.log if undone_from is None else min(found.log, undone_from)
         ledger = BatchRecords(fs, path).ledger()
-        lost = tuple(ledger.beyond(max(end, found.log)))
+        lost = tuple(ledger.beyond(max(end, durable)))
         if not lost:
             return cls(end, None, ())
         # A broker that opened the store first has messages of its own there.
-        log_end = ledger.whole_end(end, found.log) if durability.was_ours else end
-        return cls(log_end, ledger.up_to(end, found.log), lost)
+        log_end = ledger.whole_end(end, durable) if durability.was_ours or undone_from is not None else end
+        taken_by = "a power cut" if durability.was_aborted else "the cut of the log"
+        return cls(log_end, ledger.up_to(end, durable), lost, taken_by)
 
     def forget(self, fs: WritableFileSystem, path: str) -> None:
         """Write the ledger without these batches, so that they can be appended again; the log was cut before."""
@@ -138,9 +148,10 @@ class TornBatches(NamedTuple):
             return
         for app, entry in self.lost:
             _log.error(
-                "%s: a power cut took %s, %d rows at [%d, %d), which was written with flush=async. It can be written "
-                "again: run the job again, or rewind the checkpoint of the stream to the batch before it",
+                "%s: %s took %s, %d rows at [%d, %d). The ledger names it no more, so it can be written again: run the "
+                "job again, or rewind the checkpoint of the stream to the batch before it",
                 path,
+                self.taken_by,
                 "a batch without an id" if app is None else f"batch {entry.version} of {app}",
                 entry.rows,
                 entry.start,

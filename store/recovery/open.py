@@ -160,7 +160,7 @@ class _Opening:
         state = self._repair.examine()
         unfinished = UnfinishedBatch.find(self._fs, self._path, was_ours=durability.was_ours)
         end = decide(state, durability.found, on_damage, self._paths.commit_log, unfinished.undone_from)
-        torn = TornBatches.find(self._fs, self._path, end, durability)
+        torn = TornBatches.find(self._fs, self._path, end, durability, unfinished.undone_from)
         return _Examined(state, unfinished, torn, torn.log_end)
 
     def repair(self, examined: _Examined) -> _Repaired:

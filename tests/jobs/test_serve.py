@@ -55,7 +55,7 @@ def test_commits_wait_for_replicas_until_it_is_interrupted(tmp_path: Path, path:
         out, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     stop = committed.stop
-    assert json.loads(out) == {"store": str(path), "end": stop, "confirmed": stop, "problem": ""}
+    assert json.loads(out) == {"store": str(path), "end": stop, "confirmed": stop, "problem": "", "claimedEpoch": None}
     assert log_bytes(tmp_path / "copy")[:stop] == log_bytes(path)[:stop]
 
 
@@ -64,7 +64,10 @@ def test_arguments() -> None:
     serve.add_arguments(parser)
     assert serve.parse(parser.parse_args(["s"])) == serve.Args(store="s")
     full = ["s", "--listen", "h:1", "--allow", "10.0.0.0/8", "--allow", "::/0", "--in-sync-replicas", "3", "--watch"]
-    asked = serve.Args(store="s", listen="h:1", allowed=("10.0.0.0/8", "::/0"), in_sync_replicas=3, watch=True)
+    full += ["--tls", "c", "k", "a"]
+    asked = serve.Args(
+        store="s", listen="h:1", allowed=("10.0.0.0/8", "::/0"), in_sync_replicas=3, tls=("c", "k", "a"), watch=True
+    )
     assert serve.parse(parser.parse_args(full)) == asked
 
 

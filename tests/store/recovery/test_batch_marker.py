@@ -104,7 +104,7 @@ def test_a_batch_whose_rows_are_gone_is_forgotten(path: str, caplog: pytest.LogC
 def test_whole_batches_stay(path: str, caplog: pytest.LogCaptureFixture) -> None:
     ledger_up_to(path, 3)
     found = TornBatches.find(FS, path, 900, left_open(path, 100))
-    assert found == (900, None, ())
+    assert found[:3] == (900, None, ())
     found.forget(FS, path)
     assert "q" in BatchRecords(FS, path).ledger().applications
     assert not caplog.records
@@ -112,7 +112,7 @@ def test_whole_batches_stay(path: str, caplog: pytest.LogCaptureFixture) -> None
 
 def test_damage_below_the_durable_point_takes_no_batch(path: str) -> None:
     ledger_up_to(path, 3)
-    assert TornBatches.find(FS, path, 700, left_open(path, 900)) == (700, None, ())
+    assert TornBatches.find(FS, path, 700, left_open(path, 900))[:3] == (700, None, ())
 
 
 def test_rows_that_a_broker_took_for_messages_stay(path: str) -> None:

@@ -1,0 +1,164 @@
+"""Offline change of a store: locked and recovered, cut if need be, and closed as `MessageStore.close` does.
+
+::
+
+    lock ──► recovery ──► end of the log ──► closed ──► unlocked
+                               │
+                               └ cut(P): in-flight marker at P ──► recovery: the log ends at P, like before a batch
+                                                                   that a crash left: queues, index, ledger, confirmed
+
+The marker is one atomic write. Before it nothing is cut; after it every open cuts, whatever the process does. No record
+is appended meanwhile.
+"""
+
+import os
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self
+
+from ..config import OnDamage, StoreConfig
+from ..directory.file_sizes import stored_sizes
+from ..files.writable_fs import WritableFileSystem
+from ..format.naming import segment_name
+from ..format.store_paths import COMMIT_LOG, StorePaths
+from ..log.batch_state import BatchRecords
+from ..log.commit_log import CommitLog
+from ..read.store_reader import StoreReader
+from ..recovery.open import Opened
+from ..recovery.page_cache import open_recovered
+from .index_check import keeps_index
+
+_COPY_BYTES: Final = 8 << 20
+
+
+class OfflineStore:
+    """Store that this process holds without appending to it; a context manager. Not thread-safe.
+
+    Parameters
+    ----------
+    fs, path
+        The store; no broker or other process has it open.
+
+    Raises
+    ------
+    NotAStoreError
+        If no store is there.
+    StoreInUseError
+        If another process, or this one, has it open.
+    DamagedLogError
+        If its log is damaged; nothing was changed.
+    """
+
+    def __init__(self, fs: WritableFileSystem, path: str | os.PathLike[str]) -> None:
+        self.path = StoreReader.open(path, fs=fs).path
+        """Store directory, absolute."""
+        self._fs = fs
+        sizes = stored_sizes(fs, self.path, StoreConfig())
+        self._config = StoreConfig(
+            segment_bytes=sizes.segment_bytes,
+            queue_segment_entries=sizes.queue_segment_entries,
+            index_slots=sizes.index_slots,
+            index_entries=sizes.index_entries,
+            index=keeps_index(fs, self.path),
+            record_crc=False,
+        )
+        self._lock = fs.lock_store(StorePaths(self.path).lock)
+        self._steps: list[Callable[[], None]] = []
+        try:
+            self._opened = self._recovered()
+        except BaseException:
+            self._leave()
+            raise
+
+    @property
+    def end(self) -> int:
+        """Physical offset at which the log ends."""
+        return self._opened.log_end
+
+    @property
+    def start(self) -> int:
+        """First physical offset that the log has."""
+        return self._log().min_offset
+
+    def copy_log(self, target: str, start: int) -> None:
+        """Copy the segments from the one of ``start`` on up to the end of the log, onto the device.
+
+        Parameters
+        ----------
+        target
+            Directory of the copy within the store's own; what an interrupted copy left there is replaced.
+        """
+        fs, log = self._fs, self._log()
+        directory = os.path.join(target, COMMIT_LOG)
+        for made in (target, directory):
+            fs.make_dir(made)
+        for segment in log.segments:
+            if segment.stop <= start or segment.base >= self.end:
+                continue
+            path, stop = os.path.join(directory, segment_name(segment.base)), min(segment.stop, self.end) - segment.base
+            fs.unlink(path)
+            file = fs.create(path)
+            try:
+                file.extend(self._config.segment_bytes)
+                for at in range(0, stop, _COPY_BYTES):
+                    file.write(at, fs.read(segment.path, at, min(_COPY_BYTES, stop - at)))
+                file.sync()
+            finally:
+                file.close()
+        for made in (directory, target, os.path.dirname(target)):
+            fs.sync_dir(made)
+
+    def cut(self, end: int) -> None:
+        """End the log at the end of a record, or where a batch of the ledger begins that is not whole before it."""
+        self._lock.keep()
+        marker = self._opened.marker
+        sequence = max(BatchRecords(self._fs, self.path).ledger().sequence, marker.mark.sequence) + 1
+        marker.write(marker.mark.begun(sequence, end))
+        _run(self._steps)
+        self._opened = self._recovered()
+
+    def close(self) -> None:
+        """Leave the store as one that was closed, and unlock it."""
+        try:
+            self._lock.keep()
+            self._opened.durability.note_closed()
+        finally:
+            self._leave()
+
+    def _recovered(self) -> Opened:
+        _, opened = open_recovered(
+            self._fs,
+            self.path,
+            self._config,
+            OnDamage.REFUSE,
+            lock=self._lock,
+            own=self._lock.keep,
+            undo=self._steps.append,
+        )
+        return opened
+
+    def _log(self) -> CommitLog:
+        return CommitLog(self._fs, [StorePaths(self.path).commit_log])
+
+    def _leave(self) -> None:
+        try:
+            _run(self._steps)
+        finally:
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._leave()
+
+
+def _run(steps: list[Callable[[], None]]) -> None:
+    """Run the steps that close what is open, the last one first."""
+    while steps:
+        steps.pop()()

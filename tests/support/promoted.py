@@ -1,0 +1,64 @@
+"""Masters, their replicas, and both after a failover."""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from segmentlog.store import MessageStore
+from segmentlog.store.ha import FollowedLog, Quorum, ReplicationServer, ServerConfig, Tls, promote
+
+from .replicas import following, until
+from .written_stores import SMALL, message
+
+PLAIN: Final = replace(SMALL, record_crc=False)
+
+
+class Pair(NamedTuple):
+    """A master, and the store that was promoted over it.
+
+    Attributes
+    ----------
+    old, new
+        Store directories, both closed.
+    parting
+        Physical offset up to which their logs are equal.
+    """
+
+    old: Path
+    new: Path
+    parting: int
+
+
+def append(path: Path, serials: Sequence[int]) -> int:
+    """Append messages to a store; return where its log ends."""
+    with MessageStore.open(path, PLAIN) as store:
+        for serial in serials:
+            store.append(message(3, 1, serial))
+        return store.end_offset
+
+
+@contextmanager
+def served(path: Path, tls: Tls | None = None, port: int = 0, copies: int = 1) -> Iterator[ReplicationServer]:
+    """Serve a store that is written elsewhere."""
+    config = ServerConfig(port=port, tls=tls, poll_s=0.01)
+    with ReplicationServer(FollowedLog(path), Quorum(copies), config) as server:
+        yield server
+
+
+def follow_up(path: Path, port: int, end: int, tls: Tls | None = None) -> None:
+    """Let a store follow a master up to an end."""
+    with following(path, port, store_config=PLAIN, probe_s=0.3, tls=tls) as replica:
+        until(lambda: replica.status.end == end)
+
+
+def part(folder: Path, old: int, new: int) -> Pair:
+    """Write a master and its replica, promote that one, and append to both: so many messages of their own."""
+    pair = Pair(folder / "old", folder / "new", append(folder / "old", range(100)))
+    shutil.copytree(pair.old, pair.new)
+    promote(pair.new)
+    append(pair.old, range(1000, 1000 + old))
+    append(pair.new, range(2000, 2000 + new))
+    return pair
