@@ -67,7 +67,7 @@ def refused_by(report: int) -> int:
     Raises
     ------
     ReplicationError
-        If the report is none, or states an epoch that no store can have.
+        If it states no epoch, or one that no store can have.
     """
     epoch = ASKING - report
     if not 1 <= epoch <= codec.EPOCH_MAX:

@@ -51,6 +51,7 @@ class Follower:
         self._segment_bytes = segment_bytes
         self._reports = ReportReader()
         self._next: int | None = None
+        self._is_ahead = False  # it asked for what the log has not, and gets heartbeats alone
         self._heard_at = self._sent_at = now
         self.acknowledged: int | None = None
         """Physical offset up to which the slave holds the log; None before its second report."""
@@ -79,14 +80,16 @@ class Follower:
             if report < ASKING and self.greeting is not None:
                 self.refused_by = refused_by(report)
             elif self._next is None:
-                if report == ASKING and not self.is_asking and self.greeting is None:
+                if report == ASKING and not self.has_asked:
                     self.is_asking = True
                     continue
-                if not 0 <= report <= end:
+                # A replica of a newer master may be ahead of this one. It has to be told the epochs, and to answer.
+                self._is_ahead = self.has_asked and report > end
+                if not 0 <= report <= end and not self._is_ahead:
                     raise ReplicationError(f"a slave asked for physical offset {report}, and the log ends at {end}")
                 self._next = report or end - end % self._segment_bytes
                 self._request = report
-            else:
+            elif not self._is_ahead:
                 self._acknowledge(report)
 
     def _acknowledge(self, report: int) -> None:
@@ -98,6 +101,11 @@ class Follower:
             )
         self.acknowledged = report
 
+    @property
+    def has_asked(self) -> bool:
+        """True from the question for the epochs on."""
+        return self.is_asking or self.greeting is not None
+
     def greet(self, greeting: Greeting) -> bytes:
         """Return the answer to send to a slave that is asking, before the next frame."""
         self.is_asking, self.greeting = False, greeting
@@ -106,7 +114,8 @@ class Follower:
     def next_frame(self, first: int, end: int, now: float) -> Frame | None:
         """Return the frame to send now, which counts as sent; None if nothing is to be sent.
 
-        A slave that asks for bytes before ``first`` gets heartbeats alone, as from RocketMQ.
+        A slave that asks for bytes before ``first`` gets heartbeats alone, as from RocketMQ. So does one that is ahead
+        of the log, if it asked for the epochs.
 
         Parameters
         ----------
@@ -119,7 +128,7 @@ class Follower:
         if start is None:
             return None
         room = self._segment_bytes - start % self._segment_bytes
-        stop = min(end, start + min(room, FRAME_BYTES)) if start >= first else start
+        stop = min(end, start + min(room, FRAME_BYTES)) if start >= first and not self._is_ahead else start
         if stop <= start:
             if now < self._sent_at + HEARTBEAT_S:
                 return None

@@ -51,7 +51,7 @@ class ScriptedMaster:
         return self.base + len(self.log)
 
     def request(self, connection: socket.socket) -> int:
-        """Receive the first report of a connection; -1 is none, as for RocketMQ's master."""
+        """Receive the first report of a connection; it skips -1, as RocketMQ's master does."""
         connection.settimeout(10)
         offset = -1
         while offset == -1:

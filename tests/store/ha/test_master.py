@@ -88,6 +88,17 @@ def test_a_question_is_answered_once_and_before_the_request() -> None:
             wrong.receive(encode_report(-1), 4500, 0.0)
 
 
+def test_a_replica_that_is_ahead_gets_the_epochs_and_heartbeats_and_acknowledges_nothing() -> None:
+    made = follower(-1, 4501)
+    made.greet(GREETING)
+    for report in (4501, 4501, 4600):
+        made.receive(encode_report(report), 4500, 0.0)
+    assert made.acknowledged is None
+    assert made.next_frame(0, 9000, HEARTBEAT_S) == (4501, 4501)
+    made.receive(encode_report(-6), 4500, 0.0)
+    assert made.refused_by == 5
+
+
 def test_a_refusal_counts_after_an_answer_alone() -> None:
     for reports in ((-1,), (-1, 7), (7,)):
         with pytest.raises(ReplicationError):

@@ -1,0 +1,108 @@
+"""Failover: masters are killed under double writes, replicas take over, and nothing that was confirmed is lost."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from segmentlog.store import MessageStore, StaleMasterError
+from segmentlog.store.files.writable_fs import LocalWritableFileSystem
+from segmentlog.store.ha import Address, FollowedLog, Quorum, ReplicationServer, Tls, demote, pacing, promote
+from segmentlog.store.log.confirmed import confirmed_offset
+from segmentlog.store.log.epochs import check_current, find_epochs
+from segmentlog.store.maintenance import verify
+from support import certificates
+from support.ha import free_port
+from support.promoted import PLAIN, append, follow_up, served
+from support.replicas import following, log_bytes, until
+from support.scale import scale
+from support.written_stores import message
+
+pytestmark = pytest.mark.skipif(certificates.MISSING is not None, reason=str(certificates.MISSING))
+FS = LocalWritableFileSystem()
+
+WRITER = """
+import sys
+sys.path.insert(0, {tests!r})
+from support.promoted import PLAIN
+from support.written_stores import message
+from segmentlog.store import MessageStore, NoReplicaError
+from segmentlog.store.ha import Attachments, Quorum, ReplicationServer, ServerConfig, Tls
+quorum = Quorum(2, timeout_s=60)
+attached = Attachments(acknowledgers=[quorum], listeners=[quorum])
+tls = Tls(certificate={tls.certificate!r}, key={tls.key!r}, authority={tls.authority!r})
+with MessageStore.open({path!r}, PLAIN, attached=attached) as store:
+    with ReplicationServer(store, quorum, ServerConfig(port={port}, tls=tls)):
+        for serial in range(1 << 30):
+            try:
+                placed = store.append(message(7, 1, serial))
+            except NoReplicaError:
+                continue
+            print(placed.physical_offset + placed.size, flush=True)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pacing, "FIRST_S", 0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.scaled
+def test_masters_that_are_killed_follow_the_replicas_that_replaced_them(tmp_path: Path) -> None:
+    authority, draw = certificates.Authority(tmp_path / "ca"), random.Random(49)
+    ours: Tls = authority.sign("peer")
+    master, replica, port, cuts = tmp_path / "a", tmp_path / "b", free_port(), 0
+    append(master, range(3))
+    for number in range(1, scale(2, 30, 300) + 1):
+        confirmed = write_until_killed(master, replica, port, ours, draw.randrange(5, 60))
+        promoted = promote(replica)
+        assert promoted.epoch == number
+        assert log_bytes(replica)[: len(confirmed)] == confirmed, "what was confirmed is lost"
+        # The former master comes back, and writes on: no replica has told it yet.
+        end = append(replica, range(number * 1_000_000, number * 1_000_000 + draw.randrange(1, 9)))
+        append(master, range(number * 2_000_000, number * 2_000_000 + draw.randrange(1, 9)))
+        step_down(master, replica, port, ours)
+        with served(replica, ours) as server:
+            cut = demote(master, Address("127.0.0.1", server.port), tls=ours)
+            cuts += cut.stop > cut.start
+            assert cut.start >= len(confirmed)
+            follow_up(master, server.port, end, ours)
+        check_current(FS, str(master))
+        assert log_bytes(master)[:end] == log_bytes(replica)[:end]
+        assert find_epochs(FS, str(master)) == find_epochs(FS, str(replica))
+        assert verify(master).findings == verify(replica).findings == ()
+        master, replica = replica, master
+    assert cuts == number
+
+
+def write_until_killed(master: Path, replica: Path, port: int, tls: Tls, count: int) -> bytes:
+    """Kill a master under double writes; return its log up to the last one that was acknowledged."""
+    program = WRITER.format(tests=str(Path(__file__).parents[2]), path=str(master), port=port, tls=tls)
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        with following(replica, port, store_config=PLAIN, probe_s=0.3, tls=tls):
+            acknowledged = [int(process.stdout.readline()) for _ in range(count)]
+            os.kill(process.pid, signal.SIGKILL)
+            acknowledged += [int(line) for line in process.stdout.read().split()]
+    assert acknowledged[-1] <= confirmed_offset(FS, str(master))
+    return log_bytes(master)[: confirmed_offset(FS, str(master))]
+
+
+def step_down(stale: Path, replaced_by: Path, port: int, tls: Tls) -> None:
+    """Serve a stale master until the store that replaced it, as a replica by mistake, tells it."""
+    confirmed = confirmed_offset(FS, str(stale))
+    with (
+        served(stale, tls, port, copies=2) as server,
+        following(replaced_by, port, store_config=PLAIN, tls=tls),
+    ):
+        until(lambda: "has replaced it" in server.problem)
+    with pytest.raises(StaleMasterError):
+        ReplicationServer(FollowedLog(stale), Quorum())
+    with MessageStore.open(stale, PLAIN) as store:
+        store.append(message(7, 2, 1))
+    assert confirmed_offset(FS, str(stale)) == confirmed
