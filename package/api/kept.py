@@ -1,13 +1,14 @@
-"""Finder of a store, kept between look-ups while the store does not change.
+"""Finder of a store, kept between look-ups while the store stays the same or grows.
 
 ::
 
     borrowed() ──► is the store as it was?  yes ──► the kept reader and finder: their maps, their checked index
+                                         longer ──► the same ones, which look again, at what was added to the index
                                             no  ──► new ones, which are kept from now on
                    another thread has them      ──► new ones, for this look-up alone
 
-To open a store and its index takes milliseconds, and a look-up in an open one a tenth of one. A store to which messages
-are appended all the time is opened for each look-up.
+To open a store and its index takes milliseconds, and a look-up in an open one a tenth of one. A store is longer if its
+records end later, and its directories have the same files. Otherwise files were added, deleted or replaced.
 """
 
 import threading
@@ -70,16 +71,24 @@ class KeptFinder:
             self._lock.release()
 
     def _current(self, kept: _Kept | None) -> _Kept:
-        if kept is not None and kept.finder.state() == kept.state:
-            if time.monotonic() - kept.listed_s < _TRUSTED_S:
-                return kept
-            kept.finder.refresh()
-            if kept.finder.state() == kept.state:
-                return kept._replace(listed_s=time.monotonic())
         listed_s = time.monotonic()
+        if kept is not None:
+            state = kept.finder.state()
+            if state == kept.state and listed_s - kept.listed_s < _TRUSTED_S:
+                return kept
+            if _is_continued(kept.state, state):
+                kept.finder.refresh()
+                again = kept.finder.state()
+                if _is_continued(state, again):
+                    return kept._replace(state=again, listed_s=listed_s)
         reader = self.new_reader()
         finder = _finder(reader)
         return _Kept(reader, finder, finder.state(), listed_s)
+
+
+def _is_continued(before: "StoreState", now: "StoreState") -> bool:
+    """Return whether a store is the same, or has more records in the same files."""
+    return now.stamps == before.stamps and now.stop >= before.stop
 
 
 def _finder(reader: StoreReader) -> "Finder":

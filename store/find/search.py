@@ -35,6 +35,7 @@ from ..index.bulk import look_up
 from ..index.chain import ChainWalk
 from ..index.confirm import confirm
 from ..index.criteria import ALWAYS, KeyField
+from ..index.growth import follow
 from ..index.listing import Listing, list_entries
 from ..index.table import IndexTable, open_table
 from ..log.commit_log import CommitLog
@@ -213,9 +214,20 @@ class KeySearch:
                 if stamp is not None and before is not None and (before.inode, before.next_number) == (stamp[0], count):
                     self._checked[path] = before
                     continue
-                self._checked[path] = self._check(path, 0 if stamp is None else stamp[0], count, opened)
+                inode = 0 if stamp is None else stamp[0]
+                grown = None if before is None or before.inode != inode else self._grown(before, count)
+                self._checked[path] = grown or self._check(path, inode, count, opened)
             except FileNotFoundError:
                 continue  # deleted by retention, and so are its records
+
+    def _grown(self, before: _Checked, count: int) -> _Checked | None:
+        """Check what was added to a file; None if it has to be checked as a whole."""
+        if before.table is None or not _NOT_CHECKED < before.next_number < count:
+            return None
+        table = before.table if count <= before.table.count else follow(before.table, count)
+        if table is None or not self._is_of_this_log(table, before.table.count):
+            return None
+        return before._replace(next_number=count, table=table)
 
     def _check(self, path: str, inode: int, count: int, opened: Callable[[str], IndexTable | None]) -> _Checked:
         try:
@@ -233,10 +245,10 @@ class KeySearch:
         self._checked[path] = checked._replace(table=None, problem=_DENIED.format(path), next_number=count)
         self._is_prepared = False
 
-    def _is_of_this_log(self, table: IndexTable) -> bool:
+    def _is_of_this_log(self, table: IndexTable, first: int = 1) -> bool:
         """Compare some entries with their records: a file of another store, or of an older log, may be whole, too."""
         # Some twice in a small file. `np.unique` would load numpy.ma, a thirtieth of a look-up in a new process.
-        numbers = np.linspace(1, table.count - 1, _SAMPLE).astype(np.int64)
+        numbers = np.linspace(first, table.count - 1, min(_SAMPLE, table.count - first)).astype(np.int64)
         entries = table.entries[numbers]
         offsets = entries["physical_offset"].astype(np.int64)
         alive = offsets >= self._log.min_offset

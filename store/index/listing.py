@@ -87,7 +87,7 @@ def _listing(path: str, mapped: MappedIndex, key_hash: int) -> Listing:
         raise FormatError(f"the chain of slot {slot} does not have the {members.size} entries of its hashes")
     found = entries[chain[::-1]]
     offsets = found["physical_offset"].astype(np.int64)[found["key_hash"] == key_hash]
-    return Listing(mapped.as_table(path, jumps), offsets)
+    return Listing(mapped.as_table(path, jumps, np.empty(0, np.int32)), offsets)
 
 
 def _of_slot(entries: npt.NDArray[np.void], slots: int, slot: int) -> tuple[Ints, npt.NDArray[np.int64]]:

@@ -31,6 +31,8 @@ JUMP_BYTES: Final = 1 << 16
 """Bytes of log between two neighbouring entries from which it is asked whether one large record fills them."""
 
 _BLOCK_ENTRIES: Final = 1 << 20
+_UNCOUNTED_MAX: Final = 64
+"""Entries of one slot that may be added between the reads of the header and of the slot."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
@@ -53,6 +55,9 @@ class IndexTable:
         (S,) of ``SLOT``, a view of the map.
     entries
         (N,) of ``ENTRY`` by number, a view of the map; the first is never used.
+    heads
+        (S,) int32, the newest entry before ``count`` of each slot, 0 for none. Empty for a full file, and where not
+        all chains were checked: `growth.follow` cannot follow these.
     """
 
     path: str
@@ -63,6 +68,7 @@ class IndexTable:
     jumps: npt.NDArray[np.int64]
     slots: npt.NDArray[np.signedinteger]
     entries: npt.NDArray[np.void]
+    heads: npt.NDArray[np.int32]
 
 
 def open_table(fs: FileSystem, path: str) -> IndexTable | None:
@@ -119,7 +125,7 @@ class MappedIndex(NamedTuple):
     slots: npt.NDArray[np.signedinteger]
     entries: npt.NDArray[np.void]
 
-    def as_table(self, path: str, jumps: npt.NDArray[np.int64]) -> IndexTable:
+    def as_table(self, path: str, jumps: npt.NDArray[np.int64], heads: npt.NDArray[np.int32]) -> IndexTable:
         """Return the table of a file with an entry at least; the caller has checked what it relies on."""
         return IndexTable(
             path=path,
@@ -130,6 +136,7 @@ class MappedIndex(NamedTuple):
             jumps=jumps,
             slots=self.slots,
             entries=self.entries,
+            heads=heads,
         )
 
 
@@ -169,7 +176,22 @@ def _checked(path: str, mapped: MappedIndex) -> IndexTable:
     lost = int(np.count_nonzero(~chains.reached[1:count]))
     if lost:
         raise FormatError(f"{lost} of its {count - 1} entries are in no chain")
-    return mapped.as_table(path, chains.jumps())
+    return mapped.as_table(path, chains.jumps(), _heads(mapped, seen))
+
+
+def _heads(mapped: MappedIndex, seen: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.int32]:
+    """Return the newest counted entry of each slot; nothing for a full file, or one that counts far fewer entries."""
+    unknown = np.empty(0, np.int32)
+    if mapped.next_number >= mapped.geometry.entries:
+        return unknown
+    heads = seen.astype(np.int32)
+    late = np.flatnonzero(heads >= mapped.next_number)
+    for _ in range(_UNCOUNTED_MAX):
+        if not late.size:
+            return heads
+        heads[late] = mapped.entries["previous"][heads[late]]
+        late = late[heads[late] >= mapped.next_number]
+    return unknown
 
 
 class _Chains:

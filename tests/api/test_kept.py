@@ -71,6 +71,27 @@ def test_messages_topics_and_segments_that_are_added_are_found(written: Path) ->
         assert found.get(unique_key="W", topic="Other") is not None
 
 
+def test_a_store_that_grows_is_opened_once_for_all_look_ups_and_once_more_for_a_new_file(
+    written: Path, opened: list[str]
+) -> None:
+    found = segmentlog.open(written)
+    with MessageStore.open(written, StoreConfig(segment_bytes=1 << 16)) as store:
+        put(store, 10)
+        assert found.get(unique_key="U10") is not None
+        opened.clear()
+        for number in range(11, 31):
+            assert found.find("T", unique_keys=[f"U{number}", "U3"]).count() == 1
+            put(store, number)
+            assert found.find("T", unique_keys=[f"U{number}", "U3"]).count() == 2
+            assert found.get(unique_key=f"U{number}", topic="T") is not None
+        assert not opened
+        for _ in range(2):
+            store.append(Outgoing(topic="T", queue_id=0, body=bytes(1 << 15), uniq_key="large"))
+        store.wait_dispatched()
+        assert found.find("T", unique_keys="large").count() == 2
+        assert len(opened) == 1
+
+
 def test_a_store_that_another_one_replaced(written: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     with MessageStore.open(other, StoreConfig(segment_bytes=1 << 16)) as store:

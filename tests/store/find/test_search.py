@@ -4,6 +4,7 @@ import itertools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -12,11 +13,12 @@ from hypothesis import strategies as st
 from segmentlog.store import StoreReader
 from segmentlog.store.find import ALWAYS, Coverage, Finder, Found, KeyField, Source, Window
 from segmentlog.store.format.index_file import Geometry, decode_header
+from segmentlog.store.index import table
 from segmentlog.store.index.asked import each_in
 from segmentlog.store.index.reader import Index
 from support.damaged_indexes import BROKEN, GEOMETRY, KEYS, TOPICS, a_store, cycles, old_header, pairs_of
 from support.indexed_stores import START_MS, Row, brute_force, build, entry_bytes, every_record, write_index
-from support.tampering import overwrite
+from support.tampering import overwrite, put_at
 
 
 def look(path: Path, keys: list[str], field: KeyField = KeyField.EITHER, window: Window = ALWAYS) -> Found:
@@ -184,6 +186,56 @@ def test_what_is_added_later_is_found_after_refresh(tmp_path: Path) -> None:
     assert before.coverage is not None
     assert after.coverage is not None
     assert after.coverage.scanned_bytes < before.coverage.scanned_bytes
+
+
+def whole(data: bytearray) -> None:
+    """Leave the file as the broker wrote it."""
+
+
+def cut_link(data: bytearray) -> None:
+    """Let an added entry end the chain that it continues."""
+    for number in range(decode_header(data).count - 1, 1, -1):
+        at = entry_bytes(GEOMETRY, number, "previous")
+        if any(data[at : at + 4]):
+            data[at : at + 4] = bytes(4)
+            return
+
+
+def changed_hash(data: bytearray) -> None:
+    """Let an added entry hold the hash of no key of its record."""
+    at = entry_bytes(GEOMETRY, decode_header(data).count - 1, "key_hash")
+    data[at + 3] ^= 1
+
+
+def moved(data: bytearray) -> None:
+    """Let all added entries name places at which no record begins."""
+    count = decode_header(data).count
+    for number in range(count // 2, count):
+        at = entry_bytes(GEOMETRY, number, "physical_offset")
+        data[at : at + 8] = (int.from_bytes(data[at : at + 8], "big") + 1).to_bytes(8, "big")
+
+
+@pytest.mark.parametrize("damage", [whole, cut_link, changed_hash, moved])
+def test_a_file_that_grew_is_checked_from_where_it_ended(
+    damage: Callable[[bytearray], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store"
+    files = a_store(path)
+    grown = bytearray(files[-1].read_bytes())
+    old_header(files)
+    finder = Finder(StoreReader.open(path))
+    before = finder.by_keys(TOPICS, KEYS)
+    monkeypatch.setattr(table, "_checked", checks := Mock(side_effect=table._checked))
+    damage(grown)
+    put_at(files[-1], 0, bytes(grown))
+    finder.refresh()
+    after = finder.by_keys(TOPICS, KEYS)
+    assert pairs_of(after) == pairs_of(before)
+    assert checks.called == (damage is not whole)
+    assert before.coverage is not None
+    assert after.coverage is not None
+    if damage is whole:
+        assert after.coverage.scanned_bytes < before.coverage.scanned_bytes
 
 
 def test_a_record_is_found_once_per_key_that_it_carries(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Walks of single chains: every entry of a hash once and newest first, damaged links included."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -57,16 +58,7 @@ def broken(tmp_path: Path, link: int | None = None, slot: int | None = None) -> 
         entries["previous"][4] = link
     if slot is not None:
         slots[0] = slot
-    return IndexTable(
-        path=str(tmp_path),
-        geometry=table.geometry,
-        count=table.count,
-        first=table.first,
-        last=table.last,
-        jumps=table.jumps,
-        slots=slots.view(SLOT),
-        entries=entries.view(ENTRY),
-    )
+    return replace(table, path=str(tmp_path), slots=slots.view(SLOT), entries=entries.view(ENTRY))
 
 
 @pytest.mark.parametrize("link", [4, 5, 90, -3, 1 << 30], ids=["itself", "forward", "beyond", "negative", "far beyond"])
