@@ -137,7 +137,9 @@ class BatchCommitter:
             self._durability.limit(ledger)
         put_path.reserve(sizes for each in staged for sizes in survey_staged(self._fs, self._path, each))
         start = put_path.end
-        flusher.wait(start)  # what a crash undoes ends where it began
+        # Records are dispatched before they are flushed while a batch is in flight, and recovery of a crash removes
+        # entries of the batch alone.
+        flusher.wait(start)
         sequence = max(ledger.sequence, self._publication.sequence) + 1
         self._publication.begin(sequence, start)
         with failure.fatal():

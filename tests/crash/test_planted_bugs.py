@@ -117,9 +117,13 @@ def _damage(front: Front) -> int:
 def _commit(front: Front) -> int:
     """S3, reduced: some crash points of batches."""
     states = 0
-    for workload, every in ((committed, 7), (unflushed_batches, 8)):
-        prepared, issued = prepare_with(workload, 18, front)
-        states += cut_batches(prepared, issued, FEW, points=lambda point, n=every: point % n == 0).states
+    for workload, seed, points in (
+        (committed, 18, range(0, 10_000, 7)),
+        (unflushed_batches, 18, range(0, 10_000, 8)),
+        (unflushed_batches, 0, range(0, 200, 8)),  # messages that were not flushed, and then a batch
+    ):
+        prepared, issued = prepare_with(workload, seed, front)
+        states += cut_batches(prepared, issued, FEW, points=points.__contains__).states
     return states
 
 

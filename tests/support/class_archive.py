@@ -2,7 +2,7 @@
 
 ::
 
-    make test ──► python -m support.class_archive     beside lint and types, and only where there is none yet
+    make test ──► python -m support.class_archive     beside the first tests, and only where there is none yet
                     └─► a session writes, reads, streams, ends ──► .venv/spark-classes-….jsa
     drivers of the tests ──► -XX:SharedArchiveFile=…      if it is there (`spark_session.set_driver_options`)
 

@@ -1,5 +1,6 @@
 """Bugs of the store, planted by replacing a method; `mutants` has those of the disk, and the list of all."""
 
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -475,6 +476,18 @@ def _ledger_is_not_kept(patch: Patch) -> None:
 @_store(Trial.COMMIT)
 def _readers_see_what_is_in_flight(patch: Patch) -> None:
     patch(Visibility, "hidden_from", lambda self: None)
+
+
+@_store(Trial.COMMIT)
+def _log_before_a_batch_is_not_flushed(patch: Patch) -> None:
+    plain = Flusher.wait
+
+    def wait(self: Flusher, offset: int) -> None:
+        caller = sys._getframe(1)
+        if caller.f_code.co_name != "_commit_once" or "sequence" in caller.f_locals:  # its second wait is for the rows
+            plain(self, offset)
+
+    patch(Flusher, "wait", wait)
 
 
 @_store(Trial.KEPT)
