@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.spark,
-    pytest.mark.scaled,
+    pytest.mark.scaled(quick=1),
     pytest.mark.timeout(900),
     pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
 ]
@@ -34,7 +34,8 @@ CONFIG = {"mappedFileSizeCommitLog": SEGMENT, "mappedFileSizeConsumeQueue": 20 *
 OURS = StoreConfig(segment_bytes=SEGMENT, queue_segment_entries=5000, flush=Flush.ASYNC)
 
 
-def test_a_query_on_a_replica_of_a_live_master(spark: "SparkSession", tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", oracle.VERSIONS[::-1])
+def test_a_query_on_a_replica_of_a_live_master(spark: "SparkSession", tmp_path: Path, version: str) -> None:
     received, port, copy = Received(QUEUES), free_port(), tmp_path / "copy"
 
     def take(frame: "DataFrame", _: int) -> None:
@@ -42,7 +43,7 @@ def test_a_query_on_a_replica_of_a_live_master(spark: "SparkSession", tmp_path: 
         received.batches += 1
 
     with (
-        Peer.master("5.3.3", tmp_path / "first", port, CONFIG) as master,
+        Peer.master(version, tmp_path / "first", port, CONFIG) as master,
         replicas.following(copy, port, store_config=OURS) as replica,
     ):
         master.put(1, 10)  # of another topic

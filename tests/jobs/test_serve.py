@@ -18,6 +18,7 @@ from segmentlog.store.ha import FollowedLog
 from segmentlog.store.log.confirmed import confirmed_offset
 from segmentlog.store.sink import Staging, SyncReplication, commit_batch
 from support.batches import batch_of
+from support.certificates import MISSING, Authority
 from support.ha import free_port
 from support.reading import read
 from support.replicas import following, log_bytes, until
@@ -95,6 +96,34 @@ def test_allowed_networks_and_addresses_are_checked(
     assert "the address 'nowhere' is not host:port" in json.loads(capsys.readouterr().out)["error"]["what"]
     with pytest.raises(NotAStoreError):
         serve.run(serve.Args(store=str(tmp_path), listen="127.0.0.1:0"), stop)
+
+
+def test_files_for_tls_that_are_missing_end_it(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = [str(path / name) for name in ("a.pem", "a.key", "ca.pem")]
+    assert serve.main([str(path), "--listen", "127.0.0.1:0", "--tls", *missing, "--json"]) == 2
+    assert missing[0] in json.loads(capsys.readouterr().out)["error"]["what"]
+
+
+@pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
+def test_with_tls_only_replicas_of_the_authority_are_served(tmp_path: Path, path: Path) -> None:
+    with MessageStore.open(path, PLAIN) as store:
+        store.append(message(1, 1, 0))
+        end = store.end_offset
+    authority, stop, port = Authority(tmp_path / "authority"), threading.Event(), free_port()
+    files, own = authority.sign("master"), authority.sign("replica")
+    named = (files.certificate, files.key, files.authority)
+    asked = serve.Args(store=str(path), listen=f"127.0.0.1:{port}", tls=named)
+    server = threading.Thread(target=serve.run, args=(asked, stop))
+    server.start()
+    try:
+        with following(tmp_path / "copy", port, store_config=PLAIN, probe_s=30, tls=own) as replica:
+            until(lambda: replica.store.end_offset == end)
+        with following(tmp_path / "plain", port, store_config=PLAIN) as refused:
+            until(lambda: refused.status.problem != "")
+            assert refused.store.end_offset == 0
+    finally:
+        stop.set()
+        server.join()
 
 
 @pytest.mark.slow
