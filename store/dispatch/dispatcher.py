@@ -8,9 +8,14 @@
 
 Entries are written after their records, so a reader that finds an entry finds its record. A dispatch request holds
 either the final bytes of records, or the entries and keys taken from the encoded columns. `rules` derives the same
-entries from both, and recovery uses the same rules. RocketMQ: ``ReputMessageService``, ``CommitLogDispatcher``.
+entries from both, and recovery uses the same rules.
+
+    replicated   bytes ──► run, or settle before the next put of this store ──► follow ──► places in their queues
+
+So the thread that receives another log only writes it. RocketMQ: ``ReputMessageService``, ``CommitLogDispatcher``.
 """
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -28,10 +33,29 @@ from ..types import QueueKey
 from .rules import DispatchedRecords
 
 _ROUND_BYTES: Final = 16 << 20
+_JOINED_BYTES: Final = 1 << 20  # of replicated records: larger pieces are large enough by themselves
 _FEW_QUEUES: Final = 64  # up to so many queues, gathered entries are written after every `run`
 _WORTH_ROWS: Final = 48  # entries per queue that make a write worth its cost with more queues
 _WRITE_ROWS: Final = 1 << 19  # entries that are gathered in memory at most
 _WAIT_S: Final = 1.0  # and their longest wait there
+
+
+class ReplicatedRecords(NamedTuple):
+    """Records of another log, which get their places in the queues when they are dispatched.
+
+    Attributes
+    ----------
+    data
+        (size,) uint8, their bytes; not changed any more.
+    newest
+        Store time of the last one, ms since the epoch.
+    follow
+        Places entries in their queues; called once for all records, in the order of the log.
+    """
+
+    data: Bytes
+    newest: int
+    follow: Callable[[DispatchedRecords], DispatchedRecords]
 
 
 class DispatchRequest(NamedTuple):
@@ -51,7 +75,7 @@ class DispatchRequest(NamedTuple):
         Time of the append, in seconds of ``time.monotonic``; 0 if the lag is not measured.
     """
 
-    records: DispatchedRecords | Bytes | bytes | bytearray
+    records: DispatchedRecords | ReplicatedRecords | Bytes | bytes | bytearray
     positions: Ints | None
     stop: int
     size: int
@@ -72,7 +96,8 @@ class Dispatcher:
     A write to a queue costs the same for one entry as for a hundred. So entries of up to 64 queues are written after
     every `run`. Entries of more queues are gathered until there are enough per queue, or until they have waited 1 s.
 
-    `add` may be called by any thread that holds the put lock. All other methods are for one thread at a time.
+    `add` and `settle` may be called by any thread that holds the put lock. All other methods are for one thread at a
+    time.
 
     Parameters
     ----------
@@ -106,6 +131,9 @@ class Dispatcher:
         self._queues = queues
         self._index = index
         self._waiting: deque[DispatchRequest] = deque()
+        self._placing = threading.Lock()  # held while replicated records get their places, and requests leave the queue
+        self._replicated_bytes = 0  # of replicated records, added by appending threads
+        self._placed_bytes = 0  # of those that have their places: two counters, too
         self._added_bytes = 0  # written by appending threads
         self._done_bytes = 0  # written by the dispatching thread: two counters, as the two share no lock
         self._gathered: list[_Entries] = []
@@ -125,8 +153,19 @@ class Dispatcher:
 
     def add(self, request: DispatchRequest) -> None:
         """Queue a request in the order of the log. Needs the put lock."""
+        if isinstance(request.records, ReplicatedRecords):
+            self._replicated_bytes += request.size
         self._waiting.append(request)
         self._added_bytes += request.size
+
+    def settle(self) -> None:
+        """Return when all replicated records have their places in their queues. Needs the put lock."""
+        if self._replicated_bytes == self._placed_bytes:
+            return
+        with self._placing:
+            for at, request in enumerate(list(self._waiting)):
+                if isinstance(request.records, ReplicatedRecords):
+                    self._waiting[at] = self._placed([request])
 
     def run(self, limit: int, *, at_once: bool) -> None:
         """Dispatch the requests that end at or before a physical offset. It can be called again after an error.
@@ -141,13 +180,11 @@ class Dispatcher:
         while chosen := self._next(limit):
             first = chosen[0].records
             if not isinstance(first, DispatchedRecords):
-                first = DispatchedRecords.of_records(_joined(chosen), self.numbers, with_keys=self._index is not None)
+                first = self._derived(chosen)
             if not self._gathered:
                 self._oldest_put = chosen[0].put_at
             self._gather(first)
-            for request in chosen:
-                self._waiting.popleft()
-                self._done_bytes += request.size
+            self._leave(chosen)
             self._gathered_stop = chosen[-1].stop
             if self._gathered_rows >= _WRITE_ROWS:
                 self._write()
@@ -166,18 +203,45 @@ class Dispatcher:
 
     def _next(self, limit: int) -> list[DispatchRequest]:
         """Return the requests of one round: one with known entries, or several whose bytes are read together."""
+        with self._placing:
+            chosen = self._chosen(limit)
+            if not chosen or not isinstance(chosen[0].records, ReplicatedRecords):
+                return chosen
+            placed = self._placed(chosen)
+            for _ in chosen:
+                self._waiting.popleft()
+            self._waiting.appendleft(placed)  # so that a repeated call does not place them again
+            return [placed]
+
+    def _chosen(self, limit: int) -> list[DispatchRequest]:
         chosen: list[DispatchRequest] = []
         size = 0
         while len(chosen) < len(self._waiting):  # by number: other threads add requests meanwhile
             request = self._waiting[len(chosen)]
-            is_numbered = isinstance(request.records, DispatchedRecords)
-            if request.stop > limit or size >= _ROUND_BYTES or (is_numbered and chosen):
+            if request.stop > limit or (chosen and not _are_alike(chosen[0], request)) or size >= _most(request):
                 break
             chosen.append(request)
             size += request.size
-            if is_numbered:
-                break
         return chosen
+
+    def _leave(self, done: list[DispatchRequest]) -> None:
+        """Take dispatched requests out of the queue."""
+        with self._placing:
+            for request in done:
+                self._waiting.popleft()
+                self._done_bytes += request.size
+
+    def _placed(self, requests: list[DispatchRequest]) -> DispatchRequest:
+        """Return replicated records as one request, with their places in their queues."""
+        first = requests[0].records
+        assert isinstance(first, ReplicatedRecords)
+        known, size = first.follow(self._derived(requests)), sum(each.size for each in requests)
+        self._placed_bytes += size
+        return DispatchRequest(known, None, requests[-1].stop, size, requests[0].put_at)
+
+    def _derived(self, requests: list[DispatchRequest]) -> DispatchedRecords:
+        """Return what the bytes of requests add."""
+        return DispatchedRecords.of_records(_joined(requests), self.numbers, with_keys=self._index is not None)
 
     def _gather(self, records: DispatchedRecords) -> None:
         if self._index is not None:  # first: it may fail, and a repeated call leaves out keys that are indexed
@@ -215,6 +279,17 @@ class Dispatcher:
             self._lagged(time.monotonic() - self._oldest_put)
 
 
+def _are_alike(first: DispatchRequest, request: DispatchRequest) -> bool:
+    """Return whether two requests can be one round: both have bytes alone, of this log or of another one."""
+    kinds = {type(each.records) for each in (first, request)}
+    return DispatchedRecords not in kinds and (ReplicatedRecords not in kinds or len(kinds) == 1)
+
+
+def _most(request: DispatchRequest) -> int:
+    """Return the bytes after which a round has no further request."""
+    return _JOINED_BYTES if isinstance(request.records, ReplicatedRecords) else _ROUND_BYTES
+
+
 def _joined(requests: Iterable[DispatchRequest]) -> Records:
     """Join the bytes of several requests into one buffer, so that many small ones cost no more than a large one."""
     requests = list(requests)
@@ -223,10 +298,7 @@ def _joined(requests: Iterable[DispatchRequest]) -> Records:
     for request in requests:
         positions.append((request.positions if request.positions is not None else np.zeros(1, np.int64)) + at)
         at += request.size
-    buffers = [
-        np.frombuffer(request.records, np.uint8)
-        for request in requests
-        if not isinstance(request.records, DispatchedRecords)
-    ]
+    bytes_of = [each.records.data if isinstance(each.records, ReplicatedRecords) else each.records for each in requests]
+    buffers = [np.frombuffer(each, np.uint8) for each in bytes_of if not isinstance(each, DispatchedRecords)]
     buffer = buffers[0] if len(buffers) == 1 else np.concatenate(buffers)
     return Records(buffer, np.concatenate(positions))

@@ -50,6 +50,7 @@ class Quorum:
         self._changed = threading.Condition()
         self._held: dict[int, int] = {}
         self._replaced: StaleMasterError | None = None
+        self._reached = 0  # physical offset that enough replicas hold now
         self._wake: Callable[[], None] = _nothing
         self._confirm: Callable[[], None] = _nothing
 
@@ -69,7 +70,7 @@ class Quorum:
         StaleMasterError
             If another master has replaced this one.
         """
-        if not self._needed and self._replaced is None:
+        if self._replaced is None and (not self._needed or offset <= self._reached):
             return
         self._wake()
         deadline = time.monotonic() + self._timeout_s
@@ -100,7 +101,7 @@ class Quorum:
     def fail(self, error: StaleMasterError) -> None:
         """Fail each append from now on, those that wait included; nothing more is confirmed."""
         with self._changed:
-            self._replaced = error
+            self._replaced, self._reached = error, 0
             self._changed.notify_all()
 
     @property
@@ -143,9 +144,12 @@ class Quorum:
         self._wake, self._confirm = wake, confirm or _nothing
 
     def _tell(self) -> None:
+        reached = self.confirmed or 0
+        self._reached = min(self._reached, reached)
         try:
             self._confirm()
         finally:
+            self._reached = reached  # last: an append that returns at once was published, too
             self._changed.notify_all()
 
 

@@ -28,8 +28,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from ..config import StoreConfig
-from ..dispatch.dispatcher import DispatchRequest
-from ..dispatch.rules import DispatchedRecords
+from ..dispatch.dispatcher import DispatchRequest, ReplicatedRecords
 from ..errors import (
     ConfigError,
     DivergedLogError,
@@ -72,7 +71,7 @@ class _Newest:
 
     def add(self, request: DispatchRequest) -> None:
         """Note the store time of the last record."""
-        if isinstance(request.records, DispatchedRecords):
+        if isinstance(request.records, ReplicatedRecords):
             self.ms = max(self.ms, request.records.newest)
 
 

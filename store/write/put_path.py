@@ -18,12 +18,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
 from ..config import BatchPlacement, StoreConfig
-from ..dispatch.dispatcher import Dispatcher, DispatchRequest
+from ..dispatch.dispatcher import Dispatcher, DispatchRequest, ReplicatedRecords
 from ..dispatch.rules import DispatchedRecords
 from ..encode.batch import EncodedRows
 from ..encode.message import Appended, Encoded, packed_host, record_crc
@@ -31,13 +31,15 @@ from ..format.message import Ints, Records
 from ..format.message_encode_one import patch_record
 from ..format.message_id import encode_offset_id
 from ..format.pieces import Data
-from ..format.properties import Properties
 from ..log.appender import LogAppender, Run
 from ..types import QueueKey
 from .failure import Failure
 from .metrics import WriterMetrics
 from .placed_rows import AheadPiece, place_rows
 from .queue_offsets import QueueOffsets
+
+_AT_ONCE_BYTES: Final = 1 << 20
+"""Replicated records that are placed in their queues at once: their bytes are in the processor's cache now."""
 
 
 class AppendedBatch(NamedTuple):
@@ -101,8 +103,8 @@ class PutPath:
     ) -> None:
         self._appender = appender
         self._listeners: tuple[LogListener, ...] = (dispatcher, *listeners)
+        self._settle = dispatcher.settle
         self._metrics = metrics
-        self._is_indexed = config.index
         self._failure = failure
         self._crc = record_crc(config)
         self._host = packed_host(config.store_host, "store_host")
@@ -119,6 +121,7 @@ class PutPath:
 
     def queue_offsets(self) -> Ints:
         """Return the next queue offset of every queue at this moment, for `spans_since`. The caller holds the turn."""
+        self._settle()
         return self._queues.snapshot()
 
     def spans_since(self, before: Ints) -> list[tuple[QueueKey, int, int]]:
@@ -162,6 +165,7 @@ class PutPath:
         asked = time.perf_counter() if self._metrics is not None else 0.0
         with self.turn, self._appender.lock:
             self._locked(asked)
+            self._settle()
             one = len(records) == 1
             runs = [self._appender.place_one(stops[0])] if one else self._appender.place(np.array(stops))
             places = [runs[0].base + runs[0].position] if one else [*_physical_offsets(runs, stops)]
@@ -209,6 +213,7 @@ class PutPath:
         asked = time.perf_counter() if self._metrics is not None else 0.0
         with self.turn, self._appender.lock:
             self._locked(asked)
+            self._settle()
             self._appender.reserve(self._appender.place(stops, placement))  # for all of them, or nothing is put
             now = self._now()
             put = [self._put_piece(rows, placement, now) for rows in pieces]
@@ -216,15 +221,15 @@ class PutPath:
         physical, offsets, sizes = columns or [np.empty(0, np.int64)] * 3
         return AppendedBatch(physical, offsets, sizes, now)
 
-    def put_replicated(self, records: Records, properties: Properties, physical: int, size: int) -> None:
+    def put_replicated(self, records: Records, physical: int, size: int) -> None:
         """Append records of another log, byte for byte.
+
+        A small piece gets its places in the queues when it is dispatched, or before the next put of this store's own.
 
         Parameters
         ----------
         records
-            Side by side from the first byte of their buffer on, and whole; their bytes are only read.
-        properties
-            Their properties.
+            Side by side from the first byte of their buffer on, and whole; their bytes do not change any more.
         physical
             Physical offset of the first one: the end of the log, or the start of the next segment.
         size
@@ -241,16 +246,21 @@ class PutPath:
         with self.turn, self._appender.lock:
             self._locked(asked)
             run = self._appender.place_at(physical, size)
-            known = DispatchedRecords.of_records(
-                records, self._queues.numbers, with_keys=self._is_indexed, properties=properties
-            )
-            known, following = self._queues.followed(known)
             self._appender.reserve([run])
+            data, newest = records.buffer[:size], int(records.field("store_timestamp")[-1])
             with self._failure.fatal_put:
-                self._appender.write(records.buffer[:size].data, [run])
-                self._queues.set(known.queues, following)
-                self._newest_ms = max(self._newest_ms, known.newest)
-                self._announce(DispatchRequest(known, None, physical + size, size))
+                self._appender.write(data.data, [run])
+                self._newest_ms = max(self._newest_ms, newest)
+                replicated = ReplicatedRecords(data, newest, self._follow)
+                self._announce(DispatchRequest(replicated, records.positions, physical + size, size))
+                if size >= _AT_ONCE_BYTES:
+                    self._settle()
+
+    def _follow(self, known: DispatchedRecords) -> DispatchedRecords:
+        """Place replicated records in their queues; nothing is put meanwhile that did not settle them."""
+        known, following = self._queues.followed(known)
+        self._queues.set(known.queues, following)
+        return known
 
     def put_filler(self, end: int, physical: int, data: Data) -> None:
         """Write bytes of another log that follow a blank record; the log still ends where it did.
@@ -322,6 +332,7 @@ class PutPath:
         """
         with self.turn, self._appender.lock:
             self._failure.check()
+            self._settle()
             runs = self._appender.place(rows.records.positions + rows.records.sizes, end=end)
             self._appender.reserve(runs)
             placed = place_rows(rows, runs, self._queues, self._now())

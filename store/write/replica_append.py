@@ -163,10 +163,8 @@ class ReplicaAppend:
         self._check_rest(part[size:], physical + size, room - size)
         if count:
             records = found.records if count == len(found.records) else Records(part, found.positions[:count])
-            properties = Properties(records)
-            if not self._check_records(records, properties, stops[1 : count + 1], physical):
-                records = Records(part, records.positions)
-            self._put_path.put_replicated(records, properties, physical, size)
+            self._check_records(records, stops[1 : count + 1], physical)
+            self._put_path.put_replicated(records, physical, size)
         return size
 
     def _check_rest(self, rest: Bytes, physical: int, room: int) -> None:
@@ -178,15 +176,9 @@ class ReplicaAppend:
         if not is_record or size <= rest.size:
             raise FormatError("no whole record begins here", path=self._path, offset=physical, fix=_FIX)
 
-    def _check_records(self, records: Records, properties: Properties, stops: Ints, physical: int) -> bool:
-        """Refuse records whose checksums deny them, or that lack the checksum that recovery relies on.
-
-        Returns
-        -------
-        bool
-            False if the parts of a record are no longer known, since its ``__CRC32#`` is wrong, and none needs it.
-        """
-        check_crcs(records, properties)
+    def _check_records(self, records: Records, stops: Ints, physical: int) -> None:
+        """Refuse records whose checksums deny them, or that lack the checksum that recovery relies on."""
+        check_crcs(records, Properties(records))
         is_whole = records.problem == Problem.OK
         is_bad = ~is_whole if self._needs_crc else ~is_whole & (records.problem != Problem.RECORD_CRC)
         bad = np.flatnonzero(is_bad)
@@ -200,7 +192,6 @@ class ReplicaAppend:
                 offset=physical + int(records.positions[sealed.argmin()]),
                 fix="Open this store with record_crc=False",
             )
-        return bool(is_whole.all())
 
 
 def _is_blank(rest: Bytes, room: int) -> bool:

@@ -6,16 +6,18 @@ import threading
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from segmentlog.store import MessageStore, NoSpaceError, Outgoing, QueueKey
-from segmentlog.store.dispatch.dispatcher import Dispatcher, DispatchRequest
+from segmentlog.store.dispatch.dispatcher import Dispatcher, DispatchRequest, ReplicatedRecords
+from segmentlog.store.dispatch.rules import DispatchedRecords
 from segmentlog.store.format.index_file import Geometry
 from segmentlog.store.index.writer import IndexWriter
 from segmentlog.store.queues.writer import QueueWriter
 from support.batches import batch_of
 from support.crash.driver import ROOT
-from support.crash.faults import Failure, Fault, FaultyFileSystem
+from support.crash.faults import Failure, Fault, FaultyFileSystem, Span
 from support.crash.memory_fs import MemoryFileSystem
 from support.crash.promises import Truth
 from support.records import one
@@ -35,10 +37,10 @@ def dispatcher(fs: Any) -> Dispatcher:
     return Dispatcher(queues, IndexWriter(fs, "/index", "/making", Geometry(20, 80)), {}, 0, 0)
 
 
-def puts(count: int, first: int = 0) -> list[DispatchRequest]:
-    made, at = [], first * len(one())
+def puts(count: int, first: int = 0, **options: Any) -> list[DispatchRequest]:
+    made, at = [], first * len(one(**options))
     for number in range(first, first + count):
-        record = one(at=at, offset=number)
+        record = one(at=at, offset=number, **options)
         at += len(record)
         made.append(DispatchRequest(record, None, at, len(record)))
     return made
@@ -102,6 +104,65 @@ def test_what_had_no_room_is_dispatched_when_there_is(call: str, at: int) -> Non
     truth.check_index(disk, end)
 
 
+class Following:
+    """Records of another log: notes the physical offsets of each call that places entries."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[int]] = []
+
+    def __call__(self, known: DispatchedRecords) -> DispatchedRecords:
+        self.calls.append(known.entries["physical_offset"].tolist())
+        return known._replace(queue_offset=known.queue_offset + 7)
+
+    def of(self, put: DispatchRequest) -> DispatchRequest:
+        assert isinstance(put.records, bytes)
+        data = np.frombuffer(put.records, np.uint8)
+        return put._replace(records=ReplicatedRecords(data, 1, self), positions=np.zeros(1, np.int64))
+
+
+def test_replicated_records_are_placed_together_and_once_even_if_there_was_no_room() -> None:
+    faulty, following = FaultyFileSystem(MemoryFileSystem()), Following()
+    working, size = dispatcher(faulty), len(one(properties=b"KEYS\x01k\x02"))
+    own, *theirs, last = puts(5, properties=b"KEYS\x01k\x02")
+    working.add(own)
+    working.run(size, at_once=True)
+    for put in (*map(following.of, theirs), last):
+        working.add(put)
+    faulty.fault = Fault(error=Failure.ENOSPC, at=1, span=Span.STICKY, calls=("write",))
+    with pytest.raises(NoSpaceError):
+        working.run(5 * size, at_once=True)
+    faulty.fault = None
+    working.run(5 * size, at_once=True)
+    assert following.calls == [[size, 2 * size, 3 * size]]
+    assert (working.waiting_bytes, working.dispatched) == (0, 5 * size)
+
+
+def test_large_pieces_of_replicated_records_are_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("segmentlog.store.dispatch.dispatcher._JOINED_BYTES", 2 * len(one()))
+    working, following, size = dispatcher(MemoryFileSystem()), Following(), len(one())
+    for put in map(following.of, puts(5)):
+        working.add(put)
+    working.run(5 * size, at_once=True)
+    assert following.calls == [[0, size], [2 * size, 3 * size], [4 * size]]
+
+
+def test_replicated_records_are_settled_in_their_order_before_they_are_dispatched() -> None:
+    working, following, size = dispatcher(MemoryFileSystem()), Following(), len(one())
+    own, *theirs = puts(4)
+    working.settle()
+    for put in (own, *map(following.of, theirs)):
+        working.add(put)
+    working.run(2 * size, at_once=True)
+    working.settle()
+    assert following.calls == [[size], [2 * size], [3 * size]]
+    working.settle()
+    assert len(following.calls) == 3
+    working.run(4 * size, at_once=True)
+    assert len(following.calls) == 3
+    assert (working.waiting_bytes, working.dispatched) == (0, 4 * size)
+    assert working.ends == {QueueKey("Topic", 3): 4 + 7}
+
+
 @pytest.mark.slow
 def test_putting_and_dispatching_at_once_loses_count_of_nothing() -> None:
     working = dispatcher(MemoryFileSystem())
@@ -121,6 +182,33 @@ def test_putting_and_dispatching_at_once_loses_count_of_nothing() -> None:
     assert working.waiting_bytes == 0
     assert working.ends == {QueueKey("Topic", 3): total}
     assert working.dispatched == total * size
+
+
+@pytest.mark.slow
+def test_placing_while_records_are_added_and_settled_keeps_their_order() -> None:
+    working, following = dispatcher(MemoryFileSystem()), Following()
+    total, size = 1_000, len(one())
+
+    def add() -> None:
+        for number, put in enumerate(puts(total)):
+            working.add(put if number % 7 == 6 else following.of(put))
+            if number % 50 == 49:
+                working.settle()
+
+    switching = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        adding = threading.Thread(target=add)
+        adding.start()
+        while adding.is_alive():
+            working.run(total * size, at_once=False)
+        adding.join()
+    finally:
+        sys.setswitchinterval(switching)
+    working.run(total * size, at_once=True)
+    placed = [at // size for call in following.calls for at in call]
+    assert placed == [number for number in range(total) if number % 7 != 6]
+    assert (working.waiting_bytes, working.dispatched) == (0, total * size)
 
 
 def test_a_reader_finds_no_entry_before_its_record() -> None:

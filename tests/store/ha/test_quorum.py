@@ -108,3 +108,21 @@ def test_a_master_that_was_replaced_confirms_nothing_more(copies: int) -> None:
     assert quorum.confirmed is None
     with pytest.raises(StaleMasterError, match="below physical offset 50, and not confirmed"):
         quorum.wait(50)
+
+
+def test_an_append_that_replicas_hold_already_wakes_no_server() -> None:
+    quorum, woken = Quorum(3, timeout_s=0.01), []
+    for replica, held in ((1, 300), (2, 100), (3, 200)):
+        quorum.acknowledge(replica, held)
+    published: list[int] = []
+    quorum.serve_by(lambda: woken.append(1), lambda: published.append(quorum._reached))
+    quorum.wait(200)
+    assert not woken
+    quorum.acknowledge(3, 250)
+    assert published == [200]  # no append returns before what it waited for is published
+    quorum.wait(250)
+    assert not woken
+    quorum.forget(3)
+    with pytest.raises(ReplicaTimeoutError, match="1 replicas acknowledged physical offset 250"):
+        quorum.wait(250)
+    assert woken

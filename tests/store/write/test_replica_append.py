@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from segmentlog.store import (
+    BatchId,
     ConfigError,
     FormatError,
     MessageStore,
@@ -17,8 +18,11 @@ from segmentlog.store import (
     StoreClosedError,
     StoreReader,
 )
+from segmentlog.store.dispatch.dispatcher import ReplicatedRecords
+from segmentlog.store.dispatch.rules import DispatchedRecords
 from segmentlog.store.format.message import MAGIC_BLANK
 from segmentlog.store.log.segment_supply import SegmentSupply
+from segmentlog.store.sink import Staging
 from support.batches import batch_of
 from support.reading import read
 from support.written_stores import SMALL, message
@@ -81,6 +85,48 @@ def test_an_append_continues_where_the_copy_ends(tmp_path: Path) -> None:
         assert (placed.physical_offset, placed.queue_offset) == (expected.physical_offset, expected.queue_offset)
         with pytest.raises(ConfigError, match=f"this log continues at {copy.end_offset}"):
             copy.append_encoded(end, b"")
+
+
+@pytest.mark.parametrize("how", ["append", "append_batch", "commit_batch"])
+def test_own_messages_take_the_next_queue_offsets_before_anything_is_dispatched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    log, end = sent(tmp_path / "first", count=30)
+    own = [message(5, 2, serial) for serial in range(6)]
+    found = []
+    for name in ("first", "copy"):
+        with MessageStore.open(tmp_path / name, SMALL) as store:
+            if name == "copy":
+                monkeypatch.setattr(store._services, "after_put", lambda: None)
+                assert [store.append_encoded(at, piece) for at, piece in pieces(log, 1, 900)][-1] == end
+                assert store._parts.log.dispatcher.dispatched == 0
+            if how == "append":
+                found.append([store.append(each).queue_offset for each in own])
+            elif how == "append_batch":
+                found.append(store.append_batch(batch_of(own)).queue_offsets.tolist())
+            else:
+                with Staging.open(tmp_path / name, "job", 0, "a", SMALL) as staging:
+                    staging.add(batch_of(own))
+                    staged = [staging.finish()]
+                found.append(list(store.commit_batch(BatchId("q", 0), staged).queues))
+    assert found[0] == found[1]
+    rows = [
+        [(row["queueId"], row["queueOffset"], row["body"]) for row in read(StoreReader.open(tmp_path / name))]
+        for name in ("first", "copy")
+    ]
+    assert rows[0] == rows[1]
+
+
+def test_large_pieces_get_their_places_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, _ = sent(tmp_path / "first", count=30)
+    kinds = []
+    for least in (1, 1 << 20):
+        monkeypatch.setattr("segmentlog.store.write.put_path._AT_ONCE_BYTES", least)
+        with MessageStore.open(tmp_path / str(least), SMALL) as copy:
+            monkeypatch.setattr(copy._services, "after_put", lambda: None)
+            copy.append_encoded(0, log)
+            kinds.append({type(each.records) for each in copy._parts.log.dispatcher._waiting if each.size > 100})
+    assert kinds == [{DispatchedRecords}, {ReplicatedRecords}]
 
 
 @pytest.mark.slow
