@@ -160,8 +160,9 @@ def repeated(texts: Sequence[str], times: int) -> pa.StringArray:
     wanted = tuple(texts)
     if not wanted:
         return pa.nulls(0, pa.string())
-    capacity = 1 << max(times - 1, 0).bit_length()
-    if times > 1 and capacity * (sum(map(len, wanted)) + _OFFSET_BYTES * len(wanted)) <= _KEPT_BYTES_MAX:
+    capacity = 1 << max(times - 1, _FEW - 1).bit_length()
+    is_usual = times > 1 or len(wanted) <= _FEW  # the texts of one row are those of the next; hosts are not
+    if is_usual and capacity * (sum(map(len, wanted)) + _OFFSET_BYTES * len(wanted)) <= _KEPT_BYTES_MAX:
         return _kept(wanted, capacity).slice(0, times * len(wanted))
     return _repeated(wanted, times)
 
