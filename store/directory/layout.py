@@ -50,7 +50,8 @@ def list_queue_ids(fs: FileSystem, directory: str) -> list[int]:
     """Queue ids that ``consumequeue/TOPIC`` has directories for."""
     ids = []
     for queue in fs.list_dir(directory):
-        refuse_link(queue, os.path.join(directory, queue.name))
+        if queue.is_link:
+            refuse_link(queue, os.path.join(directory, queue.name))
         queue_id = parse_queue_id(queue.name)  # other names a broker ignores as well
         if queue.is_dir and queue_id is not None:
             ids.append(queue_id)

@@ -48,14 +48,23 @@ class QueueFront(NamedTuple):
 
     Attributes
     ----------
-    file
-        The file.
+    base, size
+        Bytes of the queue before it, and in it.
+    path
+        Of the file.
     entries
         Its entries up to the last that is not all zero, at least one; 20 bytes each.
     """
 
-    file: SegmentFile
+    base: int
+    size: int
+    path: str
     entries: bytes
+
+    @property
+    def file(self) -> SegmentFile:
+        """The file among those of its queue."""
+        return SegmentFile(self.base, self.size, self.path)
 
 
 class ConsumeQueues:
@@ -98,12 +107,17 @@ class ConsumeQueues:
             self._opened[key] = found
         return found
 
-    def file_of(self, key: QueueKey, start: int, stop: int) -> SegmentFile | None:
-        """The file that holds entries ``[start, stop)`` of a queue; None where no file holds all of them."""
+    def base_of(self, key: QueueKey, start: int, stop: int) -> int | None:
+        """Bytes of a queue before the file that has entries ``[start, stop)``; None where no file has all of them."""
         front = self._fronts.get(key)
-        file = front.file if front is not None else find(self.queue(key).segments, start * ENTRY_BYTES)
-        is_within = file is not None and file.base <= start * ENTRY_BYTES and stop * ENTRY_BYTES <= file.stop
-        return file if is_within else None
+        if front is not None:
+            base, size = front.base, front.size
+        else:
+            file = find(self.queue(key).segments, start * ENTRY_BYTES)
+            if file is None:
+                return None
+            base, size = file.base, file.size
+        return base if base <= start * ENTRY_BYTES and stop * ENTRY_BYTES <= base + size else None
 
     def forget(self, key: QueueKey) -> None:
         """Drop what is known of one queue."""
@@ -154,17 +168,14 @@ class ConsumeQueues:
 
         No directory is listed: a plan says in which file the entries are.
         """
-        found = self._fs.read_each(
-            (
-                f"{self._topic_directory(key.topic)}{key.queue_id}/{segment_name(base)}",
-                start * ENTRY_BYTES - base,
-                (stop - start) * ENTRY_BYTES,
-            )
-            for key, start, stop, base in spans
-        )
+        asked = []
+        for (topic, queue_id), start, stop, base in spans:
+            name = segment_name(base) if base else _FIRST_FILE
+            path = f"{self._topic_directory(topic)}{queue_id}/{name}"
+            asked.append((path, start * ENTRY_BYTES - base, (stop - start) * ENTRY_BYTES))
         return [
-            data if data is not None and len(data) == (span.stop - span.start) * ENTRY_BYTES else None
-            for data, span in zip(found, spans, strict=True)
+            data if data is not None and len(data) == count else None
+            for data, (_, _, count) in zip(self._fs.read_each(asked), asked, strict=True)
         ]
 
     def _topic_directory(self, topic: str) -> str:
@@ -181,12 +192,14 @@ class ConsumeQueues:
 
 def _queue_front(directory: str, front: Front) -> QueueFront | None:
     """Return the front of a queue; None where its file has no entries or needs a closer look."""
-    size = -(-front.end // ENTRY_BYTES) * ENTRY_BYTES
-    if not 0 < size <= min(len(front.data), front.size):
+    name, size, end, data = front
+    held = -(-end // ENTRY_BYTES) * ENTRY_BYTES
+    if not 0 < held <= min(len(data), size):
         return None
-    if front.name != _FIRST_FILE:
-        segments = segments_of({directory: [Listed(front.name, False, False, True, front.size)]})  # noqa: FBT003
+    base = 0
+    if name != _FIRST_FILE:
+        segments = segments_of({directory: [Listed(name, False, False, True, size)]})  # noqa: FBT003
         if len(segments) != 1 or segments[0].base % ENTRY_BYTES:
             return None
-        return QueueFront(segments[0], front.data[:size])
-    return QueueFront(SegmentFile(0, front.size, f"{directory}/{front.name}"), front.data[:size])
+        base = segments[0].base
+    return QueueFront(base, size, f"{directory}/{name}", data[:held])

@@ -61,8 +61,7 @@ class RecordExtents:
 
     def _named(self, key: QueueKey, start: int, stop: int) -> PlannedRange:
         """Return the range of entries that the ConsumeQueue names."""
-        file = self._queues.file_of(key, start, stop)
-        return PlannedRange(key, start, stop, stop - start, None, None if file is None else file.base)
+        return PlannedRange(key, start, stop, stop - start, None, self._queues.base_of(key, start, stop))
 
     def of(self, planned: PlannedRange, start: int, stop: int) -> tuple[Ints, Ints]:
         """Extents of the queue offsets ``[start, stop)`` of one of the `ranges`; see `of_all`."""

@@ -61,7 +61,7 @@ def all_bounds(
         if front is not None:
             alive_at, length, certain = next(held)
             if certain:
-                first = front.file.base // ENTRY_BYTES
+                first = front.base // ENTRY_BYTES
                 found.append(QueueBounds(key, first + alive_at, first + length))
                 continue
         found.append(queue_bounds(snapshot, log, queues.queue(key)))

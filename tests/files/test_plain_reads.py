@@ -2,7 +2,9 @@
 
 import errno
 import os
+import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,6 +67,82 @@ def test_the_data_of_the_only_file(tmp_path: Path) -> None:
 def test_a_file_shorter_than_a_page(tmp_path: Path) -> None:
     (front,) = FS.fronts([made(tmp_path / "q", (0, 30), size=100)], LIMIT)
     assert front == Front("00000000000000000000", 100, 30, b"\1" * 30 + bytes(70))
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> list[str]:
+    """Directories whose files end at every place of a word and of a page, more than are decided at once."""
+    ends = [0, *range(1, 20), *range(4080, 4097), *range(100, 200)]
+    return [made(tmp_path / str(number), *[(end // 2, end)] * bool(end)) for number, end in enumerate(ends)]
+
+
+def test_many_fronts_are_what_each_of_them_is(many: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = [front_of(FS, directory) for directory in many]
+    opened, real = [0], os.open
+
+    def counting(*given: Any) -> int:
+        opened[0] = max(opened[0], descriptors())
+        return real(*given)
+
+    before = descriptors()
+    monkeypatch.setattr(os, "open", counting)
+    found = FS.fronts(many, LIMIT)
+    assert opened[0] <= before + 16
+    for front, one in zip(found, expected, strict=True):
+        assert front is not None
+        assert one is not None
+        assert front[:3] == one[:3]
+        assert one.data.startswith(front.data)
+        assert len(front.data) >= front.end
+
+
+def test_few_fronts_are_what_many_are(many: list[str]) -> None:
+    found = FS.fronts(many, LIMIT)
+    few = [front for at in range(0, len(many), 7) for front in FS.fronts(many[at : at + 7], LIMIT)]
+    assert [front and front[:3] for front in few] == [front and front[:3] for front in found]
+
+
+def test_one_unusual_file_among_many(many: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    longer = made(tmp_path / "longer", (0, 10), (8000, 8001))
+    asked = [*many[:30], longer, *many[30:]]
+    expected = FS.fronts(many, LIMIT)
+    found = FS.fronts(asked, LIMIT)
+    assert found[:30] + found[31:] == expected
+    assert found[30] is not None
+    assert found[30].end == 8001
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, count, offset: pread(fd, min(count, 700), offset))
+    short = FS.fronts(asked, LIMIT)
+    assert [front and front.end for front in short] == [front and front.end for front in found]
+
+
+def test_a_device_among_many_files_is_refused(many: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [f"{directory}/00000000000000000000" for directory in many]
+    fstat, device = os.fstat, os.stat(paths[20]).st_ino
+
+    def seen(fd: int) -> os.stat_result:
+        found = fstat(fd)
+        return os.stat_result((stat.S_IFCHR | 0o600, *found[1:])) if found.st_ino == device else found
+
+    before = descriptors()
+    monkeypatch.setattr(os, "fstat", seen)
+    for read in (lambda: FS.fronts(many, LIMIT), lambda: FS.read_each([(path, 0, 1) for path in paths])):
+        with pytest.raises(UnsafeFileError, match=paths[20]):
+            read()
+    assert descriptors() == before
+
+
+def test_pieces_of_which_one_is_absent_or_short(many: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [f"{directory}/00000000000000000000" for directory in many]
+    asked = [(path, number, 10) for number, path in enumerate(paths)]
+    found = FS.read_each(asked)
+    assert [data and len(data) for data in found] == [10] * len(many)
+    os.unlink(paths[40])
+    os.truncate(paths[41], 45)
+    expected = [*found[:40], None, found[41] and found[41][:4], *found[42:]]
+    before = descriptors()
+    assert FS.read_each(asked) == expected
+    assert descriptors() == before
 
 
 def test_directories_that_hold_anything_else(tmp_path: Path) -> None:

@@ -80,8 +80,9 @@ def test_a_later_file_is_the_front_of_its_queue(store: Path) -> None:
     (front,) = opened(store).fronts([KEYS[1]])
     assert front is not None
     assert front.file.base == 100 * ENTRY_BYTES
-    assert opened(store).file_of(KEYS[1], 100, 130) == front.file
-    assert opened(store).file_of(KEYS[1], 99, 130) is None
+    assert front.file == opened(store).queue(KEYS[1]).segments[0]
+    assert opened(store).base_of(KEYS[1], 100, 130) == front.base
+    assert opened(store).base_of(KEYS[1], 99, 130) is None
 
 
 @pytest.mark.parametrize("are_known", [False, True])
@@ -92,9 +93,8 @@ def test_the_file_of_a_range(tmp_path: Path, are_known: bool) -> None:
     if are_known:
         queues.fronts(KEYS[:2])
     for start, stop, base in ((0, 100, 0), (0, 101, None), (100, 150, 100), (99, 100, 0), (100, 201, None)):
-        file = queues.file_of(KEYS[0], start, stop)
-        assert (None if file is None else file.base) == (None if base is None else base * ENTRY_BYTES)
-    assert queues.file_of(QueueKey("Orders", 9), 0, 1) is None
+        assert queues.base_of(KEYS[0], start, stop) == (None if base is None else base * ENTRY_BYTES)
+    assert queues.base_of(QueueKey("Orders", 9), 0, 1) is None
 
 
 def test_spans_are_read_from_the_file_that_they_name(store: Path) -> None:
