@@ -58,9 +58,9 @@ class Pipe:
         self.timed_out = 0
         """Number of times that Spark stopped waiting for a Python worker of a draining query, and started it again."""
 
-    def start(self, spark: "SparkSession", **options: str) -> Any:
-        """Start the stream without an end; options are the source's."""
-        return self._writer(spark, options, _as_they_are, "segmentlog", {}).start(str(self.sink))
+    def start(self, spark: "SparkSession", sink_options: Mapping[str, str] | None = None, **options: str) -> Any:
+        """Start the stream without an end; other options are the source's."""
+        return self._writer(spark, options, _as_they_are, "segmentlog", sink_options or {}).start(str(self.sink))
 
     def drain(
         self,

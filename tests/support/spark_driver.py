@@ -146,8 +146,10 @@ def _stream(spark: Any, folder: str, options: Mapping[str, str]) -> None:
     Pipe(Path(folder)).drain(spark, sink_format="faulty", sink_options=options, maxRecordsPerPartition="30")
 
 
-def _endless(spark: Any, folder: str, options: Mapping[str, str]) -> None:
-    Pipe(Path(folder)).start(spark, **options)
+def _endless(
+    spark: Any, folder: str, options: Mapping[str, str], sink_options: Mapping[str, str] | None = None
+) -> None:
+    Pipe(Path(folder)).start(spark, sink_options, **options)
 
 
 def _drained(spark: Any, folder: str, options: Mapping[str, str]) -> None:

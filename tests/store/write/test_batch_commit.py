@@ -52,6 +52,7 @@ from segmentlog.store.write.staging import staging_directory
 from support.batches import batch_of
 from support.interrupting import own_threads
 from support.live_copy import copy_live
+from support.power_cut import cut_power
 from support.reading import read
 from support.written_stores import SMALL
 
@@ -673,18 +674,6 @@ def committed_in_the_page_cache(path: Path, *versions: int) -> list[CommittedBat
             batch = BatchId("query", version, contiguous=True)
             found.append(store.commit_batch(batch, [staging.finish()]))
     return found
-
-
-def cut_power(path: Path, from_offset: int) -> None:
-    """Take what is not on the device from a physical offset on, and let another kernel run."""
-    cached = path / ".segmentlog" / "cached"
-    cached.write_bytes(
-        cached.read_bytes().replace(Path("/proc/sys/kernel/random/boot_id").read_bytes()[:36], b"-" * 36)
-    )
-    for segment in (path / "commitlog").iterdir():
-        position = max(from_offset - int(segment.name), 0)
-        data = segment.read_bytes()
-        segment.write_bytes(data[:position] + bytes(len(data) - len(data[:position])))
 
 
 def test_a_kept_store_is_read_like_a_closed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
