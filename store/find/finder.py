@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from ..format.message import Ints
 from ..index.asked import Asked, ask, each_in
 from ..index.criteria import ALWAYS, KeyField, Window
+from ..index.single_key import SingleKey
 from ..read.spec import ScanSpec
 from ..read.store_reader import StoreReader
 from ..types import Boundary, QueueKey
@@ -32,7 +33,6 @@ from .fetch import fetch
 from .found import Found, Order
 from .places import places_in_queue, places_of_ids, whole
 from .search import KeySearch
-from .single import SingleKey
 
 Texts: TypeAlias = Sequence[str] | pa.Array | pa.ChunkedArray
 Offsets: TypeAlias = Sequence[int] | npt.NDArray[np.integer]

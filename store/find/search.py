@@ -37,11 +37,12 @@ from ..index.confirm import confirm
 from ..index.criteria import ALWAYS, KeyField
 from ..index.growth import follow
 from ..index.listing import Listing, list_entries
+from ..index.single_key import SingleKey
 from ..index.table import IndexTable, open_table
 from ..log.commit_log import CommitLog
 from ..log.point_reads import records_at, views_at
 from .coverage import Coverage, Hits, Span, cover, without
-from .single import SingleKey, SingleSearch
+from .single import SingleSearch
 
 _ROWS_AT_ONCE: Final = 1 << 13  # their columns stay in the processor's cache
 _SAMPLE: Final = 64

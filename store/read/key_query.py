@@ -11,16 +11,22 @@ An index holds hashes, so a candidate may carry another key. RocketMQ returns th
 do not.
 """
 
+from typing import Final
+
 import numpy as np
 import pyarrow as pa
 
 from ..format.message import Ints
-from ..index.asked import Asked, ask, match
+from ..index.asked import ask, match
 from ..index.criteria import ALWAYS, KeyField
 from ..index.reader import Index
+from ..index.single_key import SingleKey
 from ..log.commit_log import CommitLog
 from ..log.point_reads import records_at
 from .store_reader import StoreReader
+
+_FEW: Final = 64
+"""Records to read one by one; more of them are faster as columns."""
 
 
 def query_key(store: StoreReader, index: Index, topic: str, key: str, max_num: int) -> list[int]:
@@ -47,21 +53,31 @@ def query_key(store: StoreReader, index: Index, topic: str, key: str, max_num: i
     SegmentLogError
         As `Index.query`.
     """
-    asked = ask(pa.array([topic]), pa.array([key]), KeyField.EITHER, ALWAYS)
+    asked = SingleKey(topic, key, KeyField.EITHER)
     wanted = max_num
     while True:
-        candidates = np.array(index.query(topic, key, wanted), np.int64)
-        hits = _hits(store.log, asked, np.unique(candidates))
+        candidates = index.query(topic, key, wanted)
+        hits = _hits(store.log, asked, sorted(set(candidates)))
         hidden_from = store.hidden_from()
         if hidden_from is not None:
-            hits = hits[hits < hidden_from]
-        if hits.size >= max_num or candidates.size < wanted:
-            return hits[max(hits.size - max_num, 0) :].tolist()  # type: ignore[no-any-return]
+            hits = [each for each in hits if each < hidden_from]
+        if len(hits) >= max_num or len(candidates) < wanted:
+            return hits[max(len(hits) - max_num, 0) :]
         wanted *= 2
 
 
-def _hits(log: CommitLog, asked: Asked, candidates: Ints) -> Ints:
-    """Return those of (n,) ascending candidates whose records carry the key."""
+def _hits(log: CommitLog, asked: SingleKey, candidates: list[int]) -> list[int]:
+    """Return those of ascending candidates whose records carry the key."""
+    if len(candidates) <= _FEW and asked.is_plain:
+        records = [log.record_at(each) for each in candidates]
+        pairs = zip(candidates, records, strict=True)
+        return [each for each, found in pairs if found is not None and asked.is_of(found.record)]
+    return _compared(log, asked, np.array(candidates, np.int64)).tolist()  # type: ignore[no-any-return]
+
+
+def _compared(log: CommitLog, wanted: SingleKey, candidates: Ints) -> Ints:
+    """Compare (n,) ascending candidates as columns."""
+    asked = ask(pa.array([wanted.topic]), pa.array([wanted.key]), wanted.field, ALWAYS)
     found = [np.empty(0, np.int64)]
     for _, rows, records in records_at(log, candidates):
         found.append(candidates[rows[np.unique(match(records, asked).row)]])

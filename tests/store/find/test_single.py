@@ -11,7 +11,6 @@ from segmentlog.store import ConfigError, StoreReader
 from segmentlog.store.find import ALWAYS, Finder, Found, KeyField, Order, Window
 from segmentlog.store.find import single as singles
 from segmentlog.store.find.search import KeySearch
-from segmentlog.store.find.single import SingleKey
 from segmentlog.store.format.hashing import index_key_hash
 from segmentlog.store.format.index_file import Geometry
 from support.damaged_indexes import BROKEN, GEOMETRY, KEYS, TOPICS, a_store, pairs_of
@@ -213,13 +212,6 @@ def test_a_segment_that_was_deleted_is_left_to_bulk(tmp_path: Path) -> None:
     assert len(one(finder, "Orders", "order-0")) == 0
     left = [each for each in every_record(path) if each.physical_offset >= 1 << 16]
     assert pairs_of(one(finder, "Orders", "order-600")) == brute_force(left, [("Orders", "order-600")])
-
-
-@pytest.mark.parametrize(
-    ("topic", "key", "plain"), [("A", "k", True), ("A", "", False), ("A", "ключ", False), ("Ä", "k", False)]
-)
-def test_keys_of_ascii_characters_are_compared_here(topic: str, key: str, plain: bool) -> None:
-    assert SingleKey(topic, key).is_plain is plain
 
 
 @pytest.mark.parametrize(("topic", "key"), [("Orders", None), (None, "order-3")])
