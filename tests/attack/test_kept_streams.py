@@ -30,10 +30,16 @@ from support.spark_session import refused
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.scaled, pytest.mark.attack, pytest.mark.spark, pytest.mark.timeout(scale(600, 600, 36_000))]
+# At the quick scale the crash tests of commits stand for it: it starts a driver for each cut.
+pytestmark = [
+    pytest.mark.scaled(quick=0),
+    pytest.mark.attack,
+    pytest.mark.spark,
+    pytest.mark.timeout(scale(600, 600, 36_000)),
+]
 
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261123"))
-CUTS = scale(1, 4, 100)
+CUTS = scale(4, 4, 100)
 KEPT = {"flush": "async"}
 BATCH = {"maxOffsetsPerTrigger": "60"}
 LEAST_BATCHES = 3
