@@ -33,7 +33,8 @@ from ..files.fs import LocalFileSystem
 from ..files.writable_fs import LocalWritableFileSystem
 from ..format.store_paths import StorePaths
 from ..log.commit_log import CommitLog
-from ..log.epochs import EpochWatch, check_current, stale_master, supersede
+from ..log.epochs import EpochWatch, OwnEpochWatch, check_current, stale_master, supersede
+from ..write.message_store import MessageStore
 from .confirmer import Confirmer
 from .handshake import Greeting
 from .link import Acceptor, Link
@@ -162,7 +163,8 @@ class ReplicationServer:
         self._listener.settimeout(0.0)
         self.port: int = self._listener.getsockname()[1]
         """Port at which it listens."""
-        self._epochs = EpochWatch(self._fs, store.path)
+        watch = OwnEpochWatch if isinstance(store, MessageStore) else EpochWatch
+        self._epochs = watch(self._fs, store.path)
         self._received = memoryview(bytearray(_READ_BYTES))
         self._woken, self._waker = socket.socketpair()
         self._woken.settimeout(0.0)
