@@ -1,0 +1,124 @@
+"""S2: the power is cut within a promotion or a demotion; the store is before it or after it, and nothing is lost."""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from segmentlog.store import BatchId, MessageStore
+from segmentlog.store.format.epochs import Epoch, Epochs
+from segmentlog.store.ha import Address, demote, demotion, promote
+from segmentlog.store.ha.handshake import Greeting
+from segmentlog.store.log.batch_state import BatchRecords
+from segmentlog.store.log.commit_log import CommitLog
+from segmentlog.store.log.epochs import find_epochs, greatest_epoch, supersede
+from segmentlog.store.sink import Staging
+from support.batches import batch_of
+from support.crash.campaign import new_disk, reopen
+from support.crash.driver import CONFIG, ROOT, TIME, Clock, make_message
+from support.crash.memory_fs import MemoryFileSystem
+from support.crash.recorder import RecordingFileSystem
+from support.crash.states import CUTS, Breadth, States
+from support.scale import scale
+
+pytestmark = [pytest.mark.attack, pytest.mark.scaled]
+
+BREADTH = Breadth(
+    exhaustive_bits=scale(1, 2, 8),
+    random_subsets=scale(1, 2, 32),
+    torn=scale(1, 2, CUTS + 3),
+    per_point=scale(1, 2, 100),
+    seed=49,
+)
+STRIDE = scale(3, 1, 1)
+"""Step from one call at which the power is cut to the next."""
+
+
+def written() -> tuple[MemoryFileSystem, list[int], int]:
+    """Return a closed store with messages and two batches, the offsets of its messages, and the start of the last."""
+    disk, draw = new_disk(), Random(49)
+    clock = TIME.clock = Clock()
+    with MessageStore.open(ROOT, CONFIG, fs=disk, clock=clock) as store:
+        offsets = [store.append(make_message(draw, 500)).physical_offset for _ in range(60)]
+        for version in range(2):
+            with Staging.open(ROOT, "job", version, "a", CONFIG, fs=disk) as staging:
+                staging.add(batch_of([make_message(draw, 300) for _ in range(8)]))
+                staged = [staging.finish()]
+            last = store.commit_batch(BatchId("q", version), staged).start
+    return disk, offsets, last
+
+
+def image(disk: MemoryFileSystem, path: str, start: int, stop: int) -> bytes:
+    """Return the bytes of a log between two physical offsets."""
+    log = CommitLog(disk, [f"{path}/commitlog"])
+    parts = [log.view(each)[max(start - each.base, 0) : stop - each.base].tobytes() for each in log.segments]
+    return b"".join(part for part, each in zip(parts, log.segments, strict=True) if each.base < stop)
+
+
+def test_a_promotion_is_there_or_not(report: Callable[[str, object], None]) -> None:
+    disk, _, _ = written()
+    end = reopened_end(disk.clone())
+    supersede(disk, ROOT, 4)
+    whole = image(disk, ROOT, 0, end)
+    recorder = RecordingFileSystem(disk.clone())
+    promote(ROOT, fs=recorder)
+    recorder.mark("promoted")
+    found = {4: 0, 5: 0}
+    for state in States(recorder.recording, BREADTH, lambda point: point % STRIDE == 0 or point > calls(recorder) - 3):
+        crashed = state.disk()
+        epoch = greatest_epoch(crashed, ROOT)
+        assert epoch == 5 or not state.marks, state
+        assert find_epochs(crashed, ROOT).newest in {0, 5}
+        found[epoch] += 1
+        assert reopened_end(crashed) == end
+        assert image(crashed, ROOT, 0, end) == whole
+        again = promote(ROOT, fs=crashed)
+        assert (again.epoch, again.start) == (epoch + 1, end)
+    report("promotion", found)
+    assert min(found.values()) >= 1
+
+
+def reopened_end(disk: MemoryFileSystem) -> int:
+    """Open a store as the next process would, and return where its log ends."""
+    with reopen(disk, CONFIG) as store:
+        return store.end_offset
+
+
+def calls(recorder: RecordingFileSystem) -> int:
+    return len(recorder.recording.ops)
+
+
+@pytest.mark.parametrize("where", ["within messages", "within a batch"])
+def test_a_demotion_loses_nothing_that_is_not_copied(
+    where: str, monkeypatch: pytest.MonkeyPatch, report: Callable[[str, object], None]
+) -> None:
+    disk, offsets, last = written()
+    end = reopened_end(disk.clone())
+    parting = offsets[33] if where == "within messages" else last + 700
+    cut = min(parting, last)
+    theirs = Epochs((Epoch(1, parting, 9),))
+    monkeypatch.setattr(demotion, "ask", lambda *_: Greeting(end + 99, theirs))
+    whole = image(disk, ROOT, 0, end)
+    recorder = RecordingFileSystem(disk.clone())
+    copy = demote(ROOT, Address("master", 1), fs=recorder).copy
+    assert copy is not None
+    recorder.mark("demoted")
+    found = {end: 0, cut: 0}
+    for state in States(recorder.recording, BREADTH, lambda point: point % STRIDE == 0 or point > calls(recorder) - 3):
+        crashed = state.disk()
+        is_done = find_epochs(crashed, ROOT) == theirs
+        assert is_done or not state.marks, state
+        before = reopened_end(crashed)
+        found[before] += 1
+        assert before == cut or not is_done, state
+        assert image(crashed, ROOT, 0, before) == whole[:before]
+        batches = BatchRecords(crashed, ROOT).ledger().beyond(0)
+        assert [each for _, each in batches if each.stop > before] == []
+        assert len(batches) == (2 if before == end else 1 if where == "within a batch" else 0)
+        again = demote(ROOT, Address("master", 1), fs=crashed)
+        assert (again.start, again.copy) == ((cut, copy) if before == end else (cut, None))
+        assert image(crashed, copy, cut, end) == whole[cut:], state
+        assert reopened_end(crashed) == cut
+        assert find_epochs(crashed, ROOT) == theirs
+    report(f"demotion {where}", found)
+    assert min(found.values()) >= 1
