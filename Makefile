@@ -26,7 +26,6 @@ PURE := not spark and not interop and not attack
 PYTEST := $(BIN)/python -m pytest
 # More at a time than cores: some wait for a JVM, a disk or a clock.
 SPREAD := --dist loadfile --no-loadscope-reorder
-THREE := -n 3 $(SPREAD)
 FOUR := -n 4 $(SPREAD)
 # A cluster of four JVMs beside other tests would meet Spark's own time limits, so its tests run alone.
 CLUSTER := cluster
@@ -54,7 +53,7 @@ test: setup lint ## what a change has to pass: lint, types, layers, all tests, s
 	@$(SPARK) $(PYTEST) -m "$(CLUSTER)" $(CLUSTER_TESTS)
 
 attack: setup ## crashes, kills, faults, damage and real RocketMQ with the numbers of CI: what make test leaves out
-	@$(SPARK) SEGMENTLOG_SCALE=attack $(PYTEST) $(THREE) -m "not $(CLUSTER)" tests
+	@$(SPARK) SEGMENTLOG_SCALE=attack $(PYTEST) $(FOUR) -m "not $(CLUSTER)" tests
 	@$(SPARK) SEGMENTLOG_SCALE=attack $(PYTEST) -m "$(CLUSTER)" $(CLUSTER_TESTS)
 
 soak: setup ## the same with their largest numbers (hours)

@@ -19,10 +19,9 @@ import numpy as np
 
 from ..format.consume_queue import SCHEDULE_TOPIC
 from ..format.message import MIN_RECORD_BYTES, Ints, Records
-from ..format.naming import is_readable_topic
 from ..log.commit_log import CommitLog, FoundRecords
 from ..types import QueueKey
-from .rules import is_queued, queues_of, tags_codes
+from .rules import is_named, is_queued, queues_of, tags_codes, warn_unnamed
 
 _log = logging.getLogger(__name__)
 
@@ -76,10 +75,10 @@ def derive_segments(
     for found in _without_stale(log.walk(start, stop)):
         groups: list[tuple[QueueKey, Ints]] = []
         for key, rows in _groups(found.records):
-            if _is_named(key.topic):
+            if is_named(key.topic):
                 groups.append((key, rows))
             else:
-                _warn_unnamed(key.topic, rows.size)
+                warn_unnamed(key.topic, rows.size)
         yield found, dict(_with_tags_codes(found, groups))
 
 
@@ -91,19 +90,10 @@ def _collect(
     log: CommitLog, start: int, stop: int, entries_in: Callable[[FoundRecords], Iterator[tuple[QueueKey, DerivedQueue]]]
 ) -> dict[QueueKey, DerivedQueue]:
     queues = by_queue(each for found in _without_stale(log.walk(start, stop)) for each in entries_in(found))
-    for queue in [queue for queue in queues if not _is_named(queue.topic)]:
-        _warn_unnamed(queue.topic, queues.pop(queue).size.size)
+    for queue in [queue for queue in queues if not is_named(queue.topic)]:
+        warn_unnamed(queue.topic, queues.pop(queue).size.size)
     risen = {queue: rising(entries) for queue, entries in queues.items()}
     return {queue: entries for queue, entries in risen.items() if entries.size.size}
-
-
-def _is_named(topic: str) -> bool:
-    # Names become directories, and the replacement character stands for bytes that were no text.
-    return is_readable_topic(topic) and "\N{REPLACEMENT CHARACTER}" not in topic
-
-
-def _warn_unnamed(topic: str, count: int) -> None:
-    _log.warning("%d records are left out: no topic can be named %r", count, topic)
 
 
 def _without_stale(walked: Iterator[FoundRecords]) -> Iterator[FoundRecords]:

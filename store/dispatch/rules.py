@@ -14,6 +14,7 @@ The dispatcher of a writer, recovery and readers of a log all ask here. RocketMQ
 ``CommitLogDispatcherBuildConsumeQueue``, ``CommitLogDispatcherBuildIndex``.
 """
 
+import logging
 from typing import Final, NamedTuple, Self
 
 import numpy as np
@@ -21,10 +22,13 @@ import numpy as np
 from ..format.consume_queue import ENTRY, SCHEDULE_TOPIC, Entries, from_columns
 from ..format.hashing import java_hash_array
 from ..format.message import SYS_COMMIT, SYS_INNER_BATCH, SYS_TRANSACTION, Ints, Mask, Records
+from ..format.naming import is_readable_topic
 from ..format.properties import TAGS, Properties, java_int
 from ..format.slices import slices, text
 from ..index.keys import indexed_keys
 from ..queues.keys import QueueNumbers, Queues, different_queues
+
+_log = logging.getLogger(__name__)
 
 _NONE: Final = np.zeros(0, np.int64)
 # 1s 5s 10s 30s 1m … 10m 20m 30m 1h 2h; level 0 is no delay
@@ -71,7 +75,7 @@ class DispatchedRecords(NamedTuple):
     def of_records(
         cls, records: Records, numbers: QueueNumbers, *, with_keys: bool, properties: Properties | None = None
     ) -> Self:
-        """Return what records add, read from their bytes.
+        """Return what records add, read from their bytes; a topic that cannot be a directory has no queues.
 
         Parameters
         ----------
@@ -88,6 +92,9 @@ class DispatchedRecords(NamedTuple):
         properties = properties or Properties(records)
         rows = np.flatnonzero(is_queued(records))
         queues, queue_of = queues_of(records, rows)
+        if not all(map(is_named, queues.topics)):
+            rows = rows[_are_named(queues, queue_of)]
+            queues, queue_of = queues_of(records, rows)
         entries = from_columns(
             ENTRY, physical[rows], records.field("total_size")[rows], tags_codes(records, "", properties)[rows]
         )
@@ -142,6 +149,29 @@ def is_queued(records: Records) -> Mask:
     transaction = sys_flag & SYS_TRANSACTION
     queued: Mask = ((transaction == 0) | (transaction == SYS_COMMIT)) & (sys_flag & SYS_INNER_BATCH == 0)
     return queued
+
+
+def is_named(topic: str) -> bool:
+    """Tell whether a text of a record can be the directory of a topic; a replica's master may send any."""
+    # The replacement character stands for bytes that were no text.
+    return is_readable_topic(topic) and "\N{REPLACEMENT CHARACTER}" not in topic
+
+
+def warn_unnamed(topic: str, count: int) -> None:
+    """Log that records are in the log alone."""
+    _log.warning("%d records are left out: no topic can be named %r", count, topic)
+
+
+def _are_named(queues: Queues, queue_of: Ints) -> Mask:
+    """Tell which rows have a topic that can be a directory, and log the others."""
+    topic_of = queues.topic_of[queue_of]
+    kept = np.ones(queue_of.size, np.bool_)
+    for number, topic in enumerate(queues.topics):
+        if not is_named(topic):
+            of_topic = topic_of == number
+            warn_unnamed(topic, int(of_topic.sum()))
+            kept &= ~of_topic
+    return kept
 
 
 def queues_of(records: Records, rows: Ints) -> tuple[Queues, Ints]:

@@ -25,6 +25,7 @@ from segmentlog.store.log.segment_supply import SegmentSupply
 from segmentlog.store.sink import Staging
 from support.batches import batch_of
 from support.reading import read
+from support.records import one
 from support.written_stores import SMALL, message
 
 SEGMENT = SMALL.segment_bytes
@@ -325,3 +326,30 @@ def test_without_room_the_same_bytes_can_be_sent_again(tmp_path: Path, monkeypat
     with pytest.raises(StoreClosedError):
         copy.append_encoded(end, b"")
     assert files(tmp_path / "copy", "consumequeue") == files(tmp_path / "first", "consumequeue")
+
+
+@pytest.mark.parametrize("topic", ["../config", "Orders/../../x", "a\0b", "..", "\x1b[2J"])
+def test_topics_that_no_directory_can_have_get_no_queue(tmp_path: Path, topic: str) -> None:
+    records, at = [], 0
+    for number, name in enumerate(["Orders", topic, "Orders"]):
+        records.append(one(topic=name, at=at, offset=number // 2))
+        at += len(records[-1])
+    path = tmp_path / "deep" / "copy"
+    path.mkdir(parents=True)
+    (path / "config" / "3").mkdir(parents=True)
+    before = set(tmp_path.rglob("*"))
+    for how in ("while it follows", "after it was opened again"):
+        with MessageStore.open(path, replace(SMALL, record_crc=False)) as copy:
+            if how == "while it follows":
+                assert copy.append_encoded(0, b"".join(records)) == at
+            else:
+                assert copy.recovered.corrected == 0
+        assert [(row["topic"], row["queueOffset"]) for row in read(StoreReader.open(path))] == [
+            ("Orders", 0),
+            ("Orders", 1),
+        ]
+        made = {each.relative_to(path).parts[0] for each in set(tmp_path.rglob("*")) - before if each != path}
+        assert list((path / "config" / "3").iterdir()) == []
+        assert made <= {"commitlog", "consumequeue", "index", "checkpoint", "lock", ".segmentlog", "config", "abort"}
+        assert [each.name for each in (path / "consumequeue").iterdir()] == ["Orders"]
+    assert (path / "commitlog" / f"{0:020d}").read_bytes()[:at] == b"".join(records)

@@ -1,8 +1,6 @@
 """Failover: masters are killed under double writes, replicas take over, and nothing that was confirmed is lost."""
 
-import os
 import random
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +20,10 @@ from support.replicas import following, log_bytes, until
 from support.scale import scale
 from support.written_stores import message
 
-pytestmark = pytest.mark.skipif(certificates.MISSING is not None, reason=str(certificates.MISSING))
+pytestmark = [
+    pytest.mark.attack,
+    pytest.mark.skipif(certificates.MISSING is not None, reason=str(certificates.MISSING)),
+]
 FS = LocalWritableFileSystem()
 
 WRITER = """
@@ -51,7 +52,6 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pacing, "FIRST_S", 0.01)
 
 
-@pytest.mark.slow
 @pytest.mark.scaled
 def test_masters_that_are_killed_follow_the_replicas_that_replaced_them(tmp_path: Path) -> None:
     authority, draw = certificates.Authority(tmp_path / "ca"), random.Random(49)
@@ -82,13 +82,16 @@ def test_masters_that_are_killed_follow_the_replicas_that_replaced_them(tmp_path
 
 def write_until_killed(master: Path, replica: Path, port: int, tls: Tls, count: int) -> bytes:
     """Kill a master under double writes; return its log up to the last one that was acknowledged."""
-    program = WRITER.format(tests=str(Path(__file__).parents[2]), path=str(master), port=port, tls=tls)
+    program = WRITER.format(tests=str(Path(__file__).parents[1]), path=str(master), port=port, tls=tls)
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        with following(replica, port, store_config=PLAIN, probe_s=0.3, tls=tls):
-            acknowledged = [int(process.stdout.readline()) for _ in range(count)]
-            os.kill(process.pid, signal.SIGKILL)
-            acknowledged += [int(line) for line in process.stdout.read().split()]
+        try:
+            with following(replica, port, store_config=PLAIN, probe_s=0.3, tls=tls):
+                acknowledged = [int(process.stdout.readline()) for _ in range(count)]
+                process.kill()
+                acknowledged += [int(line) for line in process.stdout.read().split()]
+        finally:
+            process.kill()
     assert acknowledged[-1] <= confirmed_offset(FS, str(master))
     return log_bytes(master)[: confirmed_offset(FS, str(master))]
 
