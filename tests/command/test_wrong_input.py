@@ -19,6 +19,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "put": ("orders",),
     "reset-offset": ("etl", "--latest"),
     "salvage": ("copy",),
+    "demote": ("--master", "localhost:10912"),
 }
 """Words after the store, without which a verb asks for them first."""
 WITH_STORE = [verb.name for verb in VERBS if verb.name not in {"doctor", "demo", "completion", "replicate"}]
