@@ -45,9 +45,11 @@ setup: ## make .venv fit the clone: Python 3.11 or newer is all it needs
 demo: setup ## read a store that a RocketMQ broker wrote, and print it as tables
 	@$(SPARK) $(BIN)/python -m segmentlog.jobs.demo
 
+# Tests are collected once before: otherwise each worker of a fresh clone would rewrite their assertions.
 test: setup lint ## what a change has to pass: lint, types, layers, all tests, small attacks, notebooks
 	@$(SPARK) (cd tests; exec ../$(BIN)/python -m support.class_archive) & \
 	$(MAKE) types layers bench-check >.venv/checks.log 2>&1 & checks=$$!; \
+	$(PYTEST) --collect-only -q tests >/dev/null || true; \
 	$(PYTEST) $(FOUR) --nbmake --nbmake-timeout=300 -m "not $(CLUSTER)" notebooks tests || failed=1; \
 	wait $$checks || failed=1; cat .venv/checks.log; exit $${failed:-0}
 	@$(SPARK) $(PYTEST) -m "$(CLUSTER)" $(CLUSTER_TESTS)

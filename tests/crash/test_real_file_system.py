@@ -54,7 +54,7 @@ def test_enough_acknowledgements_were_judged(report: Callable[[str, object], Non
     assert TOTAL.acknowledged >= ACKNOWLEDGED_LEAST
 
 
-@pytest.mark.scaled(quick=2)
+@pytest.mark.scaled(quick=1)
 @pytest.mark.parametrize("bug", BUGS)
 def test_planted_bug_is_seen(bug: str, tmp_path: Path) -> None:
     with pytest.raises(BrokenPromiseError):

@@ -114,6 +114,7 @@ def test_the_stream_reader_beside_a_live_broker(tmp_path: Path, version: str, re
 
 
 @pytest.mark.spark
+@pytest.mark.scaled(quick=0)  # the stream reader alone is what differs
 def test_a_query_beside_a_live_broker(spark: "SparkSession", tmp_path: Path, report: Report) -> None:
     received = Received(QUEUES)
 

@@ -21,7 +21,7 @@ from support.scale import scale
 
 pytestmark = [
     pytest.mark.interop,
-    pytest.mark.scaled(quick=1),
+    pytest.mark.scaled(quick=0),  # `test_replication` has RocketMQ's master without a broker
     pytest.mark.timeout(900),
     pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
 ]
@@ -42,7 +42,7 @@ EXPIRING = {
 OURS = StoreConfig(
     segment_bytes=SEGMENT, queue_segment_entries=100, index_slots=100, index_entries=400, flush=Flush.ASYNC
 )
-COUNT = scale(150, 2_000, 20_000)
+COUNT = scale(2_000, 2_000, 20_000)
 following = partial(replicas.following, store_config=OURS)
 until = partial(replicas.until, seconds=300)
 
@@ -91,7 +91,6 @@ def test_a_replica_of_a_broker_has_its_log(tmp_path: Path, version: str) -> None
     assert_complete(copy, sent)
 
 
-@pytest.mark.scaled(quick=0)  # a broker waits for a minute before it deletes
 @pytest.mark.parametrize("version", oracle.VERSIONS[::-1])
 def test_a_replica_keeps_what_its_broker_deletes(tmp_path: Path, version: str) -> None:
     first, copy = tmp_path / "first", tmp_path / "copy"

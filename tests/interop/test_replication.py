@@ -102,6 +102,7 @@ def test_a_replica_of_rocketmq_has_its_log(tmp_path: Path, version: str) -> None
     assert min(segments(tmp_path / "late")) == min(segments(first)) == f"{3 * SEGMENT:020d}"
 
 
+@pytest.mark.scaled(quick=0)
 @pytest.mark.parametrize("version", oracle.VERSIONS[::-1])
 def test_rocketmqs_master_takes_the_question_for_the_epochs_for_none(tmp_path: Path, version: str) -> None:
     port = free_port()
@@ -123,6 +124,7 @@ def test_rocketmqs_master_takes_the_question_for_the_epochs_for_none(tmp_path: P
     assert log == segments(tmp_path / "first")[f"{0:020d}"][1 : 1 + len(log)]
 
 
+@pytest.mark.scaled(quick=0)
 @pytest.mark.parametrize("version", oracle.VERSIONS[::-1])
 def test_it_begins_at_the_last_segment_as_rocketmqs_slave_does(tmp_path: Path, version: str) -> None:
     first, port = tmp_path / "first", free_port()
@@ -184,6 +186,7 @@ def test_a_rocketmq_slave_follows_our_master(tmp_path: Path, version: str) -> No
     assert seen(oracle.dump(copy, plain, version)) == seen(oracle.dump(first, plain, version))
 
 
+@pytest.mark.scaled(quick=0)
 @pytest.mark.parametrize("version", oracle.VERSIONS[::-1])
 def test_a_chain_ends_in_a_rocketmq_slave(tmp_path: Path, version: str) -> None:
     """RocketMQ's master, two replicas of ours one after the other, RocketMQ's slave."""
