@@ -13,9 +13,10 @@
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Final, Self, TypeVar
+
+from .workers import Job, Workers
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -33,19 +34,19 @@ class CommitPipeline:
     """
 
     def __init__(self, *, is_threaded: bool) -> None:
-        self._prefetching = ThreadPoolExecutor(1, "segmentlog-prefetch") if is_threaded else None
+        self._prefetching = Workers(1, "segmentlog-prefetch") if is_threaded else None
         writers = min(os.cpu_count() or 1, _WRITERS_MAX)
-        self._writing = ThreadPoolExecutor(writers, "segmentlog-put") if is_threaded else None
+        self._writing = Workers(writers, "segmentlog-put") if is_threaded else None
         self._ahead_max = writers
-        self._syncing = ThreadPoolExecutor(1, "segmentlog-sync") if is_threaded else None
-        self._sync: Future[None] | None = None
+        self._syncing = Workers(1, "segmentlog-sync") if is_threaded else None
+        self._sync: Job[None] | None = None
 
     def prefetched(self, items: Iterator[T]) -> Iterator[T]:
         """Yield the items of an iterator, which is kept one item ahead; its errors are raised in their order."""
         if self._prefetching is None:
             yield from items
             return
-        coming: Future[T | None] = self._prefetching.submit(next, items, None)
+        coming: Job[T | None] = self._prefetching.submit(next, items, None)
         while (item := coming.result()) is not None:
             coming = self._prefetching.submit(next, items, None)
             yield item
@@ -59,7 +60,7 @@ class CommitPipeline:
             for item in items:
                 yield item, write(item)
             return
-        waiting: deque[tuple[T, Future[R]]] = deque()
+        waiting: deque[tuple[T, Job[R]]] = deque()
         for item in items:
             waiting.append((item, self._writing.submit(write, item)))
             if len(waiting) > self._ahead_max:
@@ -71,7 +72,7 @@ class CommitPipeline:
 
     def sync(self, work: Callable[[], None]) -> None:
         """Start a sync unless one is running. Its errors are not reported here: the caller syncs again at the end."""
-        if self._syncing is not None and (self._sync is None or self._sync.done()):
+        if self._syncing is not None and (self._sync is None or self._sync.has_ended):
             self._sync = self._syncing.submit(work)
 
     def __enter__(self) -> Self:
@@ -87,6 +88,6 @@ class CommitPipeline:
             raise
 
     def _shut_down(self) -> None:
-        for pool in (self._prefetching, self._writing, self._syncing):
-            if pool is not None:
-                pool.shutdown(cancel_futures=True)
+        for workers in (self._prefetching, self._writing, self._syncing):
+            if workers is not None:
+                workers.stop()
