@@ -310,7 +310,7 @@ def test_a_rebuild_that_lost_the_lock_publishes_nothing(tmp_path: Path, monkeypa
     assert not (path / "consumequeue").exists()
 
 
-@pytest.mark.scaled
+@pytest.mark.scaled(quick=0)
 def test_many_sinks_that_adopt_a_store_take_turns(tmp_path: Path, report: Callable[[str, object], None]) -> None:
     """None of them takes another one, which is still opening the store, for a broker."""
     for turn in range(ADOPTIONS):

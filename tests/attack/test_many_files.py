@@ -20,6 +20,7 @@ GEOMETRY = Geometry(segment_bytes=1 << 18, queue_segment_entries=4)
 MAPS_MAX = 16 + 1  # what CommitLog keeps, and one that a batch still holds
 
 
+@pytest.mark.scaled(quick=0)
 def test_ten_thousand_queues(tmp_path: Path) -> None:
     numbers = np.arange(TOPICS * QUEUES * MESSAGES)
     queue = numbers % (TOPICS * QUEUES)

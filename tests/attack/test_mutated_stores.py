@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 
 TESTS = Path(__file__).parent.parent
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
-COPIES = scale(200, 20_000, 1_000_000)
+COPIES = scale(120, 20_000, 1_000_000)
 PROCESSES = min(os.cpu_count() or 1, 8)
 DEATHS_MAX = 20
 

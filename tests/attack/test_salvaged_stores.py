@@ -334,6 +334,7 @@ def test_the_store_agrees_with_itself(case: tuple[str, str], salvaged: Copied, t
 
 
 @pytest.mark.spark
+@pytest.mark.scaled(quick=0)
 def test_spark_reads_the_same(salvaged: Copied, spark: "SparkSession", tmp_path: Path) -> None:
     """All copies in one query, and in one stream; each store is a broker by the name of its directory."""
     copies = [salvaged(case) for case in CASES]

@@ -93,6 +93,7 @@ def test_the_doctor_says_what_executors_lack(cluster: StandaloneCluster, tmp_pat
         assert "--archives or --py-files as docs/deployment.md says" in lines[at + 1]
 
 
+@pytest.mark.scaled(quick=0)
 def test_an_environment_on_every_machine(cluster: StandaloneCluster, tmp_path: Path, wheel: Path) -> None:
     environment(tmp_path / "env", wheel)
     block = block_with("PYSPARK_PYTHON=/opt/segmentlog")

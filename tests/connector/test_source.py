@@ -91,6 +91,7 @@ UNSAFE = {"unsafeSingleUseFilterPushdown": "true"}
 COLUMNS = "topic,queueId,queueOffset,tags,storeTimestamp,physicalOffset"
 
 
+@pytest.mark.scaled(quick=1)
 @pytest.mark.parametrize("once", [True, False])
 def test_filters(request: pytest.FixtureRequest, load: Load, once: bool) -> None:
     if once:

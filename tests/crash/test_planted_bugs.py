@@ -155,7 +155,7 @@ def test_without_a_bug_nothing_is_seen(trial: Trial, report: Callable[[str, obje
     assert states >= 25
 
 
-@pytest.mark.scaled(quick=6)
+@pytest.mark.scaled(quick=4)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_planted_bug_is_seen(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     if mutant.plant is not None:

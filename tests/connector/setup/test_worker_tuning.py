@@ -200,6 +200,7 @@ class Watched(SegmentLogDataSource):
 
 
 @pytest.mark.spark
+@pytest.mark.scaled(quick=1)
 @pytest.mark.parametrize(("switch", "seen"), [("on", "True 1"), ("off", "False 0")])
 def test_the_switch_works_in_the_workers_of_spark(
     switch: str, seen: str, spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch

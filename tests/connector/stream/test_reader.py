@@ -174,6 +174,7 @@ def test_progress_is_published_up_to_the_last_batch(store: MessageStore, query: 
     assert table["T@billing"] == {"0": 15, "1": 15}
 
 
+@pytest.mark.scaled(quick=1)
 @pytest.mark.parametrize("what", ["segments", "queues and segments"])
 def test_data_loss(store: MessageStore, query: Query, what: str) -> None:
     wanted = put(store, 200, body=b"x" * 600)
