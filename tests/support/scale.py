@@ -2,7 +2,7 @@
 
 ::
 
-    SEGMENTLOG_SCALE=check     make check     three cases of each test without a JVM, of no slow one  (a minute)
+    SEGMENTLOG_SCALE=check     make check     two cases of each test without a JVM, of no slow one    (a minute)
     SEGMENTLOG_SCALE=quick     make test      each kind of attack, with small numbers         (minutes)
     SEGMENTLOG_SCALE=attack    make attack    the same tests with the numbers of CI           (tens of minutes)
     SEGMENTLOG_SCALE=soak      make soak      the same tests with as many as hours allow      (hours)
@@ -13,7 +13,7 @@ the same size: unmarked tests and those two cases are left out (``tests/conftest
 by themselves. Gates on counts take their numbers from `scale` as well.
 
 The scale ``check`` takes the sizes of ``quick``. It leaves out the tests with the mark ``slow``. Of every other test
-it has three cases at most, evenly spread. So `make test` finds each fault that it finds.
+it has two cases at most, evenly spread. So `make test` finds each fault that it finds.
 """
 
 import os
@@ -50,7 +50,7 @@ def parse(text: str) -> Scale:
         raise ValueError(f"{VARIABLE} is {text!r}; set it to {', '.join(Scale)} or leave it unset") from None
 
 
-CASES: Final = 3
+CASES: Final = 2
 """Most cases of one test at the scale ``check``."""
 SCALE: Final = parse(os.environ.get(VARIABLE, ""))
 """Scale of this process."""
