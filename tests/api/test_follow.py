@@ -45,6 +45,7 @@ def bodies(batches: list[pa.RecordBatch]) -> list[str]:
     return [body.decode() for batch in batches for body in batch["body"].to_pylist()]
 
 
+@pytest.mark.slow
 def test_each_message_of_a_live_writer_comes_once_and_in_order(tmp_path: Path, writer: MessageStore) -> None:
     def write() -> None:
         for number in range(1, 301):

@@ -194,6 +194,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.slow
 def test_hostile_connections_change_nothing(tmp_path: Path, log: bytes) -> None:
     script: list[Script] = [closes(1 << 40), closes(1 << 40), *HOSTILE]  # the last segment, a probe, then the log
     with ScriptedMaster(log, 0, SEGMENT, *script) as master, following(tmp_path / "copy", master) as replica:

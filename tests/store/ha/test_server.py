@@ -157,6 +157,7 @@ GARBAGE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.scaled
 def test_hostile_peers_get_nothing_and_harm_no_replica(tmp_path: Path) -> None:
     draw = random.Random(4)

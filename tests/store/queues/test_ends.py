@@ -105,6 +105,7 @@ TEARS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(tears=TEARS, cut=st.integers(0, 2000), later=st.booleans(), together=st.sampled_from([1, 300, 1 << 20]))
 def test_queues_end_where_each_entry_says(
