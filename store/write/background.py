@@ -22,6 +22,7 @@ from typing import Protocol
 
 from ..errors import NoSpaceError, SegmentLogError
 from .failure import Failure
+from .workers import await_end
 
 _log = logging.getLogger(__name__)
 
@@ -141,14 +142,7 @@ class BackgroundServices:
     def stop(self) -> None:
         """Stop the threads, and return when no service runs. May be repeated, by another thread, too."""
         self._halt()
-        for running in self._running:
-            # Thread.join takes a thread for ended if a Ctrl-C interrupts it (bpo-45274). A thread that is only about to
-            # run finds that it has to stop.
-            with running:
-                pass
-        for thread in self._threads:
-            if thread.is_alive() and thread is not threading.current_thread():
-                thread.join()
+        await_end(self._threads, self._running)
 
     def _halt(self) -> None:
         self._stopping = True

@@ -13,11 +13,17 @@ then they never end. RocketMQ has no counterpart.
 
 import queue
 import threading
-from collections.abc import Callable
-from typing import Generic, ParamSpec, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Generic, NamedTuple, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class _Raised(NamedTuple):
+    """Error of a call, in the place of its value."""
+
+    error: BaseException
 
 
 class Job(Generic[R]):
@@ -31,29 +37,26 @@ class Job(Generic[R]):
 
     def __init__(self, call: Callable[[], R]) -> None:
         self._call = call
-        self._values: queue.SimpleQueue[R] = queue.SimpleQueue()
-        self._errors: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
-        self._ended: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._outcome: queue.SimpleQueue[R | _Raised] = queue.SimpleQueue()
 
     def run(self) -> None:
         """Make the call, and keep its value or error."""
         try:
-            self._values.put(self._call())
+            self._outcome.put(self._call())
         except BaseException as error:  # noqa: BLE001 - the caller gets it
-            self._errors.put(error)
-        self._ended.put(None)
+            self._outcome.put(_Raised(error))
 
     @property
     def has_ended(self) -> bool:
         """True once `result` would return at once, until it is called."""
-        return not self._ended.empty()
+        return not self._outcome.empty()
 
     def result(self) -> R:
         """Wait for the end of the call; return its value, or raise its error. Not to be called twice."""
-        self._ended.get()
-        if not self._errors.empty():
-            raise self._errors.get()
-        return self._values.get()
+        outcome = self._outcome.get()
+        if isinstance(outcome, _Raised):
+            raise outcome.error
+        return outcome
 
 
 class Workers:
@@ -94,16 +97,29 @@ class Workers:
         self._is_stopping = True
         for _ in self._threads:
             self._jobs.put(None)
-        for running in self._running:
-            # Thread.join takes a thread for ended if a Ctrl-C interrupts it (bpo-45274). A thread that is only about to
-            # run finds that it has to stop.
-            with running:
-                pass
-        for thread in self._threads:
-            if thread.is_alive():
-                thread.join()
+        await_end(self._threads, self._running)
 
     def _run(self, running: threading.Lock) -> None:
         with running:
             while (job := self._jobs.get()) is not None and not self._is_stopping:
                 job.run()
+
+
+def await_end(threads: Iterable[threading.Thread], running: Iterable[threading.Lock]) -> None:
+    """Return when threads that were told to stop have ended; may be repeated.
+
+    Parameters
+    ----------
+    threads
+        Threads; the calling one is passed over.
+    running
+        Lock of each, which it holds while it works.
+    """
+    for each in running:
+        # Thread.join takes a thread for ended if a Ctrl-C interrupts it (bpo-45274). A thread that is only about to run
+        # finds that it has to stop.
+        with each:
+            pass
+    for thread in threads:
+        if thread.is_alive() and thread is not threading.current_thread():
+            thread.join()
