@@ -294,7 +294,6 @@ STORE_TARGETS: tuple[Rule, ...] = (
     ),
     single_look_up,
     below("look-up of one key in a new process", f"{OURS}: look-up of one key in a new process", 0.4),
-    _store("look-ups of all keys", 5),
     times(
         "look-ups of all keys, keys compared by both",
         f"{OURS}: look-ups of all keys",

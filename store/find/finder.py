@@ -202,7 +202,7 @@ class Finder:
     def _by_asked(self, asked: Asked, stop: int, order: Order) -> Found:
         """Find keys before a physical offset."""
         hits, coverage = self._keys.find(asked, self._store.log.min_offset, stop)
-        pairs = pa.table({"topic": asked.topics.cast(pa.string()), "key": asked.keys})
+        pairs = pa.table({"topic": asked.topics, "key": asked.keys})
         return self._found(pairs, hits, order, coverage)
 
     def _by_one_key(self, asked: SingleKey, stop: int, order: Order) -> Found | None:
@@ -211,7 +211,8 @@ class Finder:
         if one is None:
             return None
         places, coverage = one
-        pair = pa.table({"topic": pa.array([asked.topic], pa.string()), "key": pa.array([asked.key], pa.string())})
+        topic = pa.array([asked.topic], pa.string()).dictionary_encode()
+        pair = pa.table({"topic": topic, "key": pa.array([asked.key], pa.string())})
         hits = Hits(np.array(places, np.int64), np.zeros(len(places), np.int64))
         return self._found(pair, hits, order, coverage)
 

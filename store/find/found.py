@@ -17,7 +17,7 @@ from enum import Enum
 import numpy as np
 import pyarrow as pa
 
-from ..format.arrow_buffers import numbers
+from ..format.arrow_buffers import numbers, only_chunk
 from ..format.message_decode import select
 from ..log.commit_log import CommitLog
 from ..read.spec import ScanSpec
@@ -43,7 +43,8 @@ class Found:
     log, broker_name
         Where the records are.
     asked
-        What was asked for, k rows; the last column is what rows of the result state as ``asked``.
+        What was asked for, k rows, topics as a dictionary; the last column is what rows of the result state as
+        ``asked``.
     hits
         What was found, by physical offset.
     coverage
@@ -60,7 +61,7 @@ class Found:
         self._order = order
         self.asked = asked
         self.coverage = coverage
-        self._column = asked.column(asked.num_columns - 1).combine_chunks()
+        self._column = only_chunk(asked.column(asked.num_columns - 1))
         self.physical_offset = hits.physical_offset[::-1] if backwards else hits.physical_offset
         """(n,) int64, where each record is."""
         self.asked_index = hits.asked[::-1] if backwards else hits.asked
@@ -77,7 +78,8 @@ class Found:
         """Rows of ``asked`` that found nothing."""
         without = np.ones(self.asked.num_rows, np.bool_)
         without[self.asked_index] = False
-        return self.asked.take(numbers(np.flatnonzero(without)))
+        rows = self.asked.take(numbers(np.flatnonzero(without)))
+        return rows.cast(pa.schema([(field.name, _plain(field.type)) for field in rows.schema]))
 
     def schema(self, spec: ScanSpec) -> pa.Schema:
         """The columns of ``spec``, then ``asked``."""
@@ -111,3 +113,7 @@ class Found:
     def to_table(self, spec: ScanSpec) -> pa.Table:
         """All rows at once; see `batches`."""
         return pa.Table.from_batches(self.batches(spec), self.schema(spec))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if isinstance(kind, pa.DictionaryType) else kind

@@ -31,7 +31,7 @@ from ..format.message import Ints, Problem, Records, is_blank
 from ..format.naming import is_index_name
 from ..index.alike import Carriers
 from ..index.asked import Asked, Matches, ask, match
-from ..index.bulk import look_up
+from ..index.bulk import look_up, sorted_rows
 from ..index.chain import ChainWalk
 from ..index.confirm import confirm
 from ..index.criteria import ALWAYS, KeyField
@@ -293,8 +293,8 @@ class KeySearch:
         Hits, (m,) int64
             What was found, and which candidates are no record, or one without a key of their hash.
         """
-        order = np.argsort(offsets)
-        offsets, wanted = offsets[order], wanted[order]
+        order, offsets = sorted_rows(offsets)
+        wanted = wanted[order]
         carriers, is_alone = Carriers(asked), asked.is_alone
         hits, denied = [Hits(np.empty(0, np.int64), np.empty(0, np.int64))], [np.empty(0, np.int64)]
         for start in range(0, offsets.size, _ROWS_AT_ONCE):
@@ -350,10 +350,10 @@ def _joined(parts: Sequence[Hits]) -> Hits:
         return Hits(places, asked)
     order = np.argsort(places, kind="stable")  # they are nearly in order
     places, asked = places[order], asked[order]
-    if not (places[1:] == places[:-1]).any():
+    again = places[1:] == places[:-1]
+    of_several = np.flatnonzero(np.append(again, np.False_) | np.append(np.False_, again))
+    if not of_several.size:
         return Hits(places, asked)
-    order = np.lexsort((asked, places))
-    places, asked = places[order], asked[order]
-    new = np.ones(order.size, np.bool_)
-    new[1:] = (places[1:] != places[:-1]) | (asked[1:] != asked[:-1])
+    asked[of_several] = asked[of_several][np.lexsort((asked[of_several], places[of_several]))]
+    new = np.append(np.True_, ~again | (asked[1:] != asked[:-1]))
     return Hits(places[new], asked[new])

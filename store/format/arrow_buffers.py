@@ -111,3 +111,8 @@ def booleans(values: Mask) -> pa.BooleanArray:
 
 FALSE: Final[pa.BooleanScalar] = booleans(np.zeros(1, np.bool_))[0]
 NO_TEXT: Final[pa.StringScalar] = pa.StringArray.from_buffers(1, pa.py_buffer(bytes(8)), pa.py_buffer(b""))[0]
+
+
+def only_chunk(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array, without copying where it is one: ``combine_chunks`` copies that as well."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

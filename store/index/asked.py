@@ -20,12 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import ConfigError
-from ..format.arrow_buffers import booleans, integers, numbers, truths
+from ..format.arrow_buffers import booleans, integers, numbers, only_chunk, truths
 from ..format.hashing import hash_keys, key_texts
 from ..format.message import SYS_ROLLBACK, SYS_TRANSACTION, Ints, Mask, Records
 from ..format.properties import KEYS, UNIQ_KEY, Properties
 from ..format.slices import repeated, slices, text
-from .bulk import places_among
+from .bulk import places_among, sorted_rows
 from .criteria import ALWAYS, KeyField, Window
 
 _FEW: Final = 1 << 10
@@ -94,9 +94,12 @@ def ask(topics: pa.Array, keys: pa.Array, field: KeyField, window: Window) -> As
         raise ConfigError(f"{which} holds nulls, and a look-up needs text", fix="Leave the nulls out")
     of, texts = _encoded(topics), keys.cast(pa.string())
     hashes = hash_keys(of, np.arange(len(texts)), texts)
-    order = np.argsort(hashes)
-    order = order[_distinct(of, texts, order, hashes[order])]
-    return Asked(of.take(numbers(order)), texts.take(numbers(order)), hashes[order], field, window)
+    order, hashes = sorted_rows(hashes)
+    kept = _distinct(of, texts, order, hashes)
+    if not kept.all():
+        order, hashes = order[kept], hashes[kept]
+    of = of.slice(0, order.size) if len(of.dictionary) == 1 else of.take(numbers(order))
+    return Asked(of, texts.take(numbers(order)), hashes, field, window)
 
 
 def _encoded(topics: pa.Array) -> pa.DictionaryArray:
@@ -118,7 +121,7 @@ def _distinct(topics: pa.DictionaryArray, keys: pa.StringArray, order: Ints, has
         pairs = pa.table({"topic": topics.indices.take(rows), "key": keys.take(rows), "at": numbers(doubtful)})
         first = pairs.group_by(["topic", "key"], use_threads=False).aggregate([("at", "min")])
         kept[doubtful] = False
-        kept[integers(_whole(first["at_min"]))] = True
+        kept[integers(only_chunk(first["at_min"]))] = True
     return kept
 
 
@@ -212,7 +215,3 @@ def _equal_texts(  # noqa: PLR0917 - the columns of both sides
     equal = pc.equal(keys.take(numbers(pair)), asked.keys.take(numbers(wanted)))
     same &= truths(equal)
     return pair[same], wanted[same]
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

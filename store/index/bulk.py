@@ -25,6 +25,7 @@ GENERATIONS_MAX: Final = 256
 """Steps after which chains that are longer are compared entry by entry."""
 
 _BLOCK_ENTRIES: Final = 1 << 18
+_NUMBER_BITS: Final = 63
 _RAW: Final = np.dtype(f"V{ENTRY.itemsize}")  # numpy copies these three times faster than a structure
 
 
@@ -96,6 +97,29 @@ def _compare(table: IndexTable, hashes: Ints, which: Ints, numbers: Ints) -> lis
     return found
 
 
+def sorted_rows(values: Ints) -> tuple[Ints, Ints]:
+    """Sort numbers, and tell where they were.
+
+    Parameters
+    ----------
+    values
+        (n,) int64.
+
+    Returns
+    -------
+    (n,) int64, (n,) int64
+        Where each number was, and the numbers, ascending; equal ones in the order in which they were.
+    """
+    bits = values.size.bit_length()
+    limit = 1 << (_NUMBER_BITS - bits)
+    if not -limit <= int(values.min(initial=0)) <= int(values.max(initial=0)) < limit:
+        order = np.argsort(values, kind="stable")
+        return order, values[order]
+    # Numbers with their places in the lowest bits are sorted in two thirds of the time that `np.argsort` takes.
+    packed = np.sort(values << bits | np.arange(values.size))
+    return packed & (1 << bits) - 1, packed >> bits
+
+
 def places_among(wanted: Ints, values: Ints) -> tuple[Ints, Ints]:
     """Find values in a sorted array; they are sorted first, which makes the search ten times faster.
 
@@ -113,8 +137,7 @@ def places_among(wanted: Ints, values: Ints) -> tuple[Ints, Ints]:
     """
     if not wanted.size:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    order = np.argsort(values)
-    ascending = values[order]
+    order, ascending = sorted_rows(values)
     at = np.minimum(np.searchsorted(wanted, ascending), wanted.size - 1)
     same = wanted[at] == ascending
     return order[same], at[same]

@@ -84,7 +84,7 @@ class StoreSnapshot:
         fs, paths = location.fs, location.paths
         listed = list_queues(fs, location.root) if source is QueueSource.AUTO else {}
         is_live = fs.lock_owner(paths.lock) is not None
-        crashed = _crashed(location, is_live=is_live)
+        crashed = _crashed(location, lambda: is_live)
         if source is QueueSource.COMMIT_LOG or not (listed or is_live or not log.segments):
             # A live store without queues has just begun: its owner will create them.
             if source is QueueSource.AUTO:
@@ -116,10 +116,10 @@ class StoreSnapshot:
 
 
 def readable_stop(
-    location: StoreLocation, log: CommitLog, end: KnownEnd, visibility: Visibility, *, is_live: bool
+    location: StoreLocation, log: CommitLog, end: KnownEnd, visibility: Visibility, is_live: Callable[[], bool]
 ) -> int:
     """Physical offset where the records end that may be read now: no batch in flight, nothing that a crash tore."""
-    crashed = _crashed(location, is_live=is_live)
+    crashed = _crashed(location, is_live)
     return visibility.cut(end.now()) if crashed is None else _stop_after_crash(log, visibility, crashed)
 
 
@@ -131,9 +131,11 @@ def _stop_after_crash(log: CommitLog, visibility: Visibility, crashed: OwnState)
     return min(visibility.cut(log.data_stop()), log_end_after_crash(log, crashed, visibility.ledger))
 
 
-def _crashed(location: StoreLocation, *, is_live: bool) -> OwnState | None:
+def _crashed(location: StoreLocation, is_live: Callable[[], bool]) -> OwnState | None:
     """State that a crashed store left; None where it is live, or was closed."""
-    if is_live or location.fs.size(location.paths.abort) is None:
+    # The lock is looked for last: the kernel may take 10 ms to answer. The owner may close the store meanwhile.
+    fs, abort = location.fs, location.paths.abort
+    if fs.size(abort) is None or is_live() or fs.size(abort) is None:
         return None
     state = OwnState.read(location.fs, location.root, is_signed=is_signed(location.paths.lock))
     return None if state.was_kept else state  # closed, and all of it is in the page cache

@@ -372,7 +372,7 @@ class StoreReader:
 
     def readable_stop(self) -> int:
         """Physical offset where the records end that may be read now: no batch in flight, nothing that a crash tore."""
-        return readable_stop(self.location, self.log, self._end, self._visibility, is_live=self.is_live)
+        return readable_stop(self.location, self.log, self._end, self._visibility, lambda: self.is_live)
 
     # The store as it was last looked at
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from segmentlog.store.files.writable_fs import WritableFileSystem
 from segmentlog.store.format.index_file import ENTRY, Geometry
 from segmentlog.store.index import bulk
-from segmentlog.store.index.bulk import look_up
+from segmentlog.store.index.bulk import look_up, sorted_rows
 from segmentlog.store.index.table import IndexTable, open_table
 from segmentlog.store.index.writer import IndexWriter
 from support.crash.memory_fs import MemoryFileSystem
@@ -75,3 +75,11 @@ def test_a_link_that_breaks_after_the_check_ends_its_chain(link: int, tmp_path: 
     entries["previous"][4] = link
     broken = replace(table, path=str(tmp_path), entries=entries.view(ENTRY))
     assert found(broken, [7]) == [(7, 400), (7, 500)]
+
+
+@given(st.lists(st.integers(-3, 3) | st.integers(0, 1 << 31) | st.integers(-(1 << 63), (1 << 63) - 1), max_size=40))
+def test_numbers_are_sorted_with_their_places(numbers: list[int]) -> None:
+    order, ascending = sorted_rows(np.array(numbers, np.int64))
+    expected = sorted(range(len(numbers)), key=numbers.__getitem__)
+    assert order.tolist() == expected
+    assert ascending.tolist() == [numbers[row] for row in expected]
