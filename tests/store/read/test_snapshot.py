@@ -97,6 +97,35 @@ def test_liveness_alone_lists_nothing(store: Path) -> None:
     assert fs.calls == ["lock"]
 
 
+def test_the_lock_of_a_closed_store_is_not_looked_for_to_find_the_end(store: Path) -> None:
+    fs = Journal()
+    reader = StoreReader.open(store, fs=fs)
+    fs.looked()
+    stop = reader.readable_stop()
+    assert fs.looked("abort", "lock") == ["abort"]
+    (store / "abort").touch()
+    assert reader.readable_stop() == stop
+    assert fs.looked("abort", "lock")[:2] == ["abort", "lock"]
+
+
+class Closing(Journal):
+    """The owner closes the store right before its lock is looked for."""
+
+    def lock_owner(self, path: str) -> int | None:
+        Path(path).with_name("abort").unlink()
+        return super().lock_owner(path)
+
+
+def test_a_store_that_its_owner_closes_meanwhile_is_not_taken_for_crashed(store: Path) -> None:
+    fs = Closing()
+    reader = StoreReader.open(store, fs=fs)
+    stop = reader.readable_stop()
+    (store / "abort").touch()
+    fs.looked()
+    assert reader.readable_stop() == stop
+    assert fs.looked("abort", "lock") == ["abort", "lock", "abort"]
+
+
 def test_nothing_changes_but_by_a_new_look(store: Path) -> None:
     reader = StoreReader.open(store)
     taken = reader._snapshot
