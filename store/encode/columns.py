@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import ConfigError
+from ..format.arrow_buffers import only_chunk
 from ..format.message import Ints
 from .message import packed_host
 
@@ -79,7 +80,7 @@ class BatchColumns:
         """
         values = self._batch.column(name)
         if isinstance(values, pa.ChunkedArray):
-            values = values.combine_chunks()
+            values = only_chunk(values)
         kind, wanted = values.type, COLUMN_TYPES[name][0]
         if kind in COLUMN_TYPES[name]:
             return values

@@ -132,7 +132,7 @@ def each_in(topics: Sequence[str], keys: Sequence[str] | pa.Array) -> tuple[pa.A
     -------
     (t·k,) dictionary of strings, (t·k,) strings
     """
-    texts = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+    texts = only_chunk(keys) if isinstance(keys, pa.ChunkedArray) else keys
     if not isinstance(texts, pa.Array):
         texts = _few(texts) if len(texts) <= _FEW else pa.array(texts, pa.string())
     of = np.repeat(np.arange(len(topics), dtype=np.int32), len(texts))

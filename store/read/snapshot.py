@@ -137,7 +137,7 @@ def _crashed(location: StoreLocation, is_live: Callable[[], bool]) -> OwnState |
     fs, abort = location.fs, location.paths.abort
     if fs.size(abort) is None or is_live() or fs.size(abort) is None:
         return None
-    state = OwnState.read(location.fs, location.root, is_signed=is_signed(location.paths.lock))
+    state = OwnState.read(fs, location.root, is_signed=is_signed(location.paths.lock))
     return None if state.was_kept else state  # closed, and all of it is in the page cache
 
 
