@@ -2,25 +2,30 @@
 
 ::
 
-    unshare -m python -m support.full_inodes FOLDER INODES …        one line of JSON for each number
+    unshare -m python -m support.full_inodes FOLDER INODES …        two lines of JSON for each number
 
     tmpfs of INODES    stage ──► commit   returned: committed     raised: not committed
                        inodes added ──► open                      the same rows are there, or none
                                         not committed: again      the rows are there once
 
 A queue takes two inodes, a directory and a file, so the disk is full at any step of a commit. It stages, or the ledger
-is not written yet, or the batch is committed and cannot be made visible.
+is not written yet, or the batch is committed and cannot be made visible. Each disk is used twice: with the thread that
+dispatches, which may take the last inodes before the ledger gets one, and without it, so that the ledger is first.
 """
 
 import json
 import logging
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from unittest.mock import patch
 
 from segmentlog.store import BatchId, MessageStore, NoSpaceError, Outgoing, Services, StoreReader
 from segmentlog.store.sink import Staging, commit_batch, last_commit
+from segmentlog.store.write.background import BackgroundServices
 
 from .batches import batch_of
 from .reading import read
@@ -43,7 +48,7 @@ def attempt(store: Path, name: str) -> bool:
     return True
 
 
-def commit_on(folder: Path, inodes: int) -> dict[str, object]:
+def commit_on(folder: Path, inodes: int, *, ledger_first: bool) -> dict[str, object]:
     """Commit on a disk of so many inodes; what was said, and when it showed."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size=64m,nr_inodes={inodes}", "tmpfs", folder], check=True)
     try:
@@ -53,7 +58,8 @@ def commit_on(folder: Path, inodes: int) -> dict[str, object]:
             opened = True
         except NoSpaceError:
             opened = False
-        said = opened and attempt(store, "first")
+        with patch.object(BackgroundServices, "start") if ledger_first else nullcontext():
+            said = opened and attempt(store, "first")
         seen = sum(1 for _ in read(StoreReader.open(store))) if said else 0
         assert seen in {0, len(ROWS)}, "a part of a batch shows"
         subprocess.run(["mount", "-o", "remount,size=64m,nr_inodes=10000", folder], check=True)
@@ -64,7 +70,13 @@ def commit_on(folder: Path, inodes: int) -> dict[str, object]:
             assert attempt(store, "again")
         bodies = sorted(row["body"] for row in read(StoreReader.open(store)))
         assert bodies == sorted(row.body for row in ROWS), f"{len(bodies)} rows of {len(ROWS)}"
-        return {"inodes": inodes, "opened": opened, "committed": said, "visible": bool(seen)}
+        return {
+            "inodes": inodes,
+            "ledger first": ledger_first,
+            "opened": opened,
+            "committed": said,
+            "visible": bool(seen),
+        }
     finally:
         subprocess.run(["umount", "-l", folder], check=True)
 
@@ -73,9 +85,9 @@ def main() -> None:
     """Use one disk after the other."""
     logging.disable(logging.ERROR)
     folder, *numbers = sys.argv[1:]
-    for inodes in map(int, numbers):
+    for inodes, ledger_first in product(map(int, numbers), (False, True)):
         try:
-            told = commit_on(Path(folder), inodes)
+            told = commit_on(Path(folder), inodes, ledger_first=ledger_first)
         except Exception as error:
             error.add_note(f"a disk of {inodes} inodes")
             raise
