@@ -25,6 +25,7 @@ import numpy as np
 
 from ..format.consume_queue import Entries
 from ..format.message import Bytes, Ints, Records
+from ..format.properties import Properties
 from ..index.keys import put_hashes
 from ..index.writer import IndexWriter
 from ..queues.keys import QueueNumbers
@@ -45,15 +46,18 @@ class ReplicatedRecords(NamedTuple):
 
     Attributes
     ----------
-    data
-        (size,) uint8, their bytes; not changed any more.
+    records
+        Whole ones, at the start of their buffer; neither is changed any more.
+    properties
+        Theirs.
     newest
         Store time of the last one, ms since the epoch.
     follow
         Places entries in their queues; called once for all records, in the order of the log.
     """
 
-    data: Bytes
+    records: Records
+    properties: Properties
     newest: int
     follow: Callable[[DispatchedRecords], DispatchedRecords]
 
@@ -241,7 +245,13 @@ class Dispatcher:
 
     def _derived(self, requests: list[DispatchRequest]) -> DispatchedRecords:
         """Return what the bytes of requests add."""
-        return DispatchedRecords.of_records(_joined(requests), self.numbers, with_keys=self._index is not None)
+        first = requests[0].records
+        if len(requests) == 1 and isinstance(first, ReplicatedRecords):
+            records, properties = first.records, first.properties
+        else:
+            records = _joined(requests)
+            properties = Properties(records)
+        return DispatchedRecords.of_records(records, properties, self.numbers, with_keys=self._index is not None)
 
     def _gather(self, records: DispatchedRecords) -> None:
         if self._index is not None:  # first: it may fail, and a repeated call leaves out keys that are indexed
@@ -298,7 +308,13 @@ def _joined(requests: Iterable[DispatchRequest]) -> Records:
     for request in requests:
         positions.append((request.positions if request.positions is not None else np.zeros(1, np.int64)) + at)
         at += request.size
-    bytes_of = [each.records.data if isinstance(each.records, ReplicatedRecords) else each.records for each in requests]
-    buffers = [np.frombuffer(each, np.uint8) for each in bytes_of if not isinstance(each, DispatchedRecords)]
+    buffers = [_bytes_of(request) for request in requests]
     buffer = buffers[0] if len(buffers) == 1 else np.concatenate(buffers)
     return Records(buffer, np.concatenate(positions))
+
+
+def _bytes_of(request: DispatchRequest) -> Bytes:
+    assert not isinstance(request.records, DispatchedRecords)
+    if isinstance(request.records, ReplicatedRecords):
+        return request.records.records.buffer[: request.size]
+    return np.frombuffer(request.records, np.uint8)

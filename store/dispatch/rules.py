@@ -72,20 +72,21 @@ class DispatchedRecords(NamedTuple):
         return cls(_NONE, _NONE, _NONE, np.empty(0, ENTRY), _NONE, _NONE, _NONE, newest)
 
     @classmethod
-    def of_records(cls, records: Records, numbers: QueueNumbers, *, with_keys: bool) -> Self:
+    def of_records(cls, records: Records, properties: Properties, numbers: QueueNumbers, *, with_keys: bool) -> Self:
         """Return what records add, read from their bytes; a topic that cannot be a directory has no queues.
 
         Parameters
         ----------
         records
             At least one record, with its final offsets and store time.
+        properties
+            Of the same records.
         numbers
             Numbers of the queues; gets those that are new.
         with_keys
             Whether the keys are wanted; without an index they are not.
         """
         physical, timestamps = records.field("physical_offset"), records.field("store_timestamp")
-        properties = Properties(records)
         rows = np.flatnonzero(is_queued(records))
         queues, queue_of = queues_of(records, rows)
         if not all(map(is_named, queues.topics)):

@@ -64,7 +64,10 @@ def lost_crcs(records: Records, without: Mask, front: Front | None) -> Mask:
     start = records.positions[rows]
     stop = start + records.field("total_size")[rows]
     likeness = crc_likeness(buffer, stop)
-    evident = ends_in_crc(buffer, start)
+    if start.size and (start[1:] == stop[:-1]).all():  # side by side: the ends are read already
+        evident = np.append(ends_in_crc(buffer, start[:1]), likeness[:-1] == _CRC_FIXED.size)
+    else:
+        evident = ends_in_crc(buffer, start)
     for first in np.flatnonzero(start == 0).tolist():  # nothing comes before it: the bytes after it have to do
         near = buffer[stop[first] : stop[first] + _SEARCH_BYTES].tobytes()
         evident[first] = CRC_NAME in near or (front is not None and CRC_NAME in front().tobytes())

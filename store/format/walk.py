@@ -18,6 +18,7 @@ from .message import MIN_RECORD_BYTES, Bytes, Ints, Problem, Records, gather, is
 
 _SCAN_BYTES: Final = 1 << 20
 _MAGIC_PAIR: Final = np.uint16(0xA3DA)  # two of the three bytes that both magics share, as a little-endian word
+_INT32: Final = np.dtype(">i4")
 _INT64: Final = np.dtype(">i8")
 
 
@@ -109,6 +110,9 @@ def _candidates(buffer: Bytes, base: int, start: int, stop: int) -> Ints:
     positions = positions[positions <= buffer.size - MIN_RECORD_BYTES]
     stated: Ints = gather(buffer, positions + 28, _INT64)
     honest: Ints = positions[stated == base + positions]
+    # A piece of a log mostly ends within a record: without it all candidates are whole, and are located once.
+    while honest.size and int(gather(buffer, honest[-1:], _INT32)[0]) > buffer.size - int(honest[-1]):
+        honest = honest[:-1]
     return honest
 
 

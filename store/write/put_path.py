@@ -31,6 +31,7 @@ from ..format.message import Ints, Records
 from ..format.message_encode_one import patch_record
 from ..format.message_id import encode_offset_id
 from ..format.pieces import Data
+from ..format.properties import Properties
 from ..log.appender import LogAppender, Run
 from ..types import QueueKey
 from .failure import Failure
@@ -221,7 +222,7 @@ class PutPath:
         physical, offsets, sizes = columns or [np.empty(0, np.int64)] * 3
         return AppendedBatch(physical, offsets, sizes, now)
 
-    def put_replicated(self, records: Records, physical: int, size: int) -> None:
+    def put_replicated(self, records: Records, properties: Properties, physical: int, size: int) -> None:
         """Append records of another log, byte for byte.
 
         A small piece gets its places in the queues when it is dispatched, or before the next put of this store's own.
@@ -230,6 +231,8 @@ class PutPath:
         ----------
         records
             Side by side from the first byte of their buffer on, and whole; their bytes do not change any more.
+        properties
+            Of the same records.
         physical
             Physical offset of the first one: the end of the log, or the start of the next segment.
         size
@@ -251,7 +254,7 @@ class PutPath:
             with self._failure.fatal_put:
                 self._appender.write(data.data, [run])
                 self._newest_ms = max(self._newest_ms, newest)
-                replicated = ReplicatedRecords(data, newest, self._follow)
+                replicated = ReplicatedRecords(records, properties, newest, self._follow)
                 self._announce(DispatchRequest(replicated, records.positions, physical + size, size))
                 if size >= _AT_ONCE_BYTES:
                     self._settle()

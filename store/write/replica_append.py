@@ -163,8 +163,12 @@ class ReplicaAppend:
         self._check_rest(part[size:], physical + size, room - size)
         if count:
             records = found.records if count == len(found.records) else Records(part, found.positions[:count])
-            self._check_records(records, stops[1 : count + 1], physical)
-            self._put_path.put_replicated(records, physical, size)
+            properties = Properties(records)
+            self._check_records(records, properties, stops[1 : count + 1], physical)
+            if records.problem.any():  # a checksum that does not count: the check has forgotten the parts of its record
+                records = Records(part, records.positions)
+                properties = Properties(records)
+            self._put_path.put_replicated(records, properties, physical, size)
         return size
 
     def _check_rest(self, rest: Bytes, physical: int, room: int) -> None:
@@ -176,9 +180,9 @@ class ReplicaAppend:
         if not is_record or size <= rest.size:
             raise FormatError("no whole record begins here", path=self._path, offset=physical, fix=_FIX)
 
-    def _check_records(self, records: Records, stops: Ints, physical: int) -> None:
+    def _check_records(self, records: Records, properties: Properties, stops: Ints, physical: int) -> None:
         """Refuse records whose checksums deny them, or that lack the checksum that recovery relies on."""
-        check_crcs(records, Properties(records))
+        check_crcs(records, properties)
         is_whole = records.problem == Problem.OK
         is_bad = ~is_whole if self._needs_crc else ~is_whole & (records.problem != Problem.RECORD_CRC)
         bad = np.flatnonzero(is_bad)

@@ -13,6 +13,8 @@ from segmentlog.store import MessageStore, NoSpaceError, Outgoing, QueueKey
 from segmentlog.store.dispatch.dispatcher import Dispatcher, DispatchRequest, ReplicatedRecords
 from segmentlog.store.dispatch.rules import DispatchedRecords
 from segmentlog.store.format.index_file import Geometry
+from segmentlog.store.format.message import Records
+from segmentlog.store.format.properties import Properties
 from segmentlog.store.index.writer import IndexWriter
 from segmentlog.store.queues.writer import QueueWriter
 from support.batches import batch_of
@@ -116,8 +118,10 @@ class Following:
 
     def of(self, put: DispatchRequest) -> DispatchRequest:
         assert isinstance(put.records, bytes)
-        data = np.frombuffer(put.records, np.uint8)
-        return put._replace(records=ReplicatedRecords(data, 1, self), positions=np.zeros(1, np.int64))
+        records = Records(np.frombuffer(put.records, np.uint8), np.zeros(1, np.int64))
+        return put._replace(
+            records=ReplicatedRecords(records, Properties(records), 1, self), positions=records.positions
+        )
 
 
 def test_replicated_records_are_placed_together_and_once_even_if_there_was_no_room() -> None:

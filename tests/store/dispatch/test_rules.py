@@ -10,6 +10,7 @@ from segmentlog.store.dispatch.rules import DispatchedRecords, is_queued, tags_c
 from segmentlog.store.encode.batch import encode_batch
 from segmentlog.store.format.encoded_batch import patch
 from segmentlog.store.format.message import Records
+from segmentlog.store.format.properties import Properties
 from segmentlog.store.format.record_crc import RecordCrc
 from segmentlog.store.queues.keys import QueueNumbers
 from segmentlog.store.write.placed_rows import PlacedRows
@@ -64,7 +65,8 @@ def test_columns_and_records_say_the_same(rows: list[dict[str, object]], left_ou
     placed = PlacedRows(piece, [], physical, offsets, numbers.of(piece.queues), offsets, 1_763_700_000_000)
     known = placed.request(records.lay()).records
     assert isinstance(known, DispatchedRecords)
-    read = DispatchedRecords.of_records(Records(buffer, records.positions), numbers, with_keys=True)
+    found = Records(buffer, records.positions)
+    read = DispatchedRecords.of_records(found, Properties(found), numbers, with_keys=True)
     for name in ("queues", "queue_of", "queue_offset", "entries", "hashes", "hash_physical", "hash_timestamp"):
         assert np.array_equal(getattr(known, name), getattr(read, name)), name
     assert known.newest == read.newest
