@@ -9,8 +9,8 @@
                                         not committed: again      the rows are there once
 
 A queue takes two inodes, a directory and a file, so the disk is full at any step of a commit. It stages, or the ledger
-is not written yet, or the batch is committed and cannot be made visible. Each disk is used twice: with the thread that
-dispatches, which may take the last inodes before the ledger gets one, and without it, so that the ledger is first.
+is not written yet, or the batch is committed and cannot be made visible. Each disk is used twice. First a
+thread dispatches, which may take the last inodes before the ledger gets one. Then there is none: the ledger is first.
 """
 
 import json
