@@ -35,6 +35,7 @@ from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from ..format.index_file import Geometry
 from ..format.store_paths import StorePaths
 from ..index.reader import BATCH_MAX, Index
+from ..log.epochs import check_current
 from ..read.key_query import query_key
 from ..read.store_reader import StoreReader
 from ..retention.settings import RetentionSettings
@@ -61,6 +62,7 @@ class MessageStore:
     def __init__(self, parts: StoreParts) -> None:
         self._closing = threading.RLock()
         self._closed = False
+        self._is_current = False  # asked at the first put: a replica that follows the new master has none of its own
         self._parts = parts
         self._lock = parts.base.lock
         self._failure = parts.base.failure
@@ -144,6 +146,8 @@ class MessageStore:
         ------
         IllegalMessageError
             If RocketMQ would refuse it.
+        StaleMasterError
+            If the store knew, when it was opened, that another master has replaced it.
         NoSpaceError
             If the disk is full, or retention refuses puts since it nearly is; nothing was appended.
         StoreFailedError
@@ -353,6 +357,9 @@ class MessageStore:
 
     def _check_put(self) -> None:
         self._check()
+        if not self._is_current:
+            check_current(self._parts.base.fs, self.path)
+            self._is_current = True
         if self.retention is not None:
             self.retention.check_room()
 

@@ -23,6 +23,7 @@ from ..files.fs import LocalFileSystem
 from ..files.store_lock import broker_of
 from ..format.store_paths import StorePaths
 from ..log.batch_state import BatchRecords
+from ..log.epochs import check_current
 from .message_store import MessageStore
 from .replays import BatchId, CommittedBatch
 from .staging import Staged, sweep_staging
@@ -47,11 +48,14 @@ def prepare_store(path: str | os.PathLike[str], config: StoreConfig) -> None:
     ------
     StoreInUseError
         If a broker has it open. Another one of ours may: a commit waits for it.
+    StaleMasterError
+        If another master has replaced it.
     SegmentLogError
         As `MessageStore.open`, if it cannot be opened.
     """
     path = os.path.abspath(path)
     refuse_broker(path)
+    check_current(LocalFileSystem(), path)
     try:
         MessageStore.open(path, config).close()
     except StoreInUseError:

@@ -6,16 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import DivergedLogError, MessageStore, ReplicationError, StaleMasterError, StoreReader
+from segmentlog.store import BatchId, DivergedLogError, MessageStore, ReplicationError, StaleMasterError, StoreReader
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.ha import Address, Replica, ReplicaState, demote, promote
 from segmentlog.store.log.epochs import check_current, find_epochs, supersede, write_epochs
 from segmentlog.store.maintenance import verify
 from segmentlog.store.maintenance.offline import OfflineStore
 from segmentlog.store.read.spec import QueueSource
+from segmentlog.store.sink import Staging, commit_batch, prepare_store
+from support.batches import batch_of
 from support.promoted import PLAIN, Pair, append, follow_up, part, served
 from support.reading import read
 from support.replicas import log_bytes
+from support.written_stores import message
 
 FS = LocalWritableFileSystem()
 
@@ -55,6 +58,29 @@ def test_it_is_cut_where_the_logs_part_and_follows(pair: Pair, *, replaced: bool
     assert log_bytes(pair.old)[:end] == log_bytes(pair.new)[:end]
     assert find_epochs(FS, str(pair.old)) == find_epochs(FS, str(pair.new))
     assert bodies(planned.copy)[-30:] == rows[-30:], "the copy stays"
+
+
+def test_a_replaced_master_takes_no_rows_until_it_is_demoted_or_promoted(pair: Pair) -> None:
+    rows = batch_of([message(3, 1, 500)])
+    with Staging.open(pair.old, "job", 0, "a", PLAIN) as staging:
+        staging.add(rows)
+        staged = [staging.finish()]
+    supersede(FS, str(pair.old), 1)
+    before = log_bytes(pair.old)
+    with MessageStore.open(pair.old, PLAIN) as store:
+        for put in (lambda: store.append(message(3, 1, 500)), lambda: store.append_batch(rows)):
+            with pytest.raises(StaleMasterError, match="epoch 1 has replaced it"):
+                put()
+    with pytest.raises(StaleMasterError, match="segmentlog demote"):
+        prepare_store(pair.old, PLAIN)
+    with pytest.raises(StaleMasterError):
+        commit_batch(pair.old, PLAIN, BatchId("job", 0), staged)
+    assert log_bytes(pair.old) == before
+    assert len(bodies(pair.old)) == 130
+    promote(pair.old)
+    prepare_store(pair.old, PLAIN)
+    commit_batch(pair.old, PLAIN, BatchId("job", 0), staged)
+    assert len(bodies(pair.old)) == 131
 
 
 def test_without_a_demotion_the_old_master_does_not_follow(pair: Pair) -> None:
