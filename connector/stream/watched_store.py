@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 _LAST_READ_CANDIDATES: Final = 8
 _GO_ON = "failOnDataLoss=false skips what is lost, says so, and goes on"
+_READ_FASTER = f"Keep messages longer than the query can fall behind, or read faster. {_GO_ON}"
 _NEW_CHECKPOINT = (
     "Point the query to the store that the checkpoint was made on, or begin a new checkpoint; failOnDataLoss=false "
     "goes on with the messages stored after the last one that was read"
@@ -56,7 +57,7 @@ class Step(NamedTuple):
     key
         Which queue.
     position
-        Where the stream stood; None for a queue that is new to it.
+        Where the stream stood; None for a queue that is new to it, and 0 if the first messages of that are lost.
     begin, end
         What there is to read, half-open; ``begin`` is ``position`` unless messages were lost.
     """
@@ -202,8 +203,7 @@ class WatchedStore:
                 note = deletion_note(self.reader.path)
                 lost = f"{begin - position} messages of {key}, offsets {position} to {begin - 1}"
                 problem = f"{lost}, were {why}{note.text}"
-                fix = f"Keep messages longer than the query can fall behind, or read faster. {_GO_ON}"
-                self._lose(DataLossError(problem, path=self.reader.path, fix=fix, remedies=note.remedies))
+                self._lose(DataLossError(problem, path=self.reader.path, fix=_READ_FASTER, remedies=note.remedies))
                 self._count(topic, begin - position)
             yield Step(self.name, key, position, max(begin, position), end)
 
@@ -239,11 +239,37 @@ class WatchedStore:
             if len(known) == len(ends) and known.keys() == ends.keys():
                 continue
             for queue_id, end in ends.items():
-                if queue_id not in known:
-                    begin = self.watch.bounds(QueueKey(topic, queue_id)).min_offset
-                    if begin < end:
-                        self._say(f"{topic}/{queue_id} is new to this query, and is read from offset {begin} on")
-                    yield Step(self.name, QueueKey(topic, queue_id), None, begin, end)
+                if queue_id in known:
+                    continue
+                key = QueueKey(topic, queue_id)
+                begin = self.watch.bounds(key).min_offset
+                if begin and self._has_passed(before) and self._lose_front(key, begin, is_added=topic in before.topics):
+                    yield Step(self.name, key, 0, begin, end)
+                    continue
+                if begin < end:
+                    self._say(f"{key} is new to this query, and is read from offset {begin} on")
+                yield Step(self.name, key, None, begin, end)
+
+    def _has_passed(self, before: StoreOffset) -> bool:
+        """Return whether the log begins after all that was read: what came next may be deleted, too."""
+        read = (topic.last.mark.physical_offset for topic in before.topics.values() if topic.last is not None)
+        return self.reader.log.min_offset > max(read, default=0)
+
+    def _lose_front(self, key: QueueKey, begin: int, *, is_added: bool) -> bool:
+        """Say that the first messages of a queue are deleted that is new to the stream; return whether they are lost.
+
+        A queue that was added to a topic had none before. A topic, or an assigned queue, may be new to the options.
+        """
+        note = deletion_note(self.reader.path)
+        first = f"{begin} messages of {key}, offsets 0 to {begin - 1}"
+        if not is_added or self._assigned is not None:
+            problem = f"{first}, are gone{note.text}. If the queue is not older than the query, they are lost"
+            self._say(problem, warn=True)
+            return False
+        problem = f"{first}, were deleted before this query saw the queue, most likely by retention{note.text}"
+        self._lose(DataLossError(problem, path=self.reader.path, fix=_READ_FASTER, remedies=note.remedies))
+        self._count(key.topic, begin)
+        return True
 
     def _up_to(self, step: Step, target: int) -> Step:
         return step._replace(end=max(step.begin, min(step.end, target)))

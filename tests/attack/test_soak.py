@@ -37,6 +37,7 @@ pytestmark = [pytest.mark.attack, pytest.mark.scaled]
 SECONDS = scale(3, 40, 3600)
 CUT_SECONDS = scale(2, 10, 600)
 EXPIRING_SECONDS = scale(3, 90, 3600)
+SETTLED_SECONDS_MAX = 5
 LOST_LEAST = scale(0, 1, 1)
 """Of a stream; in the first seconds it may not have begun, or be fast enough."""
 LATE_READERS = 2
@@ -140,7 +141,8 @@ def test_one_writes_four_read_a_stream_runs_and_retention_deletes(
         try:
             let_run([writer, retention], follower, lambda: follower.batches > 0, STARTS_SECONDS_MAX)
             many = {"rows_min": ROWS_READ_MIN // READERS}
-            with running(*(("reader", at | many | {"seed": seed}) for seed in range(READERS))) as readers:
+            settled = {"settle_s": min(SETTLED_SECONDS_MAX, SECONDS / 2)}
+            with running(*(("reader", at | many | settled | {"seed": seed}) for seed in range(READERS))) as readers:
                 over = time.monotonic() + SECONDS
                 let_run([writer, retention, *readers], follower, lambda: time.monotonic() > over, SECONDS + 60)
                 read = ended(readers)
@@ -262,7 +264,7 @@ def test_a_store_whose_end_is_overwritten_in_place(tmp_path: Path, report: "Call
     store = tmp_path / "store"
     write_once(store, 12_000)
     at = {"path": str(store)}
-    reading = at | {"may_be_damaged": True, "settle_s": min(5, CUT_SECONDS / 2)}
+    reading = at | {"may_be_damaged": True, "settle_s": min(SETTLED_SECONDS_MAX, CUT_SECONDS / 2)}
     readers = [("reader", reading | {"seed": seed}) for seed in range(READERS)]
     with running(("cutter", at | {"seed": 1, "seconds": CUT_SECONDS}), *readers) as processes:
         time.sleep(CUT_SECONDS)

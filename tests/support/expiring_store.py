@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from segmentlog.connector.stream.offsets import StreamOffset
 from segmentlog.store import (
     DataLossError,
     MessageStore,
@@ -189,7 +190,8 @@ def stream(path: str) -> Report:
     os.nice(5)
     rng, warnings = random.Random(5), _Warnings()
     query = Stream(path, startingOffsets="earliest", failOnDataLoss="false", subscribePattern=".*")
-    nexts: Counter[tuple[str, int]] = Counter()
+    begun = StreamOffset.from_json(query.offset).positions()
+    nexts = Counter({(key.topic, key.queue_id): begin for (_, key), begin in begun.items()})
     heard: Counter[tuple[str, int]] = Counter()  # warnings before the batch in which a queue last had rows
     rows = missed = batches = 0
     ready()

@@ -371,7 +371,7 @@ def _in_order(batch: pa.RecordBatch, reached: dict[QueueKey, int]) -> None:
         reached[QueueKey(topic, queue_id)] = offsets[-1]
 
 
-def read(path: str, seed: int, rows_min: int = 0, *, may_be_damaged: bool = False, settle_s: float = 5) -> Report:
+def read(path: str, seed: int, rows_min: int = 0, *, may_be_damaged: bool = False, settle_s: float) -> Report:
     """Read until told to end, and at least so many rows; the resources after `settle_s` seconds are `settled`."""
     os.nice(5)  # several that never pause, beside one that is waited for
     reading = Reading(path, seed, may_be_damaged=may_be_damaged)

@@ -61,6 +61,13 @@ def at(watched: WatchedStore, last: LastRead | None = None, **queues: int) -> St
     return StoreOffset(id=watched.id, topics={"T": TopicOffset(queues=positions, last=last)})
 
 
+def read_last(watched: WatchedStore, offset: int) -> LastRead:
+    """Make the mark of a message of T/0."""
+    mark = message_identity(watched.reader, T0, offset)
+    assert mark is not None
+    return LastRead(0, offset, mark)
+
+
 def steps(watched: WatchedStore, before: StoreOffset) -> dict[str, tuple[int | None, int, int]]:
     return {str(step.key): (step.position, step.begin, step.end) for step in watched.steps(before, None)}
 
@@ -91,6 +98,31 @@ def test_a_new_queue_begins_at_its_first_message(store: MessageStore, caplog: py
         assert steps(watched, at(watched, q0=3)) == {"T/1": (None, 0, 3)}
         assert steps(watched, at(watched, q0=3)) == {"T/1": (None, 0, 3)}
     assert caplog.text.count("T/1 is new to this query, and is read from offset 0 on") == 1
+
+
+def test_the_deleted_front_of_a_new_queue_is_a_loss(store: MessageStore, caplog: pytest.LogCaptureFixture) -> None:
+    watched = watch(store.path, failOnDataLoss="false")
+    read = at(watched, read_last(watched, 2), q0=3)
+    put(store, 200, body=b"x" * 600)
+    first = min(Path(store.path, "commitlog").iterdir())
+    first.unlink()
+    watched.look()
+    begin = watched.bounds(T1).min_offset
+    assert 3 < begin < 103
+    assert steps(watched, read)["T/1"] == (0, begin, 103)
+    assert f"{begin} messages of T/1, offsets 0 to {begin - 1}, were deleted before this query saw" in caplog.text
+    assert watched.lost["T"] >= begin
+    watched.settle()
+    caplog.clear()
+    assert steps(watched, StoreOffset(id=watched.id))["T/1"] == (None, begin, 103), "the topic may be older"
+    assert f"{begin} messages of T/1, offsets 0 to {begin - 1}, are gone" in caplog.text
+    assert not watched.lost
+    newest = at(watched, read_last(watched, 102), q0=103)
+    caplog.clear()
+    assert steps(watched, newest) == {"T/1": (None, begin, 103)}, "what was read last is still there"
+    assert not caplog.records, "no warning"
+    with pytest.raises(DataLossError, match=r"T/1, offsets 0 to .* Keep messages longer"):
+        steps(watch(store.path), at(watched, read.topics["T"].last, q0=103))
 
 
 def test_a_target_ends_steps_and_leaves_out_queues_without_one(store: MessageStore) -> None:
