@@ -106,6 +106,6 @@ def step_down(stale: Path, replaced_by: Path, port: int, tls: Tls) -> None:
         until(lambda: "has replaced it" in server.problem)
     with pytest.raises(StaleMasterError):
         ReplicationServer(FollowedLog(stale), Quorum())
-    with MessageStore.open(stale, PLAIN) as store:
+    with MessageStore.open(stale, PLAIN) as store, pytest.raises(StaleMasterError):
         store.append(message(7, 2, 1))
     assert confirmed_offset(FS, str(stale)) == confirmed

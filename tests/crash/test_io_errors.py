@@ -74,8 +74,9 @@ def test_each_call_can_fail(name: str, report: Callable[[str, object], None]) ->
     assert count.hit == count.runs
     assert count.after_promises >= count.runs // 2
     assert count.errors
-    assert count.kept
-    assert count.lost
+    if STRIDE == 1:  # few of the calls that fail leave it open what was kept
+        assert count.kept
+        assert count.lost
 
 
 def _run_faulted(name: str, fault: Fault, count: Count) -> None:
