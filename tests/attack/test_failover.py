@@ -58,7 +58,7 @@ def test_masters_that_are_killed_follow_the_replicas_that_replaced_them(tmp_path
     ours: Tls = authority.sign("peer")
     master, replica, port, cuts = tmp_path / "a", tmp_path / "b", free_port(), 0
     append(master, range(3))
-    for number in range(1, scale(2, 30, 300) + 1):
+    for number in range(1, scale(2, 20, 300) + 1):
         confirmed = write_until_killed(master, replica, port, ours, draw.randrange(5, 60))
         promoted = promote(replica)
         assert promoted.epoch == number
