@@ -24,7 +24,7 @@ TESTS = Path(__file__).parent.parent
 SEED = int(os.environ.get("SEGMENTLOG_ATTACK_SEED", "20261121"))
 SIZES = scale(8, 64, 2_000)
 STEP_KIB = 16
-ROUNDS = scale(10, 100, 2_000)
+ROUNDS = scale(4, 100, 2_000)
 
 
 def unshared() -> list[str]:

@@ -67,7 +67,8 @@ IN_STREAMS = [
 ]
 
 
-TRIED = scale([ATTEMPTS[6], ZOMBIES[1], ALTERED[0], *KILLED], IN_BATCHES, IN_BATCHES)
+# A killed driver takes a new session: test_killed_drivers has one in a quick run.
+TRIED = scale([ATTEMPTS[6], ZOMBIES[1], ALTERED[0]], IN_BATCHES, IN_BATCHES)
 
 
 class Batches:
@@ -207,5 +208,5 @@ def test_what_goes_wrong_in_tasks_and_commits(tmp_path: Path, report: Callable[[
         rows = batches.check(batches.version) + streams.check(streams.done)
     kinds = ", ".join(f"{times} {kind}" for kind, times in sorted(counted.items()))
     report(f"S13, seed {SEED}", f"{counted.total()} faults in {done} writes, {rows} rows: {kinds}")
-    assert counted.total() >= scale(5, 40, 40) * ROUNDS
+    assert counted.total() >= scale(4, 40, 40) * ROUNDS
     assert len(counted) >= len({(fault.moment, fault.kind) for fault in TRIED})
