@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +27,7 @@ from harness import MIB, Case, Found, Result, Timed, UnavailableError, Unit, res
 from peers.replication import OURS as OUR_REPLICAS
 from peers.replication import Process, free_port
 from peers.rocketmq import RocketMQ
-from store_work import in_threads
+from store_work import in_threads, made
 
 from sections.streaming import checkpoint, until
 from segmentlog.store import Flush, MessageStore, Outgoing, StoreConfig
@@ -43,6 +44,7 @@ LOG_MESSAGES = 600_000  # below 1 GiB of log: a slave of RocketMQ begins at the 
 WARM_SHARE = 0.4  # of the log, after which catching up is timed: a JVM has compiled its loops then
 STEADY_RATE, STEADY_SECONDS = 20_000, 10
 DOUBLE_WRITES, DOUBLE_THREADS = 40_000, 64
+DOUBLE_BATCHES, DOUBLE_BATCH_ROWS = 400, 1024
 IDLE_REPLICAS, IDLE_SECONDS = 100, 10
 STREAM_RATE, STREAM_SECONDS = 50_000, 10
 FIRST_MESSAGES = 1_000  # so that there is a topic to subscribe to
@@ -51,6 +53,7 @@ Start = Callable[[Path, int], Process]
 CATCHING_UP = "catching up"
 ASYNC_PUTS = "asynchronous puts until the replica has them, 1024 B"
 DOUBLE = f"synchronous double write, {DOUBLE_THREADS} threads"
+DOUBLE_IN_BATCHES = f"synchronous double write, batches of {DOUBLE_BATCH_ROWS:,}"
 
 
 def replication(bench: "Bench") -> Found:
@@ -144,27 +147,58 @@ def _async_puts(bench: "Bench", version: str, starts: dict[str, Start]) -> list[
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class _DoubleWrites:
+    """Appends that wait for a replica.
+
+    Attributes
+    ----------
+    name, rows
+        Name of the case, and messages that it appends.
+    threads, window
+        RocketMQ's threads, and the puts that each has in flight.
+    append
+        Appends some of the rows to our store.
+    """
+
+    name: str
+    rows: int
+    threads: int
+    window: int
+    append: Callable[[MessageStore, int], None]
+
+
 def _double_writes(bench: "Bench", version: str, who: str) -> list[Result]:
-    """Time appends that wait for a replica, one in flight per thread."""
-    count = bench.scaled(DOUBLE_WRITES, DOUBLE_THREADS) // DOUBLE_THREADS * DOUBLE_THREADS
+    """Time appends that wait for a replica: one in flight per thread, and a batch in flight."""
+    singles = bench.scaled(DOUBLE_WRITES, DOUBLE_THREADS) // DOUBLE_THREADS * DOUBLE_THREADS
+    batches = bench.scaled(DOUBLE_BATCHES) * DOUBLE_BATCH_ROWS
+    cases: list[Case] = []
+    for work in (
+        _DoubleWrites(DOUBLE, singles, DOUBLE_THREADS, 1, _append_singles),
+        _DoubleWrites(DOUBLE_IN_BATCHES, batches, 1, DOUBLE_BATCH_ROWS, _append_batches),
+    ):
+        sides = {
+            OURS: partial(_our_double_writes, bench, work),
+            who: partial(_their_double_writes, bench, version, work),
+        }
+        cases += [
+            Case(name=f"{each}: {work.name}", peer=each, rows=work.rows, action=side) for each, side in sides.items()
+        ]
+    return bench.measure(cases)
+
+
+def _their_double_writes(bench: "Bench", version: str, work: _DoubleWrites) -> Timed:
     sync = {"brokerRole": "SYNC_MASTER"} | ({} if version.startswith("4") else {"inSyncReplicas": 2})
-
-    def theirs() -> Timed:
-        port = free_port()
-        with (
-            Process.rocketmq_master(version, bench.place("ha-master"), port, **sync) as master,
-            Process.rocketmq_slave(version, bench.place("ha-replica"), port) as slave,
-        ):
-            _load_until_in_sync(master, slave)
-            line = master.ask("load", count=count, size=BODY_BYTES, threads=DOUBLE_THREADS, window=1, mark="D")
-            if line["failed"] or line["retries"]:
-                raise UnavailableError(f"RocketMQ refused {line['failed'] + line['retries']} double writes")
-            return Timed(line["seconds"])
-
-    sides = {OURS: partial(_our_double_writes, bench, count), who: theirs}
-    return bench.measure(
-        [Case(name=f"{name}: {DOUBLE}", peer=name, rows=count, action=side) for name, side in sides.items()]
-    )
+    port = free_port()
+    with (
+        Process.rocketmq_master(version, bench.place("ha-master"), port, **sync) as master,
+        Process.rocketmq_slave(version, bench.place("ha-replica"), port) as slave,
+    ):
+        _load_until_in_sync(master, slave)
+        line = master.ask("load", count=work.rows, size=BODY_BYTES, threads=work.threads, window=work.window, mark="D")
+        if line["failed"] or line["retries"]:
+            raise UnavailableError(f"RocketMQ refused {line['failed'] + line['retries']} double writes")
+        return Timed(line["seconds"])
 
 
 def _load_until_in_sync(master: Process, slave: Process) -> None:
@@ -176,9 +210,8 @@ def _load_until_in_sync(master: Process, slave: Process) -> None:
     master.ask("load", count=20_000, size=BODY_BYTES, threads=DOUBLE_THREADS, window=1, mark="W")
 
 
-def _our_double_writes(bench: "Bench", count: int) -> Timed:
+def _our_double_writes(bench: "Bench", work: _DoubleWrites) -> Timed:
     quorum = Quorum(2, timeout_s=30)
-    body = np.random.default_rng(7).integers(0, 256, BODY_BYTES, dtype=np.uint8).tobytes()
     with (
         MessageStore.open(
             bench.place("ha-master"),
@@ -190,16 +223,26 @@ def _our_double_writes(bench: "Bench", count: int) -> Timed:
     ):
         while not any(each is not None for each in server.replicas.values()):
             time.sleep(0.01)
-
-        def work(share: int, thread: int) -> None:
-            for number in range(share):
-                key = f"7F0000012A9F18B4AAC2{thread:02}{1_000_000_000 + number}"
-                store.append(Outgoing(topic=TOPIC, queue_id=thread, body=body, uniq_key=key))
-
-        in_threads(DOUBLE_THREADS, partial(work, 20))
+        work.append(store, work.rows // 20)
         since = time.perf_counter()
-        in_threads(DOUBLE_THREADS, partial(work, count // DOUBLE_THREADS))
+        work.append(store, work.rows)
         return Timed(time.perf_counter() - since)
+
+
+def _append_singles(store: MessageStore, rows: int) -> None:
+    body = np.random.default_rng(7).integers(0, 256, BODY_BYTES, dtype=np.uint8).tobytes()
+
+    def work(thread: int) -> None:
+        for number in range(rows // DOUBLE_THREADS):
+            key = f"7F0000012A9F18B4AAC2{thread:02}{1_000_000_000 + number}"
+            store.append(Outgoing(topic=TOPIC, queue_id=thread, body=body, uniq_key=key))
+
+    in_threads(DOUBLE_THREADS, work)
+
+
+def _append_batches(store: MessageStore, rows: int) -> None:
+    for batch in made(BODY_BYTES, rows, DOUBLE_BATCH_ROWS, 2):
+        store.append_batch(batch)
 
 
 def _idle(bench: "Bench") -> Found:

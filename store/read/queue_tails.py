@@ -21,11 +21,11 @@ from ..errors import StoreIOError
 from ..files.fs import FileSystem
 from ..types import QueueKey
 
-PAUSE_MIN_S: Final = 0.001
+PAUSE_MIN_S: Final = 0.0005
 """Pause between two comparisons while messages come."""
 PAUSE_MAX_S: Final = 0.02
 """Pause after more than a second without a message."""
-_SLOWER_AFTER: Final = 128
+_SLOWER_AFTER: Final = 256
 """A pause is at most this part of the time since the last change."""
 _SHARE_MAX: Final = 200
 """A pause is at least so many times as long as a comparison of all tails: half a percent of one core."""

@@ -46,10 +46,16 @@ def test_kcat_is_left_out_where_it_is_missing(load, tmp_path, monkeypatch):
         pass
 
 
-@pytest.mark.parametrize(("ms", "expected"), [(49, ("49 ms", True)), (51, ("51 ms", False))])
+@pytest.mark.parametrize(("ms", "expected"), [(49, ("49.0 ms", True)), (51, ("51.0 ms", False))])
 def test_a_line_is_shown_in_time(load, result, judge, ms, expected):
     waits = result("segmentlog: from append to tail -f", rows=1, seconds=(*[0.001] * 50, *[ms / 1000] * 50))
     assert judge(load("targets").shown, waits) == expected
+
+
+@pytest.mark.parametrize(("ms", "expected"), [(4.9, ("4.9 ms", True)), (5.1, ("5.1 ms", False))])
+def test_a_follower_has_a_message_in_time(load, result, judge, ms, expected):
+    waits = result("segmentlog: latency of follow, without Spark", rows=1, seconds=(*[0.001] * 50, *[ms / 1000] * 50))
+    assert judge(load("targets").followed, waits) == expected
 
 
 def test_the_section_runs_with_those_that_have_a_broker(load):
