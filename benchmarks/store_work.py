@@ -75,18 +75,23 @@ def batches(path: Path, *, size: int, count: int, rows: int, flush: Flush, queue
 
 def one_by_one(path: Path, *, count: int, threads: int, flush: Flush) -> float:
     """Append single messages, until the last is acknowledged."""
-    body = np.random.default_rng(7).integers(0, 256, 1024, dtype=np.uint8).tobytes()
     with MessageStore.open(path, StoreConfig(flush=flush)) as store:
-        store.append(Outgoing(topic=TOPIC, body=body))
-
-        def work(thread: int) -> None:
-            for number in range(count // threads):
-                key = f"7F0000012A9F18B4AAC2M{thread % 10}{1_000_000_000 + number}"
-                store.append(Outgoing(topic=TOPIC, queue_id=thread, body=body, uniq_key=key))
-
+        put_singles(store, count=1, threads=1)
         started = time.perf_counter()
-        in_threads(threads, work)
+        put_singles(store, count=count, threads=threads)
         return count // threads * threads / (time.perf_counter() - started)
+
+
+def put_singles(store: MessageStore, *, count: int, threads: int) -> None:
+    """Append messages of 1 KiB one by one, with a unique key each and a queue per thread."""
+    body = np.random.default_rng(7).integers(0, 256, 1024, dtype=np.uint8).tobytes()
+
+    def work(thread: int) -> None:
+        for number in range(count // threads):
+            key = f"7F0000012A9F18B4AAC2{thread:02}{1_000_000_000 + number}"
+            store.append(Outgoing(topic=TOPIC, queue_id=thread, body=body, uniq_key=key))
+
+    in_threads(threads, work)
 
 
 def drain(

@@ -80,13 +80,25 @@ def flat(text: str, first: str, last: str, most: float) -> Rule:
 def below(text: str, beginning: str, seconds: float) -> Rule:
     """A case takes less time than that."""
     wanted = f"{text}: below {seconds:g} s"
+    return _limited(
+        wanted, lambda measured: measured.called(beginning), lambda result: result.median_seconds, seconds, "{:.2f} s"
+    )
+
+
+def _limited(
+    wanted: str,
+    find: Callable[[Measured], Result | None],
+    value: Callable[[Result], float],
+    limit: float,
+    shown: str,
+) -> Rule:
+    """Return the rule that a value of one case is below a limit; ``shown`` formats it."""
 
     def rule(measured: Measured) -> Target:
-        found = measured.called(beginning)
+        found = find(measured)
         if found is None:
             return Target.not_measured(wanted)
-        value = found.median_seconds
-        return Target(target=wanted, measured=f"{value:.2f} s", met=value < seconds)
+        return Target(target=wanted, measured=shown.format(value(found)), met=value(found) < limit)
 
     return rule
 
@@ -168,15 +180,13 @@ def _ratio(wanted: str, ours: str, theirs: str, least: float, shown: Callable[[f
 def _soon(what: str, case: str, limit_ms: float) -> Rule:
     """Hold the 99th percentile of a latency against a limit."""
     wanted = f"{what}, p99: below {limit_ms:g} ms"
-
-    def rule(measured: Measured) -> Target:
-        found = measured.named(case)
-        if found is None:
-            return Target.not_measured(wanted)
-        ms = found[0].quantile(0.99) * 1000
-        return Target(target=wanted, measured=f"{ms:.1f} ms", met=ms < limit_ms)
-
-    return rule
+    return _limited(
+        wanted,
+        lambda measured: measured.results.get(case),
+        lambda result: result.quantile(0.99) * 1000,
+        limit_ms,
+        "{:.3g} ms",
+    )
 
 
 shown = _soon("from an append to the line of tail -f", "segmentlog: from append to tail -f", 50)
@@ -233,14 +243,13 @@ def _store(what: str, least: float, who: str = OURS) -> Rule:
     return times(f"{what}{who.removeprefix(OURS)}", f"{who}: {what}", f"{PEER}: {what}", least, PEER)
 
 
-def single_look_up(measured: Measured) -> Target:
-    """Hold the look-up of one key in a warm process against a time."""
-    wanted = "look-up of one key, p50: below 150 µs"
-    found = measured.named(f"{OURS}: look-up of one key")
-    if found is None:
-        return Target.not_measured(wanted)
-    micros = found[0].median_seconds * 1e6
-    return Target(target=wanted, measured=f"{micros:.0f} µs", met=micros < 150)
+single_look_up = _limited(
+    "look-up of one key, p50: below 150 µs",
+    lambda measured: measured.results.get(f"{OURS}: look-up of one key"),
+    lambda result: result.median_seconds * 1e6,
+    150,
+    "{:.0f} µs",
+)
 
 
 CATCHING_UP = "catching up"

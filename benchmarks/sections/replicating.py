@@ -27,7 +27,7 @@ from harness import MIB, Case, Found, Result, Timed, UnavailableError, Unit, res
 from peers.replication import OURS as OUR_REPLICAS
 from peers.replication import Process, free_port
 from peers.rocketmq import RocketMQ
-from store_work import in_threads, made
+from store_work import made, put_singles
 
 from sections.streaming import checkpoint, until
 from segmentlog.store import Flush, MessageStore, Outgoing, StoreConfig
@@ -158,24 +158,30 @@ class _DoubleWrites:
     threads, window
         RocketMQ's threads, and the puts that each has in flight.
     append
-        Appends some of the rows to our store.
+        Appends ``count`` of the rows to our store.
     """
 
     name: str
     rows: int
     threads: int
     window: int
-    append: Callable[[MessageStore, int], None]
+    append: Callable[..., None]
 
 
 def _double_writes(bench: "Bench", version: str, who: str) -> list[Result]:
     """Time appends that wait for a replica: one in flight per thread, and a batch in flight."""
     singles = bench.scaled(DOUBLE_WRITES, DOUBLE_THREADS) // DOUBLE_THREADS * DOUBLE_THREADS
-    batches = bench.scaled(DOUBLE_BATCHES) * DOUBLE_BATCH_ROWS
+    in_batches = bench.scaled(DOUBLE_BATCHES) * DOUBLE_BATCH_ROWS
+    batches = made(BODY_BYTES, in_batches, DOUBLE_BATCH_ROWS, 2)
+
+    def put_batches(store: MessageStore, *, count: int) -> None:
+        for batch in batches[: count // DOUBLE_BATCH_ROWS]:
+            store.append_batch(batch)
+
     cases: list[Case] = []
     for work in (
-        _DoubleWrites(DOUBLE, singles, DOUBLE_THREADS, 1, _append_singles),
-        _DoubleWrites(DOUBLE_IN_BATCHES, batches, 1, DOUBLE_BATCH_ROWS, _append_batches),
+        _DoubleWrites(DOUBLE, singles, DOUBLE_THREADS, 1, partial(put_singles, threads=DOUBLE_THREADS)),
+        _DoubleWrites(DOUBLE_IN_BATCHES, in_batches, 1, DOUBLE_BATCH_ROWS, put_batches),
     ):
         sides = {
             OURS: partial(_our_double_writes, bench, work),
@@ -223,26 +229,10 @@ def _our_double_writes(bench: "Bench", work: _DoubleWrites) -> Timed:
     ):
         while not any(each is not None for each in server.replicas.values()):
             time.sleep(0.01)
-        work.append(store, work.rows // 20)
+        work.append(store, count=work.rows // 20)
         since = time.perf_counter()
-        work.append(store, work.rows)
+        work.append(store, count=work.rows)
         return Timed(time.perf_counter() - since)
-
-
-def _append_singles(store: MessageStore, rows: int) -> None:
-    body = np.random.default_rng(7).integers(0, 256, BODY_BYTES, dtype=np.uint8).tobytes()
-
-    def work(thread: int) -> None:
-        for number in range(rows // DOUBLE_THREADS):
-            key = f"7F0000012A9F18B4AAC2{thread:02}{1_000_000_000 + number}"
-            store.append(Outgoing(topic=TOPIC, queue_id=thread, body=body, uniq_key=key))
-
-    in_threads(DOUBLE_THREADS, work)
-
-
-def _append_batches(store: MessageStore, rows: int) -> None:
-    for batch in made(BODY_BYTES, rows, DOUBLE_BATCH_ROWS, 2):
-        store.append_batch(batch)
 
 
 def _idle(bench: "Bench") -> Found:

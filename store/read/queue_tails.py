@@ -24,7 +24,7 @@ from ..types import QueueKey
 PAUSE_MIN_S: Final = 0.0005
 """Pause between two comparisons while messages come."""
 PAUSE_MAX_S: Final = 0.02
-"""Pause after more than a second without a message."""
+"""Pause after some five seconds without a message."""
 _SLOWER_AFTER: Final = 256
 """A pause is at most this part of the time since the last change."""
 _SHARE_MAX: Final = 200
