@@ -13,13 +13,14 @@ from segmentlog.store.index.reader import BATCH_MAX
 from support import oracle
 from support.indexed_stores import colliding
 from support.planted_keys import TOPICS, Planted, own_key, plant
+from support.scale import scale
 
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.skipif(oracle.available() is not None, reason=str(oracle.available())),
 ]
 
-COUNT = 70_000
+COUNT = scale(70_000, 70_000, 1_000_000)
 
 
 @pytest.fixture(scope="module")
