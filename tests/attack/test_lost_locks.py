@@ -165,6 +165,7 @@ def test_a_broker_that_comes_makes_the_store_fail(
     acknowledged = 7
     for serial in range(acknowledged):
         store.append(message(0, 1, serial))
+    store.wait_dispatched()  # a round that began before the loss may end after it
     lose_lock(path)
     with running(broker, path):
         if stays:
