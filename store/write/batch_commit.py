@@ -168,8 +168,10 @@ class BatchCommitter:
         """Put all rows in the order of the tasks; return the span of each queue."""
         put_path, flusher = self._put_path, self._flusher
         before = put_path.queue_offsets()
-        chunks = (rows for each in staged for rows in take_staged(self._fs, self._path, each))
         with CommitPipeline(is_threaded=self._is_threaded) as pipeline:
+            chunks = (
+                rows for each in staged for rows in take_staged(self._fs, self._path, each, run=pipeline.run_aside)
+            )
             pieces = self._placed(pipeline.prefetched(chunks))
             for piece, request in pipeline.written(pieces, AheadPiece.write):
                 put_path.append_ahead(piece, request)

@@ -3,6 +3,7 @@
 ::
 
     prefetch  [chunk 0][chunk 1][chunk 2][chunk 3]               one chunk ahead
+    aside              [0][   1   ][2][3]                        releases what was read, and may wait for the device
     place              [0]      [1]      [2]      [3]            calling thread, in the order of the batch
     write              [chunk 0][chunk 2]                        each at its place, in any order
                                 [chunk 1][chunk 3]
@@ -21,6 +22,7 @@ from .workers import Job, Workers
 T = TypeVar("T")
 R = TypeVar("R")
 
+_ASIDE_MAX: Final = 8  # calls that wait: space which is released late costs new pages elsewhere
 _WRITERS_MAX: Final = 4  # each has a chunk of some megabytes in memory, and one waits for its turn to be appended
 
 
@@ -40,6 +42,8 @@ class CommitPipeline:
         self._ahead_max = writers
         self._syncing = Workers(1, "segmentlog-sync") if is_threaded else None
         self._sync: Job[None] | None = None
+        self._aside = Workers(1, "segmentlog-aside") if is_threaded else None
+        self._running_aside: deque[Job[None]] = deque()
 
     def prefetched(self, items: Iterator[T]) -> Iterator[T]:
         """Yield the items of an iterator, which is kept one item ahead; its errors are raised in their order."""
@@ -50,6 +54,18 @@ class CommitPipeline:
         while (item := coming.result()) is not None:
             coming = self._prefetching.submit(next, items, None)
             yield item
+
+    def run_aside(self, work: Callable[[], None]) -> None:
+        """Make a call on a thread of its own, in the order of the calls; wait if many are behind. For one thread.
+
+        An error of an earlier call is raised here. The last calls are dropped at the end if they have not begun.
+        """
+        if self._aside is None:
+            work()
+            return
+        self._running_aside.append(self._aside.submit(work))
+        if len(self._running_aside) > _ASIDE_MAX:
+            self._running_aside.popleft().result()
 
     def written(self, items: Iterable[T], write: Callable[[T], R]) -> Iterator[tuple[T, R]]:
         """Call ``write`` for items on several threads, and yield each item with its result in the order of the items.
@@ -88,6 +104,6 @@ class CommitPipeline:
             raise
 
     def _shut_down(self) -> None:
-        for workers in (self._prefetching, self._writing, self._syncing):
+        for workers in (self._prefetching, self._aside, self._writing, self._syncing):
             if workers is not None:
                 workers.stop()

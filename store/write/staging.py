@@ -19,8 +19,9 @@ import os
 import re
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
@@ -227,11 +228,22 @@ def survey_staged(fs: FileSystem, path: str, staged: Staged) -> Iterator[Ints]:
             raise _altered_chunk(file, error, start, staged) from None
 
 
-def take_staged(fs: WritableFileSystem, path: str, staged: Staged) -> Iterator[EncodedRows]:
+def take_staged(
+    fs: WritableFileSystem,
+    path: str,
+    staged: Staged,
+    *,
+    run: Callable[[Callable[[], None]], None] = lambda release: release(),
+) -> Iterator[EncodedRows]:
     """Read and remove the chunks of a staged file, one at a time.
 
-    The space of a chunk is released as soon as it was read: the next bytes of the log are written into its pages.
+    The space of a chunk is released after it was read: later bytes of the log are written into its pages.
     Otherwise all of a batch would be in memory twice, be written to the device twice, and cost new pages twice.
+
+    Parameters
+    ----------
+    run
+        Runs each release, at once or a little later.
 
     Yields
     ------
@@ -251,7 +263,7 @@ def take_staged(fs: WritableFileSystem, path: str, staged: Staged) -> Iterator[E
             rows = decode_chunk(header, rest)
         except FormatError as error:
             raise _altered_chunk(file, error, start, staged) from None
-        fs.release(file, start - HEADER_BYTES, start + header.rest_bytes)
+        run(partial(fs.release, file, start - HEADER_BYTES, start + header.rest_bytes))
         yield _encoded(rows)
 
 

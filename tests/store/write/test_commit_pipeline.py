@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -14,7 +15,7 @@ WAIT_S = 30
 
 def threads() -> set[str]:
     names = {thread.name.rpartition("_")[0] for thread in own_threads()}
-    return names & {"segmentlog-prefetch", "segmentlog-put", "segmentlog-sync"}
+    return names & {"segmentlog-prefetch", "segmentlog-aside", "segmentlog-put", "segmentlog-sync"}
 
 
 @pytest.mark.parametrize("is_threaded", [False, True])
@@ -181,4 +182,58 @@ def test_an_interrupt_waits_for_items_that_are_written() -> None:
     with pytest.raises(KeyboardInterrupt):
         commit()
     assert done.is_set()
+    assert threads() == set()
+
+
+def test_calls_aside_do_not_wait_for_each_other_until_many_are_behind() -> None:
+    go_on, last = threading.Event(), threading.Event()
+    done: list[int] = []
+
+    def slow(number: int) -> None:
+        assert go_on.wait(WAIT_S)
+        done.append(number)
+
+    def submit() -> None:
+        for number in range(9):
+            pipeline.run_aside(partial(slow, number))
+        last.set()
+
+    with CommitPipeline(is_threaded=True) as pipeline:
+        caller = threading.Thread(target=submit)
+        caller.start()
+        assert not last.wait(0.3), "nine calls are behind"
+        go_on.set()
+        assert last.wait(WAIT_S)
+        caller.join()
+        for number in range(9, 18):
+            pipeline.run_aside(partial(slow, number))
+    assert done == list(range(len(done)))
+    assert len(done) >= 10
+    assert threads() == set()
+
+
+def test_calls_aside_that_have_not_begun_are_dropped_at_the_end() -> None:
+    began, go_on, dropped = threading.Event(), threading.Event(), threading.Event()
+
+    def slow() -> None:
+        began.set()
+        assert go_on.wait(WAIT_S)
+
+    with CommitPipeline(is_threaded=True) as pipeline:
+        pipeline.run_aside(slow)
+        pipeline.run_aside(dropped.set)
+        assert began.wait(WAIT_S)
+        threading.Timer(0.3, go_on.set).start()
+    assert not dropped.is_set()
+    assert threads() == set()
+
+
+@pytest.mark.parametrize("is_threaded", [False, True])
+def test_an_error_of_a_call_aside_is_raised_by_a_later_one(is_threaded: bool) -> None:
+    def fail() -> None:
+        raise OSError("release")
+
+    with CommitPipeline(is_threaded=is_threaded) as pipeline, pytest.raises(OSError, match="release"):  # noqa: PT012
+        for _ in range(9):
+            pipeline.run_aside(fail)
     assert threads() == set()

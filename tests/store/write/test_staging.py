@@ -23,6 +23,7 @@ from segmentlog.store import (
     UnsafeFileError,
 )
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
+from segmentlog.store.format.staged_rows import HEADER_BYTES
 from segmentlog.store.sink import Staged, Staging, discard_jobs, discard_staged, sweep_staging
 from segmentlog.store.write.staging import staging_directory, survey_staged, take_staged
 from support.batches import batch_of
@@ -135,6 +136,20 @@ def test_altered_files_are_found(path: str, how: str) -> None:
     with pytest.raises(FormatError, match="staged rows are not what their task wrote") as error:
         list(take_staged(FS, path, staged) if how == "a bit" else survey_staged(FS, path, staged))
     assert error.value.path == str(file)
+
+
+def test_chunks_are_released_by_the_caller_s_rule(path: str) -> None:
+    staged = stage(path)
+    file = Path(staging_directory(path)) / staged.name
+    releases: list[Callable[[], None]] = []
+    chunks = take_staged(FS, path, staged, run=releases.append)
+    next(chunks)
+    assert len(releases) == 1
+    assert file.read_bytes()[:HEADER_BYTES].strip(b"\0"), "it was released at once"
+    list(chunks)
+    for release in releases:
+        release()
+    assert not file.read_bytes().strip(b"\0")
 
 
 def test_a_file_of_another_attempt_is_not_taken_for_it(path: str) -> None:
