@@ -27,23 +27,27 @@ class Args:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Result of the job: the new epoch, and the physical offset at which it begins."""
+    """Result of the job: the new epoch, where it begins, and the copy of a batch that was cut off before, if any."""
 
     store: str
     epoch: int
     start: int
+    copy: str | None = None
 
     @property
     def has_findings(self) -> bool:
-        """Return False: nothing can be missing."""
+        """Return False: what is cut off was never committed here."""
         return False
 
     def as_dict(self) -> dict[str, object]:
         """Return all of it, for one JSON object."""
-        return {"store": self.store, "epoch": self.epoch, "start": self.start}
+        return {"store": self.store, "epoch": self.epoch, "start": self.start, "copy": self.copy}
 
     def __str__(self) -> str:
-        return f"{self.store}: master of epoch {self.epoch}, which begins at physical offset {self.start}"
+        said = f"{self.store}: master of epoch {self.epoch}, which begins at physical offset {self.start}"
+        if self.copy is not None:
+            said += f"; of a batch it had the first rows only: they were cut off, and a copy is {self.copy}"
+        return said
 
 
 def run(args: Args) -> Report:
@@ -57,7 +61,7 @@ def run(args: Args) -> Report:
     from segmentlog.store.ha import promote  # noqa: PLC0415 - loads Arrow, which --help does not wait for
 
     promoted = promote(args.store)
-    return Report(args.store, promoted.epoch, promoted.start)
+    return Report(args.store, promoted.epoch, promoted.start, promoted.copy)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

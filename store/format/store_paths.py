@@ -15,7 +15,8 @@
                        retention-history                          deletions of expired files
                        confirmed  confirmed.lock                  what replicas hold, and the master that says so
                        epochs  superseded                         masters of the log, and the one that replaced this
-                       cut-EPOCH-START-STOP/                      log that a demotion cut off, as a store of its own
+                       master-ledger                              batches of the master that a replica follows
+                       cut-EPOCH-START-STOP/                      log that a demotion or promotion cut off, as a store
                        archive-of  copy                           of an archive: its store, and the copy being made
                        staging/                                   rows of tasks that no commit took yet
                        spare  queue  index  small  *.making       files that do not have their names yet
@@ -140,6 +141,11 @@ class StorePaths:
         return join(self.root, OURS, "ledger")
 
     @property
+    def master_ledger(self) -> str:
+        """Ledger of the master that a replica follows."""
+        return join(self.root, OURS, "master-ledger")
+
+    @property
     def confirmed(self) -> str:
         """Physical offset that enough replicas hold."""
         return join(self.root, OURS, "confirmed")
@@ -160,7 +166,7 @@ class StorePaths:
         return join(self.root, OURS, "superseded")
 
     def cut_copy(self, epoch: int, start: int, stop: int) -> str:
-        """Directory with the log from ``start`` to ``stop``, which the demotion below an epoch cut off."""
+        """Directory with the log from ``start`` to ``stop``, which a demotion or promotion cut off."""
         return join(self.root, OURS, f"cut-{epoch}-{start}-{stop}")
 
     @property

@@ -5,6 +5,7 @@
     slave ──► master    [ physical offset i64 ]                                  report: the request, and the receipt
     master ──► slave    [ physical offset i64 | size i32 ][ size bytes of the CommitLog ]
                         [ physical offset i64 | 0        ]                       heartbeat: nothing new
+                        [ -2 i64              | size i32 ][ ledger ]             ours, to a replica that asked alone
 
     stream    [hdr][body....]│[hdr][bo│dy...][hdr]     read in pieces of any size
     chunks    ──────►         ──────────────►          adjacent bodies are joined
@@ -21,6 +22,8 @@ from ..errors import ReplicationError
 
 HEADER: Final = struct.Struct(">qi")
 REPORT: Final = struct.Struct(">q")
+LEDGER: Final = -2
+"""Offset of a frame that has the ledger of batches instead of bytes of the log; see `replicated_ledger`."""
 
 
 class Chunk(NamedTuple):
@@ -29,7 +32,7 @@ class Chunk(NamedTuple):
     Attributes
     ----------
     offset
-        Physical offset of ``data``; in a heartbeat, of the next byte to come.
+        Physical offset of ``data``; in a heartbeat, of the next byte to come. `LEDGER` for a ledger.
     data
         The bytes, owned by the receiver.
     """
@@ -54,7 +57,9 @@ def encode_report(offset: int) -> bytes:
 
 
 class FrameReader:
-    """Splits the stream of a master into chunks. Keeps less than one header between calls. Not thread-safe.
+    """Splits the stream of a master into chunks. Not thread-safe.
+
+    Between calls it keeps less than one header, or a part of a ledger.
 
     Parameters
     ----------
@@ -67,6 +72,10 @@ class FrameReader:
         self._kept = b""
         self._offset = 0  # of the next byte of the body that is being read
         self._left = 0  # bytes of that body which did not come yet
+        self._ledger = b""  # what came of a ledger
+        self._ledger_left = 0  # bytes of it which did not come yet
+        self.ledger_bytes_max = 0
+        """Largest ledger that is accepted; 0 from a master that does not answer the question for its epochs."""
 
     @property
     def announced(self) -> int:
@@ -87,6 +96,11 @@ class FrameReader:
         parts: list[memoryview] = []
         start = self._offset
         while at < len(view):
+            if self._ledger_left:
+                part = view[at : at + self._ledger_left]
+                at += len(part)
+                yield from self._ledgers(part)
+                continue
             if self._left:
                 part = view[at : at + self._left]
                 parts.append(part)
@@ -102,6 +116,9 @@ class FrameReader:
             if parts and (size <= 0 or offset != self._offset):
                 yield Chunk(start, b"".join(parts))
                 parts = []
+            if offset == LEDGER and 0 < size <= self.ledger_bytes_max:
+                self._ledger_left = size
+                continue
             self._begin(offset, size)
             if not size:
                 yield Chunk(offset, b"")
@@ -109,6 +126,14 @@ class FrameReader:
                 start = offset
         if parts:
             yield Chunk(start, b"".join(parts))
+
+    def _ledgers(self, part: memoryview) -> Iterator[Chunk]:
+        """Keep a part of a ledger; yield it when it is whole."""
+        self._ledger += part
+        self._ledger_left -= len(part)
+        if not self._ledger_left:
+            whole, self._ledger = self._ledger, b""
+            yield Chunk(LEDGER, whole)
 
     def _begin(self, offset: int, size: int) -> None:
         if offset < 0 or size < 0 or offset % self._segment_bytes + size > self._segment_bytes:

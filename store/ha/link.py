@@ -204,3 +204,14 @@ def _context(tls: Tls, protocol: int) -> ssl.SSLContext:
             fix="Name PEM files: a certificate, its private key without a passphrase, and the authority's certificate",
         ) from error
     return context
+
+
+def left_of(pieces: Sequence[memoryview], sent: int) -> list[memoryview]:
+    """Return what is left of some pieces after so many bytes of them were sent."""
+    left = []
+    for piece in pieces:
+        skipped = min(sent, len(piece))
+        sent -= skipped
+        if skipped < len(piece):
+            left.append(piece[skipped:])
+    return left

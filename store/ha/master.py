@@ -7,6 +7,7 @@
     report 2…  receipt a      r ≤ a ≤ sent, never less than before ──► acknowledged
     below -1   refusal        after an answer: another master replaced this one
 
+    ledger replaced ──► the ledger, to slaves that were answered, before any byte of the batches that are new in it
     end of the log  ──► Frame(start, stop) of one segment, at most 256 KiB ──► header, bytes
     5 s without one ──► Frame(start, start): a heartbeat
 
@@ -16,7 +17,7 @@ Any other report ends the connection. Nothing here touches a socket, a clock or 
 from typing import Final, NamedTuple
 
 from ..errors import ReplicationError
-from .frames import ReportReader, encode_header
+from .frames import LEDGER, ReportReader, encode_header
 from .handshake import ASKING, Greeting, answer, refused_by
 from .slave import HEARTBEAT_S, SILENCE_S
 
@@ -61,6 +62,7 @@ class Follower:
         """Answer that was sent; None if the slave did not ask, as RocketMQ's."""
         self.refused_by: int | None = None
         """Epoch of the master that replaced this one, as the slave says; None if it does not."""
+        self._ledger = b""  # that was sent last
 
     def receive(self, data: bytes, end: int, now: float) -> None:
         """Take bytes of the connection.
@@ -110,6 +112,19 @@ class Follower:
         """Return the answer to send to a slave that is asking, before the next frame."""
         self.is_asking, self.greeting = False, greeting
         return answer(greeting)
+
+    def next_ledger(self, ledger: bytes) -> list[bytes]:
+        """Return the frame of a ledger in pieces, which counts as sent; empty if the slave has it, or did not ask.
+
+        Parameters
+        ----------
+        ledger
+            Content of the master's ledger, read after the end of the log that is sent next; empty without one.
+        """
+        if self.greeting is None or not ledger or ledger == self._ledger:
+            return []
+        self._ledger = ledger
+        return [encode_header(LEDGER, len(ledger)), ledger]
 
     def next_frame(self, first: int, end: int, now: float) -> Frame | None:
         """Return the frame to send now, which counts as sent; None if nothing is to be sent.

@@ -5,8 +5,12 @@
     log     [rec][rec][rec]│                   promote ──► [rec][rec][rec]│[rec][rec] …   writers, `serve`
     epochs  0  1/x         └ end                           0  1/x         2/y
 
-The store may be a replica, a master that was replaced, or one that was never replicated. No record is changed, and no
-other store is told: replicas learn of it when they connect. RocketMQ: the controller's ``electMaster``.
+    log     [rec][rec]│rec rec│          batch 7 of the master's ledger is not whole: its first rows are
+    copy    [.. segment ..]rec rec          cut off, and kept in .segmentlog/cut-EPOCH-START-STOP
+
+The store may be a replica, a master that was replaced, or one that was never replicated. No other record is changed.
+A sink that repeats batch 7 here appends all of it. No other store is told: replicas learn of the promotion when they
+connect. RocketMQ: the controller's ``electMaster``.
 """
 
 import os
@@ -15,8 +19,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
+from ..format.store_paths import StorePaths
 from ..log.epochs import find_epochs, greatest_epoch, write_epochs
 from ..maintenance.offline import OfflineStore
+from .replicated_ledger import noted_ledger, take_over
 
 _TOKEN_BITS: Final = 63
 
@@ -33,11 +39,14 @@ class Promotion:
         Number of the new epoch.
     start
         Physical offset at which it begins: the end of the log.
+    copy
+        Store directory with the log from the segment of ``start`` on, as it was; None if nothing was cut off.
     """
 
     path: str
     epoch: int
     start: int
+    copy: str | None = None
 
 
 def promote(path: str | os.PathLike[str], *, fs: WritableFileSystem | None = None) -> Promotion:
@@ -61,8 +70,31 @@ def promote(path: str | os.PathLike[str], *, fs: WritableFileSystem | None = Non
     """
     fs = fs or LocalWritableFileSystem()
     with OfflineStore(fs, path) as store:
+        copy = _take_batches_over(fs, store)
         epochs = find_epochs(fs, store.path)
         token = secrets.randbits(_TOKEN_BITS)
         promoted = epochs.promoted(store.end, token, above=greatest_epoch(fs, store.path))
         write_epochs(fs, store.path, promoted)
-        return Promotion(store.path, promoted.newest, store.end)
+        fs.unlink(StorePaths(store.path).master_ledger)  # last: a promotion that is interrupted is repeated
+        return Promotion(store.path, promoted.newest, store.end, copy)
+
+
+def _take_batches_over(fs: WritableFileSystem, store: OfflineStore) -> str | None:
+    """Take the ledger of the former master over; cut off a batch of which that one did not send all.
+
+    Returns
+    -------
+    str or None
+        Store directory of the copy of what was cut off.
+    """
+    ledger = noted_ledger(fs, store.path)
+    if ledger is None:
+        return None
+    copy, end = None, store.end
+    start = max(ledger.whole_end(end, end), store.start)
+    if start < end:
+        copy = StorePaths(store.path).cut_copy(find_epochs(fs, store.path).newest, start, end)
+        store.copy_log(copy, start)
+        store.cut(start)
+    take_over(fs, store.path, ledger, start)
+    return copy

@@ -51,6 +51,7 @@ from .handshake import Greeting, Handshake, check_greeting, question, refusal
 from .intake import BUFFER_BYTES, Intake
 from .link import Link, connect
 from .pacing import Backoff, TokenBucket
+from .replicated_ledger import LEDGER_BYTES_MAX, note_ledger
 from .settings import Address, Begin, ReplicaConfig, ReplicaMetrics, ReplicaState, ReplicaStatus
 from .slave import Slave
 
@@ -232,9 +233,14 @@ class Replica:
                 data: bytes | memoryview | None = self._read(intake, slave.wait_s(now))
                 if data is not None and not handshake.is_over:
                     data = self._shake(handshake, data, link, intake)
+                    if handshake.greeting is not None:
+                        slave.accept_ledgers(LEDGER_BYTES_MAX)
                 if not data:
                     continue
                 chunk = slave.receive(data, time.monotonic())
+                ledger = slave.take_ledger()
+                if ledger is not None:
+                    note_ledger(LocalWritableFileSystem(), self.store.path, ledger)
                 begin = slave.begin if chunk is None else chunk.offset
                 if begin is not None and self._starts_too_late(begin):
                     self._first = find_first(self._serves, begin, self._segment_bytes)

@@ -37,9 +37,10 @@ from ..log.epochs import EpochWatch, OwnEpochWatch, check_current, stale_master,
 from ..write.message_store import MessageStore
 from .confirmer import Confirmer
 from .handshake import Greeting
-from .link import Acceptor, Link
+from .link import Acceptor, Link, left_of
 from .master import Follower
 from .quorum import Quorum
+from .replicated_ledger import LedgerWatch
 from .settings import Tls
 
 _log = logging.getLogger(__name__)
@@ -165,6 +166,7 @@ class ReplicationServer:
         """Port at which it listens."""
         watch = OwnEpochWatch if isinstance(store, MessageStore) else EpochWatch
         self._epochs = watch(self._fs, store.path)
+        self._ledger = LedgerWatch(self._fs, store.path)
         self._received = memoryview(bytearray(_READ_BYTES))
         self._woken, self._waker = socket.socketpair()
         self._woken.settimeout(0.0)
@@ -215,6 +217,7 @@ class ReplicationServer:
                 self._drop(number, "the server was closed")
             self._quorum.serve_by(lambda: None)
             self._epochs.close()
+            self._ledger.close()
             if self._confirmer is not None:
                 with contextlib.suppress(SegmentLogError, OSError):  # a lower bound stays, as after a crash
                     self._confirmer.close()
@@ -313,7 +316,8 @@ class ReplicationServer:
         raise error
 
     def _look(self) -> None:
-        """Look whether the store was promoted, or follows another master: replicas have to know before more bytes."""
+        """Look for new epochs and batches: replicas have to know of both before they get more bytes."""
+        self._ledger.look()
         if self._epochs.look():
             for number, each in list(self._connections.items()):
                 greeting = each.follower.greeting
@@ -340,17 +344,22 @@ class ReplicationServer:
             answer = connection.follower.greet(Greeting(end, self._epochs.now))
             connection.pending.append(memoryview(answer))
         for _ in range(_FRAMES_AT_ONCE):
+            connection.pending = connection.pending or self._next(connection.follower, end, now)
             if not connection.pending:
-                frame = connection.follower.next_frame(self._log.min_offset, end, now)
-                if frame is None:
-                    return self._watch(connection, selectors.EVENT_READ)
-                connection.pending = [memoryview(frame.header), *self._body(frame.start, frame.stop)]
+                return self._watch(connection, selectors.EVENT_READ)
             sent = connection.link.send(connection.pending)
             if not sent:
                 self._watch(connection, selectors.EVENT_READ | selectors.EVENT_WRITE)
                 return False
-            connection.pending = _after(connection.pending, sent)
+            connection.pending = left_of(connection.pending, sent)
         return True
+
+    def _next(self, follower: Follower, end: int, now: float) -> list[memoryview]:
+        """Return the pieces of the next frame; none if nothing is to be sent."""
+        if ledger := follower.next_ledger(self._ledger.now):
+            return [*map(memoryview, ledger)]
+        frame = follower.next_frame(self._log.min_offset, end, now)
+        return [] if frame is None else [memoryview(frame.header), *self._body(frame.start, frame.stop)]
 
     def _watch(self, connection: _Connection, events: int) -> bool:
         if self._selector.get_key(connection.link).events != events:
@@ -383,14 +392,3 @@ class ReplicationServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _after(pending: list[memoryview], sent: int) -> list[memoryview]:
-    """Return what is left of some pieces after so many bytes of them."""
-    left = []
-    for piece in pending:
-        skipped = min(sent, len(piece))
-        sent -= skipped
-        if skipped < len(piece):
-            left.append(piece[skipped:])
-    return left

@@ -21,7 +21,7 @@ RocketMQ: ``HAClient``.
 from typing import Final, Self
 
 from ..errors import ConfigError, DivergedLogError, ReplicationError
-from .frames import Chunk, FrameReader, encode_report
+from .frames import LEDGER, Chunk, FrameReader, encode_report
 
 HEARTBEAT_S: Final = 5.0
 """Seconds after which a report is repeated (``haSendHeartbeatInterval``)."""
@@ -64,6 +64,7 @@ class Slave:
         self._heartbeats_behind = 0
         self.is_idle = False
         """True if the master's last word was a heartbeat at our end: it has nothing new."""
+        self._ledger: bytes | None = None
 
     @classmethod
     def following(cls, end: int, held: bytes, segment_bytes: int, now: float) -> Self:
@@ -99,6 +100,20 @@ class Slave:
         """Physical offset up to which the master has announced bytes."""
         return self._frames.announced
 
+    def accept_ledgers(self, bytes_max: int) -> None:
+        """Accept ledgers of up to so many bytes from now on: the master is one of segmentlog."""
+        self._frames.ledger_bytes_max = bytes_max
+
+    def take_ledger(self) -> bytes | None:
+        """Return the last ledger that came, once; None if none came, or the logs are not compared yet.
+
+        It is to be stored before the log bytes that came with it: it names their batches.
+        """
+        if not self.is_verified:
+            return None
+        taken, self._ledger = self._ledger, None
+        return taken
+
     def receive(self, data: bytes | memoryview, now: float) -> Chunk | None:
         """Take bytes of the connection; return the log bytes among them that are new, or None.
 
@@ -115,6 +130,9 @@ class Slave:
         parts: list[bytes] = []
         start = self.begin
         for chunk in self._frames.feed(data):
+            if chunk.offset == LEDGER:
+                self._ledger = chunk.data
+                continue
             self._check_place(chunk)
             start = self.begin if start is None else start
             self.is_idle = not chunk.data

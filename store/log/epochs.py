@@ -15,8 +15,9 @@ from typing import Final
 
 from ..errors import StaleMasterError
 from ..files.fs import FileSystem
+from ..files.replaced_file import ReplacedFile
 from ..files.small_file import read_whole, replace_file
-from ..files.writable_fs import WritableFile, WritableFileSystem
+from ..files.writable_fs import WritableFileSystem
 from ..format import epochs as codec
 from ..format.epochs import Epochs
 from ..format.store_paths import StorePaths
@@ -93,8 +94,7 @@ class EpochWatch:
     def __init__(self, fs: WritableFileSystem, path: str) -> None:
         self._fs = fs
         self._path = path
-        self._paths = StorePaths(path)
-        self._file: WritableFile | None = None
+        self._file = ReplacedFile(fs, StorePaths(path).epochs)
         self.now = Epochs()
         """Epochs as of the last look."""
         self.look()
@@ -107,23 +107,14 @@ class EpochWatch:
         FormatError
             If the file is damaged.
         """
-        name = self._paths.epochs
-        if self._file is None:
-            if self._fs.size(name) is None:
-                return False
-        elif self._file.is_at(name):
+        if not self._file.look():
             return False
-        self.close()
-        # Held open before it is read: its number of the file system is not used again, and a later file is another one.
-        self._file = self._fs.open(name)
         before, self.now = self.now, find_epochs(self._fs, self._path)
         return self.now != before
 
     def close(self) -> None:
         """Close the file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._file.close()
 
 
 class OwnEpochWatch(EpochWatch):

@@ -3,19 +3,25 @@
 import random
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from segmentlog.store import MessageStore, StaleMasterError
+from segmentlog.store import BatchId, MessageStore, StaleMasterError, StoreReader
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.ha import Address, FollowedLog, Quorum, ReplicationServer, Tls, demote, pacing, promote
+from segmentlog.store.ha.replicated_ledger import noted_ledger
 from segmentlog.store.log.confirmed import confirmed_offset
 from segmentlog.store.log.epochs import check_current, find_epochs
 from segmentlog.store.maintenance import verify
+from segmentlog.store.sink import Staging, commit_batch
+from segmentlog.store.write.replays import CommittedBatch
 from support import certificates
+from support.batches import batch_of
 from support.ha import free_port
 from support.promoted import PLAIN, append, follow_up, served
+from support.reading import read
 from support.replicas import following, log_bytes, until
 from support.scale import scale
 from support.written_stores import message
@@ -109,3 +115,98 @@ def step_down(stale: Path, replaced_by: Path, port: int, tls: Tls) -> None:
     with MessageStore.open(stale, PLAIN) as store, pytest.raises(StaleMasterError):
         store.append(message(7, 2, 1))
     assert confirmed_offset(FS, str(stale)) == confirmed
+
+
+BATCHES = """
+import sys
+sys.path.insert(0, {tests!r})
+from support.promoted import PLAIN
+from support.batches import batch_of
+from support.written_stores import message
+from segmentlog.store import BatchId, MessageStore, NoReplicaError
+from segmentlog.store.ha import Attachments, Quorum, ReplicationServer, ServerConfig, Tls
+from segmentlog.store.sink import Staging
+quorum = Quorum(2, timeout_s=60)
+attached = Attachments(acknowledgers=[quorum], listeners=[quorum])
+tls = Tls(certificate={tls.certificate!r}, key={tls.key!r}, authority={tls.authority!r})
+with MessageStore.open({path!r}, PLAIN, attached=attached) as store:
+    with ReplicationServer(store, quorum, ServerConfig(port={port}, tls=tls)):
+        for number in range({first}, 1 << 30):
+            rows = batch_of([message(7, number + 2, serial) for serial in range({rows})])
+            with Staging.open({path!r}, "job%d" % number, 0, "a", PLAIN) as staging:
+                staging.add(rows)
+                staged = [staging.finish()]
+            while True:
+                try:
+                    store.commit_batch(BatchId("q", number, contiguous=True), staged)
+                except NoReplicaError:
+                    continue
+                break
+            print(number, flush=True)
+"""
+ROWS = 1500
+
+
+@pytest.mark.scaled
+def test_batches_are_there_once_whatever_master_commits_them(tmp_path: Path) -> None:
+    """A sink repeats the batch that was not acknowledged, and the one before, on the replica that was promoted."""
+    authority, draw = certificates.Authority(tmp_path / "ca"), random.Random(51)
+    tls: Tls = authority.sign("peer")
+    master, replica, port = tmp_path / "a", tmp_path / "b", free_port()
+    append(master, range(3))
+    first = repeated = cuts = 0
+    for _ in range(scale(2, 8, 200)):
+        program = BATCHES.format(
+            tests=str(Path(__file__).parents[1]), path=str(master), port=port, tls=tls, first=first, rows=ROWS
+        )
+        last = batches_until_killed(program, replica, port, tls, draw)
+        cuts += promote(replica).copy is not None
+        assert commit(replica, last).repeated, "an acknowledged batch is unknown"
+        again = commit(replica, last + 1)
+        repeated += again.repeated
+        assert batches(replica) == dict.fromkeys(range(last + 2), ROWS)
+        with served(replica, tls) as server:
+            demote(master, Address("127.0.0.1", server.port), tls=tls)
+            follow_up(master, server.port, again.stop, tls)
+        assert batches(master) == batches(replica)
+        assert verify(replica).findings == ()
+        master, replica, first = replica, master, last + 2
+    assert cuts, "no promotion found a batch in part"
+
+
+def batches_until_killed(program: str, replica: Path, port: int, tls: Tls, draw: random.Random) -> int:
+    """Kill a master that commits batches, mostly while the replica has a part of one; return the last acknowledged."""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            with following(replica, port, store_config=PLAIN, probe_s=0.3, tls=tls, bytes_per_s=1 << 20) as follower:
+                done = [int(process.stdout.readline()) for _ in range(draw.randrange(1, 4))]
+                if draw.random() < 0.7:
+                    until(lambda: has_part_of_a_batch(follower.store.end_offset, replica))
+            process.kill()
+            done += [int(line) for line in process.stdout.read().split()]
+        finally:
+            process.kill()
+    return done[-1]
+
+
+def has_part_of_a_batch(end: int, replica: Path) -> bool:
+    ledger = noted_ledger(FS, str(replica))
+    return ledger is not None and any(each.start < end for _, each in ledger.beyond(end))
+
+
+def commit(path: Path, number: int) -> CommittedBatch:
+    """Commit a batch to a store that no process has open, as a sink does that goes on there."""
+    with Staging.open(path, f"again{number}", 0, "a", PLAIN) as staging:
+        staging.add(batch_of([message(7, number + 2, serial) for serial in range(ROWS)]))
+        staged = [staging.finish()]
+    return commit_batch(path, PLAIN, BatchId("q", number, contiguous=True), staged)
+
+
+def batches(path: Path) -> dict[int, int]:
+    """Return how many different rows of each batch are in a store; an `AssertionError` if one is there twice."""
+    rows = [row["uniqKey"] for row in read(StoreReader.open(path), columns=("uniqKey", "properties"))]
+    assert len(rows) == len(set(rows)), "a row is there twice"
+    numbers = Counter(int(each.partition(".")[0]) - 2 for each in rows)
+    assert numbers.pop(-1) == 3, "the messages that were there before"
+    return dict(numbers)

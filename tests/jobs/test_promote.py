@@ -14,7 +14,7 @@ def test_the_report_names_epoch_and_start(tmp_path: Path, capsys: pytest.Capture
     path = tmp_path / "store"
     end = append(path, range(5))
     assert promote.main([str(path), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"store": str(path), "epoch": 1, "start": end}
+    assert json.loads(capsys.readouterr().out) == {"store": str(path), "epoch": 1, "start": end, "copy": None}
     assert promote.main([str(path)]) == 0
     assert f"master of epoch 2, which begins at physical offset {end}" in capsys.readouterr().out
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from segmentlog.store import ReplicationError
 from segmentlog.store.format.epochs import Epoch, Epochs
 from segmentlog.store.ha import master
-from segmentlog.store.ha.frames import encode_report
+from segmentlog.store.ha.frames import LEDGER, encode_header, encode_report
 from segmentlog.store.ha.handshake import Greeting, answer
 from segmentlog.store.ha.master import Follower
 from segmentlog.store.ha.slave import HEARTBEAT_S, SILENCE_S, Slave
@@ -157,3 +157,15 @@ def test_our_slave_follows_our_master(end: int, held: int, piece: int) -> None:
     assert log == (LOG[end:4500] if end > 1 else LOG[:4500])
     made.receive(slave.report(4500, 0.0), 4500, 0.0)
     assert made.acknowledged == 4500
+
+
+def test_a_ledger_goes_once_to_slaves_that_asked() -> None:
+    silent, asking = follower(1500), follower(-1, 1500)
+    for each in (silent, asking):
+        assert each.next_ledger(b"first") == []
+    asking.greet(GREETING)
+    assert asking.next_ledger(b"") == []
+    for ledger in (b"first", b"second", b"first"):
+        assert asking.next_ledger(ledger) == [encode_header(LEDGER, len(ledger)), ledger]
+        assert asking.next_ledger(ledger) == []
+    assert silent.next_ledger(b"first") == []
