@@ -11,7 +11,7 @@
     log              [rec][rec]│rec rec       ends at 1300: batch 7 is not whole
                                └ 900          `promote` ends the log here, and takes the ledger over without batch 7
 
-A promoted replica therefore has each batch as a whole or not at all, and its ledger says which: a sink that repeats its
+A promoted replica therefore has each batch as a whole or not at all, and its ledger says which. A sink that repeats its
 last batch there appends it once. Until then the replica's own ledger does not change. RocketMQ has no counterpart, and
 its slaves get no ledger.
 """

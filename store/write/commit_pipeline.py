@@ -56,7 +56,7 @@ class CommitPipeline:
             yield item
 
     def run_aside(self, work: Callable[[], None]) -> None:
-        """Make a call on a thread of its own, in the order of the calls; wait if many are behind. For one thread.
+        """Make a call on a thread of its own, in the order of the calls; wait if many are pending. For one thread.
 
         An error of an earlier call is raised here. The last calls are dropped at the end if they have not begun.
         """

@@ -1,14 +1,18 @@
 """S2: the power is cut within a promotion or a demotion; the store is before it or after it, and nothing is lost."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from segmentlog.store import BatchId, MessageStore
 from segmentlog.store.format.epochs import Epoch, Epochs
+from segmentlog.store.format.ledger import Ledger, encode
+from segmentlog.store.format.store_paths import StorePaths
 from segmentlog.store.ha import Address, demote, demotion, promote
 from segmentlog.store.ha.handshake import Greeting
+from segmentlog.store.ha.replicated_ledger import note_ledger
 from segmentlog.store.log.batch_state import BatchRecords
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.log.epochs import find_epochs, greatest_epoch, supersede
@@ -75,6 +79,39 @@ def test_a_promotion_is_there_or_not(report: Callable[[str, object], None]) -> N
         again = promote(ROOT, fs=crashed)
         assert (again.epoch, again.start) == (epoch + 1, end)
     report("promotion", found)
+    assert min(found.values()) >= 1
+
+
+def test_a_promotion_has_a_batch_as_a_whole_or_keeps_its_first_rows(report: Callable[[str, object], None]) -> None:
+    disk, _, last = written()
+    end = reopened_end(disk.clone())
+    records, paths = BatchRecords(disk, ROOT), StorePaths(ROOT)
+    known = records.ledger().applications["q"]
+    torn = known.newest._replace(stop=end + 700)
+    theirs = Ledger(2, {"q": replace(known, entries=(*known.entries[:-1], torn))})
+    note_ledger(disk, ROOT, encode(theirs))
+    records.write_ledger(disk, Ledger(2), paths.making_batch)  # a replica's own has no batch of its master
+    whole = image(disk, ROOT, 0, end)
+    recorder = RecordingFileSystem(disk.clone())
+    copy = promote(ROOT, fs=recorder).copy
+    assert copy is not None
+    recorder.mark("promoted")
+    found = {end: 0, last: 0}
+    for state in States(recorder.recording, BREADTH, lambda point: point % STRIDE == 0 or point > calls(recorder) - 3):
+        crashed = state.disk()
+        is_done = find_epochs(crashed, ROOT).newest > 0
+        assert is_done or not state.marks, state
+        left = reopened_end(crashed)
+        found[left] += 1
+        assert image(crashed, ROOT, 0, left) == whole[:left]
+        if left < end:
+            assert image(crashed, copy, last, end) == whole[last:end], "rows are lost"
+        again = promote(ROOT, fs=crashed)
+        assert again.start == last
+        ledger = BatchRecords(crashed, ROOT).ledger()
+        assert ledger.applications["q"].entries == known.entries[:-1]
+        assert ledger.sequence >= 2
+    report("promotion with a batch in part", found)
     assert min(found.values()) >= 1
 
 
