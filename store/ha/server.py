@@ -357,7 +357,7 @@ class ReplicationServer:
     def _next(self, follower: Follower, end: int, now: float) -> list[memoryview]:
         """Return the pieces of the next frame; none if nothing is to be sent."""
         if ledger := follower.next_ledger(self._ledger.now):
-            return [*map(memoryview, ledger)]
+            return [memoryview(each) for each in ledger]
         frame = follower.next_frame(self._log.min_offset, end, now)
         return [] if frame is None else [memoryview(frame.header), *self._body(frame.start, frame.stop)]
 

@@ -65,10 +65,10 @@ def test_figures_of_another_machine_are_left_out(load, module, result, tmp_path)
 
 def test_only_targets_that_something_was_measured_for_are_told(load, module, result, tmp_path):
     report = module.Report.load(tmp_path / "none.json")
-    report.add("sink", found(load, result("segmentlog: sink", 80), result("transport: sink", 100)), **SHAPE)
+    report.add("sink", found(load, result("segmentlog: sink", 130), result("kafka: sink", 100)), **SHAPE)
 
     (target,) = json.loads(report.as_json())["targets"]
-    assert target == {"target": "sink: at least 75% of the ceiling", "measured": "80%", "met": True}
+    assert target == {"target": "sink: at least 1.2 times Kafka's", "measured": "1.30 times", "met": True}
 
 
 def test_the_tables_say_what_was_measured_how_and_what_failed(load, module, result, tmp_path):

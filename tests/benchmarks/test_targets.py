@@ -46,7 +46,7 @@ def test_a_latency_near_the_ceiling(load, result, judge, ours, expected):
     )
 
 
-@pytest.mark.parametrize(("rate", "expected"), [(1e6, ("1.20 GB/s", True)), (8e5, ("0.96 GB/s", False))])
+@pytest.mark.parametrize(("rate", "expected"), [(1.5e6, ("1.80 GB/s", True)), (1.4e6, ("1.68 GB/s", False))])
 def test_the_commit_in_bytes(load, result, judge, rate, expected):
     targets = load("targets")
     figures = {targets.RECORD_BYTES: 1200.0}

@@ -184,12 +184,12 @@ def test_a_ledger_is_noted_once_for_all_connections(tmp_path: Path) -> None:
     with served(master) as server:
         replicate(server.port, replica, end)
         file = Path(StorePaths(str(replica)).master_ledger)
-        before = file.stat()
+        before = file.stat().st_ino
         replicate(server.port, replica, end)
-        assert file.stat() == before
+        assert file.stat().st_ino == before
         end = commit(master, 1).stop
         replicate(server.port, replica, end)
-        assert file.stat().st_ino != before.st_ino
+        assert file.stat().st_ino != before
 
 
 def test_a_master_of_another_history_changes_no_ledger(tmp_path: Path) -> None:
