@@ -98,6 +98,7 @@ def test_a_batch_that_was_acknowledged_is_known_after_a_failover(tmp_path: Path)
         ReplicationServer(store, quorum, ServerConfig(port=0)) as server,
         following(replica, server.port, store_config=PLAIN, probe_s=0.3),
     ):
+        until(lambda: store.end_offset in server.replicas.values())
         for number in range(3):
             done = store.commit_batch(BatchId("q", number, contiguous=True), stage(master, number))
             noted = noted_ledger(FS, str(replica))
