@@ -41,6 +41,7 @@ OURS = "segmentlog"
 TOPIC = "BenchTopic"
 BODY_BYTES = 1024
 LOG_MESSAGES = 600_000  # below 1 GiB of log: a slave of RocketMQ begins at the last segment
+LOG_MESSAGES_MIN = 100_000  # a shorter log is replicated before the rest of it can be timed
 WARM_SHARE = 0.4  # of the log, after which catching up is timed: a JVM has compiled its loops then
 STEADY_RATE, STEADY_SECONDS = 20_000, 10
 DOUBLE_WRITES, DOUBLE_THREADS = 40_000, 64
@@ -76,7 +77,7 @@ def _catching_up(bench: "Bench", version: str, starts: dict[str, Start]) -> Foun
     cpu: dict[str, list[float]] = {who: [] for who in starts}
     port = free_port()
     with Process.rocketmq_master(version, bench.place("ha-master"), port) as master:
-        end = _loaded(master, bench.scaled(LOG_MESSAGES))
+        end = _loaded(master, bench.scaled(LOG_MESSAGES, LOG_MESSAGES_MIN))
         begin = int(end * WARM_SHARE)
 
         def catch_up(who: str, start: Start) -> Timed:

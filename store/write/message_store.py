@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import pyarrow as pa
 
@@ -49,6 +49,9 @@ from .teardown import Teardown
 
 _log = logging.getLogger(__name__)
 
+_CURRENT_S: Final = 1.0
+"""Seconds for which a store that no other master had replaced is not asked again: a look is some system calls."""
+
 
 class MessageStore:
     """One store directory, open for writing; a context manager. Thread-safe. Use `open`.
@@ -62,7 +65,8 @@ class MessageStore:
     def __init__(self, parts: StoreParts) -> None:
         self._closing = threading.RLock()
         self._closed = False
-        self._is_current = False  # asked at the first put: a replica that follows the new master has none of its own
+        # Looked at by puts alone: a replica that follows the new master has none of its own.
+        self._current_until = float("-inf")
         self._parts = parts
         self._lock = parts.base.lock
         self._failure = parts.base.failure
@@ -357,9 +361,10 @@ class MessageStore:
 
     def _check_put(self) -> None:
         self._check()
-        if not self._is_current:
+        now = time.monotonic()
+        if now >= self._current_until:
             check_current(self._parts.base.fs, self.path)
-            self._is_current = True
+            self._current_until = now + _CURRENT_S
         if self.retention is not None:
             self.retention.check_room()
 

@@ -2,7 +2,9 @@
 
 import socket
 import threading
+import time
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -14,6 +16,7 @@ from segmentlog.store.maintenance import verify
 from segmentlog.store.maintenance.offline import OfflineStore
 from segmentlog.store.read.spec import QueueSource
 from segmentlog.store.sink import Staging, commit_batch, prepare_store
+from segmentlog.store.write import message_store
 from support.batches import batch_of
 from support.promoted import PLAIN, Pair, append, follow_up, part, served
 from support.reading import read
@@ -81,6 +84,31 @@ def test_a_replaced_master_takes_no_rows_until_it_is_demoted_or_promoted(pair: P
     prepare_store(pair.old, PLAIN)
     commit_batch(pair.old, PLAIN, BatchId("job", 0), staged)
     assert len(bodies(pair.old)) == 131
+
+
+def test_a_writer_that_has_a_replaced_master_open_is_stopped(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_store, "_CURRENT_S", 0.05)
+    with MessageStore.open(pair.old, PLAIN) as store:
+        store.append(message(3, 1, 500))
+        supersede(FS, str(pair.old), 1)
+        time.sleep(0.06)
+        before = store.end_offset
+        for put in (
+            lambda: store.append(message(3, 1, 501)),
+            lambda: store.append_batch(batch_of([message(3, 1, 502)])),
+        ):
+            with pytest.raises(StaleMasterError, match="epoch 1 has replaced it"):
+                put()
+        assert store.end_offset == before
+    assert len(bodies(pair.old)) == 131
+
+
+def test_a_store_is_not_asked_again_within_a_second(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_store, "_CURRENT_S", 60.0)
+    with MessageStore.open(pair.old, PLAIN) as store, patch.object(message_store, "check_current") as asked:
+        for serial in range(20):
+            store.append(message(3, 1, 500 + serial))
+    assert asked.call_count == 1
 
 
 def test_without_a_demotion_the_old_master_does_not_follow(pair: Pair) -> None:
