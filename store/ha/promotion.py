@@ -70,8 +70,8 @@ def promote(path: str | os.PathLike[str], *, fs: WritableFileSystem | None = Non
     """
     fs = fs or LocalWritableFileSystem()
     with OfflineStore(fs, path) as store:
-        copy = _take_batches_over(fs, store)
         epochs = find_epochs(fs, store.path)
+        copy = _take_batches_over(fs, store, epochs.newest)
         token = secrets.randbits(_TOKEN_BITS)
         promoted = epochs.promoted(store.end, token, above=greatest_epoch(fs, store.path))
         write_epochs(fs, store.path, promoted)
@@ -79,8 +79,8 @@ def promote(path: str | os.PathLike[str], *, fs: WritableFileSystem | None = Non
         return Promotion(store.path, promoted.newest, store.end, copy)
 
 
-def _take_batches_over(fs: WritableFileSystem, store: OfflineStore) -> str | None:
-    """Take the ledger of the former master over; cut off a batch of which that one did not send all.
+def _take_batches_over(fs: WritableFileSystem, store: OfflineStore, epoch: int) -> str | None:
+    """Take the ledger of the former master, of ``epoch``, over; cut off a batch of which that one did not send all.
 
     Returns
     -------
@@ -93,7 +93,7 @@ def _take_batches_over(fs: WritableFileSystem, store: OfflineStore) -> str | Non
     copy, end = None, store.end
     start = max(ledger.whole_end(end, end), store.start)
     if start < end:
-        copy = StorePaths(store.path).cut_copy(find_epochs(fs, store.path).newest, start, end)
+        copy = StorePaths(store.path).cut_copy(epoch, start, end)
         store.copy_log(copy, start)
         store.cut(start)
     take_over(fs, store.path, ledger, start)

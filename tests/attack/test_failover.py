@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
@@ -32,24 +33,44 @@ pytestmark = [
 ]
 FS = LocalWritableFileSystem()
 
-WRITER = """
+MASTER = """
 import sys
 sys.path.insert(0, {tests!r})
+from support.batches import batch_of
 from support.promoted import PLAIN
 from support.written_stores import message
-from segmentlog.store import MessageStore, NoReplicaError
+from segmentlog.store import BatchId, MessageStore, NoReplicaError
 from segmentlog.store.ha import Attachments, Quorum, ReplicationServer, ServerConfig, Tls
+from segmentlog.store.sink import Staging
+path = {path!r}
 quorum = Quorum(2, timeout_s=60)
 attached = Attachments(acknowledgers=[quorum], listeners=[quorum])
 tls = Tls(certificate={tls.certificate!r}, key={tls.key!r}, authority={tls.authority!r})
-with MessageStore.open({path!r}, PLAIN, attached=attached) as store:
+with MessageStore.open(path, PLAIN, attached=attached) as store:
     with ReplicationServer(store, quorum, ServerConfig(port={port}, tls=tls)):
-        for serial in range(1 << 30):
-            try:
-                placed = store.append(message(7, 1, serial))
-            except NoReplicaError:
-                continue
-            print(placed.physical_offset + placed.size, flush=True)
+{work}
+"""
+"""A master that waits for one replica, in a process of its own."""
+MESSAGES = """
+for serial in range(1 << 30):
+    try:
+        placed = store.append(message(7, 1, serial))
+    except NoReplicaError:
+        continue
+    print(placed.physical_offset + placed.size, flush=True)
+"""
+BATCHES = """
+for number in range({first}, 1 << 30):
+    with Staging.open(path, "job%d" % number, 0, "a", PLAIN) as staging:
+        staging.add(batch_of([message(7, number + 2, serial) for serial in range({rows})]))
+        staged = [staging.finish()]
+    while True:
+        try:
+            store.commit_batch(BatchId("q", number, contiguous=True), staged)
+        except NoReplicaError:
+            continue
+        break
+    print(number, flush=True)
 """
 
 
@@ -86,10 +107,16 @@ def test_masters_that_are_killed_follow_the_replicas_that_replaced_them(tmp_path
     assert cuts == number
 
 
+def running(work: str, path: Path, port: int, tls: Tls) -> subprocess.Popen[str]:
+    """Start a master on a store, whose lines of output say what was acknowledged."""
+    tests, work = str(Path(__file__).parents[1]), indent(work, " " * 8)
+    program = MASTER.format(tests=tests, path=str(path), port=port, tls=tls, work=work)
+    return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+
+
 def write_until_killed(master: Path, replica: Path, port: int, tls: Tls, count: int) -> bytes:
     """Kill a master under double writes; return its log up to the last one that was acknowledged."""
-    program = WRITER.format(tests=str(Path(__file__).parents[1]), path=str(master), port=port, tls=tls)
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+    with running(MESSAGES, master, port, tls) as process:
         assert process.stdout is not None
         try:
             with following(replica, port, store_config=PLAIN, probe_s=0.3, tls=tls):
@@ -117,33 +144,6 @@ def step_down(stale: Path, replaced_by: Path, port: int, tls: Tls) -> None:
     assert confirmed_offset(FS, str(stale)) == confirmed
 
 
-BATCHES = """
-import sys
-sys.path.insert(0, {tests!r})
-from support.promoted import PLAIN
-from support.batches import batch_of
-from support.written_stores import message
-from segmentlog.store import BatchId, MessageStore, NoReplicaError
-from segmentlog.store.ha import Attachments, Quorum, ReplicationServer, ServerConfig, Tls
-from segmentlog.store.sink import Staging
-quorum = Quorum(2, timeout_s=60)
-attached = Attachments(acknowledgers=[quorum], listeners=[quorum])
-tls = Tls(certificate={tls.certificate!r}, key={tls.key!r}, authority={tls.authority!r})
-with MessageStore.open({path!r}, PLAIN, attached=attached) as store:
-    with ReplicationServer(store, quorum, ServerConfig(port={port}, tls=tls)):
-        for number in range({first}, 1 << 30):
-            rows = batch_of([message(7, number + 2, serial) for serial in range({rows})])
-            with Staging.open({path!r}, "job%d" % number, 0, "a", PLAIN) as staging:
-                staging.add(rows)
-                staged = [staging.finish()]
-            while True:
-                try:
-                    store.commit_batch(BatchId("q", number, contiguous=True), staged)
-                except NoReplicaError:
-                    continue
-                break
-            print(number, flush=True)
-"""
 ROWS = 1500
 
 
@@ -154,16 +154,13 @@ def test_batches_are_there_once_whatever_master_commits_them(tmp_path: Path) -> 
     tls: Tls = authority.sign("peer")
     master, replica, port = tmp_path / "a", tmp_path / "b", free_port()
     append(master, range(3))
-    first = repeated = cuts = 0
+    first = cuts = 0
     for _ in range(scale(2, 8, 200)):
-        program = BATCHES.format(
-            tests=str(Path(__file__).parents[1]), path=str(master), port=port, tls=tls, first=first, rows=ROWS
-        )
-        last = batches_until_killed(program, replica, port, tls, draw)
+        with running(BATCHES.format(first=first, rows=ROWS), master, port, tls) as process:
+            last = batches_until_killed(process, replica, port, tls, draw)
         cuts += promote(replica).copy is not None
         assert commit(replica, last).repeated, "an acknowledged batch is unknown"
         again = commit(replica, last + 1)
-        repeated += again.repeated
         assert batches(replica) == dict.fromkeys(range(last + 2), ROWS)
         with served(replica, tls) as server:
             demote(master, Address("127.0.0.1", server.port), tls=tls)
@@ -174,19 +171,18 @@ def test_batches_are_there_once_whatever_master_commits_them(tmp_path: Path) -> 
     assert cuts, "no promotion found a batch in part"
 
 
-def batches_until_killed(program: str, replica: Path, port: int, tls: Tls, draw: random.Random) -> int:
+def batches_until_killed(master: subprocess.Popen[str], replica: Path, port: int, tls: Tls, draw: random.Random) -> int:
     """Kill a master that commits batches, mostly while the replica has a part of one; return the last acknowledged."""
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            with following(replica, port, store_config=PLAIN, probe_s=0.3, tls=tls, bytes_per_s=1 << 20) as follower:
-                done = [int(process.stdout.readline()) for _ in range(draw.randrange(1, 4))]
-                if draw.random() < 0.7:
-                    until(lambda: has_part_of_a_batch(follower.store.end_offset, replica))
-            process.kill()
-            done += [int(line) for line in process.stdout.read().split()]
-        finally:
-            process.kill()
+    assert master.stdout is not None
+    try:
+        with following(replica, port, store_config=PLAIN, probe_s=0.3, tls=tls, bytes_per_s=1 << 20) as follower:
+            done = [int(master.stdout.readline()) for _ in range(draw.randrange(1, 4))]
+            if draw.random() < 0.7:
+                until(lambda: has_part_of_a_batch(follower.store.end_offset, replica))
+        master.kill()
+        done += [int(line) for line in master.stdout.read().split()]
+    finally:
+        master.kill()
     return done[-1]
 
 
