@@ -29,6 +29,7 @@ from ..options.read_options import ReadOptions
 from ..read.planning import open_stores, select_queues
 from ..read.schema import check_schema, project
 from ..read.task import scan_spec
+from ..setup.worker_tuning import SentToWorkers
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ class FoundRecords(InputPartition):
     spec: ScanSpec
 
 
-class LookupReader(DataSourceReader):
+class LookupReader(SentToWorkers, DataSourceReader):
     """Reads the messages that were looked up.
 
     Parameters

@@ -25,7 +25,7 @@ from ..options.read_options import Subscribe
 from ..options.read_table import MetadataKind
 from ..read.planning import check_topics, open_stores, select_queues, topic_filter
 from ..setup.spark_versions import to_arrow_schema, to_spark_type
-from ..setup.worker_tuning import settle_worker
+from ..setup.worker_tuning import SentToWorkers, settle_worker
 
 COLUMNS: Final[dict[MetadataKind, dict[str, DataType]]] = {
     kind: {field.name: to_spark_type(field.type) for field in SCHEMAS[kind.value]} for kind in MetadataKind
@@ -53,7 +53,7 @@ def metadata_schema(given: Mapping[str, str]) -> StructType:
     return StructType([StructField(name, available[name]) for name in names])
 
 
-class MetadataReader(DataSourceReader):
+class MetadataReader(SentToWorkers, DataSourceReader):
     """Reads one metadata frame.
 
     Parameters

@@ -27,6 +27,7 @@ from segmentlog.store import OnCorrupt
 from ..errors import in_spark_words
 from ..options.read_options import ReadOptions
 from ..setup.spark_versions import Filter
+from ..setup.worker_tuning import SentToWorkers
 from .filters import Pushed, push
 from .planning import plan_partitions
 from .schema import check_schema, project
@@ -35,7 +36,7 @@ from .task import read_partition, scan_spec
 logger = logging.getLogger(__name__)
 
 
-class SegmentLogBatchReader(DataSourceReader):
+class SegmentLogBatchReader(SentToWorkers, DataSourceReader):
     """Reads stores once, from where to where the options say.
 
     Parameters

@@ -15,7 +15,7 @@ from segmentlog.store import OnLoss, ScanSpec, StoreReader
 
 from ..errors import in_spark_words
 from ..options.read_options import ReadOptions
-from ..setup.worker_tuning import answer_at_once, keep_memory, settle_worker
+from ..setup.worker_tuning import keep_memory, settle_worker
 from .partition import StorePartition
 from .schema import Projection
 
@@ -40,7 +40,6 @@ def read_partition(partition: InputPartition, projection: Projection) -> Iterato
     if not isinstance(partition, StorePartition):
         return
     keep_memory()
-    answer_at_once()
     with in_spark_words():
         store = StoreReader.open(
             partition.path,

@@ -2,10 +2,10 @@
 
 ::
 
-    task       keep_memory ─► answer_at_once ─► read or write ─► settle_worker
-                  │               │                                 │
-    process    malloc keeps    TCP_QUICKACK on the connection    gc.freeze: what was imported is
-               64 MiB          to the JVM, after each task       not looked at again
+    task       SentToWorkers.__setstate__ ─► keep_memory ─► read or write ─► settle_worker
+                  │                             │                               │
+    process    TCP_QUICKACK on the           malloc keeps                    gc.freeze: what was imported
+               connection to the JVM         64 MiB                          is not looked at again
 
 A worker process is shared: Spark runs other queries in it, too. So all of it is off where the environment of the worker
 says ``SEGMENTLOG_WORKER_TUNING=off`` (docs/deployment.md, docs/adr/0021). Processes that are no workers of a task, such
@@ -70,32 +70,28 @@ def keep_memory() -> None:
         pa.set_memory_pool(pa.system_memory_pool())
 
 
-@cache
-def answer_at_once() -> None:
-    """Let Spark send this worker its next task without a pause of 40 ms; once per process.
+class SentToWorkers:
+    """Base of the readers and writers that Spark sends to a worker with each task: it acknowledges the task at once.
 
-    Spark's JVM sends a task in two small pieces, and the second only when the first was acknowledged (Nagle's rule). A
-    kernel that has seen the worker answer delays the acknowledgement, hoping to send it with the answer, which waits
-    for the second piece. So before each task the kernel is told to acknowledge at once; it forgets that when the worker
-    answers. The moment is the garbage collection that PySpark runs when a task is done, and all of it sent.
+    Spark's JVM sends a task in two small pieces, and the second only after the first was acknowledged (Nagle's rule).
+    The kernel of a worker that has answered before delays an acknowledgement by 40 ms, to send it with the next
+    answer. That answer waits for the second piece. A reader or writer is in the first piece, so it is unpickled while
+    an acknowledgement is due. Asking the kernel earlier, when the task before has ended, did not always help.
     """
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        _acknowledge_at_once()
+
+
+def _acknowledge_at_once() -> None:
+    """Make the kernel acknowledge what came from Spark's JVM."""
     if not is_tuned() or not hasattr(socket, "TCP_QUICKACK"):
         return
     connection = _connection_to_spark(sys._getframe())  # noqa: SLF001 - the only way to Spark's descriptor
     if connection is not None:
-        gc.callbacks.append(_Acknowledge(connection))
-
-
-class _Acknowledge:
-    """A garbage collection callback that makes the kernel acknowledge at once, on one connection."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-
-    def __call__(self, phase: str, info: dict[str, int]) -> None:
-        if phase == "stop" and info["generation"] == 2:
-            with contextlib.suppress(OSError):  # it was closed: the worker ends
-                self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        with connection, contextlib.suppress(OSError):  # it was closed: the worker ends
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
 def _connection_to_spark(frame: FrameType | None) -> socket.socket | None:

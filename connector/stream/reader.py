@@ -36,6 +36,7 @@ from ..errors import in_spark_words
 from ..options.read_options import ReadOptions
 from ..read.schema import check_schema, project
 from ..read.task import read_partition, scan_spec
+from ..setup.worker_tuning import SentToWorkers
 from .offsets import StreamOffset
 from .planner import StreamPlanner
 from .report import progress_report
@@ -48,7 +49,7 @@ _PUBLISH_SECONDS: Final = 1.0
 Offset = dict[str, Any]
 
 
-class SegmentLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class SegmentLogStreamReader(SentToWorkers, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads stores on and on, from where the checkpoint or the options say.
 
     Parameters

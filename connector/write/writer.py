@@ -33,7 +33,7 @@ from ..errors import NotSupportedError, in_spark_words
 from ..options.option import Mode
 from ..options.write_options import WriteOptions
 from ..setup.spark_versions import DataSourceStreamArrowWriter
-from ..setup.worker_tuning import answer_at_once, keep_memory, settle_worker
+from ..setup.worker_tuning import SentToWorkers, keep_memory, settle_worker
 from .planning import SinkPlan, plan_write
 from .rows import Origin, SinkRows
 
@@ -71,7 +71,7 @@ class StagedMessage(WriterCommitMessage):
     made_topics: dict[str, int]
 
 
-class _Writer:
+class _Writer(SentToWorkers):
     """Common part of batches and streams: staging in the tasks, one commit of their messages."""
 
     def __init__(self, options: WriteOptions, schema: StructType, mode: Mode) -> None:
@@ -92,7 +92,6 @@ class _Writer:
             If the rows cannot be put where they belong.
         """
         keep_memory()
-        answer_at_once()
         task, plan = TaskContext.get(), self._plan
         assert task is not None
         partition, query, batch = task.partitionId(), task.getLocalProperty(QUERY_ID), task.getLocalProperty(BATCH_ID)

@@ -103,13 +103,13 @@ def test_a_partition_that_spark_made_up_has_no_rows(store: Path) -> None:
 
 def test_the_worker_is_tuned_around_the_first_batch(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    for name in ("keep_memory", "answer_at_once", "settle_worker"):
+    for name in ("keep_memory", "settle_worker"):
         monkeypatch.setattr(tasks, name, lambda name=name: calls.append(name))
     projection, (partition, *_) = planned(options_of(store))
     reading = read_partition(partition, projection)
     assert calls == []
     next(reading)
-    assert calls == ["keep_memory", "answer_at_once", "settle_worker"]
+    assert calls == ["keep_memory", "settle_worker"]
 
 
 def test_a_damaged_record_is_an_error_that_names_the_option(store: Path) -> None:

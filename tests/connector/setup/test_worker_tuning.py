@@ -4,6 +4,7 @@ import gc
 import importlib.util
 import io
 import os
+import pickle
 import socket
 import subprocess
 import sys
@@ -14,7 +15,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from segmentlog.connector.find.reader import LookupReader
+from segmentlog.connector.metadata.reader import MetadataReader
+from segmentlog.connector.read.batch_reader import SegmentLogBatchReader
 from segmentlog.connector.setup import worker_tuning as worker
+from segmentlog.connector.stream.reader import SegmentLogStreamReader
+from segmentlog.connector.write import writer
 from segmentlog.store import MessageStore, Outgoing, StoreConfig
 
 if TYPE_CHECKING:
@@ -51,7 +57,6 @@ print("pandas" in sys.modules)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     worker.settle_worker.cache_clear()
     worker.keep_memory.cache_clear()
-    worker.answer_at_once.cache_clear()
     monkeypatch.delenv(worker.SWITCH, raising=False)
 
 
@@ -74,82 +79,59 @@ def acknowledges_at_once(connection: socket.socket) -> bool:
     return bool(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK))
 
 
+class Sent(worker.SentToWorkers):
+    """Stands for a reader or a writer."""
+
+    def __init__(self) -> None:
+        self.text = "state"
+
+
+SENT = pickle.dumps(Sent())
+
+
 def main(infile: object, outfile: object) -> None:
     """Stands for PySpark's: the frame whose ``outfile`` is the connection to Spark."""
     del infile
-    sum(worker.answer_at_once() is None for _ in range(2))  # a task runs in generators below it
+    assert pickle.loads(SENT).text == "state"
 
 
-@pytest.fixture
-def callbacks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    found: list[Any] = []
-    monkeypatch.setattr(worker.gc, "callbacks", found)
-    yield found
-    for each in found:
-        each._connection.close()
-
-
-def test_a_task_that_is_done_acknowledges_the_next_at_once(
-    connection: tuple[socket.socket, socket.socket], callbacks: list[Any], monkeypatch: pytest.MonkeyPatch
+def test_a_worker_acknowledges_a_task_when_it_arrives(
+    connection: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there = connection
     with here.makefile("wb") as file:
         main(file, file)
-        assert callbacks == []  # not a worker of Spark's
-        worker.answer_at_once.cache_clear()
+        assert not acknowledges_at_once(here)  # not a worker of Spark's
         monkeypatch.setattr(worker.TaskContext, "get", object)
         main(file, file)
-    (collected,) = callbacks
-    assert not acknowledges_at_once(here)
-    for phase, generation in (("start", 2), ("stop", 0), ("stop", 1)):
-        collected(phase, {"generation": generation})
-    assert not acknowledges_at_once(here)
-    collected("stop", {"generation": 2})
     assert acknowledges_at_once(here)
     here.sendall(b"open as ever")
     assert there.recv(20) == b"open as ever"
 
 
 def test_no_other_connection_of_the_process_is_touched(
-    connection: tuple[socket.socket, socket.socket], callbacks: list[Any], monkeypatch: pytest.MonkeyPatch
+    connection: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker.TaskContext, "get", object)
     here, _ = connection
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as spark:
         with spark.makefile("wb") as file:
             main(file, file)
-        (collected,) = callbacks
-        collected("stop", {"generation": 2})
         assert acknowledges_at_once(spark)
         assert not acknowledges_at_once(here)
 
 
-def test_a_connection_that_ended_is_no_error(callbacks: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker.TaskContext, "get", object)
-    with (
-        socket.create_server(("127.0.0.1", 0)) as server,
-        socket.create_connection(server.getsockname()) as spark,
-        spark.makefile("wb") as file,
-    ):
-        main(file, file)
-    (collected,) = callbacks
-    collected._connection.close()
-    collected("stop", {"generation": 2})
-
-
-def test_what_is_no_tcp_connection_is_left_alone(
-    tmp_path: Path, callbacks: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_no_tcp_connection_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker.TaskContext, "get", object)
     before = len(os.listdir("/proc/self/fd"))
     one, other = socket.socketpair()
     with one, other, one.makefile("wb") as unix, (tmp_path / "file").open("wb") as file:
         for outfile in (unix, file, io.BytesIO(), None):
-            worker.answer_at_once.cache_clear()
             main(outfile, outfile)
-    worker.answer_at_once.cache_clear()
-    worker.answer_at_once()  # no `main` of PySpark's calls it
-    assert callbacks == []
+        closed = one.makefile("wb")
+        closed.close()
+        main(closed, closed)
+    pickle.loads(SENT)  # no `main` of PySpark's calls it
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -157,7 +139,6 @@ def test_what_is_no_tcp_connection_is_left_alone(
 def test_the_switch_leaves_a_worker_as_it_is(
     text: str,
     connection: tuple[socket.socket, socket.socket],
-    callbacks: list[Any],
     chosen: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -168,17 +149,36 @@ def test_the_switch_leaves_a_worker_as_it_is(
         main(file, file)
     worker.keep_memory()
     worker.settle_worker()
-    assert (callbacks, chosen, gc.get_freeze_count()) == ([], [], frozen)
+    assert (chosen, gc.get_freeze_count()) == ([], frozen)
+    assert not acknowledges_at_once(connection[0])
+
+
+@pytest.mark.parametrize(
+    "kind", [SegmentLogBatchReader, SegmentLogStreamReader, MetadataReader, LookupReader, writer._Writer]
+)
+def test_all_that_spark_sends_with_a_task_is_acknowledged(kind: type) -> None:
+    assert issubclass(kind, worker.SentToWorkers)
 
 
 WATCHED = """
+import socket
 from pyspark.sql.datasource import DataSourceReader
 from segmentlog.connector import SegmentLogDataSource
+from segmentlog.connector.setup.worker_tuning import SentToWorkers
 
-class Watching(DataSourceReader):
+class Watching(SentToWorkers, DataSourceReader):
     def __init__(self, reader, path):
         self.reader = reader
         self.path = path
+
+    def __setstate__(self, state):
+        set_option, asked = socket.socket.setsockopt, []
+        socket.socket.setsockopt = lambda connection, *option: asked.append(option) or set_option(connection, *option)
+        try:
+            super().__setstate__(state)
+        finally:
+            socket.socket.setsockopt = set_option
+        self.asked = asked
 
     def partitions(self):
         return self.reader.partitions()
@@ -187,7 +187,7 @@ class Watching(DataSourceReader):
         import gc
         yield from self.reader.read(partition)
         with open(self.path + ".seen", "w") as file:
-            print(gc.get_freeze_count() > 0, len(gc.callbacks), file=file)
+            print(gc.get_freeze_count() > 0, (socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1) in self.asked, file=file)
 
 class Watched(SegmentLogDataSource):
     @classmethod
@@ -201,7 +201,7 @@ class Watched(SegmentLogDataSource):
 
 @pytest.mark.spark
 @pytest.mark.scaled(quick=1)
-@pytest.mark.parametrize(("switch", "seen"), [("on", "True 1"), ("off", "False 0")])
+@pytest.mark.parametrize(("switch", "seen"), [("on", "True True"), ("off", "False False")])
 def test_the_switch_works_in_the_workers_of_spark(
     switch: str, seen: str, spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
