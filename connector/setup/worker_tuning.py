@@ -90,7 +90,7 @@ def _acknowledge_at_once() -> None:
         return
     connection = _connection_to_spark(sys._getframe())  # noqa: SLF001 - the only way to Spark's descriptor
     if connection is not None:
-        with connection, contextlib.suppress(OSError):  # it was closed: the worker ends
+        with connection, contextlib.suppress(OSError):  # a kernel that does not know the option
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 

@@ -1,5 +1,6 @@
 """Tuning of workers: what it changes, in which processes, and how it is switched off."""
 
+import errno
 import gc
 import importlib.util
 import io
@@ -119,6 +120,23 @@ def test_no_other_connection_of_the_process_is_touched(
             main(file, file)
         assert acknowledges_at_once(spark)
         assert not acknowledges_at_once(here)
+
+
+def test_a_kernel_that_refuses_is_no_error(
+    connection: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        asked.append(1)
+        raise OSError(errno.ENOPROTOOPT, os.strerror(errno.ENOPROTOOPT))
+
+    asked: list[int] = []
+    monkeypatch.setattr(worker.TaskContext, "get", object)
+    monkeypatch.setattr(socket.socket, "setsockopt", refused)
+    before = len(os.listdir("/proc/self/fd"))
+    with connection[0].makefile("wb") as file:
+        main(file, file)
+    assert asked == [1]
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_what_is_no_tcp_connection_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
