@@ -22,7 +22,7 @@ from .workers import Job, Workers
 T = TypeVar("T")
 R = TypeVar("R")
 
-_ASIDE_MAX: Final = 8  # calls that wait: space which is released late costs new pages elsewhere
+_ASIDE_MAX: Final = 2  # calls that wait: space which is released late costs new pages elsewhere
 _WRITERS_MAX: Final = 4  # each has a chunk of some megabytes in memory, and one waits for its turn to be appended
 
 

@@ -53,6 +53,8 @@ from ..queues.keys import Queues
 _log = logging.getLogger(__name__)
 
 SWEEP_IDLE_S: Final = 86_400.0
+RELEASE_BYTES: Final = 64 << 20
+"""Bytes of chunks that are released together: a file system that discards blocks waits for the device each time."""
 _PART: Final = "[A-Za-z0-9_-]{1,100}"
 _STAGED_NAME: Final = re.compile(rf"{_PART}\.[0-9]+\.{_PART}")
 
@@ -237,13 +239,13 @@ def take_staged(
 ) -> Iterator[EncodedRows]:
     """Read and remove the chunks of a staged file, one at a time.
 
-    The space of a chunk is released after it was read: later bytes of the log are written into its pages.
+    The space of chunks is released after they were read: later bytes of the log are written into their pages.
     Otherwise all of a batch would be in memory twice, be written to the device twice, and cost new pages twice.
 
     Parameters
     ----------
     run
-        Runs each release, at once or a little later.
+        Runs each release, of many chunks, at once or a little later.
 
     Yields
     ------
@@ -255,7 +257,7 @@ def take_staged(
     FormatError
         If one is not what its task wrote; after the last chunk, if together they are not the file that its task wrote.
     """
-    file = _file_of(path, staged)
+    file, released = _file_of(path, staged), 0
     for start, header in _chunks(fs, file, staged):
         rest = np.empty(min(header.rest_bytes, staged.file_bytes - start), np.uint8)
         rest = rest[: fs.read_into(file, start, rest)]
@@ -263,7 +265,10 @@ def take_staged(
             rows = decode_chunk(header, rest)
         except FormatError as error:
             raise _altered_chunk(file, error, start, staged) from None
-        run(partial(fs.release, file, start - HEADER_BYTES, start + header.rest_bytes))
+        stop = start + header.rest_bytes
+        if stop - released >= RELEASE_BYTES or stop == staged.file_bytes:
+            run(partial(fs.release, file, released, stop))
+            released = stop
         yield _encoded(rows)
 
 

@@ -25,6 +25,7 @@ from segmentlog.store import (
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.staged_rows import HEADER_BYTES
 from segmentlog.store.sink import Staged, Staging, discard_jobs, discard_staged, sweep_staging
+from segmentlog.store.write import staging as staging_module
 from segmentlog.store.write.staging import staging_directory, survey_staged, take_staged
 from support.batches import batch_of
 from support.written_stores import SMALL
@@ -138,15 +139,20 @@ def test_altered_files_are_found(path: str, how: str) -> None:
     assert error.value.path == str(file)
 
 
-def test_chunks_are_released_by_the_caller_s_rule(path: str) -> None:
-    staged = stage(path)
+@pytest.mark.parametrize(("together", "taken"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (6, [5])])
+def test_chunks_are_released_together(
+    path: str, together: int, taken: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Staging.open(path, "job", 0, "a", SMALL) as filled:
+        for _ in range(5):
+            filled.add(batch_of(messages(4)))
+        staged = filled.finish()
     file = Path(staging_directory(path)) / staged.name
+    monkeypatch.setattr(staging_module, "RELEASE_BYTES", staged.file_bytes // 5 * together)
     releases: list[Callable[[], None]] = []
-    chunks = take_staged(FS, path, staged, run=releases.append)
-    next(chunks)
-    assert len(releases) == 1
+    released_after = [len(releases) for _ in take_staged(FS, path, staged, run=releases.append)]
+    assert [1 + released_after.index(number) for number in range(1, len(releases) + 1)] == taken
     assert file.read_bytes()[:HEADER_BYTES].strip(b"\0"), "it was released at once"
-    list(chunks)
     for release in releases:
         release()
     assert not file.read_bytes().strip(b"\0")
