@@ -30,6 +30,25 @@ def test_a_case_is_checked_once_and_prepared_before_each_timing(load):
     assert done == ["check", "before", "warm", "before", "action", "before", "action"]
 
 
+def test_the_first_case_of_an_idle_peer_is_warmed_up_again(load, monkeypatch):
+    harness, done, now = load("harness"), [], [0.0]
+
+    def run(name, seconds):
+        done.append(name)
+        now[0] += seconds
+
+    def case(name, peer, seconds):
+        return harness.Case(name=name, peer=peer, rows=1, action=lambda: run(name, seconds), before=lambda: run("-", 0))
+
+    monkeypatch.setattr(harness.time, "monotonic", lambda: now[0])
+    cases = [case("A", "ours", 1), case("B", "ours", 1), case("C", "theirs", 2 * harness.IDLE_SECONDS)]
+
+    results = harness.measure(cases, 1, lambda text: None)
+
+    assert "".join(done) == "-A-B-C" + "-A-A-B-C"
+    assert [len(each.seconds) for each in results] == [1, 1, 1]
+
+
 def test_an_action_may_know_its_own_time(load):
     harness = load("harness")
     case = harness.Case(name="A", peer="x", rows=10, action=lambda: harness.Timed(2.5))
