@@ -104,15 +104,25 @@ class Bench:
         """Time cases in turns."""
         return measure(cases, self.rounds, self.tell, self.fill_memory)
 
-    def from_peer(self, peer: str, make: Callable[["Bench"], list[Case]]) -> list[Case]:
-        """Return the cases of a peer; an empty list if it is not requested or cannot be measured here."""
+    def from_peer(self, peer: str, make: Callable[["Bench"], list[Case]], *, tool: str = "") -> list[Case]:
+        """Return the cases of a peer; an empty list if it is not requested or cannot be measured here.
+
+        Parameters
+        ----------
+        peer
+            Name of the peer.
+        make
+            Makes the cases, or raises `UnavailableError`.
+        tool
+            Program that these cases need beside the peer. Where it is missing, other sections measure the peer.
+        """
         if peer not in self.peers:
             return []
         try:
             return make(self)
         except UnavailableError as problem:
-            self.skipped[peer] = str(problem)
-            self.tell(f"  {peer} is left out: {problem}")
+            self.skipped[tool or peer] = str(problem)
+            self.tell(f"  {tool or peer} is left out: {problem}")
             return []
 
     @cached_property

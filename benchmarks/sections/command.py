@@ -60,7 +60,7 @@ def commands(bench: "Bench") -> Found:
             peer = held.enter_context(Kcat.running(bench.place("kcat"), lines))
             return [_kcat(peer, count, bench.place("kcat.jsonl"))]
 
-        results = bench.measure([_help(), *_cats(source, count), *bench.from_peer("kafka", kcat)])
+        results = bench.measure([_help(), *_cats(source, count), *bench.from_peer("kafka", kcat, tool=KCAT)])
     results += bench.measure([_put(bench, source, max(BATCH_ROWS, bench.scaled(PUT)))])
     shutil.rmtree(source, ignore_errors=True)
     lines.unlink()
