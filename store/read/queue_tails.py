@@ -13,6 +13,7 @@ A tail that differs is reported once, and again when it changes once more. So an
 does not keep a follower busy until the batch is visible.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -29,6 +30,8 @@ _SLOWER_AFTER: Final = 256
 """A pause is at most this part of the time since the last change."""
 _SHARE_MAX: Final = 200
 """A pause is at least so many times as long as a comparison of all tails: half a percent of one core."""
+_COMPARISONS: Final = 4
+"""The shortest of so many counts: one that the scheduler interrupted for 40 µs would cost a pause of 8 ms."""
 _WINDOW_BYTES: Final = 1 << 16
 
 
@@ -80,6 +83,8 @@ class QueueTails:
         self._clock = clock
         self._tails: dict[tuple[QueueKey, int], _Tail] = {}
         self._changed_at = clock()
+        self._took: deque[float] = deque(maxlen=_COMPARISONS)
+        """Seconds of the last comparisons of all tails."""
 
     def place(self, moved: Mapping[QueueKey, Sequence[Piece]]) -> None:
         """Note where the tails of queues that were looked at are now; no pieces for a queue that is gone.
@@ -115,11 +120,12 @@ class QueueTails:
         began = now = self._clock()
         while not self._changed():
             compared = self._clock()
+            self._took.append(compared - now)
             slowest = max(PAUSE_MIN_S, min(PAUSE_MAX_S, (compared - self._changed_at) / _SLOWER_AFTER))
             left = limit_s - (compared - began)
             if left <= 0:
                 return False
-            if pause(min(left, max(slowest, (compared - now) * _SHARE_MAX))):
+            if pause(min(left, max(slowest, min(self._took) * _SHARE_MAX))):
                 return True
             now = self._clock()
         self._changed_at = self._clock()

@@ -174,6 +174,22 @@ def test_slow_comparisons_make_pauses_longer(tails: Tails) -> None:
     assert min(tails.pauses[:-1]) >= 0.1
 
 
+def test_one_comparison_that_is_interrupted_makes_no_pause_longer(tails: Tails) -> None:
+    tails.tails.place({KEY: [tails.at(20)]})
+    compared, comparisons = tails.tails._changed, 0
+
+    def interrupted() -> bool:
+        nonlocal comparisons
+        comparisons += 1
+        tails.now += 0.001 if comparisons == 10 else 0
+        return compared()
+
+    tails.tails._changed = interrupted  # type: ignore[method-assign]
+    tails.wait(0.05)
+    assert comparisons > 50
+    assert set(tails.pauses[:-1]) == {PAUSE_MIN_S}
+
+
 def test_a_pause_ends_the_wait(tails: Tails) -> None:
     tails.tails.place({KEY: [tails.at(20)]})
     assert tails.tails.wait(LONG_S, lambda _: True)
