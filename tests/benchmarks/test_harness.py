@@ -1,11 +1,31 @@
+import dataclasses
 import json
 
 import pytest
 
 
-def test_cases_take_turns_and_each_round_begins_with_another(load):
+@pytest.fixture
+def clock(load, monkeypatch):
+    """The time that cases take, which moves only when they say so."""
+    now = [0.0]
+    monkeypatch.setattr(load("harness").time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(load("harness").time, "monotonic", lambda: now[0])
+    return now
+
+
+def taking(harness, clock, name, done, seconds, **fields):
+    """Make a case that takes so many seconds, the first ones for each timing."""
+
+    def run():
+        done.append(name)
+        clock[0] += seconds.pop(0) if len(seconds) > 1 else seconds[0]
+
+    return harness.Case(name=name, peer="x", rows=1, action=run, **fields)
+
+
+def test_cases_take_turns_and_each_round_begins_with_another(load, clock):
     harness, done = load("harness"), []
-    cases = [harness.Case(name=name, peer="x", rows=1, action=lambda name=name: done.append(name)) for name in "ABC"]
+    cases = [taking(harness, clock, name, done, [1]) for name in "ABC"]
 
     results = harness.measure(cases, 2, lambda text: None)
 
@@ -13,13 +33,29 @@ def test_cases_take_turns_and_each_round_begins_with_another(load):
     assert [(each.name, len(each.seconds)) for each in results] == [("A", 2), ("B", 2), ("C", 2)]
 
 
-def test_a_case_is_checked_once_and_prepared_before_each_timing(load):
+def test_a_short_case_is_timed_several_times_until_it_is_not_short(load, clock):
+    harness, done, prepared = load("harness"), [], []
+    short = taking(harness, clock, "A", done, [0.1, 0.1, 0.11, 0.12, 0.13, 0.1], before=lambda: prepared.append(1))
+    mostly = taking(harness, clock, "B", done, [0.1, 0.1, 0.3, 0.1])
+
+    results = harness.measure([short, mostly], 1, lambda text: None)
+
+    assert "".join(done) == "AB" + "AAAAA" + "BB"
+    assert len(prepared) == 1 + 5
+    assert [each.seconds for each in results] == [
+        pytest.approx((0.1, 0.11, 0.12, 0.13, 0.1)),
+        pytest.approx((0.1, 0.3)),
+    ]
+
+
+def test_a_case_is_checked_once_and_prepared_before_each_timing(load, clock):
     harness, done = load("harness"), []
-    case = harness.Case(
-        name="A",
-        peer="x",
-        rows=1,
-        action=lambda: done.append("action"),
+    case = taking(
+        harness,
+        clock,
+        "action",
+        done,
+        [1],
         check=lambda: done.append("check"),
         warm=lambda: done.append("warm"),
         before=lambda: done.append("before"),
@@ -30,17 +66,13 @@ def test_a_case_is_checked_once_and_prepared_before_each_timing(load):
     assert done == ["check", "before", "warm", "before", "action", "before", "action"]
 
 
-def test_the_first_case_of_an_idle_peer_is_warmed_up_again(load, monkeypatch):
-    harness, done, now = load("harness"), [], [0.0]
-
-    def run(name, seconds):
-        done.append(name)
-        now[0] += seconds
+def test_the_first_case_of_an_idle_peer_is_warmed_up_again(load, clock):
+    harness, done = load("harness"), []
 
     def case(name, peer, seconds):
-        return harness.Case(name=name, peer=peer, rows=1, action=lambda: run(name, seconds), before=lambda: run("-", 0))
+        made = taking(harness, clock, name, done, [seconds], before=lambda: done.append("-"))
+        return dataclasses.replace(made, peer=peer)
 
-    monkeypatch.setattr(harness.time, "monotonic", lambda: now[0])
     cases = [case("A", "ours", 1), case("B", "ours", 1), case("C", "theirs", 2 * harness.IDLE_SECONDS)]
 
     results = harness.measure(cases, 1, lambda text: None)
