@@ -8,21 +8,19 @@
 
 A broker reads a file without an entry as one phantom message. So a file is renamed to its final name after its first
 entries are written. Files are sparse: each has a size of 6 MB, and ten thousand of them hold hardly any data. A limited
-number of them is open at a time. RocketMQ: ``ConsumeQueue.putMessagePositionInfo``.
+number of them is open at a time (`open_files`). RocketMQ: ``ConsumeQueue.putMessagePositionInfo``.
 """
 
 import os
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..files.os_errors import descriptor_budget
 from ..files.segments import SegmentFile, list_segments
 from ..files.small_file import made_aside
-from ..files.writable_fs import WritableFile, WritableFileSystem
+from ..files.writable_fs import WritableFileSystem
 from ..format.consume_queue import (
     ENTRY,
     ENTRY_BYTES,
@@ -37,9 +35,8 @@ from ..format.naming import is_readable_topic, parse_queue_id
 from ..log.commit_log import CommitLog
 from ..types import QueueKey
 from .ends import QueueEnds, find_ends
+from .open_files import OpenFiles
 
-OPEN_MAX: Final = 512
-"""Maximum of open files; at most a quarter of the descriptors of the process (RLIMIT_NOFILE)."""
 SYNCED_EACH_MAX: Final = 256
 """Maximum of files that are fsynced one by one.
 
@@ -83,8 +80,7 @@ class QueueWriter:
         self._directory = directory
         self._making = making
         self._per_file = entries_per_file
-        self._files: OrderedDict[str, WritableFile] = OrderedDict()
-        self._open_max = descriptor_budget(OPEN_MAX, 4)
+        self._files = OpenFiles(fs)
         self._unsynced: set[str] = set()
         self._names_unsynced: set[str] = set()
         self._known: set[str] = set()  # paths of existing files
@@ -176,7 +172,7 @@ class QueueWriter:
                 if data > stays * ENTRY_BYTES:
                     self._zero(segment.path, stays * ENTRY_BYTES, data)
                 if segment.size < self._per_file * ENTRY_BYTES:
-                    self._open(segment.path).extend(self._per_file * ENTRY_BYTES)
+                    self._files.open(segment.path).extend(self._per_file * ENTRY_BYTES)
                     self._unsynced.add(segment.path)
                 return
             self._forget(segment.path)
@@ -203,7 +199,7 @@ class QueueWriter:
         self._fs.sync_dir(path)
 
     def _zero(self, path: str, start: int, stop: int) -> None:
-        self._open(path).write(start, bytes(stop - start))
+        self._files.open(path).write(start, bytes(stop - start))
         self._unsynced.add(path)
 
     def sync(self) -> None:
@@ -212,7 +208,7 @@ class QueueWriter:
             self._fs.sync_all(self._directory)
         else:
             for path in sorted(self._unsynced):
-                self._open(path).sync()
+                self._files.open(path).sync()
             for directory in sorted(self._names_unsynced, reverse=True):
                 self._fs.sync_dir(directory)
         self._unsynced.clear()
@@ -220,9 +216,7 @@ class QueueWriter:
 
     def close(self) -> None:
         """Close all files."""
-        for file in self._files.values():
-            file.close()
-        self._files.clear()
+        self._files.close()
 
     def _path(self, key: QueueKey) -> str:
         return f"{self._directory}/{key.topic}/{key.queue_id}"
@@ -247,7 +241,7 @@ class QueueWriter:
         if not self._is_there(path):
             self._make(path, position, data)
         else:
-            self._open(path).write(position, data)
+            self._files.open(path).write(position, data)
         self._unsynced.add(path)
 
     def _make(self, path: str, position: int, data: bytes) -> None:
@@ -257,31 +251,14 @@ class QueueWriter:
             made.write(0, pads(position // ENTRY_BYTES).astype(ENTRY).tobytes() + data)
             self._fs.rename(self._making, path)
         made.path = path
-        self._keep(path, made)
+        self._files.keep(path, made)
         self._known.add(path)
         self._names_unsynced.add(path.rpartition("/")[0])
-
-    def _open(self, path: str) -> WritableFile:
-        file = self._files.get(path)
-        if file is None:
-            file = self._fs.open(path)
-            self._keep(path, file)
-        else:
-            self._files.move_to_end(path)
-        return file
-
-    def _keep(self, path: str, file: WritableFile) -> None:
-        self._files[path] = file
-        if len(self._files) > self._open_max:
-            _, oldest = self._files.popitem(last=False)
-            oldest.close()
 
     def _forget(self, path: str) -> None:
         self._known.discard(path)
         self._unsynced.discard(path)
-        file = self._files.pop(path, None)
-        if file is not None:
-            file.close()
+        self._files.forget(path)
 
 
 assert NATIVE.names == ENTRY.names

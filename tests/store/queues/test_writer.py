@@ -9,7 +9,8 @@ from segmentlog.store.errors import NoSpaceError
 from segmentlog.store.files.segments import list_segments
 from segmentlog.store.files.writable_fs import WritableFile, WritableFileSystem
 from segmentlog.store.format.consume_queue import ENTRY, ENTRY_BYTES, Entries
-from segmentlog.store.queues.writer import OPEN_MAX, QueueWriter
+from segmentlog.store.queues import open_files
+from segmentlog.store.queues.writer import QueueWriter
 from segmentlog.store.types import QueueKey
 from support.crash.faults import Failure, Fault, FaultyFileSystem
 from support.crash.memory_fs import MemoryFile, MemoryFileSystem
@@ -119,16 +120,18 @@ def test_an_entry_is_found_by_its_record() -> None:
     assert queues.find(KEY, 700, 8, 11) is None
 
 
-def test_many_queues_need_few_open_files() -> None:
+def test_many_queues_need_few_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 100
+    monkeypatch.setattr(open_files, "OPEN_MAX", most)
     fs = CountingFileSystem()
     queues = writer(fs)
-    keys = [QueueKey("T", number) for number in range(OPEN_MAX + 50)]
+    keys = [QueueKey("T", number) for number in range(most + 50)]
     order = random.Random(1)
     for round_ in range(2):
         for key in order.sample(keys, len(keys)):
             queues.append(key, round_, entries(round_, 1))
     queues.sync()
-    assert fs.most_open <= OPEN_MAX + 1
+    assert most <= fs.most_open <= most + 1
     queues.close()
     assert fs.open_now == 0
     for key in keys:
