@@ -22,7 +22,7 @@ OPEN_MAX: Final = 16_384
 EACH_MIN: Final = 64
 """Files that each writer may hold whatever the others hold, as far as a quarter of the descriptors allows."""
 
-_held: dict[int, int] = {}  # files by writer; read and changed by single calls into C, so no lock is needed
+_held: dict[int, OrderedDict[str, WritableFile]] = {}  # by writer; single calls into C read it, so no lock is needed
 
 
 class OpenFiles:
@@ -39,7 +39,8 @@ class OpenFiles:
         self._files: OrderedDict[str, WritableFile] = OrderedDict()
         self._most = descriptor_budget(OPEN_MAX, 2)
         self._least = descriptor_budget(EACH_MIN, 4)
-        finalize(self, _held.pop, id(self), None)
+        _held[id(self)] = self._files
+        finalize(self, _held.pop, id(self))
 
     def open(self, path: str) -> WritableFile:
         """Return a file, which is opened if it is not open; it stays open until others are used."""
@@ -54,25 +55,18 @@ class OpenFiles:
     def keep(self, path: str, file: WritableFile) -> None:
         """Take over a file that was created at a path."""
         self._files[path] = file
-        self._count()
-        while len(self._files) > self._least and sum(list(_held.values())) > self._most:
+        while len(self._files) > self._least and sum(map(len, list(_held.values()))) > self._most:
             _, oldest = self._files.popitem(last=False)
             oldest.close()
-            self._count()
 
     def forget(self, path: str) -> None:
         """Close a file that is to be unlinked, if it is open."""
         file = self._files.pop(path, None)
         if file is not None:
             file.close()
-            self._count()
 
     def close(self) -> None:
         """Close all files."""
         for file in self._files.values():
             file.close()
         self._files.clear()
-        self._count()
-
-    def _count(self) -> None:
-        _held[id(self)] = len(self._files)

@@ -1,15 +1,16 @@
 import dataclasses
 import json
+import time
 
 import pytest
 
 
 @pytest.fixture
-def clock(load, monkeypatch):
+def clock(monkeypatch):
     """The time that cases take, which moves only when they say so."""
     now = [0.0]
-    monkeypatch.setattr(load("harness").time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(load("harness").time, "monotonic", lambda: now[0])
+    for name in ("perf_counter", "monotonic"):
+        monkeypatch.setattr(time, name, lambda: now[0])
     return now
 
 

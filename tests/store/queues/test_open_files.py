@@ -43,22 +43,28 @@ def path_of(number: int) -> str:
     return f"/queues/{number}"
 
 
-def use(files: OpenFiles, numbers: range) -> None:
-    for number in numbers:
+def use(files: OpenFiles, count: int) -> None:
+    for number in range(count):
         files.open(path_of(number))
+
+
+def opens_for_two_turns(fs: CountingFileSystem, files: OpenFiles, count: int) -> int:
+    """Use so many files in turn, twice; return how often one had to be opened."""
+    fs.opened.clear()
+    for _ in range(2):
+        use(files, count)
+    return len(fs.opened)
 
 
 def test_half_of_the_descriptors_stay_open(fs: CountingFileSystem) -> None:
     files = OpenFiles(fs)
-    for _ in range(2):
-        use(files, range(DESCRIPTORS // 2))
-    assert len(fs.opened) == DESCRIPTORS // 2
+    assert opens_for_two_turns(fs, files, DESCRIPTORS // 2) == DESCRIPTORS // 2
     files.close()
 
 
 def test_what_was_used_least_lately_is_closed_first(fs: CountingFileSystem) -> None:
     files = OpenFiles(fs)
-    use(files, range(DESCRIPTORS // 2))
+    use(files, DESCRIPTORS // 2)
     files.open(path_of(0))
     files.open(path_of(DESCRIPTORS))
     fs.opened.clear()
@@ -71,41 +77,31 @@ def test_what_was_used_least_lately_is_closed_first(fs: CountingFileSystem) -> N
 
 def test_writers_share_the_limit_and_each_keeps_a_few(fs: CountingFileSystem) -> None:
     first, second = OpenFiles(fs), OpenFiles(fs)
-    use(first, range(DESCRIPTORS // 2))
-    for _ in range(2):
-        use(second, range(EACH_MIN))
-    assert len(fs.opened) == DESCRIPTORS // 2 + EACH_MIN
-    for _ in range(2):
-        use(second, range(EACH_MIN + 1))
-    assert len(fs.opened) > DESCRIPTORS // 2 + 2 * EACH_MIN
+    use(first, DESCRIPTORS // 2)
+    assert opens_for_two_turns(fs, second, EACH_MIN) == EACH_MIN
+    assert opens_for_two_turns(fs, second, EACH_MIN + 1) > EACH_MIN
     first.open(path_of(DESCRIPTORS))  # makes room for what the second holds
     first.close()
-    fs.opened.clear()
-    for _ in range(2):
-        use(second, range(DESCRIPTORS // 2))
-    assert DESCRIPTORS // 2 - EACH_MIN <= len(fs.opened) <= DESCRIPTORS // 2
+    assert DESCRIPTORS // 2 - EACH_MIN <= opens_for_two_turns(fs, second, DESCRIPTORS // 2) <= DESCRIPTORS // 2
     second.close()
 
 
 @pytest.mark.parametrize("is_closed", [True, False])
 def test_a_writer_that_is_gone_holds_nothing(fs: CountingFileSystem, *, is_closed: bool) -> None:
     first = OpenFiles(fs)
-    use(first, range(DESCRIPTORS // 2))
+    use(first, DESCRIPTORS // 2)
     if is_closed:
         first.close()
     del first
     gc.collect()
-    fs.opened.clear()
     second = OpenFiles(fs)
-    for _ in range(2):
-        use(second, range(DESCRIPTORS // 2))
-    assert len(fs.opened) == DESCRIPTORS // 2
+    assert opens_for_two_turns(fs, second, DESCRIPTORS // 2) == DESCRIPTORS // 2
     second.close()
 
 
 def test_a_forgotten_file_makes_room_and_is_opened_again(fs: CountingFileSystem) -> None:
     files = OpenFiles(fs)
-    use(files, range(DESCRIPTORS // 2))
+    use(files, DESCRIPTORS // 2)
     files.forget(path_of(7))
     files.forget("/queues/never-opened")
     fs.opened.clear()
