@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from segmentlog.store import (
     Flush,
     MessageStore,
     Outgoing,
+    PendingAppend,
     Predicate,
     QueueRange,
     QueueSource,
@@ -92,6 +94,19 @@ def put_singles(store: MessageStore, *, count: int, threads: int) -> None:
             store.append(Outgoing(topic=TOPIC, queue_id=thread, body=body, uniq_key=key))
 
     in_threads(threads, work)
+
+
+def put_in_flight(store: MessageStore, *, count: int, window: int) -> None:
+    """Append messages of 1 KiB by one thread, with so many of them under way, and a unique key each."""
+    body = np.random.default_rng(7).integers(0, 256, 1024, dtype=np.uint8).tobytes()
+    pending: deque[PendingAppend] = deque()
+    for number in range(count):
+        if len(pending) == window:
+            pending.popleft().result()
+        key = f"7F0000012A9F18B4AAC200{1_000_000_000 + number}"
+        pending.append(store.append_async(Outgoing(topic=TOPIC, body=body, uniq_key=key)))
+    for each in pending:
+        each.result()
 
 
 def drain(

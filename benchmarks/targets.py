@@ -261,6 +261,7 @@ single_look_up = _limited(
 
 CATCHING_UP = "catching up"
 DOUBLE_WRITE = "synchronous double write, 64 threads"
+DOUBLE_IN_FLIGHT = "synchronous double write, 64 in flight in one thread"
 DOUBLE_BATCHES = "synchronous double write, batches of 1,024"
 ASYNC_REPLICA = "asynchronous puts until the replica has them, 1024 B"
 
@@ -301,6 +302,7 @@ STORE_TARGETS: tuple[Rule, ...] = (
     _store(CATCHING_UP, 1.5),
     less_cpu("steady state, 20,000 messages/s"),
     _store(DOUBLE_WRITE, 0.9),
+    _store(DOUBLE_IN_FLIGHT, 0.9),
     _store(DOUBLE_BATCHES, 0.9),
     idle_replicas,
     keeps_up,

@@ -68,6 +68,7 @@ from .types import QueueKey as QueueKey
 from .types import QueueOffset as QueueOffset
 from .types import QueueRange as QueueRange
 from .types import ReadFrom as ReadFrom
+from .write.async_append import PendingAppend as PendingAppend
 from .write.message_store import MessageStore as MessageStore
 from .write.put_path import AppendedBatch as AppendedBatch
 from .write.replays import BatchId as BatchId

@@ -27,7 +27,7 @@ from harness import MIB, Case, Found, Result, Timed, UnavailableError, Unit, res
 from peers.replication import OURS as OUR_REPLICAS
 from peers.replication import Process, free_port
 from peers.rocketmq import RocketMQ
-from store_work import made, put_singles
+from store_work import made, put_in_flight, put_singles
 
 from sections.streaming import checkpoint, until
 from segmentlog.store import Flush, MessageStore, Outgoing, StoreConfig
@@ -54,6 +54,7 @@ Start = Callable[[Path, int], Process]
 CATCHING_UP = "catching up"
 ASYNC_PUTS = "asynchronous puts until the replica has them, 1024 B"
 DOUBLE = f"synchronous double write, {DOUBLE_THREADS} threads"
+DOUBLE_IN_FLIGHT = f"synchronous double write, {DOUBLE_THREADS} in flight in one thread"
 DOUBLE_IN_BATCHES = f"synchronous double write, batches of {DOUBLE_BATCH_ROWS:,}"
 
 
@@ -170,7 +171,7 @@ class _DoubleWrites:
 
 
 def _double_writes(bench: "Bench", version: str, who: str) -> list[Result]:
-    """Time appends that wait for a replica: one in flight per thread, and a batch in flight."""
+    """Time appends that wait for a replica: one in flight per thread, many in one thread, and a batch in flight."""
     singles = bench.scaled(DOUBLE_WRITES, DOUBLE_THREADS) // DOUBLE_THREADS * DOUBLE_THREADS
     in_batches = bench.scaled(DOUBLE_BATCHES) * DOUBLE_BATCH_ROWS
     batches = made(BODY_BYTES, in_batches, DOUBLE_BATCH_ROWS, 2)
@@ -182,6 +183,7 @@ def _double_writes(bench: "Bench", version: str, who: str) -> list[Result]:
     cases: list[Case] = []
     for work in (
         _DoubleWrites(DOUBLE, singles, DOUBLE_THREADS, 1, partial(put_singles, threads=DOUBLE_THREADS)),
+        _DoubleWrites(DOUBLE_IN_FLIGHT, singles, 1, DOUBLE_THREADS, partial(put_in_flight, window=DOUBLE_THREADS)),
         _DoubleWrites(DOUBLE_IN_BATCHES, in_batches, 1, DOUBLE_BATCH_ROWS, put_batches),
     ):
         sides = {

@@ -5,7 +5,7 @@
     lock_and_recover   lock ──► recovery                                              LockedStore
     assemble           dispatcher, segment supply ──► appender ──► put path           LogParts
                        housekeeping ──► group commit, publication, retention
-                       services ──► batch committer                                   StoreParts, services not started
+                       services ──► batch committer, asynchronous append              StoreParts, services not started
 
     teardown undoes them, last first
 
@@ -30,6 +30,7 @@ from ..read.store_reader import StoreReader
 from ..recovery.open import Opened
 from ..recovery.page_cache import open_recovered
 from ..retention.settings import RetentionSettings
+from .async_append import AsyncAppend
 from .attachments import Attachments
 from .background import BackgroundServices, OnCall, StoreServices
 from .batch_commit import BatchCommitter
@@ -101,6 +102,7 @@ class StoreParts:
     housekeeping: Housekeeping
     commit: GroupCommit
     group_append: GroupAppend
+    async_append: AsyncAppend
     replica_append: ReplicaAppend
     publication: Publication
     committer: BatchCommitter
@@ -207,12 +209,15 @@ def assemble(base: LockedStore, attached: Attachments, retention: RetentionSetti
     tick = partial(_one_by_one, dispatch_all, *periodic.values())
     services = _services(base, housekeeping, periodic, tick)
     base.teardown.add(services.stop)
+    async_append = AsyncAppend(put_path, commit, services.after_put, base.path, is_threaded=services.is_threaded)
+    base.teardown.add(async_append.stop)
     return StoreParts(
         base=base,
         log=log,
         housekeeping=housekeeping,
         commit=commit,
         group_append=GroupAppend(put_path, commit),
+        async_append=async_append,
         replica_append=ReplicaAppend(put_path, base.config, base.path),
         publication=publication,
         committer=_committer(base, put_path, flusher, commit, publication, services),

@@ -11,7 +11,7 @@ One write and one sync serve all threads that wait. RocketMQ: ``CommitLog.asyncP
 put lock, and ``GroupCommitService``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -62,9 +62,9 @@ class GroupAppend:
 
     def _put(self, gathered: list[Encoded]) -> None:
         """Put all messages and wait for their commit; on an error put at least the first, the caller's, or raise."""
-        for together in _runs(gathered):
+        for run in runs([len(encoded.record) for encoded in gathered]):
             try:
-                self._put_path.put(together)
+                self._put_path.put(gathered[run])
             except SegmentLogError:
                 if gathered[0].appended is None:
                     self._put_path.put(gathered[:1])
@@ -75,14 +75,13 @@ class GroupAppend:
                 self._commit.wait(last.physical_offset + last.size)
 
 
-def _runs(gathered: list[Encoded]) -> Iterator[list[Encoded]]:
-    """Cut records into runs of at most `_TOGETHER_BYTES`; a larger record is a run of its own."""
-    run: list[Encoded] = []
-    size = 0
-    for encoded in gathered:
-        if run and size + len(encoded.record) > _TOGETHER_BYTES:
-            yield run
-            run, size = [], 0
-        run.append(encoded)
-        size += len(encoded.record)
-    yield run
+def runs(sizes: Iterable[int]) -> Iterator[slice]:
+    """Cut records of some sizes into runs of at most 4 MiB; a larger record is a run of its own."""
+    start = stop = size = 0
+    for each in sizes:
+        if stop > start and size + each > _TOGETHER_BYTES:
+            yield slice(start, stop)
+            start, size = stop, 0
+        stop += 1
+        size += each
+    yield slice(start, stop)

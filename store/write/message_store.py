@@ -41,6 +41,7 @@ from ..read.store_reader import StoreReader
 from ..retention.settings import RetentionSettings
 from ..types import QueueBounds, QueueKey
 from .assembly import StoreParts, assemble, lock_and_recover, make_directory
+from .async_append import PendingAppend
 from .attachments import NO_ATTACHMENTS, Attachments
 from .put_path import AppendedBatch
 from .replays import BatchId, CommittedBatch
@@ -163,6 +164,16 @@ class MessageStore:
         appended = self._group_append.append(encode_message(message, self.config))
         self._services.after_put()
         return appended
+
+    def append_async(self, message: Outgoing) -> PendingAppend:
+        """Append one message without waiting: its `PendingAppend.result` says where it is, once it is acknowledged.
+
+        Messages are appended in the order of the calls. While some 64 MiB are under way, a call waits for its message.
+        `close` waits for all. With ``Services.ON_CALL`` the message is appended before this returns. Raises what
+        `append` does if that is known now; else the result raises it.
+        """
+        self._check_put()
+        return self._parts.async_append.submit(encode_message(message, self.config))
 
     def append_batch(
         self, batch: pa.RecordBatch | pa.Table, *, placement: BatchPlacement = BatchPlacement.RUN_ON
@@ -319,6 +330,7 @@ class MessageStore:
                 return
             self._lock.check()  # a forked child takes no file away from its parent
             try:
+                self._parts.async_append.stop()
                 with self._put_path.turn:  # a batch that is being committed is finished first
                     self._closed = True
                     self._parts.log.appender.stop()

@@ -2,7 +2,7 @@
 
 ::
 
-    open, close, append, commit_batch, Staging ──► interrupted at check point n ──► dropped
+    open, close, append, append_async, commit_batch, Staging ──► interrupted at check point n ──► dropped
 
     after each    no thread of the store is alive, no descriptor is open, the lock is free
                   what was acknowledged is there; a batch is there whole or not at all
@@ -84,6 +84,19 @@ class Scene:
             self.store.append(replace(message(0, 1, self.serial), body=body))
             self.acknowledged[body] += 1
 
+    def append_async(self) -> None:
+        """Some messages that are under way together."""
+        assert self.store is not None
+        pending = []
+        for _ in range(6):
+            self.serial += 1
+            body = b"%d" % self.serial * 1000
+            self.maybe[body] += 1
+            pending.append((body, self.store.append_async(replace(message(0, 1, self.serial), body=body))))
+        for body, each in pending:
+            each.result()
+            self.acknowledged[body] += 1
+
     def stage(self) -> None:
         job = f"job{self.serial}"
         with Staging.open(self.path, job, 0, "a", BACKGROUND) as staging:
@@ -149,6 +162,7 @@ ACTS: dict[str, tuple[Callable[[Scene], None], Callable[[Scene], None]]] = {
     "open": (prepare_open, Scene.open),
     "close": (prepare_close, Scene.close),
     "append": (prepare_append, Scene.append),
+    "append_async": (prepare_append, Scene.append_async),
     "stage": (prepare_stage, Scene.stage),
     "commit": (prepare_commit, Scene.commit),
 }

@@ -54,6 +54,7 @@ def test_a_replica_keeps_up(load, result, judge, rate, expected):
 def test_the_targets_are_those_of_the_section(load):
     targets, replicating = load("targets"), load("sections.replicating")
     assert (targets.CATCHING_UP, targets.DOUBLE_WRITE) == (replicating.CATCHING_UP, replicating.DOUBLE)
+    assert targets.DOUBLE_IN_FLIGHT == replicating.DOUBLE_IN_FLIGHT
     assert targets.DOUBLE_BATCHES == replicating.DOUBLE_IN_BATCHES
     assert targets.ASYNC_REPLICA == replicating.ASYNC_PUTS
     assert f"{replicating.STEADY_RATE:,}" == "20,000"

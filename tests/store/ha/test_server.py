@@ -126,6 +126,10 @@ def test_an_append_is_on_the_replica_when_it_returns(tmp_path: Path) -> None:
             for serial in range(1, 60):
                 placed = store.append(message(7, 1, serial))
                 assert replica.store.end_offset >= placed.physical_offset + placed.size
+            pending = [store.append_async(message(7, 1, serial)) for serial in range(60, 160)]
+            for each in pending:
+                placed = each.result()
+                assert replica.store.end_offset >= placed.physical_offset + placed.size
         with pytest.raises(NoReplicaError):
             put(store, 60, 1000)
 

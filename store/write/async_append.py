@@ -1,0 +1,207 @@
+"""Asynchronous append: one thread has many appends under way, and asks later whether they are acknowledged.
+
+::
+
+    caller    encode ──► submit ──► PendingAppend ──► …  ──► result(): where it is, or why not
+                            │                            ▲
+    thread    take all ─────┘──► put together ──► wait: device, replicas
+                                                    meanwhile the next ones gather
+
+Messages are appended in the order in which they were submitted. One write, one sync and one wait for replicas serve all
+that gathered. Many threads that append and wait do the same (`group_append`), and each of them sleeps and wakes per
+message. RocketMQ: ``DefaultMessageStore.asyncPutMessage``.
+"""
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from ..encode.message import Appended, Encoded
+from ..errors import SegmentLogError, StoreClosedError
+from .group_append import runs
+from .group_commit import GroupCommit
+from .put_path import PutPath
+from .workers import await_end
+
+_IN_FLIGHT_BYTES: Final = 64 << 20  # of records; beyond it a caller waits for the message that it submits
+
+
+class PendingAppend:
+    """An append that is under way; `MessageStore.append_async` makes it. Thread-safe.
+
+    Parameters
+    ----------
+    encoded
+        The record.
+    """
+
+    __slots__ = ("_ended", "encoded", "error")
+
+    def __init__(self, encoded: Encoded) -> None:
+        self.encoded = encoded
+        """The record, for the thread that appends it."""
+        self.error: BaseException | None = None
+        """Why it failed, once it is done."""
+        self._ended = threading.Lock()  # held until it is done
+        self._ended.acquire()
+
+    @property
+    def is_done(self) -> bool:
+        """True if `result` returns at once."""
+        return not self._ended.locked()
+
+    def wait(self) -> None:
+        """Return when it is done."""
+        with self._ended:
+            pass
+
+    def result(self) -> Appended:
+        """Return where the message is, when the append is acknowledged. It may be called again.
+
+        Raises
+        ------
+        NoSpaceError
+            If the disk is full; the message was not appended.
+        StoreFailedError
+            If the disk failed; whether the store holds the message after a restart is not known.
+        SegmentLogError
+            What an acknowledger of the store raises, like `NoReplicaError`; the message is in the log.
+        """
+        self.wait()
+        if self.error is not None:
+            raise self.error
+        assert self.encoded.appended is not None
+        return self.encoded.appended
+
+    def end(self) -> None:
+        """Let `result` return. Called once."""
+        self._ended.release()
+
+
+class AsyncAppend:
+    """Appends what any thread submits, in a thread of its own, which runs from the first message on. Thread-safe.
+
+    Parameters
+    ----------
+    put_path
+        The put path of the store.
+    commit
+        What an append waits for before it is acknowledged.
+    after_put
+        Called after each put.
+    path
+        Store directory, for errors.
+    is_threaded
+        False appends within `submit`.
+    """
+
+    def __init__(
+        self, put_path: PutPath, commit: GroupCommit, after_put: Callable[[], None], path: str, *, is_threaded: bool
+    ) -> None:
+        self._put_path = put_path
+        self._commit = commit
+        self._after_put = after_put
+        self._path = path
+        self._is_threaded = is_threaded
+        self._lock = threading.Lock()
+        self._submitted: queue.SimpleQueue[PendingAppend | None] = queue.SimpleQueue()
+        self._last: PendingAppend | None = None
+        self._is_stopping = False
+        self._threads: list[threading.Thread] = []  # a second one if a Ctrl-C came while the first one started
+        self._running = threading.Lock()  # held by the thread that appends
+        self._submitted_bytes = 0  # written under the lock
+        self._done_bytes = 0  # written by the thread: two counters, as the two share no lock
+
+    def submit(self, encoded: Encoded) -> PendingAppend:
+        """Submit a message; wait for it if too many bytes are under way.
+
+        Raises
+        ------
+        StoreClosedError
+            After `stop`.
+        """
+        pending = PendingAppend(encoded)
+        if not self._is_threaded:
+            self._append([pending])
+            return pending
+        with self._lock:
+            if self._is_stopping:
+                raise StoreClosedError("this store is being closed", path=self._path, fix="Open it again")
+            if not any(each.is_alive() for each in self._threads):
+                self._start()
+            self._submitted_bytes += len(encoded.record)
+            self._last = pending
+            self._submitted.put(pending)
+        if self._submitted_bytes - self._done_bytes > _IN_FLIGHT_BYTES:
+            pending.wait()
+        return pending
+
+    def stop(self) -> None:
+        """Refuse further messages, and return when those that were submitted are done. May be repeated."""
+        with self._lock:
+            self._is_stopping = True
+        if self._last is not None:
+            self._last.wait()
+        self._submitted.put(None)
+        await_end(self._threads, [self._running])
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._run, name="segmentlog-append", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _run(self) -> None:
+        with self._running:
+            while (first := self._submitted.get()) is not None:
+                self._append(self._gathered(first))
+            self._submitted.put(None)  # a second thread ends, too
+
+    def _gathered(self, first: PendingAppend) -> list[PendingAppend]:
+        gathered = [first]
+        while not self._submitted.empty():  # nobody else takes any
+            following = self._submitted.get()
+            if following is None:
+                self._submitted.put(None)
+                break
+            gathered.append(following)
+        return gathered
+
+    def _append(self, gathered: list[PendingAppend]) -> None:
+        """Append messages, and end them all, whatever happens."""
+        try:
+            for run in runs([len(each.encoded.record) for each in gathered]):
+                self._put(gathered[run])
+            self._acknowledge([each for each in gathered if each.error is None])
+        except BaseException as error:
+            for each in gathered:
+                each.error = each.error or error
+            if not self._is_threaded:
+                raise
+        finally:
+            self._done_bytes += sum(len(each.encoded.record) for each in gathered)
+            for each in gathered:
+                each.end()
+
+    def _put(self, together: list[PendingAppend]) -> None:
+        """Put messages together; if there is no room for all of them, one by one."""
+        try:
+            self._put_path.put([each.encoded for each in together])
+        except SegmentLogError as error:
+            if len(together) == 1:
+                together[0].error = error
+                return
+            for each in together:
+                self._put([each])
+
+    def _acknowledge(self, put: list[PendingAppend]) -> None:
+        if not put:
+            return
+        last = put[-1].encoded.appended
+        assert last is not None
+        try:
+            self._commit.wait(last.physical_offset + last.size)
+        except SegmentLogError as error:
+            for each in put:
+                each.error = error
+        self._after_put()
