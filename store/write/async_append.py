@@ -42,7 +42,7 @@ class PendingAppend:
         self.encoded = encoded
         """The record, for the thread that appends it."""
         self.error: BaseException | None = None
-        """Why it failed, once it is done."""
+        """Error of the append, once it is done; None if it succeeded."""
         self._ended = threading.Lock()  # held until it is done
         self._ended.acquire()
 
@@ -159,7 +159,7 @@ class AsyncAppend:
 
     def _gathered(self, first: PendingAppend) -> list[PendingAppend]:
         gathered = [first]
-        while not self._submitted.empty():  # nobody else takes any
+        while not self._submitted.empty():  # no other thread takes any
             following = self._submitted.get()
             if following is None:
                 self._submitted.put(None)
