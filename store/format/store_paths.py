@@ -15,7 +15,7 @@
                        retention-history                          deletions of expired files
                        confirmed  confirmed.lock                  what replicas hold, and the master that says so
                        epochs  superseded                         masters of the log, and the one that replaced this
-                       master-ledger                              batches of the master that a replica follows
+                       master-ledger  incoming                    batches of the master that a replica follows
                        cut-EPOCH-START-STOP/                      log that a demotion or promotion cut off, as a store
                        archive-of  copy                           of an archive: its store, and the copy being made
                        staging/                                   rows of tasks that no commit took yet
@@ -144,6 +144,11 @@ class StorePaths:
     def master_ledger(self) -> str:
         """Ledger of the master that a replica follows."""
         return join(self.root, OURS, "master-ledger")
+
+    @property
+    def incoming(self) -> str:
+        """Part of the log that belongs to batches of the master which a replica has not received as a whole."""
+        return join(self.root, OURS, "incoming")
 
     @property
     def confirmed(self) -> str:

@@ -20,6 +20,7 @@ from typing import Final
 
 from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from ..format.store_paths import StorePaths
+from ..log.batch_state import BatchRecords
 from ..log.epochs import find_epochs, greatest_epoch, write_epochs
 from ..maintenance.offline import OfflineStore
 from .replicated_ledger import noted_ledger, take_over
@@ -75,6 +76,7 @@ def promote(path: str | os.PathLike[str], *, fs: WritableFileSystem | None = Non
         token = secrets.randbits(_TOKEN_BITS)
         promoted = epochs.promoted(store.end, token, above=greatest_epoch(fs, store.path))
         write_epochs(fs, store.path, promoted)
+        BatchRecords(fs, store.path).forget_incoming(fs)
         fs.unlink(StorePaths(store.path).master_ledger)  # last: a promotion that is interrupted is repeated
         return Promotion(store.path, promoted.newest, store.end, copy)
 

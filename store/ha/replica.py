@@ -48,6 +48,7 @@ from ..write.message_store import MessageStore
 from ..write.put_path import LogListener
 from .first_segment import find_first, serves
 from .handshake import Greeting, Handshake, check_greeting, question, refusal
+from .incoming import IncomingBatches
 from .intake import BUFFER_BYTES, Intake
 from .link import Link, connect
 from .pacing import Backoff, TokenBucket
@@ -104,6 +105,7 @@ class Replica:
         self.store = store
         """The store; other threads may read it, none may append."""
         self._newest = newest
+        self._incoming = IncomingBatches(LocalWritableFileSystem(), store)
         self._master = master
         self._config = config
         self._metrics = metrics
@@ -157,7 +159,11 @@ class Replica:
         newest = _Newest()
         written = replace(store_config or StoreConfig(), record_crc=False)
         store = MessageStore.open(path, written, attached=Attachments(listeners=[newest, *listeners]))
-        return cls(store, newest, master, config or ReplicaConfig(), metrics)
+        try:
+            return cls(store, newest, master, config or ReplicaConfig(), metrics)
+        except BaseException:
+            store.close()
+            raise
 
     @property
     def status(self) -> ReplicaStatus:
@@ -241,6 +247,7 @@ class Replica:
                 ledger = slave.take_ledger()
                 if ledger is not None:
                     note_ledger(LocalWritableFileSystem(), self.store.path, ledger)
+                    self._incoming.look()
                 begin = slave.begin if chunk is None else chunk.offset
                 if begin is not None and self._starts_too_late(begin):
                     self._first = find_first(self._serves, begin, self._segment_bytes)
@@ -258,7 +265,9 @@ class Replica:
 
     def _append(self, offset: int, data: bytes) -> None:
         before = self.store.end_offset
+        self._incoming.expect(offset + len(data))
         end = self.store.append_encoded(offset, data)
+        self._incoming.settle()
         lag_s = self._status.lag_s
         if end > before:
             self._doubts.clear()

@@ -2,10 +2,11 @@
 
 ::
 
-    .segmentlog/batch    which part of the log is a batch in flight      format.batch_mark
-    .segmentlog/ledger   which batches are in the store                  format.ledger
+    .segmentlog/batch      which part of the log is a batch in flight      format.batch_mark
+    .segmentlog/incoming   which part a replica has of unfinished batches  format.batch_mark
+    .segmentlog/ledger     which batches are in the store                  format.ledger
 
-    reader   ends of queues ──► mark ──► cut off what is in flight, and what came since the reader first looked
+    reader   ends of queues ──► marks ──► cut off what is in flight, and what came since the reader first looked
 
 A reader reads the marker after what it is applied to: the marker is written before any record of its batch. A batch
 that a crash left in flight stays hidden until the store is opened again, whether it is in the ledger or not. A batch
@@ -13,14 +14,17 @@ that was visible once therefore stays visible. The ledger is read after the mark
 is cleared.
 """
 
-from ..errors import FormatError
+import os
+
+from ..errors import FormatError, SegmentLogError
 from ..files.fs import FileSystem
 from ..files.small_file import DOCUMENT_BYTES_MAX, check_size, read_whole, replace_file
 from ..files.store_lock import is_signed
+from ..files.unsynced_fs import unsynced
 from ..files.writable_fs import WritableFileSystem
 from ..format import batch_mark
 from ..format import ledger as ledgers
-from ..format.batch_mark import BatchMark, hidden_from
+from ..format.batch_mark import NO_BATCH, BatchMark, hidden_from
 from ..format.ledger import Ledger
 from ..format.store_paths import StorePaths
 from ..types import ReadFrom
@@ -39,6 +43,7 @@ class BatchRecords:
     def __init__(self, fs: FileSystem, path: str) -> None:
         self._fs = fs
         self._mark_path = StorePaths(path).batch_mark
+        self._incoming_path = StorePaths(path).incoming
         self._ledger_path = StorePaths(path).ledger
 
     def mark(self) -> BatchMark:
@@ -64,6 +69,13 @@ class BatchRecords:
             )
         return ledger
 
+    def incoming(self) -> BatchMark:
+        """Read the mark of a replica. A damaged one hides nothing: a power cut may leave it, as it is never synced."""
+        try:
+            return batch_mark.decode(read_whole(self._fs, self._incoming_path, batch_mark.FILE_BYTES), "")
+        except SegmentLogError:
+            return NO_BATCH
+
     def pending(self, mark: BatchMark) -> bool:
         """Return whether a batch that is in flight never got into the ledger."""
         return mark.in_flight and self.ledger().sequence < mark.sequence
@@ -71,6 +83,16 @@ class BatchRecords:
     def write_mark(self, fs: WritableFileSystem, mark: BatchMark, making: str) -> None:
         """Write the mark, onto the device."""
         replace_file(fs, self._mark_path, batch_mark.encode(mark), making)
+
+    def write_incoming(self, fs: WritableFileSystem, mark: BatchMark, making: str) -> None:
+        """Write the mark of a replica, into the page cache."""
+        cached = unsynced(fs, [making, self._incoming_path], [os.path.dirname(self._incoming_path)])
+        replace_file(cached, self._incoming_path, batch_mark.encode(mark), making)
+
+    def forget_incoming(self, fs: WritableFileSystem) -> None:
+        """Delete the mark of a replica, if there is one: the store has no master any more."""
+        if self._fs.size(self._incoming_path) is not None:
+            fs.unlink(self._incoming_path)
 
     def write_ledger(self, fs: WritableFileSystem, ledger: Ledger, making: str) -> None:
         """Write the ledger, onto the device."""
@@ -106,7 +128,8 @@ class Visibility:
 
     def hidden_from(self) -> int | None:
         """Physical offset from which on nothing is to be seen, of what was read before this call; None for all."""
-        hidden = hidden_from(self._seen, self._now())
+        starts = [hidden_from(seen, now) for seen, now in zip(self._seen, self._now(), strict=True)]
+        hidden = min((start for start in starts if start is not None), default=None)
         if self._read_from is ReadFrom.APPENDED:
             return hidden
         confirmed = confirmed_offset(self._fs, self._path)  # the end of a record, and never within a batch
@@ -121,8 +144,9 @@ class Visibility:
         """Read the batches of the store; see `BatchRecords.ledger`."""
         return self._records.ledger()
 
-    def _now(self) -> BatchMark:
-        mark = self._records.mark()
-        if mark.in_flight and not is_signed(StorePaths(self._path).lock):
-            return mark._replace(in_flight=False)  # a broker has the store since: all of its log are messages now
-        return mark
+    def _now(self) -> tuple[BatchMark, BatchMark]:
+        marks = self._records.mark(), self._records.incoming()
+        if any(each.in_flight for each in marks) and not is_signed(StorePaths(self._path).lock):
+            # A broker has the store since: all of its log are messages now.
+            return marks[0]._replace(in_flight=False), marks[1]._replace(in_flight=False)
+        return marks

@@ -35,6 +35,7 @@ from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from ..format.index_file import Geometry
 from ..format.store_paths import StorePaths
 from ..index.reader import BATCH_MAX, Index
+from ..log.batch_state import BatchRecords
 from ..log.epochs import check_current
 from ..read.key_query import query_key
 from ..read.store_reader import StoreReader
@@ -69,6 +70,7 @@ class MessageStore:
         # Looked at by puts alone: a replica that follows the new master has none of its own.
         self._current_until = float("-inf")
         self._parts = parts
+        self._fs = parts.base.fs
         self._lock = parts.base.lock
         self._failure = parts.base.failure
         self._put_path = parts.log.put_path
@@ -300,7 +302,7 @@ class MessageStore:
     def reader(self) -> StoreReader:
         """Return a reader of what is visible now; it needs no closing."""
         self._check()
-        return StoreReader.open(self.path, fs=self._parts.base.fs)
+        return StoreReader.open(self.path, fs=self._fs)
 
     def query(self, topic: str, key: str, max_num: int = BATCH_MAX) -> list[int]:
         """Return the physical offsets of the newest visible records that carry a key; see `read.key_query.query_key`.
@@ -310,8 +312,7 @@ class MessageStore:
         reader = self.reader()
         self._housekeeping.write_slots()
         geometry = Geometry(self.config.index_slots, self.config.index_entries)
-        index = Index(StorePaths(self.path).index, geometry, self._parts.base.fs)
-        return query_key(reader, index, topic, key, max_num)
+        return query_key(reader, Index(StorePaths(self.path).index, geometry, self._fs), topic, key, max_num)
 
     # -- closing
 
@@ -350,7 +351,7 @@ class MessageStore:
         housekeeping.flush_queues()
         parts.base.own()
         parts.log.appender.close()
-        parts.base.fs.sync_dir(StorePaths(self.path).commit_log)
+        self._fs.sync_dir(StorePaths(self.path).commit_log)
         parts.base.opened.durability.note_closed()
 
     def __del__(self) -> None:
@@ -375,7 +376,8 @@ class MessageStore:
         self._check()
         now = time.monotonic()
         if now >= self._current_until:
-            check_current(self._parts.base.fs, self.path)
+            check_current(self._fs, self.path)
+            BatchRecords(self._fs, self.path).forget_incoming(self._fs)
             self._current_until = now + _CURRENT_S
         if self.retention is not None:
             self.retention.check_room()
