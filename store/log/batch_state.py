@@ -16,7 +16,7 @@ is cleared.
 
 import os
 
-from ..errors import FormatError, SegmentLogError
+from ..errors import FileTooLargeError, FormatError
 from ..files.fs import FileSystem
 from ..files.small_file import DOCUMENT_BYTES_MAX, check_size, read_whole, replace_file
 from ..files.store_lock import is_signed
@@ -72,8 +72,9 @@ class BatchRecords:
     def incoming(self) -> BatchMark:
         """Read the mark of a replica. A damaged one hides nothing: a power cut may leave it, as it is never synced."""
         try:
-            return batch_mark.decode(read_whole(self._fs, self._incoming_path, batch_mark.FILE_BYTES), "")
-        except SegmentLogError:
+            content = read_whole(self._fs, self._incoming_path, batch_mark.FILE_BYTES)
+            return batch_mark.decode(content, self._incoming_path)
+        except (FormatError, FileTooLargeError):
             return NO_BATCH
 
     def pending(self, mark: BatchMark) -> bool:

@@ -117,3 +117,26 @@ def test_a_broker_that_took_the_store_over_made_its_rows_messages(path: str, is_
     if not is_signed:
         Path(path, "lock").write_bytes(b"lock")  # as a broker writes it
     assert Visibility(FS, path).cut(900) == (500 if is_signed else 900)
+
+
+def test_the_mark_of_a_replica_hides_what_it_receives(path: str) -> None:
+    Path(path, "lock").touch()
+    with StoreLock(f"{path}/lock") as lock:
+        lock.sign()
+        before = Visibility(FS, path)
+        BatchRecords(FS, path).write_incoming(FS, FLIGHT._replace(sequence=1), f"{path}/.segmentlog/making")
+        assert [each.hidden_from() for each in (before, Visibility(FS, path))] == [500, 500]
+        BatchRecords(FS, path).write_incoming(FS, LANDED._replace(sequence=1), f"{path}/.segmentlog/making")
+        assert [each.hidden_from() for each in (before, Visibility(FS, path))] == [500, None]
+        write_mark(path, BatchMark(1, 700, 700, in_flight=True))
+        assert [each.hidden_from() for each in (before, Visibility(FS, path))] == [500, 700]
+        BatchRecords(FS, path).forget_incoming(FS)
+        BatchRecords(FS, path).forget_incoming(FS)
+        assert before.hidden_from() == 700
+
+
+@pytest.mark.parametrize("content", [b"", b"damaged", bytes(10_000)])
+def test_a_damaged_mark_of_a_replica_hides_nothing(path: str, content: bytes) -> None:
+    Path(path, ".segmentlog", "incoming").write_bytes(content)
+    assert BatchRecords(FS, path).incoming() == BatchMark()
+    assert Visibility(FS, path).hidden_from() is None
