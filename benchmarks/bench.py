@@ -9,8 +9,8 @@
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -94,6 +94,15 @@ class Bench:
         path = self.folder / name
         shutil.rmtree(path, ignore_errors=True)
         return path
+
+    @contextmanager
+    def briefly(self, *names: str) -> Iterator[list[Path]]:
+        """Yield the paths of folders, and remove them at the end: not after memory was filled for the next timing."""
+        try:
+            yield [self.place(name) for name in names]
+        finally:
+            for name in names:
+                self.place(name)
 
     def fill_memory(self) -> None:
         """Make memory what it is for each timing, see `FreeMemory`."""

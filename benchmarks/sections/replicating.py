@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from harness import MIB, Case, Found, Result, Timed, UnavailableError, Unit, result_of
+from harness import MIB, Case, Found, Result, Timed, UnavailableError, Unit, measure, result_of
 from peers.replication import OURS as OUR_REPLICAS
 from peers.replication import Process, free_port
 from peers.rocketmq import RocketMQ
@@ -52,6 +52,7 @@ FIRST_MESSAGES = 1_000  # so that there is a topic to subscribe to
 
 Start = Callable[[Path, int], Process]
 CATCHING_UP = "catching up"
+CATCHING_UP_INTO_FREE = "catching up, memory that was free"
 ASYNC_PUTS = "asynchronous puts until the replica has them, 1024 B"
 DOUBLE = f"synchronous double write, {DOUBLE_THREADS} threads"
 DOUBLE_IN_FLIGHT = f"synchronous double write, {DOUBLE_THREADS} in flight in one thread"
@@ -81,28 +82,34 @@ def _catching_up(bench: "Bench", version: str, starts: dict[str, Start]) -> Foun
         end = _loaded(master, bench.scaled(LOG_MESSAGES, LOG_MESSAGES_MIN))
         begin = int(end * WARM_SHARE)
 
-        def catch_up(who: str, start: Start) -> Timed:
-            with start(bench.place("ha-replica"), port) as replica:
+        def catch_up(who: str, start: Start, *, into_free: bool) -> Timed:
+            if into_free and bench.memory is not None:
+                bench.memory.empty()
+            with bench.briefly("ha-replica") as (path,), start(path, port) as replica:
                 replica.await_log(begin)
                 since, used, at = time.perf_counter(), replica.cpu_seconds(), replica.end
                 seconds = replica.await_log(end) - since
                 if end - at < MIB:
                     raise UnavailableError("the log is too short to time the rest of it")
-                cpu[who].append((replica.cpu_seconds() - used) / (end - at) * MIB)
+                if not into_free:
+                    cpu[who].append((replica.cpu_seconds() - used) / (end - at) * MIB)
                 return Timed(seconds * (end - begin) / (end - at))
 
-        results = bench.measure(
-            [
+        def cases(name: str) -> list[Case]:
+            return [
                 Case(
-                    name=f"{who}: {CATCHING_UP}",
+                    name=f"{who}: {name}",
                     peer=who,
                     rows=end - begin,
-                    action=partial(catch_up, who, start),
+                    action=partial(catch_up, who, start, into_free=name is CATCHING_UP_INTO_FREE),
                     unit=Unit.BYTES,
                 )
                 for who, start in starts.items()
             ]
-        )
+
+        results = bench.measure(cases(CATCHING_UP))
+        if bench.memory is not None:  # else nothing says what state it is in
+            results += measure(cases(CATCHING_UP_INTO_FREE), bench.rounds, bench.tell)
     return Found(results=results, figures=_per_mib("catching up", cpu))
 
 
@@ -200,8 +207,9 @@ def _their_double_writes(bench: "Bench", version: str, work: _DoubleWrites) -> T
     sync = {"brokerRole": "SYNC_MASTER"} | ({} if version.startswith("4") else {"inSyncReplicas": 2})
     port = free_port()
     with (
-        Process.rocketmq_master(version, bench.place("ha-master"), port, **sync) as master,
-        Process.rocketmq_slave(version, bench.place("ha-replica"), port) as slave,
+        bench.briefly("ha-master", "ha-replica") as (path, copy),
+        Process.rocketmq_master(version, path, port, **sync) as master,
+        Process.rocketmq_slave(version, copy, port) as slave,
     ):
         _load_until_in_sync(master, slave)
         line = master.ask("load", count=work.rows, size=BODY_BYTES, threads=work.threads, window=work.window, mark="D")
@@ -221,14 +229,12 @@ def _load_until_in_sync(master: Process, slave: Process) -> None:
 
 def _our_double_writes(bench: "Bench", work: _DoubleWrites) -> Timed:
     quorum = Quorum(2, timeout_s=30)
+    attached = Attachments(acknowledgers=[quorum], listeners=[quorum])
     with (
-        MessageStore.open(
-            bench.place("ha-master"),
-            StoreConfig(flush=Flush.ASYNC),
-            attached=Attachments(acknowledgers=[quorum], listeners=[quorum]),
-        ) as store,
+        bench.briefly("ha-master", "ha-replica") as (path, copy),
+        MessageStore.open(path, StoreConfig(flush=Flush.ASYNC), attached=attached) as store,
         ReplicationServer(store, quorum, ServerConfig(port=0)) as server,
-        Process.replica(bench.place("ha-replica"), server.port),
+        Process.replica(copy, server.port),
     ):
         while not any(each is not None for each in server.replicas.values()):
             time.sleep(0.01)
