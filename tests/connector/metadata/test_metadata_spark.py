@@ -99,6 +99,7 @@ def test_a_running_stream_reports_how_far_it_is_behind(
             reports.wait_for(0)
             for _ in range(3):
                 store.append(Outgoing(topic="Orders", body=b"x"))
+            store.wait_dispatched()  # else they may not be available yet
             query.processAllAvailable()
             caught_up = reports.wait_for(0)
         finally:
