@@ -15,6 +15,7 @@ message. RocketMQ: ``DefaultMessageStore.asyncPutMessage``.
 import queue
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from ..encode.message import Appended, Encoded
@@ -28,21 +29,13 @@ _IN_FLIGHT_BYTES: Final = 64 << 20  # of records; beyond it a caller waits for t
 
 
 class PendingAppend:
-    """An append that is under way; `MessageStore.append_async` makes it. Thread-safe.
+    """An append that is under way; `MessageStore.append_async` makes it. Thread-safe."""
 
-    Parameters
-    ----------
-    encoded
-        The record.
-    """
+    __slots__ = ("_appended", "_ended", "_error")
 
-    __slots__ = ("_ended", "encoded", "error")
-
-    def __init__(self, encoded: Encoded) -> None:
-        self.encoded = encoded
-        """The record, for the thread that appends it."""
-        self.error: BaseException | None = None
-        """Error of the append, once it is done; None if it succeeded."""
+    def __init__(self) -> None:
+        self._appended: Appended | None = None
+        self._error: BaseException | None = None
         self._ended = threading.Lock()  # held until it is done
         self._ended.acquire()
 
@@ -69,14 +62,27 @@ class PendingAppend:
             What an acknowledger of the store raises, like `NoReplicaError`; the message is in the log.
         """
         self.wait()
-        if self.error is not None:
-            raise self.error
-        assert self.encoded.appended is not None
-        return self.encoded.appended
+        if self._error is not None:
+            raise self._error
+        assert self._appended is not None
+        return self._appended
 
-    def end(self) -> None:
-        """Let `result` return. Called once."""
+    def end(self, outcome: Appended | BaseException | None) -> None:
+        """Let `result` return a place, or raise an error. The store calls it once."""
+        if isinstance(outcome, BaseException):
+            self._error = outcome
+        else:
+            self._appended = outcome
         self._ended.release()
+
+
+@dataclass(slots=True)
+class _Submitted:
+    """A message that is to be appended, the append that waits for it, and the error that it ended with."""
+
+    encoded: Encoded
+    pending: PendingAppend
+    error: BaseException | None = None
 
 
 class AsyncAppend:
@@ -105,7 +111,7 @@ class AsyncAppend:
         self._path = path
         self._is_threaded = is_threaded
         self._lock = threading.Lock()
-        self._submitted: queue.SimpleQueue[PendingAppend | None] = queue.SimpleQueue()
+        self._submitted: queue.SimpleQueue[_Submitted | None] = queue.SimpleQueue()
         self._last: PendingAppend | None = None
         self._is_stopping = False
         self._threads: list[threading.Thread] = []  # a second one if a Ctrl-C came while the first one started
@@ -121,9 +127,10 @@ class AsyncAppend:
         StoreClosedError
             After `stop`.
         """
-        pending = PendingAppend(encoded)
+        pending = PendingAppend()
+        submitted = _Submitted(encoded, pending)
         if not self._is_threaded:
-            self._append([pending])
+            self._append([submitted])
             return pending
         with self._lock:
             if self._is_stopping:
@@ -132,7 +139,7 @@ class AsyncAppend:
                 self._start()
             self._submitted_bytes += len(encoded.record)
             self._last = pending
-            self._submitted.put(pending)
+            self._submitted.put(submitted)
         if self._submitted_bytes - self._done_bytes > _IN_FLIGHT_BYTES:
             pending.wait()
         return pending
@@ -157,7 +164,7 @@ class AsyncAppend:
                 self._append(self._gathered(first))
             self._submitted.put(None)  # a second thread ends, too
 
-    def _gathered(self, first: PendingAppend) -> list[PendingAppend]:
+    def _gathered(self, first: _Submitted) -> list[_Submitted]:
         gathered = [first]
         while not self._submitted.empty():  # no other thread takes any
             following = self._submitted.get()
@@ -167,7 +174,7 @@ class AsyncAppend:
             gathered.append(following)
         return gathered
 
-    def _append(self, gathered: list[PendingAppend]) -> None:
+    def _append(self, gathered: list[_Submitted]) -> None:
         """Append messages, and end them all, whatever happens."""
         try:
             for run in runs([len(each.encoded.record) for each in gathered]):
@@ -181,9 +188,9 @@ class AsyncAppend:
         finally:
             self._done_bytes += sum(len(each.encoded.record) for each in gathered)
             for each in gathered:
-                each.end()
+                each.pending.end(each.error or each.encoded.appended)
 
-    def _put(self, together: list[PendingAppend]) -> None:
+    def _put(self, together: list[_Submitted]) -> None:
         """Put messages together; if there is no room for all of them, one by one."""
         try:
             self._put_path.put([each.encoded for each in together])
@@ -194,7 +201,7 @@ class AsyncAppend:
             for each in together:
                 self._put([each])
 
-    def _acknowledge(self, put: list[PendingAppend]) -> None:
+    def _acknowledge(self, put: list[_Submitted]) -> None:
         if not put:
             return
         last = put[-1].encoded.appended
