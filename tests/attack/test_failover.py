@@ -162,6 +162,7 @@ def test_batches_are_there_once_whatever_master_commits_them(tmp_path: Path) -> 
             break
         with running(BATCHES.format(first=first, rows=ROWS), master, port, tls) as process:
             last = batches_until_killed(process, replica, port, tls, draw)
+        assert set(batches(replica).values()) <= {ROWS}, "readers see a part of a batch"
         cuts += promote(replica).copy is not None
         assert commit(replica, last).repeated, "an acknowledged batch is unknown"
         again = commit(replica, last + 1)
@@ -183,6 +184,7 @@ def batches_until_killed(master: subprocess.Popen[str], replica: Path, port: int
             done = [int(master.stdout.readline()) for _ in range(draw.randrange(1, 4))]
             if draw.random() < 0.7:
                 until(lambda: has_part_of_a_batch(follower.store.end_offset, replica))
+                assert set(batches(replica).values()) <= {ROWS}, "readers see a part of a batch"
             else:
                 master.kill()
         # A replica that stayed would take the rest of the batch from its socket.
