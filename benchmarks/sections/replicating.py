@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from free_memory import FreeMemory
 from harness import MIB, Case, Found, Result, Timed, UnavailableError, Unit, measure, result_of
 from peers.replication import OURS as OUR_REPLICAS
 from peers.replication import Process, free_port
@@ -82,34 +83,34 @@ def _catching_up(bench: "Bench", version: str, starts: dict[str, Start]) -> Foun
         end = _loaded(master, bench.scaled(LOG_MESSAGES, LOG_MESSAGES_MIN))
         begin = int(end * WARM_SHARE)
 
-        def catch_up(who: str, start: Start, *, into_free: bool) -> Timed:
-            if into_free and bench.memory is not None:
-                bench.memory.empty()
+        def catch_up(who: str, start: Start, emptied: FreeMemory | None) -> Timed:
+            if emptied is not None:
+                emptied.empty()
             with bench.briefly("ha-replica") as (path,), start(path, port) as replica:
                 replica.await_log(begin)
                 since, used, at = time.perf_counter(), replica.cpu_seconds(), replica.end
                 seconds = replica.await_log(end) - since
                 if end - at < MIB:
                     raise UnavailableError("the log is too short to time the rest of it")
-                if not into_free:
+                if emptied is None:
                     cpu[who].append((replica.cpu_seconds() - used) / (end - at) * MIB)
                 return Timed(seconds * (end - begin) / (end - at))
 
-        def cases(name: str) -> list[Case]:
+        def cases(name: str, emptied: FreeMemory | None) -> list[Case]:
             return [
                 Case(
                     name=f"{who}: {name}",
                     peer=who,
                     rows=end - begin,
-                    action=partial(catch_up, who, start, into_free=name is CATCHING_UP_INTO_FREE),
+                    action=partial(catch_up, who, start, emptied),
                     unit=Unit.BYTES,
                 )
                 for who, start in starts.items()
             ]
 
-        results = bench.measure(cases(CATCHING_UP))
+        results = bench.measure(cases(CATCHING_UP, None))
         if bench.memory is not None:  # else nothing says what state it is in
-            results += measure(cases(CATCHING_UP_INTO_FREE), bench.rounds, bench.tell)
+            results += measure(cases(CATCHING_UP_INTO_FREE, bench.memory), bench.rounds, bench.tell)
     return Found(results=results, figures=_per_mib("catching up", cpu))
 
 

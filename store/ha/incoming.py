@@ -44,14 +44,13 @@ class IncomingBatches:
         self._records = BatchRecords(fs, store.path)
         self._making = StorePaths(store.path).making_batch
         self._mark = self._records.incoming()
-        self._batches: list[tuple[int, int]] = []
-        self.look()
+        self._batches: list[tuple[int, int]] = []  # start and stop of those that this log does not have as a whole
+        self.know(noted_ledger(fs, store.path) or Ledger())
         self.expect(store.end_offset)
         self.settle()
 
-    def look(self) -> None:
-        """Read the batches of the master's ledger that this log does not have as a whole."""
-        ledger = noted_ledger(self._fs, self._store.path) or Ledger()
+    def know(self, ledger: Ledger) -> None:
+        """Take the batches of the master's ledger, which is on the device."""
         self._batches = [(each.start, each.stop) for _, each in ledger.beyond(self._store.end_offset)]
 
     def expect(self, stop: int) -> None:

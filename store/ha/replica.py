@@ -246,8 +246,7 @@ class Replica:
                 chunk = slave.receive(data, time.monotonic())
                 ledger = slave.take_ledger()
                 if ledger is not None:
-                    note_ledger(LocalWritableFileSystem(), self.store.path, ledger)
-                    self._incoming.look()
+                    self._incoming.know(note_ledger(LocalWritableFileSystem(), self.store.path, ledger))
                 begin = slave.begin if chunk is None else chunk.offset
                 if begin is not None and self._starts_too_late(begin):
                     self._first = find_first(self._serves, begin, self._segment_bytes)

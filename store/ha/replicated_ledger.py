@@ -67,8 +67,8 @@ class LedgerWatch:
             each.close()
 
 
-def note_ledger(fs: WritableFileSystem, path: str, content: bytes) -> None:
-    """Note the ledger of a replica's master on the device, beside the replica's own.
+def note_ledger(fs: WritableFileSystem, path: str, content: bytes) -> Ledger:
+    """Note the ledger of a replica's master on the device, beside the replica's own; return it.
 
     Raises
     ------
@@ -77,11 +77,12 @@ def note_ledger(fs: WritableFileSystem, path: str, content: bytes) -> None:
     """
     paths = StorePaths(path)
     try:
-        codec.decode(content, paths.master_ledger)
+        ledger = codec.decode(content, paths.master_ledger)
     except FormatError as error:
         raise ReplicationError("the master sent a damaged ledger of batches") from error
     if content != read_whole(fs, paths.master_ledger, DOCUMENT_BYTES_MAX):
         replace_file(fs, paths.master_ledger, content, paths.making_batch)
+    return ledger
 
 
 def noted_ledger(fs: FileSystem, path: str) -> Ledger | None:

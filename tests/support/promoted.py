@@ -48,6 +48,26 @@ def served(path: Path, tls: Tls | None = None, port: int = 0, copies: int = 1) -
         yield server
 
 
+class LimitedLog(FollowedLog):
+    """Log that a server sends up to a limit, as if it had ended there."""
+
+    limit = 1 << 62
+
+    @property
+    def settled_offset(self) -> int:
+        """Offset of the log, or the limit."""
+        return min(super().settled_offset, self.limit)
+
+
+@contextmanager
+def limited(path: Path, limit: int) -> Iterator[tuple[LimitedLog, int]]:
+    """Serve a store up to a limit, which can be moved; yield its log, and the port."""
+    log = LimitedLog(path)
+    log.limit = limit
+    with ReplicationServer(log, Quorum(1), ServerConfig(port=0, poll_s=0.01)) as server:
+        yield log, server.port
+
+
 def follow_up(path: Path, port: int, end: int, tls: Tls | None = None) -> None:
     """Let a store follow a master up to an end."""
     with following(path, port, store_config=PLAIN, probe_s=0.3, tls=tls) as replica:

@@ -1,8 +1,6 @@
 """Incoming batches: readers of a replica see each batch of the master as a whole or not at all, at every moment."""
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -12,14 +10,14 @@ from segmentlog.store import BatchId, FormatError, MessageStore, QueueSource, St
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.ledger import Ledger, LedgerEntry, encode
 from segmentlog.store.format.store_paths import StorePaths
-from segmentlog.store.ha import Address, FollowedLog, Quorum, Replica, ReplicationServer, ServerConfig, pacing, promote
+from segmentlog.store.ha import Address, Replica, pacing, promote
 from segmentlog.store.ha.incoming import IncomingBatches
 from segmentlog.store.ha.replicated_ledger import note_ledger
 from segmentlog.store.log.batch_state import BatchRecords
 from segmentlog.store.sink import Staging, commit_batch
 from segmentlog.store.write.replays import CommittedBatch
 from support.batches import batch_of
-from support.promoted import PLAIN, append, follow_up, served
+from support.promoted import PLAIN, append, follow_up, limited, served
 from support.reading import read
 from support.replicas import following, until
 from support.written_stores import message
@@ -62,25 +60,6 @@ def seen(path: Path, source: QueueSource = QueueSource.AUTO) -> Counter[int]:
     rows = read(StoreReader.open(path, queue_source=source))
     writers = Counter(int(row["uniqKey"].partition(".")[0]) for row in rows)
     return Counter({writer - FIRST: count for writer, count in writers.items() if writer >= FIRST})
-
-
-class LimitedLog(FollowedLog):
-    """Log that a server sends up to a limit, as if it had ended there."""
-
-    limit = 0
-
-    @property
-    def settled_offset(self) -> int:
-        """Offset of the log, or the limit."""
-        return min(super().settled_offset, self.limit)
-
-
-@contextmanager
-def limited(path: Path, limit: int) -> Iterator[tuple[LimitedLog, int]]:
-    log = LimitedLog(path)
-    log.limit = limit
-    with ReplicationServer(log, Quorum(1), ServerConfig(port=0, poll_s=0.01)) as server:
-        yield log, server.port
 
 
 def ends(path: Path, batch: CommittedBatch) -> list[int]:
@@ -203,20 +182,12 @@ def test_a_promotion_and_a_put_of_its_own_end_it(master: Path, replica: Path, tm
     promote(replica)
     assert not Path(StorePaths(str(replica)).incoming).exists()
     other = tmp_path / "other"
-    part_of_again(master, other)
+    assert part_of(master, other).repeated
     with MessageStore.open(other, PLAIN) as store:
         assert seen(other) == {}, "it is a replica still"
         store.append(message(3, 1, 9))
     assert not Path(StorePaths(str(other)).incoming).exists()
     assert sum(seen(other).values()) == 10
-
-
-def part_of_again(master: Path, other: Path) -> None:
-    batch = commit(master, 0)
-    assert batch.repeated
-    limit = ends(master, batch)[9]
-    with limited(master, limit) as (_, port), following(other, port, store_config=PLAIN, probe_s=0.3) as copy:
-        until(lambda: copy.store.end_offset == limit)
 
 
 def test_batches_that_a_power_cut_took_are_hidden_again(tmp_path: Path) -> None:

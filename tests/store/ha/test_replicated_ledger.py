@@ -2,9 +2,9 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,7 +14,6 @@ from segmentlog.store.format import ledger as codec
 from segmentlog.store.format.store_paths import StorePaths
 from segmentlog.store.ha import (
     Attachments,
-    FollowedLog,
     Quorum,
     ReplicaState,
     ReplicationServer,
@@ -28,10 +27,13 @@ from segmentlog.store.maintenance import verify
 from segmentlog.store.sink import Staged, Staging, commit_batch
 from segmentlog.store.write.replays import CommittedBatch
 from support.batches import batch_of
-from support.promoted import PLAIN, append, part, served
+from support.promoted import PLAIN, append, limited, part, served
 from support.reading import read
 from support.replicas import following, log_bytes, until
 from support.written_stores import message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 FS = LocalWritableFileSystem()
 ROWS = 40
@@ -57,25 +59,6 @@ def batches(path: Path) -> Counter[int]:
     """Return how many rows of each batch are in a log."""
     rows = read(StoreReader.open(path, queue_source=QueueSource.COMMIT_LOG))
     return Counter(int(row["uniqKey"].partition(".")[0]) for row in rows)
-
-
-class LimitedLog(FollowedLog):
-    """Log that a server sends up to a limit, as if it had ended there."""
-
-    limit = 1 << 62
-
-    @property
-    def settled_offset(self) -> int:
-        """Offset of the log, or the limit."""
-        return min(super().settled_offset, self.limit)
-
-
-@contextmanager
-def limited(path: Path, limit: int) -> Iterator[ReplicationServer]:
-    log = LimitedLog(path)
-    log.limit = limit
-    with ReplicationServer(log, Quorum(1), ServerConfig(port=0, poll_s=0.01)) as server:
-        yield server
 
 
 def replicate(port: int, path: Path, end: int) -> None:
@@ -126,8 +109,8 @@ def test_a_batch_that_came_in_part_goes_as_a_whole_and_can_be_repeated(tmp_path:
     torn = commit(master, 1)
     commit(master, 2)
     ends = [each for each in ends_of_records(master) if each >= torn.start]
-    with limited(master, ends[sent]) as server:
-        replicate(server.port, replica, ends[sent])
+    with limited(master, ends[sent]) as (_, port):
+        replicate(port, replica, ends[sent])
     assert batches(replica) == {0: ROWS, 1: 3}, "readers see no part of it"
     promoted = promote(replica)
     assert promoted.start == torn.start
@@ -145,8 +128,8 @@ def test_a_batch_that_came_in_part_goes_as_a_whole_and_can_be_repeated(tmp_path:
 def test_a_promotion_that_is_interrupted_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     master, replica = tmp_path / "master", tmp_path / "replica"
     torn = commit_first(master)
-    with limited(master, ends_of_records(master)[9]) as server:
-        replicate(server.port, replica, ends_of_records(master)[9])
+    with limited(master, ends_of_records(master)[9]) as (_, port):
+        replicate(port, replica, ends_of_records(master)[9])
     with monkeypatch.context() as patched:
         patched.setattr("segmentlog.store.ha.promotion.write_epochs", fail)
         with pytest.raises(OSError, match="planted"):

@@ -27,6 +27,7 @@ from support.crash.driver import ROOT
 from support.crash.faults import Failure, Fault, FaultyFileSystem, Span
 from support.crash.memory_fs import MemoryFileSystem
 from support.crash.recorder import Kind, RecordingFileSystem
+from support.held_puts import held_puts, interrupt_next_put
 from support.interrupting import own_threads
 from support.reading import read
 from support.written_stores import SMALL
@@ -59,21 +60,10 @@ def firsts(store: MessageStore) -> list[int]:
 @contextmanager
 def held_up(store: MessageStore, first: int = 99) -> Iterator[None]:
     """Hold the put of a first message up, so that what is submitted meanwhile is appended together."""
-    put, began, go_on = store._put_path.put, threading.Event(), threading.Event()
-
-    def slowly(encoded: Sequence[object]) -> object:
-        began.set()
-        assert go_on.wait(30)
-        return put(encoded)  # type: ignore[arg-type]
-
-    store._put_path.put = slowly  # type: ignore[method-assign, assignment]
-    try:
+    with held_puts(store) as began:
         store.append_async(message(first))
         assert began.wait(30)
         yield
-    finally:
-        store._put_path.put = put  # type: ignore[method-assign]
-        go_on.set()
 
 
 def test_what_gathers_shares_a_write_and_a_sync() -> None:
@@ -225,14 +215,7 @@ def test_without_threads_it_is_appended_at_once() -> None:
 
 def test_without_threads_an_interruption_is_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(disk(), replace(SYNCED, services=Services.ON_CALL)) as store:
-        put = store._put_path.put
-
-        def interrupted(encoded: Sequence[object]) -> object:
-            monkeypatch.undo()
-            put(encoded)  # type: ignore[arg-type]
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(store._put_path, "put", interrupted)
+        interrupt_next_put(store, monkeypatch)
         with pytest.raises(KeyboardInterrupt):
             store.append_async(message(1))
         store.append_async(message(2)).result()

@@ -27,6 +27,7 @@ from support.crash.driver import ROOT
 from support.crash.faults import Failure, Fault, FaultyFileSystem, Span
 from support.crash.memory_fs import MemoryFileSystem
 from support.crash.recorder import Kind, RecordingFileSystem
+from support.held_puts import held_puts, interrupt_next_put
 from support.reading import read
 from support.written_stores import SMALL
 
@@ -79,22 +80,13 @@ def gathered(
 ) -> list[Appending]:
     """Append messages by threads that wait for each other, so that all but the first go in one round."""
     singles = store._group_append
-    put, began, go_on = store._put_path.put, threading.Event(), threading.Event()
-
-    def slowly(encoded: Sequence[object]) -> object:
-        began.set()
-        assert go_on.wait(30)
-        return put(encoded)  # type: ignore[arg-type]
-
-    store._put_path.put = slowly  # type: ignore[method-assign, assignment]
-    threads = [Appending(store, 99)]
-    assert began.wait(30)
-    for count, number in enumerate(numbers, start=1):
-        threads.append(Appending(store, number, sizes[count - 1] if sizes else 40))
-        within_30_s(lambda count=count: len(singles._puts._waiting) == count)  # type: ignore[misc]
-    before()
-    store._put_path.put = put  # type: ignore[method-assign]
-    go_on.set()
+    with held_puts(store) as began:
+        threads = [Appending(store, 99)]
+        assert began.wait(30)
+        for count, number in enumerate(numbers, start=1):
+            threads.append(Appending(store, number, sizes[count - 1] if sizes else 40))
+            within_30_s(lambda count=count: len(singles._puts._waiting) == count)  # type: ignore[misc]
+        before()
     for thread in threads:
         thread.join(30)
         assert not thread.is_alive()
@@ -191,14 +183,7 @@ def test_a_close_refuses_those_who_wait() -> None:
 
 def test_an_interruption_in_the_middle_of_a_round_leaves_nothing_half_done(monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(disk()) as store:
-        put = store._put_path.put
-
-        def interrupted(encoded: Sequence[object]) -> object:
-            monkeypatch.undo()
-            put(encoded)  # type: ignore[arg-type]
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(store._put_path, "put", interrupted)
+        interrupt_next_put(store, monkeypatch)
         with pytest.raises(KeyboardInterrupt):
             store.append(message(1))
         store.append(message(2))

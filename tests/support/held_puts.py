@@ -1,0 +1,39 @@
+"""Puts of a store that are held up, so that what is appended meanwhile gathers; and a put that is interrupted."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+
+from segmentlog.store import MessageStore
+
+
+@contextmanager
+def held_puts(store: MessageStore) -> Iterator[threading.Event]:
+    """Hold puts that begin within the context until its end; yield an event that is set when one has begun."""
+    put, began, go_on = store._put_path.put, threading.Event(), threading.Event()
+
+    def slowly(encoded: Sequence[object]) -> object:
+        began.set()
+        assert go_on.wait(30)
+        return put(encoded)  # type: ignore[arg-type]
+
+    store._put_path.put = slowly  # type: ignore[method-assign, assignment]
+    try:
+        yield began
+    finally:
+        store._put_path.put = put  # type: ignore[method-assign]
+        go_on.set()
+
+
+def interrupt_next_put(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raise a `KeyboardInterrupt` at the end of the next put."""
+    put = store._put_path.put
+
+    def interrupted(encoded: Sequence[object]) -> object:
+        monkeypatch.undo()
+        put(encoded)  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store._put_path, "put", interrupted)
