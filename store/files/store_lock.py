@@ -175,6 +175,7 @@ class StoreLock:
         except FileNotFoundError:
             raise self._lost("the lock file was deleted") from None
         except OSError as error:
+            self.check()  # another thread may have released it meanwhile
             raise write_error(error, "locking", self.path) from error
         if _identity(status) != self._identity:
             raise self._lost("the lock file was replaced")

@@ -104,6 +104,19 @@ def test_a_released_lock_says_that_it_is_none(tmp_path: Path) -> None:
         lock.check()
 
 
+def test_a_lock_that_is_released_while_it_is_checked_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lock").write_bytes(b"lock")
+    lock = StoreLock(str(tmp_path / "lock"))
+
+    def lock_record(fd: int) -> bool:
+        lock.release()
+        return os.fstat(fd).st_size > 0  # of a descriptor that is closed
+
+    monkeypatch.setattr("segmentlog.store.files.store_lock.lock_record", lock_record)
+    with pytest.raises(StoreClosedError, match="it was closed"):
+        lock.keep()
+
+
 def test_a_lock_file_that_was_taken_away_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with StoreLock(str(path)) as lock:
