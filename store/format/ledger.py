@@ -3,18 +3,18 @@
 ::
 
     .segmentlog/ledger
-    segmentlog-ledger 1 <sequence> <CRC-32 of the rest, 8 hex digits>
+    segmentlog-ledger 1 <sequence> <generation> <recorded> <CRC-32 of the rest, 8 hex digits>
     {"app": "5c0e…", "batches": [[41, 17, 0, 1048, 10, …], [42, 18, …]], "queues": [["orders", 0, 0, 9, 10], …]}
-                                   a batch without a digest has 7 numbers, as the first ledgers had
     {"app": null, …}                                     one line per application, in the order of their first batches
 
 An application (a streaming query, a ``txnAppId``) numbers its batches, and each number counts once. The last of its
 batches are kept with their physical offsets, the newest also with its range in each queue. Batches that cannot be
 repeated have no application; of them only the newest is kept. The file is replaced as a whole: at that moment a batch
-is committed. Ours; RocketMQ has no counterpart.
+is committed. All batches of the log are in `batch_history`. Ours; RocketMQ has no counterpart.
 """
 
 import json
+import unicodedata
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -27,6 +27,13 @@ _TITLE: Final = b"segmentlog-ledger 1 "
 _ANY: Final = 1 << 63
 KEPT: Final = 16
 """Batches of one application that are kept: the number of the newest is what counts."""
+LOST: Final = -1
+"""Rows of an entry that marks an application of which this log lost all batches from a version on."""
+APP_BYTES_MAX: Final = 255
+"""Largest name of an application in UTF-8."""
+VERSION_MAX: Final = 1 << 62
+"""Largest number of a batch, and largest physical offset: sums of two are within 64 bits."""
+_DIGEST_MAX: Final = (1 << 64) - 1
 
 
 class QueueSpan(NamedTuple):
@@ -61,11 +68,11 @@ class LedgerEntry(NamedTuple):
     start, stop
         Physical offsets between which its records are.
     rows, bytes
-        How many records, and their bytes.
+        How many records, and their bytes; ``rows`` is `LOST` if the entry stands for no batch.
     committed_ms
         When it was appended, ms since the epoch.
     digest
-        See `row_digest.row_digest`; None if the ledger that the entry is from has none.
+        See `row_digest.row_digest`; None if it is not known.
     """
 
     version: int
@@ -76,6 +83,13 @@ class LedgerEntry(NamedTuple):
     bytes: int
     committed_ms: int
     digest: int | None = None
+
+
+class Batch(NamedTuple):
+    """An entry, and the application that it belongs to; None if the batch cannot be repeated."""
+
+    app: str | None
+    entry: LedgerEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +106,7 @@ class Application:
 
     def find(self, version: int) -> LedgerEntry | None:
         """The entry of a batch, if it is still kept."""
-        return next((entry for entry in self.entries if entry.version == version), None)
+        return next((entry for entry in self.entries if entry.version == version and entry.rows != LOST), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +119,22 @@ class Ledger:
         Number of the last batch that was appended; 0 for none.
     applications
         By name; None for batches that cannot be repeated.
+    generation
+        Generation of the history that the ledger was made from; see `batch_history`.
+    recorded
+        Bytes of the history's lines before the line of the newest batch.
     """
 
     sequence: int = 0
     applications: Mapping[str | None, Application] = field(default_factory=dict)
+    generation: int = 0
+    recorded: int = 0
+
+    @property
+    def newest(self) -> Batch | None:
+        """The newest batch of all applications; None without any."""
+        found = (Batch(app, held.newest) for app, held in self.applications.items())
+        return max(found, key=lambda each: each.entry.sequence, default=None)
 
     def with_entry(
         self, app: str | None, entry: LedgerEntry, queues: tuple[QueueSpan, ...], *, durable: int = _ANY
@@ -122,7 +148,7 @@ class Ledger:
             however many they are: recovery has to know where they begin.
         """
         held = self.applications.get(app)
-        before = held.entries if held else ()
+        before = tuple(each for each in held.entries if each.rows != LOST) if held else ()
         kept = max(KEPT - 1 if app is not None else 0, sum(each.stop > durable for each in before))
         entries = (*before[len(before) - min(kept, len(before)) :], entry)
         return replace(
@@ -131,10 +157,10 @@ class Ledger:
             applications={**self.applications, app: Application(entries, queues)},
         )
 
-    def beyond(self, offset: int) -> list[tuple[str | None, LedgerEntry]]:
-        """Return the batches that end after a physical offset, with their applications, in the order of the log."""
-        found = [(app, each) for app, held in self.applications.items() for each in held.entries if each.stop > offset]
-        return sorted(found, key=lambda each: each[1].start)
+    def beyond(self, offset: int) -> list[Batch]:
+        """Return the batches that end after a physical offset, in the order of the log."""
+        found = [Batch(app, each) for app, held in self.applications.items() for each in held.entries]
+        return sorted((each for each in found if each.entry.stop > offset), key=lambda each: each.entry.start)
 
     def whole_end(self, end: int, durable: int) -> int:
         """Return where a log ends of which a power cut took a part, without the batches that are not whole.
@@ -146,17 +172,7 @@ class Ledger:
         durable
             Physical offset up to which the log was on the device; batches up to there are not asked for.
         """
-        return min([end, *(each.start for _, each in self.beyond(max(end, durable)))])
-
-    def up_to(self, end: int, durable: int) -> "Ledger":
-        """Return the ledger without the batches of which `whole_end` is ``end``; its sequence stays."""
-        lost = {each.sequence for _, each in self.beyond(max(end, durable))}
-        applications = {}
-        for app, held in self.applications.items():
-            entries = tuple(each for each in held.entries if each.sequence not in lost)
-            if entries:
-                applications[app] = Application(entries, held.queues if entries[-1] is held.newest else ())
-        return replace(self, applications=applications)
+        return min([end, *(each.entry.start for each in self.beyond(max(end, durable)))])
 
 
 def encode(ledger: Ledger) -> bytes:
@@ -165,7 +181,7 @@ def encode(ledger: Ledger) -> bytes:
         json.dumps({"app": app, "batches": held.entries, "queues": held.queues}, ensure_ascii=False).encode() + b"\n"
         for app, held in ledger.applications.items()
     )
-    title = _TITLE + str(ledger.sequence).encode() + b" "
+    title = _TITLE + b"%d %d %d " % (ledger.sequence, ledger.generation, ledger.recorded)
     return title + b"%08x\n" % zlib.crc32(body, zlib.crc32(title)) + body
 
 
@@ -185,7 +201,9 @@ def decode(data: bytes | None, path: str) -> Ledger:
         # The checksum does not prove the origin.
         with suppress(ValueError, TypeError, KeyError, RecursionError):
             applications = dict(_application(json.loads(line)) for line in body.splitlines())
-            return Ledger(int(front.removeprefix(_TITLE)), applications)
+            sequence, generation, recorded = map(int, front.removeprefix(_TITLE).split(b" "))
+            if 0 <= sequence <= VERSION_MAX and generation >= 0 <= recorded:
+                return Ledger(sequence, applications, generation, recorded)
     raise FormatError(
         f"the ledger of batches is damaged: {len(data)} bytes that are not what was written",
         path=path,
@@ -195,15 +213,47 @@ def decode(data: bytes | None, path: str) -> Ledger:
     )
 
 
+def check_app(app: str) -> None:
+    """Make sure that a text can be the name of an application: 1 to 255 bytes of UTF-8, no control characters.
+
+    Raises
+    ------
+    ValueError
+        If it cannot; the message describes the problem.
+    """
+    if not app:
+        raise ValueError("it is empty")
+    if any(unicodedata.category(each) in {"Cc", "Cs"} for each in app):
+        raise ValueError("it has control characters or lone surrogates")
+    if (size := len(app.encode())) > APP_BYTES_MAX:
+        raise ValueError(f"it has {size} bytes in UTF-8, and at most {APP_BYTES_MAX} are allowed")
+
+
+def checked_batch(app: object, numbers: list[object]) -> Batch:
+    """Return a batch that was read from a file or a connection; ValueError or TypeError if no store has such a one."""
+    entry = LedgerEntry(*numbers)  # type: ignore[arg-type]
+    *counts, digest = entry
+    if {type(each) for each in counts} != {int} or type(digest) not in {int, type(None)}:
+        raise TypeError(app)
+    if app is not None:
+        if not isinstance(app, str):
+            raise TypeError(app)
+        check_app(app)
+    is_mark = entry.rows == LOST and entry.start == entry.stop and app is not None
+    counted = entry._replace(rows=0) if is_mark else entry
+    numbered = [each for each in counted[:-1] if each is not None]
+    if min(numbered) < 0 or max(numbered) > VERSION_MAX or entry.start > entry.stop:
+        raise ValueError(app)
+    if not 0 <= (entry.digest or 0) <= _DIGEST_MAX:
+        raise ValueError(app)
+    return Batch(app, entry)
+
+
 def _application(said: dict[str, Any]) -> tuple[str | None, Application]:
     """Read one line; ValueError, TypeError or KeyError if it is of another shape."""
-    app = said["app"]
-    entries = tuple(LedgerEntry(*each) for each in said["batches"])
+    batches = [checked_batch(said["app"], each) for each in said["batches"]]
     queues = tuple(QueueSpan(*each) for each in said["queues"])
-    numbers = [number for each in entries for number in (*each[:-1], each.digest or 0)]
-    numbers += [number for each in queues for number in each[1:]]
-    if not entries or not (app is None or isinstance(app, str)) or {type(number) for number in numbers} != {int}:
-        raise ValueError(app)
-    if not all(isinstance(each.topic, str) for each in queues):
-        raise TypeError(app)
-    return app, Application(entries, queues)
+    numbers = {type(number) for each in queues for number in each[1:]}
+    if not batches or not numbers <= {int} or not all(isinstance(each.topic, str) for each in queues):
+        raise ValueError(said["app"])
+    return batches[0].app, Application(tuple(each.entry for each in batches), queues)

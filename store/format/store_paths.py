@@ -10,12 +10,13 @@
                   consumerOffset.json     ConsumerOffsetManager   (the former version: .bak)
            checkpoint  abort  lock
            .segmentlog/                   ours; RocketMQ ignores it
-                       id  durable  cached  batch  ledger         state of the store
+                       id  durable  cached                        state of the store
+                       batch  ledger  batches                     batch in flight, newest batches, all batches
                        groups.json  groups.lock                   positions that a broker would overwrite
                        retention-history                          deletions of expired files
                        confirmed  confirmed.lock                  what replicas hold, and the master that says so
                        epochs  superseded                         masters of the log, and the one that replaced this
-                       master-ledger  incoming                    batches of the master that a replica follows
+                       incoming                                   batch that a replica has a part of
                        cut-EPOCH-START-STOP/                      log that a demotion or promotion cut off, as a store
                        archive-of  copy                           of an archive: its store, and the copy being made
                        staging/                                   rows of tasks that no commit took yet
@@ -141,9 +142,9 @@ class StorePaths:
         return join(self.root, OURS, "ledger")
 
     @property
-    def master_ledger(self) -> str:
-        """Ledger of the master that a replica follows."""
-        return join(self.root, OURS, "master-ledger")
+    def batch_history(self) -> str:
+        """All batches of the log; on a replica, those of its master."""
+        return join(self.root, OURS, "batches")
 
     @property
     def incoming(self) -> str:

@@ -8,7 +8,7 @@
     copy          [.. segment ....][old]           .segmentlog/cut-EPOCH-START-STOP: a store that `segmentlog cat` reads
     after it      [rec][rec]│                      epochs  0  2/y        `segmentlog replicate` follows the new master
 
-    a batch of the ledger that is cut in two goes as a whole: the new master sends its first rows again
+    a batch of the history that is cut in two goes as a whole: the new master sends its first rows again
 
 Steps: copy on the device, cut, epochs. Each can be interrupted, and the demotion repeated. RocketMQ's controller mode
 truncates without a copy: ``AutoSwitchHAClient``.
@@ -106,6 +106,7 @@ def demote(
         if plan.copy is not None:
             store.copy_log(plan.copy, plan.start)
             store.cut(plan.start)
+        BatchRecords(fs, store.path).settle(fs, store.end)
         if greeting.epochs != find_epochs(fs, store.path):
             write_epochs(fs, store.path, greeting.epochs)  # last: they are those of the log that is left
         return plan
@@ -152,7 +153,7 @@ def _planned(fs: FileSystem, path: str, end: int, first: int, greeting: Greeting
             path=path,
             fix="Run `segmentlog promote` on the store that is to be the master",
         )
-    start = min(start, BatchRecords(fs, path).ledger().whole_end(start, start))
+    start = BatchRecords(fs, path).history().whole_end(start)
     if start <= first > 0:
         raise DivergedLogError(
             f"this log begins at physical offset {first}, and is the master's before {start} only: nothing is left",

@@ -13,6 +13,7 @@ no replica is ever ahead of its master. A `MessageStore` in this process knows i
 """
 
 import os
+from typing import Final
 
 from ..config import StoreConfig
 from ..errors import NotAStoreError, ReplicationError
@@ -22,6 +23,8 @@ from ..files.store_lock import is_signed
 from ..format import durable_point
 from ..format.store_paths import StorePaths
 from ..log.batch_state import BatchRecords
+
+_LOOKS: Final = 4  # in a row at a store in which one batch after the other begins
 
 
 class FollowedLog:
@@ -71,10 +74,19 @@ class FollowedLog:
         ReplicationError
             If a writer cut the log below what was found before.
         """
-        point = self._point()  # before the mark: a batch is marked before any of it is on the device
+        before = None
+        for _ in range(_LOOKS):
+            point = self._point()  # before the mark: a batch is marked before any of it is on the device
+            mark = self._batches.mark()
+            if point is None or point.log >= mark.start or point == before:
+                break
+            # A batch began since, with all before it on the device: the point may be within an earlier batch. It stays
+            # before the mark only in a store whose writer does not sync.
+            before = point
+        else:
+            return self._settled
         if point is None or point.sequence < self._sequence:
             return self._settled  # read while it was written
-        mark = self._batches.mark()
         # A batch that landed after the point was read is on the device, but the point may name an offset within it.
         is_within = mark.in_flight or mark.start < point.log < mark.stop
         settled = min(point.log, mark.start) if is_within else point.log

@@ -5,7 +5,8 @@
     slave ──► master    [ physical offset i64 ]                                  report: the request, and the receipt
     master ──► slave    [ physical offset i64 | size i32 ][ size bytes of the CommitLog ]
                         [ physical offset i64 | 0        ]                       heartbeat: nothing new
-                        [ -2 i64              | size i32 ][ ledger ]             ours, to a replica that asked alone
+                        [ -2 i64              | size i32 ][ title, all lines  ]  history of batches: ours, only to
+                        [ -3 i64              | size i32 ][ lines             ]  replicas that asked; all, then more
 
     stream    [hdr][body....]│[hdr][bo│dy...][hdr]     read in pieces of any size
     chunks    ──────►         ──────────────►          adjacent bodies are joined
@@ -22,8 +23,12 @@ from ..errors import ReplicationError
 
 HEADER: Final = struct.Struct(">qi")
 REPORT: Final = struct.Struct(">q")
-LEDGER: Final = -2
-"""Offset of a frame that has the ledger of batches instead of bytes of the log; see `replicated_ledger`."""
+HISTORY: Final = -2
+"""Offset of a frame that has the whole history of batches instead of bytes of the log; see `history_feed`."""
+MORE_HISTORY: Final = -3
+"""Offset of a frame that has further lines of the history."""
+HISTORY_BEGIN: Final = b"segmentlog-batches 1\n"
+"""First bytes of a whole history on a connection: no frame is empty."""
 
 
 class Chunk(NamedTuple):
@@ -32,7 +37,7 @@ class Chunk(NamedTuple):
     Attributes
     ----------
     offset
-        Physical offset of ``data``; in a heartbeat, of the next byte to come. `LEDGER` for a ledger.
+        Physical offset of ``data``; in a heartbeat, of the next byte to come. `HISTORY` or `MORE_HISTORY` for batches.
     data
         The bytes, owned by the receiver.
     """
@@ -59,7 +64,7 @@ def encode_report(offset: int) -> bytes:
 class FrameReader:
     """Splits the stream of a master into chunks. Not thread-safe.
 
-    Between calls it keeps less than one header, or a part of a ledger.
+    Between calls it keeps less than one header, or a part of a history.
 
     Parameters
     ----------
@@ -72,10 +77,11 @@ class FrameReader:
         self._kept = b""
         self._offset = 0  # of the next byte of the body that is being read
         self._left = 0  # bytes of that body which did not come yet
-        self._ledger = b""  # what came of a ledger
-        self._ledger_left = 0  # bytes of it which did not come yet
-        self.ledger_bytes_max = 0
-        """Largest ledger that is accepted; 0 from a master that does not answer the question for its epochs."""
+        self._history: list[memoryview] = []  # what came of a frame of the history
+        self._history_offset = 0  # of that frame
+        self._history_left = 0  # bytes of it which did not come yet
+        self.history_bytes_max = 0
+        """Largest history that is accepted; 0 from a master that does not answer the question for its epochs."""
 
     @property
     def announced(self) -> int:
@@ -96,10 +102,10 @@ class FrameReader:
         parts: list[memoryview] = []
         start = self._offset
         while at < len(view):
-            if self._ledger_left:
-                part = view[at : at + self._ledger_left]
+            if self._history_left:
+                part = view[at : at + self._history_left]
                 at += len(part)
-                yield from self._ledgers(part)
+                yield from self._histories(part)
                 continue
             if self._left:
                 part = view[at : at + self._left]
@@ -116,8 +122,8 @@ class FrameReader:
             if parts and (size <= 0 or offset != self._offset):
                 yield Chunk(start, b"".join(parts))
                 parts = []
-            if offset == LEDGER and 0 < size <= self.ledger_bytes_max:
-                self._ledger_left = size
+            if offset in {HISTORY, MORE_HISTORY} and 0 < size <= self.history_bytes_max:
+                self._history_offset, self._history_left = offset, size
                 continue
             self._begin(offset, size)
             if not size:
@@ -127,13 +133,13 @@ class FrameReader:
         if parts:
             yield Chunk(start, b"".join(parts))
 
-    def _ledgers(self, part: memoryview) -> Iterator[Chunk]:
-        """Keep a part of a ledger; yield it when it is whole."""
-        self._ledger += part
-        self._ledger_left -= len(part)
-        if not self._ledger_left:
-            whole, self._ledger = self._ledger, b""
-            yield Chunk(LEDGER, whole)
+    def _histories(self, part: memoryview) -> Iterator[Chunk]:
+        """Keep a part of a frame of the history; yield the frame when it is whole."""
+        self._history.append(memoryview(bytes(part)))  # the caller may fill the buffer again
+        self._history_left -= len(part)
+        if not self._history_left:
+            whole, self._history = b"".join(self._history), []
+            yield Chunk(self._history_offset, whole)
 
     def _begin(self, offset: int, size: int) -> None:
         if offset < 0 or size < 0 or offset % self._segment_bytes + size > self._segment_bytes:

@@ -1,81 +1,223 @@
-"""Incoming batches: a replica hides a batch of its master from readers until it has the batch as a whole.
+"""Incoming batches: a replica knows each batch of its master before its first byte, and hides it until it is whole.
 
 ::
 
-    master-ledger     batch 7 [900, 1800)          on the device before any byte of the batch
-    log               [rec][rec]│rec rec           ends at 1300
-                                └ 900
-    incoming          in flight from 900           before the first byte of the batch is appended
-                      ended at 1800                when all of its rows are in their queues
+    .segmentlog/batches    batch 7 [900, 1800)     on the device before any byte of the batch
+    log                    [rec][rec]│rec rec      ends at 1300
+                                     └ 900
+    .segmentlog/incoming   in flight from 900      before the first byte of the batch is appended
+                           ended at 1800           when all of its rows are in their queues
 
     a piece with the end of batch 7, and the first rows of batch 8 ──► in flight from the start of 8
 
-Readers combine it with the mark of the store's own batches (`log.batch_state.Visibility`). It is never synced: after a
-power cut the replica writes it again when it opens the store. A promotion deletes it, and so does the first put of
-the store's own. RocketMQ has no counterpart.
+Readers combine the mark with that of the store's own batches (`log.batch_state.Visibility`). The mark is on the device
+before it hides more, and in the page cache only before it hides less: a power cut never shows a part of a batch. While
+the mark exists, the ledger is not that of the log. `BatchRecords.settle` makes it again, in a promotion and in the
+first put of the store's own. RocketMQ has no counterpart.
 """
 
+import logging
+
+from ..errors import FileTooLargeError, FormatError, ReplicationError
+from ..files.fs import LocalFileSystem
 from ..files.writable_fs import WritableFileSystem
+from ..format.batch_history import BatchHistory, decode_lines, encode_lines
 from ..format.batch_mark import BatchMark
-from ..format.ledger import Ledger
+from ..format.message import BLANK_BYTES, blank_record
 from ..format.store_paths import StorePaths
 from ..log.batch_state import BatchRecords
+from ..log.commit_log import CommitLog
 from ..write.message_store import MessageStore
-from .replicated_ledger import noted_ledger
+from .frames import HISTORY, HISTORY_BEGIN, Chunk
+
+_log = logging.getLogger(__name__)
 
 
 class IncomingBatches:
-    """Mark of the batches that a replica receives. Not thread-safe.
+    """History and mark of the batches that a replica receives. Not thread-safe.
 
     Parameters
     ----------
     fs, store
         The replica's store, open.
-
-    Raises
-    ------
-    FormatError
-        If the noted ledger of the master is damaged.
     """
 
     def __init__(self, fs: WritableFileSystem, store: MessageStore) -> None:
         self._fs = fs
         self._store = store
         self._records = BatchRecords(fs, store.path)
-        self._making = StorePaths(store.path).making_batch
         self._mark = self._records.incoming()
-        self._batches: list[tuple[int, int]] = []  # start and stop of those that this log does not have as a whole
-        self.know(noted_ledger(fs, store.path) or Ledger())
+        self._history = BatchHistory()
+        self._size = 0  # bytes of its lines in the file
+        self._next = 0  # index of the first batch that the log does not have as a whole
+        self._is_current = False  # whether this connection's master sent its history
+        if self._mark.in_flight:
+            # A power cut may have left a damaged file, whose mark follows the end of the log and not the dispatch.
+            self._write(self._mark, is_synced=True)
+        try:
+            self._set(self._records.history())
+        except FormatError as error:
+            # Nothing is shown that is hidden now. The master sends the history before any row.
+            _log.warning("%s: the history of batches is read from the master: %s", store.path, error)
+            return
         self.expect(store.end_offset)
         self.settle()
 
-    def know(self, ledger: Ledger) -> None:
-        """Take the batches of the master's ledger, which is on the device."""
-        self._batches = [(each.start, each.stop) for _, each in ledger.beyond(self._store.end_offset)]
+    def connect(self) -> None:
+        """Begin with another connection: its master may be another one, with other batches."""
+        self._is_current = False
+
+    def take(self, frames: list[Chunk]) -> None:
+        """Write what a master sent of its history onto the device, before any of its rows.
+
+        Raises
+        ------
+        ReplicationError
+            If it is damaged, or names batches that no log has: the connection is of no more use.
+        """
+        for frame in frames:
+            if frame.offset == HISTORY:
+                self._replace(frame.data)
+            else:
+                self._extend(frame.data)
+        if frames:
+            self.expect(self._store.end_offset)
+            self.settle()
+
+    def check(self, begin: int, *, has_history: bool) -> None:
+        """Make sure that the batches of rows that a master sent are known before they are appended.
+
+        Parameters
+        ----------
+        begin
+            Physical offset of the first row.
+        has_history
+            Whether the master is one of segmentlog, which sends its history first.
+
+        Raises
+        ------
+        ReplicationError
+            If they are not.
+        """
+        if self._is_current:
+            return
+        if has_history:
+            raise ReplicationError(f"the master sent rows from physical offset {begin} on before their batches")
+        end = self._store.end_offset
+        start = self._history.whole_end(end)
+        if start < end:
+            raise ReplicationError(
+                f"this replica has a part of a batch, from physical offset {start} to {end}, and a master of RocketMQ "
+                "does not say whether its log has the rest",
+                path=self._store.path,
+                fix="Run `segmentlog promote` on this store, which cuts the part off, and replicate then",
+            )
+        # Batches that the former master announced never came: other rows take their places now.
+        if self._history.beyond(end):
+            self._replace(HISTORY_BEGIN + encode_lines(self._history.up_to(end)))
+        self._is_current = True
 
     def expect(self, stop: int) -> None:
         """Hide the batches that begin before a physical offset, up to which the log is about to be appended."""
-        if not self._batches:
+        start = self._start()
+        if start is None or start >= stop:
             return
-        start = self._batches[0][0]
-        is_hidden = self._mark.in_flight and self._mark.start <= start  # not if a power cut took a batch that was whole
-        if start < stop and not is_hidden:
-            self._write(self._mark.begun(self._mark.sequence + 1, start))
+        if not self._mark.in_flight or self._mark.start > start:
+            # A power cut may take rows of batches that were whole, so the mark may move back.
+            self._write(self._mark.begun(self._mark.sequence + 1, start), is_synced=True)
 
     def settle(self) -> None:
-        """Show the batches that the log has as a whole, and still hide the next one if its first rows came."""
+        """Show the batches that the log has as a whole, and still hide the next one if its first rows came.
+
+        Raises
+        ------
+        FormatError
+            If a batch of the history begins within a record: it is not of this log, and stays hidden.
+        """
         if not self._mark.in_flight:
             return
         end = self._store.end_offset
-        while self._batches and self._batches[0][1] <= end:
-            self._batches.pop(0)
-        start = min(self._batches[0][0], end) if self._batches else end
+        before = self._next
+        while self._next < len(self._history.batches) and self._history.batches[self._next].entry.stop <= end:
+            self._next += 1
+        self._check_borders(before, end)
+        start = self._start()
+        start = end if start is None else min(start, end)
         if start <= self._mark.start:
             return
         self._store.wait_dispatched()
         mark = self._mark.ended(start)
-        self._write(mark if start == end else mark.begun(mark.sequence + 1, start))
+        self._write(mark if start == end else mark.begun(mark.sequence + 1, start), is_synced=False)
 
-    def _write(self, mark: BatchMark) -> None:
-        self._records.write_incoming(self._fs, mark, self._making)
+    def _start(self) -> int | None:
+        """Physical offset at which the first batch begins that is not whole; None if none is known."""
+        batches = self._history.batches
+        return batches[self._next].entry.start if self._next < len(batches) else None
+
+    def _check_borders(self, first: int, end: int) -> None:
+        """Refuse batches, from one of them on, that begin within a record before ``end``."""
+        log = None
+        for app, entry in self._history.batches[first : self._next + 1]:
+            if entry.start >= end:
+                break
+            log = log or CommitLog(LocalFileSystem(), [StorePaths(self._store.path).commit_log])
+            # A replica may begin with a later segment, as retention may leave the end of a batch.
+            if entry.start >= log.min_offset and not begins_record(log, entry.start):
+                raise FormatError(
+                    f"the master's history says that batch {entry.version} of {app} begins here, within a record",
+                    path=self._store.path,
+                    offset=entry.start,
+                    fix="Compare the file .segmentlog/batches of the master with its log",
+                )
+
+    def _replace(self, content: bytes) -> None:
+        if not content.startswith(HISTORY_BEGIN):
+            raise ReplicationError("the master sent a history of batches in another format")
+        lines = content[len(HISTORY_BEGIN) :]
+        history = self._decoded(lines, BatchHistory())
+        if not self._records.is_followed:
+            # From here on the ledger is not that of the log.
+            self._write(self._mark, is_synced=True)
+        try:
+            self._records.take_history(self._fs, lines)
+        except FileTooLargeError as error:
+            raise ReplicationError(f"the master's history of batches is too large: {error.problem}") from error
+        self._set(history, len(lines))
+        self._is_current = True
+
+    def _extend(self, lines: bytes) -> None:
+        if not self._is_current:
+            raise ReplicationError("the master sent further batches before the history that they continue")
+        history = self._decoded(lines, self._history)
+        self._records.append_history(self._fs, self._size, lines)
+        self._history, self._size = history, self._size + len(lines)
+
+    def _decoded(self, lines: bytes, before: BatchHistory) -> BatchHistory:
+        try:
+            history, size = decode_lines(lines, None, before)
+        except FormatError as error:
+            raise ReplicationError("the master sent a damaged history of batches") from error
+        if size < len(lines):
+            raise ReplicationError("the master sent a history of batches that ends within a line")
+        return history
+
+    def _set(self, history: BatchHistory, size: int = 0) -> None:
+        self._history, self._size = history, size
+        end = self._store.end_offset
+        self._next = len(history.batches) - len(history.beyond(end))
+
+    def _write(self, mark: BatchMark, *, is_synced: bool) -> None:
+        self._records.write_incoming(self._fs, mark, is_synced=is_synced)
         self._mark = mark
+
+
+def begins_record(log: CommitLog, offset: int) -> bool:
+    """Return whether a record, or the blank at the end of a segment, begins at a physical offset."""
+    if log.record_at(offset) is not None:
+        return True
+    segment = log.find(offset)
+    if segment is None:
+        return False
+    position = offset - segment.base
+    room = segment.stop - offset
+    return room < BLANK_BYTES or bytes(log.view(segment, position, position + BLANK_BYTES)) == blank_record(room)

@@ -7,7 +7,7 @@
     report 2…  receipt a      r ≤ a ≤ sent, never less than before ──► acknowledged
     below -1   refusal        after an answer: another master replaced this one
 
-    ledger replaced ──► the ledger, to slaves that were answered, before any byte of the batches that are new in it
+    new batches     ──► lines of the history, to slaves that were answered, before any byte of these batches
     end of the log  ──► Frame(start, stop) of one segment, at most 256 KiB ──► header, bytes
     5 s without one ──► Frame(start, start): a heartbeat
 
@@ -17,7 +17,7 @@ Any other report ends the connection. Nothing here touches a socket, a clock or 
 from typing import Final, NamedTuple
 
 from ..errors import ReplicationError
-from .frames import LEDGER, ReportReader, encode_header
+from .frames import HISTORY, HISTORY_BEGIN, MORE_HISTORY, ReportReader, encode_header
 from .handshake import ASKING, Greeting, answer, refused_by
 from .slave import HEARTBEAT_S, SILENCE_S
 
@@ -62,7 +62,7 @@ class Follower:
         """Answer that was sent; None if the slave did not ask, as RocketMQ's."""
         self.refused_by: int | None = None
         """Epoch of the master that replaced this one, as the slave says; None if it does not."""
-        self._ledger = b""  # that was sent last
+        self._history: tuple[int, int] | None = None  # generation and bytes of the lines that were sent
 
     def receive(self, data: bytes, end: int, now: float) -> None:
         """Take bytes of the connection.
@@ -113,18 +113,27 @@ class Follower:
         self.is_asking, self.greeting = False, greeting
         return answer(greeting)
 
-    def next_ledger(self, ledger: bytes) -> list[bytes]:
-        """Return the frame of a ledger in pieces, which counts as sent; empty if the slave has it, or did not ask.
+    def history_position(self, generation: int, size: int) -> int | None:
+        """Return the position in the history from which lines are missing; None if the slave has all, or did not ask.
 
         Parameters
         ----------
-        ledger
-            Content of the master's ledger, read after the end of the log that is sent next; empty without one.
+        generation, size
+            Of the history, as of a look after the end of the log that is sent next; see `HistoryFeed`.
         """
-        if self.greeting is None or not ledger or ledger == self._ledger:
-            return []
-        self._ledger = ledger
-        return [encode_header(LEDGER, len(ledger)), ledger]
+        if self.greeting is None:
+            return None
+        if self._history is None or self._history[0] != generation:
+            return 0
+        return self._history[1] if self._history[1] < size else None
+
+    def history_frame(self, generation: int, lines: bytes) -> list[bytes]:
+        """Return the frame with lines from `history_position` on, in pieces; it counts as sent."""
+        if self._history is None or self._history[0] != generation:
+            self._history = generation, len(lines)
+            return [encode_header(HISTORY, len(HISTORY_BEGIN) + len(lines)), HISTORY_BEGIN, lines]
+        self._history = generation, self._history[1] + len(lines)
+        return [encode_header(MORE_HISTORY, len(lines)), lines] if lines else []
 
     def next_frame(self, first: int, end: int, now: float) -> Frame | None:
         """Return the frame to send now, which counts as sent; None if nothing is to be sent.

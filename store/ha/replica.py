@@ -39,6 +39,7 @@ from ..errors import (
     StaleMasterError,
 )
 from ..files.fs import LocalFileSystem
+from ..files.small_file import DOCUMENT_BYTES_MAX
 from ..files.writable_fs import LocalWritableFileSystem
 from ..format.store_paths import StorePaths
 from ..log.commit_log import CommitLog
@@ -52,7 +53,6 @@ from .incoming import IncomingBatches
 from .intake import BUFFER_BYTES, Intake
 from .link import Link, connect
 from .pacing import Backoff, TokenBucket
-from .replicated_ledger import LEDGER_BYTES_MAX, note_ledger
 from .settings import Address, Begin, ReplicaConfig, ReplicaMetrics, ReplicaState, ReplicaStatus
 from .slave import Slave
 
@@ -231,6 +231,7 @@ class Replica:
         self._set(state=ReplicaState.CONNECTING)
         with self._connect() as link:
             slave, intake, handshake = self._slave(), Intake(link), Handshake()
+            self._incoming.connect()
             link.send_all(question(), self._config.connect_s)
             self._set(state=ReplicaState.VERIFYING, connections=self._status.connections + 1)
             while not stop.is_set():
@@ -240,19 +241,18 @@ class Replica:
                 if data is not None and not handshake.is_over:
                     data = self._shake(handshake, data, link, intake)
                     if handshake.greeting is not None:
-                        slave.accept_ledgers(LEDGER_BYTES_MAX)
+                        slave.accept_history(DOCUMENT_BYTES_MAX)
                 if not data:
                     continue
                 chunk = slave.receive(data, time.monotonic())
-                ledger = slave.take_ledger()
-                if ledger is not None:
-                    self._incoming.know(note_ledger(LocalWritableFileSystem(), self.store.path, ledger))
+                self._incoming.take(slave.take_history())
                 begin = slave.begin if chunk is None else chunk.offset
                 if begin is not None and self._starts_too_late(begin):
                     self._first = find_first(self._serves, begin, self._segment_bytes)
                     _log.info("%s: the master's log begins at physical offset %d", self._master, self._first)
                     return
                 if chunk is not None:
+                    self._incoming.check(chunk.offset, has_history=handshake.greeting is not None)
                     self._append(chunk.offset, chunk.data)
                 if slave.is_verified:
                     self._note(slave)

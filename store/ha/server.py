@@ -37,10 +37,10 @@ from ..log.epochs import EpochWatch, OwnEpochWatch, check_current, stale_master,
 from ..write.message_store import MessageStore
 from .confirmer import Confirmer
 from .handshake import Greeting
+from .history_feed import HistoryFeed
 from .link import Acceptor, Link, left_of
 from .master import Follower
 from .quorum import Quorum
-from .replicated_ledger import LedgerWatch
 from .settings import Tls
 
 _log = logging.getLogger(__name__)
@@ -166,7 +166,8 @@ class ReplicationServer:
         """Port at which it listens."""
         watch = OwnEpochWatch if isinstance(store, MessageStore) else EpochWatch
         self._epochs = watch(self._fs, store.path)
-        self._ledger = LedgerWatch(self._fs, store.path)
+        self._history = HistoryFeed(self._fs, store.path)
+        self._history_problem = ""  # reason why replicas of segmentlog get no rows; empty in general
         self._received = memoryview(bytearray(_READ_BYTES))
         self._woken, self._waker = socket.socketpair()
         self._woken.settimeout(0.0)
@@ -217,7 +218,7 @@ class ReplicationServer:
                 self._drop(number, "the server was closed")
             self._quorum.serve_by(lambda: None)
             self._epochs.close()
-            self._ledger.close()
+            self._history.close()
             if self._confirmer is not None:
                 with contextlib.suppress(SegmentLogError, OSError):  # a lower bound stays, as after a crash
                     self._confirmer.close()
@@ -317,7 +318,13 @@ class ReplicationServer:
 
     def _look(self) -> None:
         """Look for new epochs and batches: replicas have to know of both before they get more bytes."""
-        self._ledger.look()
+        try:
+            self._history.look()
+            self._history_problem = ""
+        except (SegmentLogError, OSError) as error:
+            if str(error) != self._history_problem:
+                _log.exception("%s: replicas get no rows, since the batches of the log are not known", self._store.path)
+            self._history_problem = str(error)
         if self._epochs.look():
             for number, each in list(self._connections.items()):
                 greeting = each.follower.greeting
@@ -356,8 +363,13 @@ class ReplicationServer:
 
     def _next(self, follower: Follower, end: int, now: float) -> list[memoryview]:
         """Return the pieces of the next frame; none if nothing is to be sent."""
-        if ledger := follower.next_ledger(self._ledger.now):
-            return [memoryview(each) for each in ledger]
+        history = self._history
+        if follower.greeting is not None and self._history_problem:
+            raise ReplicationError(f"the batches of the log are not known: {self._history_problem}")
+        position = follower.history_position(history.generation, history.size)
+        if position is not None:
+            lines = follower.history_frame(history.generation, history.lines_from(position))
+            return [memoryview(each) for each in lines if each]
         frame = follower.next_frame(self._log.min_offset, end, now)
         return [] if frame is None else [memoryview(frame.header), *self._body(frame.start, frame.stop)]
 

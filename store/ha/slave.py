@@ -21,7 +21,7 @@ RocketMQ: ``HAClient``.
 from typing import Final, Self
 
 from ..errors import ConfigError, DivergedLogError, ReplicationError
-from .frames import LEDGER, Chunk, FrameReader, encode_report
+from .frames import HISTORY, MORE_HISTORY, Chunk, FrameReader, encode_report
 
 HEARTBEAT_S: Final = 5.0
 """Seconds after which a report is repeated (``haSendHeartbeatInterval``)."""
@@ -64,7 +64,7 @@ class Slave:
         self._heartbeats_behind = 0
         self.is_idle = False
         """True if the master's last word was a heartbeat at our end: it has nothing new."""
-        self._ledger: bytes | None = None
+        self._history: list[Chunk] = []
 
     @classmethod
     def following(cls, end: int, held: bytes, segment_bytes: int, now: float) -> Self:
@@ -100,18 +100,18 @@ class Slave:
         """Physical offset up to which the master has announced bytes."""
         return self._frames.announced
 
-    def accept_ledgers(self, bytes_max: int) -> None:
-        """Accept ledgers of up to so many bytes from now on: the master is one of segmentlog."""
-        self._frames.ledger_bytes_max = bytes_max
+    def accept_history(self, bytes_max: int) -> None:
+        """Accept frames of the history of up to so many bytes from now on: the master is one of segmentlog."""
+        self._frames.history_bytes_max = bytes_max
 
-    def take_ledger(self) -> bytes | None:
-        """Return the last ledger that came, once; None if none came, or the logs are not compared yet.
+    def take_history(self) -> list[Chunk]:
+        """Return the frames of the history that came, once; none while the logs are not compared yet.
 
-        It is to be stored before the log bytes that came with it: it names their batches.
+        They are to be stored before the log bytes that came with them: they name their batches.
         """
         if not self.is_verified:
-            return None
-        taken, self._ledger = self._ledger, None
+            return []
+        taken, self._history = self._history, []
         return taken
 
     def receive(self, data: bytes | memoryview, now: float) -> Chunk | None:
@@ -130,8 +130,8 @@ class Slave:
         parts: list[bytes] = []
         start = self.begin
         for chunk in self._frames.feed(data):
-            if chunk.offset == LEDGER:
-                self._ledger = chunk.data
+            if chunk.offset in {HISTORY, MORE_HISTORY}:
+                self._history.append(chunk)
                 continue
             self._check_place(chunk)
             start = self.begin if start is None else start

@@ -2,11 +2,14 @@
 
 ::
 
-    .segmentlog/batch      which part of the log is a batch in flight      format.batch_mark
-    .segmentlog/incoming   which part a replica has of unfinished batches  format.batch_mark
-    .segmentlog/ledger     which batches are in the store                  format.ledger
+    .segmentlog/batch      part of the log that is a batch in flight        format.batch_mark
+    .segmentlog/incoming   part that a replica has of an unfinished batch   format.batch_mark
+    .segmentlog/ledger     newest batches of each application               format.ledger
+    .segmentlog/batches    all batches of the log                           format.batch_history
 
     reader   ends of queues ──► marks ──► cut off what is in flight, and what came since the reader first looked
+    commit   the ledger's newest batch ──► batches, synced ──► ledger with one batch more, synced
+    cut      batches up to the new end, synced ──► ledger made of them, synced          promotion, demotion, power cut
 
 A reader reads the marker after what it is applied to: the marker is written before any record of its batch. A batch
 that a crash left in flight stays hidden until the store is opened again, whether it is in the ledger or not. A batch
@@ -15,24 +18,31 @@ is cleared.
 """
 
 import os
+from dataclasses import replace
+from typing import Final
 
-from ..errors import FileTooLargeError, FormatError
+from ..errors import FileTooLargeError, FormatError, ReplicationError
 from ..files.fs import FileSystem
-from ..files.small_file import DOCUMENT_BYTES_MAX, check_size, read_whole, replace_file
+from ..files.small_file import DOCUMENT_BYTES_MAX, check_size, read_front, read_whole, replace_file
 from ..files.store_lock import is_signed
 from ..files.unsynced_fs import unsynced
 from ..files.writable_fs import WritableFileSystem
-from ..format import batch_mark
+from ..format import batch_history, batch_mark
 from ..format import ledger as ledgers
+from ..format.batch_history import TITLE_BYTES, BatchHistory, Title, encode_line, encode_lines
 from ..format.batch_mark import NO_BATCH, BatchMark, hidden_from
-from ..format.ledger import Ledger
+from ..format.ledger import Batch, Ledger, LedgerEntry
 from ..format.store_paths import StorePaths
 from ..types import ReadFrom
+from .commit_log import CommitLog
 from .confirmed import confirmed_offset
+
+_COMPACT_EVERY: Final = 1024  # batches: the history is read and written again, which takes some 10 ms
+_HISTORY_MAX: Final = 250_000  # batches; with the longest names they are within `DOCUMENT_BYTES_MAX`
 
 
 class BatchRecords:
-    """The in-flight marker and the ledger of one store.
+    """The in-flight marker, the ledger and the history of batches of one store.
 
     Parameters
     ----------
@@ -42,9 +52,18 @@ class BatchRecords:
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self._fs = fs
-        self._mark_path = StorePaths(path).batch_mark
-        self._incoming_path = StorePaths(path).incoming
-        self._ledger_path = StorePaths(path).ledger
+        paths = StorePaths(path)
+        self._mark_path = paths.batch_mark
+        self._incoming_path = paths.incoming
+        self._ledger_path = paths.ledger
+        self._history_path = paths.batch_history
+        self._log_path = paths.commit_log
+        self._making = paths.making_batch  # not that of other small files: checkpoints are written meanwhile
+
+    @property
+    def is_followed(self) -> bool:
+        """True if the store has followed a master, and was neither promoted nor written since."""
+        return self._fs.size(self._incoming_path) is not None
 
     def mark(self) -> BatchMark:
         """Read the mark; see `format.batch_mark.decode`."""
@@ -58,48 +77,234 @@ class BatchRecords:
         FormatError
             If it is damaged, or is older than the store: batches that are there would be appended again.
         """
-        mark = self.mark()  # before the ledger: a batch is there before its mark says that it has landed
-        ledger = ledgers.decode(read_whole(self._fs, self._ledger_path, DOCUMENT_BYTES_MAX), self._ledger_path)
+        # All of them before the ledger, which may be replaced meanwhile. A replica's history is its master's.
+        mark, is_followed = self.mark(), self.is_followed
+        generation, size = (0, 0) if is_followed else self._lines()
+        ledger = self._read_ledger()
         if mark.stop > mark.start and not mark.in_flight and ledger.sequence < mark.sequence:
             raise FormatError(
                 f"the ledger ends with batch {ledger.sequence} of this store, which holds {mark.sequence}",
                 path=self._ledger_path,
                 fix="Take it from the copy that the store is from. If no batch can come again, delete it together with "
-                "the file batch beside it",
+                "the files batch and batches beside it",
             )
+        if is_followed:
+            return ledger
+        newest = encode_line(ledger.newest) if ledger.newest is not None else b""
+        # The line of the newest batch is written before the ledger of the next batch, and no other line is.
+        if generation == ledger.generation and size > ledger.recorded + len(newest):
+            raise FormatError(
+                f"the ledger ends with batch {ledger.sequence} of this store, and the file batches has later ones",
+                path=self._ledger_path,
+                fix="Take both from the copy that the store is from",
+            )
+        self._check_covered(ledger, *self._lines())
         return ledger
 
+    def history(self) -> BatchHistory:
+        """Read all batches of the log; of a replica, those of its master.
+
+        Raises
+        ------
+        FormatError
+            If ledger or history is damaged, or the history is older than the ledger.
+        """
+        ledger = self._read_ledger()  # before the history: its newest batch joins the history with the next commit
+        content = read_whole(self._fs, self._history_path, DOCUMENT_BYTES_MAX)
+        if content is None:
+            self._check_covered(ledger, 0, 0)
+            return BatchHistory().joined(ledger)
+        title = batch_history.decode_title(content, self._history_path)
+        history, size = batch_history.decode_lines(content[TITLE_BYTES:], self._history_path, BatchHistory())
+        self._check_covered(ledger, title.generation, title.dropped + size)
+        return history.joined(ledger) if title.generation == ledger.generation else history
+
+    def _check_covered(self, ledger: Ledger, generation: int, size: int) -> None:
+        """Refuse a history that was read after the ledger, and lacks batches of it."""
+        if (generation, size) < (ledger.generation, ledger.recorded):
+            raise FormatError(
+                f"the history of batches has {size} bytes of lines of generation {generation}, and the ledger was "
+                f"written with {ledger.recorded} of generation {ledger.generation}",
+                path=self._history_path,
+                fix="Take it from the copy that the store is from",
+            )
+
+    def _read_ledger(self) -> Ledger:
+        return ledgers.decode(read_whole(self._fs, self._ledger_path, DOCUMENT_BYTES_MAX), self._ledger_path)
+
+    def _lines(self) -> tuple[int, int]:
+        """Return the generation of the history, and the bytes of its lines with the dropped ones."""
+        size, title = self._fs.size(self._history_path), self._title()
+        return title.generation, 0 if size is None else title.dropped + size - TITLE_BYTES
+
+    def _title(self) -> Title:
+        front = read_front(self._fs, self._history_path, TITLE_BYTES)
+        return Title() if front is None else batch_history.decode_title(front, self._history_path)
+
     def incoming(self) -> BatchMark:
-        """Read the mark of a replica. A damaged one hides nothing: a power cut may leave it, as it is never synced."""
+        """Read the mark of a replica. A power cut may leave a damaged one: the history tells what it hid, or more.
+
+        Raises
+        ------
+        FormatError
+            If the history is damaged as well.
+        """
         try:
             content = read_whole(self._fs, self._incoming_path, batch_mark.FILE_BYTES)
             return batch_mark.decode(content, self._incoming_path)
         except (FormatError, FileTooLargeError):
-            return NO_BATCH
+            end = CommitLog(self._fs, [self._log_path]).data_stop()
+            start = self.history().whole_end(end)
+            return NO_BATCH.begun(1, start) if start < end else NO_BATCH
 
     def pending(self, mark: BatchMark) -> bool:
         """Return whether a batch that is in flight never got into the ledger."""
         return mark.in_flight and self.ledger().sequence < mark.sequence
 
-    def write_mark(self, fs: WritableFileSystem, mark: BatchMark, making: str) -> None:
+    def write_mark(self, fs: WritableFileSystem, mark: BatchMark) -> None:
         """Write the mark, onto the device."""
-        replace_file(fs, self._mark_path, batch_mark.encode(mark), making)
+        replace_file(fs, self._mark_path, batch_mark.encode(mark), self._making)
 
-    def write_incoming(self, fs: WritableFileSystem, mark: BatchMark, making: str) -> None:
-        """Write the mark of a replica, into the page cache."""
-        cached = unsynced(fs, [making, self._incoming_path], [os.path.dirname(self._incoming_path)])
-        replace_file(cached, self._incoming_path, batch_mark.encode(mark), making)
+    def write_incoming(self, fs: WritableFileSystem, mark: BatchMark, *, is_synced: bool) -> None:
+        """Write the mark of a replica, onto the device or into the page cache."""
+        if not is_synced:
+            fs = unsynced(fs, [self._making, self._incoming_path], [os.path.dirname(self._incoming_path)])
+        replace_file(fs, self._incoming_path, batch_mark.encode(mark), self._making)
 
-    def forget_incoming(self, fs: WritableFileSystem) -> None:
-        """Delete the mark of a replica, if there is one: the store has no master any more."""
-        if self._fs.size(self._incoming_path) is not None:
+    def commit(self, fs: WritableFileSystem, former: Ledger, ledger: Ledger) -> Ledger:
+        """Write a ledger with one batch more, onto the device; the newest batch of the former one joins the history.
+
+        Parameters
+        ----------
+        former
+            Ledger that is stored.
+        ledger
+            Ledger with one entry more.
+
+        Returns
+        -------
+        Ledger
+            As it was written.
+        """
+        recorded, newest = former.recorded, former.newest
+        if newest is not None:
+            line = encode_line(newest)
+            self._write_line(fs, former, line)
+            recorded += len(line)
+        if ledger.sequence % _COMPACT_EVERY == 0:
+            self._compact(fs, former)
+        ledger = replace(ledger, generation=former.generation, recorded=recorded)
+        self._write_ledger(fs, ledger)
+        return ledger
+
+    def _write_line(self, fs: WritableFileSystem, former: Ledger, line: bytes) -> None:
+        """Write the line of the newest batch at its place; a crash may have left it there already."""
+        if fs.size(self._history_path) is None:
+            replace_file(fs, self._history_path, Title(former.generation).encode() + line, self._making)
+            return
+        file = fs.open(self._history_path)
+        try:
+            file.write(TITLE_BYTES + former.recorded - self._title().dropped, line)
+            file.sync()
+        finally:
+            file.close()
+
+    def _compact(self, fs: WritableFileSystem, ledger: Ledger) -> None:
+        """Shorten the history if that halves it; positions in its lines stay those of the ledger."""
+        history, title = self.history(), self._title()
+        shorter = history.compacted(CommitLog(self._fs, [self._log_path]).min_offset, ledger, _HISTORY_MAX)
+        if len(shorter.batches) <= len(history.batches) // 2:
+            before, lines = len(encode_lines(history)), encode_lines(shorter)
+            title = title._replace(dropped=title.dropped + before - len(lines))
+            replace_file(fs, self._history_path, title.encode() + lines, self._making)
+
+    def take_history(self, fs: WritableFileSystem, lines: bytes) -> None:
+        """Write the history of a replica's master in place of the replica's own, onto the device."""
+        content = Title(self._read_ledger().generation + 1).encode() + lines
+        if content != read_whole(fs, self._history_path, DOCUMENT_BYTES_MAX):
+            check_size(self._history_path, len(content), DOCUMENT_BYTES_MAX)
+            replace_file(fs, self._history_path, content, self._making)
+
+    def append_history(self, fs: WritableFileSystem, position: int, lines: bytes) -> None:
+        """Write further lines of the master's history after ``position`` bytes of lines, onto the device."""
+        check_size(self._history_path, TITLE_BYTES + position + len(lines), DOCUMENT_BYTES_MAX)
+        file = fs.open(self._history_path)
+        try:
+            file.write(TITLE_BYTES + position, lines)
+            file.sync()
+        finally:
+            file.close()
+
+    def settle(self, fs: WritableFileSystem, end: int) -> Ledger:
+        """Make history and ledger those of a log that ends at ``end``, onto the device; return the ledger.
+
+        ``end`` is not within a batch. The caller holds the store's lock, and an interrupted call is repeated: by the
+        next recovery, promotion or demotion, or by the first put to a store that was a replica.
+        """
+        former, history, is_followed = self._read_ledger(), self.history(), self.is_followed
+        if is_followed or history.beyond(end) or former.beyond(end):
+            ledger = history.ledger_at(end, former, sequence=self.mark().sequence)
+            former = self._rewrite(fs, history.up_to(end), replace(ledger, generation=former.generation))
+        if is_followed:
             fs.unlink(self._incoming_path)
+        return former
 
-    def write_ledger(self, fs: WritableFileSystem, ledger: Ledger, making: str) -> None:
-        """Write the ledger, onto the device."""
+    def clamp(self, fs: WritableFileSystem, ledger: Ledger, end: int) -> Ledger:
+        """Return the ledger of a log that was cut at ``end`` because of damage, as it is written onto the device.
+
+        Its batches stay known, be they damaged: a job that repeats one does not append it again. Their places end with
+        the log, since the next batch begins there.
+        """
+        if ledger.newest is None or ledger.newest.entry.stop <= end:
+            return ledger
+        clamped = BatchHistory(tuple(Batch(app, _up_to(each, end)) for app, each in self.history().batches))
+        applications = {
+            app: replace(held, entries=tuple(_up_to(each, end) for each in held.entries))
+            for app, held in ledger.applications.items()
+        }
+        return self._rewrite(fs, clamped, replace(ledger, applications=applications))
+
+    def _rewrite(self, fs: WritableFileSystem, history: BatchHistory, ledger: Ledger) -> Ledger:
+        """Write another history, and the ledger that was made from it; return the ledger."""
+        lines, newest = encode_lines(history), encode_line(history.batches[-1]) if history.batches else b""
+        generation = max(ledger.generation, self._title().generation) + 1
+        # The history first: a ledger of an older generation is made again from it.
+        replace_file(fs, self._history_path, Title(generation).encode() + lines, self._making)
+        ledger = replace(ledger, generation=generation, recorded=len(lines) - len(newest))
+        self._write_ledger(fs, ledger)
+        return ledger
+
+    def _write_ledger(self, fs: WritableFileSystem, ledger: Ledger) -> None:
         content = ledgers.encode(ledger)
         check_size(self._ledger_path, len(content), DOCUMENT_BYTES_MAX)
-        replace_file(fs, self._ledger_path, content, making)
+        replace_file(fs, self._ledger_path, content, self._making)
+
+
+def _up_to(entry: LedgerEntry, end: int) -> LedgerEntry:
+    return entry._replace(start=min(entry.start, end), stop=min(entry.stop, end))
+
+
+def end_following(fs: WritableFileSystem, path: str, end: int) -> None:
+    """Make a replica, whose log ends at ``end``, a store that takes rows of its own; nothing if it is one.
+
+    Raises
+    ------
+    ReplicationError
+        If it has a part of a batch: the rows after it would make that part look whole.
+    FormatError
+        If its history of batches is damaged.
+    """
+    records = BatchRecords(fs, path)
+    if not records.is_followed:
+        return
+    start = records.history().whole_end(end)
+    if start < end:
+        raise ReplicationError(
+            f"this store is a replica that has a part of a batch, from physical offset {start} to {end}",
+            path=path,
+            fix="Run `segmentlog promote` to make it the master, which cuts the part off",
+        )
+    records.settle(fs, end)
 
 
 class Visibility:

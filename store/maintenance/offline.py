@@ -109,7 +109,7 @@ class OfflineStore:
             fs.sync_dir(made)
 
     def cut(self, end: int) -> None:
-        """End the log at the end of a record, or where a batch of the ledger begins that is not whole before it."""
+        """End the log at the end of a record, or where a batch begins that is not whole before it."""
         self._lock.keep()
         marker = self._opened.marker
         sequence = max(BatchRecords(self._fs, self.path).ledger().sequence, marker.mark.sequence) + 1

@@ -17,8 +17,7 @@ from typing import NamedTuple, Self
 
 from ..files.writable_fs import WritableFileSystem
 from ..format.batch_mark import BatchMark
-from ..format.ledger import Ledger, LedgerEntry
-from ..format.store_paths import StorePaths
+from ..format.ledger import Batch
 from ..log.batch_state import BatchRecords
 from .durability import Durability
 
@@ -93,17 +92,14 @@ class TornBatches(NamedTuple):
     ----------
     log_end
         Physical offset at which the log ends without them.
-    ledger
-        The ledger without them; None if there are none.
     lost
-        Their entries, with their applications.
+        The batches.
     taken_by
         Cause, for the log line about each.
     """
 
     log_end: int
-    ledger: Ledger | None
-    lost: tuple[tuple[str | None, LedgerEntry], ...]
+    lost: tuple[Batch, ...] = ()
     taken_by: str = "a power cut"
 
     @classmethod
@@ -131,20 +127,23 @@ class TornBatches(NamedTuple):
         """
         found = durability.found
         if found is None or (undone_from is None and not durability.was_aborted):
-            return cls(end, None, ())
+            return cls(end)
         durable = found.log if undone_from is None else min(found.log, undone_from)
-        ledger = BatchRecords(fs, path).ledger()
+        records = BatchRecords(fs, path)
+        ledger = records.ledger()
         lost = tuple(ledger.beyond(max(end, durable)))
         if not lost:
-            return cls(end, None, ())
+            return cls(end)
+        log_end = end
         # A broker that opened the store first has messages of its own there.
-        log_end = ledger.whole_end(end, durable) if durability.was_ours or undone_from is not None else end
+        if durability.was_ours or undone_from is not None:
+            log_end = records.history().whole_end(ledger.whole_end(end, durable))
         taken_by = "a power cut" if durability.was_aborted else "the cut of the log"
-        return cls(log_end, ledger.up_to(end, durable), lost, taken_by)
+        return cls(log_end, lost, taken_by)
 
     def forget(self, fs: WritableFileSystem, path: str) -> None:
-        """Write the ledger without these batches, so that they can be appended again; the log was cut before."""
-        if self.ledger is None:
+        """Write the records without these batches, so that they can be appended again; the log was cut before."""
+        if not self.lost:
             return
         for app, entry in self.lost:
             _log.error(
@@ -157,7 +156,7 @@ class TornBatches(NamedTuple):
                 entry.start,
                 entry.stop,
             )
-        BatchRecords(fs, path).write_ledger(fs, self.ledger, StorePaths(path).making_batch)
+        BatchRecords(fs, path).settle(fs, self.log_end)
 
 
 class BatchMarker:
@@ -174,7 +173,6 @@ class BatchMarker:
     def __init__(self, fs: WritableFileSystem, path: str, mark: BatchMark) -> None:
         self._fs = fs
         self._records = BatchRecords(fs, path)
-        self._making = StorePaths(path).making_batch
         self.mark = mark
         """The mark that is stored."""
 
@@ -185,5 +183,5 @@ class BatchMarker:
 
     def write(self, mark: BatchMark) -> None:
         """Replace the mark; it is on the device afterwards."""
-        self._records.write_mark(self._fs, mark, self._making)
+        self._records.write_mark(self._fs, mark)
         self.mark = mark

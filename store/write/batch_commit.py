@@ -6,6 +6,7 @@
     space for all of it reserved, the log before it        synced
     .segmentlog/batch    in flight, from physical offset P          synced     readers see nothing from P on
     staged rows ──► put path: number, place ──► patch, write        synced     pieces are written in any order
+    .segmentlog/batches  the newest batch of the ledger             synced
     .segmentlog/ledger   one entry more                             synced     ← the batch exists from here on
     all of it dispatched to queues and index
     .segmentlog/batch    no longer in flight                        synced     ← and is visible from here on
@@ -34,8 +35,8 @@ from ..errors import SegmentLogError
 from ..files.writable_fs import WritableFileSystem
 from ..format.ledger import Ledger, LedgerEntry, QueueSpan
 from ..format.row_digest import add_digests
-from ..format.store_paths import StorePaths
 from ..log.batch_state import BatchRecords
+from ..log.epochs import find_epochs
 from ..recovery.durability import Durability
 from ..types import QueueKey
 from .commit_pipeline import CommitPipeline
@@ -87,7 +88,6 @@ class BatchCommitter:
     ) -> None:
         self._fs = fs
         self._path = path
-        self._making = StorePaths(path).making_batch  # its own: checkpoints are written meanwhile
         self._put_path = put_path
         self._flusher = flusher
         self._commit = commit
@@ -129,12 +129,14 @@ class BatchCommitter:
         self._publication.publish_before_next()
         ledger = self._ledger = self._ledger or self._records.ledger()
         rows, digest = sum(each.rows for each in staged), add_digests(*(each.digest for each in staged))
-        repeated = find_replay(ledger, batch_id, rows, digest, on_changed=on_changed_replay, path=self._path)
+        path, epoch = self._path, find_epochs(self._fs, self._path).newest
+        repeated = find_replay(ledger, batch_id, rows, digest, on_changed=on_changed_replay, path=path, epoch=epoch)
         if repeated is not None:
             self._discard(staged)
             return repeated
         with failure.fatal():
             self._durability.limit(ledger)
+            ledger = self._ledger = self._records.clamp(self._fs, ledger, put_path.end)
         put_path.reserve(sizes for each in staged for sizes in survey_staged(self._fs, self._path, each))
         start = put_path.end
         # Records are dispatched before they are flushed while a batch is in flight, and recovery of a crash removes
@@ -156,10 +158,9 @@ class BatchCommitter:
                 committed_ms=time.time_ns() // 1_000_000,
                 digest=digest,
             )
-            ledger = ledger.with_entry(batch_id.app, entry, spans, durable=self._durability.durable_log)
+            extended = ledger.with_entry(batch_id.app, entry, spans, durable=self._durability.durable_log)
             self._own()
-            self._records.write_ledger(self._fs, ledger, self._making)
-        self._ledger = ledger
+            self._ledger = self._records.commit(self._fs, ledger, extended)
         self._publication.publish(batch_id, entry.stop)
         self._discard(staged)
         return CommittedBatch.of(batch_id.app, entry, spans)

@@ -35,7 +35,7 @@ from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from ..format.index_file import Geometry
 from ..format.store_paths import StorePaths
 from ..index.reader import BATCH_MAX, Index
-from ..log.batch_state import BatchRecords
+from ..log.batch_state import end_following
 from ..log.epochs import check_current
 from ..read.key_query import query_key
 from ..read.store_reader import StoreReader
@@ -377,7 +377,8 @@ class MessageStore:
         now = time.monotonic()
         if now >= self._current_until:
             check_current(self._fs, self.path)
-            BatchRecords(self._fs, self.path).forget_incoming(self._fs)
+            with self._put_path.turn:
+                end_following(self._fs, self.path, self._put_path.end)
             self._current_until = now + _CURRENT_S
         if self.retention is not None:
             self.retention.check_room()

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from ..config import OnChangedReplay
 from ..errors import BatchGapError, ChangedReplayError, ConfigError, Remedy
-from ..format.ledger import Ledger, LedgerEntry, QueueSpan
+from ..format.ledger import LOST, VERSION_MAX, Ledger, LedgerEntry, QueueSpan, check_app
 
 _log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class CommittedBatch:
 
 
 def find_replay(
-    ledger: Ledger, batch_id: BatchId, rows: int, digest: int, *, on_changed: OnChangedReplay, path: str
+    ledger: Ledger, batch_id: BatchId, rows: int, digest: int, *, on_changed: OnChangedReplay, path: str, epoch: int = 0
 ) -> CommittedBatch | None:
     """Look a batch up among those that were committed; None if it is new.
 
@@ -109,11 +109,14 @@ def find_replay(
         What happens to a replay with another number of rows, or whose number of rows cannot be compared any more.
     path
         The store directory, for errors.
+    epoch
+        Newest epoch of the store: 0 if it never took the place of another master.
 
     Raises
     ------
     BatchGapError
-        If the number of the batch leaves out others, and numbers are contiguous.
+        If numbers are contiguous, and the batches before this one are not in the store. A store that never took the
+        place of a master may be the new target of a stream that has written elsewhere.
     ChangedReplayError
         If the batch was committed with another number of rows, and ``on_changed`` is FAIL.
     ConfigError
@@ -121,13 +124,10 @@ def find_replay(
     """
     if batch_id.app is None:
         return None
-    if batch_id.version < 0:
-        raise ConfigError(f"batch number {batch_id.version} is below zero", path=path, fix="Count from 0")
+    _check_id(batch_id, path)
     known = ledger.applications.get(batch_id.app)
-    if known is None:
-        return None
-    if batch_id.version > known.newest.version:
-        _check_gap(batch_id, known.newest, path)
+    if known is None or known.newest.rows == LOST or batch_id.version > known.newest.version:
+        _check_gap(batch_id, known.newest if known is not None else None, epoch, on_changed, path)
         return None
     entry = known.find(batch_id.version)
     if entry is None:
@@ -147,17 +147,48 @@ def find_replay(
     return CommittedBatch.of(batch_id.app, entry, queues, repeated=True)
 
 
-def _check_gap(batch_id: BatchId, newest: LedgerEntry, path: str) -> None:
-    """Refuse a new batch whose number leaves out others, where numbers are contiguous."""
-    if batch_id.contiguous and batch_id.version > newest.version + 1:
-        raise BatchGapError(
-            f"{batch_id} comes after batch {newest.version}: those in between were never appended",
-            path=path,
-            fix="Find the missing batches: another sink, another copy of this store, or a checkpoint of another "
-            "time may have them. A power cut takes batches that were written with flush=async: rewind the checkpoint "
-            f"to batch {newest.version}, and they are written again",
-            remedies=(Remedy.NEW_APP,),
+def _check_id(batch_id: BatchId, path: str) -> None:
+    """Refuse an identity that no ledger can have."""
+    if not 0 <= batch_id.version <= VERSION_MAX:
+        raise ConfigError(
+            f"batch number {batch_id.version} is not between 0 and {VERSION_MAX}", path=path, fix="Count from 0"
         )
+    try:
+        check_app(batch_id.app or "")
+    except ValueError as error:
+        raise ConfigError(
+            f"the name of the application that numbers the batches is {batch_id.app!a}: {error}",
+            path=path,
+            fix="Choose another txnAppId",
+        ) from None
+
+
+def _check_gap(
+    batch_id: BatchId, newest: LedgerEntry | None, epoch: int, on_changed: OnChangedReplay, path: str
+) -> None:
+    """Refuse a new batch whose number leaves out others, where numbers are contiguous."""
+    if newest is None:
+        first = batch_id.version if epoch == 0 else 0
+        problem = f"follows {batch_id.version} others, and this store, the master since epoch {epoch}, has none of them"
+    elif newest.rows == LOST:
+        first, problem = newest.version, f"follows batches that this store lost: all from {newest.version} on"
+    else:
+        first, problem = newest.version + 1, f"comes after batch {newest.version}: this store has none in between"
+    if not batch_id.contiguous or batch_id.version <= first:
+        return
+    if newest is None and on_changed is OnChangedReplay.SKIP:
+        # Nothing tells a stream that is new here from one whose batches the former master alone had.
+        _log.warning("%s: %s %s", path, batch_id, problem)
+        return
+    raise BatchGapError(
+        f"{batch_id} {problem}",
+        path=path,
+        fix="Find the missing batches: another sink, another copy of this store, the copy that a promotion or demotion "
+        "cut off, or a checkpoint of another time may have them. A power cut takes batches that were written with "
+        "flush=async. If the source still has their rows, rewind the checkpoint to the last batch that this store has, "
+        "and they are written again",
+        remedies=(Remedy.SKIP_CHANGED_REPLAY if newest is None else Remedy.NEW_APP,),
+    )
 
 
 def _forgotten(

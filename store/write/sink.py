@@ -21,6 +21,7 @@ from ..directory.file_sizes import stored_sizes
 from ..errors import Remedy, SegmentLogError, StoreInUseError
 from ..files.fs import LocalFileSystem
 from ..files.store_lock import broker_of
+from ..format.ledger import LOST
 from ..format.store_paths import StorePaths
 from ..log.batch_state import BatchRecords
 from ..log.epochs import check_current
@@ -193,10 +194,9 @@ def last_commit(path: str | os.PathLike[str], app: str | None = None) -> Committ
     app
         A query's id or a ``txnAppId``; None for the last batch of all.
     """
-    ledger = BatchRecords(LocalFileSystem(), os.path.abspath(path)).ledger()
-    if app is None:
-        found = max(ledger.applications.items(), key=lambda each: each[1].newest.sequence, default=None)
-    else:
-        held = ledger.applications.get(app)
-        found = (app, held) if held is not None else None
-    return CommittedBatch.of(found[0], found[1].newest, found[1].queues) if found is not None else None
+    applications = BatchRecords(LocalFileSystem(), os.path.abspath(path)).ledger().applications
+    found = [(each, held) for each, held in applications.items() if app in {None, each} and held.newest.rows != LOST]
+    if not found:
+        return None
+    name, held = max(found, key=lambda each: each[1].newest.sequence)
+    return CommittedBatch.of(name, held.newest, held.queues)

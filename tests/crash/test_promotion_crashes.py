@@ -1,18 +1,18 @@
 """S2: the power is cut within a promotion or a demotion; the store is before it or after it, and nothing is lost."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from random import Random
 
 import pytest
 
 from segmentlog.store import BatchId, MessageStore
+from segmentlog.store.format.batch_history import BatchHistory, encode_lines
+from segmentlog.store.format.batch_mark import BatchMark
 from segmentlog.store.format.epochs import Epoch, Epochs
-from segmentlog.store.format.ledger import Ledger, encode
+from segmentlog.store.format.ledger import LOST, Batch
 from segmentlog.store.format.store_paths import StorePaths
 from segmentlog.store.ha import Address, demote, demotion, promote
 from segmentlog.store.ha.handshake import Greeting
-from segmentlog.store.ha.replicated_ledger import note_ledger
 from segmentlog.store.log.batch_state import BatchRecords
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.log.epochs import find_epochs, greatest_epoch, supersede
@@ -85,12 +85,15 @@ def test_a_promotion_is_there_or_not(report: Callable[[str, object], None]) -> N
 def test_a_promotion_has_a_batch_as_a_whole_or_keeps_its_first_rows(report: Callable[[str, object], None]) -> None:
     disk, _, last = written()
     end = reopened_end(disk.clone())
-    records, paths = BatchRecords(disk, ROOT), StorePaths(ROOT)
+    records = BatchRecords(disk, ROOT)
     known = records.ledger().applications["q"]
     torn = known.newest._replace(stop=end + 700)
-    theirs = Ledger(2, {"q": replace(known, entries=(*known.entries[:-1], torn))})
-    note_ledger(disk, ROOT, encode(theirs))
-    records.write_ledger(disk, Ledger(2), paths.making_batch)  # a replica's own has no batch of its master
+    after = known.newest._replace(sequence=9, start=end + 700, stop=end + 900)
+    theirs = BatchHistory((*(Batch("q", each) for each in known.entries[:-1]), Batch("q", torn), Batch("late", after)))
+    disk.unlink(StorePaths(ROOT).ledger)  # a replica has no batches of its own
+    records.write_mark(disk, BatchMark())
+    records.take_history(disk, encode_lines(theirs))
+    records.write_incoming(disk, BatchMark().begun(1, last), is_synced=True)
     whole = image(disk, ROOT, 0, end)
     recorder = RecordingFileSystem(disk.clone())
     copy = promote(ROOT, fs=recorder).copy
@@ -110,7 +113,9 @@ def test_a_promotion_has_a_batch_as_a_whole_or_keeps_its_first_rows(report: Call
         assert again.start == last
         ledger = BatchRecords(crashed, ROOT).ledger()
         assert ledger.applications["q"].entries == known.entries[:-1]
-        assert ledger.sequence >= 2
+        assert ledger.applications["late"].newest.rows == LOST
+        assert ledger.sequence >= 9
+        assert BatchRecords(crashed, ROOT).history().beyond(last) == ()
     report("promotion with a batch in part", found)
     assert min(found.values()) >= 1
 
@@ -149,9 +154,10 @@ def test_a_demotion_loses_nothing_that_is_not_copied(
         found[before] += 1
         assert before == cut or not is_done, state
         assert image(crashed, ROOT, 0, before) == whole[:before]
-        batches = BatchRecords(crashed, ROOT).ledger().beyond(0)
-        assert [each for _, each in batches if each.stop > before] == []
-        assert len(batches) == (2 if before == end else 1 if where == "within a batch" else 0)
+        batches = [each for _, each in BatchRecords(crashed, ROOT).ledger().beyond(0)]
+        assert [each for each in batches if each.stop > before] == []
+        rows = [each.rows for each in batches]
+        assert rows == ([8, 8] if before == end else [8] if where == "within a batch" else [LOST])
         again = demote(ROOT, Address("master", 1), fs=crashed)
         assert (again.start, again.copy) == ((cut, copy) if before == end else (cut, None))
         assert image(crashed, copy, cut, end) == whole[cut:], state

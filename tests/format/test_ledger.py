@@ -5,7 +5,18 @@ import zlib
 import pytest
 
 from segmentlog.store import FormatError
-from segmentlog.store.format.ledger import KEPT, Ledger, LedgerEntry, QueueSpan, decode, encode
+from segmentlog.store.format.ledger import (
+    KEPT,
+    LOST,
+    Application,
+    Batch,
+    Ledger,
+    LedgerEntry,
+    QueueSpan,
+    checked_batch,
+    decode,
+    encode,
+)
 
 SPANS = (QueueSpan("orders", 0, 5, 9, 5), QueueSpan("größer", 3, 0, 0, 1))
 
@@ -16,7 +27,7 @@ def entry(version: int, sequence: int) -> LedgerEntry:
 
 def filled() -> Ledger:
     ledger = Ledger().with_entry("query", entry(0, 1), SPANS).with_entry(None, entry(0, 2), ())
-    return ledger.with_entry("query", entry(1, 3), SPANS[:1]).with_entry('a "b"\n', entry(7, 4), ())
+    return ledger.with_entry("query", entry(1, 3), SPANS[:1]).with_entry('a "b"', entry(7, 4), ())
 
 
 def test_it_is_read_as_it_was_written() -> None:
@@ -28,15 +39,6 @@ def test_it_is_read_as_it_was_written() -> None:
     assert ledger.applications["query"].find(0) == entry(0, 1)
     assert ledger.applications["query"].find(2) is None
     assert ledger.applications["query"].queues == SPANS[:1]
-
-
-def test_a_ledger_without_digests_is_read() -> None:
-    body = b'{"app": "query", "batches": [[3, 1, 0, 99, 6, 99, 1760000000000]], "queues": [["orders", 0, 0, 5, 6]]}\n'
-    title = b"segmentlog-ledger 1 1 "
-    data = title + b"%08x\n" % zlib.crc32(body, zlib.crc32(title)) + body
-    held = decode(data, "ledger").applications["query"]
-    assert held.newest == LedgerEntry(3, 1, 0, 99, 6, 99, 1760000000000)
-    assert held.newest.digest is None
 
 
 def test_digests_are_kept() -> None:
@@ -69,13 +71,15 @@ def test_any_altered_byte_is_refused_and_not_taken_for_empty() -> None:
         b'{"app": [], "batches": [], "queues": []}',
         b'{"app": "a", "batches": [], "queues": []}',
         b'{"app": "a", "batches": [["1", {}, [], null, 5, 6, 7]], "queues": []}',
+        b'{"app": "a", "batches": [[0, 1, 0, 9, 1, 9, 0, 5]], "queues": [[5, 0, 0, 0, 1]]}',
+        b'{"app": "a", "batches": [[0, 1, 0, 9, 1, 9, 0, 5]], "queues": [["t", 0, 0, 0.5, 1]]}',
         b"[]",
         b"7",
         b"\xff",
     ],
 )
 def test_a_body_of_another_shape_is_refused_though_its_checksum_is_right(body: bytes) -> None:
-    title = b"segmentlog-ledger 1 1 "
+    title = b"segmentlog-ledger 1 1 0 0 "
     with pytest.raises(FormatError, match="ledger of batches is damaged"):
         decode(title + b"%08x\n" % zlib.crc32(body, zlib.crc32(title)) + body, "ledger")
 
@@ -128,13 +132,48 @@ def test_the_log_ends_before_the_first_batch_that_is_not_whole(
     for app, sequence in (("query", 1), (None, 2), ("query", 3), ("job", 4)):
         ledger = ledger.with_entry(app, entry(sequence, sequence), SPANS, durable=0)
     assert ledger.whole_end(end, durable) == whole
-    kept = ledger.up_to(end, durable)
-    assert kept.sequence == 4
-    assert sorted(each.sequence for held in kept.applications.values() for each in held.entries) == left
-    assert decode(encode(kept), "ledger") == kept
+    assert [each.entry.sequence for each in ledger.beyond(max(end, durable))] == [
+        each for each in (1, 2, 3, 4) if each not in left
+    ]
 
 
-def test_queues_are_known_of_the_newest_batch_alone() -> None:
-    ledger = Ledger().with_entry("query", entry(1, 1), SPANS).with_entry("query", entry(2, 2), SPANS[:1])
-    assert ledger.up_to(299, 0).applications["query"].queues == SPANS[:1]
-    assert ledger.up_to(298, 0).applications["query"].queues == ()
+SOUND = (3, 7, 100, 900, 5, 800, 1_760_000_000_000, 1 << 63)
+
+
+@pytest.mark.parametrize("app", ["q", "größer", "x" * 255, None])
+def test_a_sound_batch_is_accepted(app: str | None) -> None:
+    assert checked_batch(app, list(SOUND)) == Batch(app, LedgerEntry(*SOUND))
+    assert checked_batch(app, [*SOUND[:-1], None]).entry.digest is None
+
+
+@pytest.mark.parametrize(
+    ("app", "changed"),
+    [
+        *((app, {}) for app in ("", "a\nb", "a\0", "\ud800", "\x7f", "x" * 256, "ö" * 128, 7, b"q", ["q"])),
+        *(("q", {at: value}) for at in range(7) for value in (-1, (1 << 62) + 1, 1.5, "1", True, None)),
+        ("q", {2: 901}),
+        ("q", {7: -1}),
+        ("q", {7: 1 << 64}),
+        ("q", {7: "5"}),
+        ("q", {4: -1, 2: 900, 1: -1}),
+        (None, {4: -1, 2: 900}),
+    ],
+)
+def test_a_batch_that_no_store_has_is_refused(app: object, changed: dict[int, object]) -> None:
+    numbers = [changed.get(at, number) for at, number in enumerate(SOUND)]
+    with pytest.raises((ValueError, TypeError)):
+        checked_batch(app, numbers)
+
+
+def test_a_mark_of_lost_batches_is_no_batch() -> None:
+    mark = checked_batch("q", [3, 7, 900, 900, LOST, 0, 0, None]).entry
+    ledger = Ledger(7, {"q": Application((mark,), ())})
+    assert decode(encode(ledger), "ledger") == ledger
+    assert ledger.applications["q"].find(3) is None
+    after = ledger.with_entry("q", entry(3, 8), ())
+    assert after.applications["q"].entries == (entry(3, 8),)
+
+
+def test_the_newest_batch_is_that_of_the_greatest_sequence() -> None:
+    assert Ledger().newest is None
+    assert filled().newest == Batch('a "b"', entry(7, 4))

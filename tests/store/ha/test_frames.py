@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segmentlog.store import ReplicationError
-from segmentlog.store.ha.frames import LEDGER, FrameReader, ReportReader, encode_header, encode_report
+from segmentlog.store.ha.frames import HISTORY, MORE_HISTORY, FrameReader, ReportReader, encode_header, encode_report
 
 SEGMENT = 1000
 PLACES = st.lists(st.integers(0, 40), max_size=30)
@@ -92,35 +92,35 @@ def test_reports_come_whole(offsets: list[int], cuts: list[int]) -> None:
 
 
 @given(st.lists(st.one_of(st.integers(0, 40), st.binary(min_size=1, max_size=60)), max_size=20), PLACES)
-def test_any_division_of_a_stream_yields_the_ledgers_between_its_frames(
+def test_any_division_of_a_stream_yields_the_histories_between_its_frames(
     sent: list[int | bytes], cuts: list[int]
 ) -> None:
     frames, at, expected = b"", 0, []
     for each in sent:
         if isinstance(each, bytes):
-            frames += encode_header(LEDGER, len(each)) + each
+            frames += encode_header(MORE_HISTORY, len(each)) + each
             expected.append((at, each))
         else:
             body, _ = stream([each], at)
             frames, at = frames + body, at + len(body) - 12
-    reader, found, ledgers = FrameReader(SEGMENT), 0, []
-    reader.ledger_bytes_max = 60
+    reader, found, histories = FrameReader(SEGMENT), 0, []
+    reader.history_bytes_max = 60
     for piece in cut(frames, cuts):
         for chunk in reader.feed(piece):
-            if chunk.offset == LEDGER:
-                ledgers.append((found, chunk.data))
+            if chunk.offset == MORE_HISTORY:
+                histories.append((found, chunk.data))
                 continue
             assert chunk.offset == found
             found = chunk.stop
     assert found == at
-    # A ledger may come before bytes that were sent before it, of the same piece, never after later ones.
-    assert [data for _, data in ledgers] == [data for _, data in expected]
-    assert all(came <= was_sent for (came, _), (was_sent, _) in zip(ledgers, expected, strict=True))
+    # A frame of the history may come before bytes that were sent before it, of the same piece, never after later ones.
+    assert [data for _, data in histories] == [data for _, data in expected]
+    assert all(came <= was_sent for (came, _), (was_sent, _) in zip(histories, expected, strict=True))
 
 
 @pytest.mark.parametrize(("size", "most"), [(1, 0), (61, 60), (0, 60), (-1, 60)])
-def test_a_ledger_that_is_too_large_or_not_expected_ends_the_stream(size: int, most: int) -> None:
+def test_a_history_that_is_too_large_or_not_expected_ends_the_stream(size: int, most: int) -> None:
     reader = FrameReader(SEGMENT)
-    reader.ledger_bytes_max = most
+    reader.history_bytes_max = most
     with pytest.raises(ReplicationError, match=f"a frame of {size} bytes at physical offset -2"):
-        list(reader.feed(encode_header(LEDGER, size) + bytes(70)))
+        list(reader.feed(encode_header(HISTORY, size) + bytes(70)))

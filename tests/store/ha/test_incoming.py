@@ -1,18 +1,20 @@
 """Incoming batches: readers of a replica see each batch of the master as a whole or not at all, at every moment."""
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from segmentlog.store import BatchId, FormatError, MessageStore, QueueSource, StoreReader
+from segmentlog.store import BatchId, FormatError, MessageStore, QueueSource, ReplicationError, StoreReader
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
-from segmentlog.store.format.ledger import Ledger, LedgerEntry, encode
+from segmentlog.store.format.batch_history import BatchHistory, encode_lines
+from segmentlog.store.format.ledger import Batch, LedgerEntry
 from segmentlog.store.format.store_paths import StorePaths
-from segmentlog.store.ha import Address, Replica, pacing, promote
+from segmentlog.store.ha import pacing, promote
+from segmentlog.store.ha.frames import HISTORY, HISTORY_BEGIN, MORE_HISTORY, Chunk
 from segmentlog.store.ha.incoming import IncomingBatches
-from segmentlog.store.ha.replicated_ledger import note_ledger
 from segmentlog.store.log.batch_state import BatchRecords
 from segmentlog.store.sink import Staging, commit_batch
 from segmentlog.store.write.replays import CommittedBatch
@@ -157,7 +159,7 @@ def test_a_power_cut_may_take_the_mark(master: Path, replica: Path, left: bytes 
     mark.unlink()
     if left is not None:
         mark.write_bytes(left)
-    assert sum(seen(replica).values()) == 10, "nothing hides them until the replica is opened"
+    assert seen(replica) == ({0: 10} if left is None else {}), "a mark that is missing was never there"
     with served(master) as server, following(replica, server.port, store_config=PLAIN) as copy:
         assert seen(replica) in ({}, {0: ROWS})
         until(lambda: copy.store.end_offset == batch.stop)
@@ -179,39 +181,139 @@ def test_a_batch_whose_end_came_before_a_kill_is_shown_by_the_next_open(master: 
 
 def test_a_promotion_and_a_put_of_its_own_end_it(master: Path, replica: Path, tmp_path: Path) -> None:
     part_of(master, replica)
+    with MessageStore.open(replica, PLAIN) as store, pytest.raises(ReplicationError, match="has a part of a batch"):
+        store.append(message(3, 1, 9))
+    assert seen(replica) == {}
     promote(replica)
     assert not Path(StorePaths(str(replica)).incoming).exists()
     other = tmp_path / "other"
-    assert part_of(master, other).repeated
+    with served(master) as server:
+        follow_up(other, server.port, commit(master, 0).stop)
     with MessageStore.open(other, PLAIN) as store:
-        assert seen(other) == {}, "it is a replica still"
+        assert BatchRecords(FS, str(other)).ledger().applications == {}
         store.append(message(3, 1, 9))
     assert not Path(StorePaths(str(other)).incoming).exists()
-    assert sum(seen(other).values()) == 10
+    assert commit(other, 0).repeated
+    assert seen(other) == {0: ROWS}
 
 
-def test_batches_that_a_power_cut_took_are_hidden_again(tmp_path: Path) -> None:
-    replica = tmp_path / "store"
-    ledger = Ledger()
-    for sequence in (1, 2):
-        ledger = ledger.with_entry(
-            "q", LedgerEntry(sequence, sequence, 900 * sequence, 900 * (sequence + 1), 1, 9, 0), ()
-        )
+def batch(number: int, start: int, stop: int) -> Batch:
+    return Batch("q", LedgerEntry(number, number, start, stop, 1, 9, 0))
+
+
+def whole(*batches: Batch) -> Chunk:
+    return Chunk(HISTORY, HISTORY_BEGIN + encode_lines(BatchHistory(batches)))
+
+
+def more(*batches: Batch) -> Chunk:
+    return Chunk(MORE_HISTORY, encode_lines(BatchHistory(batches)))
+
+
+@pytest.fixture
+def store(replica: Path) -> Iterator[MessageStore]:
     with MessageStore.open(replica, PLAIN) as store:
-        note_ledger(FS, str(replica), encode(ledger))
-        records, making = BatchRecords(FS, str(replica)), StorePaths(str(replica)).making_batch
-        records.write_incoming(FS, records.incoming().begun(8, 1800), making)
-        incoming = IncomingBatches(FS, store)
-        assert mark_of(replica) == (1800, True)
-        incoming.expect(900)
-        assert mark_of(replica) == (1800, True)
-        incoming.expect(901)
-        assert mark_of(replica) == (900, True)
+        yield store
 
 
-def test_a_damaged_ledger_closes_the_store(replica: Path) -> None:
-    MessageStore.open(replica, PLAIN).close()
-    Path(StorePaths(str(replica)).master_ledger).write_bytes(b"damaged")
-    with pytest.raises(FormatError, match="ledger"):
-        Replica.open(str(replica), Address("127.0.0.1", 1), PLAIN)
-    MessageStore.open(replica, PLAIN).close()
+def test_batches_that_a_power_cut_took_are_hidden_again(store: MessageStore) -> None:
+    end = store.end_offset
+    incoming = IncomingBatches(FS, store)
+    incoming.take([whole(batch(1, end + 900, end + 1800), batch(2, end + 1800, end + 2700))])
+    incoming.expect(end + 1801)
+    path = Path(store.path)
+    assert mark_of(path) == (end + 900, True)
+    records = BatchRecords(FS, store.path)
+    records.write_incoming(FS, records.incoming().begun(8, end + 1800), is_synced=False)
+    incoming = IncomingBatches(FS, store)
+    assert mark_of(path) == (end + 1800, True)
+    incoming.expect(end + 900)
+    assert mark_of(path) == (end + 1800, True)
+    incoming.expect(end + 901)
+    assert mark_of(path) == (end + 900, True)
+
+
+def test_a_history_is_written_once_for_all_connections(store: MessageStore) -> None:
+    end, file = store.end_offset, Path(StorePaths(store.path).batch_history)
+    batches = [batch(number, end + 100 * number, end + 100 * number + 90) for number in range(1, 5)]
+    incoming = IncomingBatches(FS, store)
+    inodes = []
+    for frames in ([whole(*batches[:2])], [whole(*batches[:2])], [more(batches[2])], [whole(*batches[:3])]):
+        incoming.connect()
+        if frames[0].offset == MORE_HISTORY:
+            incoming.take([whole(*batches[:2])])
+        incoming.take(frames)
+        inodes.append(file.stat().st_ino)
+    assert len(set(inodes)) == 1
+    assert BatchRecords(FS, store.path).history().batches == tuple(batches[:3])
+    incoming.take([whole(batches[3])])
+    assert BatchRecords(FS, store.path).history().batches == (batches[3],)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"x",
+        HISTORY_BEGIN + b"00000000 []\n",
+        HISTORY_BEGIN + encode_lines(BatchHistory((batch(1, 0, 900),)))[:-1],
+        HISTORY_BEGIN + encode_lines(BatchHistory((batch(1, -5, 900),))),
+        HISTORY_BEGIN + encode_lines(BatchHistory((batch(1, 0, 1 << 63),))),
+        HISTORY_BEGIN + encode_lines(BatchHistory((batch((1 << 63) - 1, 0, 1),))),
+        HISTORY_BEGIN + encode_lines(BatchHistory((batch(1, 0, 900), batch(2, 800, 950)))),
+        HISTORY_BEGIN + encode_lines(BatchHistory((batch(1, 0, 900)._replace(app="a\nb"),))),
+    ],
+)
+def test_a_history_that_no_log_has_ends_the_connection(store: MessageStore, content: bytes) -> None:
+    incoming = IncomingBatches(FS, store)
+    with pytest.raises(ReplicationError, match="history"):
+        incoming.take([Chunk(HISTORY, content)])
+    assert BatchRecords(FS, store.path).history() == BatchHistory()
+
+
+def test_a_batch_that_begins_within_a_record_stays_hidden_and_is_not_cut_off(
+    store: MessageStore, replica: Path
+) -> None:
+    end = store.end_offset
+    incoming = IncomingBatches(FS, store)
+    with pytest.raises(FormatError, match="begins here, within a record"):
+        incoming.take([whole(batch(1, end - 7, end + 900))])
+    assert mark_of(replica) == (end - 7, True)
+    store.close()
+    with pytest.raises(FormatError, match="begins here, within a record"):
+        promote(replica)
+
+
+def test_rows_of_a_master_without_a_history_are_taken_unless_a_batch_is_there_in_part(store: MessageStore) -> None:
+    end = store.end_offset
+    incoming = IncomingBatches(FS, store)
+    with pytest.raises(ReplicationError, match="before their batches"):
+        incoming.check(end, has_history=True)
+    first = max(row["physicalOffset"] for row in read(StoreReader.open(store.path)))
+    incoming.take([whole(batch(1, 0, first), batch(2, end, end + 900))])
+    incoming.connect()
+    incoming.check(end, has_history=False)
+    assert [each.entry.version for each in BatchRecords(FS, store.path).history().batches] == [1]
+    incoming.connect()
+    incoming.take([whole(batch(1, 0, first), batch(2, first, end + 900))])
+    incoming.connect()
+    with pytest.raises(ReplicationError, match="part of a batch"):
+        incoming.check(end, has_history=False)
+
+
+def test_lines_without_the_history_that_they_continue_are_refused(store: MessageStore) -> None:
+    incoming = IncomingBatches(FS, store)
+    with pytest.raises(ReplicationError, match="before the history that they continue"):
+        incoming.take([more(batch(1, 0, 9))])
+
+
+def test_a_damaged_history_is_read_from_the_master_again(master: Path, replica: Path) -> None:
+    done = part_of(master, replica)
+    file = Path(StorePaths(str(replica)).batch_history)
+    file.write_bytes(b"damaged")
+    with pytest.raises(FormatError, match="history of batches"):
+        promote(replica)
+    with served(master) as server, following(replica, server.port, store_config=PLAIN) as copy:
+        assert set(seen(replica).values()) <= {ROWS}
+        until(lambda: copy.store.end_offset == done.stop)
+    assert seen(replica) == {0: ROWS}
+    promote(replica)
+    assert commit(replica, 0).repeated

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from segmentlog.store import ReplicationError
 from segmentlog.store.format.epochs import Epoch, Epochs
 from segmentlog.store.ha import master
-from segmentlog.store.ha.frames import LEDGER, encode_header, encode_report
+from segmentlog.store.ha.frames import HISTORY, HISTORY_BEGIN, MORE_HISTORY, encode_header, encode_report
 from segmentlog.store.ha.handshake import Greeting, answer
 from segmentlog.store.ha.master import Follower
 from segmentlog.store.ha.slave import HEARTBEAT_S, SILENCE_S, Slave
@@ -159,13 +159,27 @@ def test_our_slave_follows_our_master(end: int, held: int, piece: int) -> None:
     assert made.acknowledged == 4500
 
 
-def test_a_ledger_goes_once_to_slaves_that_asked() -> None:
+def test_the_history_goes_once_to_slaves_that_asked() -> None:
     silent, asking = follower(1500), follower(-1, 1500)
     for each in (silent, asking):
-        assert each.next_ledger(b"first") == []
+        assert each.history_position(0, 5) is None
     asking.greet(GREETING)
-    assert asking.next_ledger(b"") == []
-    for ledger in (b"first", b"second", b"first"):
-        assert asking.next_ledger(ledger) == [encode_header(LEDGER, len(ledger)), ledger]
-        assert asking.next_ledger(ledger) == []
-    assert silent.next_ledger(b"first") == []
+    assert asking.history_position(0, 0) == 0, "a slave is told that there are no batches"
+    assert asking.history_frame(0, b"") == [encode_header(HISTORY, len(HISTORY_BEGIN)), HISTORY_BEGIN, b""]
+    assert asking.history_position(0, 0) is None
+    assert asking.history_position(0, 5) == 0
+    assert asking.history_frame(0, b"first") == [encode_header(MORE_HISTORY, 5), b"first"]
+    assert asking.history_position(0, 5) is None
+    assert asking.history_position(0, 9) == 5
+    assert asking.history_frame(0, b"") == [], "lines that are being written are sent later"
+    assert asking.history_frame(0, b"next") == [encode_header(MORE_HISTORY, 4), b"next"]
+    assert silent.history_position(0, 9) is None
+
+
+def test_a_history_with_other_lines_goes_as_a_whole() -> None:
+    asking = follower(-1, 1500)
+    asking.greet(GREETING)
+    asking.history_frame(0, b"first")
+    assert asking.history_position(1, 3) == 0
+    assert asking.history_frame(1, b"cut")[1:] == [HISTORY_BEGIN, b"cut"]
+    assert asking.history_position(1, 3) is None

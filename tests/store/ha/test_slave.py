@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segmentlog.store import ConfigError, DivergedLogError, ReplicationError
-from segmentlog.store.ha.frames import LEDGER, encode_header, encode_report
+from segmentlog.store.ha.frames import HISTORY, MORE_HISTORY, Chunk, encode_header, encode_report
 from segmentlog.store.ha.slave import HEARTBEAT_S, SILENCE_S, Slave
 
 SEGMENT = 1000
@@ -129,19 +129,19 @@ def test_garbage_appends_nothing_that_was_not_sent_as_a_body(pieces: list[bytes]
         pass
 
 
-def test_a_ledger_is_taken_once_and_not_before_the_logs_are_compared() -> None:
+def test_the_history_is_taken_once_and_not_before_the_logs_are_compared() -> None:
     slave = Slave.following(2500, LOG[2000:2500], SEGMENT, 0.0)
-    slave.accept_ledgers(10)
-    assert slave.receive(encode_header(LEDGER, 6) + b"first." + frames(2000, 2400, 100), 0.0) is None
-    assert slave.take_ledger() is None
-    slave.receive(encode_header(LEDGER, 7) + b"second.", 0.0)
-    assert slave.take_ledger() is None
+    slave.accept_history(10)
+    assert slave.receive(encode_header(HISTORY, 6) + b"first." + frames(2000, 2400, 100), 0.0) is None
+    assert slave.take_history() == []
+    slave.receive(encode_header(MORE_HISTORY, 7) + b"second.", 0.0)
+    assert slave.take_history() == []
     assert slave.receive(frames(2400, 2600, 100), 0.0) == (2500, LOG[2500:2600])
-    assert slave.take_ledger() == b"second."
-    assert slave.take_ledger() is None
+    assert slave.take_history() == [Chunk(HISTORY, b"first."), Chunk(MORE_HISTORY, b"second.")]
+    assert slave.take_history() == []
 
 
-def test_a_ledger_of_a_master_that_did_not_answer_is_refused() -> None:
+def test_the_history_of_a_master_that_did_not_answer_is_refused() -> None:
     slave = Slave.from_base(1000, SEGMENT, 0.0)
     with pytest.raises(ReplicationError, match="a frame of 6 bytes at physical offset -2"):
-        slave.receive(encode_header(LEDGER, 6) + b"first.", 0.0)
+        slave.receive(encode_header(HISTORY, 6) + b"first.", 0.0)

@@ -11,7 +11,7 @@ from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format import durable_point
 from segmentlog.store.format.batch_mark import BatchMark
 from segmentlog.store.format.durable_point import DurablePoint
-from segmentlog.store.format.ledger import Ledger, LedgerEntry
+from segmentlog.store.format.ledger import LOST, Ledger, LedgerEntry
 from segmentlog.store.log.batch_state import BatchRecords
 from segmentlog.store.recovery.batch_marker import BatchMarker, TornBatches, UnfinishedBatch
 from segmentlog.store.recovery.durability import Durability
@@ -28,7 +28,7 @@ def path(tmp_path: Path) -> str:
 
 def ledger_up_to(path: str, sequence: int) -> None:
     ledger = Ledger().with_entry("q", LedgerEntry(0, sequence, 500, 900, 4, 400, 0), ())
-    BatchRecords(FS, path).write_ledger(FS, ledger, f"{path}/.segmentlog/making")
+    BatchRecords(FS, path).commit(FS, Ledger(), ledger)
 
 
 def test_a_store_without_batches_has_nothing_to_undo(path: str) -> None:
@@ -98,13 +98,14 @@ def test_a_batch_whose_rows_are_gone_is_forgotten(path: str, caplog: pytest.LogC
         found.forget(FS, path)
     assert "a power cut took batch 0 of q, 4 rows at [500, 900)" in caplog.text
     after = BatchRecords(FS, path).ledger()
-    assert (after.sequence, dict(after.applications)) == (3, {})
+    newest = after.applications["q"].newest
+    assert (after.sequence, newest.rows, newest.start, newest.stop) == (3, LOST, 500, 500)
 
 
 def test_whole_batches_stay(path: str, caplog: pytest.LogCaptureFixture) -> None:
     ledger_up_to(path, 3)
     found = TornBatches.find(FS, path, 900, left_open(path, 100))
-    assert found[:3] == (900, None, ())
+    assert found[:3] == TornBatches(900)
     found.forget(FS, path)
     assert "q" in BatchRecords(FS, path).ledger().applications
     assert not caplog.records
@@ -112,7 +113,7 @@ def test_whole_batches_stay(path: str, caplog: pytest.LogCaptureFixture) -> None
 
 def test_damage_below_the_durable_point_takes_no_batch(path: str) -> None:
     ledger_up_to(path, 3)
-    assert TornBatches.find(FS, path, 700, left_open(path, 900))[:3] == (700, None, ())
+    assert TornBatches.find(FS, path, 700, left_open(path, 900))[:3] == TornBatches(700)
 
 
 def test_rows_that_a_broker_took_for_messages_stay(path: str) -> None:

@@ -409,7 +409,7 @@ def _ledger_is_written_before_the_rows(patch: Patch) -> None:
     def early(self: BatchCommitter, staged: Any) -> Any:
         assert self._ledger is not None
         entry = LedgerEntry(len(self._ledger.applications), self._publication.sequence, 0, 0, 1, 1, 0)
-        self._records.write_ledger(self._fs, self._ledger.with_entry("early", entry, ()), self._making)
+        self._records.commit(self._fs, self._ledger, self._ledger.with_entry("early", entry, ()))
         return real(self, staged)
 
     patch(BatchCommitter, "_put", early)
@@ -423,7 +423,7 @@ def _rows_are_not_flushed_before_the_ledger(patch: Patch) -> None:
 @_store(Trial.COMMIT)
 def _last_piece_is_written_after_the_ledger(patch: Patch) -> None:
     late: list[Callable[[], Any]] = []
-    real = BatchRecords.write_ledger
+    real = BatchRecords.commit
 
     def written(_: CommitPipeline, items: Iterable[AheadPiece], write: Any) -> Iterator[tuple[AheadPiece, Any]]:
         pieces = list(items)
@@ -436,18 +436,19 @@ def _last_piece_is_written_after_the_ledger(patch: Patch) -> None:
             else:
                 yield piece, write(piece)
 
-    def write_ledger(*arguments: Any) -> None:
-        real(*arguments)
+    def commit(*arguments: Any) -> Any:
+        ledger = real(*arguments)
         while late:
             late.pop()()
+        return ledger
 
     patch(CommitPipeline, "written", written)
-    patch(BatchRecords, "write_ledger", write_ledger)
+    patch(BatchRecords, "commit", commit)
 
 
 @_store(Trial.COMMIT)
 def _nothing_is_marked(patch: Patch) -> None:
-    patch(BatchRecords, "write_mark", lambda self, fs, mark, making: None)
+    patch(BatchRecords, "write_mark", lambda self, fs, mark: None)
 
 
 @_store(Trial.COMMIT)

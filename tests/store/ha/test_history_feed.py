@@ -1,0 +1,303 @@
+"""History feed: a promoted replica has each batch as a whole or not at all, and a repeated batch is there once."""
+
+from collections import Counter
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from segmentlog.store import BatchGapError, BatchId, FormatError, MessageStore, QueueSource, StoreReader
+from segmentlog.store.files.writable_fs import LocalWritableFileSystem
+from segmentlog.store.format.batch_history import BatchHistory, decode_lines
+from segmentlog.store.format.store_paths import StorePaths
+from segmentlog.store.ha import (
+    Address,
+    Attachments,
+    Quorum,
+    ReplicaState,
+    ReplicationServer,
+    ServerConfig,
+    demote,
+    pacing,
+    promote,
+)
+from segmentlog.store.ha.history_feed import HistoryFeed
+from segmentlog.store.log.batch_state import BatchRecords
+from segmentlog.store.maintenance import verify
+from segmentlog.store.sink import Staged, Staging, commit_batch
+from segmentlog.store.write.replays import CommittedBatch
+from support.batches import batch_of
+from support.promoted import PLAIN, append, limited, served
+from support.reading import read
+from support.replicas import following, log_bytes, until
+from support.written_stores import message
+
+FS = LocalWritableFileSystem()
+ROWS = 40
+JOBS = count()
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pacing, "FIRST_S", 0.01)
+
+
+def stage(path: Path, number: int) -> list[Staged]:
+    with Staging.open(path, f"job{next(JOBS)}", 0, "a", PLAIN) as staging:
+        staging.add(batch_of([message(5, number, serial) for serial in range(ROWS)]))
+        return [staging.finish()]
+
+
+def commit(path: Path, number: int) -> CommittedBatch:
+    """Commit a batch as a stream's sink does."""
+    return commit_batch(path, PLAIN, BatchId("q", number, contiguous=True), stage(path, number))
+
+
+def batches(path: Path) -> Counter[int]:
+    """Return how many rows of each batch are in a log."""
+    rows = read(StoreReader.open(path, queue_source=QueueSource.COMMIT_LOG))
+    return Counter(int(row["uniqKey"].partition(".")[0]) for row in rows)
+
+
+def replicate(port: int, path: Path, end: int) -> None:
+    with following(path, port, store_config=PLAIN, probe_s=0.3) as replica:
+        until(lambda: replica.status.end == end and replica.status.state is ReplicaState.FOLLOWING)
+
+
+def ends_of_records(path: Path) -> list[int]:
+    rows = read(StoreReader.open(path, queue_source=QueueSource.COMMIT_LOG))
+    return sorted(row["physicalOffset"] for row in rows)
+
+
+def test_a_batch_that_was_acknowledged_is_known_after_a_failover(tmp_path: Path) -> None:
+    master, replica = tmp_path / "master", tmp_path / "replica"
+    quorum = Quorum(2, timeout_s=30)
+    attached = Attachments(acknowledgers=[quorum], listeners=[quorum])
+    append(master, range(3))
+    with (
+        MessageStore.open(master, PLAIN, attached=attached) as store,
+        ReplicationServer(store, quorum, ServerConfig(port=0)) as server,
+        following(replica, server.port, store_config=PLAIN, probe_s=0.3),
+    ):
+        until(lambda: store.end_offset in server.replicas.values())
+        for number in range(3):
+            done = store.commit_batch(BatchId("q", number, contiguous=True), stage(master, number))
+            history = BatchRecords(FS, str(replica)).history()
+            assert history.last_stop == done.stop, "acknowledged before the batch was known"
+    assert BatchRecords(FS, str(replica)).ledger().applications == {}
+    assert promote(replica).copy is None
+    taken, theirs = (BatchRecords(FS, str(each)).ledger() for each in (replica, master))
+    assert taken.applications["q"].entries == theirs.applications["q"].entries
+    assert taken.sequence == theirs.sequence
+    before = log_bytes(replica)
+    again = commit(replica, 2)
+    assert again.repeated
+    assert (again.start, again.stop) == (done.start, done.stop)
+    assert log_bytes(replica) == before
+    assert not commit(replica, 3).repeated
+    assert batches(replica) == {0: ROWS, 1: ROWS + 3, 2: ROWS, 3: ROWS}
+    assert verify(replica).findings == ()
+
+
+@pytest.mark.parametrize("sent", [0, 1, 17, ROWS - 1])
+def test_a_batch_that_came_in_part_goes_as_a_whole_and_can_be_repeated(tmp_path: Path, sent: int) -> None:
+    master, replica = tmp_path / "master", tmp_path / "replica"
+    append(master, range(3))
+    commit(master, 0)
+    torn = commit(master, 1)
+    commit(master, 2)
+    ends = [each for each in ends_of_records(master) if each >= torn.start]
+    with limited(master, ends[sent]) as (_, port):
+        replicate(port, replica, ends[sent])
+    assert batches(replica) == {0: ROWS, 1: 3}, "readers see no part of it"
+    promoted = promote(replica)
+    assert promoted.start == torn.start
+    assert (promoted.copy is None) == (sent == 0)
+    if promoted.copy is not None:
+        assert batches(Path(promoted.copy))[1] == 3 + sent
+    assert batches(replica) == {0: ROWS, 1: 3}
+    assert commit(replica, 0).repeated
+    assert not commit(replica, 1).repeated
+    assert batches(replica) == {0: ROWS, 1: 3 + ROWS}
+    assert verify(replica).findings == ()
+    assert promote(replica).copy is None
+
+
+def test_a_promotion_that_is_interrupted_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    master, replica = tmp_path / "master", tmp_path / "replica"
+    torn = commit_first(master)
+    with limited(master, ends_of_records(master)[9]) as (_, port):
+        replicate(port, replica, ends_of_records(master)[9])
+    with monkeypatch.context() as patched:
+        patched.setattr("segmentlog.store.ha.promotion.write_epochs", fail)
+        with pytest.raises(OSError, match="planted"):
+            promote(replica)
+    assert promote(replica).start == torn.start
+    assert not commit(replica, 0).repeated
+    assert batches(replica) == {0: ROWS}
+
+
+def commit_first(path: Path) -> CommittedBatch:
+    MessageStore.open(path, PLAIN).close()
+    return commit(path, 0)
+
+
+def fail(*_: object) -> None:
+    raise OSError("planted")
+
+
+def test_a_replica_of_a_replica_knows_the_batches(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in "abc"]
+    end = commit_first(paths[0]).stop
+    with ExitStack() as stack:
+        port = stack.enter_context(served(paths[0])).port
+        for path in paths[1:]:
+            replica = stack.enter_context(following(path, port, store_config=PLAIN, probe_s=0.3))
+            until(lambda replica=replica: replica.status.end == end)
+            port = stack.enter_context(served(path)).port
+        until(lambda: BatchRecords(FS, str(paths[2])).history().last_stop == end)
+    promote(paths[2])
+    assert commit(paths[2], 0).repeated
+
+
+def test_a_batch_is_there_once_after_two_failovers_in_a_chain(tmp_path: Path) -> None:
+    """A has batches 0 to 5, B is promoted with 0 to 2 and commits 3 and 4, A follows B, C follows A and is promoted."""
+    first, second, third = (tmp_path / name for name in "abc")
+    append(first, range(3))
+    stops = [commit(first, number).stop for number in range(6)]
+    with limited(first, stops[2]) as (_, port):
+        replicate(port, second, stops[2])
+    promote(second)
+    end = [commit(second, number).stop for number in (3, 4)][-1]
+    with served(second) as server:
+        demote(first, Address("127.0.0.1", server.port))
+        with (
+            following(first, server.port, store_config=PLAIN, probe_s=0.3) as middle,
+            served(first) as chained,
+            following(third, chained.port, store_config=PLAIN, probe_s=0.3) as last,
+        ):
+            until(lambda: middle.status.end == last.status.end == end)
+    promote(third)
+    assert commit(third, 4).repeated
+    assert not commit(third, 5).repeated
+    assert batches(third) == {0: ROWS, 1: 3 + ROWS, **dict.fromkeys(range(2, 6), ROWS)}
+
+
+@pytest.mark.parametrize("app", ["q", None])
+def test_a_replica_that_lags_by_many_batches_has_none_in_part(tmp_path: Path, app: str | None) -> None:
+    master, replica, kept = tmp_path / "master", tmp_path / "replica", 2
+    append(master, range(3))
+    done = [commit_batch(master, PLAIN, BatchId(app, number), stage(master, number)) for number in range(24)]
+    within = next(each for each in ends_of_records(master) if each > done[kept].start + 2000)
+    with limited(master, within) as (_, port):
+        replicate(port, replica, within)
+    shown = {0: ROWS, 1: ROWS + 3}
+    assert seen(replica) == batches(replica) == shown
+    assert promote(replica).start == done[kept].start
+    assert seen(replica) == batches(replica) == shown
+    job = BatchId(app, 1)
+    assert commit_batch(replica, PLAIN, job, stage(replica, 1)).repeated == (app == "q")
+
+
+def seen(path: Path) -> Counter[int]:
+    """Return how many rows of each batch readers find by the queues."""
+    return Counter(int(row["uniqKey"].partition(".")[0]) for row in read(StoreReader.open(path)))
+
+
+@pytest.mark.parametrize("kept", [0, 3])
+def test_a_stream_that_lost_batches_in_a_failover_is_told(tmp_path: Path, kept: int) -> None:
+    master, replica = tmp_path / "master", tmp_path / "replica"
+    append(master, range(3))
+    done = [commit(master, number) for number in range(24)]
+    with limited(master, done[kept].start) as (_, port):
+        replicate(port, replica, done[kept].start)
+    promote(replica)
+    for number in (24, kept + 1):
+        with pytest.raises(BatchGapError, match=f"batch {number} of q (comes after|follows)"):
+            commit(replica, number)
+    assert not commit(replica, kept).repeated
+    assert not commit(replica, kept + 1).repeated
+    assert batches(replica)[kept + 1] == ROWS + (3 if kept == 0 else 0)
+
+
+def test_lost_batches_are_known_after_a_second_failover(tmp_path: Path) -> None:
+    master, second, third = (tmp_path / name for name in "abc")
+    start = append(master, range(3))
+    for number in range(20):
+        commit(master, number)
+    with limited(master, start) as (_, port):
+        replicate(port, second, start)
+    promote(second)
+    with served(second) as server:
+        replicate(server.port, third, start)
+    promote(third)
+    with pytest.raises(BatchGapError, match="follows batches that this store lost: all from 0 on"):
+        commit(third, 20)
+    assert not commit(third, 0).repeated
+
+
+# What a server sends
+
+
+def lines(feed: HistoryFeed) -> list[int]:
+    """Return the numbers of the batches of all lines."""
+    content = feed.lines_from(0)
+    assert len(content) == feed.size
+    return [each.entry.version for each in decode_lines(content, None, BatchHistory())[0].batches]
+
+
+def test_a_feed_follows_the_commits_of_other_processes(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    MessageStore.open(path, PLAIN).close()
+    feed = HistoryFeed(FS, str(path))
+    feed.look()
+    sent, generation = b"", -1
+    for number in range(4):
+        assert lines(feed) == [*range(number)]
+        if feed.generation != generation:
+            sent, generation = b"", feed.generation
+        sent += feed.lines_from(len(sent))
+        assert sent == feed.lines_from(0), "what was sent does not change"
+        commit(path, number)
+        assert lines(feed) == [*range(number)], "it was not looked at"
+        feed.look()
+    assert feed.generation == 1, "the file was made"
+    feed.close()
+
+
+def test_a_feed_of_a_replica_sends_its_master_s_batches_on(tmp_path: Path) -> None:
+    master, replica = tmp_path / "master", tmp_path / "replica"
+    append(master, range(3))
+    for number in range(3):
+        commit(master, number)
+    with limited(master, (end := commit(master, 3).start)) as (_, port):
+        replicate(port, replica, end)
+    feed = HistoryFeed(FS, str(replica))
+    feed.look()
+    assert lines(feed) == [0, 1, 2, 3]
+    promote(replica)
+    feed.look()
+    assert (lines(feed), feed.generation) == ([0, 1, 2], 2)
+    feed.close()
+
+
+@pytest.mark.parametrize("name", ["ledger", "batches"])
+def test_no_replica_gets_rows_whose_batches_are_not_known(tmp_path: Path, name: str) -> None:
+    master, replica = tmp_path / "master", tmp_path / "replica"
+    append(master, range(3))
+    stop = [commit(master, number).stop for number in range(2)][-1]
+    file = Path(StorePaths(str(master)).ledger).with_name(name)
+    good = file.read_bytes()
+    file.write_bytes(b"damaged")
+    with served(master) as server, following(replica, server.port, store_config=PLAIN, probe_s=0.3) as copy:
+        until(lambda: copy.status.connections > 1)
+        assert copy.status.end == 0
+        file.unlink()
+        file.write_bytes(good)
+        until(lambda: copy.status.end == stop)
+    feed = HistoryFeed(FS, str(master))
+    file.write_bytes(b"damaged")
+    with pytest.raises(FormatError):
+        feed.look()
+    feed.close()
