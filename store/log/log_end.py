@@ -74,7 +74,7 @@ def examine_log(log: CommitLog, start: int, sealed_from: int | None = None) -> L
             continue
         lo = max(start - segment.base, 0)
         if not problem and segment.base + lo != end:
-            problem = f"the segment {segment_name(end - end % segment.size)} is missing, or was not finished"
+            problem = f"the segment {segment_name(end - end % segment.size)} is missing, is empty, or was not finished"
         view = log.view(segment)
         hi = max(lo, min(view.size, data_stop - segment.base))  # after it are zeros only
         walked = walk(view, segment.base, lo, hi)
