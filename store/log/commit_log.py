@@ -132,7 +132,7 @@ class CommitLog:
         return bool(self.empty) and self.empty[-1].base >= self.stop
 
     def data_stop(self) -> int:
-        """One past the last byte that is not zero, as of now.
+        """One past the last byte that is not zero, as of now. The last record may end in zeros, after it.
 
         A walk to here is consistent. Records that a live writer appends meanwhile begin at or after it, even in a
         segment that the walk has passed.

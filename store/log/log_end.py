@@ -54,7 +54,7 @@ class LogState(NamedTuple):
     last: int
 
 
-def examine_log(log: CommitLog, start: int, sealed_from: int | None = None) -> LogState:
+def examine_log(log: CommitLog, start: int, sealed_from: int | None = None, data_stop: int | None = None) -> LogState:
     """Follow the records to where they end.
 
     Parameters
@@ -64,11 +64,13 @@ def examine_log(log: CommitLog, start: int, sealed_from: int | None = None) -> L
     sealed_from
         Where the records begin that all end in a right ``__CRC32#``, if that is known: one without it is torn. Its body
         may be whole, and what the body's CRC does not cover is not.
+    data_stop
+        Result of an earlier `CommitLog.data_stop`: records that begin there or later do not count. None looks now.
     """
     end, problem, beyond, newest = min(start, log.stop), "", 0, 0
     last = end
     doubtful: list[int] = []
-    data_stop = log.data_stop()
+    data_stop = log.data_stop() if data_stop is None else data_stop
     for segment in log.segments:
         if segment.stop <= start:
             continue
@@ -76,7 +78,7 @@ def examine_log(log: CommitLog, start: int, sealed_from: int | None = None) -> L
         if not problem and segment.base + lo != end:
             problem = f"the segment {segment_name(end - end % segment.size)} is missing, is empty, or was not finished"
         view = log.view(segment)
-        hi = max(lo, min(view.size, data_stop - segment.base))  # after it are zeros only
+        hi = max(lo, min(view.size, data_stop - segment.base))  # records begin before it; the last may end in zeros
         walked = walk(view, segment.base, lo, hi)
         records, stops = walked.records, walked.positions + walked.sizes
         log.check_crcs(segment, records)

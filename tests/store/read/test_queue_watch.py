@@ -11,6 +11,7 @@ from segmentlog.store import MessageStore, Outgoing, QueueKey, QueueSource, Stor
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.follow import QueueWatch, message_identity
 from support import fixtures, store_builder, writing
+from support.live_copy import copy_live
 
 Watched = Callable[..., QueueWatch]
 
@@ -298,7 +299,7 @@ def test_a_file_of_0_bytes_becomes_a_segment(store: MessageStore, tmp_path: Path
     size = writing.SMALL.segment_bytes
     while store.end_offset < 2 * size:
         put(store, 1)
-    path = Path(shutil.copytree(store.path, tmp_path / "copy"))
+    path = copy_live(store.path, tmp_path / "copy")
     last = path / "commitlog" / f"{2 * size:020d}"
     written = last.read_bytes()
     last.write_bytes(b"")

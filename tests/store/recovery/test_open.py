@@ -1,7 +1,6 @@
 """Recovery on open: the order of its steps, what it leaves unchanged when it refuses, and what it lists."""
 
 import os
-import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from segmentlog.store.files.fs import Listed, LocalFileSystem
 from support.crash.driver import ROOT
 from support.crash.memory_fs import MemoryFileSystem
 from support.crash.recorder import Kind, RecordingFileSystem
+from support.live_copy import copy_live
 from support.written_stores import SMALL, load, message, tree
 
 
@@ -91,7 +91,7 @@ def crashed_on_disk(path: Path) -> Path:
     with MessageStore.open(path, SMALL) as store:
         for serial in range(60):
             store.append(message(3, 1, serial))
-        return Path(shutil.copytree(path, path.with_name("killed")))
+        return copy_live(path, path.with_name("killed"))
 
 
 @pytest.mark.parametrize("is_killed", [True, False])
