@@ -41,11 +41,8 @@ from .metrics import WriterMetrics
 from .placed_rows import AheadPiece, place_rows
 from .queue_offsets import QueueOffsets
 
+# Brokers of 5.4 and later dispatch ten segments again after a kill (commitLogRecoverMaxNum); a put takes three at most.
 _AHEAD_SEGMENTS: Final = 4
-"""Segments that the log may be ahead of the queues before a put, which takes three at most.
-
-A broker of 5.4 or later dispatches the last ten segments again after a crash (``commitLogRecoverMaxNum``), and no more.
-"""
 _AT_ONCE_BYTES: Final = 1 << 20
 """Replicated records that are placed in their queues at once: their bytes are in the processor's cache now."""
 
@@ -114,7 +111,6 @@ class PutPath:
         self._dispatcher = dispatcher
         self._settle = dispatcher.settle
         self.segment_bytes = config.segment_bytes
-        """Size of each segment."""
         self._ahead_max = _AHEAD_SEGMENTS * config.segment_bytes
         self._metrics = metrics
         self._failure = failure
@@ -129,13 +125,7 @@ class PutPath:
         """Dispatches everything that was put; see `catch_up`."""
 
     def catch_up(self) -> None:
-        """Dispatch everything that was put if the log is several segments ahead of the queues.
-
-        Raises
-        ------
-        NoSpaceError, StoreFailedError, StoreClosedError
-            If that was not possible.
-        """
+        """Dispatch everything that was put if the log is several segments ahead of the queues; raises as `put`."""
         if self._appender.end - self._dispatcher.dispatched > self._ahead_max:
             self.dispatch_all()
 
