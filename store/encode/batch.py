@@ -132,9 +132,9 @@ def encode_batch(
     apart = bodies_apart and rows.is_plain and int(body_bytes.sum()) >= LARGE_BATCH_BYTES
     try:
         properties = encode_properties(rows.named, rows.pairs) if rows.named or rows.pairs is not None else b""
-        held = _check_properties(properties, crc) + (body_bytes // _APART_PER_BYTE if apart else body_bytes)
+        held = _check_properties(properties, crc) + body_bytes
         given = RecordColumns(properties=properties, **fields)
-        pieces = list(pairwise(_cuts(held, placement)))
+        pieces = list(pairwise(_cuts(held, body_bytes if apart else None, config.segment_bytes, placement)))
         parts = [_part(given, start, stop) for start, stop in pieces]
         encoded = [encode(part, record_crc=crc, bodies_apart=apart) for part in parts]
     except ConfigError as error:
@@ -282,11 +282,22 @@ def _check_properties(properties: pa.BinaryArray | bytes, crc: RecordCrc) -> Int
     return lengths
 
 
-def _cuts(sizes: Ints, placement: BatchPlacement) -> list[int]:
-    """Rows at which pieces begin, and one past the last row."""
+def _cuts(sizes: Ints, apart: Ints | None, segment_bytes: int, placement: BatchPlacement) -> list[int]:
+    """Rows at which pieces begin, and one past the last row.
+
+    Parameters
+    ----------
+    sizes
+        (n,) bytes of each row's body and properties.
+    apart
+        (n,) those of them that are not copied; None for none.
+    """
     if placement is BatchPlacement.ONE_SEGMENT or not sizes.size:
         return [0, sizes.size] if sizes.size else []
-    number = np.cumsum(sizes + _FIXED_BYTES) // _PIECE_BYTES
+    copied = sizes if apart is None else sizes - apart + apart // _APART_PER_BYTE
+    number = np.cumsum(copied + _FIXED_BYTES) // _PIECE_BYTES
+    if segment_bytes < _PIECE_BYTES * (1 if apart is None else _APART_PER_BYTE):  # a piece is dispatched after its put
+        number += np.cumsum(sizes + _FIXED_BYTES) // segment_bytes
     return [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), sizes.size]
 
 

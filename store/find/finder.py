@@ -81,6 +81,8 @@ class Finder:
         one does not show until the next change.
         """
         self._store.look_again()
+        if self._store.log.is_incomplete:
+            self._store.log.refresh()
         paths = self._store.location.paths
         directories = (*self._store.log.directories, paths.consume_queues, paths.index)
         stamps = tuple(self._store.location.fs.stamp(each) for each in directories)

@@ -96,6 +96,11 @@ class IndexWriter:
         """Return the header of a file, as it is stored."""
         return decode_header(self._fs.read(self.path_of(name), 0, HEADER.itemsize))
 
+    def has(self, end: IndexPosition) -> bool:
+        """Return whether a file holds the entries before a position: a copy, or a halted broker, leaves it short."""
+        size = self._fs.size(self.path_of(end.file))
+        return size is not None and size >= self._geometry.entry_position(end.next_number)
+
     def drop_from(self, first: int) -> None:
         """Unlink the file of a name and all later ones; the next `sync` fsyncs the directory."""
         for name in reversed(self.names()):

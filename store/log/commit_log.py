@@ -9,6 +9,7 @@
 At most a few segments are mapped at a time, so that any number of them needs few descriptors. RocketMQ: ``CommitLog``.
 """
 
+import logging
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
@@ -18,12 +19,14 @@ import numpy as np
 from ..errors import CorruptRecordError, DataLossError, Remedy
 from ..files.fs import FileSystem
 from ..files.os_errors import descriptor_budget
-from ..files.segments import SegmentFile, find, list_segments
+from ..files.segments import SegmentFile, allocated, find, list_segments
 from ..format.checksums import check_crcs, surely_hold
 from ..format.message import MIN_RECORD_BYTES, Bytes, Ints, Mask, Problem, Records
 from ..format.message_decode_one import Record, read_record
 from ..format.properties import Properties
 from ..format.walk import walk
+
+_log = logging.getLogger(__name__)
 
 MAPS_MAX: Final = 16
 """Segments that are mapped at a time, and at most a sixteenth of what the process may have open (RLIMIT_NOFILE)."""
@@ -88,7 +91,12 @@ class CommitLog:
         self._maps: OrderedDict[tuple[str, int, int | None], Bytes] = OrderedDict()
         self._maps_max = descriptor_budget(MAPS_MAX, 16)
         self.segments: list[SegmentFile] = []
+        self.empty: list[SegmentFile] = []
+        """Files of 0 bytes, which are not segments: created and not allocated yet, or damage."""
         self.refresh()
+        for each in self.empty:
+            if each.base < self.stop:
+                _log.warning("%s has 0 bytes, and later segments are not empty: its messages are lost", each.path)
 
     def again(self) -> "CommitLog":
         """Return the same log, listed again, for another thread. Only what never changes here is read."""
@@ -100,7 +108,9 @@ class CommitLog:
         Nor does a reader that runs for a year hold on to the space of segments that retention deleted.
         """
         self._maps.clear()
-        self.segments = list_segments(self._fs, self.directories)
+        listed = list_segments(self._fs, self.directories)
+        self.segments = allocated(listed)
+        self.empty = [each for each in listed if not each.size]
         self._bases = np.array([s.base for s in self.segments], np.int64)
         self._stops = np.array([s.stop for s in self.segments], np.int64)
         self.records_max = sum(segment.size for segment in self.segments) // MIN_RECORD_BYTES
@@ -116,8 +126,13 @@ class CommitLog:
         """One past the last byte of the last segment: no record is beyond it, most logs end before."""
         return self.segments[-1].stop if self.segments else 0
 
+    @property
+    def is_incomplete(self) -> bool:
+        """True if a file of 0 bytes followed the last segment: it may become one, and no directory changes then."""
+        return bool(self.empty) and self.empty[-1].base >= self.stop
+
     def data_stop(self) -> int:
-        """One past the last byte that is not zero, as of now.
+        """One past the last byte that is not zero, as of now. The last record may end in zeros, after it.
 
         A walk to here is consistent. Records that a live writer appends meanwhile begin at or after it, even in a
         segment that the walk has passed.
@@ -312,8 +327,8 @@ class CommitLog:
 
     def corrupt(self, problem: Problem, offset: int, place: str) -> CorruptRecordError:
         """The error for a damaged record at a physical offset, which is at ``place`` in its queue."""
-        before = [segment for segment in self.segments if segment.base <= offset]  # the last may end before it
-        segment = before[-1] if before else None
+        before = [each for each in (*self.segments, *self.empty) if each.base <= offset]
+        segment = max(before, default=None)  # it may end before the offset
         return CorruptRecordError(
             f"{place}: {problem.text}",
             path=segment.path if segment else self.directories[0] if self.directories else None,

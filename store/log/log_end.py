@@ -54,7 +54,7 @@ class LogState(NamedTuple):
     last: int
 
 
-def examine_log(log: CommitLog, start: int, sealed_from: int | None = None) -> LogState:
+def examine_log(log: CommitLog, start: int, sealed_from: int | None = None, data_stop: int | None = None) -> LogState:
     """Follow the records to where they end.
 
     Parameters
@@ -64,19 +64,21 @@ def examine_log(log: CommitLog, start: int, sealed_from: int | None = None) -> L
     sealed_from
         Where the records begin that all end in a right ``__CRC32#``, if that is known: one without it is torn. Its body
         may be whole, and what the body's CRC does not cover is not.
+    data_stop
+        Result of an earlier `CommitLog.data_stop`, from which on no record counts; None looks now.
     """
-    end, problem, beyond, newest = min(start, log.stop), "", 0, 0
-    last = end
+    last = end = min(start, log.stop)
+    problem, beyond, newest = "", 0, 0
     doubtful: list[int] = []
-    data_stop = log.data_stop()
+    stop = log.data_stop() if data_stop is None else data_stop
     for segment in log.segments:
         if segment.stop <= start:
             continue
         lo = max(start - segment.base, 0)
         if not problem and segment.base + lo != end:
-            problem = f"the segment {segment_name(end - end % segment.size)} is missing, or was not finished"
+            problem = f"the segment {segment_name(end - end % segment.size)} is missing, is empty, or was not finished"
         view = log.view(segment)
-        hi = max(lo, min(view.size, data_stop - segment.base))  # after it are zeros only
+        hi = max(lo, min(view.size, stop - segment.base))  # records begin before it; the last may end in zeros
         walked = walk(view, segment.base, lo, hi)
         records, stops = walked.records, walked.positions + walked.sizes
         log.check_crcs(segment, records)
@@ -104,6 +106,11 @@ def examine_log(log: CommitLog, start: int, sealed_from: int | None = None) -> L
         after[:count] = False
         beyond += int(np.count_nonzero(after))
         last = max(last, end, *(segment.base + stops[after][-1:]).tolist())  # a segment made ahead has none
+    _warn_doubtful(log, doubtful)
+    return LogState(start, end, problem, beyond, newest, last)
+
+
+def _warn_doubtful(log: CommitLog, doubtful: list[int]) -> None:
     if doubtful:
         _log.warning(
             "%d records of %s end in a __CRC32# that is not theirs, or lack theirs, the first at physical offset %d: "
@@ -112,7 +119,6 @@ def examine_log(log: CommitLog, start: int, sealed_from: int | None = None) -> L
             log.directories[0],
             doubtful[0],
         )
-    return LogState(start, end, problem, beyond, newest, last)
 
 
 def _keep_doubtful(walked: Walk, sealed: Mask) -> Ints:

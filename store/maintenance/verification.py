@@ -132,6 +132,10 @@ class _Verification:
         log = self._log
         stop = log.data_stop()
         damage = log.damage(log.min_offset, stop)
+        for empty in log.empty:
+            if empty.base < log.stop:  # the last one is of a segment that was not allocated
+                text = "this file has 0 bytes, and later segments are not empty"
+                self._add(Kind.LOG_DAMAGE, empty.path, empty.base, 0, text)
         for start, end in damage:
             holder = log.find(start)
             self._add(

@@ -158,7 +158,7 @@ class QueueWatch:
             reader.look_for_owner()
             self._owned = now
         changed = [directory.changed() for directory in self._logs]  # all are asked: each remembers its answer
-        if any(changed):
+        if any(changed) or reader.log.is_incomplete:
             reader.log.refresh()
         self._root_changed |= self._root.changed()
         state = self._state_now()

@@ -100,7 +100,10 @@ class StoreSnapshot:
             return cls(visibility, is_live, _ids(_keys(listed)), None, None)
         ends = {each: each.data_end() for each in map(queue, _keys(listed))}
         # First the end of the bytes, then the marker, and no record beyond: the store may be opened meanwhile.
-        tail = find_undispatched_tail(log, ends, visibility.cut(log.data_stop()), crashed, visibility.ledger)
+        data_stop, hidden_from = log.data_stop(), visibility.hidden_from()
+        tail = find_undispatched_tail(
+            log, ends, crashed, visibility.ledger, data_stop=data_stop, hidden_from=hidden_from
+        )
         return cls(visibility, is_live, _ids([*_keys(listed), *tail.queues]), None, tail)
 
     @property
@@ -128,7 +131,9 @@ def _readable_stop(log: CommitLog, visibility: Visibility, crashed: OwnState | N
 
 
 def _stop_after_crash(log: CommitLog, visibility: Visibility, crashed: OwnState) -> int:
-    return min(visibility.cut(log.data_stop()), log_end_after_crash(log, crashed, visibility.ledger))
+    data_stop, hidden_from = log.data_stop(), visibility.hidden_from()  # in this order: see `StoreSnapshot.take`
+    end = log_end_after_crash(log, crashed, visibility.ledger, data_stop)
+    return end if hidden_from is None else min(end, hidden_from)
 
 
 def _crashed(location: StoreLocation, is_live: Callable[[], bool]) -> OwnState | None:

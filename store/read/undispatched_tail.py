@@ -67,22 +67,30 @@ class _LogEnd(NamedTuple):
     is_whole: bool
 
 
-def log_end_after_crash(log: CommitLog, own: OwnState, ledger: Callable[[], Ledger]) -> int:
+def log_end_after_crash(log: CommitLog, own: OwnState, ledger: Callable[[], Ledger], data_stop: int) -> int:
     """Physical offset where the last record ends, in a store that no process owns and that was not closed.
 
     Parameters
     ----------
     ledger
         Reads the batches of the store; of one that a power cut took rows of, no record counts.
+    data_stop
+        Result of `CommitLog.data_stop`: records that begin there or later do not count.
     """
     begin = _begin_of_ours(log, own)
     if begin is None:  # older pages were written back long ago
         begin = log.segments[-2:][0].base if log.segments else 0
-    return _whole_end(_log_end(log, own, begin).at, own, ledger)
+    return _whole_end(_log_end(log, own, begin, data_stop).at, own, ledger)
 
 
 def find_undispatched_tail(
-    log: CommitLog, ends: Mapping[ConsumeQueue, int], stop: int, own: OwnState, ledger: Callable[[], Ledger]
+    log: CommitLog,
+    ends: Mapping[ConsumeQueue, int],
+    own: OwnState,
+    ledger: Callable[[], Ledger],
+    *,
+    data_stop: int,
+    hidden_from: int | None,
 ) -> UndispatchedTail:
     """Look at the end of the log of a store that no process owns and that was not closed.
 
@@ -92,18 +100,19 @@ def find_undispatched_tail(
         Its CommitLog.
     ends
         All its queues, with one past the last entry that is not zero.
-    stop
-        Physical offset from which on nothing counts: a batch that was not finished.
     own
         What the store says of itself, read before ``ends``.
-    ledger
+    ledger, data_stop
         See `log_end_after_crash`.
+    hidden_from
+        Physical offset from which on nothing counts: a batch that was not finished. None if all of it counts.
     """
     begin = _begin_of_ours(log, own)
     if begin is None:
         begin = _begin_by_entries(log, ends, own)
-    end = _log_end(log, own, begin)
-    log_end = min(_whole_end(end.at, own, ledger), stop)
+    end = _log_end(log, own, begin, data_stop)
+    log_end = _whole_end(end.at, own, ledger)
+    log_end = log_end if hidden_from is None else min(log_end, hidden_from)
     derived_queues = derive_queues(log, begin, log_end)
     extra: dict[QueueKey, DerivedQueue] = {}
     true_ends: dict[QueueKey, int] = {}
@@ -195,9 +204,9 @@ def _all_have_entries(log: CommitLog, at: int, ends: Mapping[ConsumeQueue, int])
     return True
 
 
-def _log_end(log: CommitLog, own: OwnState, begin: int) -> _LogEnd:
+def _log_end(log: CommitLog, own: OwnState, begin: int, data_stop: int) -> _LogEnd:
     """Follow the log to its end; as recovery would decide, except that damage is left for the scan."""
-    state: LogState = examine_log(log, begin, own.sealed_from)
+    state: LogState = examine_log(log, begin, own.sealed_from, data_stop)
     point = own.crash_point
     if point is None:
         return _LogEnd(state.last if state.beyond else state.end, not state.beyond)

@@ -78,12 +78,15 @@ class Repair:
     # -- the log
 
     def cut(self, end: int) -> int:
-        """End the log at a physical offset: later segments are unlinked, later bytes of its own become zero.
+        """End the log at a physical offset: later files are unlinked, later bytes of its own segment become zero.
 
         All of it is on the device then. Returns at most how many bytes were not zero.
         """
         durable_log = self._durable.log if self._durable is not None else 0
         cut = 0
+        for empty in self._log.empty:
+            if empty.base >= end:  # an earlier one is damage before records that are kept
+                self._fs.unlink(empty.path)
         for segment in reversed(self._log.segments):
             if segment.base >= end:
                 cut += self._fs.data_end(segment.path)
@@ -92,7 +95,7 @@ class Repair:
                 cut += self._settle(segment, end)
             else:
                 break
-        if self._log.segments:
+        if self._log.segments or self._log.empty:
             self._fs.sync_dir(self._directory)
         self._log = CommitLog(self._fs, [self._directory])
         return cut
@@ -190,8 +193,10 @@ class Repair:
             return None, end
         # If a batch is undone, the queues may have been flushed beyond the end: the newest file has keys of the batch.
         marked = durable if durable is not None and durable.queues <= end else None
-        if marked is not None and marked.index_file in self._index.names() and marked.index_count > 1:
-            return IndexPosition(marked.index_file, marked.index_count), end
+        if marked is not None and marked.index_count > 1:
+            position = IndexPosition(marked.index_file, marked.index_count)
+            if self._index.has(position):
+                return position, end
         files = self._full_files(end)
         if files:
             last = IndexPosition(files[-1], self._config.index_entries)

@@ -15,13 +15,14 @@ close can be finalized. RocketMQ: the constructor of ``DefaultMessageStore``.
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
 from ..config import Flush, OnDamage, Services, StoreConfig
 from ..dispatch.dispatcher import Dispatcher
-from ..errors import NoSpaceError, NotAStoreError
+from ..errors import NoSpaceError, NotAStoreError, SegmentLogError
 from ..files.writable_fs import Lock, WritableFileSystem
 from ..format.store_paths import ABORT, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, LOCK, OURS, StorePaths
 from ..log.appender import LogAppender
@@ -190,6 +191,7 @@ def assemble(base: LockedStore, attached: Attachments, retention: RetentionSetti
     log = _log_parts(base, attached)
     housekeeping = _housekeeping(base, log, attached)
     flusher, put_path = housekeeping.flusher, log.put_path
+    put_path.dispatch_all = housekeeping.dispatch_flushed
     commit = GroupCommit([*([flusher] if base.config.flush is Flush.SYNC else []), *attached.acknowledgers])
     dispatch_all = partial(housekeeping.dispatch, at_once=True)
     publication = Publication(
@@ -309,9 +311,16 @@ def _committer(  # noqa: PLR0917 - the parts that a batch needs
         topics=base.opened.topics,
         durability=base.opened.durability,
         own=base.own,
-        keep_up=services.after_put,
+        keep_up=partial(_keep_up, put_path, services),
         is_threaded=services.is_threaded,
     )
+
+
+def _keep_up(put_path: PutPath, services: StoreServices) -> None:
+    """Do what is due after a piece of a batch; a full disk delays the dispatch, and no more."""
+    with suppress(SegmentLogError, OSError):
+        put_path.catch_up()
+    services.after_put()
 
 
 def _own(lock: Lock, failure: Failure) -> None:

@@ -177,7 +177,7 @@ class AsyncAppend:
     def _append(self, gathered: list[_Submitted]) -> None:
         """Append messages, and end them all, whatever happens."""
         try:
-            for run in runs([len(each.encoded.record) for each in gathered]):
+            for run in runs([len(each.encoded.record) for each in gathered], self._put_path.segment_bytes):
                 self._put(gathered[run])
             self._acknowledge([each for each in gathered if each.error is None])
         except BaseException as error:

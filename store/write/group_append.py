@@ -21,7 +21,7 @@ from .flat_combining import Combiner
 from .group_commit import GroupCommit
 from .put_path import PutPath
 
-_TOGETHER_BYTES: Final = 4 << 20  # are copied side by side
+_TOGETHER_BYTES: Final = 4 << 20  # are copied side by side; at most a segment, see `PutPath.catch_up`
 
 
 class GroupAppend:
@@ -62,7 +62,7 @@ class GroupAppend:
 
     def _put(self, gathered: list[Encoded]) -> None:
         """Put all messages and wait for their commit; on an error put at least the first, the caller's, or raise."""
-        for run in runs([len(encoded.record) for encoded in gathered]):
+        for run in runs([len(encoded.record) for encoded in gathered], self._put_path.segment_bytes):
             try:
                 self._put_path.put(gathered[run])
             except SegmentLogError:
@@ -75,11 +75,12 @@ class GroupAppend:
                 self._commit.wait(last.physical_offset + last.size)
 
 
-def runs(sizes: Iterable[int]) -> Iterator[slice]:
-    """Cut records of some sizes into runs of at most 4 MiB; a larger record is a run of its own."""
+def runs(sizes: Iterable[int], segment_bytes: int) -> Iterator[slice]:
+    """Cut records of some sizes into runs of at most 4 MiB or a segment; a larger record is a run of its own."""
+    most = min(_TOGETHER_BYTES, segment_bytes)
     start = stop = size = 0
     for each in sizes:
-        if stop > start and size + each > _TOGETHER_BYTES:
+        if stop > start and size + each > most:
             yield slice(start, stop)
             start, size = stop, 0
         stop += 1

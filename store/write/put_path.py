@@ -17,6 +17,7 @@ The order of the log is the order of the lock, of store timestamps and of the qu
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from typing import Final, NamedTuple, Protocol
 
@@ -27,6 +28,7 @@ from ..dispatch.dispatcher import Dispatcher, DispatchRequest, ReplicatedRecords
 from ..dispatch.rules import DispatchedRecords
 from ..encode.batch import EncodedRows
 from ..encode.message import Appended, Encoded, packed_host, record_crc
+from ..errors import NoSpaceError
 from ..format.message import Ints, Records
 from ..format.message_encode_one import patch_record
 from ..format.message_id import encode_offset_id
@@ -39,6 +41,8 @@ from .metrics import WriterMetrics
 from .placed_rows import AheadPiece, place_rows
 from .queue_offsets import QueueOffsets
 
+# Brokers of 5.4 and later dispatch ten segments again after a kill (commitLogRecoverMaxNum); a put takes three at most.
+_AHEAD_SEGMENTS: Final = 4
 _AT_ONCE_BYTES: Final = 1 << 20
 """Replicated records that are placed in their queues at once: their bytes are in the processor's cache now."""
 
@@ -104,7 +108,10 @@ class PutPath:
     ) -> None:
         self._appender = appender
         self._listeners: tuple[LogListener, ...] = (dispatcher, *listeners)
+        self._dispatcher = dispatcher
         self._settle = dispatcher.settle
+        self.segment_bytes = config.segment_bytes
+        self._ahead_max = _AHEAD_SEGMENTS * config.segment_bytes
         self._metrics = metrics
         self._failure = failure
         self._crc = record_crc(config)
@@ -114,6 +121,18 @@ class PutPath:
         self._queues = QueueOffsets(dispatcher.numbers, dispatcher.ends)
         self.turn = threading.RLock()
         """Held during each put, and during a batch commit."""
+        self.dispatch_all: Callable[[], None] = lambda: None
+        """Dispatches everything that was put; see `catch_up`."""
+
+    def catch_up(self) -> None:
+        """Dispatch everything that was put if the log is several segments ahead of the queues; raises as `put`."""
+        if self._appender.end - self._dispatcher.dispatched > self._ahead_max:
+            self.dispatch_all()
+
+    def _caught_up(self) -> threading.Lock:
+        """Return the put lock once a put may begin; the caller holds the turn."""
+        self.catch_up()
+        return self._appender.lock
 
     @property
     def end(self) -> int:
@@ -164,7 +183,7 @@ class PutPath:
         records = [each.record for each in encoded]
         stops = [*accumulate(map(len, records))]
         asked = time.perf_counter() if self._metrics is not None else 0.0
-        with self.turn, self._appender.lock:
+        with self.turn, self._caught_up():
             self._locked(asked)
             self._settle()
             one = len(records) == 1
@@ -212,11 +231,12 @@ class PutPath:
             [np.empty(0, np.int64), *(at + each for at, each in zip(before[:-1], ends, strict=True))]
         )
         asked = time.perf_counter() if self._metrics is not None else 0.0
-        with self.turn, self._appender.lock:
-            self._locked(asked)
-            self._settle()
-            self._appender.reserve(self._appender.place(stops, placement))  # for all of them, or nothing is put
-            now = self._now()
+        with self.turn:
+            with self._caught_up():
+                self._locked(asked)
+                self._settle()
+                self._appender.reserve(self._appender.place(stops, placement))  # for all of them, or nothing is put
+                now = self._now()
             put = [self._put_piece(rows, placement, now) for rows in pieces]
         columns = [np.concatenate([np.empty(0, np.int64), *each]) for each in zip(*put, strict=True)]
         physical, offsets, sizes = columns or [np.empty(0, np.int64)] * 3
@@ -246,7 +266,7 @@ class PutPath:
             As `put`.
         """
         asked = time.perf_counter() if self._metrics is not None else 0.0
-        with self.turn, self._appender.lock:
+        with self.turn, self._caught_up():
             self._locked(asked)
             run = self._appender.place_at(physical, size)
             self._appender.reserve([run])
@@ -310,14 +330,17 @@ class PutPath:
             self._appender.write(b"", [run])
 
     def _put_piece(self, rows: EncodedRows, placement: BatchPlacement, now: int) -> tuple[Ints, Ints, Ints]:
-        """Append one piece; needs the lock."""
-        runs = self._appender.place(rows.records.positions + rows.records.sizes, placement)
-        placed = place_rows(rows, runs, self._queues, now)
-        frames = placed.patched(self._crc)
-        with self._failure.fatal_put:
-            self._appender.write(frames.to_write(), runs)
-            self._queues.set(placed.numbers, placed.following)
-            self._announce(placed.request(frames))
+        """Append one piece of a batch; the caller holds the turn."""
+        with suppress(NoSpaceError):  # room for the queues: that for all of the log is reserved
+            self.catch_up()
+        with self._appender.lock:
+            runs = self._appender.place(rows.records.positions + rows.records.sizes, placement)
+            placed = place_rows(rows, runs, self._queues, now)
+            frames = placed.patched(self._crc)
+            with self._failure.fatal_put:
+                self._appender.write(frames.to_write(), runs)
+                self._queues.set(placed.numbers, placed.following)
+                self._announce(placed.request(frames))
         return placed.physical, placed.offsets, rows.records.sizes
 
     def place_ahead(self, rows: EncodedRows, end: int) -> AheadPiece:

@@ -240,3 +240,16 @@ def test_queues_that_begin_above_zero(tmp_path: Path, version: str, queues: str)
         journal.append_batch(second, writing.plain(40, seed=2, queues=3))
     writing.check_dump(oracle.dump(store, writing.broker_config(config), version), journal)
     writing.check_reader(store, journal)
+
+
+def test_a_last_segment_of_0_bytes(tmp_path: Path, version: str) -> None:
+    config = CONFIGS["checksums"]
+    journal = _filled(tmp_path / "store", config, version)
+    log = tmp_path / "store" / "commitlog"
+    (log / f"{len(list(log.iterdir())) * config.segment_bytes:020d}").touch()
+    (tmp_path / "store" / "abort").touch()
+    writing.check_reader(tmp_path / "store", journal)
+    if version not in {"4.9.1", "5.1.0"}:  # these do not load such a store
+        writing.check_dump(oracle.dump(tmp_path / "store", writing.broker_config(config), version), journal)
+    MessageStore.open(tmp_path / "store", config, clock=writing.clock(1_700_002_000_000)).close()
+    writing.check_dump(oracle.dump(tmp_path / "store", writing.broker_config(config), version), journal)

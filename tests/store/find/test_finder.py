@@ -115,3 +115,15 @@ def test_what_a_writer_adds_is_found_after_refresh(tmp_path: Path) -> None:
     assert len(found) == 2
     assert found.coverage is not None
     assert {each.source for each in found.coverage.ranges} <= set(Source)
+
+
+def test_a_file_of_0_bytes_that_becomes_a_segment_is_a_change(path: Path) -> None:
+    last = max((path / "commitlog").iterdir())
+    written = last.read_bytes()
+    last.write_bytes(b"")
+    finder = Finder(StoreReader.open(path))
+    before = finder.state()
+    assert finder.state() == before
+    with last.open("r+b") as file:  # its directory stays the same
+        file.write(written)
+    assert finder.state().stop > before.stop

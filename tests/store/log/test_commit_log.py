@@ -212,3 +212,31 @@ def test_a_log_in_windows_maps_what_is_asked_for_alone(built: tuple[Path, Append
             assert parts.view(segment, start, stop).tobytes() == whole.view(segment, start, stop).tobytes()
     assert walked(parts, 0, whole.stop) == walked(whole, 0, whole.stop)
     assert parts.damage(0, whole.stop) == whole.damage(0, whole.stop)
+
+
+def test_an_empty_last_file_is_not_a_segment(built: tuple[Path, Appended]) -> None:
+    store, appended = built
+    whole = log(store)
+    (store / "commitlog" / f"{whole.stop:020d}").touch()
+    found = log(store)
+    assert found.segments == whole.segments
+    assert (found.stop, found.data_stop()) == (whole.stop, whole.data_stop())
+    assert walked(found, 0, found.stop + 1) == appended.physical_offsets.tolist()
+    assert found.damage(found.min_offset, found.data_stop()) == []
+    assert found.is_incomplete
+    assert not whole.is_incomplete
+
+
+def test_an_empty_file_in_the_middle_is_a_gap(built: tuple[Path, Appended], caplog: pytest.LogCaptureFixture) -> None:
+    store, appended = built
+    second = segments(store)[1]
+    second.write_bytes(b"")
+    found = log(store)
+    assert [each.path for each in found.empty] == [str(second)]
+    assert not found.is_incomplete
+    assert f"{second} has 0 bytes" in caplog.text
+    assert found.damage(found.min_offset, found.data_stop()) == [(4 * BYTES, 5 * BYTES)]
+    assert found.corrupt(Problem.PHYSICAL_OFFSET, 4 * BYTES + 7, "a record").path == str(second)
+    assert walked(found, 0, found.stop) == [
+        each for each in appended.physical_offsets.tolist() if not 4 * BYTES <= each < 5 * BYTES
+    ]

@@ -133,3 +133,14 @@ def test_the_place_of_a_lost_message_is_listed(store: Path) -> None:
     (lost,) = (finding for finding in report.findings if finding.kind is Kind.LOST_MESSAGE)
     assert (lost.path, lost.offset, lost.count) == (str(file), 3, 1)
     assert report.entries == report.records == ROWS
+
+
+def test_an_empty_file_is_damage_unless_it_is_the_last(store: Path) -> None:
+    sound = looked_at(store)
+    (store / "commitlog" / f"{len(segments(store)) * CONFIG.segment_bytes:020d}").touch()
+    assert looked_at(store) == sound
+    second = segments(store)[1]
+    second.write_bytes(b"")
+    log = [finding for finding in looked_at(store).findings if finding.kind is Kind.LOG_DAMAGE]
+    assert (log[0].path, log[0].offset, log[0].count) == (str(second), CONFIG.segment_bytes, 0)
+    assert (log[1].offset, log[1].count) == (CONFIG.segment_bytes, CONFIG.segment_bytes)

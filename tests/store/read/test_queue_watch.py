@@ -11,6 +11,7 @@ from segmentlog.store import MessageStore, Outgoing, QueueKey, QueueSource, Stor
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.follow import QueueWatch, message_identity
 from support import fixtures, store_builder, writing
+from support.live_copy import copy_live
 
 Watched = Callable[..., QueueWatch]
 
@@ -292,3 +293,24 @@ def test_the_owner_of_a_live_store_is_looked_for_every_few_seconds_while_nothing
     for _ in range(3):
         seen.look()
     assert len(asked) == 3  # a closed store may be opened at any moment
+
+
+def test_a_file_of_0_bytes_becomes_a_segment(store: MessageStore, tmp_path: Path) -> None:
+    size = writing.SMALL.segment_bytes
+    while store.end_offset < 2 * size:
+        put(store, 1)
+    path = copy_live(store.path, tmp_path / "copy")
+    last = path / "commitlog" / f"{2 * size:020d}"
+    written = last.read_bytes()
+    last.write_bytes(b"")
+    (path / "abort").unlink()
+    os.utime(path / "commitlog", (1, 1))
+    seen = watch(path)
+    seen.look()
+    before = seen.ends["T"][0]
+    seen.look()
+    assert seen.ends["T"][0] == before
+    with last.open("r+b") as file:  # its directory stays the same
+        file.write(written)
+    assert keys(seen.look().moved) == ["T/0"]
+    assert seen.ends["T"][0] > before

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import BatchId, CorruptRecordError, MessageStore, Outgoing, QueueKey, StoreConfig, StoreReader
+from segmentlog.store import (
+    BatchId,
+    CorruptRecordError,
+    MessageStore,
+    Outgoing,
+    QueueKey,
+    QueueSource,
+    StoreConfig,
+    StoreReader,
+)
 from segmentlog.store.directory.own_state import OwnState
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.checkpoint import SAFETY_MS, Checkpoint, encode
@@ -19,6 +28,7 @@ from support.batches import batch_of
 from support.live_copy import copy_live
 from support.store_builder import Appended, Geometry, StoreBuilder, messages
 from support.tampering import QueueFiles, overwrite, segments
+from support.written_stores import SMALL
 
 COUNT = 80
 FIRST_MS = 1_700_000_000_000
@@ -205,11 +215,16 @@ def test_the_end_of_the_log(built: tuple[Path, Appended]) -> None:
     reader = StoreReader.open(store)
     queue = reader.queue(QueueKey("Orders", 1))
     own = OwnState.read(LocalFileSystem(), str(store), is_signed=True)
-    tail = find_undispatched_tail(reader.log, {queue: queue.data_end()}, reader.log.stop, own, Ledger)
+    tail = find_undispatched_tail(
+        reader.log, {queue: queue.data_end()}, own, Ledger, data_stop=reader.log.stop, hidden_from=None
+    )
     assert tail.log_end == end
     assert set(tail.queues) == {QueueKey("Orders", i) for i in (0, 2, 3)}  # it was told of one queue only
     assert tail.ends[queue.key] == 20
-    cut = find_undispatched_tail(reader.log, {queue: queue.data_end()}, int(appended.physical_offsets[41]), own, Ledger)
+    hidden_from = int(appended.physical_offsets[41])
+    cut = find_undispatched_tail(
+        reader.log, {queue: queue.data_end()}, own, Ledger, data_stop=reader.log.stop, hidden_from=hidden_from
+    )
     assert cut.ends[queue.key] == 10
 
 
@@ -218,3 +233,21 @@ def test_a_store_without_anything(tmp_path: Path) -> None:
     (tmp_path / "s" / "consumequeue").mkdir()
     (tmp_path / "s" / "abort").touch()
     assert StoreReader.open(tmp_path / "s").topics() == []
+
+
+def test_a_last_record_that_ends_in_zeros_after_a_second_kill(tmp_path: Path) -> None:
+    config = replace(SMALL, record_crc=False)
+    with MessageStore.open(tmp_path / "s", config) as store:
+        for number in range(5):
+            store.append(Outgoing(topic="T", queue_id=0, body=b"%d" % number))
+        end = store.end_offset
+        store.wait_dispatched()
+        once = copy_live(tmp_path / "s", tmp_path / "once")
+    with MessageStore.open(once, config):
+        twice = copy_live(once, tmp_path / "twice")
+    assert StoreReader.open(twice).log.data_stop() == end - 2  # the length of its properties, 0
+    for queue_source in (QueueSource.AUTO, QueueSource.COMMIT_LOG):
+        reader = StoreReader.open(twice, queue_source=queue_source)
+        assert reader.bounds(QueueKey("T", 0)).max_offset == 5
+        assert [row["body"] for row in reading.read(reader)] == [b"%d" % number for number in range(5)]
+        assert reader.readable_stop() == end

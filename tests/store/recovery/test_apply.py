@@ -14,6 +14,7 @@ from segmentlog.store.format.index_file import Geometry
 from segmentlog.store.format.store_paths import StorePaths
 from segmentlog.store.index.reader import Index
 from segmentlog.store.index.writer import IndexWriter
+from segmentlog.store.maintenance import verify
 from segmentlog.store.queues.writer import QueueWriter
 from segmentlog.store.recovery.apply import Repair
 from segmentlog.store.recovery.durability import Durability
@@ -131,3 +132,25 @@ def test_the_newest_time_is_that_of_the_last_record(path: Path, stack: ExitStack
     last = StoreReader.open(path).log.store_time_at(state.end - 300) or 0
     assert opening.repair.newest_timestamp(state) >= last
     assert opening.repair.newest_timestamp(state) > 0
+
+
+def test_an_index_file_that_lost_its_bytes_is_written_again(path: Path) -> None:
+    names = sorted((path / "index").iterdir())
+    names[-1].write_bytes(b"")
+    with MessageStore.open(path, SMALL):
+        pass
+    assert sorted((path / "index").iterdir())[:-1] == names[:-1]
+    assert verify(path).is_sound
+
+
+def test_empty_files_after_queues_and_index_leave_no_trace(path: Path) -> None:
+    before = tree(path)
+    last = max((path / "consumequeue" / "T" / "0").iterdir())
+    (last.parent / f"{int(last.name) + last.stat().st_size:020d}").touch()
+    (path / "index" / "20301231235959999").touch()
+    with MessageStore.open(path, SMALL):
+        pass
+    assert verify(path).is_sound
+    assert {name for name in tree(path) if name.startswith(("consumequeue", "index"))} == {
+        name for name in before if name.startswith(("consumequeue", "index"))
+    }

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import ConfigError, DamagedLogError, MessageStore, Outgoing
+from segmentlog.store import ConfigError, DamagedLogError, MessageStore, OnDamage, Outgoing
 from segmentlog.store.files.fs import Listed, LocalFileSystem
 from support.crash.driver import ROOT
 from support.crash.memory_fs import MemoryFileSystem
 from support.crash.recorder import Kind, RecordingFileSystem
+from support.live_copy import copy_live
 from support.written_stores import SMALL, load, message, tree
 
 
@@ -83,3 +84,48 @@ def test_each_queue_directory_is_listed_once(tmp_path: Path, monkeypatch: pytest
     queues = {name: count for name, count in listed.items() if name.startswith("consumequeue/Orders/")}
     assert queues == {f"consumequeue/Orders/{queue_id}": 1 for queue_id in range(30)}
     opened.close()
+
+
+def crashed_on_disk(path: Path) -> Path:
+    """Return a copy of a store that was written and not closed."""
+    with MessageStore.open(path, SMALL) as store:
+        for serial in range(60):
+            store.append(message(3, 1, serial))
+        return copy_live(path, path.with_name("killed"))
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_an_empty_last_segment_is_deleted(tmp_path: Path, *, is_killed: bool) -> None:
+    path = crashed_on_disk(tmp_path / "store") if is_killed else tmp_path / "store"
+    with MessageStore.open(path, SMALL) as store:
+        store.append(message(3, 1, 60))
+        end = store.end_offset
+    files = sorted(os.listdir(path / "commitlog"))
+    empty = path / "commitlog" / f"{len(files) * SMALL.segment_bytes:020d}"
+    for each in (empty, path / "commitlog" / f"{20 * SMALL.segment_bytes:020d}"):
+        each.touch()
+    if is_killed:
+        (path / "abort").touch()
+    with MessageStore.open(path, SMALL) as store:
+        assert store.end_offset == end
+        assert sorted(os.listdir(path / "commitlog")) == files
+        while store.end_offset <= len(files) * SMALL.segment_bytes:
+            store.append(message(3, 1, 61))
+    assert empty.stat().st_size == SMALL.segment_bytes
+
+
+def test_an_empty_segment_between_others_is_damage(tmp_path: Path) -> None:
+    path = crashed_on_disk(tmp_path / "store")
+    with MessageStore.open(path, SMALL) as store:
+        while store.end_offset < 3 * SMALL.segment_bytes:
+            store.append(message(3, 1, 60))
+    empty = path / "commitlog" / f"{SMALL.segment_bytes:020d}"
+    empty.write_bytes(b"")
+    (path / ".segmentlog" / "durable").unlink()
+    before = tree(path)
+    with pytest.raises(DamagedLogError, match=f"the segment {empty.name} is missing, is empty, or was not finished"):
+        MessageStore.open(path, SMALL)
+    assert tree(path) == before
+    with MessageStore.open(path, SMALL, on_damage=OnDamage.CUT) as store:
+        assert store.end_offset == SMALL.segment_bytes
+        assert not empty.exists()

@@ -350,11 +350,11 @@ def test_a_store_that_is_opened_while_its_crash_is_looked_at(
         with MessageStore.open(crashed, SMALL) as opened:
             opened.commit_batch(BatchId("q", 1), staged)
 
-    def find(log: CommitLog, *arguments: Any) -> Any:
+    def find(log: CommitLog, *arguments: Any, **limits: Any) -> Any:
         workers.append(threading.Thread(target=commit_meanwhile))
         workers[0].start()
         assert pause.reached.wait(30)
-        return find_undispatched_tail(log, *arguments)
+        return find_undispatched_tail(log, *arguments, **limits)
 
     monkeypatch.setattr(snapshot, "find_undispatched_tail", find)
     reader = StoreReader.open(crashed)
@@ -677,7 +677,7 @@ def committed_in_the_page_cache(path: Path, *versions: int) -> list[CommittedBat
 def test_a_kept_store_is_read_like_a_closed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "store"
     committed_in_the_page_cache(path, 0, 1)
-    monkeypatch.setattr(snapshot, "find_undispatched_tail", lambda *_: pytest.fail("nothing was lost"))
+    monkeypatch.setattr(snapshot, "find_undispatched_tail", lambda *_, **__: pytest.fail("nothing was lost"))
     assert len(StoreReader.open(path).bounds(QueueKey("Orders", 0))) == 60
     assert [each.repeated for each in committed_in_the_page_cache(path, 0, 1, 2)] == [True, True, False]
 

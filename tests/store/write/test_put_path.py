@@ -1,17 +1,31 @@
 """Put path: places and times under the put lock, reserved space, listeners, and failed writes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from segmentlog.store import BatchPlacement, MessageStore, Outgoing, QueueKey, StoreFailedError
+from segmentlog.store import (
+    BatchId,
+    BatchPlacement,
+    Flush,
+    MessageStore,
+    Outgoing,
+    QueueKey,
+    Services,
+    StoreFailedError,
+)
 from segmentlog.store.dispatch.dispatcher import DispatchRequest
+from segmentlog.store.encode import batch as encode_module
 from segmentlog.store.encode.batch import encode_batch
 from segmentlog.store.encode.message import Encoded, encode_message
+from segmentlog.store.sink import Staging
 from segmentlog.store.write.attachments import Attachments
+from segmentlog.store.write.background import BackgroundServices
 from support.batches import batch_of
 from support.written_stores import SMALL
 
@@ -112,3 +126,80 @@ def test_a_failed_write_fails_the_store_and_is_not_announced(
     assert path.spans_since(np.zeros(0, np.int64)) == []
     with pytest.raises(StoreFailedError):
         store.close()
+
+
+class Ahead:
+    """Notes how far the log is ahead of the queues at each put."""
+
+    def __init__(self) -> None:
+        self.store: MessageStore | None = None
+        self.bytes: list[int] = []
+
+    def add(self, request: DispatchRequest) -> None:
+        assert self.store is not None
+        self.bytes.append(request.stop - self.store._parts.log.dispatcher.dispatched)
+
+
+def append_async(store: MessageStore, messages: list[Outgoing]) -> None:
+    for pending in [store.append_async(each) for each in messages]:
+        pending.result()
+
+
+def append_batch(store: MessageStore, messages: list[Outgoing]) -> None:
+    store.append_batch(batch_of(messages))
+
+
+def append_large_bodies(store: MessageStore, messages: list[Outgoing]) -> None:
+    store.append_batch(batch_of([replace(each, keys=None) for each in messages]))
+
+
+def append_in_threads(store: MessageStore, messages: list[Outgoing]) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(store.append, messages))
+
+
+def append_replicated(store: MessageStore, messages: list[Outgoing]) -> None:
+    with MessageStore.open(f"{store.path}-master", store.config) as master:
+        master.append_batch(batch_of(messages))
+        end, log = master.end_offset, Path(master.path) / "commitlog"
+    data = b"".join(path.read_bytes() for path in sorted(log.iterdir()))[:end]
+    for at in range(0, end, FEW_BYTES):
+        store.append_encoded(at, data[at : min(at + FEW_BYTES, end)])
+
+
+def commit_batch(store: MessageStore, messages: list[Outgoing]) -> None:
+    with Staging.open(store.path, "job", 0, "a", store.config) as staging:
+        staging.add(batch_of(messages))
+        staged = staging.finish()
+    store.commit_batch(BatchId("app", 0), [staged])
+
+
+FEW_BYTES = 4 << 10
+
+
+@pytest.mark.parametrize("flush", [Flush.SYNC, Flush.ASYNC, Flush.KERNEL])
+@pytest.mark.parametrize(
+    "way", [append_async, append_batch, append_large_bodies, append_in_threads, append_replicated, commit_batch]
+)
+def test_the_log_is_at_most_eight_segments_ahead_of_the_queues(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    way: Callable[[MessageStore, list[Outgoing]], None],
+    flush: Flush,
+) -> None:
+    monkeypatch.setattr(BackgroundServices, "wake", lambda _: None)  # no thread dispatches
+    monkeypatch.setattr(encode_module, "LARGE_BATCH_BYTES", 1)
+    never = dict.fromkeys(("flush_interval_ms", "queue_flush_interval_ms"), 3_600_000)
+    config = replace(SMALL, segment_bytes=FEW_BYTES, services=Services.BACKGROUND, flush=flush, **never)
+    messages = [
+        Outgoing(topic=f"T{row % 70}", body=b"x" * (90, 700, 2200)[row % 3], keys=f"k{row}") for row in range(150)
+    ]
+    ahead = Ahead()
+    with MessageStore.open(tmp_path / "s", config, attached=Attachments(listeners=[ahead])) as store:
+        ahead.store = store
+        way(store, messages)
+        assert store.end_offset > 20 * FEW_BYTES
+        assert max(ahead.bytes) <= 8 * FEW_BYTES
+        assert max(ahead.bytes) > FEW_BYTES
+        store.wait_dispatched()
+        assert sum(store.bounds(QueueKey(f"T{row}", 0)).max_offset for row in range(70)) == len(messages)

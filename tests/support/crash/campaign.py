@@ -14,13 +14,24 @@ from dataclasses import dataclass
 
 from segmentlog.store.config import StoreConfig
 from segmentlog.store.files.writable_fs import WritableFileSystem
+from segmentlog.store.format.naming import segment_name
 from segmentlog.store.read.spec import ScanSpec
 from segmentlog.store.types import QueueRange
 from segmentlog.store.write.message_store import MessageStore
 
 from .driver import CONFIG, ROOT, TIME, Clock, Driver
 from .memory_fs import MemoryFileSystem
-from .promises import INDEX, BrokenPromiseError, Seen, Truth, check_messages, contents, differences, seen_by_a_reader
+from .promises import (
+    INDEX,
+    LOG,
+    BrokenPromiseError,
+    Seen,
+    Truth,
+    check_messages,
+    contents,
+    differences,
+    seen_by_a_reader,
+)
 from .recorder import Recording, RecordingFileSystem
 from .states import Breadth, CrashState, States, labels
 from .workloads import Workload
@@ -56,6 +67,8 @@ class Tally:
         States after which more than was promised was there, and less than had been written.
     again, written_on, read
         States after which the store was also opened once more, written on, read in full.
+    halted
+        States to which the file of 0 bytes was added that a halt leaves between creation and allocation of a segment.
     same
         States within a recovery, after which it came to the same bytes.
     """
@@ -71,6 +84,7 @@ class Tally:
     again: int = 0
     written_on: int = 0
     read: int = 0
+    halted: int = 0
     same: int = 0
 
     def add(self, other: "Tally") -> None:
@@ -135,6 +149,7 @@ class Effort:
     again: int = 6
     written_on: int = 12
     read: int = 25
+    halted: int = 5
 
 
 def cut_power(
@@ -167,6 +182,8 @@ def cut_power(
         with told(prepared, state):
             within = reference if state.point <= prepared.opened_at else None
             disk = state.disk()
+            if effort.halted and turn % effort.halted == 3:
+                tally.halted += add_empty_segment(disk, prepared.config)
             look(prepared, disk, promised)
             end = judge(prepared, disk, promised, effort=effort, turn=turn, tally=tally, reference=within)
         if state.point != written_at:
@@ -202,6 +219,14 @@ class told:  # noqa: N801 - reads as a sentence: with told(...)
         ) from error
 
 
+def add_empty_segment(disk: MemoryFileSystem, config: StoreConfig) -> bool:
+    """Create the next segment without allocating it, if there is a log; return whether that was done."""
+    bases = [int(each.name) for each in disk.list_dir(LOG)]
+    if bases:
+        disk.create(f"{LOG}/{segment_name(max(bases) + config.segment_bytes)}").close()
+    return bool(bases)
+
+
 def look(prepared: Prepared, disk: MemoryFileSystem, promised: int) -> Seen:
     """Read one disk before it is recovered; return the messages of the reader."""
     prepared.truth.check_point(disk, promised)
@@ -224,6 +249,8 @@ def judge(
     store = reopen(disk, prepared.config)
     end = store.end_offset
     prepared.truth.check(store, disk, promised, every=effort.keys, turn=turn)
+    if any(not each.size for each in disk.list_dir(LOG)):
+        raise BrokenPromiseError("F", "a segment of 0 bytes is left, with which RocketMQ 4.9 does not start")
     if reference is not None:
         tally.same += 1
         # An index may be divided into other files; that it finds all keys was looked at before.
