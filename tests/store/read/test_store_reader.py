@@ -142,6 +142,7 @@ def test_a_topic_that_is_deleted_meanwhile(store: Path) -> None:
     reader = StoreReader.open(store)
     assert reader.queue(KEY).segments
     shutil.rmtree(store / "consumequeue" / "Orders")
+    (store / "config" / "topics.json").write_text('{"topicConfigTable": {"Other": {"writeQueueNums": 1}}}')
     assert len(reader.bounds(KEY)) == 0
     assert "Orders" in StoreReader.open(store, queue_source=QueueSource.COMMIT_LOG).topics()
 
