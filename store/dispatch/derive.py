@@ -48,17 +48,12 @@ class DerivedQueue(NamedTuple):
 
 def derive_queue(log: CommitLog, key: QueueKey, start: int, stop: int) -> DerivedQueue:
     """Entries of one queue from the records that begin in ``[start, stop)`` of the log."""
-    return _collect(log.walk(start, stop), lambda found: entries_of(found, {key})).get(key, NO_ENTRIES)
+    return _collect(log, start, stop, lambda found: entries_of(found, {key})).get(key, NO_ENTRIES)
 
 
 def derive_queues(log: CommitLog, start: int, stop: int) -> dict[QueueKey, DerivedQueue]:
     """Entries of all queues from the records that begin in ``[start, stop)`` of the log."""
-    return derive_from(log.walk(start, stop))
-
-
-def derive_from(walked: Iterator[FoundRecords]) -> dict[QueueKey, DerivedQueue]:
-    """Entries of all queues from records that a walk found."""
-    return _collect(walked, _without_tags_codes)
+    return _collect(log, start, stop, _without_tags_codes)
 
 
 def derive_segments(
@@ -92,9 +87,9 @@ NO_ENTRIES = DerivedQueue(*(np.empty(0, np.int64) for _ in DerivedQueue._fields)
 
 
 def _collect(
-    walked: Iterator[FoundRecords], entries_in: Callable[[FoundRecords], Iterator[tuple[QueueKey, DerivedQueue]]]
+    log: CommitLog, start: int, stop: int, entries_in: Callable[[FoundRecords], Iterator[tuple[QueueKey, DerivedQueue]]]
 ) -> dict[QueueKey, DerivedQueue]:
-    queues = by_queue(each for found in _without_stale(walked) for each in entries_in(found))
+    queues = by_queue(each for found in _without_stale(log.walk(start, stop)) for each in entries_in(found))
     for queue in [queue for queue in queues if not is_named(queue.topic)]:
         warn_unnamed(queue.topic, queues.pop(queue).size.size)
     risen = {queue: rising(entries) for queue, entries in queues.items()}

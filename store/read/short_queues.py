@@ -18,12 +18,15 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
+
+import numpy as np
 
 from ..directory.layout import ListedQueues
 from ..directory.location import StoreLocation
 from ..directory.topics import topic_table
-from ..dispatch.derive import DerivedQueue, derive_from, derive_queues
+from ..dispatch.derive import DerivedQueue, derive_queues
+from ..dispatch.rules import is_named, is_queued, queues_of
 from ..errors import FileTooLargeError, FormatError
 from ..format.consume_queue import is_plausible
 from ..format.naming import is_broker_topic, is_system_topic
@@ -41,6 +44,16 @@ _TABLE_BYTES_MAX: Final = 1 << 16
 """A larger ``topics.json`` is only read in doubt: 10,000 topics would cost some 20 ms at each open."""
 _DISPATCHED_MS: Final = 60_000
 _NAMED_MAX: Final = 5
+
+
+T = TypeVar("T")
+
+
+class _Seen(NamedTuple):
+    """Physical offsets of the first and the last record of a queue in a span of the log."""
+
+    first: int
+    last: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +125,7 @@ class QueueSearch:
         """Return whether a queue of the last records has no directory, or the very last record has no entry."""
         for back in _TAIL_BYTES:
             start = max(self.log.min_offset, self.stop - back)
-            found = derive_from(self.log.walk_read(start, self.stop))
+            found = self._seen(start, self.stop)
             if found:
                 break
             if start == self.log.min_offset:
@@ -121,7 +134,7 @@ class QueueSearch:
             return False
         if self._lacks_directories(found):
             return True
-        physical, last = max((int(derived.physical_offset[-1]), key) for key, derived in found.items())
+        physical, last = max((seen.last, key) for key, seen in found.items())
         if self._is_absent(last):
             return False  # of a topic that was deleted
         queue = opened(last)
@@ -138,11 +151,25 @@ class QueueSearch:
         start = self.log.min_offset
         step = max((self.stop - start) // _LOOKS, _LOOK_BYTES)
         looks = ((at, min(at + _LOOK_BYTES, self.stop)) for at in range(start, self.stop, step))
-        return any(self._lacks_directories(derive_from(self.log.walk_read(*look))) for look in looks)
+        return any(self._lacks_directories(self._seen(*look)) for look in looks)
 
-    def _lacks_directories(self, found: Mapping[QueueKey, DerivedQueue]) -> bool:
-        absent = self._not_deleted({key: derived for key, derived in found.items() if self._is_absent(key)})
-        return any(self._should_have_entry(int(derived.physical_offset[0])) for derived in absent.values())
+    def _seen(self, start: int, stop: int) -> "dict[QueueKey, _Seen]":
+        """Return the queues of the records in a short span of the log."""
+        seen: dict[QueueKey, _Seen] = {}
+        for found in self.log.walk_read(start, stop):
+            rows = np.flatnonzero(is_queued(found.records))
+            queues, queue_of = queues_of(found.records, rows)
+            physical = found.segment.base + found.records.positions[rows]
+            first, last = np.zeros((2, queues.queue_id.size), np.int64)
+            first[queue_of[::-1]], last[queue_of] = physical[::-1], physical  # of equal indices the last one stays
+            for key, begin, end in zip(queues.as_keys(), first.tolist(), last.tolist(), strict=True):
+                if is_named(key.topic):
+                    seen[key] = _Seen(seen[key].first if key in seen else begin, end)
+        return seen
+
+    def _lacks_directories(self, found: "Mapping[QueueKey, _Seen]") -> bool:
+        absent = self._not_deleted({key: seen for key, seen in found.items() if self._is_absent(key)})
+        return any(self._should_have_entry(seen.first) for seen in absent.values())
 
     def _should_have_entry(self, physical_offset: int) -> bool:
         if not self.is_live:
@@ -175,7 +202,7 @@ class QueueSearch:
             _log.warning("topics.json is not used to look for missing queues: %s", error)
             return {}
 
-    def _not_deleted(self, found: Mapping[QueueKey, DerivedQueue]) -> dict[QueueKey, DerivedQueue]:
+    def _not_deleted(self, found: Mapping[QueueKey, T]) -> dict[QueueKey, T]:
         """Leave out absent queues that ``topics.json`` does not name.
 
         Records of a topic that its broker deleted stay in the log. A record whose queue id is damaged has no queue.
@@ -197,7 +224,7 @@ class QueueSearch:
             names = [*map(str, sorted(short)[:_NAMED_MAX]), *(["…"] if len(short) > _NAMED_MAX else [])]
             _log.warning(
                 "%s: %d ConsumeQueues are missing or too short (%s): %d messages are read from %d bytes of CommitLog; "
-                "`segmentlog verify` lists what is missing. Move consumequeue/ away, and `segmentlog rebuild` writes all",
+                "`segmentlog verify` lists what is missing; without consumequeue/, `segmentlog rebuild` writes all",
                 self.location.root,
                 len(short),
                 ", ".join(names),

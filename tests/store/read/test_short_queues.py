@@ -14,6 +14,7 @@ from segmentlog.store import MessageStore, Outgoing, QueueKey, QueueSource, Stor
 from segmentlog.store.find import Finder
 from segmentlog.store.maintenance import verify
 from segmentlog.store.read import short_queues
+from segmentlog.store.read.queue_watch import QueueWatch
 from support import reading
 from support.live_copy import copy_live
 from support.store_builder import Geometry, StoreBuilder, messages
@@ -106,6 +107,15 @@ def test_look_ups_see_the_queue(store: Path) -> None:
     removed(store)
     found = Finder(StoreReader.open(store)).by_queue_offsets(QueueKey(TOPIC, 0), [0, 49])
     assert len(found) == 2
+
+
+def test_a_follower_sees_the_queue(store: Path) -> None:
+    removed(store)
+    watch = QueueWatch(StoreReader.open(store), lambda topic: True, lambda key: True)
+    watch.look()
+    assert watch.ends == {TOPIC: dict.fromkeys(range(4), 50)}
+    watch.look()
+    assert watch.ends == {TOPIC: dict.fromkeys(range(4), 50)}
 
 
 def test_a_topic_that_its_broker_deleted_stays_deleted(store: Path) -> None:
