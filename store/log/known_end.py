@@ -84,7 +84,7 @@ class KnownEnd:
         """Physical offset of zeros, or of a segment's end, after the records: a page or less beyond the last one.
 
         Costs some 20 reads of a page and no map. Data after a lost stretch is not looked for, nor are records whose own
-        zeros fill a page: whoever needs the end asks `now`.
+        zeros fill a page. `now` finds the end in any case.
         """
         for segment in reversed(self._log.segments):
             if self._holds(segment, 0, _AFTER):
