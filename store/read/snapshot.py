@@ -105,7 +105,7 @@ class StoreSnapshot:
         keys = _keys(listed.ids)
         if crashed is None:
             search = QueueSearch(location, log, listed, visibility.cut(end.nearby()), is_live)
-            short = search.find(queue, lambda: visibility.cut(end.now()))
+            short = search.find(queue, lambda: visibility.cut(log.data_stop()))
             tail = UndispatchedTail(log.stop, short, {}, is_exact=False) if short else None
             return cls(visibility, is_live, _ids([*keys, *short]), None, tail)
         ends = {each: each.data_end() for each in map(queue, keys)}
