@@ -106,7 +106,7 @@ class IndexCheck:
         self._stop = end if is_live else log.stop
         stated = _stated_index(fs, path)
         self.is_stated = stated is not None
-        """Whether the store tells that it has an index, or that it has none; if not, a gap may be no fault."""
+        """False if nothing tells whether there should be an index: a gap may then be no fault."""
         self._is_kept = stated is not False
         self._gaps: list[IndexGap] = []
         self._reaches_end = False  # whether the last gap goes on until the last key seen
