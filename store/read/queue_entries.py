@@ -25,8 +25,8 @@ _BLOCK_ENTRIES = 1 << 16
 def range_blocks(store: StoreView, planned: PlannedRange, walks: WalkCache) -> Iterator[Block]:
     """All messages of a range, in order, in blocks.
 
-    Pads at the front are left out. Entries that make no sense are healed where the log can, else handed on as they are. Those that
-    repeat the next one are healed too; else they are left out, and the block states them as lost.
+    Pads at the front are left out. Entries that make no sense are healed where the log can, else handed on as they are.
+    Those that repeat the next one are healed too; else they are left out, and the block states them as lost.
 
     Parameters
     ----------

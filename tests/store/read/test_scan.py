@@ -179,11 +179,10 @@ def test_what_needs_the_log_opens_it(store: Path, spec: dict[str, Any]) -> None:
     assert len(set(fs.mapped)) == len(segments(store))
 
 
-def test_tags_that_no_entry_has_open_nothing(store: Path) -> None:
+@pytest.mark.parametrize("tags", [{"none"}, set()])
+def test_tags_that_no_entry_has_open_nothing(store: Path, tags: set[str]) -> None:
     fs = WatchedFiles()
-    assert (
-        list(reading.read(StoreReader.open(store, fs=fs), predicate=Predicate(filter=Tags(frozenset({"none"}))))) == []
-    )
+    assert list(reading.read(StoreReader.open(store, fs=fs), predicate=Predicate(filter=Tags(frozenset(tags))))) == []
     assert fs.mapped == []
 
 

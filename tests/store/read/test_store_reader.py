@@ -272,6 +272,7 @@ def test_offsets_by_time(store: Path, source: QueueSource, time: int, lower: int
 
 
 def test_no_descriptor_is_kept_but_those_of_maps(store: Path) -> None:
+    gc.collect()  # descriptors of the tests before
     before = len(os.listdir("/proc/self/fd"))
     reader = StoreReader.open(store)
     assert len(list(reading.read(reader))) == COUNT + 10
