@@ -240,10 +240,7 @@ class _Verification:
         if not index.is_stated:
             keys = sum(gap.keys for gap in index.gaps())
             if keys:
-                text = (
-                    f"{keys} keys of the log are in no index file: the index of a broker may be off "
-                    "(messageIndexEnable=false), or in RocksDB (indexRocksDBEnable=true)"
-                )
+                text = f"{keys} keys of the log are in no index file: the index of the broker may be off, or in RocksDB"
                 self._add(Kind.INDEX_UNKNOWN, index.directory, index.gaps()[0].physical_offset, keys, text)
             return
         for gap in index.gaps():
