@@ -7,7 +7,7 @@ one of the three, a field in `ReadOptions`, and ``python -m segmentlog.connector
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from segmentlog.store import Boundary, FilterSyntaxError, QueueSource, ReadFrom
+from segmentlog.store import Boundary, ConfigError, FilterSyntaxError, QueueSource, ReadFrom, Tags
 
 from ..errors import suggest
 from . import values
@@ -33,12 +33,11 @@ class MetadataKind(Enum):
 
 def _tags(name: str, raw: str) -> frozenset[str] | None:
     """Read RocketMQ's tag expression, ``A || B``; None for all."""
-    tags = [part.strip() for part in raw.split("||")]
-    if tags == ["*"]:
-        return None
-    if not all(tags) or "*" in tags:
-        raise values.bad_value(name, raw, "tags as `A || B`, or `*` alone for all")
-    return frozenset(tags)
+    try:
+        tags = Tags.parse(raw)
+    except ConfigError:
+        raise values.bad_value(name, raw, "tags as `A || B`, or `*` alone for all") from None
+    return None if tags is None else tags.any_of
 
 
 def _sql_filter(name: str, raw: str) -> "Sql92Filter":
@@ -341,7 +340,7 @@ TAGS: Final = _MESSAGES.add(
         default=None,
         aliases=("subExpression",),
         default_text="`*`",
-        meaning="Read only messages with one of these tags.",
+        meaning="Read only messages with one of these tags; empty parts are ignored.",
     )
 )
 SQL_FILTER: Final["Option[Sql92Filter | None]"] = _MESSAGES.add(

@@ -9,7 +9,7 @@ A scan, a look-up and a follower share these arguments.
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
@@ -158,8 +158,10 @@ def _filter(tags: Names | None, sql: object) -> "Tags | Sql92Filter | None":
 
 def _tags(tags: Names) -> frozenset[str] | None:
     """Read tags; RocketMQ's ``A || B`` in one text, None for ``*``."""
-    names: Sequence[str] = tags.split("||") if isinstance(tags, str) else _names("tags", tags)
-    found = frozenset(name.strip() for name in names)
+    if isinstance(tags, str):
+        parsed = Tags.parse(tags)
+        return None if parsed is None else parsed.any_of
+    found = frozenset(name.strip() for name in _names("tags", tags))
     if found == {"*"}:
         return None
     if not found or found & {"", "*"}:

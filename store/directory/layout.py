@@ -12,6 +12,7 @@ A symbolic link among them is refused. Names that no broker writes are ignored.
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from ..errors import NotAStoreError, Remedy, UnsafeFileError, UnsupportedStoreError
 from ..files.fs import FileSystem, Listed
@@ -22,9 +23,29 @@ from .location import StoreLocation
 _log = logging.getLogger(__name__)
 
 
+class ListedQueues(NamedTuple):
+    """Content of ``consumequeue/``.
+
+    Attributes
+    ----------
+    ids
+        Queue ids of each topic, of those that have a directory.
+    in_the_way
+        Paths of queues where something else is than a directory: a FIFO, a plain file.
+    """
+
+    ids: dict[str, list[int]]
+    in_the_way: list[str]
+
+
 def list_queues(fs: FileSystem, path: str) -> dict[str, list[int]]:
     """Topics and queue ids that ``consumequeue/`` of a store has directories for."""
-    found: dict[str, list[int]] = {}
+    return look_at_queues(fs, path).ids
+
+
+def look_at_queues(fs: FileSystem, path: str) -> ListedQueues:
+    """List ``consumequeue/`` of a store."""
+    found = ListedQueues({}, [])
     root = StorePaths(path).consume_queues
     if fs.list_dir(StorePaths(path).consume_queue_extension):
         _log.warning(
@@ -40,21 +61,30 @@ def list_queues(fs: FileSystem, path: str) -> dict[str, list[int]]:
         if not is_readable_topic(topic.name):
             _log.warning("ignoring %r: no topic can have this name", directory)
             continue
-        ids = list_queue_ids(fs, directory)
+        ids = _queue_ids(fs, directory, found.in_the_way)
         if ids:
-            found[topic.name] = ids
+            found.ids[topic.name] = ids
     return found
 
 
 def list_queue_ids(fs: FileSystem, directory: str) -> list[int]:
     """Queue ids that ``consumequeue/TOPIC`` has directories for."""
+    return _queue_ids(fs, directory, [])
+
+
+def _queue_ids(fs: FileSystem, directory: str, in_the_way: list[str]) -> list[int]:
+    """Queue ids that have a directory; paths of queue ids that are something else are added to ``in_the_way``."""
     ids = []
     for queue in fs.list_dir(directory):
         if queue.is_link:
             refuse_link(queue, os.path.join(directory, queue.name))
         queue_id = parse_queue_id(queue.name)  # other names a broker ignores as well
-        if queue.is_dir and queue_id is not None:
+        if queue_id is None:
+            continue
+        if queue.is_dir:
             ids.append(queue_id)
+        else:
+            in_the_way.append(os.path.join(directory, queue.name))
     return ids
 
 

@@ -97,12 +97,16 @@ def topic_queues(path: str | os.PathLike[str]) -> dict[str, int]:
     FileTooLargeError
         If one has more than 64 MiB.
     """
-    location = StoreLocation.of(path)
+    return {topic: count for topic, count in topic_table(StoreLocation.of(path)).items() if count > 0}
+
+
+def topic_table(location: StoreLocation) -> dict[str, int]:
+    """All topics of ``config/topics.json`` as `topic_queues`; 0 where no sensible number of queues is stated."""
     loaded = load_document(location.fs, location.paths.topics, lambda found: found)
     table = loaded.document.get("topicConfigTable")
     entries = table.items() if isinstance(table, dict) else ()
-    counts = {topic: entry.get("writeQueueNums") for topic, entry in entries if isinstance(entry, dict)}
-    return {str(topic): count for topic, count in counts.items() if isinstance(count, int) and count > 0}
+    counts = {str(topic): entry.get("writeQueueNums") for topic, entry in entries if isinstance(entry, dict)}
+    return {topic: count if isinstance(count, int) and count > 0 else 0 for topic, count in counts.items()}
 
 
 def _entry(topic: str) -> Document:

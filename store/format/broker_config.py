@@ -17,6 +17,15 @@ from .documents import Document, Json, Key
 _FIX: Final = "Was the document edited by hand? Its former state may be in the file with the suffix .bak"
 
 
+QUEUE_ID_MAX: Final = (1 << 31) - 1
+OFFSET_MAX: Final = (1 << 63) - 1
+
+
+def is_position(queue_id: int, offset: int) -> bool:
+    """Tell whether a group can have an offset in a queue: RocketMQ's types are ``int`` and ``long``."""
+    return 0 <= queue_id <= QUEUE_ID_MAX and 0 <= offset <= OFFSET_MAX
+
+
 class GroupTopic(NamedTuple):
     """Whose offsets: the key ``topic@group``."""
 
@@ -43,7 +52,7 @@ def consumer_offsets(document: Document) -> dict[GroupTopic, dict[int, int]]:
     Raises
     ------
     FormatError
-        If a queue id or an offset is no integer.
+        If a queue id or an offset is no integer, or out of range; an offset below 0 is RocketMQ's word for unknown.
     """
     return {
         GroupTopic(*key.split("@", 1)): _offsets(key, offsets)
@@ -67,6 +76,7 @@ def client_offsets(document: Document) -> dict[ClientQueue, int]:
         read = _Fields("offsetTable", dict(key))
         queue = ClientQueue(read.text("topic", ""), read.text("brokerName", ""), read.integer("queueId", 0))
         found[queue] = _integer(offset, "offsetTable", queue)
+        _check_position(queue.topic, queue.queue_id, found[queue])
     return found
 
 
@@ -104,7 +114,19 @@ def _table(document: Document, name: str) -> Document:
 def _offsets(owner: str, table: Json) -> dict[int, int]:
     if not isinstance(table, dict):
         raise FormatError(f"{owner!r} holds {table!r} where queues and their offsets were expected", fix=_FIX)
-    return {_integer(key, owner, "a key"): _integer(value, owner, key) for key, value in table.items()}
+    found = {_integer(key, owner, "a key"): _integer(value, owner, key) for key, value in table.items()}
+    for queue_id, offset in found.items():
+        _check_position(owner, queue_id, offset)
+    return found
+
+
+def _check_position(owner: object, queue_id: int, offset: int) -> None:
+    if not is_position(queue_id, max(offset, 0)):
+        raise FormatError(
+            f"{owner!r} has offset {offset} for queue {queue_id}: queue ids are from 0 to {QUEUE_ID_MAX}, "
+            f"offsets up to {OFFSET_MAX}",
+            fix=_FIX,
+        )
 
 
 def _integer(value: "Json | Key", owner: object, name: object) -> int:

@@ -27,7 +27,7 @@ from segmentlog.output import text_table
 from ..directory.group_offsets import Table, by_queue, group_offsets, read_progress
 from ..errors import ConfigError
 from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
-from ..format.broker_config import GroupTopic
+from ..format.broker_config import GroupTopic, is_position
 from ..format.naming import is_readable_topic
 from ..read.store_reader import StoreReader
 from ..types import Boundary, QueueKey
@@ -36,7 +36,6 @@ from .writer import GroupWriter, Recorded
 _log = logging.getLogger(__name__)
 
 _GROUP: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
-_OFFSET_MAX: Final = (1 << 63) - 1
 
 
 class MessageModel(Enum):
@@ -334,7 +333,7 @@ def _by_owner(group: str, offsets: Mapping[QueueKey, int]) -> Table:
         owner = GroupTopic(topic, group)
         if owner not in found and ("@" in topic or not is_readable_topic(topic)):
             raise ConfigError(f"{topic[:80]!r} cannot be a topic with consumers", fix="Name a topic of the store")
-        if not (0 <= queue_id < 1 << 31 and 0 <= offset <= _OFFSET_MAX):
+        if not is_position(queue_id, offset):
             raise ConfigError(
                 f"queue {queue_id} of topic {topic} cannot have the position {offset}",
                 fix="Pass a queue id and an offset from 0 up",

@@ -272,6 +272,21 @@ class CommitLog:
                 continue
             yield FoundRecords(segment, walk(view, segment.base, lo, hi).records)
 
+    def walk_read(self, start: int, stop: int) -> Iterator[FoundRecords]:
+        """The records of a short span as `walk` finds them; the span is read, and no segment is mapped.
+
+        ``segment`` of what is found is the part of a segment that was read.
+        """
+        for segment in self.segments:
+            lo, hi = max(start, segment.base), min(stop, segment.stop)
+            if lo >= hi:
+                continue
+            try:
+                data = np.frombuffer(self._fs.read(segment.path, lo - segment.base, hi - lo), np.uint8)
+            except FileNotFoundError:
+                continue
+            yield FoundRecords(segment._replace(base=lo, size=data.size), walk(data, lo, 0, data.size).records)
+
     def damage(self, start: int, stop: int) -> list[tuple[int, int]]:
         """Spans of the log that begin in ``[start, stop)`` and hold no records, or records that their CRC denies.
 

@@ -54,11 +54,19 @@ class _Block(NamedTuple):
 
 def keeps_index(fs: FileSystem, path: str) -> bool:
     """Return whether a store should have an index: only one of ours that was written without one does not."""
+    return _stated_index(fs, path) is not False
+
+
+def _stated_index(fs: FileSystem, path: str) -> bool | None:
+    """Return whether a store has index files, or states that it should; None where nothing tells.
+
+    A broker's index may be off, or in RocksDB, and the store does not state that.
+    """
     paths = StorePaths(path)
     if Index(paths.index, fs=fs).files():
         return True
     durable = durable_point.decode(read_front(fs, paths.durable_point, durable_point.FILE_BYTES) or b"")
-    return durable is None or not durable.sizes.segment_bytes or durable.index_file > 0
+    return None if durable is None or not durable.sizes.segment_bytes else durable.index_file > 0
 
 
 class IndexCheck:
@@ -96,7 +104,10 @@ class IndexCheck:
         ]
         end = max((block.high for block in self._blocks), default=0)
         self._stop = end if is_live else log.stop
-        self._is_kept = keeps_index(fs, path)
+        stated = _stated_index(fs, path)
+        self.is_stated = stated is not None
+        """False if nothing tells whether there should be an index: a gap may then be no fault."""
+        self._is_kept = stated is not False
         self._gaps: list[IndexGap] = []
         self._reaches_end = False  # whether the last gap goes on until the last key seen
 

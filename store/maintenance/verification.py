@@ -7,6 +7,7 @@
                    [e0][e2][e2]             LOST_MESSAGE: the place of a message that a rebuild found to be lost
     index          [h e1 e2 …]              INDEX_FILE, INDEX_ENTRY: a file that makes no sense, entries of no record
                                             INDEX_GAP: keys of the log that are not in it
+                                            INDEX_UNKNOWN: no IndexFile, and nothing says that there should be one
 
 Reads the whole log once, a segment at a time. A live store can be looked at too; what its owner is writing meanwhile
 is left out. Records that retention deleted are no damage, nor are the zeros after the last one.
@@ -39,7 +40,7 @@ _FINDINGS_MAX: Final = 10_000
 
 
 class Kind(Enum):
-    """Kind of a fault."""
+    """Kind of a finding."""
 
     LOG_DAMAGE = "log damage"
     QUEUE_ENTRY = "queue entry"
@@ -48,16 +49,22 @@ class Kind(Enum):
     INDEX_FILE = "index file"
     INDEX_ENTRY = "index entry"
     INDEX_GAP = "index gap"
+    INDEX_UNKNOWN = "index unknown"
+
+    @property
+    def is_fault(self) -> bool:
+        """True if something is wrong; False if this cannot be known."""
+        return self is not Kind.INDEX_UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong.
+    """One thing that is wrong, or cannot be known.
 
     Attributes
     ----------
     kind
-        What is wrong.
+        What is wrong, or unknown.
     path
         The file, or the directory of a queue.
     offset
@@ -88,7 +95,7 @@ class VerifyReport:
         Numbers of whole records, queues, entries of records, offsets of lost messages, and index entries of records.
         Records that ``salvage`` wrote over damage are not counted.
     findings
-        What is wrong, the log first; at most ten thousand.
+        What is wrong or unknown, the log first; at most ten thousand.
     """
 
     log_start: int
@@ -102,8 +109,8 @@ class VerifyReport:
 
     @property
     def is_sound(self) -> bool:
-        """True if nothing is wrong."""
-        return not self.findings
+        """True if nothing is wrong, as far as it can be known."""
+        return not any(finding.kind.is_fault for finding in self.findings)
 
 
 def verify(
@@ -234,6 +241,12 @@ class _Verification:
             for start, stop in runs(wrong):
                 text = f"index entries [{start + 1}, {stop + 1}) name no record, or a later entry as the one before"
                 self._add(Kind.INDEX_ENTRY, path, start + 1, stop - start, text)
+        if not index.is_stated:
+            keys = sum(gap.keys for gap in index.gaps())
+            if keys:
+                text = f"{keys} keys of the log are in no index file: the index of the broker may be off, or in RocksDB"
+                self._add(Kind.INDEX_UNKNOWN, index.directory, index.gaps()[0].physical_offset, keys, text)
+            return
         for gap in index.gaps():
             text = f"{gap.keys} keys of records from physical offset {gap.physical_offset} on are not in the index"
             self._add(Kind.INDEX_GAP, index.directory, gap.physical_offset, gap.keys, text)

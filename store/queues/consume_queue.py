@@ -21,7 +21,7 @@ from ..errors import CorruptQueueError, Remedy
 from ..files.fs import FileSystem
 from ..files.segments import SegmentFile, find, list_segments
 from ..format.consume_queue import ENTRY_BYTES, NATIVE, Entries, decode, is_pad, is_plausible
-from ..format.message import Ints, Problem
+from ..format.message import Ints, Mask, Problem
 from ..log.commit_log import CommitLog
 from ..types import QueueKey
 
@@ -156,7 +156,8 @@ class ConsumeQueue:
                 start = low = self.first if self.segments else end  # the file was deleted while it was looked at
                 high = end
                 continue
-            deleted = np.flatnonzero(is_pad(entries) | (is_plausible(entries) & (entries["physical_offset"] < log_min)))
+            gone = is_plausible(entries) & (entries["physical_offset"] < log_min)
+            deleted = np.flatnonzero(self.front_pads(start, entries) | gone)
             if deleted.size == 0:
                 high = start
             else:
@@ -165,6 +166,19 @@ class ConsumeQueue:
                     return low
             start = max(low, (low + high - PROBE_ENTRIES) // 2)
         return low
+
+    def front_pads(self, start: int, entries: Entries) -> Mask:
+        """Tell which of the entries from ``start`` on are pads that fill the front of the queue.
+
+        A pad after an entry of a record is damage: a broker pads no other place.
+        """
+        pads = is_pad(entries)
+        if not pads.any():
+            return pads
+        before = self.entries(start - 1, start) if start > self.first else entries[:0]
+        messages = np.concatenate([is_plausible(before), is_plausible(entries)])
+        front: Mask = pads & ~np.logical_or.accumulate(messages)[before.size :]
+        return front
 
     def end_before(self, physical_offset: int, end: int) -> int:
         """One past the last entry below ``end`` that names a record before a physical offset.

@@ -84,7 +84,8 @@ def _front_bounds(log: CommitLog, data: bytes, lengths: Ints, hidden_from: int |
     -------
     (k,) int64, (k,) bool
         Entries before the first that is alive. False where `queue_bounds` has to decide: where the last entry names
-        nothing, or entries are hidden. So it does where retention took the front of a queue longer than one probe.
+        nothing, a pad follows a message, or entries are hidden. So it does where retention took the front of a queue
+        longer than one probe.
     """
     entries = decode(data)
     physical = entries["physical_offset"]
@@ -95,6 +96,10 @@ def _front_bounds(log: CommitLog, data: bytes, lengths: Ints, hidden_from: int |
     certain: Mask = plausible[stops - 1] & ((ends < log.min_offset) | (log.locate(ends) >= 0))
     if hidden_from is not None:
         certain &= np.logical_and.reduceat(pad | (plausible & (physical < hidden_from)), starts)
+    if pad.any():
+        rows = np.arange(pad.size)
+        last_pad = np.maximum.reduceat(np.where(pad, rows, -1), starts)
+        certain &= last_pad < np.minimum.reduceat(np.where(plausible, rows, pad.size), starts)
     deleted = pad | (plausible & (physical < log.min_offset))
     if not deleted.any():
         return np.zeros(lengths.size, np.int64), certain

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..dispatch.walk_cache import WalkCache
-from ..format.consume_queue import Entries, is_pad, is_plausible, repeats_next
+from ..format.consume_queue import Entries, is_plausible, repeats_next
 from ..format.message import Ints
 from ..types import QueueKey
 from .heal import Block, StoreView, as_entries, heal, span_between
@@ -25,8 +25,8 @@ _BLOCK_ENTRIES = 1 << 16
 def range_blocks(store: StoreView, planned: PlannedRange, walks: WalkCache) -> Iterator[Block]:
     """All messages of a range, in order, in blocks.
 
-    Pads are left out. Entries that make no sense are healed where the log can, else handed on as they are. Those that
-    repeat the next one are healed too; else they are left out, and the block states them as lost.
+    Pads at the front are left out. Entries that make no sense are healed where the log can, else handed on as they are.
+    Those that repeat the next one are healed too; else they are left out, and the block states them as lost.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def range_blocks(store: StoreView, planned: PlannedRange, walks: WalkCache) -> I
         ahead = queue.entries(start, stop + 1)
         entries, repeats = ahead[:-1], repeats_next(ahead)
         offsets = np.arange(start, stop)
-        real = ~is_pad(entries)
+        real = ~queue.front_pads(start, entries)
         if not real.all():
             entries, offsets = entries[real], offsets[real]
         first = queue.first if queue.segments else planned.stop

@@ -7,7 +7,8 @@
     3  consumequeue/   topics and queue ids are listed
     4  lock            live?
     5  abort           crashed?   ─ yes ──► OwnState, ends of all queues ──► undispatched tail
-                                  └ no queues, no writer ──────────────────► all queues derived from the log
+                                  ├ no queues, no writer ──────────────────► all queues derived from the log
+                                  └ tail of the log, topics.json ──────────► queues that are absent or too short
 
 Visibility comes first. A queue ends where the known segments end. Otherwise a batch that was committed after the
 listing would show in part: its first records are in known segments, the others are not.
@@ -17,7 +18,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..directory.layout import list_queues
+from ..directory.layout import ListedQueues, look_at_queues
 from ..directory.location import StoreLocation
 from ..directory.own_state import OwnState
 from ..dispatch.derive import DerivedQueue, derive_queues
@@ -27,6 +28,7 @@ from ..log.commit_log import CommitLog
 from ..log.known_end import KnownEnd
 from ..queues.consume_queue import ConsumeQueue
 from ..types import QueueKey
+from .short_queues import QueueSearch
 from .spec import QueueSource
 from .undispatched_tail import UndispatchedTail, find_undispatched_tail, log_end_after_crash
 
@@ -48,7 +50,8 @@ class StoreSnapshot:
     derived
         All queues by the log alone; None where ConsumeQueues are read.
     tail
-        Records that a crash left without entries; None where there was no crash, or all queues are derived.
+        Records that have no entries: a crash left them, or queues are absent or too short. None where there are none,
+        or all queues are derived.
     """
 
     visibility: Visibility
@@ -58,13 +61,14 @@ class StoreSnapshot:
     tail: UndispatchedTail | None
 
     @classmethod
-    def take(
+    def take(  # noqa: PLR0917 - the parts of one reader
         cls,
         location: StoreLocation,
         log: CommitLog,
         source: QueueSource,
         visibility: Visibility,
         queue: Callable[[QueueKey], ConsumeQueue],
+        end: KnownEnd,
     ) -> "StoreSnapshot":
         """Take a snapshot.
 
@@ -80,12 +84,14 @@ class StoreSnapshot:
             See `StoreSnapshot`.
         queue
             Opens a ConsumeQueue.
+        end
+            The end of ``log``.
         """
         fs, paths = location.fs, location.paths
-        listed = list_queues(fs, location.root) if source is QueueSource.AUTO else {}
+        listed = look_at_queues(fs, location.root) if source is QueueSource.AUTO else ListedQueues({}, [])
         is_live = fs.lock_owner(paths.lock) is not None
         crashed = _crashed(location, lambda: is_live)
-        if source is QueueSource.COMMIT_LOG or not (listed or is_live or not log.segments):
+        if source is QueueSource.COMMIT_LOG or not (listed.ids or is_live or not log.segments):
             # A live store without queues has just begun: its owner will create them.
             if source is QueueSource.AUTO:
                 _log.warning(
@@ -96,15 +102,21 @@ class StoreSnapshot:
                 )
             derived = derive_queues(log, log.min_offset, _readable_stop(log, visibility, crashed))
             return cls(visibility, is_live, _ids(derived), derived, None)
+        keys = _keys(listed.ids)
         if crashed is None:
-            return cls(visibility, is_live, _ids(_keys(listed)), None, None)
-        ends = {each: each.data_end() for each in map(queue, _keys(listed))}
+            search = QueueSearch(location, log, listed, visibility.cut(end.nearby()), is_live)
+            short = search.find(queue, lambda: visibility.cut(log.data_stop()))
+            tail = UndispatchedTail(log.stop, short, {}, is_exact=False) if short else None
+            return cls(visibility, is_live, _ids([*keys, *short]), None, tail)
+        ends = {each: each.data_end() for each in map(queue, keys)}
         # First the end of the bytes, then the marker, and no record beyond: the store may be opened meanwhile.
         data_stop, hidden_from = log.data_stop(), visibility.hidden_from()
         tail = find_undispatched_tail(
             log, ends, crashed, visibility.ledger, data_stop=data_stop, hidden_from=hidden_from
         )
-        return cls(visibility, is_live, _ids([*_keys(listed), *tail.queues]), None, tail)
+        lost = QueueSearch(location, log, listed, tail.log_end, is_live).find_after_crash(tail.queues)
+        tail = tail._replace(queues={**tail.queues, **lost})
+        return cls(visibility, is_live, _ids([*keys, *tail.queues]), None, tail)
 
     @property
     def goes_by_queues(self) -> bool:

@@ -17,6 +17,7 @@ from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from ..errors import ConfigError
 from ..format.message import Mask
 from ..format.message_decode import QUEUE_COLUMNS
 
@@ -53,6 +54,10 @@ class OnLoss(Enum):
     SKIP = "skip"
 
 
+_BLANKS: Final = "".join(map(chr, range(ord(" ") + 1)))
+"""Characters that Java's ``String.trim`` removes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tags:
     """Filter by tag (RocketMQ: ``ExpressionType.TAG``).
@@ -64,6 +69,34 @@ class Tags:
     """
 
     any_of: frozenset[str]
+
+    @classmethod
+    def parse(cls, expression: str) -> "Tags | None":
+        """Read a tag expression as RocketMQ does (``FilterAPI``).
+
+        Parameters
+        ----------
+        expression
+            Such as ``A || B``. Empty parts are ignored. If all parts are blank, no message matches.
+
+        Returns
+        -------
+        Tags or None
+            None for all messages: ``*``, or no text.
+
+        Raises
+        ------
+        ConfigError
+            If the text is ``||`` alone, which RocketMQ refuses, or has ``*`` beside others, which it takes for a tag.
+        """
+        tags = frozenset(part.strip(_BLANKS) for part in expression.split("||"))
+        if not expression or expression.strip(_BLANKS) == "*":
+            return None
+        if "*" in tags or not expression.replace("||", ""):
+            raise ConfigError(
+                f"tags={expression!r} has no tag, or `*` beside others", fix="Pass 'A || B', or '*' for all messages"
+            )
+        return cls(tags - {""})
 
 
 class PropertyFilter(Protocol):

@@ -380,7 +380,9 @@ class StoreReader:
     def _snapshot(self) -> StoreSnapshot:
         """The snapshot, taken when it is first needed: a task that only scans needs none."""
         if self._taken is None:
-            self._taken = StoreSnapshot.take(self.location, self.log, self.queue_source, self._visibility, self.queue)
+            self._taken = StoreSnapshot.take(
+                self.location, self.log, self.queue_source, self._visibility, self.queue, self._end
+            )
         return self._taken
 
     @property

@@ -31,7 +31,18 @@ def test_all_columns_are_the_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tags", "wanted"), [("a", {"a"}), ("a || b", {"a", "b"}), (["a", " b"], {"a", "b"}), ("*", None), (["*"], None)]
+    ("tags", "wanted"),
+    [
+        ("a", {"a"}),
+        ("a || b", {"a", "b"}),
+        (["a", " b"], {"a", "b"}),
+        ("*", None),
+        (["*"], None),
+        ("a ||", {"a"}),
+        ("A || || B", {"A", "B"}),
+        ("", None),
+        (" || ", set()),
+    ],
 )
 def test_tags(tags: object, wanted: set[str] | None) -> None:
     assert made(tags=tags).predicate.filter == (None if wanted is None else Tags(frozenset(wanted)))
@@ -54,7 +65,8 @@ def test_sql_alone_and_with_tags() -> None:
         ({"columns": ["body"], "properties": ["body"]}, "columns and properties name `body` twice"),
         ({"properties": 1}, "properties=1 is no list of names"),
         ({"tags": []}, "has an empty tag"),
-        ({"tags": "a ||"}, "has an empty tag"),
+        ({"tags": "||"}, "no tag"),
+        ({"tags": ["a", ""]}, "an empty tag"),
         ({"tags": "a || *"}, r"or `\*` beside others"),
         ({"sql": 1}, "sql=1 is no text"),
         ({"on_corrupt": "skip"}, r"on_corrupt='skip' is no OnCorrupt.*`OnCorrupt.FAIL`, `OnCorrupt.SKIP`"),

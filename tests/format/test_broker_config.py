@@ -33,6 +33,9 @@ def test_client_offsets() -> None:
         ('{"offsetTable":{"T@g":{0:1.5}}}', "0 of 'T@g' is 1.5 where an integer"),
         ('{"offsetTable":{"T@g":{0:true}}}', "is True where an integer"),
         ('{"offsetTable":{"T@g":{0:null}}}', "is None where an integer"),
+        ('{"offsetTable":{"T@g":{99999999999:1}}}', "'T@g' has offset 1 for queue 99999999999"),
+        ('{"offsetTable":{"T@g":{"-1":1}}}', "'T@g' has offset 1 for queue -1"),
+        ('{"offsetTable":{"T@g":{0:9223372036854775808}}}', "offsets up to 9223372036854775807"),
         ('{"offsetTable":{"T@g":{"' + "9" * 5000 + '":1}}}', "where an integer"),
     ],
 )
@@ -51,6 +54,7 @@ def test_a_key_that_is_no_queue_is_refused() -> None:
     [
         ('{"topic":1}', "topic of 'offsetTable' is 1 where text"),
         ('{"topic":"T","queueId":"x"}', "queueId of 'offsetTable' is 'x' where an integer"),
+        ('{"topic":"T","queueId":2147483648}', "'T' has offset 1 for queue 2147483648"),
     ],
 )
 def test_queues_of_another_type_are_refused(key: str, says: str) -> None:

@@ -1,6 +1,7 @@
 """Directories of a store: queues that are listed, links that are refused, and directories that hold no store."""
 
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from segmentlog.store.directory.layout import (
     check_is_store,
     list_queue_ids,
     list_queues,
+    look_at_queues,
     refuse_link,
     require_directory,
 )
@@ -71,6 +73,15 @@ def test_a_link_among_the_queues_is_refused(
     with pytest.raises(UnsafeFileError, match="symbolic link") as caught:
         listed(FS, str(tmp_path))
     assert caught.value.path == str(tmp_path / "consumequeue" / link)
+
+
+def test_something_else_in_place_of_a_queue_is_noted(tmp_path: Path) -> None:
+    with_queues(tmp_path, "orders/3")
+    topic = tmp_path / "consumequeue" / "orders"
+    (topic / "4").touch()
+    os.mkfifo(topic / "5")
+    (topic / "notes").touch()
+    assert look_at_queues(FS, str(tmp_path)) == ({"orders": [3]}, [str(topic / "4"), str(topic / "5")])
 
 
 def test_queue_ids_of_one_topic(tmp_path: Path) -> None:

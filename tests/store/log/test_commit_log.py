@@ -31,6 +31,23 @@ def walked(found: CommitLog, start: int, stop: int) -> list[int]:
     return [int(p) + piece.segment.base for piece in found.walk(start, stop) for p in piece.records.positions]
 
 
+@pytest.mark.parametrize(("skipped", "left"), [(0, 0), (1, 0), (700, 3000), (0, 5 * BYTES)])
+def test_a_span_that_is_read_has_the_records_that_are_whole_in_it(
+    built: tuple[Path, Appended], skipped: int, left: int
+) -> None:
+    store, appended = built
+    fs = WatchedFiles()
+    found = log(store, fs=fs)
+    start, stop = found.min_offset + skipped, found.stop - left
+    whole = (appended.physical_offsets >= start) & (appended.physical_offsets + appended.sizes <= stop)
+    read = [int(p) + piece.segment.base for piece in found.walk_read(start, stop) for p in piece.records.positions]
+    assert read == appended.physical_offsets[whole].tolist()
+    assert fs.mapped == []
+    for path in segments(store):
+        path.unlink()
+    assert list(found.walk_read(start, stop)) == []
+
+
 def test_the_ends(built: tuple[Path, Appended]) -> None:
     store, _ = built
     found = log(store)

@@ -106,6 +106,12 @@ def test_the_end_is_that_of_the_last_record(make: Callable[..., Log], some: list
     assert log.fs.reads == 1
 
 
+@pytest.mark.parametrize("count", [0, 1, 100, 12_000])
+def test_a_place_near_the_end_is_at_most_a_page_after_it(make: Callable[..., Log], count: int) -> None:
+    log = make(rows(count))
+    assert 0 <= log.end.nearby() - log.end.now() <= 4096
+
+
 def test_segments_made_ahead_are_empty(make: Callable[..., Log]) -> None:
     log = make(rows(100))
     for ahead in (1, 2):

@@ -52,6 +52,24 @@ def test_pads_in_front_are_no_messages(store: Path) -> None:
     assert offsets(store) == list(range(17, 30))
 
 
+@pytest.mark.parametrize("place", [0.5, 1.0])
+@pytest.mark.parametrize(("count", "pads"), [(300, 0), (1200, 0), (300, 7)])
+def test_an_entry_that_looks_like_a_pad_after_messages_is_damage(
+    tmp_path: Path, count: int, pads: int, place: float
+) -> None:
+    """A broker fills the front of a queue with pads, and no other place. One probe of the front has 256 entries."""
+    store = tmp_path / "s"
+    with StoreBuilder(store, geometry=Geometry(segment_bytes=1 << 20, queue_segment_entries=4096)) as builder:
+        builder.append(messages(count, queues=1))
+    files = QueueFiles(store, "Orders", 0)
+    files.pad(pads)
+    files.put(int((count - 1) * place), 0, PAD_SIZE)
+    assert offsets(store) == list(range(pads, count))
+    reader = StoreReader.open(store)
+    assert all_bounds(reader._snapshot, reader.log, reader.consume_queues, [KEY]) == [reader.bounds(KEY)]
+    assert len(reader.bounds(KEY)) == count - pads
+
+
 @pytest.mark.parametrize("garbage", [(1 << 60, 200), (100, 200), (-9, 200), (0, 1)])
 def test_garbage_behind_the_end(tmp_path: Path, garbage: tuple[int, int]) -> None:
     with StoreBuilder(tmp_path / "s", geometry=GEOMETRY) as builder:

@@ -63,7 +63,7 @@ def test_the_first_look_at_the_marker_comes_before_the_log_and_that_before_the_q
         opened = ["consumequeue", *fs.looked(*PARTS)]
     assert opened == ["consumequeue", "batch", "commitlog"]  # the first look is whether this is a store
     reader.topics()
-    assert fs.looked(*PARTS) == ["consumequeue", "lock", "abort"]
+    assert fs.looked(*PARTS) == ["consumequeue", "lock", "abort", "batch"]  # then the log
     reader.topics()
     reader.look_again()
     assert fs.looked(*PARTS) == ["batch"]
