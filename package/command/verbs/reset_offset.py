@@ -17,7 +17,7 @@ from segmentlog.suggestions import unknown_group
 from ..console import Console
 from ..output.formats import add_output
 from ..parser import Parser, chosen, typed, whole
-from ..positions import parse_time
+from ..positions import add_zone, clock_of, parse_time
 
 if TYPE_CHECKING:
     from segmentlog.store.groups import ToEarliest, ToLatest, ToOffset, ToTime
@@ -39,9 +39,13 @@ def add_arguments(parser: Parser) -> None:
     to.add_argument("--earliest", action="store_true", help="to the first message of each queue")
     to.add_argument("--latest", action="store_true", help="to the end of each queue")
     to.add_argument(
-        "--to-time", metavar="TIME", type=typed(parse_time), help="to a store time: ISO-8601 with a zone, or @MS"
+        "--to-time",
+        metavar="TIME",
+        type=typed(parse_time),
+        help="to a store time: ISO-8601, a date, -1h, yesterday, or @MS",
     )
     to.add_argument("--to-offset", metavar="N", type=whole, help="to a queue offset, or the nearest of each queue")
+    add_zone(parser)
     parser.add_argument(
         "--boundary",
         metavar="WHICH",
@@ -83,7 +87,7 @@ def _target(options: argparse.Namespace) -> "ToEarliest | ToLatest | ToTime | To
     from segmentlog.store.groups import ToEarliest, ToLatest, ToOffset, ToTime
 
     if options.to_time is not None:
-        return ToTime(options.to_time, Boundary[options.boundary.upper()])
+        return ToTime(clock_of(options).ms(options.to_time), Boundary[options.boundary.upper()])
     if options.to_offset is not None:
         return ToOffset(options.to_offset)
     return ToEarliest() if options.earliest else ToLatest()

@@ -57,7 +57,7 @@ def test_wrong_arguments(copy: Path) -> None:
         ((copy, "--latest"), "the following arguments are required: GROUP"),
         ((copy, "etl"), "one of the arguments --earliest --latest --to-time --to-offset is required"),
         ((copy, "etl", "--earliest", "--latest"), "not allowed with argument --earliest"),
-        ((copy, "etl", "--to-time", "noon"), "--to-time: `noon` is no time"),
+        ((copy, "etl", "--to-time", "noon"), "--to-time: `noon` is not a time"),
         ((copy, "etl", "--to-time", "2026-01-31T00:00:00"), "has no time zone"),
         ((copy, "etl", "--to-offset", "-4"), "--to-offset"),
         ((copy, "elt", "--latest"), "Did you mean `etl`?"),
