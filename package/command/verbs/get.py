@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from segmentlog.suggestions import listing
 
-from ..console import Console
+from ..console import Console, printable
 from ..errors import FOUND, NOT_FOUND, UsageError
 from ..output.formats import add_output
 from ..output.templates import parse_template
@@ -143,5 +143,5 @@ def _report_missing(found: "Found", way: str, console: Console) -> int:
         without = [each for each, count in Counter(without).items() if count == topics]
     if without and console.has_progress:
         names = listing([str(each) for each in without])
-        console.stderr.write(f"not found: {names}\n")
+        console.stderr.write(printable(f"not found: {names}") + "\n")
     return NOT_FOUND if without else FOUND
