@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from ..errors import NotAStoreError, Remedy, UnsafeFileError, UnsupportedStoreError
 from ..files.fs import FileSystem, Listed
+from ..files.notices import warn_once
 from ..format.naming import is_readable_topic, parse_queue_id
 from ..format.store_paths import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, StorePaths
 from .location import StoreLocation
@@ -27,7 +28,9 @@ def list_queues(fs: FileSystem, path: str) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     root = StorePaths(path).consume_queues
     if fs.list_dir(StorePaths(path).consume_queue_extension):
-        _log.warning(
+        warn_once(
+            _log,
+            path,
             "%s uses the ConsumeQueue extension (enableConsumeQueueExt): tagsCode of such entries is an address"
             " in it and no hash, so tags are looked for in the records",
             path,
@@ -38,7 +41,7 @@ def list_queues(fs: FileSystem, path: str) -> dict[str, list[int]]:
         if not topic.is_dir:
             continue
         if not is_readable_topic(topic.name):
-            _log.warning("ignoring %r: no topic can have this name", directory)
+            warn_once(_log, directory, "ignoring %r: no topic can have this name", directory)
             continue
         ids = list_queue_ids(fs, directory)
         if ids:

@@ -101,7 +101,7 @@ HIDDEN = [0xAD, 0x61C, 0x180E, *range(0x200B, 0x2010), *range(0x2028, 0x202F), *
 HIDDEN += [0xFEFF, 0xFFF9, 0xFFFA, 0xFFFB]
 
 
-@pytest.mark.parametrize("character", map(chr, HIDDEN))
+@pytest.mark.parametrize("character", list(map(chr, HIDDEN)))
 @pytest.mark.parametrize("around", ["", "a", "\u2010\u4e2d\ufffd\xa0"])
 def test_characters_that_turn_or_hide_text_are_escaped(character: str, around: str) -> None:
     """U+202E shows the rest of a line from right to left: a terminal would show another text than the message's."""
