@@ -1,6 +1,9 @@
 """Verb ``reset-offset``."""
 
 import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +27,8 @@ def test_a_dry_run_prints_the_change_and_changes_nothing(copy: Path) -> None:
     before = positions(copy)
     ran = run_command("reset-offset", copy, "etl", "--earliest", "--dry-run", "--json")
     assert ran.rows == [
-        {"group": "etl", "topic": "orders", "queueId": queue, "before": 20, "after": 0} for queue in range(4)
+        {"group": "etl", "topic": "orders", "queueId": queue, "before": 20, "after": 0, "recorded": "nowhere"}
+        for queue in range(4)
     ]
     assert positions(copy) == before
 
@@ -44,6 +48,34 @@ def test_positions_after_it(copy: Path, flags: tuple[str, ...], after: list[int]
     ran = run_command("reset-offset", copy, "etl", *flags, "--json")
     assert [row["after"] for row in ran.rows] == after
     assert [positions(copy)["orders", queue] for queue in range(4)] == after
+
+
+@pytest.fixture
+def open_elsewhere(copy: Path) -> Iterator[Path]:
+    """The copy, while another process holds the lock that a broker takes."""
+    code = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'a+'), fcntl.LOCK_EX, 1); print(flush=True); input()"
+    lock = copy / "lock"
+    with subprocess.Popen([sys.executable, "-c", code, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"\n"
+        yield copy
+        holder.kill()
+
+
+def test_a_change_beside_a_broker_is_not_a_success(open_elsewhere: Path) -> None:
+    """Its consumers do not see the change, and a script looks at exit codes."""
+    words = ("reset-offset", open_elsewhere, "etl", "--to-offset")
+    ran = run_command(*words, "7", "--json")
+    assert (ran.code, {row["recorded"] for row in ran.rows}) == (1, {"sidecar"})
+    assert positions(open_elsewhere)["orders", 0] == 7
+    ran = run_command(*words, "8", "--beside-broker", "--json")
+    assert (ran.code, {row["recorded"] for row in ran.rows}) == (0, {"sidecar"})
+    assert run_command(*words, "9", "--dry-run").code == 0
+
+
+def test_a_change_of_a_closed_store_says_where_it_is(copy: Path) -> None:
+    ran = run_command("reset-offset", copy, "etl", "--earliest", "--json")
+    assert (ran.code, {row["recorded"] for row in ran.rows}) == (0, {"store"})
 
 
 def test_a_topic_that_is_new_to_the_group(copy: Path) -> None:
