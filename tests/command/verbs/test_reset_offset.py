@@ -1,5 +1,6 @@
 """Verb ``reset-offset``."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -50,12 +51,18 @@ def test_positions_after_it(copy: Path, flags: tuple[str, ...], after: list[int]
     assert [positions(copy)["orders", queue] for queue in range(4)] == after
 
 
+def recorded(out: bytes) -> set[str]:
+    return {json.loads(line)["recorded"] for line in out.splitlines()}
+
+
 @pytest.fixture
 def open_elsewhere(copy: Path) -> Iterator[Path]:
     """The copy, while another process holds the lock that a broker takes."""
-    code = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'a+'), fcntl.LOCK_EX, 1); print(flush=True); input()"
+    code = "import fcntl, sys; f = open(sys.argv[1], 'a+'); fcntl.lockf(f, fcntl.LOCK_EX, 1); print(); input()"
     lock = copy / "lock"
-    with subprocess.Popen([sys.executable, "-c", code, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", code, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"\n"
         yield copy
@@ -66,16 +73,16 @@ def test_a_change_beside_a_broker_is_not_a_success(open_elsewhere: Path) -> None
     """Its consumers do not see the change, and a script looks at exit codes."""
     words = ("reset-offset", open_elsewhere, "etl", "--to-offset")
     ran = run_command(*words, "7", "--json")
-    assert (ran.code, {row["recorded"] for row in ran.rows}) == (1, {"sidecar"})
+    assert (ran.code, recorded(ran.out)) == (1, {"sidecar"})
     assert positions(open_elsewhere)["orders", 0] == 7
     ran = run_command(*words, "8", "--beside-broker", "--json")
-    assert (ran.code, {row["recorded"] for row in ran.rows}) == (0, {"sidecar"})
+    assert (ran.code, recorded(ran.out)) == (0, {"sidecar"})
     assert run_command(*words, "9", "--dry-run").code == 0
 
 
 def test_a_change_of_a_closed_store_says_where_it_is(copy: Path) -> None:
     ran = run_command("reset-offset", copy, "etl", "--earliest", "--json")
-    assert (ran.code, {row["recorded"] for row in ran.rows}) == (0, {"store"})
+    assert (ran.code, recorded(ran.out)) == (0, {"store"})
 
 
 def test_a_topic_that_is_new_to_the_group(copy: Path) -> None:
