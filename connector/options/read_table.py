@@ -351,7 +351,7 @@ SQL_FILTER: Final["Option[Sql92Filter | None]"] = _MESSAGES.add(
         parse=_sql_filter,
         default=None,
         meaning="Read only messages whose properties match, by RocketMQ's SQL92 rules: see [filters.md](filters.md). "
-        "Excludes `tags`.",
+        "Excludes `tags`; `sql` and `tags` of Python do not.",
     )
 )
 UNSAFE_SINGLE_USE_FILTER_PUSHDOWN: Final = _MESSAGES.add(
