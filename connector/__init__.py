@@ -16,4 +16,8 @@ used.
 
 from segmentlog.doors import lazy_names
 
+from .setup.worker_log import log_in_worker
+
+log_in_worker()
+
 __all__, __getattr__, __dir__ = lazy_names(__name__, globals())

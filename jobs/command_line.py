@@ -45,7 +45,7 @@ FLAGS: Final[Mapping[Remedy, str]] = {
 }
 """The remedies of the store that jobs have flags for."""
 _AFTER_UNDERSCORE: Final = re.compile(r"_([a-z])")
-_USAGE: Final = "USAGE"
+_USAGE: Final = "SEGMENTLOG_USAGE"
 _OS_ERROR: Final = "OS_ERROR"
 
 
@@ -110,8 +110,8 @@ def add_tls(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tls",
         nargs=3,
-        metavar="FILE",
-        help="mutual TLS with peers of segmentlog: PEM files of certificate, key and authority",
+        metavar=("CERTIFICATE", "KEY", "AUTHORITY"),
+        help="mutual TLS with peers of segmentlog: three PEM files",
     )
 
 

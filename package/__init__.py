@@ -5,6 +5,7 @@
     segmentlog              this file, kept in package/
     segmentlog.api          package/api/   reading without Spark: what segmentlog.open returns
     segmentlog.store        store/         RocketMQ's message store
+    segmentlog.query        query/         what a read asks for: times
     segmentlog.connector    connector/     the Spark data source
     segmentlog.jobs         jobs/          jobs: programs that run once over a store
     segmentlog.command      package/command/  the command ``segmentlog``
@@ -14,9 +15,14 @@ which wheels do not have. ``spark-submit --py-files`` puts the wheel itself on `
 (``docs/adr/0018-an-ordinary-package.md``).
 """
 
+import logging
+
 from segmentlog.doors import lazy_names
 
 __version__ = "0.1.0"
 """The version of the distribution; ``pyproject.toml`` reads it from here."""
+
+# A library prints nothing: records are for the handlers of the application, or of the command.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__, __getattr__, __dir__ = lazy_names(__name__, globals())

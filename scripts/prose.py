@@ -29,6 +29,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 TOPS: Final = (
     "store",
+    "query",
     "connector",
     "jobs",
     "package",

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = ROOT / ".venv"
 PYTHON = ENVIRONMENT / "bin" / "python"
 STAMP = ENVIRONMENT / "segmentlog-setup.json"
-PACKAGES = ("package", "store", "connector", "jobs")
+PACKAGES = ("package", "store", "query", "connector", "jobs")
 EXTRA = "dev"
 
 

@@ -80,3 +80,10 @@ def test_doors_open_from_an_archive(tmp_path: Path) -> None:
             file.write(path, f"some_door/{path.name}")
     program = f"import sys; sys.path.insert(0, {str(archive)!r}); from some_door import *; assert VALUE == 7"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_library_prints_no_log_record() -> None:
+    """Without a handler, Python's `logging` prints warnings as bare lines."""
+    code = "import segmentlog, logging; logging.getLogger('segmentlog.store.read').warning('bare')"
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert ran.stderr == ""

@@ -51,7 +51,8 @@ PATHS = f"import sys; sys.path += {[path for path in sys.path if path.endswith('
 
 
 def test_every_module_and_type_marker_is_in_the_wheel(wheel: Path) -> None:
-    folders = {"package": "segmentlog", **{name: f"segmentlog/{name}" for name in ("store", "connector", "jobs")}}
+    parts = ("store", "query", "connector", "jobs")
+    folders = {"package": "segmentlog", **{name: f"segmentlog/{name}" for name in parts}}
     expected = set()
     for folder, package in folders.items():
         for path in (ROOT / folder).rglob("*"):

@@ -13,11 +13,15 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
+from segmentlog.query.times import Moment
 from segmentlog.store import Boundary, QueueKey
 
-from .values import bad_value, json_value, single_name, time_ms
+from . import values
+from .values import bad_value, json_value, single_name
+
+T = TypeVar("T")
 
 EARLIEST = -2
 LATEST = -1
@@ -103,9 +107,9 @@ def parse_offsets(name: str, raw: str) -> Position:
     return AtOffsets(_queue_table(name, raw, _offset))
 
 
-def parse_times(name: str, raw: str) -> AtTimes:
-    """Read JSON of times, one for each queue: milliseconds since 1970, or ISO-8601 with its zone."""
-    return AtTimes(_queue_table(name, raw, _time))
+def parse_times(name: str, raw: str) -> dict[tuple[str | None, QueueKey], Moment]:
+    """Read JSON of times, one for each queue; the clock of the query makes them `AtTimes`."""
+    return _queue_table(name, raw, _time)
 
 
 def _offset(name: str, found: object, key: QueueKey) -> int:
@@ -115,8 +119,8 @@ def _offset(name: str, found: object, key: QueueKey) -> int:
     return found
 
 
-def _time(name: str, found: object, key: QueueKey) -> int:
-    return time_ms(name, found if isinstance(found, str) else json.dumps(found), None, at=str(key))
+def _time(name: str, found: object, key: QueueKey) -> Moment:
+    return values.moment(name, found if isinstance(found, str) else json.dumps(found), at=str(key))
 
 
 def parse_assign(name: str, raw: str) -> tuple[QueueKey, ...]:
@@ -139,13 +143,13 @@ def _is_queue_id(value: object) -> bool:
 
 
 def _queue_table(
-    name: str, raw: str, number: Callable[[str, object, QueueKey], int]
-) -> dict[tuple[str | None, QueueKey], int]:
+    name: str, raw: str, number: Callable[[str, object, QueueKey], T]
+) -> dict[tuple[str | None, QueueKey], T]:
     """Flatten the JSON of one number per queue, which ``number`` reads, with or without the level of brokers."""
     found = json_value(name, raw)
     if not isinstance(found, dict) or not found or not all(isinstance(each, dict) for each in found.values()):
         raise bad_value(name, raw, _OFFSET_EXAMPLE)
-    table: dict[tuple[str | None, QueueKey], int] = {}
+    table: dict[tuple[str | None, QueueKey], T] = {}
     for outer, inner in found.items():
         with_brokers = bool(inner) and all(isinstance(each, dict) for each in inner.values())
         topics = inner if with_brokers else {outer: inner}

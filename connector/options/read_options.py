@@ -14,16 +14,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+from segmentlog.query.times import Clock, check_window
 from segmentlog.store import Boundary, ConfigError, OnCorrupt, QueueKey, QueueSource, ReadFrom, Tags
 
 from ..errors import ConflictingOptionsError, MissingOptionError, listing
 from . import read_table as on
 from . import row_table as rows
-from . import values
 from .lookup import KINDS, Lookup, lookup
 from .matching import conflict, local_path, match
 from .option import Given, Mode, Option
-from .positions import EARLIEST, AtOffsets, AtTime, Earliest, Latest, Position, StartRules
+from .positions import EARLIEST, AtOffsets, AtTime, AtTimes, Earliest, Latest, Position, StartRules
 from .row_table import SchemaMode
 from .trigger import TriggerLimits, trigger_limits
 from .write_table import SINK
@@ -42,6 +42,11 @@ EXCLUSIVE: Final[Mapping[str, tuple[Option[Any], ...]]] = {
     "which messages match, as the one expression of a RocketMQ subscription": (on.TAGS, on.SQL_FILTER),
 }
 """Facts that one of several options states; Kafka's source silently prefers one when there are more."""
+
+_STARTS: Final = EXCLUSIVE["where to start"]
+_STOPS: Final = EXCLUSIVE["where to stop"]
+_TIMES: Final = (on.STARTING_TIMESTAMP, on.ENDING_TIMESTAMP)
+_TIMES_BY_QUEUE: Final = (on.STARTING_OFFSETS_BY_TIMESTAMP, on.ENDING_OFFSETS_BY_TIMESTAMP)
 
 
 T = TypeVar("T")
@@ -153,7 +158,7 @@ def parse_read_options(given: Mapping[str, str], mode: Mode = Mode.BATCH) -> Rea
     return assemble(match(given, on.SOURCE, elsewhere=(SINK,)), mode)
 
 
-def assemble(given: Given, mode: Mode) -> ReadOptions:
+def assemble(given: Given, mode: Mode, clock: Clock | None = None) -> ReadOptions:
     """Check options that are matched already, and assemble them; errors as `parse_read_options`."""
     _check_conflicts(given)
     _check_mode(given, mode)
@@ -168,10 +173,10 @@ def assemble(given: Given, mode: Mode) -> ReadOptions:
     if len(set(paths)) != len(paths):
         raise ConfigError(f"option `paths` names a directory twice: {listing(paths)}", fix="Name every store once")
     default = Latest() if mode is Mode.STREAM else Earliest()
-    start_option, start = _start(given) or (on.STARTING_OFFSETS.name, default)
-    stop_option, stop = _stop(given) or (on.ENDING_OFFSETS.name, Latest())
-    if mode is Mode.BATCH:
-        _check_positions(start, stop)
+    clock = clock or Clock.system(given[on.TIME_ZONE], "`timeZone`")
+    start_option, start = _stated(given, _STARTS, clock) or (on.STARTING_OFFSETS.name, default)
+    stop_option, stop = _stated(given, _STOPS, clock) or (on.ENDING_OFFSETS.name, Latest())
+    _check_positions(start, stop, mode)
     # A stream that is to survive losses is not to stop, again and again, at the one record that is damaged.
     skips = mode is Mode.STREAM and not given[on.FAIL_ON_DATA_LOSS] and rows.CORRUPT_RECORD not in given
     return ReadOptions(
@@ -271,29 +276,21 @@ def _filter(given: Given) -> "Tags | Sql92Filter | None":
     return given[on.SQL_FILTER] if tags is None else Tags(tags)
 
 
-def _start(given: Given) -> tuple[str, Position] | None:
-    """Return the start that one of three options states, and that option's name."""
-    at_time = _at_time(given, on.STARTING_TIMESTAMP)
-    return at_time or _stated(given, on.STARTING_OFFSETS) or _stated(given, on.STARTING_OFFSETS_BY_TIMESTAMP)
+def _stated(given: Given, options: tuple[Option[Any], ...], clock: Clock) -> tuple[str, Position] | None:
+    """Return the position that one of three options states, and that option's name."""
+    for option in given.of(options):
+        found = given[option]
+        if option in _TIMES:
+            return option.name, AtTime(clock.ms(found))
+        if option in _TIMES_BY_QUEUE:
+            return option.name, AtTimes({key: clock.ms(moment) for key, moment in found.items()})
+        return option.name, found
+    return None
 
 
-def _stop(given: Given) -> tuple[str, Position] | None:
-    """Return the end that one of three options states, and that option's name."""
-    at_time = _at_time(given, on.ENDING_TIMESTAMP)
-    return at_time or _stated(given, on.ENDING_OFFSETS) or _stated(given, on.ENDING_OFFSETS_BY_TIMESTAMP)
-
-
-def _at_time(given: Given, option: Option[str | None]) -> tuple[str, Position] | None:
-    zone, text = given[on.TIME_ZONE], given[option]
-    return None if text is None else (option.name, AtTime(values.time_ms(option.name, text, zone)))
-
-
-def _stated(given: Given, option: Option[Any]) -> tuple[str, Position] | None:
-    position: Position | None = given[option]
-    return None if position is None else (option.name, position)
-
-
-def _check_positions(start: Position, stop: Position) -> None:
+def _check_positions(start: Position, stop: Position, mode: Mode) -> None:
+    if mode is not Mode.BATCH:
+        return
     if isinstance(start, Latest):
         fix = "Leave it out, or use earliest, a group, JSON of offsets, or startingTimestamp"
         raise ConfigError("option `startingOffsets` is `latest`, after which a batch read finds nothing", fix=fix)
@@ -307,9 +304,8 @@ def _check_positions(start: Position, stop: Position) -> None:
                     f"option `endingOffsets` is -2 (earliest) for {key}, before which nothing is left to read",
                     fix="Use an offset, or -1 (latest)",
                 )
-    if isinstance(start, AtTime) and isinstance(stop, AtTime) and start.ms > stop.ms:
-        problem = f"`startingTimestamp` ({start.ms} ms) is after `endingTimestamp` ({stop.ms} ms)"
-        raise ConflictingOptionsError(problem, fix="Swap or correct them; the end is exclusive")
+    if isinstance(start, AtTime) and isinstance(stop, AtTime):
+        check_window(("`startingTimestamp`", "`endingTimestamp`"), start.ms, stop.ms, ConflictingOptionsError)
 
 
 def _exact_timestamps(given: bool | None, boundary: Boundary) -> bool:  # noqa: FBT001 - an option's value

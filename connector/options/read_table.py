@@ -87,7 +87,7 @@ _FALLBACKS = {fallback.value: fallback for fallback in Fallback}
 
 OFFSETS_JSON = '`{"topic": {"0": 23, "1": -2}}`'
 TIMES_JSON = '`{"topic": {"0": 1767225600000, "1": "2026-01-01T00:00:00Z"}}`'
-TIME = "milliseconds since 1970 (from 100000000000), or ISO-8601 with its zone"
+TIME = "a [time](times.md): ISO-8601, a date, `-1h`, `yesterday`, or milliseconds since 1970 (from 100000000000)"
 
 _MESSAGES: Final = Table("source")
 
@@ -235,7 +235,7 @@ STARTING_TIMESTAMP: Final = _MESSAGES.add(
     Option(
         name="startingTimestamp",
         value=TIME,
-        parse=values.text,
+        parse=values.moment,
         default=None,
         meaning="Read the messages stored at or after this time.",
     )
@@ -244,7 +244,7 @@ ENDING_TIMESTAMP: Final = _MESSAGES.add(
     Option(
         name="endingTimestamp",
         value=TIME,
-        parse=values.text,
+        parse=values.moment,
         default=None,
         mode=Mode.BATCH,
         meaning="Read the messages stored before this time.",
@@ -256,7 +256,7 @@ TIME_ZONE: Final = _MESSAGES.add(
         value="a region or an offset",
         parse=values.zone,
         default=None,
-        meaning="The zone of timestamps that name none. Without it such timestamps are refused.",
+        meaning="The zone of dates and times that name none. Without it dates are in UTC, and such times are refused.",
     )
 )
 STARTING_OFFSETS_BY_TIMESTAMP: Final = _MESSAGES.add(
@@ -350,7 +350,7 @@ SQL_FILTER: Final["Option[Sql92Filter | None]"] = _MESSAGES.add(
         parse=_sql_filter,
         default=None,
         meaning="Read only messages whose properties match, by RocketMQ's SQL92 rules: see [filters.md](filters.md). "
-        "Excludes `tags`.",
+        "Excludes `tags`; `sql` and `tags` of Python do not.",
     )
 )
 UNSAFE_SINGLE_USE_FILTER_PUSHDOWN: Final = _MESSAGES.add(

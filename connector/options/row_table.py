@@ -64,7 +64,8 @@ INCLUDE_PROPERTIES: Final = ROWS.add(
         parse=values.boolean,
         default=False,
         aliases=("includeHeaders",),
-        meaning="Add the column `properties`; `headers` with `schemaMode=kafka`.",
+        meaning="Add the column `properties`; `headers` with `schemaMode=kafka`. Without it, Spark says "
+        "`UNRESOLVED_COLUMN` for `properties`.",
     )
 )
 PROPERTY_COLUMNS: Final = ROWS.add(

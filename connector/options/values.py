@@ -7,12 +7,11 @@ error message, and the text. It raises `ConfigError`, which quotes both and list
 import json
 import re
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta, timezone, tzinfo
+from datetime import tzinfo
 from typing import Any, TypeVar
-from zoneinfo import ZoneInfo
 
+from segmentlog.query.times import Moment, parse_time, parse_zone
 from segmentlog.store import ConfigError
-from segmentlog.times import EPOCH, store_ms
 
 T = TypeVar("T")
 
@@ -21,11 +20,7 @@ _UNITS |= {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "t": 1 << 40, "tb": 1
 _TIME_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SIZE = re.compile(r"(\d+)\s*([a-z]*)", re.ASCII)
 _DURATION = re.compile(r"(\d{1,12})(?:\.(\d{1,3}))?\s*([a-z]*)", re.ASCII)
-_EPOCH = re.compile(r"[+-]?\d+", re.ASCII)
-_ZONE_OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})", re.ASCII)
 _LONG_MAX = (1 << 63) - 1
-_MS_MIN = 100_000_000_000
-"""A smaller number is a time before March 1973 as milliseconds, and any time up to the year 5138 as seconds."""
 
 
 def bad_value(name: str, text: str, wanted: str, *, at: str = "") -> ConfigError:
@@ -157,66 +152,9 @@ def choice(accepted: Mapping[str, T]) -> Callable[[str, str], T]:
 
 def zone(name: str, raw: str) -> tzinfo:
     """Read a time zone: a region such as Europe/Berlin, or an offset such as +02:00."""
-    if match := _ZONE_OFFSET.fullmatch(raw.strip()):
-        offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
-        if offset < timedelta(hours=24):
-            return timezone(offset if match[1] == "+" else -offset)
-    else:
-        try:
-            return ZoneInfo(raw.strip())
-        except (KeyError, ValueError, OSError):
-            pass  # the message is the same for a name that is unknown, malformed or a path
-    raise bad_value(name, raw, "a time zone such as Europe/Berlin, UTC or +02:00")
+    return parse_zone(raw, f"option `{name}`")
 
 
-def time_ms(name: str, raw: str, naive_zone: tzinfo | None, *, at: str = "") -> int:
-    """Read a time: milliseconds since 1970, or ISO-8601.
-
-    Parameters
-    ----------
-    name, raw
-        The option and its text.
-    naive_zone
-        The zone of a time that names none; None refuses such a time, because the driver's zone is an accident.
-    at
-        Where in the option the text stands, for the error message.
-
-    Returns
-    -------
-    int
-        Milliseconds since 1970. Finer digits are rounded up: a store keeps whole milliseconds, and both ``at or
-        after t`` and ``before t`` ask for the first whole millisecond that is not before ``t``.
-
-    Raises
-    ------
-    ConfigError
-        If it is no time, or a number so small that seconds were most likely meant.
-    """
-    if _EPOCH.fullmatch(raw.strip()):
-        found = int(raw) if len(raw.strip()) <= 19 else -1
-        if not 0 <= found <= _LONG_MAX:
-            raise bad_value(name, raw, "milliseconds since 1970", at=at)
-        if found < _MS_MIN:
-            wanted = (
-                f"{_iso(found * 1000)} (as milliseconds, {found * 1000}) if these are seconds since 1970, or "
-                f"{_iso(found)} if these are milliseconds since 1970: numbers below {_MS_MIN} are ambiguous"
-            )
-            raise bad_value(name, raw, wanted, at=at)
-        return found
-    try:
-        when = datetime.fromisoformat(raw.strip())
-    except ValueError:
-        wanted = "milliseconds since 1970, or ISO-8601 such as 2026-01-31T12:00:00Z"
-        raise bad_value(name, raw, wanted, at=at) from None
-    if when.tzinfo is None:
-        if naive_zone is None:
-            wanted = "the time with its zone, such as 2026-01-31T12:00:00Z"
-            raise bad_value(name, raw, wanted if at else f"{wanted}, or set `timeZone`", at=at)
-        when = when.replace(tzinfo=naive_zone)
-    return store_ms(when)
-
-
-def _iso(ms: int) -> str:
-    """Write a time, in milliseconds since 1970, as ISO-8601 in UTC."""
-    when = EPOCH + timedelta(milliseconds=ms)
-    return when.isoformat(timespec="milliseconds" if ms % 1000 else "seconds").replace("+00:00", "Z")
+def moment(name: str, raw: str, *, at: str = "") -> Moment:
+    """Read a time; ``at`` says where in the option it stands. A plain number is milliseconds since 1970."""
+    return parse_time(raw, f"option `{name}`, {at}" if at else f"option `{name}`", is_number_ms=True)

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from segmentlog.query.times import Clock, check_window
 from segmentlog.store import ConfigError, Message, QueueKey, ScanSpec, StoreReader
 from segmentlog.store.find import Coverage, Finder, Found, KeyField, Order, Window
 
@@ -121,7 +122,10 @@ def look_up(
         problem = "keys and unique_keys are both missing" if keys is None else "keys and unique_keys are both passed"
         raise ConfigError(problem, fix="Pass one of them")
     argument, texts, field = ("keys", keys, KeyField.KEYS) if keys is not None else _unique(unique_keys)
-    window = Window(*(None if at is None else time_of(name, at).ms for name, at in (("start", start), ("end", end))))
+    clock = Clock.system()
+    asked_times = (("start", start), ("end", end))
+    window = Window(*(None if at is None else time_of(name, at, clock).ms for name, at in asked_times))
+    check_window(("start", "end"), window.start_ms, window.stop_ms)
     order = Order.NEWEST_FIRST if newest_first else Order.OLDEST_FIRST
     asked = _texts(argument, texts)
     one = [asked[0].as_py()] if len(asked) == 1 and not asked.null_count else asked  # a list of one is searched alone

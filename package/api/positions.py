@@ -4,7 +4,8 @@
 
     start=…                                        queue offset, per queue
     None, "earliest"                           ──► min_offset             (end: None, "latest" ──► max_offset)
-    "2026-01-31T12:00:00Z", datetime, Time(ms) ──► first message stored at or after the time
+    "2026-01-31T12:00:00Z", "-1h", datetime    ──► first message stored at or after the time
+    Time(ms)                                       the same; all texts: query/times.py
     {0: 12}, {("orders", 0): 12}               ──► the offset itself; queues that are not named are not read
 
 Ranges are half-open: the start is read, the end is not. A plain number is refused: it could be a time or an offset.
@@ -16,6 +17,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Final, TypeAlias
 
+from segmentlog.query.times import Clock, check_window, parse_time, store_ms
 from segmentlog.store import (
     ConfigError,
     OffsetOutOfRangeError,
@@ -26,11 +28,10 @@ from segmentlog.store import (
     UnknownQueueError,
 )
 from segmentlog.suggestions import listing, unknown_topic
-from segmentlog.times import store_ms
 
 _FORMS: Final = (
-    "Pass a datetime with a time zone, ISO-8601 text such as '2026-01-31T12:00:00Z', Time(ms=…), 'earliest', 'latest', "
-    "or queue offsets such as {0: 12}"
+    "Pass a time such as '2026-01-31T12:00:00Z' or '-1h', a datetime with a time zone, Time(ms=…), 'earliest', "
+    "'latest', or queue offsets such as {0: 12}"
 )
 
 
@@ -86,13 +87,15 @@ def checked_topics(topics: object, known: Sequence[str], path: str) -> tuple[str
     return tuple(dict.fromkeys(sorted(names) if isinstance(names, set | frozenset) else names))
 
 
-def time_of(argument: str, value: object) -> Time:
+def time_of(argument: str, value: object, clock: Clock) -> Time:
     """Check a time.
 
     Parameters
     ----------
     argument, value
         Its name and what was passed.
+    clock
+        The present moment, for relative times.
 
     Returns
     -------
@@ -109,23 +112,19 @@ def time_of(argument: str, value: object) -> Time:
         if not isinstance(value.ms, int) or isinstance(value.ms, bool):
             raise ConfigError(f"{argument}: Time(ms={value.ms!r}) is no whole number of milliseconds", fix=_FORMS)
         return value
-    moment = value
     if isinstance(value, str):
-        try:
-            moment = datetime.fromisoformat(value.strip())
-        except ValueError:
-            raise ConfigError(f"{argument}={value!r} is no time in ISO-8601", fix=_FORMS) from None
-    if isinstance(moment, int) and not isinstance(moment, bool):
+        return Time(ms=clock.ms(parse_time(value, argument)))
+    if isinstance(value, int) and not isinstance(value, bool):
         problem = f"{argument}={value!r} may be a time or an offset"
         raise ConfigError(problem, fix=f"Write Time(ms={value!r}), or offsets by queue such as {{0: {value!r}}}")
-    if not isinstance(moment, datetime):
+    if not isinstance(value, datetime):
         raise ConfigError(f"{argument}={value!r} is a {type(value).__name__}", fix=_FORMS)
-    if moment.tzinfo is None:
-        raise ConfigError(f"{argument}={value!r} has no time zone", fix="Append Z or an offset, or set tzinfo")
-    return Time(ms=store_ms(moment))
+    if value.tzinfo is None:
+        raise ConfigError(f"{argument}={value!r} has no time zone", fix="Set tzinfo, such as datetime.UTC")
+    return Time(ms=store_ms(value))
 
 
-def parsed(argument: str, value: object, default: Edge, topics: Sequence[str]) -> Parsed:
+def parsed(argument: str, value: object, default: Edge, topics: Sequence[str], clock: Clock) -> Parsed:
     """Check a start or an end.
 
     Parameters
@@ -136,6 +135,8 @@ def parsed(argument: str, value: object, default: Edge, topics: Sequence[str]) -
         What None stands for.
     topics
         The topics that are read: numbers of queues alone mean the queues of a single topic.
+    clock
+        The present moment, for relative times.
 
     Raises
     ------
@@ -148,7 +149,7 @@ def parsed(argument: str, value: object, default: Edge, topics: Sequence[str]) -
         return Edge(value)
     if isinstance(value, Mapping):
         return dict(_offset(argument, key, offset, topics) for key, offset in value.items())
-    return time_of(argument, value)
+    return time_of(argument, value, clock)
 
 
 def _offset(argument: str, key: object, offset: object, topics: Sequence[str]) -> tuple[QueueKey, int]:
@@ -185,8 +186,8 @@ def ranges_between(store: StoreReader, topics: Sequence[str], start: Parsed, end
     ConfigError
         If a start is after its end.
     """
-    if isinstance(start, Time) and isinstance(end, Time) and start.ms > end.ms:
-        raise ConfigError(f"start, {start.ms} ms since 1970, is after end, {end.ms} ms", fix="Exchange them")
+    if isinstance(start, Time) and isinstance(end, Time):
+        check_window(("start", "end"), start.ms, end.ms)
     found = []
     for bounds in selected(store, topics, start, end):
         first, stop = offset_of("start", start, bounds, store), offset_of("end", end, bounds, store)

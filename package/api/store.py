@@ -18,6 +18,7 @@ from weakref import WeakSet
 import pyarrow as pa
 
 from segmentlog.metadata import SCHEMAS, group_rows, lag_rows, queue_rows, segment_rows, topic_rows
+from segmentlog.query.times import Clock
 from segmentlog.store import Message, OnCorrupt, OnLoss, StoreClosedError, StoreReader
 from segmentlog.store.groups import list_groups
 from segmentlog.suggestions import unknown_group
@@ -236,9 +237,9 @@ class Store:
             columns=columns, properties=properties, tags=tags, sql=sql, on_corrupt=on_corrupt, on_loss=on_loss
         )
         reader = self._reader()
-        names = checked_topics(topics, reader.topics(), self.path)
-        first = parsed("start", start, Edge.EARLIEST, names)
-        stop = parsed("end", end, Edge.LATEST, names)
+        names, clock = checked_topics(topics, reader.topics(), self.path), Clock.system()
+        first = parsed("start", start, Edge.EARLIEST, names, clock)
+        stop = parsed("end", end, Edge.LATEST, names, clock)
         return Scan(self._source, ranges_between(reader, names, first, stop), spec)
 
     @in_api_words()
@@ -382,7 +383,7 @@ class Store:
         pause = checked_seconds("poll_s", poll_s)
         timeout = None if timeout_s is None else checked_seconds("timeout_s", timeout_s)
         names = checked_topics(topics, self._reader().topics(), self.path)
-        first = parsed("start", start, Edge.LATEST, names)
+        first = parsed("start", start, Edge.LATEST, names, Clock.system())
         follower = Follow(self._source, names, first, spec, poll_s=pause, timeout_s=timeout)
         with self._lock:
             self._followers.add(follower)

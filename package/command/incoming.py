@@ -16,14 +16,14 @@ import json
 import select
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from segmentlog.query.times import Instant, parse_time
+from segmentlog.store import ConfigError
 from segmentlog.suggestions import did_you_mean, listing
-from segmentlog.times import EPOCH
 
 from .errors import UsageError
 
@@ -256,12 +256,13 @@ def _time(name: str, value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     try:
-        found = datetime.fromisoformat(_text(name, value))
-        elapsed = found - EPOCH
-    except (ValueError, TypeError, OverflowError):
-        problem = f"has `{name}` that is no time with a zone"
-        raise _BadLineError(problem, "Write such as 2026-01-31T12:00:00.000Z, or ms since 1970") from None
-    return (elapsed.days * 86_400 + elapsed.seconds) * 1000 + elapsed.microseconds // 1000
+        found = parse_time(_text(name, value))
+    except ConfigError:
+        found = None
+    if not isinstance(found, Instant):  # a relative time means another time whenever the file is read
+        problem = f"has `{name}` that is not a time with a zone"
+        raise _BadLineError(problem, "Write such as 2026-01-31T12:00:00.000Z, or ms since 1970")
+    return found.ms
 
 
 def _pairs(name: str, value: object) -> dict[str, str]:

@@ -10,6 +10,7 @@
 """
 
 import gc
+import logging
 import os
 import sys
 import traceback
@@ -22,6 +23,7 @@ from segmentlog.store import SegmentLogError
 from .catalogue import find_verb, help_text
 from .console import Console
 from .errors import FAILED, FOUND, INTERRUPTED, PIPE_CLOSED, UsageError, describe, error_text
+from .progress import logged
 
 _JSON_FORMATS = frozenset({"json", "jsonl"})
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
@@ -105,7 +107,8 @@ def _run(asked: list[str], console: Console) -> int:
     if {"-h", "--help"} & set(rest[: rest.index("--")] if "--" in rest else rest):
         console.print(parser.format_help().rstrip("\n"))
         return FOUND
-    return verb.load().run(parser.parse(rest), console)
+    with logged(console, logging.WARNING):
+        return verb.load().run(parser.parse(rest), console)
 
 
 def _asks_for_json(asked: Sequence[str]) -> bool:

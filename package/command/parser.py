@@ -9,14 +9,17 @@ argparse takes 10 ms to import, click 30 and typer 90; see ``docs/adr/0035-a-com
 """
 
 import argparse
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
+from segmentlog.store import ConfigError
 from segmentlog.suggestions import did_you_mean, listing
 
 from .errors import UsageError
 
 T = TypeVar("T")
+_NEGATIVE: Final = re.compile(r"-\d.*", re.ASCII)
 _REMEDY: Final = "\0"
 """Separates problem and remedy in texts that pass through argparse. No argument can have this character."""
 
@@ -59,6 +62,7 @@ class Parser(argparse.ArgumentParser):
         SystemExit
             After ``--help``.
         """
+        arguments = _joined(arguments)
         is_split = "--" in arguments
         self._check_flags(arguments[: arguments.index("--")] if is_split else arguments)
         # Intermixed: flags may stand between STORE and `TOPIC …`. It forgets the `--`, after which no word is a flag.
@@ -82,6 +86,17 @@ class Parser(argparse.ArgumentParser):
         """Raise what argparse found."""
         problem, _, fix = message.removeprefix("argument ").partition(_REMEDY)
         raise UsageError(problem, fix=fix or f"`{self.prog} --help` lists arguments and flags")
+
+
+def _joined(arguments: Sequence[str]) -> list[str]:
+    """Write ``--from -1h`` as ``--from=-1h``: argparse takes ``-10`` for a value, but ``-1h`` for a flag."""
+    found: list[str] = []
+    for word in arguments:
+        if _NEGATIVE.fullmatch(word) and found and found[-1].startswith("--") and "--" not in found:
+            found[-1] += f"={word}"
+        else:
+            found.append(word)
+    return found
 
 
 def chosen(names: Iterable[str]) -> Callable[[str], str]:
@@ -150,12 +165,12 @@ def known_column(flag: str, wanted: Sequence[str], known: Sequence[str]) -> None
 
 
 def typed(parse: Callable[[str], T]) -> Callable[[str], Any]:
-    """Return a parser of text as a type of arguments: its `UsageError` names the argument."""
+    """Return a parser of text as a type of arguments: its `ConfigError` names the argument."""
 
     def convert(text: str) -> T:
         try:
             return parse(text)
-        except UsageError as error:
+        except ConfigError as error:
             raise argparse.ArgumentTypeError(_REMEDY.join(filter(None, [error.problem, error.fix]))) from None
 
     return convert

@@ -24,19 +24,26 @@ _LOGGER: Final = "segmentlog"
 
 
 @contextmanager
-def logged(console: Console) -> Iterator[None]:
-    """Write what segmentlog logs to stderr, until the block ends. Not thread-safe: loggers are of the process."""
+def logged(console: Console, level: int = logging.INFO) -> Iterator[None]:
+    """Write what segmentlog logs to stderr, until the block ends. Not thread-safe: loggers are of the process.
+
+    The command writes warnings of all verbs. A verb that shows progress replaces that handler by its own for a while.
+    """
     log = logging.getLogger(_LOGGER)
-    handler: _Lines | _Bar = _Bar(console) if console.has_progress else _Lines(console)
-    level = log.level
+    handler: _Lines | _Bar = _Bar(console) if console.has_progress and level < logging.WARNING else _Lines(console)
+    before, outer = log.level, [each for each in log.handlers if isinstance(each, _Lines)]
+    for each in outer:
+        log.removeHandler(each)
     log.addHandler(handler)
-    log.setLevel(logging.INFO)
+    log.setLevel(level)
     try:
         yield
     finally:
-        log.setLevel(level)
+        log.setLevel(before)
         log.removeHandler(handler)
         handler.close()
+        for each in outer:
+            log.addHandler(each)
 
 
 class _Lines(logging.Handler):

@@ -51,7 +51,7 @@ def _verb(parser: Parser, aliases: Sequence[str]) -> list[str]:
 
 def _words(action: argparse.Action) -> str:
     value = action.metavar or ("\\|".join(map(str, action.choices)) if action.choices is not None else action.dest)
-    assert isinstance(value, str)
+    value = value if isinstance(value, str) else " ".join(value)  # a name for each of several values
     if not action.option_strings:
         return {"?": f"[{value}]", "*": f"[{value} …]", "+": f"{value} …"}.get(str(action.nargs), value)
     return ", ".join(action.option_strings) + ("" if action.nargs == 0 else f" {value}".replace("|", "\\|"))

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from ..errors import NotAStoreError, Remedy, UnsafeFileError, UnsupportedStoreError
 from ..files.fs import FileSystem, Listed
+from ..files.notices import warn_once
 from ..format.naming import is_readable_topic, parse_queue_id
 from ..format.store_paths import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, StorePaths
 from .location import StoreLocation
@@ -48,7 +49,9 @@ def look_at_queues(fs: FileSystem, path: str) -> ListedQueues:
     found = ListedQueues({}, [])
     root = StorePaths(path).consume_queues
     if fs.list_dir(StorePaths(path).consume_queue_extension):
-        _log.warning(
+        warn_once(
+            _log,
+            path,
             "%s uses the ConsumeQueue extension (enableConsumeQueueExt): tagsCode of such entries is an address"
             " in it and no hash, so tags are looked for in the records",
             path,
@@ -59,7 +62,7 @@ def look_at_queues(fs: FileSystem, path: str) -> ListedQueues:
         if not topic.is_dir:
             continue
         if not is_readable_topic(topic.name):
-            _log.warning("ignoring %r: no topic can have this name", directory)
+            warn_once(_log, directory, "ignoring %r: no topic can have this name", directory)
             continue
         ids = _queue_ids(fs, directory, found.in_the_way)
         if ids:

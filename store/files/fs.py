@@ -89,6 +89,16 @@ class Descriptor:
     __del__ = close
 
 
+def release(mapped: Bytes) -> None:
+    """Take the pages of a map out of this process's memory; they stay in the page cache, and the map stays usable."""
+    owner: object = mapped
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    owner = owner.obj if isinstance(owner, memoryview) else owner
+    if isinstance(owner, mmap.mmap):  # a file system of tests has arrays instead
+        owner.madvise(mmap.MADV_DONTNEED)
+
+
 class FileSystem(Protocol):
     """The calls into which faults can be planted."""
 

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from ..errors import FormatError, UnsafeFileError
 from .fs import FileSystem, Listed
+from .notices import warn_once
 
 _log = logging.getLogger(__name__)
 
@@ -82,10 +83,10 @@ def segments_of(listings: Mapping[str, Sequence[Listed]]) -> list[SegmentFile]:
                 )
             base = int(name)
             if base + listed.size >= 1 << 63:
-                _log.warning("%s is left out: no offset is so large", path)
+                warn_once(_log, path, "%s is left out: no offset is so large", path)
                 continue
             if base in found:
-                _log.warning("%s is left out: %s has the same base offset", path, found[base].path)
+                warn_once(_log, path, "%s is left out: %s has the same base offset", path, found[base].path)
                 continue
             found[base] = SegmentFile(base, listed.size, path)
     return [found[base] for base in sorted(found)]

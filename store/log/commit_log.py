@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ..errors import CorruptRecordError, DataLossError, Remedy
-from ..files.fs import FileSystem
+from ..files.fs import FileSystem, release
 from ..files.os_errors import descriptor_budget
 from ..files.segments import SegmentFile, allocated, find, list_segments
 from ..format.checksums import check_crcs, surely_hold
@@ -67,6 +67,9 @@ class FoundRecords(NamedTuple):
     records: Records
 
 
+_RESIDENT_BYTES_MAX: Final = 64 << 20
+
+
 class CommitLog:
     """Read access to the segments of one CommitLog, which may be spread over several directories.
 
@@ -90,6 +93,7 @@ class CommitLog:
         self._window_bytes = window_bytes
         self._maps: OrderedDict[tuple[str, int, int | None], Bytes] = OrderedDict()
         self._maps_max = descriptor_budget(MAPS_MAX, 16)
+        self._resident = 0
         self.segments: list[SegmentFile] = []
         self.empty: list[SegmentFile] = []
         """Files of 0 bytes, which are not segments: created and not allocated yet, or damage."""
@@ -189,6 +193,17 @@ class CommitLog:
         else:
             self._maps.move_to_end(key)
         return mapped
+
+    def note_read(self, count: int) -> None:
+        """Count bytes of records that a scan is done with; after each 64 MiB, release the pages of all maps.
+
+        They stay in the page cache, but count as memory of this process: a long scan would look like a leak.
+        """
+        self._resident += count
+        if self._resident >= _RESIDENT_BYTES_MAX:
+            self._resident = 0
+            for mapped in self._maps.values():
+                release(mapped)
 
     def locate(self, offsets: Ints) -> Ints:
         """Which segment holds each physical offset.

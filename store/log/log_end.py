@@ -14,10 +14,11 @@ records, each must end in a right one. docs/reliability.md lists the rules.
 """
 
 import logging
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from ..files.notices import warn_once
 from ..format.lost_crc import ends_in_crc
 from ..format.message import RECORD_CRC_BYTES, Ints, Mask, Problem
 from ..format.naming import segment_name
@@ -25,6 +26,11 @@ from ..format.walk import Walk, walk
 from .commit_log import CommitLog
 
 _log = logging.getLogger(__name__)
+
+_DOUBTFUL: Final = (
+    "%d records of %s end in a __CRC32# that is not theirs, or lack theirs, the first at physical offset %d: "
+    "damaged properties, or a client's that were forwarded; they are kept"
+)
 
 
 class LogState(NamedTuple):
@@ -112,13 +118,7 @@ def examine_log(log: CommitLog, start: int, sealed_from: int | None = None, data
 
 def _warn_doubtful(log: CommitLog, doubtful: list[int]) -> None:
     if doubtful:
-        _log.warning(
-            "%d records of %s end in a __CRC32# that is not theirs, or lack theirs, the first at physical offset %d: "
-            "damaged properties, or a client's that were forwarded; they are kept",
-            len(doubtful),
-            log.directories[0],
-            doubtful[0],
-        )
+        warn_once(_log, log.directories[0], _DOUBTFUL, len(doubtful), log.directories[0], doubtful[0])
 
 
 def _keep_doubtful(walked: Walk, sealed: Mask) -> Ints:

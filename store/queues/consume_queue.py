@@ -19,6 +19,7 @@ import numpy as np
 
 from ..errors import CorruptQueueError, Remedy
 from ..files.fs import FileSystem
+from ..files.notices import warn_once
 from ..files.segments import SegmentFile, find, list_segments
 from ..format.consume_queue import ENTRY_BYTES, NATIVE, Entries, decode, is_pad, is_plausible
 from ..format.message import Ints, Mask, Problem
@@ -68,7 +69,7 @@ class ConsumeQueue:
         for segment in list_segments(fs, [directory]) if listed is None else listed:
             missing = segment.base - self.segments[-1].stop if self.segments else 0
             if segment.base % ENTRY_BYTES or missing > missing_max * ENTRY_BYTES:
-                _log.warning("%s is left out: no file of this queue can begin there", segment.path)
+                warn_once(_log, segment.path, "%s is left out: no file of this queue can begin there", segment.path)
                 continue
             self.segments.append(segment)
 

@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..dispatch.derive import derive_queue
+from ..files.notices import warn_once
 from ..format.consume_queue import ENTRY_BYTES, decode, is_pad, is_plausible
 from ..format.message import Ints, Mask
 from ..log.commit_log import CommitLog
@@ -180,7 +181,9 @@ def _sound_end(log: CommitLog, queue: ConsumeQueue, end: int, *, is_live: bool) 
     found = derive_queue(log, queue.key, begin, log.stop).queue_offset
     true_end = max(sound, int(found[-1]) + 1 if found.size else sound)
     if true_end != end or found.size:
-        _log.warning(
+        warn_once(
+            _log,
+            queue.directory,
             "ConsumeQueue %s is damaged from entry %d on; by the CommitLog the queue ends at offset %d",
             queue.directory,
             sound,

@@ -131,6 +131,7 @@ class _Scan:
         edges = self._edges(chunk)
         for first, last in pairwise([*edges[:-1:MAPS_MAX], edges[-1]]):
             yield from self._located_batches(chunk.part(first, last))
+        self._store.log.note_read(int(chunk.entries["size"].sum(dtype=np.int64)))
 
     def _located_batches(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         located, problems = self._locate(chunk)

@@ -22,6 +22,7 @@ from ..directory.layout import ListedQueues, look_at_queues
 from ..directory.location import StoreLocation
 from ..directory.own_state import OwnState
 from ..dispatch.derive import DerivedQueue, derive_queues
+from ..files.notices import warn_once
 from ..files.store_lock import is_signed
 from ..log.batch_state import Visibility
 from ..log.commit_log import CommitLog
@@ -94,7 +95,9 @@ class StoreSnapshot:
         if source is QueueSource.COMMIT_LOG or not (listed.ids or is_live or not log.segments):
             # A live store without queues has just begun: its owner will create them.
             if source is QueueSource.AUTO:
-                _log.warning(
+                warn_once(
+                    _log,
+                    location.root,
                     "%s has no ConsumeQueue: each reader derives its queues from %d bytes of CommitLog; "
                     "`python -m segmentlog.jobs.rebuild` writes them once",
                     location.root,

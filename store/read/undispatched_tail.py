@@ -26,6 +26,7 @@ import numpy as np
 
 from ..directory.own_state import OwnState
 from ..dispatch.derive import BURNT_OFFSETS_MAX, NO_ENTRIES, DerivedQueue, derive_queues
+from ..files.notices import warn_once
 from ..format.consume_queue import LMQ_PREFIX, Entries, is_pad, is_plausible
 from ..format.ledger import Ledger
 from ..format.message import Mask
@@ -132,8 +133,11 @@ def find_undispatched_tail(
         extra[key] = derived
         true_ends[key] = int(derived.queue_offset[-1]) + 1
     if extra:
-        _log.warning(
-            "a crash left %d queues without all of their entries: their last %d messages are read from the CommitLog",
+        warn_once(
+            _log,
+            log.directories[0],
+            "%s: a crash left %d queues without all of their entries: their last %d messages are read from the log",
+            log.directories[0],
             len(extra),
             sum(derived.size.size for derived in extra.values()),
         )

@@ -59,7 +59,11 @@ class UnfinishedBatch(NamedTuple):
         if not records.pending(mark):
             return cls(mark, None)
         if was_ours:
-            _log.warning("%s: batch %d was not finished and is undone", path, mark.sequence)
+            _log.warning(
+                "%s: the log is cut off at physical offset %d, where an unfinished batch or a failover's cut begins",
+                path,
+                mark.start,
+            )
             return cls(mark, mark.start)
         _log.error(
             "%s: batch %d, from physical offset %d on, was not finished when a broker took the store over: "
@@ -94,13 +98,13 @@ class TornBatches(NamedTuple):
         Physical offset at which the log ends without them.
     lost
         The batches.
-    taken_by
-        Cause, for the log line about each.
+    is_cut
+        Whether a demotion or promotion cut them off, not a power cut.
     """
 
     log_end: int
     lost: tuple[Batch, ...] = ()
-    taken_by: str = "a power cut"
+    is_cut: bool = False
 
     @classmethod
     def find(
@@ -138,19 +142,21 @@ class TornBatches(NamedTuple):
         # A broker that opened the store first has messages of its own there.
         if durability.was_ours or undone_from is not None:
             log_end = records.history().whole_end(ledger.whole_end(end, durable))
-        taken_by = "a power cut" if durability.was_aborted else "the cut of the log"
-        return cls(log_end, lost, taken_by)
+        # A cut goes through the mark, and leaves all before it whole; `abort` is there after both.
+        is_cut = undone_from is not None and end >= undone_from
+        return cls(log_end, lost, is_cut)
 
     def forget(self, fs: WritableFileSystem, path: str) -> None:
         """Write the records without these batches, so that they can be appended again; the log was cut before."""
         if not self.lost:
             return
         for app, entry in self.lost:
-            _log.error(
-                "%s: %s took %s, %d rows at [%d, %d). The ledger names it no more, so it can be written again: run the "
+            _log.log(
+                logging.WARNING if self.is_cut else logging.ERROR,
+                "%s: %s %s, %d rows at [%d, %d). The ledger names it no more, so it can be written again: run the "
                 "job again, or rewind the checkpoint of the stream to the batch before it",
                 path,
-                self.taken_by,
+                "a demotion or promotion cut off" if self.is_cut else "a power cut took",
                 "a batch without an id" if app is None else f"batch {entry.version} of {app}",
                 entry.rows,
                 entry.start,

@@ -62,14 +62,19 @@ class Recovery:
 
     def log(self, path: str) -> None:
         """Say in the log what was done, if that was anything."""
-        if self.cut_bytes or self.corrected:
+        if self.cut_bytes:
             _log.warning(
-                "%s: the log ends at %d; %d bytes after it were cut off, %d whole records among them; "
-                "%d queue entries were missing or wrong",
+                "%s: the log ends at %d; %d bytes after it were cut off, %d whole records among them",
                 path,
                 self.log_end,
                 self.cut_bytes,
                 self.cut_records,
+            )
+        if self.corrected:  # as after any crash: entries reach the device after their records
+            _log.info(
+                "%s: the log ends at %d; %d queue entries were missing or wrong, and were derived from it",
+                path,
+                self.log_end,
                 self.corrected,
             )
 

@@ -8,9 +8,11 @@ import pytest
 import segmentlog
 from segmentlog import Time
 from segmentlog.api.positions import Edge, checked_topics, parsed, time_of
+from segmentlog.query.times import Clock
 from segmentlog.store import ConfigError, OffsetOutOfRangeError, QueueKey, UnknownQueueError
 
 NOON_MS = 1_769_860_800_000  # 2026-01-31T12:00:00Z
+CLOCK = Clock(now_ms=NOON_MS + 3_600_000)
 
 
 @pytest.mark.parametrize(
@@ -22,18 +24,21 @@ NOON_MS = 1_769_860_800_000  # 2026-01-31T12:00:00Z
         datetime(2026, 1, 31, 7, tzinfo=timezone(timedelta(hours=-5))),
         datetime(2026, 1, 31, 11, 59, 59, 999_001, tzinfo=UTC),  # rounded up
         Time(ms=NOON_MS),
+        "@1769860800000",
+        "-1h",
     ],
 )
 def test_forms_of_one_time(value: object) -> None:
-    assert time_of("start", value) == Time(ms=NOON_MS) == parsed("end", value, Edge.LATEST, ["orders"])
+    assert time_of("start", value, CLOCK) == Time(ms=NOON_MS) == parsed("end", value, Edge.LATEST, ["orders"], CLOCK)
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
     [
         (12, r"start=12 may be a time or an offset.*Write Time\(ms=12\), or offsets by queue such as \{0: 12\}"),
-        ("noon", "start='noon' is no time in ISO-8601.*Pass a datetime"),
-        ("2026-01-31T12:00:00", "start='2026-01-31T12:00:00' has no time zone.*Append Z"),
+        ("noon", "start: `noon` is not a time.*yesterday"),
+        ("2026-01-31T12:00:00", "start: `2026-01-31T12:00:00` has no time zone.*Append Z"),
+        ("1769860800000", "start: `1769860800000` is not a time.*@1769860800000 is 2026-01-31T12:00:00Z"),
         (datetime(2026, 1, 31), "start=.* has no time zone"),  # noqa: DTZ001
         (1.5, "start=1.5 is a float"),
         (True, "start=True is a bool"),
@@ -47,15 +52,15 @@ def test_forms_of_one_time(value: object) -> None:
 )
 def test_what_is_no_position(value: object, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
-        parsed("start", value, Edge.EARLIEST, ["orders"])
+        parsed("start", value, Edge.EARLIEST, ["orders"], CLOCK)
 
 
 def test_offsets_by_queue() -> None:
     wanted = {QueueKey("orders", 0): 5, QueueKey("orders", 3): 0}
     for value in ({0: 5, 3: 0}, {("orders", 0): 5, ("orders", 3): 0}, wanted):
-        assert parsed("start", value, Edge.EARLIEST, ["orders"]) == wanted
+        assert parsed("start", value, Edge.EARLIEST, ["orders"], CLOCK) == wanted
     with pytest.raises(ConfigError, match=r"queue 0 may be of any of `orders`, `payments`.*\{\('orders', 0\): 5\}"):
-        parsed("start", {0: 5}, Edge.EARLIEST, ["orders", "payments"])
+        parsed("start", {0: 5}, Edge.EARLIEST, ["orders", "payments"], CLOCK)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +71,11 @@ def test_offsets_by_queue() -> None:
         ({"end": {0: 101}}, OffsetOutOfRangeError, "end is offset 101"),
         ({"start": {0: 5}, "end": {0: 4}}, ConfigError, "start is offset 5 of orders/0, after its end 4"),
         ({"start": {0: 5}, "end": "earliest"}, ConfigError, "start is offset 5 of orders/0, after its end 0"),
-        ({"start": Time(ms=2), "end": Time(ms=1)}, ConfigError, "start, 2 ms since 1970, is after end, 1 ms"),
+        (
+            {"start": Time(ms=2), "end": Time(ms=1)},
+            ConfigError,
+            r"start \(1970-.*002Z\) is after end \(1970",
+        ),
     ],
 )
 def test_positions_that_do_not_fit_the_store(
@@ -94,3 +103,14 @@ def test_topics_that_are_none() -> None:
     for topics, text in ((7, "topics=7 is no name"), ([7], "is no name and no list"), ([], "topics names no topic")):
         with pytest.raises(ConfigError, match=text):
             checked_topics(topics, ["orders"], "/store")
+
+
+def test_texts_of_times_select_messages(store: segmentlog.Store) -> None:
+    """The fixture's store is of 31 January 2026, one message per second."""
+    whole = store.scan("orders").count()
+    assert store.scan("orders", start="2026-01-31").count() == whole
+    assert store.scan("orders", start="2026-01-31Z", end="2026-02-01").count() == whole
+    assert store.scan("orders", end="2026-01-31").count() == 0
+    assert store.scan("orders", start="-9999w", end="now").count() == whole
+    with pytest.raises(ConfigError, match=r"start \(.*\) is after end \(2026-01-31T00:00:00Z\)"):
+        store.find("orders", keys="key-1", start="2026-02-01", end="2026-01-31")

@@ -14,6 +14,7 @@ import segmentlog
 from segmentlog.command import catalogue
 from segmentlog.command.verbs import topics
 from support.commands import INSTALLED, run_command, run_installed
+from support.small_store import write_small_store
 
 
 def test_exit_codes(store: Path) -> None:
@@ -183,3 +184,13 @@ def test_json_is_one_document(store: Path) -> None:
     rows = json.loads(run_command("queues", store, "-o", "json").out)
     assert len(rows) == 9
     assert json.loads(run_command("queues", store, "-o", "json", "orders").out) == rows[1:5]
+
+
+def test_warnings_have_level_and_path_and_are_written_once(tmp_path: Path) -> None:
+    store = write_small_store(tmp_path / "store")
+    strange = tmp_path / "store" / "consumequeue" / "a\x01b"
+    (strange / "0").mkdir(parents=True)
+    ran = run_command("topics", store)
+    (line,) = ran.err.splitlines()
+    assert f"WARNING ignoring {str(strange)!r}" in line
+    assert run_command("topics", store).err == ""

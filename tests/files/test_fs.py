@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from segmentlog.store.errors import StoreIOError, UnreadableError, UnsafeFileError
-from segmentlog.store.files.fs import Listed, LocalFileSystem
+from segmentlog.store.files.fs import Listed, LocalFileSystem, release
 
 FS = LocalFileSystem()
 
@@ -243,3 +243,25 @@ def test_a_map_is_what_other_processes_write(tmp_path: Path) -> None:
     with path.open("r+b") as file:
         file.write(b"new")
     assert mapped[:4].tolist() == np.frombuffer(b"new\0", np.uint8).tolist()
+
+
+def _resident_kib(path: str) -> int:
+    """Memory of this process that is pages of a mapped file."""
+    lines = Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines()
+    at = [number for number, line in enumerate(lines) if line.endswith(path)]
+    return sum(int(line.split()[1]) for each in at for line in lines[each : each + 5] if line.startswith("Rss:"))
+
+
+def test_released_pages_leave_the_process_and_can_be_read_again(tmp_path: Path) -> None:
+    path = str(tmp_path / "segment")
+    Path(path).write_bytes(b"\x01" * (1 << 20))
+    whole = LocalFileSystem().map(path)
+    part = LocalFileSystem().map(path, 5000)
+    for mapped in (whole, part):
+        before = int(mapped.sum())
+        assert _resident_kib(path) >= mapped.size >> 10
+        release(mapped)
+        assert _resident_kib(path) == 0
+        assert int(mapped.sum()) == before
+        release(mapped)
+    release(np.zeros(5, np.uint8))

@@ -118,7 +118,7 @@ def test_wrong_options_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended.value.code == FAILED
     out, err = capsys.readouterr()
     found = error_of(out)
-    assert (found["code"], found["what"]) == ("USAGE", "unrecognized arguments: --colour")
+    assert (found["code"], found["what"]) == ("SEGMENTLOG_USAGE", "unrecognized arguments: --colour")
     assert "--help" in found["remedy"]
     assert "usage:" in err
     with pytest.raises(SystemExit) as ended:

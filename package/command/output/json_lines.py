@@ -27,8 +27,20 @@ from .text_columns import Bytes, as_text, bodies, instants, string_buffers
 _QUOTED: Final = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
 _BLANK: Final = 0x20
 _DELETE: Final = 0x7F
-_FIRST_OF_C1: Final = 0xC2
-_AFTER_C1: Final = 0xA0
+_LONGEST: Final = 2
+"""Bytes of a hidden character that may follow a piece."""
+_HIDDEN: Final = (
+    (b"\xc2\x80", b"\xc2\x9f"),  # C1
+    (b"\xc2\xad", b"\xc2\xad"),  # soft hyphen
+    (b"\xd8\x9c", b"\xd8\x9c"),  # U+061C
+    (b"\xe1\xa0\x8e", b"\xe1\xa0\x8e"),  # U+180E
+    (b"\xe2\x80\x8b", b"\xe2\x80\x8f"),  # U+200B to U+200F
+    (b"\xe2\x80\xa8", b"\xe2\x80\xae"),  # U+2028 to U+202E
+    (b"\xe2\x81\xa0", b"\xe2\x81\xaf"),  # U+2060 to U+206F
+    (b"\xef\xbb\xbf", b"\xef\xbb\xbf"),  # U+FEFF
+    (b"\xef\xbf\xb9", b"\xef\xbf\xbb"),  # U+FFF9 to U+FFFB
+)
+"""Characters that a terminal obeys, or that turn or hide the text beside them: the first and last of each range."""
 _CACHED_BYTES: Final = 1 << 17
 _SHORT: Final = 256
 """Characters of a value up to which it is compared with the others of its column."""
@@ -120,7 +132,7 @@ def json_objects(column: pa.MapArray) -> pa.StringArray:
 
 
 def escaped(values: pa.StringArray) -> pa.StringArray:
-    r"""Return texts as they are inside the quotes of JSON; control characters, DEL and C1 included, as ``\uXXXX``."""
+    r"""Return texts as they are inside the quotes of JSON; control and invisible characters as ``\uXXXX``."""
     offsets, data = string_buffers(values)
     used = data[offsets[0] : offsets[-1]]
     found = _special(used)
@@ -163,14 +175,29 @@ def _special(used: Bytes) -> _Special:
         text = piece.tobytes()
         has_quote = has_quote or b'"' in text
         has_backslash = has_backslash or b"\\" in text
-        has_control = has_control or piece.min() < _BLANK or b"\x7f" in text or (not text.isascii() and b"\xc2" in text)
+        has_control = has_control or piece.min() < _BLANK or b"\x7f" in text
+        if not has_control and not text.isascii():
+            has_control = any(_hidden(used[start : start + _CACHED_BYTES + _LONGEST]))
     return _Special(has_quote, has_backslash, has_control)
 
 
 def _controls(used: Bytes) -> Iterator[str]:
-    """Yield the control characters in UTF-8: U+0000 to U+001F, and U+007F to U+009F, whose first byte is C2."""
+    """Yield the characters in UTF-8 text that are escaped: below the blank, DEL, and those of `_HIDDEN`."""
     yield from map(chr, np.unique(used[used < _BLANK]).tolist())
     if (used == _DELETE).any():
         yield chr(_DELETE)
-    after = used[np.flatnonzero(used[:-1] == _FIRST_OF_C1) + 1]
-    yield from map(chr, np.unique(after[after < _AFTER_C1]).tolist())
+    yield from _hidden(used)
+
+
+def _hidden(used: Bytes) -> Iterator[str]:
+    """Yield the characters of `_HIDDEN` in some text."""
+    text = used.tobytes()
+    for first, last in _HIDDEN:
+        if first[:1] not in text:  # a single byte is found ten times as fast as two
+            continue
+        size = len(first) - 1
+        is_one = (used[size:] >= first[-1]) & (used[size:] <= last[-1])
+        for at, byte in enumerate(first[:-1]):
+            is_one &= used[at : at - size] == byte
+        if is_one.any():
+            yield from ((first[:-1] + bytes([byte])).decode() for byte in np.unique(used[size:][is_one]).tolist())

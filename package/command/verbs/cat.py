@@ -3,6 +3,7 @@ r"""Verb ``cat``: messages of topics, from one position to another.
 ::
 
     segmentlog cat STORE TOPIC … --from 2026-01-31T12:00:00Z --to 2026-01-31T13:00:00Z -o jsonl
+    segmentlog cat STORE TOPIC --day yesterday --tz Europe/Berlin
     segmentlog cat STORE TOPIC -p 3 --from -10 -f '%o %s\n'           kcat: -C -p 3 -o -10
     segmentlog cat STORE TOPIC --tag 'paid || refunded' -n 5          mqadmin: consumeMessage
 
@@ -17,7 +18,7 @@ from ..console import Console
 from ..output.formats import add_output
 from ..output.templates import parse_template
 from ..parser import Parser, typed, whole
-from ..positions import EARLIEST, LATEST, parse_end, parse_start
+from ..positions import EARLIEST, LATEST, add_day, asked_window, clock_of, parse_end, parse_start
 from ..selection import Selection, add_selection, message_columns
 
 if TYPE_CHECKING:
@@ -31,13 +32,12 @@ if TYPE_CHECKING:
 def add_arguments(parser: Parser) -> None:
     """Add the arguments."""
     add_selection(parser)
-    position = "a queue offset, -N (last N), a time, earliest or latest"
+    position = "a queue offset, -N (last N), a time (also -1h, yesterday), earliest or latest"
     parser.add_argument(
         "--from",
         dest="start",
         metavar="POSITION",
         type=typed(parse_start),
-        default=EARLIEST,
         help=f"first message of each queue: {position}, or group:NAME (default: earliest)",
     )
     parser.add_argument(
@@ -45,9 +45,9 @@ def add_arguments(parser: Parser) -> None:
         dest="end",
         metavar="POSITION",
         type=typed(parse_end),
-        default=LATEST,
         help=f"end of each queue, which is not read: {position} (default: latest)",
     )
+    add_day(parser)
     parser.add_argument("-n", "--number", metavar="N", type=whole, help="at most N messages")
     parser.add_argument(
         "-f",
@@ -63,7 +63,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
     """Print the messages."""
     from ..output.rows import write_messages
 
-    scan = Selection(options, message_columns(options, console)).scan(options.start, options.end)
+    start, end = asked_window(options, clock_of(options))
+    scan = Selection(options, message_columns(options, console)).scan(start or EARLIEST, end or LATEST)
     with closing(_first_rows(scan, options.number)) as batches:
         return write_messages(scan.schema, batches, options, console)
 

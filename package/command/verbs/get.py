@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Final
 
 from segmentlog.suggestions import listing
 
-from ..console import Console
+from ..console import Console, printable
 from ..errors import FOUND, NOT_FOUND, UsageError
 from ..output.formats import add_output
 from ..output.templates import parse_template
 from ..parser import Parser, add_store, typed, whole
-from ..positions import parse_time
+from ..positions import At, add_day, asked_window, clock_of, parse_time
 from ..reading import known_topics, reader_of
 from ..selection import add_columns, columns_of, message_columns
 
@@ -48,6 +48,7 @@ def add_arguments(parser: Parser) -> None:
     add("-p", "--queue", metavar="N", type=whole, help="with --offset")
     add("--from", dest="start", metavar="TIME", type=typed(parse_time), help="with keys: stored at or after")
     add("--to", dest="end", metavar="TIME", type=typed(parse_time), help="with keys: stored before")
+    add_day(parser)
     add("--newest-first", action="store_true", help="with keys: newest first (default: oldest)")
     add("-f", "--format", metavar="TEMPLATE", type=typed(parse_template), help=r"as of `segmentlog cat`: '%%s\n'")
     add_columns(parser)
@@ -100,6 +101,7 @@ def _way(options: argparse.Namespace) -> str:
         "--topic": options.topic is not None and way in {"id", "physical_offset"},
         "--from": options.start is not None and way not in _KEYS,
         "--to": options.end is not None and way not in _KEYS,
+        "--day": options.day is not None and way not in _KEYS,
         "--newest-first": options.newest_first and way not in _KEYS,
     }
     for flag, is_wrong in unused.items():
@@ -121,12 +123,13 @@ def _found(reader: "StoreReader", way: str, options: argparse.Namespace) -> "Fou
         case "offset":
             (topic,) = known_topics(reader, options.topic)
             return finder.by_queue_offsets(QueueKey(topic, options.queue), values)
+    start, stop = (each.ms if isinstance(each, At) else None for each in asked_window(options, clock_of(options)))
     topics = reader.topics() if options.topic is None else known_topics(reader, options.topic)
     return finder.by_keys(
         topics,
         values,
         KeyField.KEYS if way == "key" else KeyField.UNIQUE,
-        window=Window(options.start, options.end),
+        window=Window(start, stop),
         order=Order.NEWEST_FIRST if options.newest_first else Order.OLDEST_FIRST,
     )
 
@@ -140,5 +143,5 @@ def _report_missing(found: "Found", way: str, console: Console) -> int:
         without = [each for each, count in Counter(without).items() if count == topics]
     if without and console.has_progress:
         names = listing([str(each) for each in without])
-        console.stderr.write(f"not found: {names}\n")
+        console.stderr.write(printable(f"not found: {names}") + "\n")
     return NOT_FOUND if without else FOUND

@@ -14,7 +14,7 @@ import argparse
 import os
 from typing import Final
 
-from ..console import Console
+from ..console import Console, printable
 from ..output.formats import add_output
 from ..parser import Parser, add_store
 from ..reading import opened
@@ -39,8 +39,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
     memory = _memory_bytes()
     if waiting > _IN_MEMORY_RATIO * memory:
         console.stderr.write(
-            f"hint: {waiting} bytes wait for {options.group}, more than {_IN_MEMORY_RATIO:.0%} of the {memory} bytes "
-            "of memory here; read them from a replica (segmentlog replicate)\n"
+            f"hint: {waiting} bytes wait for {printable(options.group)}, more than {_IN_MEMORY_RATIO:.0%} of the "
+            f"{memory} bytes of memory here; read them from a replica (segmentlog replicate)\n"
         )
     return write_table(table, options, console)
 

@@ -15,7 +15,7 @@ from typing import Final
 from ..console import Console
 from ..output.formats import add_output
 from ..parser import Parser, add_store, chosen, typed
-from ..positions import parse_time
+from ..positions import add_zone, clock_of, parse_time
 from ..reading import bounds_of, reader_of
 
 _SCHEMA: Final = ("topic", "queueId", "offset", "minOffset", "maxOffset", "storeTimestamp")
@@ -30,8 +30,9 @@ def add_arguments(parser: Parser) -> None:
         metavar="TIME",
         type=typed(parse_time),
         required=True,
-        help="the store time: ISO-8601 with a zone, or @MS since 1970",
+        help="the store time: ISO-8601, a date, -1h, yesterday, or @MS since 1970",
     )
+    add_zone(parser)
     parser.add_argument(
         "--boundary",
         metavar="WHICH",
@@ -53,7 +54,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
     reader = reader_of(options)
     queues = bounds_of(reader, options.topic or reader.topics())
-    found = {key: reader.offset_at(key, options.at, Boundary[options.boundary.upper()]) for key in queues}
+    at = clock_of(options).ms(options.at)
+    found = {key: reader.offset_at(key, at, Boundary[options.boundary.upper()]) for key in queues}
     times = store_times(reader, {key: offset for key, offset in found.items() if offset < queues[key].max_offset})
     columns = [
         pa.array([key.topic for key in queues], pa.string()),

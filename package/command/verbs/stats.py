@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from ..console import Console
 from ..output.formats import Format, Pace, Target, add_output
 from ..parser import Parser, add_store, seconds, typed
-from ..positions import parse_time
+from ..positions import add_zone, clock_of, parse_time
 from ..reading import bounds_of, reader_of
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def add_arguments(parser: Parser) -> None:
     add_store(parser)
     parser.add_argument("topic", metavar="TOPIC", nargs="*", help="topics (default: all)")
     parser.add_argument("--at", metavar="TIME", type=typed(parse_time), help="the end of minute and day (default: now)")
+    add_zone(parser)
     parser.add_argument("--watch", metavar="SECONDS", type=seconds, help="print them again and again")
     add_output(parser)
 
@@ -68,7 +69,8 @@ def _table(options: argparse.Namespace) -> "pa.Table":
     import pyarrow as pa
 
     reader = reader_of(options)
-    now = int(time.time() * 1000) if options.at is None else options.at
+    clock = clock_of(options)
+    now = clock.now_ms if options.at is None else clock.ms(options.at)
     rows = [_row(reader, topic, now) for topic in options.topic or reader.topics()]
     columns = {
         "at": pa.timestamp("ms", "UTC"),

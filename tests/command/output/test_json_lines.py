@@ -1,6 +1,7 @@
 """JSON lines that are made column by column, compared with what Python's own JSON reads from them."""
 
 import json
+import unicodedata
 
 import pyarrow as pa
 import pytest
@@ -86,7 +87,7 @@ def test_values_that_all_rows_share(values: list[str | None], skipped: int) -> N
 def test_no_control_character_is_left(text: str) -> None:
     (found,) = escaped(pa.array([text])).to_pylist()
     assert json.loads(f'"{found}"') == text
-    assert not [c for c in found if ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0]
+    assert not [c for c in found if ord(c) < 0x10000 and unicodedata.category(c) in {"Cc", "Zl", "Zp"}]
 
 
 def test_every_control_character_is_escaped() -> None:
@@ -94,6 +95,23 @@ def test_every_control_character_is_escaped() -> None:
     (found,) = escaped(pa.array([text])).to_pylist()
     assert json.loads(f'"{found}"') == text
     assert not [c for c in found if ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0]
+
+
+HIDDEN = [0xAD, 0x61C, 0x180E, *range(0x200B, 0x2010), *range(0x2028, 0x202F), *range(0x2060, 0x2070)]
+HIDDEN += [0xFEFF, 0xFFF9, 0xFFFA, 0xFFFB]
+
+
+@pytest.mark.parametrize("character", list(map(chr, HIDDEN)))
+@pytest.mark.parametrize("around", ["", "a", "\u2010\u4e2d\ufffd\xa0"])
+def test_characters_that_turn_or_hide_text_are_escaped(character: str, around: str) -> None:
+    """U+202E shows the rest of a line from right to left: a terminal would show another text than the message's."""
+    text = around + character + around
+    row = {"tags": text, "properties": [(text, text)], "body": text.encode()}
+    schema = pa.schema([("tags", pa.string()), ("properties", SCHEMA.field("properties").type), ("body", pa.binary())])
+    line = bytes(json_lines(pa.RecordBatch.from_pylist([row], schema))).decode()
+    assert character not in line
+    assert around in line
+    assert json.loads(line) == {"tags": text, "properties": {text: text}, "body": text}
 
 
 def test_columns_of_null_and_no_columns_but_one() -> None:

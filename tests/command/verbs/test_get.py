@@ -73,7 +73,7 @@ def test_one_of_two_keys_is_not_found(store: Path) -> None:
         (["--id", "x"], "'X' is no message id"),
         (["--key", "a", "--topic", "ordrs"], "TOPIC: there is no topic `ordrs`"),
         (["--key", "a", "--columns", "x"], "--columns: there is no column `x`"),
-        (["--key", "a", "--from", "noon"], "--from: `noon` is no time"),
+        (["--key", "a", "--from", "noon"], "--from: `noon` is not a time"),
     ],
 )
 def test_wrong_flags(store: Path, flags: list[str], problem: str) -> None:

@@ -1,6 +1,10 @@
 """Verb ``reset-offset``."""
 
+import json
 import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +28,8 @@ def test_a_dry_run_prints_the_change_and_changes_nothing(copy: Path) -> None:
     before = positions(copy)
     ran = run_command("reset-offset", copy, "etl", "--earliest", "--dry-run", "--json")
     assert ran.rows == [
-        {"group": "etl", "topic": "orders", "queueId": queue, "before": 20, "after": 0} for queue in range(4)
+        {"group": "etl", "topic": "orders", "queueId": queue, "before": 20, "after": 0, "recorded": "nowhere"}
+        for queue in range(4)
     ]
     assert positions(copy) == before
 
@@ -46,6 +51,40 @@ def test_positions_after_it(copy: Path, flags: tuple[str, ...], after: list[int]
     assert [positions(copy)["orders", queue] for queue in range(4)] == after
 
 
+def recorded(out: bytes) -> set[str]:
+    return {json.loads(line)["recorded"] for line in out.splitlines()}
+
+
+@pytest.fixture
+def open_elsewhere(copy: Path) -> Iterator[Path]:
+    """The copy, while another process holds the lock that a broker takes."""
+    code = "import fcntl, sys; f = open(sys.argv[1], 'a+'); fcntl.lockf(f, fcntl.LOCK_EX, 1); print(); input()"
+    lock = copy / "lock"
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", code, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"\n"
+        yield copy
+        holder.kill()
+
+
+def test_a_change_beside_a_broker_is_not_a_success(open_elsewhere: Path) -> None:
+    """Its consumers do not see the change, and a script looks at exit codes."""
+    words = ("reset-offset", open_elsewhere, "etl", "--to-offset")
+    ran = run_command(*words, "7", "--json")
+    assert (ran.code, recorded(ran.out)) == (1, {"sidecar"})
+    assert positions(open_elsewhere)["orders", 0] == 7
+    ran = run_command(*words, "8", "--beside-broker", "--json")
+    assert (ran.code, recorded(ran.out)) == (0, {"sidecar"})
+    assert run_command(*words, "9", "--dry-run").code == 0
+
+
+def test_a_change_of_a_closed_store_says_where_it_is(copy: Path) -> None:
+    ran = run_command("reset-offset", copy, "etl", "--earliest", "--json")
+    assert (ran.code, recorded(ran.out)) == (0, {"store"})
+
+
 def test_a_topic_that_is_new_to_the_group(copy: Path) -> None:
     rows = run_command("reset-offset", copy, "etl", "--topic", "payments", "--latest", "--json").rows
     assert [(row["topic"], row["before"], row["after"]) for row in rows] == [("payments", None, 100)] * 4
@@ -57,7 +96,7 @@ def test_wrong_arguments(copy: Path) -> None:
         ((copy, "--latest"), "the following arguments are required: GROUP"),
         ((copy, "etl"), "one of the arguments --earliest --latest --to-time --to-offset is required"),
         ((copy, "etl", "--earliest", "--latest"), "not allowed with argument --earliest"),
-        ((copy, "etl", "--to-time", "noon"), "--to-time: `noon` is no time"),
+        ((copy, "etl", "--to-time", "noon"), "--to-time: `noon` is not a time"),
         ((copy, "etl", "--to-time", "2026-01-31T00:00:00"), "has no time zone"),
         ((copy, "etl", "--to-offset", "-4"), "--to-offset"),
         ((copy, "elt", "--latest"), "Did you mean `etl`?"),

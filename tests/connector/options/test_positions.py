@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from segmentlog.connector.options.positions import (
     AtOffsets,
-    AtTimes,
     Earliest,
     GroupPosition,
     Latest,
@@ -17,6 +16,7 @@ from segmentlog.connector.options.positions import (
     parse_offsets,
     parse_times,
 )
+from segmentlog.query.times import Ago, Instant
 from segmentlog.store import ConfigError, QueueKey
 
 KEY = QueueKey("orders", 0)
@@ -69,16 +69,17 @@ def test_parse_offsets_that_are_none(raw: str) -> None:
 
 def test_parse_times() -> None:
     ms = 1_767_225_600_000
-    assert parse_times("x", f'{{"orders": {{"0": {ms}}}}}') == AtTimes({(None, KEY): ms})
+    assert parse_times("x", f'{{"orders": {{"0": {ms}}}}}') == {(None, KEY): Instant(ms)}
     iso = parse_times("x", '{"orders": {"0": "2026-01-01T00:00:00Z"}}')
-    assert iso == AtTimes({(None, KEY): ms})
-    for wrong in ("-1", "true", "1.5", "null", str(1 << 63), '"2026-01-01"', '"soon"'):
-        with pytest.raises(ConfigError, match="option `x`, orders/0, is"):
+    assert iso == {(None, KEY): Instant(ms)}
+    assert parse_times("x", '{"orders": {"0": "-1h"}}') == {(None, KEY): Ago(3_600_000)}
+    for wrong in ("-1", "true", "1.5", "null", str(1 << 63), '"soon"'):
+        with pytest.raises(ConfigError, match=r"option `x`, orders/0: .* is not a time"):
             parse_times("x", f'{{"orders": {{"0": {wrong}}}}}')
 
 
 def test_a_queues_time_that_may_be_seconds_is_refused() -> None:
-    wanted = "option `x`, orders/0, is `1767225600`.* 2026-01-01T00:00:00Z .*1970-01-21T10:53:45.600Z"
+    wanted = "option `x`, orders/0: `1767225600` is ambiguous.* 2026-01-01T00:00:00Z .*1970-01-21T10:53:45.600Z"
     with pytest.raises(ConfigError, match=wanted):
         parse_times("x", '{"orders": {"0": 1767225600}}')
 

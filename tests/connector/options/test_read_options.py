@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from segmentlog.connector import option_docs
 from segmentlog.connector.errors import ConflictingOptionsError, MissingOptionError, UnknownOptionError
 from segmentlog.connector.options import read_table as option_table
+from segmentlog.connector.options.matching import match
 from segmentlog.connector.options.option import Mode
 from segmentlog.connector.options.positions import (
     AtOffsets,
@@ -25,10 +26,13 @@ from segmentlog.connector.options.read_options import (
     ReadOptions,
     Subscribe,
     SubscribePattern,
+    assemble,
     parse_read_options,
 )
 from segmentlog.connector.options.row_table import SchemaMode
 from segmentlog.connector.options.trigger import TriggerLimits
+from segmentlog.connector.options.write_table import SINK
+from segmentlog.query.times import Clock
 from segmentlog.store import (
     Boundary,
     ConfigError,
@@ -200,7 +204,7 @@ def test_start_and_end_may_be_of_different_kinds() -> None:
 def test_a_time_window_that_is_backwards() -> None:
     with pytest.raises(
         ConflictingOptionsError,
-        match=r"`startingTimestamp` \(1767225600006 ms\) is after `endingTimestamp` \(1767225600005 ms\)",
+        match=r"`startingTimestamp` \(2026-01-01T00:00:00.006Z\) is after `endingTimestamp` \(2026-01-.*005Z\)",
     ):
         parse(startingTimestamp="1767225600006", endingTimestamp="1767225600005")
 
@@ -434,3 +438,20 @@ def test_the_option_reference_is_up_to_date(tmp_path: Path) -> None:
     assert DOCS.read_text(encoding="utf-8") == made, fix
     for option in option_table.SOURCE:
         assert f"| `{option.name}`" in made
+
+
+def test_times_relative_to_now() -> None:
+    clock = Clock(now_ms=1_767_225_600_000)  # 2026-01-01T00:00:00Z
+    texts = {"path": "/s", "subscribe": "orders", "startingTimestamp": "yesterday", "endingTimestamp": "-1h"}
+    found = assemble(match(texts, option_table.SOURCE, elsewhere=(SINK,)), Mode.BATCH, clock)
+    assert (found.start, found.stop) == (AtTime(1_767_139_200_000), AtTime(1_767_222_000_000))
+
+
+def test_dates_are_midnight_in_the_zone() -> None:
+    assert parse(startingTimestamp="2026-01-01").start == AtTime(1_767_225_600_000)
+    assert parse(startingTimestamp="2026-01-01Z", timeZone="+01:00").start == AtTime(1_767_225_600_000)
+    assert parse(startingTimestamp="2026-01-01", timeZone="+01:00").start == AtTime(1_767_222_000_000)
+    times = parse(startingOffsetsByTimestamp='{"orders": {"3": "2026-01-01"}}', timeZone="+01:00").start
+    assert times == AtTimes({(None, QueueKey("orders", 3)): 1_767_222_000_000})
+    with pytest.raises(ConfigError, match=r"option `startingTimestamp`: .* has no time zone.*or set `timeZone`"):
+        parse(startingTimestamp="2026-01-01T00:00:00")

@@ -1,11 +1,7 @@
-from datetime import UTC, datetime, timedelta, timezone
-from zoneinfo import ZoneInfo
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from segmentlog.connector.options import values
+from segmentlog.query.times import Instant
 from segmentlog.store import ConfigError
 
 MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
@@ -118,79 +114,9 @@ def test_json_that_is_none(raw: str) -> None:
         values.json_value("x", raw)
 
 
-@pytest.mark.parametrize(
-    ("raw", "naive_zone", "found"),
-    [
-        ("100000000000", None, 100_000_000_000),  # 1973, the first number that cannot be seconds of our time
-        (str(MS), None, MS),
-        ("1970-01-01T00:00:00Z", None, 0),
-        ("2026-01-01T00:00:00Z", None, MS),
-        ("2026-01-01T01:00:00+01:00", None, MS),
-        ("2026-01-01 00:00:00.001Z", None, MS + 1),
-        ("2026-01-01T01:00:00", ZoneInfo("Europe/Berlin"), MS),
-        ("2026-01-01", UTC, MS),
-        ("2026-01-01T00:00:00+00:00", timezone(timedelta(hours=5)), MS),
-        # Finer than the store keeps: the first millisecond that is not before it.
-        ("2026-01-01T00:00:00.000001Z", None, MS + 1),
-        ("2026-01-01T00:00:00.000999Z", None, MS + 1),
-        ("2026-01-01T00:00:00.001000Z", None, MS + 1),
-    ],
-)
-def test_time(raw: str, naive_zone: timezone | None, found: int) -> None:
-    assert values.time_ms("x", raw, naive_zone) == found
-
-
-@pytest.mark.parametrize("raw", ["", "yesterday", "-5", "2026-13-01T00:00:00Z", "1" * 25, "1.5"])
-def test_a_time_that_is_none(raw: str) -> None:
-    with pytest.raises(ConfigError, match="Give milliseconds since 1970"):
-        values.time_ms("x", raw, None)
-
-
-@pytest.mark.parametrize(
-    ("raw", "in_ms", "in_s", "as_ms"),
-    [
-        ("1767225600", "1970-01-21T10:53:45.600Z", "2026-01-01T00:00:00Z", "1767225600000"),
-        ("0", "1970-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "0"),
-        ("99999999999", "1973-03-03T09:46:39.999Z", "5138-11-16T09:46:39Z", "99999999999000"),
-    ],
-)
-def test_a_time_that_may_be_seconds_is_refused_with_both_readings(raw: str, in_ms: str, in_s: str, as_ms: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        values.time_ms("startingTimestamp", raw, None)
-    text = str(caught.value)
-    assert f"option `startingTimestamp` is `{raw}`" in text
-    assert f"{in_s} (as milliseconds, {as_ms}) if these are seconds" in text
-    assert f"{in_ms} if these are milliseconds" in text
-
-
-def test_a_time_without_zone_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"Give the time with its zone, such as .*, or set `timeZone`"):
-        values.time_ms("startingTimestamp", "2026-01-01T00:00:00", None)
-
-
-@given(st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC)))  # noqa: DTZ001 - hypothesis wants them naive
-def test_a_time_is_the_first_whole_millisecond_not_before_it(when: datetime) -> None:
-    found = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=values.time_ms("x", when.isoformat(), None))
-    assert when <= found < when + timedelta(milliseconds=1)
-
-
-@pytest.mark.parametrize("raw", ["Mars/Olympus", "", "../etc/passwd", "+25:00", "/etc/localtime", "+1"])
-def test_a_zone_that_is_none(raw: str) -> None:
-    with pytest.raises(ConfigError, match="Give a time zone"):
-        values.zone("timeZone", raw)
-
-
-def test_zone() -> None:
-    assert values.zone("x", "-05:30").utcoffset(None) == timedelta(hours=-5, minutes=-30)
-    assert str(values.zone("x", "Europe/Berlin")) == "Europe/Berlin"
-
-
-def test_a_regex_that_does_not_compile_says_why() -> None:
-    with pytest.raises(ConfigError, match=r"a regular expression that compiles .*unterminated"):
-        values.regex("subscribePattern", "a(b")
-
-
-def test_long_texts_are_cut_in_messages() -> None:
-    with pytest.raises(ConfigError) as caught:
-        values.boolean("x", "y" * 100_000)
-    assert len(str(caught.value)) < 400
+def test_times_and_zones_are_named() -> None:
+    assert values.moment("x", str(MS)) == Instant(MS)
+    with pytest.raises(ConfigError, match="option `x`, orders/0: `noon` is not a time"):
+        values.moment("x", "noon", at="orders/0")
+    with pytest.raises(ConfigError, match="option `timeZone`: `Mars` is not a time zone"):
+        values.zone("timeZone", "Mars")

@@ -33,6 +33,7 @@ from segmentlog.store.format import message_decode
 from segmentlog.store.format.hashing import java_hash
 from segmentlog.store.format.message_encode import pack_host
 from segmentlog.store.format.record_crc import RecordCrc
+from segmentlog.store.log import commit_log
 from segmentlog.store.retention.history import Deleted, History
 from support import reading
 from support.store_builder import Appended, Geometry, StoreBuilder, messages
@@ -195,6 +196,18 @@ def test_bodies_are_not_copied_unless_wanted(store: Path, monkeypatch: pytest.Mo
     assert len(rows(store, columns=columns, check_crc=False)) == COUNT
     with pytest.raises(AssertionError, match="a body was copied"):
         rows(store, columns=("body",))
+
+
+def test_pages_of_records_that_were_read_leave_the_process(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit_log, "_RESIDENT_BYTES_MAX", 1)
+    released: list[int] = []
+    monkeypatch.setattr(commit_log, "release", lambda mapped: released.append(mapped.size))
+    assert len(rows(store)) == COUNT
+    assert len(released) >= len(segments(store))
+    monkeypatch.setattr(commit_log, "_RESIDENT_BYTES_MAX", 1 << 40)
+    released.clear()
+    rows(store)
+    assert released == []
 
 
 # Predicates

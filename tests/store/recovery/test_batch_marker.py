@@ -102,6 +102,23 @@ def test_a_batch_whose_rows_are_gone_is_forgotten(path: str, caplog: pytest.LogC
     assert (after.sequence, newest.rows, newest.start, newest.stop) == (3, LOST, 500, 500)
 
 
+def test_a_batch_that_a_cut_took_is_no_error(path: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A demotion cuts the log at 500; a store that is open has `abort`, as after a crash."""
+    ledger_up_to(path, 3)
+    with caplog.at_level(logging.INFO):
+        TornBatches.find(FS, path, 500, left_open(path, 900), undone_from=500).forget(FS, path)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "a demotion or promotion cut off batch 0 of q, 4 rows at [500, 900)" in record.getMessage()
+
+
+def test_a_power_cut_before_an_unfinished_batch(path: str, caplog: pytest.LogCaptureFixture) -> None:
+    ledger_up_to(path, 3)
+    TornBatches.find(FS, path, 899, left_open(path, 100), undone_from=950).forget(FS, path)
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "a power cut took batch 0 of q" in caplog.text
+
+
 def test_whole_batches_stay(path: str, caplog: pytest.LogCaptureFixture) -> None:
     ledger_up_to(path, 3)
     found = TornBatches.find(FS, path, 900, left_open(path, 100))

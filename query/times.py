@@ -1,0 +1,283 @@
+"""Times as text: one vocabulary for Spark options, Python arguments and flags of the command.
+
+::
+
+    2026-01-31T12:00:00Z, …+02:00      a moment
+    2026-01-31T12:00:00                the same in the zone that is set; refused without a zone
+    2026-01-31, 2026-01-31Z, …+02:00   midnight, in UTC unless a zone is written or set
+    today, yesterday                   midnight, in UTC unless a zone is set
+    now, -90s, -30m, -1h, -2d, -1w     before now
+    @1769817600000                     milliseconds since 1970
+
+    text ── parse_time ──► Moment ── Clock.ms ──► milliseconds since 1970
+
+A store keeps whole milliseconds, so finer digits are rounded up: "at or after" and "before" then mean the same
+messages. Windows are half-open: the start is in the window, the end is not.
+"""
+
+import re
+import time
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from typing import Final, TypeAlias
+from zoneinfo import ZoneInfo
+
+from segmentlog.store import ConfigError
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+"""Moment 0 of store times."""
+
+_DATE: Final = re.compile(r"(\d{4}-\d\d-\d\d)(Z|z|[+-]\d\d:?\d\d)?", re.ASCII)
+_AGO: Final = re.compile(r"-(\d{1,9})(ms|s|min|m|h|d|w)", re.ASCII)
+_NUMBER: Final = re.compile(r"\d+", re.ASCII)
+_FINER: Final = re.compile(r"[.,]\d{6}(\d+)", re.ASCII)
+_OFFSET: Final = re.compile(r"([+-])(\d\d):?(\d\d)", re.ASCII)
+_UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_DAYS: Final = {"today": 0, "yesterday": -1}
+_LONG_MAX: Final = (1 << 63) - 1
+_MS_MIN: Final = 100_000_000_000
+"""A smaller number is a time before March 1973 as milliseconds, and any time up to the year 5138 as seconds."""
+_FORMS: Final = (
+    "Use a time such as 2026-01-31T12:00:00Z, a date, now, today, yesterday, -1h (units s, m, h, d, w), or "
+    "@1769860800000 for milliseconds since 1970"
+)
+_DAY_FORMS: Final = "Use a date such as 2026-01-31, today or yesterday"
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """A time that needs no clock, in milliseconds since 1970."""
+
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """A date or a time without a zone; ``text`` is what was written, with the name of its option."""
+
+    moment: datetime
+    is_date: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ago:
+    """So many milliseconds before now."""
+
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """Midnight, so many days from today."""
+
+    days: int
+
+
+Moment: TypeAlias = Instant | Local | Ago | Day
+"""A time as it was asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clock:
+    """Present moment and time zone of a query: all its times are resolved by the same clock.
+
+    Attributes
+    ----------
+    now_ms
+        Milliseconds since 1970.
+    zone
+        Zone of dates, days and times without a zone. None: dates are in UTC, and times without a zone are refused.
+    setting
+        How the caller sets the zone, for the remedy.
+    """
+
+    now_ms: int
+    zone: tzinfo | None = None
+    setting: str = ""
+
+    @classmethod
+    def system(cls, zone: tzinfo | None = None, setting: str = "") -> "Clock":
+        """Return the clock of this machine, stopped now."""
+        return cls(now_ms=time.time_ns() // 1_000_000, zone=zone, setting=setting)
+
+    def ms(self, moment: Moment) -> int:
+        """Resolve a time into milliseconds since 1970.
+
+        Raises
+        ------
+        ConfigError
+            If it has no time zone, and the clock has no zone.
+        """
+        match moment:
+            case Instant(ms=ms):
+                return ms
+            case Ago(ms=ms):
+                return self.now_ms - ms
+            case Day(days=days):
+                return self._midnight(self._today() + timedelta(days=days))
+        if self.zone is None and not moment.is_date:
+            also = f", or set {self.setting}" if self.setting else ""
+            raise ConfigError(f"{moment.text} has no time zone", fix=f"Append Z, or an offset such as +02:00{also}")
+        return store_ms(moment.moment.replace(tzinfo=self.zone or UTC))
+
+    def day(self, moment: Moment) -> tuple[int, int]:
+        """Return the half-open window of the day that begins at a result of `parse_day`; 23 to 25 hours in a zone."""
+        match moment:
+            case Instant(ms=ms):
+                return ms, ms + _UNIT_MS["d"]  # its zone is an offset, in which each day has 24 hours
+            case Local(moment=midnight):
+                first = midnight.date()
+            case Day(days=days):
+                first = self._today() + timedelta(days=days)
+            case Ago():
+                raise AssertionError(moment)
+        return self._midnight(first), self._midnight(first + timedelta(days=1))
+
+    def _today(self) -> date:
+        return (EPOCH + timedelta(milliseconds=self.now_ms)).astimezone(self.zone or UTC).date()
+
+    def _midnight(self, day: date) -> int:
+        return store_ms(datetime(day.year, day.month, day.day, tzinfo=self.zone or UTC))
+
+
+def parse_time(text: str, name: str = "", *, is_number_ms: bool = False) -> Moment:
+    """Parse a time.
+
+    Parameters
+    ----------
+    text
+        In one of the forms above; white space around it is ignored.
+    name
+        The option or argument, for errors.
+    is_number_ms
+        Take a plain number for milliseconds since 1970, as Spark's options do. It is refused elsewhere, where it could
+        be an offset.
+
+    Raises
+    ------
+    ConfigError
+        If it is in none of the forms, or is a number that is most likely in seconds.
+    """
+    word = text.strip()
+    if _NUMBER.fullmatch(word):
+        return _number(word, name, is_taken=is_number_ms)
+    if word.startswith("@") and _NUMBER.fullmatch(word[1:]) and len(word) <= 20 and int(word[1:]) <= _LONG_MAX:
+        return Instant(int(word[1:]))
+    if ago := _AGO.fullmatch(word):
+        return Ago(int(ago[1]) * _UNIT_MS[ago[2]])
+    if word == "now":
+        return Ago(0)
+    if word in _DAYS:
+        return Day(_DAYS[word])
+    return _parse_iso(word, name)
+
+
+def parse_day(text: str, name: str = "") -> Moment:
+    """Parse a day: a date with or without a zone, today or yesterday; `Clock.day` returns its window."""
+    word = text.strip()
+    if word in _DAYS or _DATE.fullmatch(word):
+        found = parse_time(word, name)
+        if not isinstance(found, Local) or found.moment.date() < date.max:  # the day after must exist, too
+            return found
+    raise ConfigError(f"{_shown(text, name)} is not a day", fix=_DAY_FORMS)
+
+
+def parse_zone(text: str, name: str = "") -> tzinfo:
+    """Parse a time zone: a region such as Europe/Berlin, or an offset such as +02:00.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such zone.
+    """
+    word = text.strip()
+    if match := _OFFSET.fullmatch(word):
+        offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
+        if offset < timedelta(hours=24):
+            return timezone(offset if match[1] == "+" else -offset)
+    else:
+        try:
+            return ZoneInfo(word)
+        except (KeyError, ValueError, OSError):
+            pass  # the message is the same for a name that is unknown, malformed or a path
+    raise ConfigError(
+        f"{_shown(text, name)} is not a time zone", fix="Use a time zone such as Europe/Berlin, UTC or +02:00"
+    )
+
+
+def store_ms(moment: datetime) -> int:
+    """Return the first whole millisecond since 1970 that is not before a moment with a time zone."""
+    return -((EPOCH - moment) // timedelta(milliseconds=1))
+
+
+def iso(ms: int) -> str:
+    """Write a time, in milliseconds since 1970, as ISO-8601 in UTC; one beyond the calendar as ``@MS``."""
+    try:
+        when = EPOCH + timedelta(milliseconds=ms)
+    except OverflowError:
+        return f"@{ms}"
+    return when.isoformat(timespec="milliseconds" if ms % 1000 else "seconds").replace("+00:00", "Z")
+
+
+def check_window(
+    names: tuple[str, str], start_ms: int | None, end_ms: int | None, error: type[ConfigError] = ConfigError
+) -> None:
+    """Refuse a window whose start is after its end; ``names`` are those of its two options.
+
+    Raises
+    ------
+    ConfigError
+        As ``error``.
+    """
+    if start_ms is not None and end_ms is not None and start_ms > end_ms:
+        problem = f"{names[0]} ({iso(start_ms)}) is after {names[1]} ({iso(end_ms)})"
+        raise error(problem, fix="Swap or correct them; the end is exclusive")
+
+
+def hint_ms(number: int) -> str | None:
+    """Return how a number that may be a time is written as a time; None for a number that is too small or too large."""
+    if not _MS_MIN // 100 <= number < 100 * _MS_MIN:
+        return None
+    if number >= _MS_MIN:
+        return f"@{number} is {iso(number)}, as milliseconds since 1970"
+    return f"@{number * 1000} is {iso(number * 1000)}, if {number} is in seconds since 1970"
+
+
+def _number(word: str, name: str, *, is_taken: bool) -> Moment:
+    found = int(word) if len(word) <= 19 else -1
+    if not is_taken:
+        hint = hint_ms(found)
+        fix = f"{hint}. {_FORMS}" if hint else _FORMS
+        raise ConfigError(f"{_shown(word, name)} is not a time", fix=fix)
+    if not 0 <= found <= _LONG_MAX:
+        raise ConfigError(f"{_shown(word, name)} is not a time", fix=_FORMS)
+    if found < _MS_MIN:
+        wanted = (
+            f"{iso(found * 1000)} (as milliseconds, {found * 1000}) if these are seconds since 1970, or {iso(found)} "
+            f"if these are milliseconds since 1970: numbers below {_MS_MIN} are ambiguous"
+        )
+        raise ConfigError(f"{_shown(word, name)} is ambiguous", fix=f"Use {wanted}")
+    return Instant(found)
+
+
+def _parse_iso(word: str, name: str) -> Moment:
+    match = _DATE.fullmatch(word)
+    try:
+        if match is not None:
+            found = datetime.fromisoformat(f"{match[1]}T00:00:00{match[2] or ''}")
+        else:
+            found = datetime.fromisoformat(word)
+            finer = _FINER.search(word)
+            if finer is not None and int(finer[1]):  # `fromisoformat` drops what is below a microsecond
+                found += timedelta(microseconds=1)
+    except (ValueError, OverflowError):
+        raise ConfigError(f"{_shown(word, name)} is not a time", fix=_FORMS) from None
+    if found.tzinfo is None:
+        return Local(found, match is not None, _shown(word, name))
+    return Instant(store_ms(found))
+
+
+def _shown(text: str, name: str) -> str:
+    shown = text if len(text) <= 200 else text[:200] + "…"
+    return f"{name}: `{shown}`" if name else f"`{shown}`"

@@ -1,0 +1,42 @@
+"""Notices: warnings about the state of a store, logged once per store and text.
+
+::
+
+    StoreReader.open ──► "a crash left 26 queues …"     logged
+    StoreReader.open ──► "a crash left 26 queues …"     the same store and text: not logged again
+    StoreReader.open ──► "a crash left 27 queues …"     logged
+
+Every call of the Python API opens its store again, and a stream looks at it for each micro-batch.
+"""
+
+import logging
+import threading
+from typing import Final
+
+_MOST: Final = 4096
+"""Notices that a process remembers; the oldest are forgotten first."""
+
+_seen: Final[dict[tuple[str, str], None]] = {}
+_lock: Final = threading.Lock()
+
+
+def warn_once(log: logging.Logger, store: str, text: str, *values: object) -> None:
+    """Log a warning, unless this process logged the same text for the same store before.
+
+    Parameters
+    ----------
+    log
+        Logger of the caller.
+    store
+        Path of the store, or of the file or directory in it that the text is about.
+    text, values
+        As of `logging.Logger.warning`.
+    """
+    key = store, text % values
+    with _lock:
+        if key in _seen:
+            return
+        _seen[key] = None
+        if len(_seen) > _MOST:
+            del _seen[next(iter(_seen))]
+    log.warning(text, *values, stacklevel=2)
