@@ -12,8 +12,8 @@
     ledger      q: 1, 2   job: 7                                       `BatchHistory.ledger_at` the end
                                          ▲ whole_end                   readers see, and a promotion keeps, up to here
 
-A line is the newest batch of the ledger when that batch is written: it joins the history before the next batch is
-committed, and is the same however often it is written. ``rows`` of -1 marks an application of which this log lost all
+The newest batch of the ledger joins the history before the next batch is committed. Its line is the same however often
+it is written. ``rows`` of -1 marks an application of which this log lost all
 batches from ``version`` on. ``dropped`` counts bytes of lines that were removed after retention deleted their batches.
 ``generation`` counts how often the history was cut, or taken from a master; it exceeds the ledger's until the ledger
 follows. RocketMQ has no counterpart.

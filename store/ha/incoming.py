@@ -11,7 +11,7 @@
     a piece with the end of batch 7, and the first rows of batch 8 ──► in flight from the start of 8
 
 Readers combine the mark with that of the store's own batches (`log.batch_state.Visibility`). The mark is on the device
-before it hides more, and in the page cache only before it hides less: a power cut never shows a part of a batch. While
+before it hides more, and in the page cache before it hides less. So a power cut never shows a part of a batch. While
 the mark exists, the ledger is not that of the log. `BatchRecords.settle` makes it again, in a promotion and in the
 first put of the store's own. RocketMQ has no counterpart.
 """
@@ -150,7 +150,7 @@ class IncomingBatches:
         self._write(mark if start == end else mark.begun(mark.sequence + 1, start), is_synced=False)
 
     def _start(self) -> int | None:
-        """Physical offset at which the first batch begins that is not whole; None if none is known."""
+        """Physical offset at which the first batch begins that is not whole; None if if all are."""
         batches = self._history.batches
         return batches[self._next].entry.start if self._next < len(batches) else None
 

@@ -238,8 +238,8 @@ class BatchRecords:
     def settle(self, fs: WritableFileSystem, end: int) -> Ledger:
         """Make history and ledger those of a log that ends at ``end``, onto the device; return the ledger.
 
-        ``end`` is not within a batch. The caller holds the store's lock, and an interrupted call is repeated: by the
-        next recovery, promotion or demotion, or by the first put to a store that was a replica.
+        ``end`` is not within a batch. The caller holds the store's lock. The next recovery, promotion or demotion
+        repeats a call that was interrupted, and so does the first put to a store that was a replica.
         """
         former, history, is_followed = self._read_ledger(), self.history(), self.is_followed
         if is_followed or history.beyond(end) or former.beyond(end):

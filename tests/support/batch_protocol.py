@@ -99,7 +99,7 @@ class State(NamedTuple):
 
 
 class Protocol:
-    """What stores do with their records of batches."""
+    """Calls of a store that change its records of batches, or depend on them."""
 
     def sent(self, store: Store) -> BatchHistory:
         """Return the history that the server of a store sends, after it looked at the end of the log."""

@@ -162,7 +162,7 @@ def test_a_replica_of_a_replica_knows_the_batches(tmp_path: Path) -> None:
 
 
 def test_a_batch_is_there_once_after_two_failovers_in_a_chain(tmp_path: Path) -> None:
-    """A has batches 0 to 5, B is promoted with 0 to 2 and commits 3 and 4, A follows B, C follows A and is promoted."""
+    """A has batches 0 to 5. B is promoted with 0 to 2, and commits 3 and 4. A follows B, C follows A, C is promoted."""
     first, second, third = (tmp_path / name for name in "abc")
     append(first, range(3))
     stops = [commit(first, number).stop for number in range(6)]
