@@ -21,6 +21,8 @@ from .frames import LEDGER, ReportReader, encode_header
 from .handshake import ASKING, Greeting, answer, refused_by
 from .slave import HEARTBEAT_S, SILENCE_S
 
+FIRST_REQUEST_S: Final = 10.0
+"""Seconds for the request of a connection. RocketMQ's slaves send it 5 s after they connected."""
 FRAME_BYTES: Final = 256 << 10
 """Largest body of a frame (``haTransferBatchSize`` is 32 KiB; RocketMQ's slaves take up to 4 MiB)."""
 
@@ -53,7 +55,7 @@ class Follower:
         self._reports = ReportReader()
         self._next: int | None = None
         self._is_ahead = False  # it asked for what the log has not, and gets heartbeats alone
-        self._heard_at = self._sent_at = now
+        self._heard_at = self._sent_at = self._begun_at = now
         self.acknowledged: int | None = None
         """Physical offset up to which the slave holds the log; None before its second report."""
         self.is_asking = False
@@ -102,6 +104,11 @@ class Follower:
                 f"a slave acknowledged physical offset {report}, after {least} and with {self._next} sent"
             )
         self.acknowledged = report
+
+    @property
+    def has_requested(self) -> bool:
+        """True once the slave has stated where it wants the log from."""
+        return self._next is not None
 
     @property
     def has_asked(self) -> bool:
@@ -153,5 +160,7 @@ class Follower:
 
     def check(self, now: float) -> None:
         """Raise `ReplicationError` if the slave was silent for too long."""
+        if not self.has_requested and now - self._begun_at >= FIRST_REQUEST_S:
+            raise ReplicationError(f"a slave sent no request for {FIRST_REQUEST_S:.0f} s")
         if now - self._heard_at >= SILENCE_S:
             raise ReplicationError(f"a slave sent nothing for {SILENCE_S:.0f} s: the connection is dead")

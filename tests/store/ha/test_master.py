@@ -9,7 +9,7 @@ from segmentlog.store.format.epochs import Epoch, Epochs
 from segmentlog.store.ha import master
 from segmentlog.store.ha.frames import LEDGER, encode_header, encode_report
 from segmentlog.store.ha.handshake import Greeting, answer
-from segmentlog.store.ha.master import Follower
+from segmentlog.store.ha.master import FIRST_REQUEST_S, Follower
 from segmentlog.store.ha.slave import HEARTBEAT_S, SILENCE_S, Slave
 
 SEGMENT = 1000
@@ -66,6 +66,15 @@ def test_a_heartbeat_follows_five_seconds_without_a_frame() -> None:
     made.check(SILENCE_S - 1)
     with pytest.raises(ReplicationError, match="a slave sent nothing for 20 s"):
         made.check(SILENCE_S)
+
+
+@pytest.mark.parametrize("reports", [(), (-1,)])
+def test_a_slave_without_a_request_is_given_up_soon(reports: tuple[int, ...]) -> None:
+    made = follower(*reports)
+    made.check(FIRST_REQUEST_S - 1)
+    with pytest.raises(ReplicationError, match="a slave sent no request for 10 s"):
+        made.check(FIRST_REQUEST_S)
+    follower(*reports, 4500).check(FIRST_REQUEST_S)
 
 
 @pytest.mark.parametrize("report", [-2, -(1 << 63), 4501, (1 << 63) - 1, int.from_bytes(b"GET / HT", "big")])
