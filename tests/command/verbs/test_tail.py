@@ -64,7 +64,7 @@ def test_a_live_table_has_one_head(store: Path) -> None:
 
 @pytest.mark.slow
 def test_a_message_is_shown_before_the_next_one_is_appended(tmp_path: Path) -> None:
-    """How soon is measured by benchmarks."""
+    """Benchmarks measure the time between the two."""
     path = tmp_path / "store"
     with MessageStore.open(path) as store:
         store.append(Outgoing(topic="t", queue_id=0, body=b"0"))
