@@ -13,6 +13,7 @@ no replica is ever ahead of its master. A `MessageStore` in this process knows i
 """
 
 import os
+from typing import Protocol
 
 from ..config import StoreConfig
 from ..errors import NotAStoreError, ReplicationError
@@ -22,6 +23,26 @@ from ..files.store_lock import is_signed
 from ..format import durable_point
 from ..format.store_paths import StorePaths
 from ..log.batch_state import BatchRecords
+
+
+class ServedLog(Protocol):
+    """Log that a server sends: of a `MessageStore` in this process, or a `FollowedLog` of other processes."""
+
+    @property
+    def path(self) -> str:
+        """Store directory."""
+
+    @property
+    def config(self) -> StoreConfig:
+        """Configuration of the store."""
+
+    @property
+    def end_offset(self) -> int:
+        """Physical offset after the last record."""
+
+    @property
+    def settled_offset(self) -> int:
+        """Physical offset before which no recovery undoes a record; the end of one, and never within a batch."""
 
 
 class FollowedLog:

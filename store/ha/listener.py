@@ -12,7 +12,6 @@ and closed at once: its peer connects again later.
 
 import contextlib
 import errno
-import os
 import socket
 from typing import Final, NamedTuple
 
@@ -43,7 +42,7 @@ class Listener:
 
     def __init__(self, host: str, port: int) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._spare: int | None = os.open(os.devnull, os.O_RDONLY)
+        self._spare: socket.socket | None = socket.socket()
         try:
             self._socket = socket.create_server((host, port), family=family, backlog=socket.SOMAXCONN)
         except BaseException:
@@ -68,7 +67,7 @@ class Listener:
         """Take a spare descriptor if there is none; return whether connections can be accepted."""
         if self._spare is None:
             with contextlib.suppress(OSError):
-                self._spare = os.open(os.devnull, os.O_RDONLY)
+                self._spare = socket.socket()
         return self._spare is not None
 
     def accept(self) -> Accepted | None:
@@ -95,5 +94,5 @@ class Listener:
 
     def _give_up_spare(self) -> None:
         if self._spare is not None:
-            os.close(self._spare)
+            self._spare.close()
             self._spare = None

@@ -26,10 +26,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Final, NoReturn, Protocol, Self
+from typing import Final, NoReturn, Self
 
-from ..config import StoreConfig
-from ..errors import ConfigError, ReplicationError, SegmentLogError, StaleMasterError
+from ..errors import ReplicationError, SegmentLogError, StaleMasterError
 from ..files.fs import LocalFileSystem
 from ..files.os_errors import descriptor_budget
 from ..files.writable_fs import LocalWritableFileSystem
@@ -38,6 +37,7 @@ from ..log.commit_log import CommitLog
 from ..log.epochs import EpochWatch, OwnEpochWatch, check_current, stale_master, supersede
 from ..write.message_store import MessageStore
 from .confirmer import Confirmer
+from .followed_log import ServedLog
 from .handshake import Greeting
 from .link import Acceptor, Link, left_of
 from .listener import Accepted, Listener
@@ -46,7 +46,7 @@ from .places import Places
 from .quorum import Quorum
 from .rare_lines import RareLines
 from .replicated_ledger import LedgerWatch
-from .settings import Tls
+from .settings import ServerConfig
 
 _log = logging.getLogger(__name__)
 
@@ -57,68 +57,6 @@ _NO_DESCRIPTORS: Final = (
     "stores at once"
 )
 _FRAMES_AT_ONCE: Final = 16  # per connection and round: no slave keeps the others waiting
-LOOPBACK: Final = ("127.0.0.0/8", "::1/128")
-"""Networks of this host."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ServerConfig:
-    """Settings of a replication server.
-
-    Attributes
-    ----------
-    host, port
-        Address to listen at (``haListenPort``); port 0 takes a free one.
-    allowed
-        Networks whose peers may connect. The protocol has no authentication: a peer can read the whole log.
-    connections_max
-        Connections that are served at the same time. At most a quarter of the descriptors of the process is used for
-        them (RLIMIT_NOFILE): the store needs the others.
-    connections_per_address
-        Those of one address. A connection without a request makes room for a new one.
-    tls
-        Files for replicas of segmentlog that have them, too; None for plain text, as RocketMQ's slaves need.
-    poll_s
-        Seconds after which the end of the log is looked at again, if nothing says before that it moved.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = 10912
-    allowed: tuple[str, ...] = LOOPBACK
-    connections_max: int = 1000
-    connections_per_address: int = 32
-    tls: Tls | None = None
-    poll_s: float = 0.1
-
-    def __post_init__(self) -> None:
-        for text in self.allowed:
-            try:
-                ipaddress.ip_network(text)
-            except ValueError as error:
-                raise ConfigError(f"allowed names {text!r}, which is no network", fix="Write 10.1.0.0/16") from error
-        for name in ("connections_max", "connections_per_address"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}", fix="Pass 1 or more")
-
-
-class ServedLog(Protocol):
-    """Log that a server sends: of a `MessageStore` in this process, or a `FollowedLog` of other processes."""
-
-    @property
-    def path(self) -> str:
-        """Store directory."""
-
-    @property
-    def config(self) -> StoreConfig:
-        """Configuration of the store."""
-
-    @property
-    def end_offset(self) -> int:
-        """Physical offset after the last record."""
-
-    @property
-    def settled_offset(self) -> int:
-        """Physical offset before which no recovery undoes a record; the end of one, and never within a batch."""
 
 
 @dataclass(slots=True)

@@ -24,11 +24,11 @@ class Scarce:
     def __init__(self, function: Callable[..., object], failures: int) -> None:
         self.function, self.failures = function, failures
 
-    def __call__(self, *arguments: object) -> object:
+    def __call__(self, *arguments: object, **named: object) -> object:
         if self.failures:
             self.failures -= 1
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        return self.function(*arguments)
+        return self.function(*arguments, **named)
 
 
 def connected(listener: Listener) -> socket.socket:
@@ -48,19 +48,20 @@ def test_a_connection_is_returned_with_its_address(listener: Listener) -> None:
 
 
 def test_without_a_descriptor_connections_are_closed(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
-    spare, raw = listener._spare, listener._socket
-    monkeypatch.setattr(listener, "_socket", Accepting(raw, failures=1))
+    spare = listener._spare
+    monkeypatch.setattr(listener, "_socket", Accepting(listener._socket, failures=1))
     with connected(listener) as peer:
         assert listener.accept() is None
         assert peer.recv(1) == b""
     assert (listener.turned_away, listener.is_exhausted) == (1, False)
-    assert listener._spare == spare, "the descriptor was given up, used and taken back"
+    assert spare is not None
+    assert spare.fileno() == -1, "the descriptor was given up, and another one taken"
 
 
 def test_without_a_spare_descriptor_connections_wait(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "_socket", Accepting(listener._socket, failures=2))
-    monkeypatch.setattr(module.os, "open", Scarce(os.open, 2))
     with connected(listener):
+        monkeypatch.setattr(module.socket, "socket", Scarce(socket.socket, 2))
         assert listener.accept() is None
         assert listener.is_exhausted
         assert not listener.recover()
