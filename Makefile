@@ -32,6 +32,8 @@ CLUSTER := cluster
 CLUSTER_TESTS = $$(grep -rl --include='test_*.py' 'mark\.cluster' tests)
 ALONE := $(PYTEST) -n auto --maxprocesses 4 $(SPREAD) -q -m "$(PURE)"
 RESULTS := benchmarks/results/latest.json
+# Ends a command after a failed stage: what is not run has not passed.
+left_out = { echo "make $@: a stage failed. Not run: $(1)" >&2; exit 1; }
 
 .PHONY: help setup demo test attack test-oldest check lint format types layers pure doctor bench bench-quick bench-store bench-page bench-check soak clean
 
@@ -46,16 +48,19 @@ demo: setup ## read a store that a RocketMQ broker wrote, and print it as tables
 	@$(SPARK) $(BIN)/python -m segmentlog.jobs.demo
 
 # Tests are collected once before: otherwise each worker of a fresh clone would rewrite their assertions.
-test: setup lint ## what a change has to pass: lint, types, layers, all tests, small attacks, notebooks
+test: setup ## what a change has to pass: lint, types, layers, all tests, small attacks, notebooks
+	@$(MAKE) lint || $(call left_out,all checks and tests after lint)
 	@$(SPARK) (cd tests; exec ../$(BIN)/python -m support.class_archive) & \
 	$(MAKE) types layers bench-check >.venv/checks.log 2>&1 & checks=$$!; \
 	test -d tests/__pycache__ || $(PYTEST) --collect-only -q tests >/dev/null || true; \
 	$(PYTEST) $(FOUR) --nbmake --nbmake-timeout=300 -m "not $(CLUSTER)" notebooks tests || failed=1; \
-	wait $$checks || failed=1; cat .venv/checks.log; exit $${failed:-0}
+	wait $$checks || failed=1; cat .venv/checks.log; \
+	test -z "$${failed:-}" || $(call left_out,the tests with the mark $(CLUSTER))
 	@$(SPARK) $(PYTEST) -m "$(CLUSTER)" $(CLUSTER_TESTS)
 
 attack: setup ## crashes, kills, faults, damage and real RocketMQ with the numbers of CI: what make test leaves out
-	@$(SPARK) SEGMENTLOG_SCALE=attack $(PYTEST) $(FOUR) -m "not $(CLUSTER)" tests
+	@$(SPARK) SEGMENTLOG_SCALE=attack $(PYTEST) $(FOUR) -m "not $(CLUSTER)" tests || \
+	$(call left_out,the tests with the mark $(CLUSTER))
 	@$(SPARK) SEGMENTLOG_SCALE=attack $(PYTEST) -m "$(CLUSTER)" $(CLUSTER_TESTS)
 
 soak: setup ## the same with their largest numbers (hours)

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from .command_line import add_tls, camel_case, command_line, finished, signalled, tls_files
@@ -48,7 +48,8 @@ class Args:
     begin
         Start of an empty replica: ``first`` or ``last`` segment.
     segment_bytes, queue_segment_entries
-        The broker's ``mappedFileSizeCommitLog``, and ``mappedFileSizeConsumeQueue`` / 20.
+        The broker's ``mappedFileSizeCommitLog``, and ``mappedFileSizeConsumeQueue`` / 20; None for those of the store,
+        else RocketMQ's defaults.
     flush
         ``sync`` reports what is on the device, ``async`` what was written, as RocketMQ's slave.
     bytes_per_s
@@ -63,8 +64,8 @@ class Args:
     store: str
     broker: str | None = None
     begin: str = "first"
-    segment_bytes: int = 1 << 30
-    queue_segment_entries: int = 300_000
+    segment_bytes: int | None = None
+    queue_segment_entries: int | None = None
     flush: str = "async"
     bytes_per_s: int | None = None
     tls: tuple[str, str, str] | None = None
@@ -115,9 +116,15 @@ def run(args: Args, stop: threading.Event) -> Report:
         Replica,
         ReplicaConfig,
     )
+    from segmentlog.store.sink import stored_config  # noqa: PLC0415 - as above
 
-    config = StoreConfig(
-        segment_bytes=args.segment_bytes, queue_segment_entries=args.queue_segment_entries, flush=Flush(args.flush)
+    config = stored_config(args.store, StoreConfig(flush=Flush(args.flush)))
+    config = replace(
+        config,
+        segment_bytes=config.segment_bytes if args.segment_bytes is None else args.segment_bytes,
+        queue_segment_entries=(
+            config.queue_segment_entries if args.queue_segment_entries is None else args.queue_segment_entries
+        ),
     )
     settings = ReplicaConfig(begin=Begin(args.begin), bytes_per_s=args.bytes_per_s, tls=tls_files(args.tls))
     broker = None if args.broker is None else Address.parse(args.broker)
@@ -181,14 +188,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="segment of the broker at which an empty replica begins (default: %(default)s)",
     )
     parser.add_argument(
-        "--segment-bytes", metavar="N", type=int, default=1 << 30, help="the broker's mappedFileSizeCommitLog"
+        "--segment-bytes",
+        metavar="N",
+        type=int,
+        help="the broker's mappedFileSizeCommitLog (default: the store's own, else 1073741824)",
     )
     parser.add_argument(
         "--queue-segment-entries",
         metavar="N",
         type=int,
-        default=300_000,
-        help="entries in a file of a queue, the broker's mappedFileSizeConsumeQueue / 20",
+        help="entries in a file of a queue, the broker's mappedFileSizeConsumeQueue / 20 (default: the store's own, "
+        "else 300000)",
     )
     parser.add_argument(
         "--flush",

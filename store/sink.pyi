@@ -1,3 +1,4 @@
+from .directory.file_sizes import stored_config as stored_config
 from .directory.store_id import ensure_store_id as ensure_store_id
 from .directory.topics import topic_queues as topic_queues
 from .encode.batch import encode_batch as encode_batch
@@ -8,7 +9,6 @@ from .write.sink import last_commit as last_commit
 from .write.sink import open_in_turn as open_in_turn
 from .write.sink import prepare_store as prepare_store
 from .write.sink import refuse_broker as refuse_broker
-from .write.sink import stored_config as stored_config
 from .write.staging import Staged as Staged
 from .write.staging import Staging as Staging
 from .write.staging import discard_jobs as discard_jobs

@@ -14,11 +14,12 @@ RocketMQ: ``MappedFileQueue.load``.
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from ..config import StoreConfig
 from ..errors import ConfigError, FormatError, Remedy
-from ..files.fs import FileSystem, Listed
+from ..files.fs import FileSystem, Listed, LocalFileSystem
 from ..files.segments import SegmentFile, list_segments
 from ..files.small_file import read_front
 from ..format import durable_point
@@ -39,6 +40,11 @@ def stored_sizes(fs: FileSystem, path: str, config: StoreConfig) -> FileSizes:
     known = known_sizes(fs, path)
     given = FileSizes(config.segment_bytes, config.queue_segment_entries, config.index_slots, config.index_entries)
     return FileSizes(*(held or wanted for held, wanted in zip(known, given, strict=True)))
+
+
+def stored_config(path: str | os.PathLike[str], config: StoreConfig, fs: FileSystem | None = None) -> StoreConfig:
+    """Return a configuration with the file sizes of an existing store; unchanged where there is none."""
+    return replace(config, **stored_sizes(fs or LocalFileSystem(), os.path.abspath(path), config)._asdict())
 
 
 def known_sizes(fs: FileSystem, path: str) -> FileSizes:

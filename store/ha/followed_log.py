@@ -13,7 +13,7 @@ no replica is ever ahead of its master. A `MessageStore` in this process knows i
 """
 
 import os
-from typing import Final
+from typing import Final, Protocol
 
 from ..config import StoreConfig
 from ..errors import NotAStoreError, ReplicationError
@@ -25,6 +25,26 @@ from ..format.store_paths import StorePaths
 from ..log.batch_state import BatchRecords
 
 _LOOKS: Final = 4  # in a row at a store in which one batch after the other begins
+
+
+class ServedLog(Protocol):
+    """Log that a server sends: of a `MessageStore` in this process, or a `FollowedLog` of other processes."""
+
+    @property
+    def path(self) -> str:
+        """Store directory."""
+
+    @property
+    def config(self) -> StoreConfig:
+        """Configuration of the store."""
+
+    @property
+    def end_offset(self) -> int:
+        """Physical offset after the last record."""
+
+    @property
+    def settled_offset(self) -> int:
+        """Physical offset before which no recovery undoes a record; the end of one, and never within a batch."""
 
 
 class FollowedLog:

@@ -12,11 +12,12 @@ The state machines see the same bytes either way. RocketMQ's replication port ha
 can use it. RocketMQ: ``HAClient``, ``HAConnection``.
 """
 
+import errno
 import select
 import socket
 import ssl
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 from ..errors import ConfigError, ReplicationError
 from .settings import Address, Tls
@@ -109,6 +110,21 @@ class Link:
         self.close()
 
 
+class _TlsSocket(ssl.SSLSocket):
+    """Socket that closes itself if the peer is gone before the handshake.
+
+    `SSLContext.wrap_socket` takes the descriptor over, asks for the peer, and would drop the socket unclosed.
+    """
+
+    def getpeername(self) -> Any:
+        """Return the peer's address."""
+        try:
+            return super().getpeername()
+        except OSError as error:
+            self.close()
+            raise ConnectionAbortedError(errno.ECONNABORTED, "the peer left before the handshake") from error
+
+
 class _TlsLink(Link):
     """Connection by TLS; the socket is an `ssl.SSLSocket`."""
 
@@ -154,12 +170,14 @@ def connect(address: Address, seconds: float, tls: Tls | None) -> Link:
         If there is no connection in time, or the peers do not trust each other.
     """
     connection = socket.create_connection(address, timeout=seconds)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if tls is None:
-        return Link(connection)
     try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is None:
+            return Link(connection)
         context = _context(tls, ssl.PROTOCOL_TLS_CLIENT)
-        return _TlsLink(context.wrap_socket(connection, server_hostname=address.host))
+        connection = context.wrap_socket(connection, server_hostname=address.host, do_handshake_on_connect=False)
+        connection.do_handshake()
+        return _TlsLink(connection)
     except BaseException:
         connection.close()
         raise
@@ -193,6 +211,7 @@ class Acceptor:
 
 def _context(tls: Tls, protocol: int) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
+    context.sslsocket_class = _TlsSocket
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
     try:

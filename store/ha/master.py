@@ -11,6 +11,9 @@
     end of the log  ──► Frame(start, stop) of one segment, at most 256 KiB ──► header, bytes
     5 s without one ──► Frame(start, start): a heartbeat
 
+RocketMQ's slave without a log takes a frame of any offset as its first bytes. It connects before it takes frames at all
+(5.5.0): if it lost the first frame, the second one would leave a hole. So that is sent after the receipt for the first.
+
 Any other report ends the connection. Nothing here touches a socket, a clock or the log. RocketMQ: ``HAConnection``.
 """
 
@@ -21,6 +24,8 @@ from .frames import HISTORY, HISTORY_BEGIN, MORE_HISTORY, ReportReader, encode_h
 from .handshake import ASKING, Greeting, answer, refused_by
 from .slave import HEARTBEAT_S, SILENCE_S
 
+FIRST_REQUEST_S: Final = 10.0
+"""Seconds for the request of a connection. RocketMQ's slaves send it 5 s after they connected."""
 FRAME_BYTES: Final = 256 << 10
 """Largest body of a frame (``haTransferBatchSize`` is 32 KiB; RocketMQ's slaves take up to 4 MiB)."""
 
@@ -53,7 +58,7 @@ class Follower:
         self._reports = ReportReader()
         self._next: int | None = None
         self._is_ahead = False  # it asked for what the log has not, and gets heartbeats alone
-        self._heard_at = self._sent_at = now
+        self._heard_at = self._sent_at = self._begun_at = now
         self.acknowledged: int | None = None
         """Physical offset up to which the slave holds the log; None before its second report."""
         self.is_asking = False
@@ -63,6 +68,9 @@ class Follower:
         self.refused_by: int | None = None
         """Epoch of the master that replaced this one, as the slave says; None if it does not."""
         self._history: tuple[int, int] | None = None  # generation and bytes of the lines that were sent
+        self._is_empty = False  # it has no log, as RocketMQ's slave at its first start, and has got no bytes
+        self._first: Frame | None = None  # sent to it, without a receipt so far
+        self._refusals = 0
 
     def receive(self, data: bytes, end: int, now: float) -> None:
         """Take bytes of the connection.
@@ -91,6 +99,7 @@ class Follower:
                     raise ReplicationError(f"a slave asked for physical offset {report}, and the log ends at {end}")
                 self._next = report or end - end % self._segment_bytes
                 self._request = report
+                self._is_empty = report == 0 and not self.has_asked
             elif not self._is_ahead:
                 self._acknowledge(report)
 
@@ -102,6 +111,24 @@ class Follower:
                 f"a slave acknowledged physical offset {report}, after {least} and with {self._next} sent"
             )
         self.acknowledged = report
+        if self._first is not None:
+            self._check_first(self._first, report)
+
+    def _check_first(self, first: Frame, report: int) -> None:
+        if report >= first.stop:
+            self._first = None
+            return
+        self._refusals += 1
+        if self._refusals > 1:  # one report may have been on its way when the frame was sent
+            raise ReplicationError(
+                f"a slave without a log did not take the log from physical offset {first.start} on; it is sent again "
+                "when the slave connects again"
+            )
+
+    @property
+    def has_requested(self) -> bool:
+        """True once the slave has stated where it wants the log from."""
+        return self._next is not None
 
     @property
     def has_asked(self) -> bool:
@@ -139,7 +166,8 @@ class Follower:
         """Return the frame to send now, which counts as sent; None if nothing is to be sent.
 
         A slave that asks for bytes before ``first`` gets heartbeats alone, as from RocketMQ. So does one that is ahead
-        of the log, if it asked for the epochs.
+        of the log, if it asked for the epochs. A slave of RocketMQ without a log gets nothing between its first bytes
+        and its receipt for them.
 
         Parameters
         ----------
@@ -149,7 +177,7 @@ class Follower:
             Physical offset up to which bytes may be sent.
         """
         start = self._next
-        if start is None:
+        if start is None or self._first is not None:
             return None
         room = self._segment_bytes - start % self._segment_bytes
         stop = min(end, start + min(room, FRAME_BYTES)) if start >= first and not self._is_ahead else start
@@ -157,10 +185,15 @@ class Follower:
             if now < self._sent_at + HEARTBEAT_S:
                 return None
             stop = start
+        frame = Frame(start, stop)
         self._next, self._sent_at = stop, now
-        return Frame(start, stop)
+        if self._is_empty and stop > start:
+            self._is_empty, self._first = False, frame
+        return frame
 
     def check(self, now: float) -> None:
         """Raise `ReplicationError` if the slave was silent for too long."""
+        if not self.has_requested and now - self._begun_at >= FIRST_REQUEST_S:
+            raise ReplicationError(f"a slave sent no request for {FIRST_REQUEST_S:.0f} s")
         if now - self._heard_at >= SILENCE_S:
             raise ReplicationError(f"a slave sent nothing for {SILENCE_S:.0f} s: the connection is dead")

@@ -28,6 +28,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from ..config import StoreConfig
+from ..directory.file_sizes import stored_config
 from ..dispatch.dispatcher import DispatchRequest, ReplicatedRecords
 from ..errors import (
     ConfigError,
@@ -145,8 +146,8 @@ class Replica:
         master
             Address of the master's replication port, a broker's ``haListenPort``.
         store_config
-            How the store is written. ``segment_bytes`` is the master's; records are copied as they are, so
-            ``record_crc`` has no effect.
+            How the store is written; None for the defaults with the file sizes of the existing store.
+            ``segment_bytes`` is the master's; records are copied as they are, so ``record_crc`` has no effect.
         config
             Settings of the replica.
         metrics
@@ -157,7 +158,7 @@ class Replica:
         Raises what `MessageStore.open` does.
         """
         newest = _Newest()
-        written = replace(store_config or StoreConfig(), record_crc=False)
+        written = replace(store_config or stored_config(path, StoreConfig()), record_crc=False)
         store = MessageStore.open(path, written, attached=Attachments(listeners=[newest, *listeners]))
         try:
             return cls(store, newest, master, config or ReplicaConfig(), metrics)

@@ -2,9 +2,9 @@
 
 ::
 
-    accept ──► allowed? ──► Follower ──► frames: header, and a view of the mapped segment ──► socket
-                  │ no         ▲ reports                                                        │ full: kept, written on
-                  └─► closed   └──► Quorum.acknowledge                                          └► when it is writable
+    accept ──► allowed? ──► a place? ──► Follower ──► frames: header, view of the mapped segment ──► socket
+                  │ no         │ no         ▲ reports                                                  │ full: kept, and
+                  └─► closed   └─► closed   └──► Quorum.acknowledge                     writable: sent ◄┘
 
     wake ──► a byte through a pipe, only while the thread sleeps
 
@@ -12,7 +12,8 @@
                                          without: it is logged, and `claimed_epoch`; any process could say so
 
 A connection keeps 7 bytes of a report, and views of one frame: bodies are in the page cache. Bytes of a batch in flight
-are not sent before the batch is committed, since a crash would undo them. RocketMQ: ``DefaultHAService``.
+are not sent before the batch is committed, since a crash would undo them.
+If descriptors run out, connections are refused, and the server goes on. RocketMQ: ``DefaultHAService``.
 """
 
 import contextlib
@@ -25,84 +26,37 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Final, NoReturn, Protocol, Self
+from typing import Final, NoReturn, Self
 
-from ..config import StoreConfig
-from ..errors import ConfigError, ReplicationError, SegmentLogError, StaleMasterError
+from ..errors import ReplicationError, SegmentLogError, StaleMasterError
 from ..files.fs import LocalFileSystem
+from ..files.os_errors import descriptor_budget
 from ..files.writable_fs import LocalWritableFileSystem
 from ..format.store_paths import StorePaths
 from ..log.commit_log import CommitLog
 from ..log.epochs import EpochWatch, OwnEpochWatch, check_current, stale_master, supersede
 from ..write.message_store import MessageStore
 from .confirmer import Confirmer
+from .followed_log import ServedLog
 from .handshake import Greeting
 from .history_feed import HistoryFeed
 from .link import Acceptor, Link, left_of
+from .listener import Accepted, Listener
 from .master import Follower
+from .places import Places
 from .quorum import Quorum
-from .settings import Tls
+from .rare_lines import RareLines
+from .settings import ServerConfig
 
 _log = logging.getLogger(__name__)
 
 _READ_BYTES: Final = 16 << 10
 _CHECK_S: Final = 1.0  # between two looks at idle connections: for heartbeats, and for silent peers
+_NO_DESCRIPTORS: Final = (
+    "connections are refused, this process may have no more files open: raise the limit (ulimit -n), or open fewer "
+    "stores at once"
+)
 _FRAMES_AT_ONCE: Final = 16  # per connection and round: no slave keeps the others waiting
-LOOPBACK: Final = ("127.0.0.0/8", "::1/128")
-"""Networks of this host."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ServerConfig:
-    """Settings of a replication server.
-
-    Attributes
-    ----------
-    host, port
-        Address to listen at (``haListenPort``); port 0 takes a free one.
-    allowed
-        Networks whose peers may connect. The protocol has no authentication: a peer can read the whole log.
-    connections_max
-        Connections that are served at the same time.
-    tls
-        Files for replicas of segmentlog that have them, too; None for plain text, as RocketMQ's slaves need.
-    poll_s
-        Seconds after which the end of the log is looked at again, if nothing says before that it moved.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = 10912
-    allowed: tuple[str, ...] = LOOPBACK
-    connections_max: int = 1000
-    tls: Tls | None = None
-    poll_s: float = 0.1
-
-    def __post_init__(self) -> None:
-        for text in self.allowed:
-            try:
-                ipaddress.ip_network(text)
-            except ValueError as error:
-                raise ConfigError(f"allowed names {text!r}, which is no network", fix="Write 10.1.0.0/16") from error
-
-
-class ServedLog(Protocol):
-    """Log that a server sends: of a `MessageStore` in this process, or a `FollowedLog` of other processes."""
-
-    @property
-    def path(self) -> str:
-        """Store directory."""
-
-    @property
-    def config(self) -> StoreConfig:
-        """Configuration of the store."""
-
-    @property
-    def end_offset(self) -> int:
-        """Physical offset after the last record."""
-
-    @property
-    def settled_offset(self) -> int:
-        """Physical offset before which no recovery undoes a record; the end of one, and never within a batch."""
 
 
 @dataclass(slots=True)
@@ -110,6 +64,7 @@ class _Connection:
     """One slave."""
 
     link: Link
+    host: str
     name: str
     follower: Follower
     acknowledged: int | None = None
@@ -153,16 +108,16 @@ class ReplicationServer:
         self._allowed = [ipaddress.ip_network(text) for text in self._config.allowed]
         self._log = CommitLog(LocalFileSystem(), [StorePaths(store.path).commit_log])
         self._connections: dict[int, _Connection] = {}
-        family = socket.AF_INET6 if ":" in self._config.host else socket.AF_INET
+        self._places = Places(descriptor_budget(self._config.connections_max, 4), self._config.connections_per_address)
+        self._lines = RareLines(_log)
         self._confirmer = None if quorum.needed < 2 else Confirmer(store.path, quorum)
         try:
-            self._listener = socket.create_server((self._config.host, self._config.port), family=family)
+            self._listener = Listener(self._config.host, self._config.port)
         except BaseException:
             if self._confirmer is not None:
                 self._confirmer.close()
             raise
-        self._listener.settimeout(0.0)
-        self.port: int = self._listener.getsockname()[1]
+        self.port: int = self._listener.port
         """Port at which it listens."""
         watch = OwnEpochWatch if isinstance(store, MessageStore) else EpochWatch
         self._epochs = watch(self._fs, store.path)
@@ -240,9 +195,10 @@ class ReplicationServer:
         self._active = self._send_all()
         ready = self._selector.select(0.0 if self._active else self._config.poll_s)
         self._is_asleep = False
+        has_new = False
         for key, events in ready:
             if key.fileobj is self._listener:
-                self._accept()
+                has_new = True
             elif key.fileobj is self._woken:
                 with contextlib.suppress(BlockingIOError):
                     self._woken.recv(_READ_BYTES)
@@ -250,6 +206,8 @@ class ReplicationServer:
                 self._active.add(key.fd)
                 if events & selectors.EVENT_READ:
                     self._guarded(key.fd, self._read)
+        if has_new:  # last: a connection whose request has come is not silent
+            self._accept()
 
     def _guarded(self, number: int, step: Callable[[_Connection], bool]) -> bool:
         """Run a step of one connection; whatever its peer does ends that connection only."""
@@ -267,24 +225,56 @@ class ReplicationServer:
         return False
 
     def _accept(self) -> None:
+        turned_away, accepted = self._listener.turned_away, self._listener.accept()
+        if self._listener.turned_away > turned_away:
+            self._lines.write(logging.WARNING, "descriptors", f"{self._store.path}: {_NO_DESCRIPTORS}")
+        if self._listener.is_exhausted:
+            self._selector.unregister(self._listener)  # until `_check_listener`
+        if accepted is None:
+            return
         try:
-            peer, address = self._listener.accept()
-        except OSError:
-            return
-        host = ipaddress.ip_address(address[0])
-        if len(self._connections) >= self._config.connections_max or not any(host in each for each in self._allowed):
-            _log.warning("%s: the connection is refused: it is not allowed, or there are too many", address[0])
-            peer.close()
-            return
-        self._log.refresh()  # what retention deleted since is no longer its first segment
-        link, follower = self._acceptor.link(peer), Follower(self._segment_bytes, time.monotonic())
-        self._connections[link.fileno()] = _Connection(link, f"{address[0]}:{address[1]}", follower)
+            self._admit(accepted)
+        except (SegmentLogError, OSError) as error:
+            accepted.connection.close()
+            problem = error.problem if isinstance(error, SegmentLogError) else error.strerror or str(error)
+            self._lines.write(logging.WARNING, accepted.host, f"{accepted.host}: the connection is refused: {problem}")
+
+    def _admit(self, accepted: Accepted) -> None:
+        """Assign a place to a connection, that of a silent one if need be.
+
+        Raises
+        ------
+        ReplicationError
+            If it is not allowed, or there is no place.
+        OSError
+            If it failed already.
+        """
+        host = accepted.host
+        if not any(ipaddress.ip_address(host) in each for each in self._allowed):
+            raise ReplicationError("its address is not allowed")
+        victim = self._places.victim_of(host)
+        link = self._acceptor.link(accepted.connection)
+        if victim is not None:
+            self._drop(victim, "it had sent no request when another connection needed its place")
+        number = link.fileno()
+        follower = Follower(self._segment_bytes, time.monotonic())
+        self._connections[number] = _Connection(link, host, f"{host}:{accepted.port}", follower)
+        self._places.take(host, number)
         self._selector.register(link, selectors.EVENT_READ)
+
+    def _check_listener(self) -> None:
+        """Accept connections again once a descriptor is free."""
+        if self._listener.is_exhausted and self._listener.recover():
+            self._selector.register(self._listener, selectors.EVENT_READ)
 
     def _read(self, connection: _Connection) -> bool:
         size = connection.link.receive(self._received)
         follower = connection.follower
+        was_silent = not follower.has_requested
         follower.receive(bytes(self._received[:size]), self._store.end_offset, time.monotonic())
+        if was_silent and follower.has_requested:
+            self._places.speak(connection.host, connection.link.fileno())
+            self._log.refresh()  # what retention deleted since is no longer its first segment
         if follower.refused_by is not None:
             self._step_down(connection, follower.refused_by)
         if follower.acknowledged is not None:
@@ -299,13 +289,12 @@ class ReplicationServer:
             raise ReplicationError(f"a slave refused this master of epoch {newest} for one of epoch {epoch}")
         if self._config.tls is None:
             self.claimed_epoch = max(epoch, self.claimed_epoch or 0)
-            _log.error(
-                "%s: %s claims that the master of epoch %d has replaced this one, of epoch %d. Without TLS any process "
-                "could claim that, so this one serves on: find out which store is the master",
-                path,
-                connection.name,
-                epoch,
-                newest,
+            self._lines.write(
+                logging.ERROR,
+                f"claims of {connection.host}",
+                f"{path}: {connection.name} claims that the master of epoch {epoch} has replaced this one, of epoch "
+                f"{newest}. Without TLS any process could claim that, so this one serves on: find out which store is "
+                "the master",
             )
             raise ReplicationError(f"it claims a master of epoch {epoch}, and showed no certificate")
         error = stale_master(path, newest, epoch)
@@ -333,15 +322,21 @@ class ReplicationServer:
 
     def _send_all(self) -> set[int]:
         """Send what connections can take, idle ones only if it is time; return those that may take more at once."""
-        end, now = self._store.settled_offset, time.monotonic()
-        if self._confirmer is not None:
-            self._confirmer.note(end)
-        chosen = self._active
-        if end != self._end or now >= self._check_at:
-            self._end, self._check_at = end, now + _CHECK_S
-            self._look()  # after the end: bytes of a new epoch are appended after it is noted
-            chosen = set(self._connections)
-        return {number for number in chosen if self._guarded(number, lambda each: self._send(each, end))}
+        now, chosen = time.monotonic(), self._active
+        try:
+            end = self._store.settled_offset
+            if self._confirmer is not None:
+                self._confirmer.note(end)
+            if end != self._end or now >= self._check_at:
+                self._check_listener()
+                self._look()  # after the end: bytes of a new epoch are appended after it is noted
+                self._end, self._check_at = end, now + _CHECK_S
+                chosen = set(self._connections)
+        except OSError as error:  # too few descriptors, or a broken device
+            problem = f"{self._store.path}: replicas get nothing until the store can be read again: {error}"
+            self._lines.write(logging.WARNING, "look", problem)
+            chosen, self._check_at = set(), 0.0
+        return {number for number in chosen if self._guarded(number, lambda each: self._send(each, self._end))}
 
     def _send(self, connection: _Connection, end: int) -> bool:
         now = time.monotonic()
@@ -392,7 +387,9 @@ class ReplicationServer:
 
     def _drop(self, number: int, problem: str) -> None:
         connection = self._connections.pop(number)
-        _log.info("%s: the replica is gone: %s", connection.name, problem)
+        self._places.leave(connection.host, number)
+        subject = f"replica {connection.host}" if connection.follower.has_requested else connection.host
+        self._lines.write(logging.INFO, subject, f"{connection.name}: the connection is closed: {problem}")
         self._quorum.forget(number)
         self._selector.unregister(connection.link)
         connection.link.close()

@@ -1,4 +1,4 @@
-"""Settings and status of a replica: where it begins, what it may use, and how far it is.
+"""Settings of replicas and servers, and status of a replica: where it begins, what it may use, and how far it is.
 
 ::
 
@@ -10,11 +10,15 @@
         └── PAUSED ◄───┴─────────────┘   a lost connection, a full disk
 """
 
+import ipaddress
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, Protocol, Self
+from typing import Final, NamedTuple, Protocol, Self
 
 from ..errors import ConfigError
+
+LOOPBACK: Final = ("127.0.0.0/8", "::1/128")
+"""Networks of this host."""
 
 
 class Address(NamedTuple):
@@ -63,6 +67,46 @@ class Tls:
     certificate: str
     key: str
     authority: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerConfig:
+    """Settings of a replication server.
+
+    Attributes
+    ----------
+    host, port
+        Address to listen at (``haListenPort``); port 0 takes a free one.
+    allowed
+        Networks whose peers may connect. The protocol has no authentication: a peer can read the whole log.
+    connections_max
+        Connections that are served at the same time. At most a quarter of the descriptors of the process is used for
+        them (RLIMIT_NOFILE): the store needs the others.
+    connections_per_address
+        Those of one address. A connection without a request makes room for a new one.
+    tls
+        Files for replicas of segmentlog that have them, too; None for plain text, as RocketMQ's slaves need.
+    poll_s
+        Seconds after which the end of the log is looked at again, if nothing says before that it moved.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 10912
+    allowed: tuple[str, ...] = LOOPBACK
+    connections_max: int = 1000
+    connections_per_address: int = 32
+    tls: Tls | None = None
+    poll_s: float = 0.1
+
+    def __post_init__(self) -> None:
+        for text in self.allowed:
+            try:
+                ipaddress.ip_network(text)
+            except ValueError as error:
+                raise ConfigError(f"allowed names {text!r}, which is no network", fix="Write 10.1.0.0/16") from error
+        for name in ("connections_max", "connections_per_address"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}", fix="Pass 1 or more")
 
 
 class Begin(Enum):

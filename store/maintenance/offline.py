@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from ..config import OnDamage, StoreConfig
-from ..directory.file_sizes import stored_sizes
+from ..directory.file_sizes import stored_config
 from ..files.writable_fs import WritableFileSystem
 from ..format.naming import segment_name
 from ..format.store_paths import COMMIT_LOG, StorePaths
@@ -53,15 +53,7 @@ class OfflineStore:
         self.path = StoreReader.open(path, fs=fs).path
         """Store directory, absolute."""
         self._fs = fs
-        sizes = stored_sizes(fs, self.path, StoreConfig())
-        self._config = StoreConfig(
-            segment_bytes=sizes.segment_bytes,
-            queue_segment_entries=sizes.queue_segment_entries,
-            index_slots=sizes.index_slots,
-            index_entries=sizes.index_entries,
-            index=keeps_index(fs, self.path),
-            record_crc=False,
-        )
+        self._config = stored_config(self.path, StoreConfig(index=keeps_index(fs, self.path), record_crc=False), fs)
         self._lock = fs.lock_store(StorePaths(self.path).lock)
         self._steps: list[Callable[[], None]] = []
         try:

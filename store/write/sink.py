@@ -13,11 +13,9 @@ import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from ..config import OnChangedReplay, StoreConfig
-from ..directory.file_sizes import stored_sizes
 from ..errors import Remedy, SegmentLogError, StoreInUseError
 from ..files.fs import LocalFileSystem
 from ..files.store_lock import broker_of
@@ -35,11 +33,6 @@ _log = logging.getLogger(__name__)
 _POLL_S: Final = 0.02
 _POLL_MAX_S: Final = 0.05  # a sink that waits longer must not come last for ever
 _BROKER_FIX: Final = "Stop it, write to another directory, or to a store that is replicated from it"
-
-
-def stored_config(path: str | os.PathLike[str], config: StoreConfig) -> StoreConfig:
-    """Return a configuration with the file sizes of an existing store; unchanged where there is none."""
-    return replace(config, **stored_sizes(LocalFileSystem(), os.path.abspath(path), config)._asdict())
 
 
 def prepare_store(path: str | os.PathLike[str], config: StoreConfig) -> None:

@@ -33,7 +33,7 @@ from segmentlog.store.format.index_file import Geometry as IndexGeometry
 from segmentlog.store.format.record_crc import RecordCrc
 from segmentlog.store.format.walk import walk
 from segmentlog.store.maintenance import Kind, rebuild_index, rebuild_queues, salvage, verify
-from segmentlog.store.write.sink import stored_config
+from segmentlog.store.sink import stored_config
 from support import fixtures, oracle, reading
 from support.attack_stores import messages as every_kind
 from support.small_store import write_small_store

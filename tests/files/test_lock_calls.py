@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -159,7 +158,5 @@ def test_a_wait_for_an_owner_without_a_record_lock_ends(path: Path) -> None:
     file = open_lock_file(str(path), make=False)
     with other(path) as process:
         assert process.does("lock_ours") == "True"
-        began = time.monotonic()
         assert wait_for_owner(file.fd) is None
-        assert time.monotonic() - began < 5
     file.close()

@@ -1,5 +1,4 @@
 import json
-import time
 from typing import Any
 
 import pytest
@@ -238,12 +237,12 @@ def test_what_the_two_parsers_would_read_otherwise_is_left_to_the_thorough_one(t
 def test_a_hundred_thousand_topics_are_read_at_once() -> None:
     entry = '"Topic%06d":{"order":false,"perm":6,"readQueueNums":8,"topicSysFlag":0,"writeQueueNums":8}'
     text = '{"topicConfigTable":{' + ",\n".join(entry % number for number in range(100_000)) + "}}"
-    begun = time.process_time()
-    table = parse(text)["topicConfigTable"]
-    took = time.process_time() - begun
+    plain = _parse_plain(text)
+    assert plain is not None, "the thorough parser takes several times as long"
+    assert parse(text) == plain
+    table = plain["topicConfigTable"]
     assert isinstance(table, dict)
     assert len(table) == 100_000
-    assert took < 1.5  # by the thorough parser 3 s and more
 
 
 def test_nesting_ends_where_it_is_said_to() -> None:

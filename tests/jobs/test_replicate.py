@@ -7,13 +7,18 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from segmentlog.jobs import replicate
-from segmentlog.store import MessageStore, Outgoing
+from segmentlog.store import MessageStore, Outgoing, SegmentLogError, StoreReader
+from segmentlog.store.ha import Address, Replica, demote
+from segmentlog.store.maintenance import verify
+from support import promoted
+from support.replicas import log_bytes, until
 from support.scripted_master import ScriptedMaster
 from support.written_stores import SMALL
 
@@ -81,3 +86,50 @@ def test_a_status_is_one_line(tmp_path: Path) -> None:
     )
     assert str(report).endswith("stopped, log end 0, lag 0 bytes, unknown; 0 bytes over 0 connections")
     assert not report.has_findings
+
+
+def followed(where: Sequence[str | Path], store: Path, end: int) -> None:
+    """Run the job until its store ends at an offset."""
+    stop, parser = threading.Event(), replicate.command_line("replicate", "")
+    replicate.add_arguments(parser)
+    args = replicate.parse(parser.parse_args([str(each) for each in where]))
+    found: list[replicate.Report | Exception] = []
+
+    def run() -> None:
+        try:
+            found.append(replicate.run(args, stop))
+        except SegmentLogError as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        until(lambda: bool(found) or StoreReader.open(store).readable_stop() == end)
+    finally:
+        stop.set()
+        thread.join()
+    assert isinstance(found[0], replicate.Report), found[0]
+
+
+def test_a_demoted_store_of_any_file_sizes_follows_without_flags(tmp_path: Path) -> None:
+    pair = promoted.part(tmp_path, old=30, new=90)
+    with promoted.served(pair.new) as server:
+        master = f"127.0.0.1:{server.port}"
+        demote(pair.old, Address.parse(master))
+        end = StoreReader.open(pair.new).readable_stop()
+        followed([master, pair.old], pair.old, end)
+        assert log_bytes(pair.old)[:end] == log_bytes(pair.new)[:end]
+        with Replica.open(str(pair.old), Address.parse(master)) as replica:
+            assert replica.store.config.index_slots == promoted.PLAIN.index_slots
+    assert verify(pair.old).findings == ()
+
+
+@pytest.mark.parametrize("flag", ["--segment-bytes", "--queue-segment-entries"])
+def test_a_flag_that_is_not_the_stores_size_is_refused(
+    tmp_path: Path, flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    MessageStore.open(tmp_path / "copy", SMALL).close()
+    assert replicate.main(["127.0.0.1:1", str(tmp_path / "copy"), flag, "2048"]) == 2
+    error = capsys.readouterr().err
+    assert "2048, the store's files are made for" in error
+    assert f"Leave out {flag}" in error or f"and {flag}" in error

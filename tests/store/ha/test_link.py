@@ -1,18 +1,22 @@
 """Link: bytes pass in plain text and by TLS; peers that do not trust each other, or do not take bytes, end it."""
 
+import gc
 import os
+import select
 import socket
 import ssl
+import struct
 import threading
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from segmentlog.store import ConfigError, ReplicationError
-from segmentlog.store.ha import Address, Tls
+from segmentlog.store.ha import Address, Tls, link
 from segmentlog.store.ha.link import Acceptor, Link, connect
 from support import certificates
 from support.certificates import Authority
@@ -140,3 +144,36 @@ def test_files_that_are_no_certificates_are_named(tmp_path: Path, tls: Tls) -> N
         for file in (str(tmp_path / "text"), str(tmp_path / "missing")):
             with pytest.raises(ConfigError, match="tls names"):
                 Acceptor(replace(tls, **{wrong: file}))
+
+
+@contextmanager
+def reset_connection() -> Iterator[socket.socket]:
+    """Yield a connection that its peer has reset, and bytes of which are still to be read."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        near = socket.create_connection(server.getsockname())
+        far = server.accept()[0]
+        far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        far.close()
+        poll = select.poll()
+        poll.register(near, 0)
+        assert poll.poll(60_000)
+        yield near
+
+
+@needs_openssl
+@pytest.mark.parametrize("side", ["replica", "master"])
+def test_a_connection_that_was_reset_before_the_handshake_is_closed(
+    tls: Tls, side: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with reset_connection() as connection, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        monkeypatch.setattr(link.socket, "create_connection", lambda *_, **__: connection)
+        sides = {
+            "replica": lambda: connect(Address("127.0.0.1", 1), 30, tls),
+            "master": lambda: Acceptor(tls).link(connection),
+        }
+        with pytest.raises(ConnectionAbortedError, match="the peer left before the handshake"):
+            sides[side]()
+        gc.collect()
+    assert [str(each.message) for each in caught] == []
+    assert connection.fileno() == -1

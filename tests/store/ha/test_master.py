@@ -9,7 +9,7 @@ from segmentlog.store.format.epochs import Epoch, Epochs
 from segmentlog.store.ha import master
 from segmentlog.store.ha.frames import HISTORY, HISTORY_BEGIN, MORE_HISTORY, encode_header, encode_report
 from segmentlog.store.ha.handshake import Greeting, answer
-from segmentlog.store.ha.master import Follower
+from segmentlog.store.ha.master import FIRST_REQUEST_S, Follower
 from segmentlog.store.ha.slave import HEARTBEAT_S, SILENCE_S, Slave
 
 SEGMENT = 1000
@@ -44,6 +44,46 @@ def test_a_report_of_0_starts_at_the_last_segment_and_others_exactly(report: int
     assert frames(follower(report), 4500)[0][0] == start
 
 
+def test_an_empty_slave_gets_its_second_frame_after_its_first_receipt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(master, "FRAME_BYTES", 300)
+    made = follower(0)
+    assert frames(made, 4900) == [(4000, 4300)]
+    assert made.next_frame(0, 4900, HEARTBEAT_S) is None, "RocketMQ's slave would take a heartbeat at any offset, too"
+    made.receive(encode_report(0), 4900, 0.0)  # it was on its way when the frame was sent
+    assert frames(made, 4900) == []
+    made.receive(encode_report(4300), 4900, 0.0)
+    assert frames(made, 4900) == [(4300, 4600), (4600, 4900)]
+    made.receive(encode_report(4300), 4900, 0.0)
+    assert made.acknowledged == 4300
+
+
+def test_an_empty_slave_that_does_not_take_its_first_frame_connects_again() -> None:
+    made = follower(0)
+    assert frames(made, 4500) == [(4000, 4500)]
+    made.receive(encode_report(0), 4500, 0.0)
+    with pytest.raises(ReplicationError, match="did not take the log from physical offset 4000 on"):
+        made.receive(encode_report(0), 4500, 0.0)
+
+
+def test_an_empty_slave_of_an_empty_log_gets_heartbeats_and_then_one_frame() -> None:
+    made = follower(0, end=0)
+    assert made.next_frame(0, 0, HEARTBEAT_S) == (0, 0)
+    for _ in range(3):
+        made.receive(encode_report(0), 0, 0.0)
+    assert made.acknowledged == 0
+    assert made.next_frame(0, 100, HEARTBEAT_S) == (0, 100)
+    assert made.next_frame(0, 200, HEARTBEAT_S) is None
+    made.receive(encode_report(100), 200, 0.0)
+    assert made.next_frame(0, 200, HEARTBEAT_S) == (100, 200)
+
+
+def test_a_replica_of_segmentlog_states_whole_records_and_need_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(master, "FRAME_BYTES", 300)
+    made = follower(-1, 0)
+    made.greet(GREETING)
+    assert frames(made, 4900) == [(4000, 4300), (4300, 4600), (4600, 4900)]
+
+
 def test_a_slave_that_asks_for_expired_bytes_gets_heartbeats() -> None:
     made = follower(1500)
     assert made.next_frame(2000, 4500, 0.0) is None
@@ -66,6 +106,15 @@ def test_a_heartbeat_follows_five_seconds_without_a_frame() -> None:
     made.check(SILENCE_S - 1)
     with pytest.raises(ReplicationError, match="a slave sent nothing for 20 s"):
         made.check(SILENCE_S)
+
+
+@pytest.mark.parametrize("reports", [(), (-1,)])
+def test_a_slave_without_a_request_is_given_up_soon(reports: tuple[int, ...]) -> None:
+    made = follower(*reports)
+    made.check(FIRST_REQUEST_S - 1)
+    with pytest.raises(ReplicationError, match="a slave sent no request for 10 s"):
+        made.check(FIRST_REQUEST_S)
+    follower(*reports, 4500).check(FIRST_REQUEST_S)
 
 
 @pytest.mark.parametrize("report", [-2, -(1 << 63), 4501, (1 << 63) - 1, int.from_bytes(b"GET / HT", "big")])

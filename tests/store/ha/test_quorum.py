@@ -45,10 +45,9 @@ def test_an_append_waits_for_enough_replicas() -> None:
 
 
 def test_without_replicas_an_append_fails_at_once() -> None:
-    quorum, began = Quorum(2, timeout_s=60), time.monotonic()
+    quorum = Quorum(2, timeout_s=1e6)  # a wait would not end
     with pytest.raises(NoReplicaError, match="SLAVE_NOT_AVAILABLE: 0 replicas are in sync, and 1 are needed"):
         quorum.wait(10)
-    assert time.monotonic() - began < 5
 
 
 def test_a_replica_that_is_too_late_is_not_in_sync() -> None:

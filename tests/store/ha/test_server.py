@@ -1,15 +1,17 @@
 """Server: replicas get the log byte for byte, appends wait for them, and hostile peers get nothing and cost nothing."""
 
 import contextlib
+import errno
 import os
 import random
+import resource
 import signal
 import socket
 import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -27,6 +29,7 @@ from segmentlog.store.ha import (
     ReplicaState,
     ReplicationServer,
     ServerConfig,
+    master,
     pacing,
 )
 from segmentlog.store.ha.handshake import Greeting, Handshake
@@ -195,6 +198,17 @@ def test_only_allowed_networks_may_connect(tmp_path: Path) -> None:
             assert server.replicas == {}
     with pytest.raises(ConfigError, match="allowed names 'here', which is no network"):
         ServerConfig(allowed=("here",))
+    with pytest.raises(ConfigError, match="connections_per_address is 0"):
+        ServerConfig(connections_per_address=0)
+
+
+def test_connections_leave_most_descriptors_to_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (40, 40))
+    with serving(tmp_path / "first") as (_, server), contextlib.ExitStack() as stack:
+        silent_connections(server.port, 30, stack)
+        with socket.create_connection(("127.0.0.1", server.port)) as last:
+            asked(last, -1, 0)
+            assert len(server.replicas) == 10
 
 
 WRITER = """
@@ -364,7 +378,7 @@ def test_without_tls_a_claim_is_logged_and_ends_its_connection_alone(
             assert server.problem == ""
     check_current(LocalWritableFileSystem(), str(tmp_path / "first"))
     claims = [line.getMessage() for line in caplog.records if line.levelname == "ERROR"]
-    assert len(claims) == 2
+    assert len(claims) == 1, "one line per address and minute"
     assert "claims that the master of epoch 5 has replaced this one, of epoch 3" in claims[0]
 
 
@@ -393,3 +407,131 @@ def test_a_replica_by_tls_ends_a_master_that_was_replaced(tmp_path: Path) -> Non
         assert confirmed_offset(fs, store.path) == confirmed == server.confirmed
         with pytest.raises(StaleMasterError):
             ReplicationServer(store, quorum, SERVER)
+
+
+def silent_connections(port: int, count: int, stack: contextlib.ExitStack) -> None:
+    for _ in range(count):
+        stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+
+
+@pytest.mark.parametrize(
+    "is_secret",
+    [False, pytest.param(True, marks=pytest.mark.skipif(certificates.MISSING is not None, reason="no openssl"))],
+)
+def test_silent_connections_make_room_for_a_replica(
+    tmp_path: Path, is_secret: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit in ("SILENCE_S", "FIRST_REQUEST_S"):  # none of them ends because of its age
+        monkeypatch.setattr(master, limit, 1e9)
+    tls = certificates.Authority(tmp_path / "ca").sign("peer") if is_secret else None
+    config = ServerConfig(port=0, connections_max=8, tls=tls)
+    with (
+        MessageStore.open(tmp_path / "first", PLAIN) as store,
+        ReplicationServer(store, Quorum(), config) as server,
+        contextlib.ExitStack() as stack,
+    ):
+        put(store, 0, 5)
+        silent_connections(server.port, 20, stack)
+        until(lambda: len(server.replicas) == 8)
+        with following(tmp_path / "copy", server.port, tls=tls) as replica:
+            until(lambda: replica.status.end == store.end_offset)
+            silent_connections(server.port, 20, stack)
+            put(store, 5, 5)
+            until(lambda: replica.status.end == store.end_offset)
+            assert replica.status.connections == 1
+
+
+def test_an_address_has_so_many_places_and_one_log_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = ServerConfig(port=0, connections_per_address=3)
+    with (
+        MessageStore.open(tmp_path / "first", PLAIN) as store,
+        ReplicationServer(store, Quorum(), config) as server,
+        contextlib.ExitStack() as stack,
+        caplog.at_level("INFO"),
+    ):
+        for _ in range(3):
+            peer = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            asked(peer, -1, 0)
+        until(lambda: len(server.replicas) == 3)
+        for _ in range(20):
+            with socket.create_connection(("127.0.0.1", server.port)) as peer:
+                assert closed(peer)
+        assert len(server.replicas) == 3
+        lines = [line.getMessage() for line in caplog.records if "127.0.0.1" in line.getMessage()]
+    assert len(lines) == 1
+    assert "all 3 places of this address are taken" in lines[0]
+
+
+class Failing:
+    """Function that fails as without descriptors until it is mended."""
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self.function, self.calls, self.is_mended = function, 0, False
+
+    def __call__(self) -> object:
+        self.calls += 1
+        if not self.is_mended:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return self.function()
+
+
+@pytest.mark.parametrize("looks_at", ["log", "epochs"])
+def test_a_look_that_fails_is_tried_again(tmp_path: Path, looks_at: str) -> None:
+    with serving(tmp_path / "first") as (store, server):
+        owner, name = (server._log, "refresh") if looks_at == "log" else (server._epochs, "look")
+        failing = Failing(getattr(owner, name))
+        setattr(owner, name, failing)
+        with following(tmp_path / "copy", server.port) as replica:
+            put(store, 0, 5)
+            until(lambda: failing.calls > 3)
+            assert (server.problem, replica.status.end) == ("", 0)
+            failing.is_mended = True
+            until(lambda: replica.status.end == store.end_offset)
+        assert server.problem == ""
+
+
+WITHOUT_DESCRIPTORS = """
+import os, resource, sys
+from segmentlog.store import MessageStore, Outgoing, StoreConfig
+from segmentlog.store.ha import Quorum, ReplicationServer, ServerConfig
+quorum = Quorum()
+with MessageStore.open({path!r}, StoreConfig(segment_bytes=1 << 16, index=False, record_crc=False)) as store:
+    store.append(Outgoing(topic="T", body=b"1"))
+    with ReplicationServer(store, quorum, ServerConfig(port=0)) as server:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+        held = []
+        try:
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        except OSError:
+            os.close(held.pop())  # one is left: for the connection, and none for a look at the log
+        print(server.port, flush=True)
+        sys.stdin.readline()
+        for each in held:
+            os.close(each)
+        print(store.end_offset, flush=True)
+        sys.stdin.readline()
+        print(server.problem, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_server_without_descriptors_serves_again_when_they_are_free(tmp_path: Path) -> None:
+    script = WITHOUT_DESCRIPTORS.format(path=str(tmp_path / "first"))
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        port = int(child.stdout.readline())
+        with socket.create_connection(("127.0.0.1", port)):
+            for _ in range(20):
+                with socket.create_connection(("127.0.0.1", port)) as refused:
+                    refused.settimeout(60)
+                    assert closed(refused)
+            child.stdin.write("\n")
+            end = int(child.stdout.readline())
+            with following(tmp_path / "copy", port, store_config=replace(PLAIN, segment_bytes=1 << 16)) as replica:
+                until(lambda: replica.status.end == end)
+        child.stdin.write("\n")
+        assert child.stdout.readline() == "\n", "the server ended"
