@@ -76,6 +76,7 @@ class _Writer(SentToWorkers):
 
     def __init__(self, options: WriteOptions, schema: StructType, mode: Mode) -> None:
         self._plan: SinkPlan = plan_write(options, schema, mode)
+        BatchId(options.app, options.version or 0)  # refused here, if it is, and not after all rows are staged
         self._job = uuid4().hex
 
     @in_spark_words()

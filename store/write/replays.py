@@ -36,11 +36,27 @@ class BatchId:
         Its number; it has been appended if the ledger has this one or a later one. Means nothing without ``app``.
     contiguous
         Whether each number follows on the one before: one that is left out was never appended, and is missed.
+
+    Raises
+    ------
+    ConfigError
+        If no ledger can have the name or the number.
     """
 
     app: str | None = None
     version: int = 0
     contiguous: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.version <= VERSION_MAX:
+            raise ConfigError(f"batch number {self.version} is not between 0 and {VERSION_MAX}", fix="Count from 0")
+        try:
+            check_app("-" if self.app is None else self.app)
+        except ValueError as error:
+            raise ConfigError(
+                f"the name of the application that numbers the batches is {self.app!a}: {error}",
+                fix="Choose another txnAppId",
+            ) from None
 
     def __str__(self) -> str:
         return "a batch without an id" if self.app is None else f"batch {self.version} of {self.app}"
@@ -119,12 +135,9 @@ def find_replay(
         place of a master may be the new target of a stream that has written elsewhere.
     ChangedReplayError
         If the batch was committed with another number of rows, and ``on_changed`` is FAIL.
-    ConfigError
-        If the number of the batch is negative.
     """
     if batch_id.app is None:
         return None
-    _check_id(batch_id, path)
     known = ledger.applications.get(batch_id.app)
     if known is None or known.newest.rows == LOST or batch_id.version > known.newest.version:
         _check_gap(batch_id, known.newest if known is not None else None, epoch, on_changed, path)
@@ -145,22 +158,6 @@ def find_replay(
         )
     queues = known.queues if entry is known.newest else ()
     return CommittedBatch.of(batch_id.app, entry, queues, repeated=True)
-
-
-def _check_id(batch_id: BatchId, path: str) -> None:
-    """Refuse an identity that no ledger can have."""
-    if not 0 <= batch_id.version <= VERSION_MAX:
-        raise ConfigError(
-            f"batch number {batch_id.version} is not between 0 and {VERSION_MAX}", path=path, fix="Count from 0"
-        )
-    try:
-        check_app(batch_id.app or "")
-    except ValueError as error:
-        raise ConfigError(
-            f"the name of the application that numbers the batches is {batch_id.app!a}: {error}",
-            path=path,
-            fix="Choose another txnAppId",
-        ) from None
 
 
 def _check_gap(

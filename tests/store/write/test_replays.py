@@ -1,6 +1,7 @@
 """Replays of a batch: what counts as one, what is silent, what is logged, and what is refused."""
 
 import logging
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from segmentlog.store import BatchId
 from segmentlog.store.config import OnChangedReplay
 from segmentlog.store.errors import BatchGapError, ChangedReplayError, ConfigError, Remedy
-from segmentlog.store.format.ledger import Ledger, LedgerEntry, QueueSpan
+from segmentlog.store.format.ledger import LOST, Application, Ledger, LedgerEntry, QueueSpan
 from segmentlog.store.write.replays import CommittedBatch, find_replay
 
 SPANS = (QueueSpan("T", 0, 0, 4, 5),)
@@ -117,3 +118,44 @@ def test_a_number_below_zero_is_refused() -> None:
 def test_a_batch_says_its_identity() -> None:
     assert str(BatchId()) == "a batch without an id"
     assert str(replace(BatchId("q", 3), contiguous=True)) == "batch 3 of q"
+
+
+@pytest.mark.parametrize("app", ["", "a\nb", "\ud800", "x" * 256])
+def test_a_name_that_no_ledger_can_have_is_refused(app: str) -> None:
+    with pytest.raises(ConfigError, match=r"name of the application .*Choose another txnAppId"):
+        BatchId(app)
+
+
+@pytest.mark.parametrize("version", [-1, (1 << 62) + 1])
+def test_a_number_that_no_ledger_can_have_is_refused(version: int) -> None:
+    with pytest.raises(ConfigError, match="is not between 0 and"):
+        BatchId("q", version)
+
+
+@pytest.mark.parametrize(
+    ("newest", "version", "epoch", "is_gap"),
+    [
+        (None, 7, 0, False),  # a stream that wrote elsewhere
+        (None, 0, 3, False),
+        (None, 1, 3, True),
+        ((4, LOST), 4, 3, False),
+        ((4, LOST), 5, 3, True),
+        ((4, 9), 5, 3, False),
+        ((4, 9), 6, 0, True),
+    ],
+)
+def test_a_stream_is_told_of_batches_that_a_store_lost(
+    newest: tuple[int, int] | None, version: int, epoch: int, is_gap: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = Ledger()
+    if newest is not None:
+        last = LedgerEntry(newest[0], 1, 100, 100 if newest[1] == LOST else 190, newest[1], 0, 0)
+        found = Ledger(1, {"q": Application((last,), ())})
+    batch = BatchId("q", version, contiguous=True)
+    for on_changed in OnChangedReplay:
+        refused = is_gap and (newest is not None or on_changed is OnChangedReplay.FAIL)
+        with pytest.raises(BatchGapError, match=f"batch {version} of q ") if refused else nullcontext():
+            assert find_replay(found, batch, 5, 0, on_changed=on_changed, path="s", epoch=epoch) is None
+    assert ("has none of them" in caplog.text) == (is_gap and newest is None)
+    job = BatchId("q", version)
+    assert find_replay(found, job, 5, 0, on_changed=OnChangedReplay.FAIL, path="", epoch=epoch) is None
