@@ -30,6 +30,7 @@ from ..dispatch.rules import is_named, is_queued, queues_of
 from ..errors import FileTooLargeError, FormatError
 from ..format.consume_queue import is_plausible
 from ..format.naming import is_broker_topic, is_system_topic
+from ..format.store_paths import CONFIG
 from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ConsumeQueue
 from ..types import QueueKey
@@ -185,7 +186,7 @@ class QueueSearch:
 
     def _table_names_more(self) -> bool:
         """Return whether ``topics.json`` names a queue of a producer's topic that has no directory."""
-        size = self.location.fs.size(self.location.paths.topics)
+        size = self.location.fs.size(self.location.paths.topics) if self._has_config() else None
         if size is None or size > _TABLE_BYTES_MAX:
             return False
         # A broker announces retry topics and its own before there is a message, so their absence says nothing.
@@ -195,7 +196,14 @@ class QueueSearch:
             for topic, count in counts.items()
         )
 
+    def _has_config(self) -> bool:
+        """Return whether ``config/`` is a directory; a link may lead out of the store."""
+        found = self.location.fs.list_dir(self.location.root)
+        return any(each.name == CONFIG and each.is_dir and not each.is_link for each in found)
+
     def _table(self) -> dict[str, int]:
+        if not self._has_config():
+            return {}
         try:
             return topic_table(self.location)
         except (FormatError, FileTooLargeError) as error:

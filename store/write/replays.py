@@ -55,7 +55,7 @@ class BatchId:
         except ValueError as error:
             raise ConfigError(
                 f"the name of the application that numbers the batches is {self.app!a}: {error}",
-                fix="Choose another txnAppId",
+                fix="Choose another name",
             ) from None
 
     def __str__(self) -> str:

@@ -152,6 +152,7 @@ ROWS = 1500
 
 
 @pytest.mark.scaled
+@pytest.mark.timeout(scale(600, 600, 7200))
 def test_batches_are_there_once_whatever_store_of_a_chain_goes_on(
     tmp_path: Path, report: Callable[[str, object], None]
 ) -> None:
@@ -279,7 +280,7 @@ def test_readers_of_a_replica_that_lags_by_many_batches_see_whole_ones(
     seen, looks = set[int](), 0
     with (
         served(master) as server,
-        following(replica, server.port, store_config=PLAIN, probe_s=0.3, bytes_per_s=end // scale(4, 20, 60)) as copy,
+        following(replica, server.port, store_config=PLAIN, probe_s=0.3, bytes_per_s=end // scale(4, 20, 120)) as copy,
     ):
         while copy.store.end_offset < end:
             found = batches(replica)

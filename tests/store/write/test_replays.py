@@ -122,7 +122,7 @@ def test_a_batch_says_its_identity() -> None:
 
 @pytest.mark.parametrize("app", ["", "a\nb", "\ud800", "x" * 256])
 def test_a_name_that_no_ledger_can_have_is_refused(app: str) -> None:
-    with pytest.raises(ConfigError, match=r"name of the application .*Choose another txnAppId"):
+    with pytest.raises(ConfigError, match=r"name of the application .*Choose another name"):
         BatchId(app)
 
 
