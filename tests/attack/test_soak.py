@@ -274,5 +274,5 @@ def test_a_store_whose_end_is_overwritten_in_place(tmp_path: Path, report: "Call
         report("soak: read while it was cut", each)
     look_at_readers(read)
     assert min(cuts["messages"], cuts["cuts"], sum(each["rows"] for each in read)) > 0
-    # Whether a reader is at the end at the moment of a cut depends on the machine: `settled` and the errors are reported.
+    # Whether a reader is at the end at the moment of a cut depends on the machine: errors are reported above.
     assert BATCHED in os.listdir(store / "consumequeue")
