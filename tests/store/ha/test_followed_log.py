@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from segmentlog.store import BatchId, Flush, MessageStore, NotAStoreError, ReplicationError
+from segmentlog.store.files.writable_fs import LocalWritableFileSystem
+from segmentlog.store.format.batch_mark import BatchMark
 from segmentlog.store.ha import FollowedLog
+from segmentlog.store.log.batch_state import BatchRecords
 from segmentlog.store.sink import Staging, commit_batch
 from segmentlog.store.write.publication import Publication
 from support.batches import batch_of
@@ -34,7 +37,8 @@ def test_it_follows_writers_that_come_and_go(path: Path) -> None:
 
 def test_what_is_not_on_the_device_is_not_sent(path: Path) -> None:
     log = FollowedLog(path)
-    with MessageStore.open(path, replace(SMALL, flush=Flush.ASYNC, flush_interval_ms=60_000)) as store:
+    never = {"flush_interval_ms": 60_000, "queue_flush_interval_ms": 60_000, "queue_flush_thorough_interval_ms": 60_000}
+    with MessageStore.open(path, replace(SMALL, flush=Flush.ASYNC, **never)) as store:  # type: ignore[arg-type]
         before = log.settled_offset
         store.append(message(1, 1, 1))
         assert store.end_offset > log.settled_offset == before
@@ -71,6 +75,32 @@ def test_a_batch_that_lands_between_the_two_files_is_not_sent_in_part(path: Path
         assert log.settled_offset == mark.start
         store._parts.base.opened.durability.note_log(mark.stop)
         assert log.settled_offset == mark.stop
+
+
+@pytest.mark.parametrize("has_landed", [False, True])
+def test_a_point_within_a_batch_that_others_followed_is_not_sent(
+    path: Path, monkeypatch: pytest.MonkeyPatch, *, has_landed: bool
+) -> None:
+    """Between the reads of point and mark, the batch of the point lands, and another one begins or lands, too."""
+    with Staging.open(path, "job", 0, "a", SMALL) as staging:
+        staging.add(batch_of([message(1, 1, serial) for serial in range(100)]))
+        staged = [staging.finish()]
+    commit_batch(path, SMALL, BatchId("q", 0), staged)
+    log, records = FollowedLog(path), BatchRecords(LocalWritableFileSystem(), str(path))
+    first = records.mark()
+    following = first.begun(first.sequence + 1, first.stop)
+    real = log._batches.mark
+    with MessageStore.open(path, SMALL) as store:
+        note = store._parts.base.opened.durability.note_log
+        note((first.start + first.stop) // 2)
+
+        def mark() -> BatchMark:
+            note(first.stop)
+            records.write_mark(LocalWritableFileSystem(), following.ended(first.stop + 9) if has_landed else following)
+            return real()
+
+        monkeypatch.setattr(log._batches, "mark", mark)
+        assert log.settled_offset == first.stop
 
 
 def test_a_log_that_was_cut_is_an_error(path: Path) -> None:
