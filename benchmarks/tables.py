@@ -26,8 +26,10 @@ def markdown(report: Report) -> str:
     if any(section.rows < TELLING_ROWS for section in report.sections.values()):
         lines += ["Few rows show that everything runs; fixed costs drown the rest. Judge no target by them.", ""]
     lines += _targets(report)
+    run = ""
     for name, section in report.sections.items():
-        lines += _section(name, section)
+        lines += _section(name, section, run)
+        run = _run_text(section)
     lines += _steps({result.name: result for result in report.results()})
     lines += _curves(list(report.results()))
     lines += [f"- `{name}` failed: {why}" for name, why in report.failed.items()]
@@ -64,9 +66,15 @@ def _targets(report: Report) -> list[str]:
     return ["| target | measured | met |", "| --- | ---: | :-: |", *rows, ""] if rows else []
 
 
-def _section(name: str, section: Section) -> list[str]:
+def _run_text(section: Section) -> str:
     asked = f"{section.when[:10]}, {section.rows:,} rows of {section.body_bytes:,} bytes, {section.rounds} rounds"
-    lines = [f"### `{name}`", "", f"{asked}: `{section.command}`", ""]
+    return f"{asked}: `{section.command}`"
+
+
+def _section(name: str, section: Section, run_before: str) -> list[str]:
+    """Format one section; the run is named where it differs from that of the section before."""
+    run = _run_text(section)
+    lines = [f"### `{name}`", "", *([run, ""] if run != run_before else [])]
     rated = [result for result in section.results if result.unit is not Unit.LATENCY]
     if rated:
         lines += [

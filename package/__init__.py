@@ -12,7 +12,7 @@
 
 An ordinary package rather than a namespace. Python's zip importer finds a namespace only through directory entries,
 which wheels do not have. ``spark-submit --py-files`` puts the wheel itself on ``sys.path``
-(``docs/adr/0018-an-ordinary-package.md``).
+(``docs/adr/0001-packages.md``).
 """
 
 import logging

@@ -38,7 +38,6 @@ TOPS: Final = (
     "scripts",
     "notebooks",
     "docs",
-    "changes",
 )
 PAGES: Final = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 MAX_WORDS: Final = 25

@@ -7,7 +7,7 @@
                      └──► os.path.join, os.fspath, os.getpid, os.cpu_count: texts and numbers
 
 What goes past the seam is out of reach for planted faults, and cannot be another file system. Why some modules
-of ``store/files`` call the operating system themselves: docs/adr/0029-system-calls-past-the-seam.md.
+of ``store/files`` call the operating system themselves: docs/adr/0014-failed-system-calls.md.
 """
 
 import ast

@@ -8,7 +8,7 @@
 The reader takes no filters: Spark checks them on every row. Spark 4.2 and 4.3 keep one plan of a Python source for each
 ``load``, view or table reference, and a pushed filter replaces it. ``df.where("queueId = 1").count()`` followed by
 ``df.count()`` then returns the first count twice, and a union of two filters on ``df`` returns the last one twice. No
-Python code runs for the second use, so a source cannot notice (``docs/adr/0011``). `FilteringBatchReader` takes
+Python code runs for the second use, so a source cannot notice (``docs/adr/0009``). `FilteringBatchReader` takes
 filters all the same, where an option states that the DataFrame is used once.
 
 The reader is pickled for the workers before ``partitions`` runs. So `read` uses its projection and its partition, never

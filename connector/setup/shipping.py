@@ -12,7 +12,7 @@
 
 Spark plans a Python source on the driver's machine, in processes that run the *workers'* interpreter. So that one has
 to be usable on the driver's machine as well. A look at it there finds most faults. The reasons are in
-``docs/adr/0018-an-ordinary-package.md``.
+``docs/adr/0001-packages.md``.
 """
 
 import logging

@@ -18,6 +18,6 @@ To add a verb:
 3. Write ``tests/command/verbs/test_NAME.py`` with the fixture ``run_command``.
 
 A verb returns ``FOUND`` or ``NOT_FOUND``, and raises a `SegmentLogError` for everything else. Rows go through
-``output.rows.write_rows``, so that every verb has every format. ``docs/adr/0035-a-command-without-a-framework.md`` has
+``output.rows.write_rows``, so that every verb has every format. ``docs/adr/0024-a-command-without-a-framework.md`` has
 the reasons.
 """

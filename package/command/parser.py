@@ -5,7 +5,7 @@
     cat /data/store orders --colums body
                            └ there is no flag `--colums`      Did you mean `--columns`?
 
-argparse takes 10 ms to import, click 30 and typer 90; see ``docs/adr/0035-a-command-without-a-framework.md``.
+argparse takes 10 ms to import, click 30 and typer 90; see ``docs/adr/0024-a-command-without-a-framework.md``.
 """
 
 import argparse

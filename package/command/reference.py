@@ -26,7 +26,7 @@ _HEAD: Final = """\
 
 <!-- Made by `python -m segmentlog.command.reference docs/cli.md`; change package/command/ instead. -->
 
-[The command `segmentlog`](command.md) describes positions, formats, exit codes, errors, and the import of messages.
+[The command `segmentlog`](command.md) describes positions and formats, [Errors](errors.md) exit codes.
 This page lists all verbs with their arguments, and the columns of their rows. The names of mqadmin are accepted, too.
 """
 

@@ -202,7 +202,7 @@ def test_filters_are_refused_for_other_frames_by_the_options_name(load: Load) ->
 @pytest.mark.usefixtures("pushdown_enabled")
 def test_spark_still_shares_one_plan_among_filters(load: Load) -> None:
     # The defect of Spark 4.3 that the option's name warns of. When this fails, Spark has mended it: take the filters
-    # without being asked (docs/adr/0011).
+    # without being asked (docs/adr/0009).
     frame = load(subscribe="TopicA", **UNSAFE)
     assert frame.where("queueId = 1").count() == 69
     assert frame.count() == 69
