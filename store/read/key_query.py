@@ -18,9 +18,8 @@ import pyarrow as pa
 
 from ..format.message import Ints
 from ..index.asked import ask, match
-from ..index.criteria import ALWAYS, KeyField
+from ..index.criteria import ALWAYS, KeyField, SingleKey
 from ..index.reader import Index
-from ..index.single_key import SingleKey
 from ..log.commit_log import CommitLog
 from ..log.point_reads import records_at
 from .store_reader import StoreReader

@@ -14,7 +14,7 @@ import pytest
 
 from segmentlog.store import OnCorrupt, QueueKey, ScanSpec, StoreReader
 from segmentlog.store.find import Finder, Found, KeyField, Window
-from segmentlog.store.find.fetch import fetch
+from segmentlog.store.find.found import fetch
 from segmentlog.store.format.consume_queue import EXTENSION_ADDRESS_MAX
 from segmentlog.store.index.reader import BATCH_MAX
 from support import fixtures
