@@ -14,7 +14,6 @@ to be of this log. The file then answers for the span between its first and last
 that lacks the key. Everything else is scanned.
 """
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
@@ -26,12 +25,21 @@ from ..dispatch.derive import stale_rows
 from ..errors import FormatError
 from ..files.fs import FileSystem
 from ..files.segments import SegmentFile
-from ..format.index_file import HEADER, decode_header
 from ..format.message import Ints, Problem, Records, is_blank
-from ..format.naming import is_index_name
 from ..index.asked import Asked, Carriers, Matches, ask, confirm, match
 from ..index.criteria import ALWAYS, KeyField, SingleKey
-from ..index.table import ChainWalk, IndexTable, Listing, follow, list_entries, look_up, open_table, sorted_rows
+from ..index.table import (
+    ChainWalk,
+    IndexTable,
+    Listing,
+    follow,
+    index_files,
+    list_entries,
+    look_up,
+    open_table,
+    read_header,
+    sorted_rows,
+)
 from ..log.commit_log import CommitLog
 from ..log.point_reads import records_at, views_at
 from .coverage import Coverage, Hits, Span, cover, without
@@ -86,12 +94,12 @@ class SingleSearch:
 
     A search in bulk costs some milliseconds, whatever it is asked: the index is listed, and unindexed records are read.
     While the readable part of the log stays the same, so do its coverage and these records. They are kept here, and a
-    single key costs its chains and the records of its hits: without this path a look-up exceeds 250 µs
+    single key costs its chains and the records of its hits. Without this path a look-up takes more than 250 µs
     (benchmarks/sections/finding.py). Long chains, many hits, and an index entry whose record lacks the key are left to
     `KeySearch.find`.
 
     ``start`` and ``stop`` bound the visible records, ``chains`` are the trusted index files, ``coverage`` tells what
-    they answer for, and ``unindexed`` maps the hash of each key of the scanned records to their physical offsets.
+    they answer for. ``unindexed`` maps the hash of each key of the scanned records to their physical offsets.
     """
 
     def __init__(  # noqa: PLR0917 - one place makes them
@@ -260,11 +268,10 @@ class KeySearch:
     def _refresh(self, opened: Callable[[str], IndexTable | None]) -> None:
         """Open files that are new, or have grown, since the last look-up."""
         known, self._checked = self._checked, {}
-        for name in sorted(entry.name for entry in self._fs.list_dir(self._directory) if is_index_name(entry.name)):
-            path = os.path.join(self._directory, name)
+        for path in index_files(self._fs, self._directory):
             stamp = self._fs.stamp(path)
             try:
-                count = decode_header(self._fs.read(path, 0, HEADER.itemsize)).count
+                count = read_header(self._fs, path).count
                 before = known.get(path)
                 if stamp is not None and before is not None and (before.inode, before.next_number) == (stamp[0], count):
                     self._checked[path] = before

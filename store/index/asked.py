@@ -50,7 +50,7 @@ class Asked:
     """Distinct pairs of topic and key, in the order of their hashes.
 
     ``topics``: (k,) dictionary of strings; ``keys``: (k,) strings; ``hashes``: (k,) int64 of `hashing.hash_keys`,
-    ascending, not distinct. ``field`` is the property that has to hold the key; ``window`` bounds the record's own
+    ascending, not distinct. ``field`` is the property that has to hold the key. ``window`` bounds the record's own
     store time: an index entry has whole seconds and, in the first entry of a file, wrong ones.
     """
 
@@ -307,8 +307,8 @@ class Carriers:
         other    the own offset, a body of any length, and the same length of all after it
 
     Messages of one producer have the same properties, in the same order and mostly of the same lengths. A record that
-    equals a model in all bytes but the values of its properties parses as the model does, so its key is at the same
-    place. Comparing takes a tenth of a microsecond per record, a fifth of its parsing. A record that differs, or an
+    equals a model in all bytes but the values of its properties parses as the model does. Its key is then at the
+    same place. Comparing takes a tenth of a microsecond per record, a fifth of its parsing. A record that differs, or an
     asked key that is in none of the models, is left to `confirm`.
     """
 
@@ -385,8 +385,8 @@ class Carriers:
 class _Model(NamedTuple):
     """A record as a template of similar ones.
 
-    ``tail``: the bytes after the body; ``key``: the place of the key in it; ``topic``: index among the asked topics;
-    ``words``: per eight bytes of the tail their place, their value, a mask of the fixed and one of the free bytes.
+    ``tail`` has the bytes after the body, ``key`` the place of the key in them. ``topic`` is an index among the asked
+    topics. ``words`` has, per eight bytes of the tail, place, value, and masks of the fixed and the free bytes.
     """
 
     layout: Layout

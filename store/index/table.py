@@ -14,6 +14,7 @@ entry. Physical offsets do not fall. No chain can be cut short, turn in a circle
 checked once per file, all together; RocketMQ (``IndexFile``) checks none.
 """
 
+import os
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,8 +26,9 @@ import numpy.typing as npt
 
 from ..errors import FormatError
 from ..files.fs import FileSystem
-from ..format.index_file import ENTRY, HEADER, SLOT, Geometry, decode_header, infer_geometry
+from ..format.index_file import ENTRY, HEADER, SLOT, Geometry, Header, decode_header, infer_geometry
 from ..format.message import Ints, Mask
+from ..format.naming import is_index_name
 
 JUMP_BYTES: Final = 1 << 16
 """Bytes of log between two neighbouring entries from which it is asked whether one large record fills them."""
@@ -90,8 +92,8 @@ class IndexTable:
 def open_table(fs: FileSystem, path: str) -> IndexTable | None:
     """Map an index file and check its chains; None for a file without entries. Takes some 200 ns per entry.
 
-    Raises FormatError for a damaged file (no geometry fits, a slot or link is out of range, physical offsets fall, a
-    chain is cut or leads into another slot), UnsafeFileError for a symbolic link, FIFO or device, and
+    Raises FormatError for a damaged file: no geometry fits, physical offsets fall, a slot or link is out of
+    range, or a chain is damaged. Raises UnsafeFileError for a symbolic link, FIFO or device, and
     FileNotFoundError for a deleted file.
     """
     with damage_of(path):
@@ -106,6 +108,17 @@ def damage_of(path: str) -> Iterator[None]:
         yield
     except FormatError as error:
         raise FormatError(error.problem, path=path, fix="Delete the file and run segmentlog.jobs.rebuild") from None
+
+
+def index_files(fs: FileSystem, directory: str) -> list[str]:
+    """Paths of the index files, oldest first; other names are skipped, as brokers do."""
+    names = sorted(entry.name for entry in fs.list_dir(directory) if is_index_name(entry.name))
+    return [os.path.join(directory, name) for name in names]
+
+
+def read_header(fs: FileSystem, path: str) -> Header:
+    """Read the header of an index file; FileNotFoundError for a deleted file."""
+    return decode_header(fs.read(path, 0, HEADER.itemsize))
 
 
 class MappedIndex(NamedTuple):
@@ -136,7 +149,7 @@ def map_index(fs: FileSystem, path: str) -> MappedIndex | None:
     size = fs.size(path)
     if size is None:
         raise FileNotFoundError(path)
-    header = decode_header(fs.read(path, 0, HEADER.itemsize))
+    header = read_header(fs, path)
     data_end, buffer = fs.data_end(path), fs.map(path)  # the map is read hundreds of times here, the file once
     geometry = infer_geometry(
         size, header, data_end, lambda position, count: buffer[position : position + count].tobytes()
@@ -249,7 +262,7 @@ def look_up(table: IndexTable, hashes: Ints) -> Candidates:
                                                                 └──► equal hash: (which hash, physical offset)
 
     Each generation is a handful of array operations, however many keys there are. A chain of more than
-    `GENERATIONS_MAX` entries (a key of very many messages, or few slots) is not followed to its end: the entries of the
+    `GENERATIONS_MAX` entries (a key of very many messages, or few slots) is not followed to its end. The entries of the
     file are compared instead, for all long chains at once. RocketMQ: ``IndexFile.selectPhyOffset``, one key at a time.
     """
     if hashes.size > min(table.geometry.slots, table.count):  # the chains of all of them are most of the file
@@ -448,7 +461,7 @@ def follow(table: IndexTable, count: int) -> IndexTable | None:
                                   └ the head              └ the head                        └ the previous new entry
         heads now  slot 5: 10   slot 9: 9         and the slots in the file name them
 
-    A broker adds an entry as the new head of its slot (``IndexFile.putKey``), so chains that were whole stay whole if
+    A broker adds an entry as the new head of its slot (``IndexFile.putKey``). So chains that were whole stay whole if
     each added entry names the former head. ``table`` may not be used any more: its ``heads`` move on.
     """
     if not table.heads.size or not table.count < count <= table.entries.size or not _ends_as_before(table):

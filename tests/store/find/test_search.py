@@ -19,7 +19,7 @@ from segmentlog.store.format.hashing import index_key_hash
 from segmentlog.store.format.index_file import Geometry, decode_header
 from segmentlog.store.index import table
 from segmentlog.store.index.asked import each_in
-from segmentlog.store.index.reader import Index
+from support.broker_index import Index
 from support.damaged_indexes import BROKEN, GEOMETRY, KEYS, TOPICS, a_store, cycles, old_header, pairs_of
 from support.indexed_stores import (
     START_MS,
