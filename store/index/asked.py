@@ -307,8 +307,8 @@ class Carriers:
         other    the own offset, a body of any length, and the same length of all after it
 
     Messages of one producer have the same properties, in the same order and mostly of the same lengths. A record that
-    equals a model in all bytes but the values of its properties parses as the model does. Its key is then at the
-    same place. Comparing takes a tenth of a microsecond per record, a fifth of its parsing. A record that differs, or an
+    equals a model in all bytes but the values of its properties parses as the model does. Its key is then at the same
+    place. Comparing takes a tenth of a microsecond per record, a fifth of its parsing. A record that differs, or an
     asked key that is in none of the models, is left to `confirm`.
     """
 
