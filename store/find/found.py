@@ -11,19 +11,30 @@ Only the places of the records are held. Rows are decoded when they are asked fo
 bodies need no more memory than a batch.
 """
 
+import logging
 from collections.abc import Iterator
 from enum import Enum
+from itertools import pairwise
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from ..format.arrow_buffers import numbers, only_chunk
-from ..format.message_decode import select
+from ..dispatch.rules import tags_codes
+from ..errors import DataLossError, Remedy
+from ..files.segments import SegmentFile
+from ..format.arrow_buffers import booleans, numbers, only_chunk
+from ..format.consume_queue import SCHEDULE_TOPIC
+from ..format.message import Ints, Mask, Problem, Records
+from ..format.message_decode import Decoder, Inflated, Origin, inflate_in_pieces, select
+from ..format.slices import slices, text
 from ..log.commit_log import CommitLog
-from ..read.spec import ScanSpec
+from ..read.spec import OnCorrupt, OnLoss, ScanSpec
 from .coverage import Coverage, Hits
-from .fetch import fetch
 
+_log = logging.getLogger(__name__)
+
+_INFLATED_BATCHES: Final = 4
 ASKED = "asked"
 """The column that states what a row was found by."""
 
@@ -117,3 +128,138 @@ class Found:
 
 def _plain(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if isinstance(kind, pa.DictionaryType) else kind
+
+
+def fetch(log: CommitLog, offsets: Ints, spec: ScanSpec, broker_name: str) -> Iterator[tuple[Ints, pa.RecordBatch]]:
+    """Decode the records at (n,) physical offsets, in the wanted order; an offset may occur several times.
+
+    ::
+
+        offsets, in the order wanted ──► runs in one segment ──► Records ──► CRC, inflate ──► Decoder ──► batches
+                                                                               │
+                                                           damaged: as ScanSpec.on_corrupt has it
+
+    Yields which of the offsets the rows are of, (k,) int64, and the rows, in memory of their own. The predicate of
+    ``spec`` is not applied. Raises `CorruptRecordError`, and `DataLossError` for a record of a deleted segment,
+    unless ``spec`` skips them.
+    """
+    holder = log.locate(offsets)
+    edges = [0, *(np.flatnonzero(np.diff(holder)) + 1).tolist(), offsets.size]
+    for first, last in pairwise(edges):
+        for start in range(first, last, spec.batch_rows):
+            rows = np.arange(start, min(start + spec.batch_rows, last))
+            if holder[first] >= 0:
+                yield from _Fetch(log, log.segments[int(holder[first])], spec, broker_name).batches(rows, offsets[rows])
+            else:
+                _report_loss(log, spec, rows.size, int(offsets[start]))
+
+
+def _report_loss(log: CommitLog, spec: ScanSpec, count: int, first: int) -> None:
+    error = DataLossError(
+        f"{count} records, the first at physical offset {first}, are no longer in the CommitLog",
+        path=log.directories[0],
+        offset=first,
+        fix="Retention removed them since they were found: look again",
+        remedies=(Remedy.SKIP_LOST,),
+    )
+    if spec.on_loss is OnLoss.FAIL:
+        raise error
+    _log.warning("%s", error)
+
+
+class _Rows(NamedTuple):
+    """Rows wanted, with the topic that each record stated before its CRC was compared."""
+
+    row: Ints
+    offset: Ints
+    topic: pa.StringArray
+
+    def take(self, some: Mask | slice) -> "_Rows":
+        if isinstance(some, slice):
+            topics = self.topic.slice(some.start, some.stop - some.start)
+        else:
+            topics = self.topic.filter(booleans(some))
+        return _Rows(self.row[some], self.offset[some], topics)
+
+
+class _Fetch:
+    """Rows of one segment on their way."""
+
+    def __init__(self, log: CommitLog, segment: SegmentFile, spec: ScanSpec, broker_name: str) -> None:
+        self._log = log
+        self._segment = segment
+        self._spec = spec
+        self._broker_name = broker_name
+        self._schema = select(spec.columns, spec.property_columns)
+
+    def batches(self, row: Ints, offsets: Ints) -> Iterator[tuple[Ints, pa.RecordBatch]]:
+        try:
+            records = Records(self._log.view(self._segment), offsets - self._segment.base)
+        except DataLossError:
+            _report_loss(self._log, self._spec, row.size, int(offsets[0]))
+            return
+        records.flag_problem(records.field("physical_offset") != offsets, Problem.PHYSICAL_OFFSET)
+        rows = _Rows(row, offsets, text(slices(records.buffer, records.topic_start, records.topic_length)))
+        if self._spec.check_crc:
+            self._log.check_crcs(self._segment, records)
+        keep = self._after_damage(records, rows)
+        if keep is not None:
+            records, rows = records.take(keep), rows.take(keep)
+        if "body" not in self._spec.columns or self._spec.raw_body:
+            yield from self._decoded(records, rows, None)
+            return
+        limit = _INFLATED_BATCHES * self._spec.batch_bytes
+        for part, inflated in inflate_in_pieces(records, self._spec.max_body_bytes, limit):
+            piece, piece_rows, bodies = records, rows, inflated
+            if part != slice(0, len(records)):
+                piece, piece_rows = records.take(part), rows.take(part)
+            keep = self._after_damage(piece, piece_rows) if (piece.problem == Problem.INFLATE).any() else None
+            if keep is not None:
+                piece, piece_rows, bodies = piece.take(keep), piece_rows.take(keep), inflated.kept(keep)
+            yield from self._decoded(piece, piece_rows, bodies)
+
+    def _after_damage(self, records: Records, rows: _Rows) -> Mask | None:
+        """Rows that stay when the spec was asked about damaged ones; None for all of them."""
+        bad = records.problem != Problem.OK
+        if not bad.any():
+            return None
+        first = int(np.flatnonzero(bad)[0])
+        problem, offset = Problem(int(records.problem[first])), int(rows.offset[first])
+        error = self._log.corrupt(problem, offset, "a record that a look-up found")
+        if self._spec.on_corrupt is OnCorrupt.FAIL:
+            raise error
+        _log.warning("%d damaged records; the first: %s", int(bad.sum()), error)
+        return ~bad if self._spec.on_corrupt is OnCorrupt.SKIP else None
+
+    def _decoded(
+        self, records: Records, rows: _Rows, inflated: Inflated | None
+    ) -> Iterator[tuple[Ints, pa.RecordBatch]]:
+        name = self._segment.path.rpartition("/")[2]
+        decoder = Decoder(records, self._origin(records, rows), name, inflated)
+        ends = np.cumsum(np.clip(records.field("total_size"), 64, self._spec.batch_bytes))
+        at, before = 0, 0
+        while at < len(records):
+            stop = max(int(np.searchsorted(ends, before + self._spec.batch_bytes, side="right")), at + 1)
+            part = slice(at, stop)
+            columns = [decoder.column(column, part) for column in self._spec.columns]
+            columns += [decoder.property_column(column, part) for column in self._spec.property_columns]
+            yield rows.row[part], pa.RecordBatch.from_arrays(columns, schema=self._schema)
+            at, before = stop, int(ends[stop - 1])
+
+    def _origin(self, records: Records, rows: _Rows) -> Origin:
+        """The place of each record in its queue, as it states it."""
+        codes = np.zeros(len(records), np.int64)
+        if "tagsCode" in self._spec.columns:
+            codes = tags_codes(records, "")
+            scheduled = records.has_topic(SCHEDULE_TOPIC.encode(), slice(None))
+            if scheduled.any():
+                codes[scheduled] = tags_codes(records.take(scheduled), SCHEDULE_TOPIC)
+        return Origin(
+            topics=rows.topic,
+            queue_id=records.field("queue_id"),
+            queue_offset=records.field("queue_offset"),
+            physical_offset=rows.offset,
+            size=records.field("total_size"),
+            tags_code=codes,
+            broker_name=self._broker_name,
+        )

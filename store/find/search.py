@@ -14,8 +14,7 @@ to be of this log. The file then answers for the span between its first and last
 that lacks the key. Everything else is scanned.
 """
 
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -26,23 +25,27 @@ from ..dispatch.derive import stale_rows
 from ..errors import FormatError
 from ..files.fs import FileSystem
 from ..files.segments import SegmentFile
-from ..format.index_file import HEADER, decode_header
 from ..format.message import Ints, Problem, Records, is_blank
-from ..format.naming import is_index_name
-from ..index.alike import Carriers
-from ..index.asked import Asked, Matches, ask, match
-from ..index.bulk import look_up, sorted_rows
-from ..index.chain import ChainWalk
-from ..index.confirm import confirm
-from ..index.criteria import ALWAYS, KeyField
-from ..index.growth import follow
-from ..index.listing import Listing, list_entries
-from ..index.single_key import SingleKey
-from ..index.table import IndexTable, open_table
+from ..index.asked import Asked, Carriers, Matches, ask, confirm, match
+from ..index.criteria import ALWAYS, KeyField, SingleKey
+from ..index.table import (
+    ChainWalk,
+    IndexTable,
+    Listing,
+    follow,
+    index_files,
+    list_entries,
+    look_up,
+    open_table,
+    read_header,
+    sorted_rows,
+)
 from ..log.commit_log import CommitLog
 from ..log.point_reads import records_at, views_at
 from .coverage import Coverage, Hits, Span, cover, without
-from .single import SingleSearch
+
+CANDIDATES_MAX: Final = 64
+"""Records to read one by one; more of them are faster in bulk."""
 
 _ROWS_AT_ONCE: Final = 1 << 13  # their columns stay in the processor's cache
 _SAMPLE: Final = 64
@@ -78,6 +81,65 @@ class _Part(NamedTuple):
 
     def is_same(self, other: "_Part | None") -> bool:
         return other is not None and self[:2] == other[:2] and self.segments is other.segments
+
+
+class SingleSearch:
+    """Look-ups of single keys in one readable part of a log. Not thread-safe.
+
+    ::
+
+        hash of topic#key ──► chain of each index file ───┐
+                         └──► records between the files ──┴──► candidates ──► each record read ──► equal: hit
+                              (their keys, kept by hash)                          │ neither key nor hash: None
+
+    A search in bulk costs some milliseconds, whatever it is asked: the index is listed, and unindexed records are read.
+    While the readable part of the log stays the same, so do its coverage and these records. They are kept here, and a
+    single key costs its chains and the records of its hits. Without this path a look-up takes more than 250 µs
+    (benchmarks/sections/finding.py). Long chains, many hits, and an index entry whose record lacks the key are left to
+    `KeySearch.find`.
+
+    ``start`` and ``stop`` bound the visible records, ``chains`` are the trusted index files, ``coverage`` tells what
+    they answer for. ``unindexed`` maps the hash of each key of the scanned records to their physical offsets.
+    """
+
+    def __init__(  # noqa: PLR0917 - one place makes them
+        self,
+        log: CommitLog,
+        start: int,
+        stop: int,
+        chains: Sequence[ChainWalk],
+        coverage: Coverage,
+        unindexed: Mapping[int, Sequence[int]],
+    ) -> None:
+        self._log = log
+        self._start = start
+        self._stop = stop
+        self._chains = chains
+        self._unindexed = unindexed
+        self.coverage = coverage
+
+    def find(self, asked: SingleKey) -> list[int] | None:
+        """Return the ascending offsets of all records with a key; None if the search in bulk has to decide."""
+        key_hash = asked.key_hash
+        candidates = set(self._unindexed.get(key_hash, ()))
+        for chain in self._chains:
+            offsets = chain.offsets(key_hash)
+            if offsets is None or len(offsets) > CANDIDATES_MAX:
+                return None
+            candidates.update(each for each in offsets if self._start <= each < self._stop)
+        if len(candidates) > CANDIDATES_MAX:
+            return None
+        found: list[int] = []
+        for offset in sorted(candidates):
+            record = self._log.record_at(offset)
+            if record is None:
+                return None  # damaged, deleted, or never of this log: an index file may lose its credit
+            carries = asked.is_of(record.record)
+            if carries is None:
+                return None
+            if carries:
+                found.append(offset)
+        return found
 
 
 class KeySearch:
@@ -206,11 +268,10 @@ class KeySearch:
     def _refresh(self, opened: Callable[[str], IndexTable | None]) -> None:
         """Open files that are new, or have grown, since the last look-up."""
         known, self._checked = self._checked, {}
-        for name in sorted(entry.name for entry in self._fs.list_dir(self._directory) if is_index_name(entry.name)):
-            path = os.path.join(self._directory, name)
+        for path in index_files(self._fs, self._directory):
             stamp = self._fs.stamp(path)
             try:
-                count = decode_header(self._fs.read(path, 0, HEADER.itemsize)).count
+                count = read_header(self._fs, path).count
                 before = known.get(path)
                 if stamp is not None and before is not None and (before.inode, before.next_number) == (stamp[0], count):
                     self._checked[path] = before

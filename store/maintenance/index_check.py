@@ -24,7 +24,7 @@ from ..format.message import Ints, Mask
 from ..format.properties import Properties
 from ..format.store_paths import StorePaths
 from ..index.keys import indexed_keys
-from ..index.reader import Index
+from ..index.table import index_files, read_header
 from ..log.commit_log import CommitLog, FoundRecords
 
 _BLOCK_ENTRIES: Final = 1 << 20
@@ -63,7 +63,7 @@ def _stated_index(fs: FileSystem, path: str) -> bool | None:
     A broker's index may be off, or in RocksDB, and the store does not state that.
     """
     paths = StorePaths(path)
-    if Index(paths.index, fs=fs).files():
+    if index_files(fs, paths.index):
         return True
     durable = durable_point.decode(read_front(fs, paths.durable_point, durable_point.FILE_BYTES) or b"")
     return None if durable is None or not durable.sizes.segment_bytes else durable.index_file > 0
@@ -171,14 +171,15 @@ class IndexCheck:
             yield path, wrong, int(np.count_nonzero(alive & ~wrong))
 
     def _read_files(self) -> Iterator[_File]:
-        index = Index(self.directory, fs=self._fs)
-        for path in index.files():
+        for path in index_files(self._fs, self.directory):
 
             def read(position: int, count: int, path: str = path) -> bytes:
                 return self._fs.read(path, position, count)
 
             try:
-                geometry = infer_geometry(self._fs.size(path) or 0, index.header(path), self._fs.data_end(path), read)
+                geometry = infer_geometry(
+                    self._fs.size(path) or 0, read_header(self._fs, path), self._fs.data_end(path), read
+                )
                 if geometry is None:
                     continue
                 entries = index_file.decode(self._fs.map(path), geometry).entries[1:]

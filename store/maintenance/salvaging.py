@@ -46,7 +46,7 @@ from ..format.naming import segment_name
 from ..format.record_crc import RecordCrc
 from ..format.store_paths import CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, StorePaths
 from ..format.walk import walk
-from ..index.reader import Index
+from ..index.table import index_files, read_header
 from ..log.batch_state import BatchRecords
 from ..log.commit_log import CommitLog
 from ..read.spec import QueueSource
@@ -190,15 +190,15 @@ def _describe(fresh: FreshDirectory, copy: "_Copy", sizes: FileSizes) -> None:
     fresh.write(CHECKPOINT, 0, data, file_bytes=len(data))
     made = StoreReader.open(fresh.place(""))
     ends = sum(bounds.max_offset for topic in made.topics() for bounds in made.queues(topic))
-    index = Index(fresh.place(INDEX))
-    newest = max(index.files(), default=None)
+    fs = LocalFileSystem()
+    newest = max(index_files(fs, fresh.place(INDEX)), default=None)
     point = DurablePoint(
         log=copy.end,
         queues=copy.end,
         entries=ends,
         clean=True,
         index_file=int(os.path.basename(newest)) if newest else 0,
-        index_count=index.header(newest).count if newest else 1,
+        index_count=read_header(fs, newest).count if newest else 1,
         sizes=sizes,
     )
     fresh.write(StorePaths("").durable_point, 0, durable_point.encode(point), file_bytes=durable_point.FILE_BYTES)

@@ -32,12 +32,9 @@ from ..encode.batch import encode_batch
 from ..encode.message import Appended, Outgoing, encode_message
 from ..errors import SegmentLogError, StoreClosedError
 from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
-from ..format.index_file import Geometry
 from ..format.store_paths import StorePaths
-from ..index.reader import BATCH_MAX, Index
 from ..log.batch_state import end_following
 from ..log.epochs import check_current
-from ..read.key_query import query_key
 from ..read.store_reader import StoreReader
 from ..retention.settings import RetentionSettings
 from ..types import QueueBounds, QueueKey
@@ -303,16 +300,6 @@ class MessageStore:
         """Return a reader of what is visible now; it needs no closing."""
         self._check()
         return StoreReader.open(self.path, fs=self._fs)
-
-    def query(self, topic: str, key: str, max_num: int = BATCH_MAX) -> list[int]:
-        """Return the physical offsets of the newest visible records that carry a key; see `read.key_query.query_key`.
-
-        Topic and key of each record were compared. Records that are not dispatched yet are not found.
-        """
-        reader = self.reader()
-        self._housekeeping.write_slots()
-        geometry = Geometry(self.config.index_slots, self.config.index_entries)
-        return query_key(reader, Index(StorePaths(self.path).index, geometry, self._fs), topic, key, max_num)
 
     # -- closing
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from segmentlog.store import Boundary, Flush, MessageStore, Outgoing, QueueKey, QueueRange, ScanSpec, StoreReader
-from segmentlog.store.index.reader import BATCH_MAX
 from segmentlog.store.maintenance import verify
+from support.broker_index import BATCH_MAX, query_index
 from support.written_stores import SMALL
 
 pytestmark = pytest.mark.attack
@@ -81,7 +81,7 @@ def test_a_jump(tmp_path: Path, jump: int, begins: str, ended: str) -> None:
         store = tmp_path / "crashed"
     with MessageStore.open(store, CONFIG, clock=clock) as opened:
         put(opened, 110, 1)
-        found = opened.query("T", "all")
+        found = query_index(opened, "T", "all")
     assert verify(store).is_sound
     reader = StoreReader.open(store)
     held = rows(reader)

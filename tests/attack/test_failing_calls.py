@@ -126,7 +126,7 @@ def look_up(store: Path) -> Any:
 
 
 def look_up_keys(store: Path) -> Any:
-    from segmentlog.store.index.reader import Index  # noqa: PLC0415
+    from support.broker_index import Index  # noqa: PLC0415
 
     return Index.open(store / "index").query("Orders", "k20")
 

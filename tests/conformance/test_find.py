@@ -14,10 +14,10 @@ import pytest
 
 from segmentlog.store import OnCorrupt, QueueKey, ScanSpec, StoreReader
 from segmentlog.store.find import Finder, Found, KeyField, Window
-from segmentlog.store.find.fetch import fetch
+from segmentlog.store.find.found import fetch
 from segmentlog.store.format.consume_queue import EXTENSION_ADDRESS_MAX
-from segmentlog.store.index.reader import BATCH_MAX
 from support import fixtures
+from support.broker_index import BATCH_MAX
 from support.indexed_stores import Stored, brute_force, every_record
 from support.reading import ALL_COLUMNS, read
 from support.scale import sample, scale

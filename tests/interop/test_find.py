@@ -9,8 +9,8 @@ import pytest
 
 from segmentlog.store import StoreReader
 from segmentlog.store.find import Finder, KeyField
-from segmentlog.store.index.reader import BATCH_MAX
 from support import oracle
+from support.broker_index import BATCH_MAX
 from support.indexed_stores import colliding
 from support.planted_keys import TOPICS, Planted, own_key, plant
 from support.scale import scale

@@ -11,8 +11,8 @@ import pytest
 
 from segmentlog.store import MessageStore, Outgoing, QueueKey
 from segmentlog.store.format.index_file import Geometry
-from segmentlog.store.index.reader import Index
 from support import oracle, writing
+from support.broker_index import Index
 from support.scale import sample, scale
 from support.writing import Journal
 

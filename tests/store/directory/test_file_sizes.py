@@ -9,9 +9,9 @@ import pytest
 from segmentlog.store import ConfigError, MessageStore, Outgoing, QueueKey, StoreConfig, StoreReader
 from segmentlog.store.directory.file_sizes import stored_sizes
 from segmentlog.store.files.fs import LocalFileSystem
-from segmentlog.store.index.reader import Index
 from segmentlog.store.maintenance import rebuild_index, rebuild_queues, salvage
 from support import reading
+from support.broker_index import Index
 from support.small_store import CONFIG, write_small_store
 from support.tampering import segments
 from support.written_stores import tree

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from segmentlog.store import (
+    BatchId,
     Boundary,
     MessageStore,
     Outgoing,
@@ -17,8 +18,17 @@ from segmentlog.store import (
 )
 from segmentlog.store.errors import FormatError
 from segmentlog.store.find import ASKED, Finder, Found, KeyField, Order, Source, Window
+from segmentlog.store.find.finder import places_in_queue, places_of_ids, whole
 from segmentlog.store.format.index_file import Geometry
-from support.indexed_stores import START_MS, Row, build, every_record, write_index
+from segmentlog.store.format.message_encode import pack_host
+from segmentlog.store.sink import Staging
+from support.batches import batch_of
+from support.broker_index import Index
+from support.indexed_stores import START_MS, Row, brute_force, build, colliding, every_record, write_index
+from support.store_builder import Geometry as StoreGeometry
+from support.store_builder import Queues, StoreBuilder, messages
+from support.tampering import QueueFiles, overwrite
+from support.written_stores import SMALL
 
 KEY = QueueKey("T", 1)
 
@@ -127,3 +137,152 @@ def test_a_file_of_0_bytes_that_becomes_a_segment_is_a_change(path: Path) -> Non
     with last.open("r+b") as file:  # its directory stays the same
         file.write(written)
     assert finder.state().stop > before.stop
+
+
+TWO_QUEUES = QueueKey("T", 0)
+
+
+def a_store(path: Path, queues: Queues = Queues.WRITTEN) -> list[int]:
+    """Physical offsets of 300 messages of queue 0; those of queue 1 are between them."""
+    build(path, [Row("T", f"k{i}", queue_id=i % 2) for i in range(600)], segment_bytes=4096, queues=queues)
+    return [record.physical_offset for record in every_record(path)][::2]
+
+
+@pytest.mark.parametrize("queues", Queues)
+def test_queue_offsets_lead_to_their_records(queues: Queues, tmp_path: Path) -> None:
+    expected = a_store(tmp_path / "s", queues)
+    wanted = np.array([0, 1, 2, 77, 299, 300, 10**9])
+    found = places_in_queue(StoreReader.open(tmp_path / "s"), TWO_QUEUES, wanted)
+    assert found.tolist() == [*(expected[at] for at in (0, 1, 2, 77, 299)), -1, -1]
+
+
+def test_a_queue_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
+    a_store(tmp_path / "s")
+    assert places_in_queue(StoreReader.open(tmp_path / "s"), QueueKey("T", 9), np.array([0, 1])).tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize("entry", [(0, 0, 0), (-1, -1, -1), (0, 10, 0), (1 << 50, 200, 0)])
+def test_a_damaged_entry_is_healed_by_the_log(entry: tuple[int, int, int], tmp_path: Path) -> None:
+    expected = a_store(tmp_path / "s")
+    QueueFiles(tmp_path / "s", "T", 0).put(40, *entry)
+    wanted = np.array([39, 40, 41])
+    assert places_in_queue(StoreReader.open(tmp_path / "s"), TWO_QUEUES, wanted).tolist() == expected[39:42]
+
+
+def test_a_damaged_record_is_no_hit(tmp_path: Path) -> None:
+    expected = a_store(tmp_path / "s")
+    overwrite(tmp_path / "s", expected[40] + 4, bytes(4))
+    reader = StoreReader.open(tmp_path / "s")
+    assert places_in_queue(reader, TWO_QUEUES, np.array([39, 40, 41])).tolist() == [expected[39], -1, expected[41]]
+    assert whole(reader.log, np.array(expected[39:42]), reader.log.stop).tolist() == [True, False, True]
+
+
+def test_only_whole_records_before_the_end_count(tmp_path: Path) -> None:
+    expected = a_store(tmp_path / "s")
+    log = StoreReader.open(tmp_path / "s").log
+    asked = np.array([expected[7], expected[7] + 1, -5, log.stop, 1 << 60, expected[3]])
+    assert whole(log, asked, log.stop).tolist() == [True, False, False, False, False, True]
+    assert whole(log, asked, expected[7]).tolist() == [False, False, False, False, False, True]
+
+
+@pytest.mark.parametrize("address", [b"\x0a\0\0\x07", bytes.fromhex("fe80") + bytes(13) + b"\x01"])
+def test_ids_of_both_families_are_found_and_those_of_others_are_not(address: bytes, tmp_path: Path) -> None:
+    with StoreBuilder(
+        tmp_path / "s", geometry=StoreGeometry(segment_bytes=8192), store_host=pack_host(address, 10911)
+    ) as builder:
+        batch = messages(50)
+        flags = pa.array([0x20 if len(address) == 16 else 0] * 50, pa.int32())
+        appended = builder.append(batch.append_column("sysFlag", flags) if len(address) == 16 else batch)
+    reader = StoreReader.open(tmp_path / "s")
+    head = (address + (10911).to_bytes(4, "big")).hex().upper()
+    other = (address[:-1] + b"\x99" + (10911).to_bytes(4, "big")).hex().upper()
+    offsets = appended.physical_offsets.tolist()
+    ids = pa.array([*(f"{head}{offset:016X}" for offset in offsets), f"{other}{offsets[3]:016X}", f"{head}{5:016X}"])
+    assert places_of_ids(reader.log, ids, reader.log.stop).tolist() == [*offsets, -1, -1]
+
+
+def test_a_text_that_is_no_id_is_an_error(tmp_path: Path) -> None:
+    a_store(tmp_path / "s")
+    log = StoreReader.open(tmp_path / "s").log
+    with pytest.raises(FormatError, match="'nothing' is no message id"):
+        places_of_ids(log, pa.array(["7F00000100002A9F0000000000000000", "nothing"]), log.stop)
+
+
+SMALL_INDEX = Geometry(7, 4000)
+ORDER_KEY = "order-7"
+COLLIDING_KEY = colliding(ORDER_KEY)
+
+
+def ask(path: Path, topic: str, key: str) -> list[int]:
+    return Finder(StoreReader.open(path)).by_keys([topic], [key], KeyField.EITHER).physical_offset.tolist()
+
+
+def indexed_places(path: Path, rows: list[Row]) -> list[int]:
+    build(path, rows, segment_bytes=4096)
+    write_index(path, SMALL_INDEX)
+    return [record.physical_offset for record in every_record(path)]
+
+
+def test_a_record_of_an_equal_hash_is_not_found(tmp_path: Path) -> None:
+    rows = [Row("T", keys=(ORDER_KEY, COLLIDING_KEY)[i % 2], unique=f"u{i}") for i in range(30)]
+    places = indexed_places(tmp_path / "s", rows)
+    assert Index.open(tmp_path / "s" / "index", SMALL_INDEX).query("T", ORDER_KEY) == places  # the index cannot tell
+    assert ask(tmp_path / "s", "T", ORDER_KEY) == places[::2]
+    assert ask(tmp_path / "s", "T", COLLIDING_KEY) == places[1::2]
+
+
+def test_the_topic_is_compared_too(tmp_path: Path) -> None:
+    topic = "Orders"
+    places = indexed_places(
+        tmp_path / "s", [Row(topic, ORDER_KEY), Row(colliding(topic), ORDER_KEY), Row(topic, unique=ORDER_KEY)]
+    )
+    assert ask(tmp_path / "s", topic, ORDER_KEY) == [places[0], places[2]]
+    assert ask(tmp_path / "s", colliding(topic), ORDER_KEY) == [places[1]]
+
+
+def test_a_record_that_has_the_key_twice_is_one_hit(tmp_path: Path) -> None:
+    places = indexed_places(tmp_path / "s", [Row("T", f"{ORDER_KEY} {ORDER_KEY}", unique=ORDER_KEY)] * 3)
+    assert ask(tmp_path / "s", "T", ORDER_KEY) == places
+
+
+@pytest.mark.slow
+def test_answers_are_those_of_comparing_every_record(tmp_path: Path) -> None:
+    rows = [Row("AB"[i % 2], f"k{i % 9} {colliding(f'kk{i % 5}')}", unique=f"kk{i % 7}") for i in range(300)]
+    indexed_places(tmp_path / "s", rows)
+    stored = every_record(tmp_path / "s")
+    for topic in "AB":
+        for key in [*(f"k{i}" for i in range(10)), *(f"kk{i}" for i in range(8)), colliding("kk3")]:
+            expected = [offset for offset, _ in brute_force(stored, [(topic, key)])]
+            assert ask(tmp_path / "s", topic, key) == expected
+
+
+def test_deleted_and_damaged_records_are_left_out(tmp_path: Path) -> None:
+    places = indexed_places(tmp_path / "s", [Row("T", ORDER_KEY, body_bytes=900)] * 12)
+    overwrite(tmp_path / "s", places[9] + 4, b"\0\0\0\0")
+    first = min((tmp_path / "s" / "commitlog").iterdir())
+    first.unlink()
+    kept = [place for place in places if place >= 4096 and place != places[9]]
+    assert ask(tmp_path / "s", "T", ORDER_KEY) == kept != places
+
+
+def test_a_batch_in_flight_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "s"
+    message = Outgoing(topic="T", body=b"", keys=ORDER_KEY)
+    with MessageStore.open(path, SMALL) as store:
+        before = store.append(message).physical_offset
+        with Staging.open(path, "job", 0, "a", SMALL) as staging:
+            staging.add(batch_of([message] * 3))
+            staged = staging.finish()
+        seen: list[list[int]] = []
+        real = store._parts.publication.publish
+
+        def publish(batch_id: BatchId, stop: int) -> None:
+            store._housekeeping.dispatch(at_once=True)
+            seen.append(ask(path, "T", ORDER_KEY))
+            real(batch_id, stop)
+
+        monkeypatch.setattr(store._parts.publication, "publish", publish)
+        committed = store.commit_batch(BatchId("q", 0), [staged])
+        assert seen == [[before]]
+        assert ask(path, "T", ORDER_KEY)[:2] == [before, committed.start]
+        assert len(ask(path, "T", ORDER_KEY)) == 4

@@ -1,14 +1,25 @@
 """Results of look-ups: their rows, their order, and what was not found."""
 
+import zlib
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from segmentlog.store import NATIVE_SCHEMA, ScanSpec, StoreReader
+from segmentlog.store import NATIVE_SCHEMA, CorruptRecordError, DataLossError, OnCorrupt, OnLoss, ScanSpec, StoreReader
+from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.find import ASKED, Finder, KeyField, Order
+from segmentlog.store.find import found as fetching
+from segmentlog.store.find.found import fetch
 from segmentlog.store.format.index_file import Geometry
+from segmentlog.store.format.message import SYS_COMPRESSED
 from support.indexed_stores import Row, build, every_record, write_index
+from support.reading import ALL_COLUMNS, read
+from support.store_builder import Geometry as StoreGeometry
+from support.store_builder import StoreBuilder, messages
+from support.tampering import overwrite, segments
 
 
 @pytest.fixture
@@ -80,3 +91,135 @@ def test_a_result_apart_reads_by_a_view_of_its_own(finder: Finder, monkeypatch: 
     with pytest.raises(AssertionError, match="the finder's view"):
         found.to_table(spec)
     assert apart.to_table(spec).equals(expected)
+
+
+COUNT = 120
+ALL = ScanSpec(columns=ALL_COLUMNS, property_columns=("UNIQ_KEY",))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    with StoreBuilder(tmp_path / "s", geometry=StoreGeometry(segment_bytes=4096, queue_segment_entries=64)) as builder:
+        builder.append(messages(COUNT // 2))
+        builder.append(messages(COUNT // 2, topic="Refunds", first=COUNT // 2))
+    return tmp_path / "s"
+
+
+def stored(store: Path) -> list[dict[str, Any]]:
+    rows = read(StoreReader.open(store), property_columns=("UNIQ_KEY",))
+    return sorted(rows, key=lambda row: row["physicalOffset"])
+
+
+def fetched(reader: StoreReader, offsets: list[int], spec: ScanSpec) -> list[tuple[int, dict[str, Any]]]:
+    found: list[tuple[int, dict[str, Any]]] = []
+    for rows, batch in fetch(reader.log, np.array(offsets, np.int64), spec, reader.broker_name):
+        batch.validate(full=True)
+        found += zip(rows.tolist(), batch.to_pylist(maps_as_pydicts="strict"), strict=True)
+    return found
+
+
+@pytest.mark.parametrize("order", ["forward", "backward", "shuffled", "twice"])
+def test_rows_come_in_the_order_wanted_and_as_a_scan_has_them(order: str, store: Path) -> None:
+    expected = stored(store)
+    if order == "backward":
+        expected.reverse()
+    elif order == "shuffled":
+        expected = [expected[at] for at in np.random.default_rng(7).permutation(COUNT)]
+    elif order == "twice":
+        expected = [row for row in expected for _ in range(2)]
+    reader = StoreReader.open(store)
+    found = fetched(reader, [row["physicalOffset"] for row in expected], ALL)
+    assert found == list(enumerate(expected))
+
+
+def test_batches_end_at_their_limits(store: Path) -> None:
+    reader = StoreReader.open(store)
+    offsets = np.array([row["physicalOffset"] for row in stored(store)])
+    by_rows = ScanSpec(columns=("body",), batch_rows=7)
+    sizes = [batch.num_rows for _, batch in fetch(reader.log, offsets, by_rows, "b")]
+    assert max(sizes) == 7
+    assert sum(sizes) == COUNT
+    by_bytes = ScanSpec(columns=("body",), batch_bytes=500)
+    sizes = [batch.num_rows for _, batch in fetch(reader.log, offsets, by_bytes, "b")]
+    assert max(sizes) == 2
+    assert sum(sizes) == COUNT
+
+
+def test_places_outside_the_log_are_lost(store: Path) -> None:
+    first = stored(store)[0]["physicalOffset"]
+    skip = ScanSpec(columns=("keys",), on_loss=OnLoss.SKIP)
+    assert fetched(StoreReader.open(store), [-1, first, 1 << 40], skip) == [(1, {"keys": "key-0"})]
+    with pytest.raises(DataLossError, match=r"1 records, the first at physical offset -1, are no longer"):
+        fetched(StoreReader.open(store), [-1, first], ScanSpec(columns=("keys",)))
+
+
+def test_a_segment_deleted_meanwhile_is_a_loss(store: Path) -> None:
+    reader = StoreReader.open(store)
+    offsets = [row["physicalOffset"] for row in stored(store)]
+    segments(store)[0].unlink()
+    with pytest.raises(DataLossError, match="are no longer in the CommitLog"):
+        fetched(reader, offsets, ScanSpec(columns=("physicalOffset",)))
+    found = fetched(reader, offsets, ScanSpec(columns=("physicalOffset",), on_loss=OnLoss.SKIP))
+    assert [row["physicalOffset"] for _, row in found] == [offset for offset in offsets if offset >= 4096]
+
+
+def test_a_damaged_body_is_what_the_spec_makes_of_it(store: Path) -> None:
+    expected = stored(store)
+    offsets = [row["physicalOffset"] for row in expected]
+    overwrite(store, offsets[40] + 90, b"##")
+    columns = ("topic", "queueId", "queueOffset", "physicalOffset", "body", "keys")
+    reader = StoreReader.open(store)
+    assert len(fetched(reader, offsets, ScanSpec(columns=columns))) == COUNT  # no CRC is looked at
+    with pytest.raises(CorruptRecordError) as error:
+        fetched(reader, offsets, ScanSpec(columns=columns, check_crc=True))
+    assert error.value.offset == offsets[40]
+    skipped = fetched(reader, offsets, ScanSpec(columns=columns, check_crc=True, on_corrupt=OnCorrupt.SKIP))
+    assert [at for at, _ in skipped] == [at for at in range(COUNT) if at != 40]
+    kept = fetched(reader, offsets, ScanSpec(columns=columns, check_crc=True, on_corrupt=OnCorrupt.NULL))
+    row = {**{name: expected[40][name] for name in columns}, "body": None, "keys": None}
+    assert kept[40] == (40, row)
+    assert [at for at, _ in kept] == list(range(COUNT))
+
+
+def compressed(store: Path, bodies: list[bytes]) -> list[int]:
+    count = len(bodies)
+    with StoreBuilder(store, geometry=StoreGeometry(segment_bytes=1 << 16)) as builder:
+        batch = messages(count).set_column(2, "body", pa.array([zlib.compress(body) for body in bodies], pa.binary()))
+        flags = pa.array([SYS_COMPRESSED] * count, pa.int32())
+        return builder.append(batch.append_column("sysFlag", flags)).physical_offsets.tolist()
+
+
+def test_bodies_are_inflated_unless_raw_ones_are_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "_INFLATED_BATCHES", 1)
+    bodies = [f"body {i} ".encode() * 50 for i in range(40)]
+    offsets = compressed(tmp_path / "s", bodies)
+    reader = StoreReader.open(tmp_path / "s")
+    spec = ScanSpec(columns=("body",), batch_bytes=2000)
+    assert [row["body"] for _, row in fetched(reader, offsets, spec)] == bodies
+    raw = ScanSpec(columns=("body",), raw_body=True)
+    assert [zlib.decompress(row["body"]) for _, row in fetched(reader, offsets, raw)] == bodies
+
+
+def test_a_body_that_cannot_be_inflated_is_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "_INFLATED_BATCHES", 1)
+    bodies = [f"body {i} ".encode() * 50 for i in range(40)]
+    offsets = compressed(tmp_path / "s", bodies)
+    overwrite(tmp_path / "s", offsets[20] + 88, b"\0\0")
+    reader = StoreReader.open(tmp_path / "s")
+    spec = ScanSpec(columns=("body",), batch_bytes=2000, on_corrupt=OnCorrupt.SKIP)
+    expected = [(at, {"body": body}) for at, body in enumerate(bodies) if at != 20]
+    assert fetched(reader, offsets, spec) == expected
+    kept = fetched(reader, offsets, ScanSpec(columns=("body",), on_corrupt=OnCorrupt.NULL))
+    assert kept[20] == (20, {"body": None})
+    with pytest.raises(CorruptRecordError, match="inflated"):
+        fetched(reader, offsets, ScanSpec(columns=("body",)))
+
+
+def test_delayed_messages_have_the_code_of_their_delivery(tmp_path: Path) -> None:
+    with StoreBuilder(tmp_path / "s", geometry=StoreGeometry(segment_bytes=1 << 16)) as builder:
+        batch = messages(4, topic="SCHEDULE_TOPIC_XXXX")
+        delays = pa.array([[("DELAY", "3")]] * 4, pa.map_(pa.string(), pa.string()))
+        offsets = builder.append(batch.append_column("properties", delays)).physical_offsets.tolist()
+    reader = StoreReader.open(tmp_path / "s", fs=LocalFileSystem())
+    found = fetched(reader, offsets, ScanSpec(columns=("tagsCode",)))
+    assert [row["tagsCode"] for _, row in found] == [1_700_000_000_000 + at + 10_000 for at in range(4)]

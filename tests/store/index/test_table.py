@@ -1,20 +1,37 @@
 """Index files that are believed, and each kind of damage for which they are not."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from segmentlog.store.errors import FormatError
 from segmentlog.store.files.fs import LocalFileSystem
+from segmentlog.store.files.writable_fs import WritableFileSystem
+from segmentlog.store.format.hashing import index_key_hash
 from segmentlog.store.format.index_file import ENTRY, HEADER, SLOT, Geometry
-from segmentlog.store.index.table import JUMP_BYTES, IndexTable, open_table
-from support.indexed_stores import Row, build, write_index
+from segmentlog.store.index import table as tables
+from segmentlog.store.index.table import (
+    JUMP_BYTES,
+    ChainWalk,
+    IndexTable,
+    follow,
+    list_entries,
+    look_up,
+    open_table,
+    sorted_rows,
+)
+from segmentlog.store.index.writer import IndexWriter
+from support.crash.memory_fs import MemoryFileSystem
+from support.indexed_stores import Row, build, colliding, entry_bytes, write_index
+from support.scale import scale
 
 GEOMETRY = Geometry(211, 2000)
-FS = LocalFileSystem()
 
 
 @pytest.fixture
@@ -241,3 +258,357 @@ def test_spans_of_log_without_entries_are_told(tmp_path: Path) -> None:
     assert jump[1] - jump[0] >= JUMP_BYTES
     offsets = opened(file).entries["physical_offset"]
     assert jump == [int(offsets[300]), int(offsets[301])]
+
+
+def table_of(hashes: list[int], slots: int, fs: WritableFileSystem | None = None) -> IndexTable:
+    """Index records that are 100 bytes apart, of one key each."""
+    fs = fs or MemoryFileSystem()
+    fs.make_dir("/index")
+    index = IndexWriter(fs, "/index", "/making", Geometry(slots, len(hashes) + 2))
+    rows = np.arange(1, len(hashes) + 1, dtype=np.int64)
+    index.put(np.array(hashes, np.int64), rows * 100, 1_700_000_000_000 + rows)
+    index.write_slots()
+    (name,) = index.names()
+    index.close()
+    table = open_table(fs, index.path_of(name))
+    assert table is not None
+    return table
+
+
+def found(table: IndexTable, asked: list[int]) -> list[tuple[int, int]]:
+    wanted = np.array(sorted(asked), np.int64)
+    candidates = look_up(table, wanted)
+    return sorted(zip(wanted[candidates.which].tolist(), candidates.physical_offset.tolist(), strict=True))
+
+
+def expected(hashes: list[int], asked: list[int]) -> list[tuple[int, int]]:
+    return sorted((each, 100 * number) for number, each in enumerate(hashes, 1) if each in asked)
+
+
+@given(
+    st.lists(st.integers(0, 40), min_size=1, max_size=300),
+    st.sets(st.integers(0, 45)),
+    st.sampled_from([1, 3, 17, 1000]),
+    st.sampled_from([1, 2, 5, 256]),
+)
+def test_all_entries_of_all_hashes_are_found(hashes: list[int], asked: set[int], slots: int, most: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "GENERATIONS_MAX", most)
+        patch.setattr(tables, "_COMPARED_ENTRIES", 7)
+        assert found(table_of(hashes, slots), list(asked)) == expected(hashes, list(asked))
+
+
+@pytest.mark.parametrize(
+    ("slots", "asked"), [(1, [2]), (2, [2, 5]), (1, [2, 5, 9])], ids=["one chain", "two", "more keys than slots"]
+)
+def test_chains_longer_than_generations_are_compared_whole(slots: int, asked: list[int]) -> None:
+    # 2 is three times as frequent as 5: its chain is left at a later entry than that of 5.
+    hashes = [(2, 2, 5, 2)[each % 4] for each in range(20 * tables.GENERATIONS_MAX)]
+    assert found(table_of(hashes, slots), asked) == expected(hashes, asked)
+
+
+def test_no_hash_finds_nothing() -> None:
+    assert found(table_of([1, 2, 3], 5), []) == []
+
+
+@pytest.mark.parametrize("link", [4, 5, 90, -3, 1 << 30], ids=["itself", "forward", "beyond", "negative", "far beyond"])
+def test_a_link_that_breaks_after_the_check_ends_its_chain(link: int, tmp_path: Path) -> None:
+    table = table_of([7, 7, 7, 7, 7], 1)
+    entries = np.array(table.entries)
+    entries["previous"][4] = link
+    broken = replace(table, path=str(tmp_path), entries=entries.view(ENTRY))
+    assert found(broken, [7]) == [(7, 400), (7, 500)]
+
+
+@given(st.lists(st.integers(-3, 3) | st.integers(0, 1 << 31) | st.integers(-(1 << 63), (1 << 63) - 1), max_size=40))
+def test_numbers_are_sorted_with_their_places(numbers: list[int]) -> None:
+    order, ascending = sorted_rows(np.array(numbers, np.int64))
+    expected = sorted(range(len(numbers)), key=numbers.__getitem__)
+    assert order.tolist() == expected
+    assert ascending.tolist() == [numbers[row] for row in expected]
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=200), st.sampled_from([1, 3, 17, 1000]))
+def test_a_walk_finds_what_a_search_in_bulk_finds(hashes: list[int], slots: int) -> None:
+    table = table_of(hashes, slots)
+    walk = ChainWalk(table)
+    for asked in range(42):
+        in_bulk = look_up(table, np.array([asked], np.int64)).physical_offset.tolist()
+        expected = [100 * number for number, each in enumerate(hashes, 1) if each == asked]
+        assert walk.offsets(asked) == sorted(in_bulk, reverse=True) == expected[::-1]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_chain_of_too_many_entries_is_left_to_bulk(more: int) -> None:
+    walk = ChainWalk(table_of([7, 8] * (tables.STEPS_MAX // 2) + [7] * more, 1))
+    found = walk.offsets(7)
+    assert (found is None) == bool(more)
+    assert found is None or len(found) == tables.STEPS_MAX // 2
+
+
+def broken(tmp_path: Path, link: int | None = None, slot: int | None = None) -> IndexTable:
+    """Change the link of the fourth of five entries of one chain, or its slot, as if after the check."""
+    table = table_of([7, 7, 7, 7, 7], 1)
+    entries, slots = np.array(table.entries), np.array(table.slots)
+    if link is not None:
+        entries["previous"][4] = link
+    if slot is not None:
+        slots[0] = slot
+    return replace(table, path=str(tmp_path), slots=slots.view(SLOT), entries=entries.view(ENTRY))
+
+
+@pytest.mark.parametrize("link", [4, 5, 90, -3, 1 << 30], ids=["itself", "forward", "beyond", "negative", "far beyond"])
+def test_a_link_that_breaks_after_the_check_ends_its_single_chain(link: int, tmp_path: Path) -> None:
+    table = broken(tmp_path, link=link)
+    assert ChainWalk(table).offsets(7) == [500, 400]
+    assert sorted(look_up(table, np.array([7], np.int64)).physical_offset.tolist()) == [400, 500]
+
+
+@pytest.mark.parametrize("slot", [-1, -(1 << 31), 7, (1 << 31) - 1])
+def test_a_slot_out_of_range_leads_nowhere(slot: int, tmp_path: Path) -> None:
+    table = broken(tmp_path, slot=slot)
+    assert ChainWalk(table).offsets(7) == []
+    assert look_up(table, np.array([7], np.int64)).physical_offset.tolist() == []
+
+
+LISTED = Geometry(17, 400)
+KEYS = ["key-7", "key-8", colliding("key-30"), "hot", "u-11", "nothing"]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    rows = [
+        Row("T", f"key-{i} {'hot' if i % 3 else colliding(f'key-{i}')}", f"u-{i}", body_bytes=8 + i % 2)
+        for i in range(120)
+    ]
+    rows.insert(60, Row("T", "large", None, body_bytes=1 << 17))
+    build(tmp_path / "store", rows, segment_bytes=1 << 20)
+    (file,) = write_index(tmp_path / "store", LISTED)
+    return file
+
+
+def overwrite(file: Path, position: int, content: bytes) -> None:
+    data = bytearray(file.read_bytes())
+    data[position : position + len(content)] = content
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_equal_to_a_look_up_in_the_checked_file(file: Path, key: str) -> None:
+    fs, key_hash = LocalFileSystem(), index_key_hash("T", key)
+    table, listing = open_table(fs, str(file)), list_entries(fs, str(file), key_hash)
+    assert table is not None
+    assert listing is not None
+    expected = look_up(table, np.array([key_hash])).physical_offset
+    assert listing.physical_offset.tolist() == sorted(expected.tolist())
+    assert (listing.physical_offset.size > 0) == (key != "nothing")
+    for name in ("geometry", "count", "first", "last"):
+        assert getattr(listing.table, name) == getattr(table, name)
+    assert listing.table.jumps.tolist() == table.jumps.tolist() != []
+
+
+@pytest.mark.scaled
+@pytest.mark.parametrize("field", ENTRY.names)
+@pytest.mark.parametrize("value", [b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\x01"])
+def test_no_damaged_entry_hides_a_record(file: Path, field: str, value: bytes) -> None:
+    """Each field of the entries in turn: the entries of a key are all found, or the file is not believed."""
+    fs, whole = LocalFileSystem(), file.read_bytes()
+    key_hash = index_key_hash("T", "key-30")
+    listing = list_entries(fs, str(file), key_hash)
+    assert listing is not None
+    expected, refused = set(listing.physical_offset.tolist()), 0
+    for number in range(1, listing.table.count, scale(5, 1, 1)):
+        overwrite(file, entry_bytes(LISTED, number, field), value)
+        try:
+            found = list_entries(fs, str(file), key_hash)
+        except FormatError:
+            refused += 1
+        else:
+            assert found is not None
+            missing = expected - set(found.physical_offset.tolist())
+            # An offset that is still in order is the record's to deny.
+            assert not missing or field == "physical_offset"
+        file.write_bytes(whole)
+    is_same = field == "physical_offset" and value == bytes(4)  # the upper half of all offsets here
+    assert refused or field == "seconds" or is_same
+
+
+def test_a_slot_that_was_zeroed_hides_nothing(file: Path) -> None:
+    key_hash = index_key_hash("T", "key-30")
+    overwrite(file, 40 + 4 * (key_hash % LISTED.slots), bytes(4))
+    with pytest.raises(FormatError, match=r"the chain of slot \d+ does not have") as caught:
+        list_entries(LocalFileSystem(), str(file), key_hash)
+    assert caught.value.path == str(file)
+
+
+def test_a_cycle_ends(file: Path) -> None:
+    for number in range(1, 240):
+        overwrite(file, entry_bytes(LISTED, number, "previous"), (number + 1).to_bytes(4, "big"))
+    with pytest.raises(FormatError, match="leads to an entry that cannot be its next one"):
+        list_entries(LocalFileSystem(), str(file), index_key_hash("T", "key-30"))
+
+
+def test_entries_that_a_broker_has_not_counted_yet_are_no_damage(file: Path) -> None:
+    fs, key_hash = LocalFileSystem(), index_key_hash("T", "key-30")
+    whole = list_entries(fs, str(file), key_hash)
+    assert whole is not None
+    overwrite(file, 36, (whole.table.count - 3).to_bytes(4, "big"))
+    fewer = list_entries(fs, str(file), key_hash)
+    assert fewer is not None
+    assert fewer.table.count == whole.table.count - 3
+    assert fewer.physical_offset.tolist() == whole.physical_offset.tolist()
+
+
+def test_a_file_without_entries_and_one_that_is_gone(file: Path) -> None:
+    file.write_bytes(bytes(LISTED.file_bytes))
+    assert list_entries(LocalFileSystem(), str(file), 5) is None
+    file.unlink()
+    with pytest.raises(FileNotFoundError):
+        list_entries(LocalFileSystem(), str(file), 5)
+
+
+FS = LocalFileSystem()
+GROWING = Geometry(17, 200)
+
+
+class Broker:
+    """An index file that grows as a broker's does. The map of the file sees what is written here at once."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        file.write_bytes(bytes(GROWING.file_bytes))
+        self.data = np.memmap(file, np.uint8, "r+")
+        start = GROWING.entry_position(0)
+        self.header: npt.NDArray[np.void] = self.data[: HEADER.itemsize].view(HEADER)
+        self.slots = self.data[HEADER.itemsize : start].view(SLOT)
+        self.entries: npt.NDArray[np.void] = self.data[start:].view(ENTRY)
+        self.header["count"] = 1
+        self.offset = 0
+
+    @property
+    def count(self) -> int:
+        return int(self.header["count"][0])
+
+    def put(self, key_hash: int, apart: int = 100) -> None:
+        slot, number = key_hash % GROWING.slots, self.count
+        self.offset += apart
+        self.entries[number] = (key_hash, self.offset, 0, self.slots[slot])
+        self.slots[slot] = number
+        self.header["count"] = number + 1
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Broker:
+    made = Broker(tmp_path / "20261123000000000")
+    for number in range(40):
+        made.put(index_key_hash("T", f"key-{number}"))
+    return made
+
+
+def checked(broker: Broker) -> IndexTable:
+    table = open_table(FS, str(broker.file))
+    assert table is not None
+    return table
+
+
+def same(one: IndexTable, other: IndexTable) -> None:
+    assert (one.count, one.first, one.last) == (other.count, other.first, other.last)
+    assert one.jumps.tolist() == other.jumps.tolist()
+    assert one.heads.tolist() == other.heads.tolist()
+
+
+@pytest.mark.parametrize("added", [[1], [1, 1], [1, 18, 35], list(range(30)), [5] * 20])
+def test_a_file_that_grew_is_as_if_it_was_checked_now(broker: Broker, added: list[int]) -> None:
+    table: IndexTable | None = checked(broker)
+    for step in range(3):
+        for number, key_hash in enumerate(added):
+            broker.put(key_hash, JUMP_BYTES + number if number == step else 60)
+        assert table is not None
+        table = follow(table, broker.count)
+        assert table is not None
+        same(table, checked(broker))
+        assert look_up(table, np.array([added[0]])).which.size == (step + 1) * added.count(added[0])
+
+
+def test_entries_that_are_not_counted_yet_belong_to_the_next_growth(broker: Broker) -> None:
+    broker.put(3)
+    broker.put(20)
+    broker.header["count"] = broker.count - 2  # both are in slots already
+    table = checked(broker)
+    assert table.heads.max() == table.count - 1
+    broker.header["count"] = broker.count + 1
+    grown = follow(table, broker.count)
+    assert grown is not None
+    same(grown, checked(broker))
+
+
+def test_a_full_file_and_one_of_which_one_chain_is_known_are_not_followed(broker: Broker) -> None:
+    assert follow(checked(broker), broker.count) is None, "nothing was added"
+    table = checked(broker)
+    broker.put(1)
+    assert follow(table, GROWING.entries + 1) is None
+    while broker.count < GROWING.entries:
+        broker.put(1)
+    assert checked(broker).heads.size == 0
+
+
+def _cut_link(broker: Broker) -> None:
+    broker.entries["previous"][broker.count - 1] = 0
+
+
+def _link_to_another_slot(broker: Broker) -> None:
+    other = (int(broker.entries["key_hash"][broker.count - 1]) + 1) % GROWING.slots
+    broker.entries["previous"][broker.count - 1] = broker.slots[other]
+
+
+def _skip_one(broker: Broker) -> None:
+    before = int(broker.entries["previous"][broker.count - 1])
+    broker.entries["previous"][broker.count - 1] = broker.entries["previous"][before]
+
+
+def _slot_left_behind(broker: Broker) -> None:
+    number = broker.count - 1
+    broker.slots[int(broker.entries["key_hash"][number]) % GROWING.slots] = broker.entries["previous"][number]
+
+
+def _slot_ahead_of_another_chain(broker: Broker) -> None:
+    broker.slots[int(broker.entries["key_hash"][broker.count - 1]) % GROWING.slots] = broker.count + 3
+
+
+def _offset_falls(broker: Broker) -> None:
+    broker.entries["physical_offset"][broker.count - 1] = 5
+
+
+def _hash_below_zero(broker: Broker) -> None:
+    broker.entries["key_hash"][broker.count - 1] = -1
+
+
+def _rewritten(broker: Broker) -> None:
+    broker.entries["physical_offset"][40] -= 1
+
+
+def _rewritten_hash(broker: Broker) -> None:
+    broker.entries["key_hash"][40] += 1
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _cut_link,
+        _link_to_another_slot,
+        _skip_one,
+        _slot_left_behind,
+        _slot_ahead_of_another_chain,
+        _offset_falls,
+        _hash_below_zero,
+        _rewritten,
+        _rewritten_hash,
+    ],
+)
+def test_what_no_broker_adds_is_left_to_the_check_of_the_whole_file(broker: Broker, damage: object) -> None:
+    table = checked(broker)
+    broker.put(1)
+    broker.put(int(broker.entries["key_hash"][7]))  # of a slot with entries
+    assert callable(damage)
+    damage(broker)
+    assert follow(table, broker.count) is None

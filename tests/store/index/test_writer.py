@@ -9,9 +9,9 @@ from segmentlog.store.errors import NoSpaceError
 from segmentlog.store.files.writable_fs import WritableFileSystem
 from segmentlog.store.format.hashing import index_hashes, java_hash
 from segmentlog.store.format.index_file import Geometry, IndexPosition
-from segmentlog.store.index.reader import Index
 from segmentlog.store.index.writer import IndexWriter
 from segmentlog.store.log.commit_log import CommitLog
+from support.broker_index import Index
 from support.crash.faults import Failure, Fault, FaultyFileSystem
 from support.crash.memory_fs import MemoryFileSystem
 from support.crash.recorder import Kind, RecordingFileSystem

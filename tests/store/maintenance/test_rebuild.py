@@ -20,9 +20,9 @@ from segmentlog.store import (
 )
 from segmentlog.store.format import index_file
 from segmentlog.store.format.consume_queue import ENTRY, ENTRY_BYTES, PAD_SIZE
-from segmentlog.store.index.reader import Index
 from segmentlog.store.maintenance import rebuild_index, rebuild_queues
 from support import fixtures, oracle, reading, writing
+from support.broker_index import Index
 from support.store_builder import Appended, Geometry, StoreBuilder, messages
 from support.tampering import overwrite
 

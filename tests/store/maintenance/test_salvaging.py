@@ -27,9 +27,9 @@ from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format import batch_mark
 from segmentlog.store.format.batch_mark import BatchMark
 from segmentlog.store.format.index_file import Geometry
-from segmentlog.store.index.reader import Index
 from segmentlog.store.maintenance import Kind, salvage, verify
 from segmentlog.store.queues.writer import QueueWriter
+from support.broker_index import Index, query_index
 from support.reading import whole_queues
 from support.small_store import CONFIG, ROWS, write_small_store
 from support.tampering import QueueFiles, overwrite, put_at, segments
@@ -146,7 +146,7 @@ def test_the_copy_has_an_index(store: Path, copy: Path) -> None:
     with MessageStore.open(copy, CONFIG) as opened:
         assert not opened.recovered.adopted
         assert opened.recovered.dispatched_from == opened.end_offset
-        assert opened.query("orders", "k0") == [0]
+        assert query_index(opened, "orders", "k0") == [0]
     assert tree(copy / "index") == before
     assert only_lost(copy) == 1
 
@@ -197,8 +197,8 @@ def test_a_broker_or_we_can_go_on_with_the_copy(store: Path, tmp_path: Path) -> 
     before = rows(tmp_path / "copy", on_loss=OnLoss.SKIP)
     lost = only_lost(tmp_path / "copy")
     with MessageStore.open(tmp_path / "copy", CONFIG) as opened:
-        assert opened.query("orders", "k0") == [0]
-        assert opened.query("orders", f"k{ROWS - 1}") == [before[-1]["physicalOffset"]]
+        assert query_index(opened, "orders", "k0") == [0]
+        assert query_index(opened, "orders", f"k{ROWS - 1}") == [before[-1]["physicalOffset"]]
         at = opened.bounds(QueueKey("orders", 0)).max_offset
         assert opened.append(Outgoing(topic="orders", body=b"more")).queue_offset == at
     assert rows(tmp_path / "copy", on_loss=OnLoss.SKIP)[:-1] == before

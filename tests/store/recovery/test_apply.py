@@ -12,12 +12,12 @@ from segmentlog.store.directory.file_sizes import check_file_sizes
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.index_file import Geometry
 from segmentlog.store.format.store_paths import StorePaths
-from segmentlog.store.index.reader import Index
 from segmentlog.store.index.writer import IndexWriter
 from segmentlog.store.maintenance import verify
 from segmentlog.store.queues.writer import QueueWriter
 from segmentlog.store.recovery.apply import Repair
 from segmentlog.store.recovery.durability import Durability
+from support.broker_index import Index
 from support.written_stores import SMALL, tree
 
 KEY = QueueKey("T", 0)

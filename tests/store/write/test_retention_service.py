@@ -33,6 +33,7 @@ from segmentlog.store.retention.state import Kind
 from segmentlog.store.retention.survey import StoreFiles
 from segmentlog.store.write import retention_service
 from segmentlog.store.write.retention_service import RetentionService, disks_of
+from support.broker_index import query_index
 from support.crash.memory_fs import MemoryFileSystem
 
 STORE = "/store"
@@ -376,7 +377,7 @@ def test_files_go_while_the_store_is_written(tmp_path: Path, index: bool) -> Non
         assert counts.files[Kind.QUEUE] >= 20
         assert counts.files[Kind.INDEX] >= former - 1
         assert counts.failures == 0
-        assert len(store.query("orders", "k1499")) == index
+        assert len(query_index(store, "orders", "k1499")) == index
         bounds = store.bounds(KEY)
         assert 1000 < bounds.min_offset < bounds.max_offset == 1500
     assert bodies(path) == {number: b"body %d" % number for number in range(bounds.min_offset, 1500)}

@@ -1,4 +1,4 @@
-"""The index of a store: which records carry a key, as a broker would answer.
+"""Queries of an index as a broker answers them, which the tests compare with RocketMQ.
 
 ::
 
@@ -17,11 +17,13 @@ import os
 from collections.abc import Callable
 from itertools import islice
 
-from ..errors import FormatError
-from ..files.fs import FileSystem, LocalFileSystem
-from ..format.hashing import index_key_hash
-from ..format.index_file import HEADER, Geometry, Header, chain, decode_header, infer_geometry
-from ..format.naming import is_index_name
+from segmentlog.store import MessageStore
+from segmentlog.store.errors import FormatError
+from segmentlog.store.files.fs import FileSystem, LocalFileSystem
+from segmentlog.store.format.hashing import index_key_hash
+from segmentlog.store.format.index_file import HEADER, Geometry, Header, chain, decode_header, infer_geometry
+from segmentlog.store.format.naming import is_index_name
+from segmentlog.store.format.store_paths import StorePaths
 
 BATCH_MAX = 64
 """Most results of a broker for one question (``maxMsgsNumBatch``)."""
@@ -165,3 +167,10 @@ class _Window:
             self._data = self._fs.read(self._path, self._start, position + count - self._start)
             at = position - self._start
         return self._data[at : at + count]
+
+
+def query_index(store: MessageStore, topic: str, key: str, max_num: int = BATCH_MAX) -> list[int]:
+    """Query the index of a store that is open for writing; what was not dispatched is not found."""
+    store._housekeeping.write_slots()
+    geometry = Geometry(store.config.index_slots, store.config.index_entries)
+    return Index(StorePaths(store.path).index, geometry, store._fs).query(topic, key, max_num)

@@ -8,8 +8,8 @@ import pytest
 from segmentlog.store.errors import FormatError, UnsafeFileError
 from segmentlog.store.files.fs import Listed
 from segmentlog.store.format.index_file import Geometry
-from segmentlog.store.index.reader import BATCH_MAX, Index
 from support import fixtures
+from support.broker_index import BATCH_MAX, Index
 
 # RocketMQ changes the index when it opens these stores, before it answers; the number of answers that change.
 #
