@@ -63,7 +63,6 @@ _NOT_LOOKED_UP: Final[tuple[Option[Any], ...]] = (
     on.ENDING_OFFSETS_BY_TIMESTAMP,
     on.TAGS,
     on.SQL_FILTER,
-    on.UNSAFE_SINGLE_USE_FILTER_PUSHDOWN,
 )
 """Options that a look-up does not go with."""
 
@@ -116,7 +115,6 @@ class ReadOptions:
     max_records_per_partition: int | None
     max_bytes_per_partition: int
     filter: "Tags | Sql92Filter | None"
-    filter_pushdown: bool
     columns: tuple[str, ...] | None
     include_properties: bool
     property_columns: tuple[str, ...]
@@ -203,7 +201,6 @@ def assemble(given: Given, mode: Mode, clock: Clock | None = None) -> ReadOption
         max_records_per_partition=given[rows.MAX_RECORDS_PER_PARTITION],
         max_bytes_per_partition=given[rows.MAX_BYTES_PER_PARTITION],
         filter=_filter(given),
-        filter_pushdown=given[on.UNSAFE_SINGLE_USE_FILTER_PUSHDOWN],
         columns=given[rows.COLUMNS],
         include_properties=given[rows.INCLUDE_PROPERTIES],
         property_columns=given[rows.PROPERTY_COLUMNS],
@@ -259,7 +256,6 @@ _INSTEAD: Final[Mapping[Option[Any], str]] = {
     on.ENDING_OFFSETS: _TO_AN_END,
     on.ENDING_TIMESTAMP: _TO_AN_END,
     on.ENDING_OFFSETS_BY_TIMESTAMP: _TO_AN_END,
-    on.UNSAFE_SINGLE_USE_FILTER_PUSHDOWN: ": Spark checks the filters of a stream itself, on every row",
     on.EXACT_TIMESTAMPS: ": a stream goes by queue offsets once it has begun. Filter on storeTimestamp",
 }
 

@@ -353,18 +353,6 @@ SQL_FILTER: Final["Option[Sql92Filter | None]"] = _MESSAGES.add(
         "Excludes `tags`; `sql` and `tags` of Python do not.",
     )
 )
-UNSAFE_SINGLE_USE_FILTER_PUSHDOWN: Final = _MESSAGES.add(
-    Option(
-        name="unsafeSingleUseFilterPushdown",
-        value=SWITCH,
-        parse=values.boolean,
-        default=False,
-        mode=Mode.BATCH,
-        meaning="Whether the filters of the query limit what is read. **Unsafe**: a second use of the same DataFrame "
-        "or view returns wrong rows, see [reader.md](reader.md#filters-of-a-query). Needs "
-        "`spark.sql.python.filterPushdown.enabled=true`; logs a warning each time.",
-    )
-)
 METADATA: Final = _MESSAGES.add(
     Option(
         name="metadata",

@@ -46,7 +46,6 @@ def test_what_is_no_list_of_keys_is_refused(raw: str) -> None:
         ("endingOffsetsByTimestamp", '{"orders": {"0": 1767225600000}}'),
         ("tags", "A"),
         ("sqlFilter", "a > 1"),
-        ("unsafeSingleUseFilterPushdown", "true"),
     ],
 )
 def test_what_a_look_up_does_not_go_with_is_refused(name: str, value: str) -> None:

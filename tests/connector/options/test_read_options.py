@@ -85,13 +85,6 @@ def test_an_option_under_two_names_is_a_conflict() -> None:
         parse(topic="b")
 
 
-@pytest.mark.parametrize("strict", ["true", "false"])
-def test_a_name_that_an_option_once_had(strict: str) -> None:
-    wanted = r"option `filterPushdown` does not exist any more\. .*`unsafeSingleUseFilterPushdown`"
-    with pytest.raises(UnknownOptionError, match=wanted):
-        parse(filterpushdown="true", strictOptions=strict)
-
-
 def test_what_spark_adds_is_ignored() -> None:
     added = {
         "owner": "me",
@@ -342,7 +335,6 @@ def test_every_option_is_read_by_somebody() -> None:
         "failOnDataLoss": "false",
         "tags": "A",
         "sqlFilter": "a = 1",
-        "unsafeSingleUseFilterPushdown": "true",
         "columns": "body",
         "includeProperties": "true",
         "propertyColumns": "p",
@@ -376,17 +368,11 @@ def test_a_stream_begins_at_the_end_and_a_batch_at_the_beginning() -> None:
     assert parse_read_options(LEAST | {"startingOffsets": "latest"}, Mode.BOTH).start == Latest()
 
 
-@pytest.mark.parametrize(
-    "name", ["endingOffsets", "endingTimestamp", "exactTimestamps", "unsafeSingleUseFilterPushdown"]
-)
+@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "exactTimestamps"])
 def test_what_only_a_batch_has(name: str) -> None:
     value = {"endingOffsets": "latest", "endingTimestamp": "1767225600000"}.get(name, "true")
     with pytest.raises(ConflictingOptionsError, match=rf"`{name}` is for batch reads, this is a stream\. Leave it out"):
         parse_read_options(LEAST | {name: value}, Mode.STREAM)
-
-
-def test_the_default_of_pushdown_may_be_said_in_a_stream() -> None:
-    assert not parse_read_options(LEAST | {"unsafeSingleUseFilterPushdown": "false"}, Mode.STREAM).filter_pushdown
 
 
 def test_what_only_a_stream_has(caplog: pytest.LogCaptureFixture) -> None:
