@@ -12,7 +12,7 @@ Source, sink and metadata frames have a `Table` each.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any, Final, Generic, TypeVar
 
@@ -54,6 +54,8 @@ class Option(Generic[T]):
         For the documentation.
     mode
         The kinds of query that it has a meaning for.
+    field
+        The field of the dataclass that declares it.
     """
 
     name: str
@@ -64,6 +66,41 @@ class Option(Generic[T]):
     meaning: str
     aliases: tuple[str, ...] = ()
     mode: Mode = Mode.BOTH
+    field: str = ""
+
+
+def option(
+    value: str,
+    parse: Callable[[str, str], T],
+    meaning: str,
+    *,
+    default: T,
+    name: str = "",
+    shown: str | None = None,
+    aliases: tuple[str, ...] = (),
+    mode: Mode = Mode.BOTH,
+) -> T:
+    """Declare a dataclass field as an `Option`, named as the field in camel case unless ``name`` says otherwise."""
+    declared = Option(
+        name=name,
+        value=value,
+        parse=parse,
+        default=default,
+        default_text=shown,
+        meaning=meaning,
+        aliases=aliases,
+        mode=mode,
+    )
+    made: T = field(default=default, metadata={_DECLARED: declared})
+    return made
+
+
+def switch(meaning: str, *, default: bool, name: str = "", aliases: tuple[str, ...] = ()) -> bool:
+    """Declare a field as an `option` that is true or false."""
+    return option(SWITCH, values.boolean, meaning, default=default, name=name, aliases=aliases)
+
+
+_DECLARED: Final = "option"
 
 
 class Table:
@@ -80,6 +117,20 @@ class Table:
     def __init__(self, whose: str, options: Iterable[Option[Any]] = ()) -> None:
         self.whose = whose
         self._options = list(options)
+
+    @classmethod
+    def of(cls, whose: str, declared: type[Any], *more: Option[Any]) -> "Table":
+        """Return the options that the fields of a dataclass declare, and more."""
+        found = []
+        for each in fields(declared):
+            head, *rest = each.name.split("_")
+            camel_case = head + "".join(map(str.capitalize, rest))
+            made: Option[Any] = each.metadata[_DECLARED]
+            found.append(replace(made, name=made.name or camel_case, field=each.name))
+        return cls(whose, (*found, *more))
+
+    def __getitem__(self, name: str) -> Option[Any]:
+        return next(option for option in self if option.name == name)
 
     def __iter__(self) -> Iterator[Option[Any]]:
         return iter(self._options)
@@ -126,6 +177,10 @@ class Given:
         """
         raw = self._texts.get(option.name)
         return option.default if raw is None else option.parse(option.name, raw)
+
+    def values(self, options: Iterable[Option[Any]]) -> dict[str, Any]:
+        """Map the field of each option that was given to its value; errors as for one option."""
+        return {option.field: self[option] for option in self.of(options)}
 
     def of(self, options: Iterable[Option[Any]]) -> list[Option[Any]]:
         """Return those of some options that were given, in their order."""

@@ -8,14 +8,14 @@ from segmentlog.connector.options import values
 from segmentlog.connector.options.option import STRICT_OPTIONS, Given, Option, Table
 from segmentlog.connector.options.read_table import SUBSCRIBE, TAGS
 from segmentlog.connector.options.row_table import BATCH_ROWS
-from segmentlog.connector.options.write_table import FLUSH
+from segmentlog.connector.options.write_table import SINK, SinkOptions
 from segmentlog.store import ConfigError, Flush
 
 
 def test_a_value_has_the_type_of_its_handle() -> None:
     given = Given({"subscribe": "a, b", "flush": "async"})
     assert assert_type(given[SUBSCRIBE], tuple[str, ...] | None) == ("a", "b")
-    assert assert_type(given[FLUSH], Flush) is Flush.KERNEL
+    assert assert_type(SinkOptions(**given.values([SINK["flush"]])).flush, Flush) is Flush.KERNEL
     assert assert_type(given[TAGS], frozenset[str] | None) is None
     assert assert_type(given[BATCH_ROWS], int) == 65536
 
