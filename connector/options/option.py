@@ -1,12 +1,15 @@
-"""Options declared once: a typed handle has name, parser, default and meaning, and reads its own value.
+"""Options declared once: a dataclass field has the type, the default, the parser and the text of an option.
 
 ::
 
-    TAGS = TABLE.add(Option(name="tags", parse=…, default=None, meaning=…))       declared
-      │          │
-      │          ├──► given names matched, unknown ones with a suggestion         (`matching`)
-      │          └──► docs/options.md                                             (`option_docs`)
-      └──► given[TAGS]     frozenset[str] | None: the type is the handle's        (`read_options`, `write_options`)
+    class SourceOptions:
+        tags: frozenset[str] | None = option("`A || B`, or `*`", _tags, "Read only …", default=None)
+          │
+          ▼
+    Table.of(…, SourceOptions) ──► given names matched, unknown ones with a suggestion    (`matching`)
+          │                   └──► docs/options.md                                        (`option_docs`)
+          ▼
+    SourceOptions(**given.values(table))     parsed, a typed field per option          (`read_options`, `write_options`)
 
 Source, sink and metadata frames have a `Table` each.
 """
@@ -36,7 +39,7 @@ class Mode(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Option(Generic[T]):
-    """Declaration of an option, and the handle that its value is read by.
+    """Declaration of an option.
 
     Attributes
     ----------
@@ -129,19 +132,16 @@ class Table:
             found.append(replace(made, name=made.name or camel_case, field=each.name))
         return cls(whose, (*found, *more))
 
-    def __getitem__(self, name: str) -> Option[Any]:
-        return next(option for option in self if option.name == name)
+    def pick(self, *names: str) -> tuple[Option[Any], ...]:
+        """Return some options, by their names without aliases."""
+        known = {option.name: option for option in self}
+        return tuple(known[name] for name in names)
 
     def __iter__(self) -> Iterator[Option[Any]]:
         return iter(self._options)
 
     def __contains__(self, option: Option[Any]) -> bool:
         return option in self._options
-
-    def add(self, option: Option[T]) -> Option[T]:
-        """Add an option, and return it."""
-        self._options.append(option)
-        return option
 
     def by_name(self) -> dict[str, Option[Any]]:
         """Map every name and alias, in lower case, to its option."""
@@ -180,7 +180,7 @@ class Given:
 
     def values(self, options: Iterable[Option[Any]]) -> dict[str, Any]:
         """Map the field of each option that was given to its value; errors as for one option."""
-        return {option.field: self[option] for option in self.of(options)}
+        return {option.field: self[option] for option in self.of(options) if option.field}
 
     def of(self, options: Iterable[Option[Any]]) -> list[Option[Any]]:
         """Return those of some options that were given, in their order."""
@@ -188,7 +188,7 @@ class Given:
 
     def only(self, options: Iterable[Option[Any]]) -> "Given":
         """Return what was given of some options, without the rest."""
-        return Given({option.name: self._texts[option.name] for option in self.of(options)})
+        return Given({option.name: self._texts[option.name] for option in self.of(options) if option.field})
 
     def also(self, option: Option[Any], text: str) -> "Given":
         """Return this with the text of one more option."""

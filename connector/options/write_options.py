@@ -18,7 +18,7 @@ from segmentlog.store.sink import SyncReplication
 
 from ..errors import ConflictingOptionsError, MissingOptionError
 from .matching import local_path, match
-from .option import STRICT_OPTIONS, Given, Mode
+from .option import Given, Mode
 from .read_table import SOURCE
 from .write_table import SINK, SinkOptions
 
@@ -78,7 +78,7 @@ def parse_write_options(given: Mapping[str, str], mode: Mode) -> WriteOptions:
         If a text is not a value of its option.
     """
     found = match(given, SINK, elsewhere=(SOURCE,))
-    values = found.values(each for each in SINK if each is not STRICT_OPTIONS)
+    values = found.values(SINK)
     asked = SinkOptions(**values)
     if asked.path is None:
         raise MissingOptionError("no store is named: the option `path` is not there", fix=_NO_PATH)
@@ -89,7 +89,7 @@ def parse_write_options(given: Mapping[str, str], mode: Mode) -> WriteOptions:
         "path": local_path(asked.path),
         "replication": _replication(found, asked),
         "config": _config(asked),
-        "sizes": tuple(option.name for option in found.of(map(SINK.__getitem__, SIZES))),
+        "sizes": tuple(option.name for option in found.of(SINK.pick(*SIZES))),
     }
     return WriteOptions(**(values | made))
 
@@ -104,7 +104,7 @@ _COPIES_MIN: Final = 2
 def _replication(found: Given, asked: SinkOptions) -> SyncReplication | None:
     """Return the wait for replicas that was asked for."""
     if not asked.waits_for_replicas:
-        of_sync = found.of((SINK["replicationTimeout"], SINK["inSyncReplicas"]))
+        of_sync = found.of(SINK.pick("replicationTimeout", "inSyncReplicas"))
         if of_sync:
             raise ConflictingOptionsError(
                 f"option `{of_sync[0].name}` has no meaning without `replication=sync`",

@@ -67,7 +67,7 @@ def open_stores(options: ReadOptions) -> list[StoreReader]:
     return [
         StoreReader.open(
             path,
-            commit_log_paths=options.commit_log_paths.get(path, ()),
+            commit_log_paths=options.commit_logs.get(path, ()),
             broker_name=name,
             queue_source=options.queue_source,
             archive=options.archives.get(path),
@@ -249,7 +249,7 @@ def plan_shares(
             StorePartition(
                 path=store.path,
                 broker_name=store.broker_name,
-                commit_log_paths=options.commit_log_paths.get(store.path, ()),
+                commit_log_paths=options.commit_logs.get(store.path, ()),
                 archive=options.archives.get(store.path),
                 queue_source=options.queue_source,
                 task=task,

@@ -23,8 +23,7 @@ import numpy.typing as npt
 from segmentlog.store import QueueKey, QueueRange, ScanSpec
 
 from ..errors import OtherStoreError, listing
-from ..options.read_options import ReadOptions, Subscribe
-from ..options.trigger import TriggerLimits
+from ..options.read_options import ReadOptions, Subscribe, TriggerLimits
 from ..read.partition import StorePartition
 from ..read.planning import ANY_TIME, check_groups, check_topics, open_stores, plan_shares, select_queues, side_of
 from ..read.positions import check_all_read, resolve_start

@@ -23,14 +23,15 @@ from segmentlog.connector.options.positions import (
 )
 from segmentlog.connector.options.read_options import (
     Assign,
+    Lookup,
     ReadOptions,
     Subscribe,
     SubscribePattern,
+    TriggerLimits,
     assemble,
     parse_read_options,
 )
-from segmentlog.connector.options.row_table import SchemaMode
-from segmentlog.connector.options.trigger import TriggerLimits
+from segmentlog.connector.options.read_table import SchemaMode
 from segmentlog.connector.options.write_table import SINK
 from segmentlog.query.times import Clock
 from segmentlog.store import (
@@ -44,6 +45,7 @@ from segmentlog.store import (
     Sql92Filter,
     Tags,
 )
+from segmentlog.store.find import KeyField
 
 LEAST = {"path": "/data/store", "subscribe": "orders"}
 DOCS = Path(__file__).parents[3] / "docs" / "options.md"
@@ -284,8 +286,8 @@ def test_several_stores() -> None:
         {"paths": "/a,/b", "topic": "t", "brokerNames": "x,y", "commitLogPaths": '{"/b": ["/c", "/d"]}'}
     )
     assert found.broker_names == ("x", "y")
-    assert found.commit_log_paths == {"/b": ("/c", "/d")}
-    assert parse(commitLogPaths="/c,/d").commit_log_paths == {"/data/store": ("/c", "/d")}
+    assert found.commit_logs == {"/b": ("/c", "/d")}
+    assert parse(commitLogPaths="/c,/d").commit_logs == {"/data/store": ("/c", "/d")}
     assert parse(archive="/c").archives == {"/data/store": "/c"}
     both = parse_read_options({"paths": "/a,/b", "topic": "t", "archive": '{"/b": "file:/c", "/a": "/d"}'})
     assert both.archives == {"/a": "/d", "/b": "/c"}
@@ -441,3 +443,64 @@ def test_dates_are_midnight_in_the_zone() -> None:
     assert times == AtTimes({(None, QueueKey("orders", 3)): 1_767_222_000_000})
     with pytest.raises(ConfigError, match=r"option `startingTimestamp`: .* has no time zone.*or set `timeZone`"):
         parse(startingTimestamp="2026-01-01T00:00:00")
+
+
+def parsed(mode: Mode = Mode.BATCH, **given: str) -> ReadOptions:
+    return parse_read_options({"path": "/data/store", "subscribe": "orders"} | given, mode)
+
+
+@pytest.mark.parametrize(
+    ("name", "field"), [("keys", KeyField.KEYS), ("uniqueKeys", KeyField.UNIQUE), ("messageIds", None)]
+)
+@pytest.mark.parametrize("raw", ["a, b ,a", '["a", "b"]'])
+def test_texts_are_read_once_each(name: str, field: KeyField | None, raw: str) -> None:
+    assert parsed(**{name: raw}).lookup == Lookup(field, ("a", "b"))
+
+
+def test_a_key_may_hold_a_comma_in_json() -> None:
+    assert parsed(keys='["a,b"]').lookup == Lookup(KeyField.KEYS, ("a,b",))
+
+
+def test_all_messages_are_read_without_a_look_up() -> None:
+    assert parsed().lookup is None
+
+
+@pytest.mark.parametrize("raw", ["", "a,,b", "[]", '["a", ""]', "[1]", "["])
+def test_what_is_no_list_of_keys_is_refused(raw: str) -> None:
+    with pytest.raises(ConfigError, match="keys"):
+        parsed(keys=raw)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("uniqueKeys", "u"),
+        ("startingOffsets", "earliest"),
+        ("endingOffsets", "latest"),
+        ("startingOffsetsByTimestamp", '{"orders": {"0": 1767225600000}}'),
+        ("endingOffsetsByTimestamp", '{"orders": {"0": 1767225600000}}'),
+        ("tags", "A"),
+        ("sqlFilter", "a > 1"),
+    ],
+)
+def test_what_a_look_up_does_not_go_with_is_refused(name: str, value: str) -> None:
+    with pytest.raises(ConflictingOptionsError, match="keys"):
+        parsed(**{"keys": "a", name: value})
+
+
+def test_queues_cannot_be_assigned_to_a_look_up() -> None:
+    with pytest.raises(ConflictingOptionsError, match=r"messageIds.*assign"):
+        parse_read_options({"path": "/s", "assign": '{"orders": [0]}', "messageIds": "7F"})
+
+
+def test_streams_look_nothing_up() -> None:
+    with pytest.raises(ConflictingOptionsError, match="option `keys` is for batch reads"):
+        parsed(Mode.STREAM, keys="a")
+
+
+def test_a_batch_cannot_be_larger_than_it_may() -> None:
+    with pytest.raises(ConflictingOptionsError, match=r"`minOffsetsPerTrigger` \(8\) is more than .* \(7\)"):
+        parsed(Mode.STREAM, maxOffsetsPerTrigger="7", minOffsetsPerTrigger="8")
+    found = parsed(Mode.STREAM, maxOffsetsPerTrigger="7", minOffsetsPerTrigger="7", maxTriggerDelay="1s")
+    assert found.trigger == TriggerLimits(max_records=7, min_records=7, max_delay_ms=1000)
+    assert parsed(Mode.STREAM).trigger == TriggerLimits() == TriggerLimits(max_delay_ms=900_000)

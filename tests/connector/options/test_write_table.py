@@ -48,55 +48,55 @@ def test_errors_name_the_option() -> None:
 
 @pytest.mark.parametrize("text", ["", " a", "a ", "\ta"])
 def test_names_are_taken_as_they_are_or_not_at_all(text: str) -> None:
-    assert "white space" in problem(SINK["txnAppId"], text)
-    assert "white space" in problem(SINK["topic"], text)
-    assert value(SINK["txnAppId"], "a b") == "a b"
+    assert "white space" in problem(SINK.pick("txnAppId")[0], text)
+    assert "white space" in problem(SINK.pick("topic")[0], text)
+    assert value(SINK.pick("txnAppId")[0], "a b") == "a b"
 
 
 def test_a_topic_is_one_that_rocketmq_would_create() -> None:
-    assert value(SINK["topic"], "orders%retry-1|x") == "orders%retry-1|x"
-    assert "option `topic` cannot be a topic" in problem(SINK["topic"], "orders/eu")
-    assert "option `topic` cannot be a topic" in problem(SINK["topic"], "x" * 128)
+    assert value(SINK.pick("topic")[0], "orders%retry-1|x") == "orders%retry-1|x"
+    assert "option `topic` cannot be a topic" in problem(SINK.pick("topic")[0], "orders/eu")
+    assert "option `topic` cannot be a topic" in problem(SINK.pick("topic")[0], "x" * 128)
 
 
 @pytest.mark.parametrize(("text", "version"), [("0", 0), (" +7 ", 7), (str((1 << 63) - 1), (1 << 63) - 1)])
 def test_versions(text: str, version: int) -> None:
-    assert value(SINK["txnVersion"], text) == version
+    assert value(SINK.pick("txnVersion")[0], text) == version
 
 
 @pytest.mark.parametrize("text", ["-1", "1.0", "", str(1 << 63), "٣", "1e3"])
 def test_no_versions(text: str) -> None:
-    assert "`txnVersion`" in problem(SINK["txnVersion"], text)
+    assert "`txnVersion`" in problem(SINK.pick("txnVersion")[0], text)
 
 
 def test_versions_are_for_batches() -> None:
-    assert SINK["txnVersion"].mode is Mode.BATCH
-    assert SINK["txnAppId"].mode is Mode.BOTH
+    assert SINK.pick("txnVersion")[0].mode is Mode.BATCH
+    assert SINK.pick("txnAppId")[0].mode is Mode.BOTH
 
 
 @pytest.mark.parametrize("text", ["10.1.2.3:10911", "[fd00::1]:1", " 127.0.0.1:0 ", "10.1.2.3:65535"])
 def test_hosts(text: str) -> None:
-    assert value(SINK["storeHost"], text) == text.strip()
+    assert value(SINK.pick("storeHost")[0], text) == text.strip()
 
 
 @pytest.mark.parametrize("text", ["10.1.2.3", "broker-a:10911", "10.1.2.3:65536", "10.1.2.3:", "1.2.3:4", "1.2.3.4:x"])
 def test_no_hosts(text: str) -> None:
-    assert "10.1.2.3:10911 or [fd00::1]:10911" in problem(SINK["storeHost"], text)
+    assert "10.1.2.3:10911 or [fd00::1]:10911" in problem(SINK.pick("storeHost")[0], text)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("1500ms", 1.5), ("2m", 120.0), ("0s", 0.0)])
 def test_a_time_to_wait_is_in_seconds(text: str, seconds: float) -> None:
-    assert value(SINK["lockTimeout"], text) == seconds
+    assert value(SINK.pick("lockTimeout")[0], text) == seconds
 
 
 @pytest.mark.parametrize(
     ("option", "text", "chosen"),
     [
-        (SINK["flush"], "ASYNC", Flush.KERNEL),
-        (SINK["onChangedReplay"], "skip", OnChangedReplay.SKIP),
-        (SINK["onNullTopic"], "skip", OnNull.SKIP),
-        (SINK["onNullBody"], "empty", OnNull.EMPTY),
-        (SINK["queueSelector"], "ShardingKey", Selector.SHARDING_KEY),
+        (SINK.pick("flush")[0], "ASYNC", Flush.KERNEL),
+        (SINK.pick("onChangedReplay")[0], "skip", OnChangedReplay.SKIP),
+        (SINK.pick("onNullTopic")[0], "skip", OnNull.SKIP),
+        (SINK.pick("onNullBody")[0], "empty", OnNull.EMPTY),
+        (SINK.pick("queueSelector")[0], "ShardingKey", Selector.SHARDING_KEY),
     ],
 )
 def test_choices(option: Option, text: str, chosen: object) -> None:
@@ -104,4 +104,4 @@ def test_choices(option: Option, text: str, chosen: object) -> None:
 
 
 def test_a_topic_cannot_be_empty_in_place_of_null() -> None:
-    assert "`onNullTopic`" in problem(SINK["onNullTopic"], "empty")
+    assert "`onNullTopic`" in problem(SINK.pick("onNullTopic")[0], "empty")
