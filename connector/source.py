@@ -59,14 +59,14 @@ class SegmentLogDataSource(DataSource):
             from .metadata.reader import MetadataReader
 
             return MetadataReader(self.options, schema)
-        from .read.batch_reader import FilteringBatchReader, SegmentLogBatchReader
+        from .read.batch_reader import SegmentLogBatchReader
 
         options = parse_read_options(self.options)
         if options.lookup is not None:
             from .find.reader import LookupReader
 
             return LookupReader(options, options.lookup, schema)
-        return (FilteringBatchReader if options.filter_pushdown else SegmentLogBatchReader)(options, schema)
+        return SegmentLogBatchReader(options, schema)
 
     @in_spark_words()
     def streamReader(self, schema: StructType) -> "SegmentLogStreamReader | RefusedStream":  # noqa: N802 - Spark's name

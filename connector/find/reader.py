@@ -23,9 +23,8 @@ from segmentlog.store import QueueSource, ScanSpec, StoreReader
 from segmentlog.store.find import Finder, Found, Window
 
 from ..errors import in_spark_words
-from ..options.lookup import Lookup
 from ..options.positions import AtTime, Position
-from ..options.read_options import ReadOptions
+from ..options.read_options import Lookup, ReadOptions
 from ..read.planning import open_stores, select_queues
 from ..read.schema import check_schema, project
 from ..read.task import scan_spec
@@ -88,7 +87,7 @@ class LookupReader(SentToWorkers, DataSourceReader):
                 FoundRecords(
                     path=store.path,
                     broker_name=store.broker_name,
-                    commit_log_paths=options.commit_log_paths.get(store.path, ()),
+                    commit_log_paths=options.commit_logs.get(store.path, ()),
                     archive=options.archives.get(store.path),
                     queue_source=options.queue_source,
                     physical_offsets=part.tobytes(),

@@ -25,13 +25,6 @@ SPARKS_OWN = frozenset(
 )
 """Options that Spark adds, for tables and streams (seen on 4.3)."""
 
-REMOVED = {
-    "filterPushdown": "Leave it out: Spark then checks all filters, and every use of the DataFrame returns the right "
-    "rows. To limit what is read, use assign, startingTimestamp, startingOffsets or tags. The old behaviour, which "
-    "returns wrong rows when a DataFrame is used twice, is now `unsafeSingleUseFilterPushdown`",
-}
-"""Names that options once had, and what to do instead. An error even where unknown options are ignored."""
-
 
 def match(given: Mapping[str, str], table: Table, *, elsewhere: Sequence[Table]) -> Given:
     """Match option texts to the options of a table.
@@ -59,9 +52,6 @@ def match(given: Mapping[str, str], table: Table, *, elsewhere: Sequence[Table])
     for name, raw in given.items():
         folded = name.lower()
         option = known.get(folded)
-        for removed, fix in REMOVED.items():
-            if folded == removed.lower():
-                raise UnknownOptionError(f"option `{removed}` does not exist any more", fix=fix)
         if option is None:
             if folded not in SPARKS_OWN and not folded.startswith("option."):
                 unknown.append(name)

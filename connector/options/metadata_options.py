@@ -10,33 +10,26 @@ Stores and topics are named as for reading messages, and without a topic all of 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from ..errors import ConflictingOptionsError, MissingOptionError, listing
-from . import read_table as on
 from .matching import match
-from .option import STRICT_OPTIONS, Mode, Option, Table
+from .option import STRICT_OPTIONS, Mode, Table
 from .read_options import ReadOptions, assemble
 from .read_table import SOURCE, MetadataKind
-from .row_table import COLUMNS
 from .write_table import SINK
 
-_STORES: Final[tuple[Option[Any], ...]] = (
-    on.PATH,
-    on.PATHS,
-    on.BROKER_NAMES,
-    on.COMMIT_LOG_PATHS,
-    on.ARCHIVE,
-    on.QUEUE_SOURCE,
-)
-_TOPICS: Final[tuple[Option[Any], ...]] = (on.SUBSCRIBE, on.SUBSCRIBE_PATTERN, on.INCLUDE_SYSTEM_TOPICS)
+_STORES: Final = SOURCE.pick("path", "paths", "brokerNames", "commitLogPaths", "archive", "queueSource")
+_TOPICS: Final = SOURCE.pick("subscribe", "subscribePattern", "includeSystemTopics")
+_NAMED: Final = SOURCE.pick("subscribe", "subscribePattern")
 _OF_GROUPS: Final = frozenset({MetadataKind.GROUPS, MetadataKind.LAG})
 
 
 def _table(kind: MetadataKind) -> Table:
     topics = () if kind is MetadataKind.SEGMENTS else _TOPICS
-    groups = (on.CONSUMER_GROUP,) if kind in _OF_GROUPS else ()
-    return Table(f"frame `metadata={kind.value}`", (on.METADATA, *_STORES, COLUMNS, STRICT_OPTIONS, *topics, *groups))
+    groups = SOURCE.pick("consumerGroup") if kind in _OF_GROUPS else ()
+    always = (*_STORES, *SOURCE.pick("metadata", "columns"), STRICT_OPTIONS)
+    return Table(f"frame `metadata={kind.value}`", (*always, *topics, *groups))
 
 
 METADATA: Final[Mapping[MetadataKind, Table]] = {kind: _table(kind) for kind in MetadataKind}
@@ -86,7 +79,8 @@ def parse_metadata_options(given: Mapping[str, str]) -> MetadataOptions:
         As `parse_read_options`.
     """
     found = match(given, SOURCE, elsewhere=(SINK,))
-    kind = found[on.METADATA]
+    (asked,) = SOURCE.pick("metadata")
+    kind: MetadataKind | None = found[asked]
     if kind is None:
         raise MissingOptionError("option `metadata` is not there", fix="Add .option('metadata', 'topics')")
     table = METADATA[kind]
@@ -94,14 +88,15 @@ def parse_metadata_options(given: Mapping[str, str]) -> MetadataOptions:
     if strangers:
         raise ConflictingOptionsError(
             f"option {listing(strangers)} has no meaning with `metadata={kind.value}`",
-            fix=f"Leave it out; with it go {listing(sorted(set(table.names()) - {on.METADATA.name}), most=20)}",
+            fix=f"Leave it out; with it go {listing(sorted(set(table.names()) - {asked.name}), most=20)}",
         )
     places = found.only((*_STORES, *_TOPICS))
-    if on.SUBSCRIBE not in places and on.SUBSCRIBE_PATTERN not in places:
-        places = places.also(on.SUBSCRIBE_PATTERN, ".*")
+    if not places.of(_NAMED):
+        places = places.also(_NAMED[1], ".*")
+    group, columns = SOURCE.pick("consumerGroup", "columns")
     return MetadataOptions(
         kind=kind,
         read=assemble(places, Mode.BOTH),
-        consumer_group=found[on.CONSUMER_GROUP],
-        columns=found[COLUMNS],
+        consumer_group=found[group],
+        columns=found[columns],
     )

@@ -1,18 +1,21 @@
-"""Options declared once: a typed handle has name, parser, default and meaning, and reads its own value.
+"""Options declared once: a dataclass field has the type, the default, the parser and the text of an option.
 
 ::
 
-    TAGS = TABLE.add(Option(name="tags", parse=…, default=None, meaning=…))       declared
-      │          │
-      │          ├──► given names matched, unknown ones with a suggestion         (`matching`)
-      │          └──► docs/options.md                                             (`option_docs`)
-      └──► given[TAGS]     frozenset[str] | None: the type is the handle's        (`read_options`, `write_options`)
+    class SourceOptions:
+        tags: frozenset[str] | None = option("`A || B`, or `*`", _tags, "Read only …", default=None)
+          │
+          ▼
+    Table.of(…, SourceOptions) ──► given names matched, unknown ones with a suggestion    (`matching`)
+          │                   └──► docs/options.md                                        (`option_docs`)
+          ▼
+    SourceOptions(**given.values(table))     parsed, a typed field per option          (`read_options`, `write_options`)
 
 Source, sink and metadata frames have a `Table` each.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any, Final, Generic, TypeVar
 
@@ -36,7 +39,7 @@ class Mode(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Option(Generic[T]):
-    """Declaration of an option, and the handle that its value is read by.
+    """Declaration of an option.
 
     Attributes
     ----------
@@ -54,6 +57,8 @@ class Option(Generic[T]):
         For the documentation.
     mode
         The kinds of query that it has a meaning for.
+    field
+        The field of the dataclass that declares it.
     """
 
     name: str
@@ -64,6 +69,41 @@ class Option(Generic[T]):
     meaning: str
     aliases: tuple[str, ...] = ()
     mode: Mode = Mode.BOTH
+    field: str = ""
+
+
+def option(
+    value: str,
+    parse: Callable[[str, str], T],
+    meaning: str,
+    *,
+    default: T,
+    name: str = "",
+    shown: str | None = None,
+    aliases: tuple[str, ...] = (),
+    mode: Mode = Mode.BOTH,
+) -> T:
+    """Declare a dataclass field as an `Option`, named as the field in camel case unless ``name`` says otherwise."""
+    declared = Option(
+        name=name,
+        value=value,
+        parse=parse,
+        default=default,
+        default_text=shown,
+        meaning=meaning,
+        aliases=aliases,
+        mode=mode,
+    )
+    made: T = field(default=default, metadata={_DECLARED: declared})
+    return made
+
+
+def switch(meaning: str, *, default: bool, name: str = "", aliases: tuple[str, ...] = ()) -> bool:
+    """Declare a field as an `option` that is true or false."""
+    return option(SWITCH, values.boolean, meaning, default=default, name=name, aliases=aliases)
+
+
+_DECLARED: Final = "option"
 
 
 class Table:
@@ -81,16 +121,27 @@ class Table:
         self.whose = whose
         self._options = list(options)
 
+    @classmethod
+    def of(cls, whose: str, declared: type[Any], *more: Option[Any]) -> "Table":
+        """Return the options that the fields of a dataclass declare, and more."""
+        found = []
+        for each in fields(declared):
+            head, *rest = each.name.split("_")
+            camel_case = head + "".join(map(str.capitalize, rest))
+            made: Option[Any] = each.metadata[_DECLARED]
+            found.append(replace(made, name=made.name or camel_case, field=each.name))
+        return cls(whose, (*found, *more))
+
+    def pick(self, *names: str) -> tuple[Option[Any], ...]:
+        """Return some options, by their names without aliases."""
+        known = {option.name: option for option in self}
+        return tuple(known[name] for name in names)
+
     def __iter__(self) -> Iterator[Option[Any]]:
         return iter(self._options)
 
     def __contains__(self, option: Option[Any]) -> bool:
         return option in self._options
-
-    def add(self, option: Option[T]) -> Option[T]:
-        """Add an option, and return it."""
-        self._options.append(option)
-        return option
 
     def by_name(self) -> dict[str, Option[Any]]:
         """Map every name and alias, in lower case, to its option."""
@@ -127,13 +178,17 @@ class Given:
         raw = self._texts.get(option.name)
         return option.default if raw is None else option.parse(option.name, raw)
 
+    def values(self, options: Iterable[Option[Any]]) -> dict[str, Any]:
+        """Map the field of each option that was given to its value; errors as for one option."""
+        return {option.field: self[option] for option in self.of(options) if option.field}
+
     def of(self, options: Iterable[Option[Any]]) -> list[Option[Any]]:
         """Return those of some options that were given, in their order."""
         return [option for option in options if option in self]
 
     def only(self, options: Iterable[Option[Any]]) -> "Given":
         """Return what was given of some options, without the rest."""
-        return Given({option.name: self._texts[option.name] for option in self.of(options)})
+        return Given({option.name: self._texts[option.name] for option in self.of(options) if option.field})
 
     def also(self, option: Option[Any], text: str) -> "Given":
         """Return this with the text of one more option."""

@@ -2,9 +2,9 @@
 
 ::
 
-    texts from Spark ── match ──► Given ── handles ──► one typed value each ── assemble ──► ReadOptions
-      lower-cased       aliases,           parsers of                          conflicts, what needs what
-      names             unknown ones       the tables
+    texts from Spark ── match ──► Given ── parse ──► SourceOptions ── assemble ──► ReadOptions
+      lower-cased       aliases,           the fields'                conflicts, what needs what
+      names             unknown ones       parsers
 
 No file is opened here: `planning` reports a path without a store and a missing topic.
 """
@@ -15,17 +15,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from segmentlog.query.times import Clock, check_window
-from segmentlog.store import Boundary, ConfigError, OnCorrupt, QueueKey, QueueSource, ReadFrom, Tags
+from segmentlog.store import Boundary, ConfigError, OnCorrupt, QueueKey, Tags
+from segmentlog.store.find import KeyField
 
 from ..errors import ConflictingOptionsError, MissingOptionError, listing
-from . import read_table as on
-from . import row_table as rows
-from .lookup import KINDS, Lookup, lookup
 from .matching import conflict, local_path, match
 from .option import Given, Mode, Option
 from .positions import EARLIEST, AtOffsets, AtTime, AtTimes, Earliest, Latest, Position, StartRules
-from .row_table import SchemaMode
-from .trigger import TriggerLimits, trigger_limits
+from .read_table import SOURCE, SourceOptions
 from .write_table import SINK
 
 if TYPE_CHECKING:
@@ -34,36 +31,28 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 EXCLUSIVE: Final[Mapping[str, tuple[Option[Any], ...]]] = {
-    "which stores to read": (on.PATH, on.PATHS),
-    "which queues to read": (on.SUBSCRIBE, on.SUBSCRIBE_PATTERN, on.ASSIGN),
-    "what to look up": KINDS,
-    "where to start": (on.STARTING_OFFSETS, on.STARTING_TIMESTAMP, on.STARTING_OFFSETS_BY_TIMESTAMP),
-    "where to stop": (on.ENDING_OFFSETS, on.ENDING_TIMESTAMP, on.ENDING_OFFSETS_BY_TIMESTAMP),
-    "which messages match, as the one expression of a RocketMQ subscription": (on.TAGS, on.SQL_FILTER),
+    "which stores to read": SOURCE.pick("path", "paths"),
+    "which queues to read": SOURCE.pick("subscribe", "subscribePattern", "assign"),
+    "what to look up": SOURCE.pick("keys", "uniqueKeys", "messageIds"),
+    "where to start": SOURCE.pick("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
+    "where to stop": SOURCE.pick("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
+    "which messages match, as the one expression of a RocketMQ subscription": SOURCE.pick("tags", "sqlFilter"),
 }
 """Facts that one of several options states; Kafka's source silently prefers one when there are more."""
 
 _STARTS: Final = EXCLUSIVE["where to start"]
 _STOPS: Final = EXCLUSIVE["where to stop"]
-_TIMES: Final = (on.STARTING_TIMESTAMP, on.ENDING_TIMESTAMP)
-_TIMES_BY_QUEUE: Final = (on.STARTING_OFFSETS_BY_TIMESTAMP, on.ENDING_OFFSETS_BY_TIMESTAMP)
-
+_TIMES: Final = SOURCE.pick("startingTimestamp", "endingTimestamp")
+_TIMES_BY_QUEUE: Final = SOURCE.pick("startingOffsetsByTimestamp", "endingOffsetsByTimestamp")
 
 T = TypeVar("T")
-
 _BY_STORE: Final = {
-    on.COMMIT_LOG_PATHS.name: '{"/data/store": ["/disk2/commitlog"]}',
-    on.ARCHIVE.name: '{"/data/store": "/archive/store"}',
+    "commitLogPaths": '{"/data/store": ["/disk2/commitlog"]}',
+    "archive": '{"/data/store": "/archive/store"}',
 }
-_NOT_LOOKED_UP: Final[tuple[Option[Any], ...]] = (
-    on.ASSIGN,
-    on.STARTING_OFFSETS,
-    on.STARTING_OFFSETS_BY_TIMESTAMP,
-    on.ENDING_OFFSETS,
-    on.ENDING_OFFSETS_BY_TIMESTAMP,
-    on.TAGS,
-    on.SQL_FILTER,
-    on.UNSAFE_SINGLE_USE_FILTER_PUSHDOWN,
+
+_NOT_LOOKED_UP: Final = tuple(
+    each for each in (*SOURCE.pick("assign", "tags", "sqlFilter"), *_STARTS, *_STOPS) if each not in _TIMES
 )
 """Options that a look-up does not go with."""
 
@@ -93,42 +82,57 @@ Topics: TypeAlias = Subscribe | SubscribePattern | Assign
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ReadOptions:
-    """The options of a read, parsed and checked against each other. Crosses to the workers."""
+class TriggerLimits:
+    """Limits of a micro-batch: how large it may be, and what it waits for.
+
+    Attributes
+    ----------
+    max_records, max_bytes
+        The most messages and stored bytes; None for no limit.
+    min_records, max_delay_ms
+        Wait for so many messages, but no longer than that; None to take what there is.
+    """
+
+    max_records: int | None = None
+    max_bytes: int | None = None
+    min_records: int | None = None
+    max_delay_ms: int = 15 * 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Keys or ids that are looked up.
+
+    Attributes
+    ----------
+    field
+        The property that holds the keys; None for offset message ids.
+    texts
+        Distinct, in the order of the option.
+    """
+
+    field: KeyField | None
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadOptions(SourceOptions):
+    """The options of a read, checked against each other, and the facts that several state. Crosses to the workers."""
 
     paths: tuple[str, ...]
-    broker_names: tuple[str, ...] | None
-    commit_log_paths: Mapping[str, tuple[str, ...]]
+    commit_logs: Mapping[str, tuple[str, ...]]
     """Directories of CommitLog segments, by store path, where they are not in ``commitlog`` below it."""
     archives: Mapping[str, str]
     """Archives by store path, of stores that continue in one."""
-    queue_source: QueueSource
-    read_from: ReadFrom
     topics: Topics
-    include_system_topics: bool
     start: Position
     stop: Position
     start_option: str
     stop_option: str
     start_rules: StartRules
     exact_timestamps: bool
-    min_partitions: int | None
-    max_records_per_partition: int | None
-    max_bytes_per_partition: int
     filter: "Tags | Sql92Filter | None"
-    filter_pushdown: bool
-    columns: tuple[str, ...] | None
-    include_properties: bool
-    property_columns: tuple[str, ...]
-    schema_mode: SchemaMode
-    check_crc: bool
-    on_corrupt: OnCorrupt
-    raw_body: bool
-    max_body_bytes: int
-    batch_bytes: int
-    batch_rows: int
     trigger: TriggerLimits
-    consumer_group: str | None
     lookup: Lookup | None
     """Keys or ids that are looked up; None if all messages are read."""
 
@@ -155,69 +159,77 @@ def parse_read_options(given: Mapping[str, str], mode: Mode = Mode.BATCH) -> Rea
     ConfigError
         If a text is not a value of its option.
     """
-    return assemble(match(given, on.SOURCE, elsewhere=(SINK,)), mode)
+    return assemble(match(given, SOURCE, elsewhere=(SINK,)), mode)
 
 
 def assemble(given: Given, mode: Mode, clock: Clock | None = None) -> ReadOptions:
     """Check options that are matched already, and assemble them; errors as `parse_read_options`."""
     _check_conflicts(given)
     _check_mode(given, mode)
-    if not given.of((on.PATH, on.PATHS)):
+    if not given.of(EXCLUSIVE["which stores to read"]):
         raise MissingOptionError("no store is named: the option `path` is not there", fix=_NO_PATH)
-    if not given.of((on.SUBSCRIBE, on.SUBSCRIBE_PATTERN, on.ASSIGN)):
+    if not given.of(EXCLUSIVE["which queues to read"]):
         raise MissingOptionError(
             "no topic is named: none of the options subscribe, subscribePattern and assign is there",
             fix="Add .option('subscribe', 'topic'), or .option('subscribePattern', '.*') for all",
         )
-    paths = tuple(local_path(path) for path in given[on.PATHS] or (given[on.PATH] or "",))
+    values = given.values(SOURCE)
+    asked = SourceOptions(**values)
+    paths = tuple(local_path(path) for path in asked.paths or (asked.path or "",))
     if len(set(paths)) != len(paths):
         raise ConfigError(f"option `paths` names a directory twice: {listing(paths)}", fix="Name every store once")
-    default = Latest() if mode is Mode.STREAM else Earliest()
-    clock = clock or Clock.system(given[on.TIME_ZONE], "`timeZone`")
-    start_option, start = _stated(given, _STARTS, clock) or (on.STARTING_OFFSETS.name, default)
-    stop_option, stop = _stated(given, _STOPS, clock) or (on.ENDING_OFFSETS.name, Latest())
-    _check_positions(start, stop, mode)
-    # A stream that is to survive losses is not to stop, again and again, at the one record that is damaged.
-    skips = mode is Mode.STREAM and not given[on.FAIL_ON_DATA_LOSS] and rows.CORRUPT_RECORD not in given
-    return ReadOptions(
-        paths=paths,
-        broker_names=_broker_names(given[on.BROKER_NAMES], paths),
-        commit_log_paths=_commit_logs(given[on.COMMIT_LOG_PATHS], paths),
-        archives={store: local_path(each) for store, each in _by_store(on.ARCHIVE, given[on.ARCHIVE], paths).items()},
-        queue_source=given[on.QUEUE_SOURCE],
-        read_from=given[on.READ_FROM],
-        topics=_topics(given),
-        include_system_topics=given[on.INCLUDE_SYSTEM_TOPICS],
-        start=start,
-        stop=stop,
-        start_option=start_option,
-        stop_option=stop_option,
-        start_rules=StartRules(
-            unlisted=given[on.STARTING_OFFSETS_DEFAULT],
-            unmatched_time=given[on.STARTING_OFFSETS_BY_TIMESTAMP_STRATEGY],
-            boundary=given[on.TIMESTAMP_BOUNDARY],
-            fail_on_data_loss=given[on.FAIL_ON_DATA_LOSS],
+    if asked.broker_names is not None and len(asked.broker_names) != len(paths):
+        problem = f"option `brokerNames` has {len(asked.broker_names)} names for {len(paths)} stores"
+        raise ConfigError(problem, fix="Name one for each path, in the same order")
+    clock = clock or Clock.system(asked.time_zone, "`timeZone`")
+    made = {
+        **_positions(given, mode, clock),
+        "paths": paths,
+        "commit_logs": _commit_logs(asked.commit_log_paths, paths),
+        "archives": {store: local_path(each) for store, each in _by_store("archive", asked.archive, paths).items()},
+        "topics": _topics(asked),
+        "start_rules": StartRules(
+            unlisted=asked.starting_offsets_default,
+            unmatched_time=asked.starting_offsets_by_timestamp_strategy,
+            boundary=asked.timestamp_boundary,
+            fail_on_data_loss=asked.fail_on_data_loss,
         ),
-        exact_timestamps=_exact_timestamps(given[on.EXACT_TIMESTAMPS], given[on.TIMESTAMP_BOUNDARY]),
-        min_partitions=given[rows.MIN_PARTITIONS],
-        max_records_per_partition=given[rows.MAX_RECORDS_PER_PARTITION],
-        max_bytes_per_partition=given[rows.MAX_BYTES_PER_PARTITION],
-        filter=_filter(given),
-        filter_pushdown=given[on.UNSAFE_SINGLE_USE_FILTER_PUSHDOWN],
-        columns=given[rows.COLUMNS],
-        include_properties=given[rows.INCLUDE_PROPERTIES],
-        property_columns=given[rows.PROPERTY_COLUMNS],
-        schema_mode=given[rows.SCHEMA_MODE],
-        check_crc=given[rows.CHECK_CRC],
-        on_corrupt=OnCorrupt.SKIP if skips else given[rows.CORRUPT_RECORD],
-        raw_body=given[rows.RAW_BODY],
-        max_body_bytes=given[rows.MAX_BODY_BYTES],
-        batch_bytes=given[rows.BATCH_BYTES],
-        batch_rows=given[rows.BATCH_ROWS],
-        trigger=trigger_limits(given),
-        consumer_group=given[on.CONSUMER_GROUP],
-        lookup=lookup(given),
+        "exact_timestamps": _exact_timestamps(asked.exact_timestamps, asked.timestamp_boundary),
+        "filter": asked.sql_filter if asked.tags is None else Tags(asked.tags),
+        "trigger": _trigger_limits(asked),
+        "lookup": _lookup(asked),
+    }
+    # A stream that is to survive losses is not to stop, again and again, at the one record that is damaged.
+    if mode is Mode.STREAM and not asked.fail_on_data_loss and "on_corrupt" not in values:
+        made["on_corrupt"] = OnCorrupt.SKIP
+    return ReadOptions(**(values | made))
+
+
+def _positions(given: Given, mode: Mode, clock: Clock) -> dict[str, Any]:
+    """Return the start, the end, and the options that state them, by fields of `ReadOptions`."""
+    default = Latest() if mode is Mode.STREAM else Earliest()
+    start_option, start = _stated(given, _STARTS, clock) or ("startingOffsets", default)
+    stop_option, stop = _stated(given, _STOPS, clock) or ("endingOffsets", Latest())
+    _check_positions(start, stop, mode)
+    return {"start": start, "stop": stop, "start_option": start_option, "stop_option": stop_option}
+
+
+def _trigger_limits(asked: SourceOptions) -> TriggerLimits:
+    least, most = asked.min_offsets_per_trigger, asked.max_offsets_per_trigger
+    if least is not None and most is not None and least > most:
+        problem = f"`minOffsetsPerTrigger` ({least}) is more than `maxOffsetsPerTrigger` ({most})"
+        raise ConflictingOptionsError(problem, fix="Make it at most as many, or leave one of them out")
+    return TriggerLimits(
+        max_records=most,
+        max_bytes=asked.max_bytes_per_trigger,
+        min_records=least,
+        max_delay_ms=asked.max_trigger_delay_ms,
     )
+
+
+def _lookup(asked: SourceOptions) -> Lookup | None:
+    kinds = ((KeyField.KEYS, asked.keys), (KeyField.UNIQUE, asked.unique_keys), (None, asked.message_ids))
+    return next((Lookup(field, texts) for field, texts in kinds if texts is not None), None)
 
 
 _NO_PATH = (
@@ -233,7 +245,7 @@ def _check_conflicts(given: Given) -> None:
         both = given.of(group)
         if len(both) > 1:
             raise conflict(both[0].name, both[1].name, f"each of them says {what}")
-    for asked in given.of(KINDS):
+    for asked in given.of(EXCLUSIVE["what to look up"]):
         for other in given.of(_NOT_LOOKED_UP):
             raise conflict(asked.name, other.name, "a look-up is limited by topics and times only")
 
@@ -241,12 +253,12 @@ def _check_conflicts(given: Given) -> None:
 def _check_mode(given: Given, mode: Mode) -> None:
     """Refuse options that would change which messages a stream reads, and do not; warn of those without effect."""
     if mode is Mode.STREAM:
-        for option in given.of(on.SOURCE):
+        for option in given.of(SOURCE):
             if option.mode is Mode.BATCH and given[option] != option.default:
                 problem = f"option `{option.name}` is for batch reads, this is a stream"
-                raise ConflictingOptionsError(problem, fix=f"Leave it out{_INSTEAD.get(option, '')}")
+                raise ConflictingOptionsError(problem, fix=f"Leave it out{_INSTEAD.get(option.name, '')}")
     elif mode is Mode.BATCH:
-        for option in given.of(on.SOURCE):
+        for option in given.of(SOURCE):
             if option.mode is Mode.STREAM:
                 logger.warning("option `%s` has no effect on a batch read, only on streams", option.name)
 
@@ -255,25 +267,18 @@ _TO_AN_END = (
     ": a stream has no end. To read up to now and stop, use trigger(availableNow=True); to read up to some other end, "
     "read a batch"
 )
-_INSTEAD: Final[Mapping[Option[Any], str]] = {
-    on.ENDING_OFFSETS: _TO_AN_END,
-    on.ENDING_TIMESTAMP: _TO_AN_END,
-    on.ENDING_OFFSETS_BY_TIMESTAMP: _TO_AN_END,
-    on.UNSAFE_SINGLE_USE_FILTER_PUSHDOWN: ": Spark checks the filters of a stream itself, on every row",
-    on.EXACT_TIMESTAMPS: ": a stream goes by queue offsets once it has begun. Filter on storeTimestamp",
+_INSTEAD: Final[Mapping[str, str]] = {
+    "endingOffsets": _TO_AN_END,
+    "endingTimestamp": _TO_AN_END,
+    "endingOffsetsByTimestamp": _TO_AN_END,
+    "exactTimestamps": ": a stream goes by queue offsets once it has begun. Filter on storeTimestamp",
 }
 
 
-def _topics(given: Given) -> Topics:
-    topics, pattern, keys = given[on.SUBSCRIBE], given[on.SUBSCRIBE_PATTERN], given[on.ASSIGN]
-    if topics is not None:
-        return Subscribe(topics)
-    return Assign(keys or ()) if pattern is None else SubscribePattern(pattern)
-
-
-def _filter(given: Given) -> "Tags | Sql92Filter | None":
-    tags = given[on.TAGS]
-    return given[on.SQL_FILTER] if tags is None else Tags(tags)
+def _topics(asked: SourceOptions) -> Topics:
+    if asked.subscribe is not None:
+        return Subscribe(asked.subscribe)
+    return Assign(asked.assign or ()) if asked.subscribe_pattern is None else SubscribePattern(asked.subscribe_pattern)
 
 
 def _stated(given: Given, options: tuple[Option[Any], ...], clock: Clock) -> tuple[str, Position] | None:
@@ -317,32 +322,25 @@ def _exact_timestamps(given: bool | None, boundary: Boundary) -> bool:  # noqa: 
     return given is not False
 
 
-def _broker_names(names: tuple[str, ...] | None, paths: tuple[str, ...]) -> tuple[str, ...] | None:
-    if names is not None and len(names) != len(paths):
-        problem = f"option `brokerNames` has {len(names)} names for {len(paths)} stores"
-        raise ConfigError(problem, fix="Name one for each path, in the same order")
-    return names
-
-
 def _commit_logs(
     given: tuple[str, ...] | dict[str, tuple[str, ...]] | None, paths: tuple[str, ...]
 ) -> dict[str, tuple[str, ...]]:
-    found = _by_store(on.COMMIT_LOG_PATHS, given, paths)
+    found = _by_store("commitLogPaths", given, paths)
     return {store: tuple(local_path(each) for each in roots) for store, roots in found.items()}
 
 
-def _by_store(option: Option[Any], given: T | dict[str, T] | None, paths: tuple[str, ...]) -> dict[str, T]:
-    """Return the values of an option by store; one that is not by store is of the only one."""
+def _by_store(option: str, given: T | dict[str, T] | None, paths: tuple[str, ...]) -> dict[str, T]:
+    """Map store path to value; a plain value is allowed if there is one store."""
     if given is None:
         return {}
     if not isinstance(given, dict):
         if len(paths) > 1:
-            problem = f"option `{option.name}` does not say which of {len(paths)} stores it belongs to"
-            raise ConfigError(problem, fix=f"Write {_BY_STORE[option.name]}")
+            problem = f"option `{option}` does not say which of {len(paths)} stores it belongs to"
+            raise ConfigError(problem, fix=f"Write {_BY_STORE[option]}")
         return {paths[0]: given}
     found = {local_path(store): value for store, value in given.items()}
     strangers = sorted(found.keys() - set(paths))
     if strangers:
-        problem = f"option `{option.name}` names {listing(strangers)}, which this query does not read"
+        problem = f"option `{option}` names {listing(strangers)}, which this query does not read"
         raise ConfigError(problem, fix=f"Name one of {listing(paths)}")
     return found

@@ -1,21 +1,31 @@
-"""The options of the source: which stores, queues and messages are read, and what happens to losses.
+"""The options of the source: which stores, queues and messages are read, how, and what happens to losses.
 
-The options of rows are in `row_table`, those of a stream's triggers in `trigger`. To add an option: a declaration in
-one of the three, a field in `ReadOptions`, and ``python -m segmentlog.connector.option_docs docs/options.md``.
+To add an option: a field of `SourceOptions`, and ``python -m segmentlog.connector.option_docs docs/options.md``.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import tzinfo
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from segmentlog.store import Boundary, ConfigError, FilterSyntaxError, QueueSource, ReadFrom, Tags
+from segmentlog.query.times import Moment
+from segmentlog.store import (
+    Boundary,
+    ConfigError,
+    FilterSyntaxError,
+    OnCorrupt,
+    QueueKey,
+    QueueSource,
+    ReadFrom,
+    ScanSpec,
+    Tags,
+)
 
 from ..errors import suggest
 from . import values
-from .lookup import LOOKUP
-from .option import NAMES, STRICT_OPTIONS, SWITCH, Mode, Option, Table
-from .positions import Fallback, parse_assign, parse_offsets, parse_times
-from .row_table import ROWS
-from .trigger import TRIGGER
+from .option import COUNT, NAMES, SIZE, STRICT_OPTIONS, SWITCH, Mode, Table, option, switch
+from .positions import Fallback, Position, parse_assign, parse_offsets, parse_times
 
 if TYPE_CHECKING:
     from segmentlog.store import Sql92Filter
@@ -29,6 +39,13 @@ class MetadataKind(Enum):
     GROUPS = "groups"
     LAG = "lag"
     SEGMENTS = "segments"
+
+
+class SchemaMode(Enum):
+    """Whose columns the source has."""
+
+    NATIVE = "native"
+    KAFKA = "kafka"
 
 
 def _tags(name: str, raw: str) -> frozenset[str] | None:
@@ -83,299 +100,306 @@ def _archives(name: str, raw: str) -> str | dict[str, str]:
     return dict(found)
 
 
+def _texts(name: str, raw: str) -> tuple[str, ...]:
+    """Read keys as they are stored; blanks around the commas do not count, and a key may be named twice."""
+    if raw.lstrip().startswith("["):
+        found = values.json_array(name, raw)
+    else:
+        found = [part.strip(" ") for part in raw.split(",")]
+    if not found or not all(found):
+        raise values.bad_value(name, raw, "keys separated by commas, or a JSON array of them")
+    return tuple(dict.fromkeys(found))
+
+
+_SPEC: Final = ScanSpec(columns=())
+_TEXTS: Final = "texts, comma-separated or a JSON array"
 _FALLBACKS = {fallback.value: fallback for fallback in Fallback}
 
 OFFSETS_JSON = '`{"topic": {"0": 23, "1": -2}}`'
 TIMES_JSON = '`{"topic": {"0": 1767225600000, "1": "2026-01-01T00:00:00Z"}}`'
 TIME = "a [time](times.md): ISO-8601, a date, `-1h`, `yesterday`, or milliseconds since 1970 (from 100000000000)"
 
-_MESSAGES: Final = Table("source")
 
-PATH: Final = _MESSAGES.add(
-    Option(
-        name="path",
-        value="a directory",
-        parse=values.text,
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceOptions:
+    """Values of the source's options; each field declares an option."""
+
+    path: str | None = option(
+        "a directory",
+        values.text,
+        "The store directory of a broker, as driver and workers see it. Usually the argument of `load`.",
         default=None,
-        meaning="The store directory of a broker, as driver and workers see it. Usually the argument of `load`.",
     )
-)
-PATHS: Final = _MESSAGES.add(
-    Option(
-        name="paths",
-        value="directories, comma-separated or a JSON array",
-        parse=values.names,
+    paths: tuple[str, ...] | None = option(
+        "directories, comma-separated or a JSON array",
+        values.names,
+        "Several stores, one of each broker, told apart by the column `brokerName`. What `load([…])` sets.",
         default=None,
-        meaning="Several stores, one of each broker, told apart by the column `brokerName`. What `load([…])` sets.",
     )
-)
-BROKER_NAMES: Final = _MESSAGES.add(
-    Option(
-        name="brokerNames",
-        value=NAMES,
-        parse=values.names,
+    broker_names: tuple[str, ...] | None = option(
+        NAMES,
+        values.names,
+        "The brokers' names, in the order of the paths. Without it: the last part of the paths that differs.",
         default=None,
-        meaning="The brokers' names, in the order of the paths. Without it: the last part of the paths that differs.",
     )
-)
-COMMIT_LOG_PATHS: Final = _MESSAGES.add(
-    Option(
-        name="commitLogPaths",
-        value="directories, comma-separated, or `{store: [directories]}`",
-        parse=_commit_log_paths,
-        default=None,
-        meaning="Where CommitLog segments are, if not in `commitlog` below the path; the broker's `storePathCommitLog`"
+    commit_log_paths: tuple[str, ...] | dict[str, tuple[str, ...]] | None = option(
+        "directories, comma-separated, or `{store: [directories]}`",
+        _commit_log_paths,
+        "Where CommitLog segments are, if not in `commitlog` below the path; the broker's `storePathCommitLog`"
         " and all its parts.",
-    )
-)
-ARCHIVE: Final = _MESSAGES.add(
-    Option(
-        name="archive",
-        value="a directory, or `{store: directory}`",
-        parse=_archives,
         default=None,
-        meaning="The archive into which retention copies files before it deletes them, as driver and workers see it. "
+    )
+    archive: str | dict[str, str] | None = option(
+        "a directory, or `{store: directory}`",
+        _archives,
+        "The archive into which retention copies files before it deletes them, as driver and workers see it. "
         "Store and archive are read as one store.",
+        default=None,
     )
-)
-QUEUE_SOURCE: Final = _MESSAGES.add(
-    Option(
-        name="queueSource",
-        value="auto, commitlog",
-        parse=values.choice({"auto": QueueSource.AUTO, "commitlog": QueueSource.COMMIT_LOG}),
-        default=QueueSource.AUTO,
-        default_text="auto",
-        meaning="`auto` reads the ConsumeQueue, and derives it from the CommitLog where it is missing or damaged; "
+    queue_source: QueueSource = option(
+        "auto, commitlog",
+        values.choice({"auto": QueueSource.AUTO, "commitlog": QueueSource.COMMIT_LOG}),
+        "`auto` reads the ConsumeQueue, and derives it from the CommitLog where it is missing or damaged; "
         "`commitlog` always derives it.",
+        default=QueueSource.AUTO,
+        shown="auto",
     )
-)
-READ_FROM: Final = _MESSAGES.add(
-    Option(
-        name="readFrom",
-        value="appended, confirmed",
-        parse=values.choice({"appended": ReadFrom.APPENDED, "confirmed": ReadFrom.CONFIRMED}),
-        default=ReadFrom.APPENDED,
-        default_text="appended",
-        meaning="`confirmed` reads only messages that enough replicas hold, which no failover undoes, see "
+    read_from: ReadFrom = option(
+        "appended, confirmed",
+        values.choice({"appended": ReadFrom.APPENDED, "confirmed": ReadFrom.CONFIRMED}),
+        "`confirmed` reads only messages that enough replicas hold, which no failover undoes, see "
         "[replication.md](replication.md#confirmed-reads).",
+        default=ReadFrom.APPENDED,
+        shown="appended",
     )
-)
-SUBSCRIBE: Final = _MESSAGES.add(
-    Option(
-        name="subscribe",
-        value=NAMES,
-        parse=values.names,
+    subscribe: tuple[str, ...] | None = option(
+        NAMES,
+        values.names,
+        "The topics to read. One of `subscribe`, `subscribePattern` and `assign` is needed.",
         default=None,
         aliases=("topic", "topics"),
-        meaning="The topics to read. One of `subscribe`, `subscribePattern` and `assign` is needed.",
     )
-)
-SUBSCRIBE_PATTERN: Final = _MESSAGES.add(
-    Option(
-        name="subscribePattern",
-        value="a regular expression",
-        parse=values.regex,
-        default=None,
-        meaning="Read the topics whose whole name matches.",
+    subscribe_pattern: str | None = option(
+        "a regular expression", values.regex, "Read the topics whose whole name matches.", default=None
     )
-)
-ASSIGN: Final = _MESSAGES.add(
-    Option(
-        name="assign",
-        value='`{"topic": [0, 1]}`',
-        parse=parse_assign,
-        default=None,
-        meaning="Read these queues.",
+    assign: tuple[QueueKey, ...] | None = option(
+        '`{"topic": [0, 1]}`', parse_assign, "Read these queues.", default=None
     )
-)
-INCLUDE_SYSTEM_TOPICS: Final = _MESSAGES.add(
-    Option(
-        name="includeSystemTopics",
-        value=SWITCH,
-        parse=values.boolean,
-        default=False,
-        meaning="Whether `subscribePattern` includes system topics: RocketMQ's own, such as `SCHEDULE_TOPIC_XXXX`, and "
+    include_system_topics: bool = switch(
+        "Whether `subscribePattern` includes system topics: RocketMQ's own, such as `SCHEDULE_TOPIC_XXXX`, and "
         "the retry (`%RETRY%group`) and dead-letter (`%DLQ%group`) topics of consumer groups, which hold second "
         "copies. `subscribe` and `assign` read every topic they name.",
+        default=False,
     )
-)
-STARTING_OFFSETS: Final = _MESSAGES.add(
-    Option(
-        name="startingOffsets",
-        value=f"earliest, latest (streams), group:NAME, {OFFSETS_JSON}",
-        parse=parse_offsets,
-        default=None,
-        default_text="earliest; latest in streams",
-        meaning="The first message to read of each queue; in JSON, -2 is the earliest and -1 the latest. A stream that "
+    starting_offsets: Position | None = option(
+        f"earliest, latest (streams), group:NAME, {OFFSETS_JSON}",
+        parse_offsets,
+        "The first message to read of each queue; in JSON, -2 is the earliest and -1 the latest. A stream that "
         "goes on from its checkpoint goes by that alone.",
-    )
-)
-ENDING_OFFSETS: Final = _MESSAGES.add(
-    Option(
-        name="endingOffsets",
-        value=f"latest, group:NAME, {OFFSETS_JSON}",
-        parse=parse_offsets,
         default=None,
-        default_text="latest",
-        mode=Mode.BATCH,
-        meaning="One past the last message to read of each queue; the end of those that the JSON leaves out.",
+        shown="earliest; latest in streams",
     )
-)
-STARTING_OFFSETS_DEFAULT: Final = _MESSAGES.add(
-    Option(
-        name="startingOffsetsDefault",
-        value="error, earliest, latest",
-        parse=values.choice(_FALLBACKS),
+    ending_offsets: Position | None = option(
+        f"latest, group:NAME, {OFFSETS_JSON}",
+        parse_offsets,
+        "One past the last message to read of each queue; the end of those that the JSON leaves out.",
+        default=None,
+        shown="latest",
+        mode=Mode.BATCH,
+    )
+    starting_offsets_default: Fallback = option(
+        "error, earliest, latest",
+        values.choice(_FALLBACKS),
+        "Where a queue starts that the JSON leaves out, or that the group has no position for.",
         default=Fallback.ERROR,
-        default_text="error",
-        meaning="Where a queue starts that the JSON leaves out, or that the group has no position for.",
+        shown="error",
     )
-)
-STARTING_TIMESTAMP: Final = _MESSAGES.add(
-    Option(
-        name="startingTimestamp",
-        value=TIME,
-        parse=values.moment,
+    starting_timestamp: Moment | None = option(
+        TIME, values.moment, "Read the messages stored at or after this time.", default=None
+    )
+    ending_timestamp: Moment | None = option(
+        TIME, values.moment, "Read the messages stored before this time.", default=None, mode=Mode.BATCH
+    )
+    time_zone: tzinfo | None = option(
+        "a region or an offset",
+        values.zone,
+        "The zone of dates and times that name none. Without it dates are in UTC, and such times are refused.",
         default=None,
-        meaning="Read the messages stored at or after this time.",
     )
-)
-ENDING_TIMESTAMP: Final = _MESSAGES.add(
-    Option(
-        name="endingTimestamp",
-        value=TIME,
-        parse=values.moment,
-        default=None,
-        mode=Mode.BATCH,
-        meaning="Read the messages stored before this time.",
+    starting_offsets_by_timestamp: Mapping[tuple[str | None, QueueKey], Moment] | None = option(
+        TIMES_JSON, parse_times, "As `startingTimestamp`, a time for each queue.", default=None
     )
-)
-TIME_ZONE: Final = _MESSAGES.add(
-    Option(
-        name="timeZone",
-        value="a region or an offset",
-        parse=values.zone,
-        default=None,
-        meaning="The zone of dates and times that name none. Without it dates are in UTC, and such times are refused.",
+    ending_offsets_by_timestamp: Mapping[tuple[str | None, QueueKey], Moment] | None = option(
+        TIMES_JSON, parse_times, "As `endingTimestamp`, a time for each queue.", default=None, mode=Mode.BATCH
     )
-)
-STARTING_OFFSETS_BY_TIMESTAMP: Final = _MESSAGES.add(
-    Option(
-        name="startingOffsetsByTimestamp",
-        value=TIMES_JSON,
-        parse=parse_times,
-        default=None,
-        meaning="As `startingTimestamp`, a time for each queue.",
-    )
-)
-ENDING_OFFSETS_BY_TIMESTAMP: Final = _MESSAGES.add(
-    Option(
-        name="endingOffsetsByTimestamp",
-        value=TIMES_JSON,
-        parse=parse_times,
-        default=None,
-        mode=Mode.BATCH,
-        meaning="As `endingTimestamp`, a time for each queue.",
-    )
-)
-STARTING_OFFSETS_BY_TIMESTAMP_STRATEGY: Final = _MESSAGES.add(
-    Option(
-        name="startingOffsetsByTimestampStrategy",
-        value="error, latest, earliest",
-        parse=values.choice(_FALLBACKS),
+    starting_offsets_by_timestamp_strategy: Fallback = option(
+        "error, latest, earliest",
+        values.choice(_FALLBACKS),
+        "What a starting time means for a queue without a message at or after it.",
         default=Fallback.ERROR,
-        default_text="error",
-        meaning="What a starting time means for a queue without a message at or after it.",
+        shown="error",
     )
-)
-TIMESTAMP_BOUNDARY: Final = _MESSAGES.add(
-    Option(
-        name="timestampBoundary",
-        value="lower, upper",
-        parse=values.choice({"lower": Boundary.LOWER, "upper": Boundary.UPPER}),
-        default=Boundary.LOWER,
-        default_text="lower",
-        meaning="`lower` starts with the first message at or after the starting time, `upper` with the last one at or "
+    timestamp_boundary: Boundary = option(
+        "lower, upper",
+        values.choice({"lower": Boundary.LOWER, "upper": Boundary.UPPER}),
+        "`lower` starts with the first message at or after the starting time, `upper` with the last one at or "
         "before it.",
+        default=Boundary.LOWER,
+        shown="lower",
     )
-)
-EXACT_TIMESTAMPS: Final = _MESSAGES.add(
-    Option(
-        name="exactTimestamps",
-        value=SWITCH,
-        parse=values.boolean,
-        default=None,
-        default_text="true; false with `timestampBoundary=upper`",
-        mode=Mode.BATCH,
-        meaning="Check the store time of every row against the asked times, so that a clock that was set back cannot "
+    exact_timestamps: bool | None = option(
+        SWITCH,
+        values.boolean,
+        "Check the store time of every row against the asked times, so that a clock that was set back cannot "
         "let others in.",
+        default=None,
+        shown="true; false with `timestampBoundary=upper`",
+        mode=Mode.BATCH,
     )
-)
-CONSUMER_GROUP: Final = _MESSAGES.add(
-    Option(
-        name="consumerGroup",
-        value="a name",
-        parse=values.single_name,
+    consumer_group: str | None = option(
+        "a name",
+        values.single_name,
+        "Publish the stream's progress as this consumer group's, for tools that show lag. It is never read "
+        "back: the checkpoint rules.",
         default=None,
         mode=Mode.STREAM,
-        meaning="Publish the stream's progress as this consumer group's, for tools that show lag. It is never read "
-        "back: the checkpoint rules.",
     )
-)
-FAIL_ON_DATA_LOSS: Final = _MESSAGES.add(
-    Option(
-        name="failOnDataLoss",
-        value=SWITCH,
-        parse=values.boolean,
-        default=True,
-        meaning="Whether an offset that a queue does not hold, or messages that are gone when they are read, are an "
+    fail_on_data_loss: bool = switch(
+        "Whether an offset that a queue does not hold, or messages that are gone when they are read, are an "
         "error; else a warning, and reading goes on with what there is.",
+        default=True,
     )
-)
-TAGS: Final = _MESSAGES.add(
-    Option(
-        name="tags",
-        value="`A || B`, or `*`",
-        parse=_tags,
+    tags: frozenset[str] | None = option(
+        "`A || B`, or `*`",
+        _tags,
+        "Read only messages with one of these tags; empty parts are ignored.",
         default=None,
+        shown="`*`",
         aliases=("subExpression",),
-        default_text="`*`",
-        meaning="Read only messages with one of these tags; empty parts are ignored.",
     )
-)
-SQL_FILTER: Final["Option[Sql92Filter | None]"] = _MESSAGES.add(
-    Option(
-        name="sqlFilter",
-        value="`amount > 5 AND region IN ('eu', 'us')`",
-        parse=_sql_filter,
-        default=None,
-        meaning="Read only messages whose properties match, by RocketMQ's SQL92 rules: see [filters.md](filters.md). "
+    sql_filter: "Sql92Filter | None" = option(
+        "`amount > 5 AND region IN ('eu', 'us')`",
+        _sql_filter,
+        "Read only messages whose properties match, by RocketMQ's SQL92 rules: see [filters.md](filters.md). "
         "Excludes `tags`; `sql` and `tags` of Python do not.",
+        default=None,
     )
-)
-UNSAFE_SINGLE_USE_FILTER_PUSHDOWN: Final = _MESSAGES.add(
-    Option(
-        name="unsafeSingleUseFilterPushdown",
-        value=SWITCH,
-        parse=values.boolean,
-        default=False,
-        mode=Mode.BATCH,
-        meaning="Whether the filters of the query limit what is read. **Unsafe**: a second use of the same DataFrame "
-        "or view returns wrong rows, see [reader.md](reader.md#filters-of-a-query). Needs "
-        "`spark.sql.python.filterPushdown.enabled=true`; logs a warning each time.",
-    )
-)
-METADATA: Final = _MESSAGES.add(
-    Option(
-        name="metadata",
-        value="topics, queues, groups, lag, segments",
-        parse=_metadata,
+    metadata: MetadataKind | None = option(
+        "topics, queues, groups, lag, segments",
+        _metadata,
+        "Read what there is of topics, queues, consumer groups, their lag or CommitLog segments, and no "
+        "messages: see [groups-and-lag.md](groups-and-lag.md).",
         default=None,
         mode=Mode.BATCH,
-        meaning="Read what there is of topics, queues, consumer groups, their lag or CommitLog segments, and no "
-        "messages: see [groups-and-lag.md](groups-and-lag.md).",
     )
-)
+    keys: tuple[str, ...] | None = option(
+        _TEXTS,
+        _texts,
+        "Read only messages with one of these keys in `KEYS`, found through the index: see [find.md](find.md). "
+        "With `startingTimestamp` and `endingTimestamp`; not with offsets, tags, `sqlFilter` or `assign`.",
+        default=None,
+        mode=Mode.BATCH,
+    )
+    unique_keys: tuple[str, ...] | None = option(
+        _TEXTS,
+        _texts,
+        "As `keys`, for the unique key that the producer's client sets (`UNIQ_KEY`).",
+        default=None,
+        mode=Mode.BATCH,
+    )
+    message_ids: tuple[str, ...] | None = option(
+        _TEXTS, _texts, "As `keys`, for offset message ids (column `msgId`).", default=None, mode=Mode.BATCH
+    )
+    max_offsets_per_trigger: int | None = option(
+        COUNT,
+        values.positive,
+        "The most messages of one micro-batch. Queues share it by what waits in each, with at least one "
+        "message per queue as far as it goes.",
+        default=None,
+        mode=Mode.STREAM,
+    )
+    max_bytes_per_trigger: int | None = option(
+        SIZE,
+        values.size,
+        "The most stored bytes of one micro-batch, but at least one message; with `maxOffsetsPerTrigger`, "
+        "whichever is reached first.",
+        default=None,
+        mode=Mode.STREAM,
+    )
+    min_offsets_per_trigger: int | None = option(
+        COUNT,
+        values.positive,
+        "Wait until so many messages are there, or `maxTriggerDelay` has passed. Not with AvailableNow.",
+        default=None,
+        mode=Mode.STREAM,
+    )
+    max_trigger_delay_ms: int = option(
+        "a duration with its unit: 15m, 30s, 500ms",
+        values.duration_ms,
+        "The longest that `minOffsetsPerTrigger` makes messages wait.",
+        default=15 * 60_000,
+        name="maxTriggerDelay",
+        shown="15m",
+        mode=Mode.STREAM,
+    )
+    min_partitions: int | None = option(
+        COUNT, values.positive, "Cut queues until there are at least so many Spark partitions.", default=None
+    )
+    max_records_per_partition: int | None = option(
+        COUNT, values.positive, "Cut queues so that no Spark partition has more messages.", default=None
+    )
+    max_bytes_per_partition: int = option(
+        SIZE,
+        values.size,
+        "Cut queues, and pack short ones, so that a Spark partition has about so many stored bytes.",
+        default=128 << 20,
+        shown="128m",
+    )
+    columns: tuple[str, ...] | None = option(
+        NAMES, values.names, "The columns, in this order: what `.schema(…)` says, for SQL.", default=None
+    )
+    include_properties: bool = switch(
+        "Add the column `properties`; `headers` with `schemaMode=kafka`. Without it, Spark says "
+        "`UNRESOLVED_COLUMN` for `properties`.",
+        default=False,
+        aliases=("includeHeaders",),
+    )
+    property_columns: tuple[str, ...] = option(
+        NAMES, values.names, "Properties to add as string columns; cheaper than the whole map.", default=(), shown="–"
+    )
+    schema_mode: SchemaMode = option(
+        "native, kafka",
+        values.choice({"native": SchemaMode.NATIVE, "kafka": SchemaMode.KAFKA}),
+        "`kafka` has the columns of Spark's Kafka source: key, value, topic, partition, offset, timestamp, "
+        "timestampType.",
+        default=SchemaMode.NATIVE,
+        shown="native",
+    )
+    check_crc: bool = switch("Check every body that is read against its CRC-32.", default=False)
+    on_corrupt: OnCorrupt = option(
+        "fail, skip, null",
+        values.choice({"fail": OnCorrupt.FAIL, "skip": OnCorrupt.SKIP, "null": OnCorrupt.NULL}),
+        "A damaged record fails the query, is left out with a warning, or becomes a row of nulls except "
+        "for topic, queueId and queueOffset. In a stream with `failOnDataLoss=false` the default is skip.",
+        default=OnCorrupt.FAIL,
+        name="corruptRecord",
+        shown="fail",
+    )
+    raw_body: bool = switch("Leave compressed bodies compressed.", default=False)
+    max_body_bytes: int = option(
+        SIZE,
+        values.size,
+        "The most that one compressed body may inflate to; more counts as damage.",
+        default=_SPEC.max_body_bytes,
+        shown="16m",
+    )
+    batch_bytes: int = option(
+        SIZE, values.size, "The size to aim at for one Arrow batch; for tuning.", default=_SPEC.batch_bytes, shown="8m"
+    )
+    batch_rows: int = option(
+        COUNT, values.positive, "The most rows of one Arrow batch; for tuning.", default=_SPEC.batch_rows
+    )
 
-SOURCE: Final = Table("source", (*_MESSAGES, *LOOKUP, *TRIGGER, *ROWS, STRICT_OPTIONS))
+
+SOURCE: Final = Table.of("source", SourceOptions, STRICT_OPTIONS)
 """All options of the source."""

@@ -2,92 +2,55 @@
 
 ::
 
-    texts from Spark ── match ──► Given ── handles ──► one typed value each ── assemble ──► WriteOptions
-      lower-cased       aliases,           parsers of                          conflicts, what needs what
-      names             unknown ones       the table
+    texts from Spark ── match ──► Given ── parse ──► SinkOptions ── check ──► WriteOptions
+      lower-cased       aliases,           the fields'              conflicts, what needs what
+      names             unknown ones       parsers
 
 No file is opened here: `write.planning` compares them with the store.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from segmentlog.store import ConfigError, Flush, OnChangedReplay, StoreConfig, is_system_topic
+from segmentlog.store import ConfigError, Flush, StoreConfig, is_system_topic
 from segmentlog.store.sink import SyncReplication
 
 from ..errors import ConflictingOptionsError, MissingOptionError
-from . import write_table as on
 from .matching import local_path, match
-from .option import Given, Mode, Option
+from .option import Given, Mode
 from .read_table import SOURCE
-from .write_table import OnNull, Selector
+from .write_table import SINK, SinkOptions
 
 _ENTRY_BYTES: Final = 20
 SYSTEM_TOPIC_FIX: Final = (
     "Write to another topic, since brokers and consumer groups keep their own messages in it; allowSystemTopics=true "
     "writes to it all the same"
 )
-SIZES: Final[Mapping[str, tuple[Option[int | None], str]]] = {
-    option.name: (option, field)
-    for option, field in (
-        (on.MAPPED_FILE_SIZE_COMMIT_LOG, "segment_bytes"),
-        (on.MAPPED_FILE_SIZE_CONSUME_QUEUE, "queue_segment_entries"),
-        (on.MAX_HASH_SLOT_NUM, "index_slots"),
-        (on.MAX_INDEX_NUM, "index_entries"),
-    )
+SIZES: Final[Mapping[str, str]] = {
+    "mappedFileSizeCommitLog": "segment_bytes",
+    "mappedFileSizeConsumeQueue": "queue_segment_entries",
+    "maxHashSlotNum": "index_slots",
+    "maxIndexNum": "index_entries",
 }
-"""Options that say how files are divided, which a store that is there has settled, by their fields of `StoreConfig`."""
+"""Options that say how files are divided, which an existing store has settled, and their fields of `StoreConfig`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WriteOptions:
-    """The options of a write, parsed and checked against each other. Crosses to the workers.
+class WriteOptions(SinkOptions):
+    """The options of a write, checked against each other. Crosses to the workers.
 
     Attributes
     ----------
-    path
-        The store directory.
-    topic
-        Of all rows; None where the rows say it.
-    exactly_once
-        Whether rows are staged and appended together.
-    app, version
-        Under which name and number the batch is remembered; a stream has no number here, and no name unless it was
-        given one.
-    on_changed_replay
-        What happens to a batch that comes again with another number of rows.
-    create_topic, default_queues
-        Whether topics are made, and with how many queues.
-    system_topics
-        Whether rows may go to topics of the broker and of consumer groups.
-    selector
-        What chooses the queue.
-    on_null_topic, on_null_body
-        What becomes of rows without them.
-    lock_timeout_s
-        How long to wait for another writer.
     replication
         Replicas that a commit waits for; None for none.
     config
         How the store is written.
     sizes
-        The options that say how files are divided, and were given.
+        The options of `SIZES` that were given.
     """
 
     path: str
-    topic: str | None
-    exactly_once: bool
-    app: str | None
-    version: int | None
-    on_changed_replay: OnChangedReplay
-    create_topic: bool
-    system_topics: bool
-    default_queues: int
-    selector: Selector
-    on_null_topic: OnNull
-    on_null_body: OnNull
-    lock_timeout_s: float
     replication: SyncReplication | None
     config: StoreConfig
     sizes: tuple[str, ...]
@@ -114,110 +77,85 @@ def parse_write_options(given: Mapping[str, str], mode: Mode) -> WriteOptions:
     ConfigError
         If a text is not a value of its option.
     """
-    found = match(given, on.SINK, elsewhere=(SOURCE,))
-    path, topic = found[on.PATH], found[on.TOPIC]
-    if path is None:
+    found = match(given, SINK, elsewhere=(SOURCE,))
+    values = found.values(SINK)
+    asked = SinkOptions(**values)
+    if asked.path is None:
         raise MissingOptionError("no store is named: the option `path` is not there", fix=_NO_PATH)
-    _check_id(found, mode)
-    if topic is not None and is_system_topic(topic) and not found[on.ALLOW_SYSTEM_TOPICS]:
-        raise ConfigError(f"option `topic` is the system topic `{topic}`", fix=SYSTEM_TOPIC_FIX)
-    return WriteOptions(
-        path=local_path(path),
-        topic=topic,
-        exactly_once=found[on.EXACTLY_ONCE],
-        app=found[on.TXN_APP_ID],
-        version=found[on.TXN_VERSION],
-        on_changed_replay=found[on.ON_CHANGED_REPLAY],
-        create_topic=found[on.CREATE_TOPIC],
-        system_topics=found[on.ALLOW_SYSTEM_TOPICS],
-        default_queues=_queues(found[on.DEFAULT_QUEUE_NUMS]),
-        selector=found[on.QUEUE_SELECTOR],
-        on_null_topic=found[on.ON_NULL_TOPIC],
-        on_null_body=found[on.ON_NULL_BODY],
-        lock_timeout_s=found[on.LOCK_TIMEOUT],
-        replication=_replication(found),
-        config=_config(found),
-        sizes=tuple(name for name, (option, _) in SIZES.items() if option in found),
-    )
+    _check_id(asked, mode)
+    if asked.topic is not None and is_system_topic(asked.topic) and not asked.system_topics:
+        raise ConfigError(f"option `topic` is the system topic `{asked.topic}`", fix=SYSTEM_TOPIC_FIX)
+    made = {
+        "path": local_path(asked.path),
+        "replication": _replication(found, asked),
+        "config": _config(asked),
+        "sizes": tuple(option.name for option in found.of(SINK.pick(*SIZES))),
+    }
+    return WriteOptions(**(values | made))
 
 
 _NO_PATH = (
     "Write .save('/data/store') or .start('/data/store'). INSERT INTO a table made with CREATE TABLE … USING "
     "segmentlog cannot be offered: Spark hands a table's options over when it is made, and none when it is written"
 )
-_QUEUES_MAX: Final = 1 << 16
 _COPIES_MIN: Final = 2
 
 
-def _replication(found: Given) -> SyncReplication | None:
+def _replication(found: Given, asked: SinkOptions) -> SyncReplication | None:
     """Return the wait for replicas that was asked for."""
-    if not found[on.REPLICATION]:
-        of_sync = found.of((on.REPLICATION_TIMEOUT, on.IN_SYNC_REPLICAS))
+    if not asked.waits_for_replicas:
+        of_sync = found.of(SINK.pick("replicationTimeout", "inSyncReplicas"))
         if of_sync:
             raise ConflictingOptionsError(
                 f"option `{of_sync[0].name}` has no meaning without `replication=sync`",
                 fix="Set replication=sync, or leave it out",
             )
         return None
-    if found[on.FLUSH] is not Flush.SYNC:
+    if asked.flush is not Flush.SYNC:
         raise ConflictingOptionsError(
             "options `replication=sync` and `flush=async` exclude each other: replicas get what is on the device",
             fix="Keep one of them",
         )
-    copies = found[on.IN_SYNC_REPLICAS]
-    if copies < _COPIES_MIN:
+    if asked.in_sync_replicas < _COPIES_MIN:
         raise ConfigError(
-            f"option `inSyncReplicas` is `{copies}`, the store's own copy included, so no replica would be waited for",
+            f"option `inSyncReplicas` is `{asked.in_sync_replicas}`, the store's own copy included, so no replica "
+            "would be waited for",
             fix="Use 2 or more, or replication=async",
         )
-    return SyncReplication(timeout_s=found[on.REPLICATION_TIMEOUT], in_sync_replicas=copies)
+    return SyncReplication(timeout_s=asked.replication_timeout_s, in_sync_replicas=asked.in_sync_replicas)
 
 
-def _check_id(given: Given, mode: Mode) -> None:
-    named = [option.name for option in given.of((on.TXN_APP_ID, on.TXN_VERSION))]
-    if named and not given[on.EXACTLY_ONCE]:
+def _check_id(asked: SinkOptions, mode: Mode) -> None:
+    named = [name for name, value in (("txnAppId", asked.app), ("txnVersion", asked.version)) if value is not None]
+    if named and not asked.exactly_once:
         problem = f"options `{named[0]}` and `exactlyOnce=false` exclude each other: only what is appended exactly once"
         raise ConflictingOptionsError(f"{problem} is remembered", fix="Keep one of them")
     if mode is Mode.STREAM:
-        if on.TXN_VERSION in given:
+        if asked.version is not None:
             raise ConflictingOptionsError(
                 "option `txnVersion` has no meaning in a stream, whose batches Spark numbers",
                 fix="Leave it out; `txnAppId` may stay, in place of the query's id",
             )
     elif len(named) == 1:
-        missing = on.TXN_VERSION if on.TXN_APP_ID in given else on.TXN_APP_ID
+        missing = "txnVersion" if asked.version is None else "txnAppId"
         raise MissingOptionError(
-            f"option `{named[0]}` is there without `{missing.name}`",
+            f"option `{named[0]}` is there without `{missing}`",
             fix="Set both, so that the same batch is known again, or none",
         )
 
 
-def _queues(count: int) -> int:
-    if count > _QUEUES_MAX:
-        raise ConfigError(f"option `defaultQueueNums` is `{count}`", fix=f"Use a number from 1 to {_QUEUES_MAX}")
-    return count
-
-
-def _config(given: Given) -> StoreConfig:
+def _config(asked: SinkOptions) -> StoreConfig:
     own = StoreConfig()
-    entry_bytes = _fits_int32(given, on.MAPPED_FILE_SIZE_CONSUME_QUEUE) or own.queue_segment_entries * _ENTRY_BYTES
+    entry_bytes = asked.queue_file_bytes or own.queue_segment_entries * _ENTRY_BYTES
     return StoreConfig(
-        segment_bytes=_fits_int32(given, on.MAPPED_FILE_SIZE_COMMIT_LOG) or own.segment_bytes,
+        segment_bytes=asked.segment_bytes or own.segment_bytes,
         queue_segment_entries=-(-entry_bytes // _ENTRY_BYTES),  # as brokers do: up to the next whole entry
-        index_slots=_fits_int32(given, on.MAX_HASH_SLOT_NUM) or own.index_slots,
-        index_entries=_fits_int32(given, on.MAX_INDEX_NUM) or own.index_entries,
-        index=given[on.MESSAGE_INDEX_ENABLE],
-        flush=given[on.FLUSH],
-        max_body_bytes=_fits_int32(given, on.MAX_MESSAGE_SIZE) or own.max_body_bytes,
-        record_crc=given[on.ENABLED_APPEND_PROP_CRC],
-        compress_over_bytes=given[on.COMPRESS_MSG_BODY_OVER_HOWMUCH],
-        store_host=given[on.STORE_HOST],
+        index_slots=asked.index_slots or own.index_slots,
+        index_entries=asked.index_entries or own.index_entries,
+        index=asked.index,
+        flush=asked.flush,
+        max_body_bytes=asked.max_body_bytes,
+        record_crc=asked.record_crc,
+        compress_over_bytes=asked.compress_over_bytes,
+        store_host=asked.store_host,
     )
-
-
-def _fits_int32(given: Given, option: Option[Any]) -> int | None:
-    """Return a number that the store keeps in 32 bits; None if it was not given."""
-    size: int | None = given[option]
-    if size is not None and size >= 1 << 31:
-        raise ConfigError(f"option `{option.name}` is {size}, the store keeps it in 32 bits", fix="Use less than 2g")
-    return size

@@ -1,11 +1,12 @@
 """The options of the sink: topic, exactly-once commits, queues, and how the store is written.
 
-To add an option: a declaration here, a field in `WriteOptions`, and
-``python -m segmentlog.connector.option_docs docs/options.md``.
+To add an option: a field of `SinkOptions`, and ``python -m segmentlog.connector.option_docs docs/options.md``.
 """
 
 import ipaddress
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -13,7 +14,7 @@ from segmentlog.store import ConfigError, Flush, OnChangedReplay
 from segmentlog.store.sink import topic_problem
 
 from . import values
-from .option import COUNT, SIZE, STRICT_OPTIONS, SWITCH, Mode, Option, Table
+from .option import COUNT, SIZE, STRICT_OPTIONS, Mode, Table, option, switch
 
 
 class OnNull(Enum):
@@ -63,6 +64,25 @@ def _seconds(name: str, raw: str) -> float:
     return values.duration_ms(name, raw) / 1000
 
 
+def _queues(name: str, raw: str) -> int:
+    count = values.positive(name, raw)
+    if count > _QUEUES_MAX:
+        raise ConfigError(f"option `{name}` is `{count}`", fix=f"Use a number from 1 to {_QUEUES_MAX}")
+    return count
+
+
+def _int32(parse: Callable[[str, str], int]) -> Callable[[str, str], int]:
+    """Make a parser of numbers that the store keeps in 32 bits."""
+
+    def parse_int32(name: str, raw: str) -> int:
+        number = parse(name, raw)
+        if number >= 1 << 31:
+            raise ConfigError(f"option `{name}` is {number}, the store keeps it in 32 bits", fix="Use less than 2g")
+        return number
+
+    return parse_int32
+
+
 def _host(name: str, raw: str) -> str:
     """Take an address and a port; IPv6 as ``[ip]:port``."""
     address, _, port = raw.strip().rpartition(":")
@@ -76,269 +96,198 @@ def _host(name: str, raw: str) -> str:
     return raw.strip()
 
 
+_QUEUES_MAX: Final = 1 << 16
 _FLUSH = {"sync": Flush.SYNC, "async": Flush.KERNEL}
 _SELECTORS = {selector.value.lower(): selector for selector in Selector}
 
-SINK: Final = Table("sink")
 
-PATH: Final = SINK.add(
-    Option(
-        name="path",
-        value="a directory",
-        parse=values.text,
-        default=None,
-        meaning="The store directory, as driver and workers see it; it is made if there is none, its parent is there. "
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SinkOptions:
+    """Values of the sink's options; each field declares an option."""
+
+    path: str | None = option(
+        "a directory",
+        values.text,
+        "The store directory, as driver and workers see it; it is made if there is none, its parent is there. "
         "Usually the argument of `save` or `start`.",
-    )
-)
-TOPIC: Final = SINK.add(
-    Option(
-        name="topic",
-        value="a name",
-        parse=_topic,
         default=None,
-        meaning="The topic of all rows, whatever a column `topic` says. Without it that column is needed.",
     )
-)
-EXACTLY_ONCE: Final = SINK.add(
-    Option(
-        name="exactlyOnce",
-        value=SWITCH,
-        parse=values.boolean,
-        default=True,
-        meaning="Whether tasks stage their rows and the driver appends all of them at once, or each task appends its "
+    topic: str | None = option(
+        "a name",
+        _topic,
+        "The topic of all rows, whatever a column `topic` says. Without it that column is needed.",
+        default=None,
+    )
+    exactly_once: bool = switch(
+        "Whether tasks stage their rows and the driver appends all of them at once, or each task appends its "
         "own straight away, at least once.",
+        default=True,
     )
-)
-TXN_APP_ID: Final = SINK.add(
-    Option(
-        name="txnAppId",
-        value="a name",
-        parse=_name,
-        default=None,
-        meaning="Under which name batches are remembered. In batches together with `txnVersion`; in streams, where it "
+    app: str | None = option(
+        "a name",
+        _name,
+        "Under which name batches are remembered. In batches together with `txnVersion`; in streams, where it "
         "takes the place of the query's id, alone.",
+        default=None,
+        name="txnAppId",
     )
-)
-TXN_VERSION: Final = SINK.add(
-    Option(
+    version: int | None = option(
+        "a number, 0 or more",
+        _version,
+        "Which batch of `txnAppId` this is. A version that is not above the last one is not written again.",
+        default=None,
         name="txnVersion",
-        value="a number, 0 or more",
-        parse=_version,
-        default=None,
         mode=Mode.BATCH,
-        meaning="Which batch of `txnAppId` this is. A version that is not above the last one is not written again.",
     )
-)
-ON_CHANGED_REPLAY: Final = SINK.add(
-    Option(
-        name="onChangedReplay",
-        value="fail, skip",
-        parse=values.choice({"fail": OnChangedReplay.FAIL, "skip": OnChangedReplay.SKIP}),
-        default=OnChangedReplay.FAIL,
-        default_text="fail",
-        meaning="A committed batch that comes again with another number of rows fails the write, or its rows are "
+    on_changed_replay: OnChangedReplay = option(
+        "fail, skip",
+        values.choice({"fail": OnChangedReplay.FAIL, "skip": OnChangedReplay.SKIP}),
+        "A committed batch that comes again with another number of rows fails the write, or its rows are "
         "left out with a warning.",
+        default=OnChangedReplay.FAIL,
+        shown="fail",
     )
-)
-CREATE_TOPIC: Final = SINK.add(
-    Option(
-        name="createTopic",
-        value=SWITCH,
-        parse=values.boolean,
-        default=True,
-        meaning="Whether topics that the store does not have are made. If not, they are an error, as are queues beyond "
+    create_topic: bool = switch(
+        "Whether topics that the store does not have are made. If not, they are an error, as are queues beyond "
         "those that a topic has.",
+        default=True,
     )
-)
-ALLOW_SYSTEM_TOPICS: Final = SINK.add(
-    Option(
-        name="allowSystemTopics",
-        value=SWITCH,
-        parse=values.boolean,
-        default=False,
-        meaning="Whether rows may go to topics of the broker (`SCHEDULE_TOPIC_XXXX`, `TBW102`, `rmq_sys_…`) and of "
+    system_topics: bool = switch(
+        "Whether rows may go to topics of the broker (`SCHEDULE_TOPIC_XXXX`, `TBW102`, `rmq_sys_…`) and of "
         "consumer groups (`%RETRY%…`, `%DLQ%…`). If not, such a topic is an error.",
-    )
-)
-DEFAULT_QUEUE_NUMS: Final = SINK.add(
-    Option(
-        name="defaultQueueNums",
-        value=COUNT,
-        parse=values.positive,
-        default=8,
-        meaning="The number of queues of a topic that is made; a broker's `defaultTopicQueueNums`.",
-    )
-)
-QUEUE_SELECTOR: Final = SINK.add(
-    Option(
-        name="queueSelector",
-        value="auto, column, shardingKey, roundrobin",
-        parse=values.choice(_SELECTORS),
-        default=Selector.AUTO,
-        default_text="auto",
-        meaning="What chooses the queue: the column `queueId`, a hash of the column `shardingKey`, or each in turn. "
-        "`auto` takes the first of these that there is.",
-    )
-)
-ON_NULL_TOPIC: Final = SINK.add(
-    Option(
-        name="onNullTopic",
-        value="fail, skip",
-        parse=values.choice({"fail": OnNull.FAIL, "skip": OnNull.SKIP}),
-        default=OnNull.FAIL,
-        default_text="fail",
-        meaning="A row whose topic is null fails the write, or is left out.",
-    )
-)
-ON_NULL_BODY: Final = SINK.add(
-    Option(
-        name="onNullBody",
-        value="fail, empty, skip",
-        parse=values.choice({"fail": OnNull.FAIL, "empty": OnNull.EMPTY, "skip": OnNull.SKIP}),
-        default=OnNull.FAIL,
-        default_text="fail",
-        meaning="A row whose body is null fails the write, becomes a message with an empty body, or is left out.",
-    )
-)
-MAX_MESSAGE_SIZE: Final = SINK.add(
-    Option(
-        name="maxMessageSize",
-        value=SIZE,
-        parse=values.size,
-        default=4 << 20,
-        default_text="4m",
-        meaning="The largest body. A larger one fails the write; the broker's own must be as large.",
-    )
-)
-LOCK_TIMEOUT: Final = SINK.add(
-    Option(
-        name="lockTimeout",
-        value="a duration with its unit: 30s, 5m",
-        parse=_seconds,
-        default=120.0,
-        default_text="120s",
-        meaning="How long to wait while another write has the store.",
-    )
-)
-FLUSH: Final = SINK.add(
-    Option(
-        name="flush",
-        value="sync, async",
-        parse=values.choice(_FLUSH),
-        default=Flush.SYNC,
-        default_text="sync",
-        meaning="Whether a write ends when its rows are on the device, or when they are in the page cache. With "
-        "`async` the end of a process loses nothing. A power cut takes the last batches, each as a whole.",
-    )
-)
-REPLICATION: Final = SINK.add(
-    Option(
-        name="replication",
-        value="async, sync",
-        parse=values.choice({"async": False, "sync": True}),
         default=False,
-        default_text="async",
-        meaning="`sync`: a write ends only when replicas have its rows, and fails otherwise. `segmentlog serve` serves "
+        name="allowSystemTopics",
+    )
+    default_queues: int = option(
+        COUNT,
+        _queues,
+        "The number of queues of a topic that is made; a broker's `defaultTopicQueueNums`.",
+        default=8,
+        name="defaultQueueNums",
+    )
+    selector: Selector = option(
+        "auto, column, shardingKey, roundrobin",
+        values.choice(_SELECTORS),
+        "What chooses the queue: the column `queueId`, a hash of the column `shardingKey`, or each in turn. "
+        "`auto` takes the first of these that there is.",
+        default=Selector.AUTO,
+        name="queueSelector",
+        shown="auto",
+    )
+    on_null_topic: OnNull = option(
+        "fail, skip",
+        values.choice({"fail": OnNull.FAIL, "skip": OnNull.SKIP}),
+        "A row whose topic is null fails the write, or is left out.",
+        default=OnNull.FAIL,
+        shown="fail",
+    )
+    on_null_body: OnNull = option(
+        "fail, empty, skip",
+        values.choice({"fail": OnNull.FAIL, "empty": OnNull.EMPTY, "skip": OnNull.SKIP}),
+        "A row whose body is null fails the write, becomes a message with an empty body, or is left out.",
+        default=OnNull.FAIL,
+        shown="fail",
+    )
+    max_body_bytes: int = option(
+        SIZE,
+        _int32(values.size),
+        "The largest body. A larger one fails the write; the broker's own must be as large.",
+        default=4 << 20,
+        name="maxMessageSize",
+        shown="4m",
+    )
+    lock_timeout_s: float = option(
+        "a duration with its unit: 30s, 5m",
+        _seconds,
+        "How long to wait while another write has the store.",
+        default=120.0,
+        name="lockTimeout",
+        shown="120s",
+    )
+    flush: Flush = option(
+        "sync, async",
+        values.choice(_FLUSH),
+        "Whether a write ends when its rows are on the device, or when they are in the page cache. With "
+        "`async` the end of a process loses nothing. A power cut takes the last batches, each as a whole.",
+        default=Flush.SYNC,
+        shown="sync",
+    )
+    waits_for_replicas: bool = option(
+        "async, sync",
+        values.choice({"async": False, "sync": True}),
+        "`sync`: a write ends only when replicas have its rows, and fails otherwise. `segmentlog serve` serves "
         "the replicas, see [replication.md](replication.md#synchronous-replication-of-a-sink).",
+        default=False,
+        name="replication",
+        shown="async",
     )
-)
-REPLICATION_TIMEOUT: Final = SINK.add(
-    Option(
-        name="replicationTimeout",
-        value="a duration with its unit: 30s, 5m",
-        parse=_seconds,
+    replication_timeout_s: float = option(
+        "a duration with its unit: 30s, 5m",
+        _seconds,
+        "With `replication=sync`: the longest wait for replicas, before a commit and again after it.",
         default=30.0,
-        default_text="30s",
-        meaning="With `replication=sync`: the longest wait for replicas, before a commit and again after it.",
+        name="replicationTimeout",
+        shown="30s",
     )
-)
-IN_SYNC_REPLICAS: Final = SINK.add(
-    Option(
-        name="inSyncReplicas",
-        value=COUNT,
-        parse=values.positive,
+    in_sync_replicas: int = option(
+        COUNT,
+        values.positive,
+        "With `replication=sync`: the copies that hold the rows when the write ends, the store's own included.",
         default=2,
-        meaning="With `replication=sync`: the copies that hold the rows when the write ends, the store's own included.",
     )
-)
-COMPRESS_MSG_BODY_OVER_HOWMUCH: Final = SINK.add(
-    Option(
+    compress_over_bytes: int | None = option(
+        SIZE,
+        values.size,
+        "Deflate bodies of at least this size, as RocketMQ's clients do from 4 KiB on.",
+        default=None,
         name="compressMsgBodyOverHowmuch",
-        value=SIZE,
-        parse=values.size,
-        default=None,
-        default_text="none",
-        meaning="Deflate bodies of at least this size, as RocketMQ's clients do from 4 KiB on.",
+        shown="none",
     )
-)
-ENABLED_APPEND_PROP_CRC: Final = SINK.add(
-    Option(
+    record_crc: bool = switch(
+        "Whether records carry a checksum of all their bytes, not only of the body.",
+        default=True,
         name="enabledAppendPropCRC",
-        value=SWITCH,
-        parse=values.boolean,
-        default=True,
-        meaning="Whether records carry a checksum of all their bytes, not only of the body.",
     )
-)
-STORE_HOST: Final = SINK.add(
-    Option(
-        name="storeHost",
-        value="`ip:port`",
-        parse=_host,
+    store_host: str = option(
+        "`ip:port`",
+        _host,
+        "The broker's address that records state: its `brokerIP1` and `listenPort`.",
         default="127.0.0.1:10911",
-        meaning="The broker's address that records state: its `brokerIP1` and `listenPort`.",
     )
-)
-MAPPED_FILE_SIZE_COMMIT_LOG: Final = SINK.add(
-    Option(
-        name="mappedFileSizeCommitLog",
-        value=SIZE,
-        parse=values.size,
-        default=None,
-        default_text="that of the store; 1g",
-        meaning="Bytes of a CommitLog segment, for a store that is made. One that is there keeps its own; saying "
+    segment_bytes: int | None = option(
+        SIZE,
+        _int32(values.size),
+        "Bytes of a CommitLog segment, for a store that is made. One that is there keeps its own; saying "
         "something else is an error.",
+        default=None,
+        name="mappedFileSizeCommitLog",
+        shown="that of the store; 1g",
     )
-)
-MAPPED_FILE_SIZE_CONSUME_QUEUE: Final = SINK.add(
-    Option(
+    queue_file_bytes: int | None = option(
+        SIZE,
+        _int32(values.size),
+        "Bytes of a ConsumeQueue file, which has 20 for each message; as above.",
+        default=None,
         name="mappedFileSizeConsumeQueue",
-        value=SIZE,
-        parse=values.size,
-        default=None,
-        default_text="that of the store; 6000000",
-        meaning="Bytes of a ConsumeQueue file, which has 20 for each message; as above.",
+        shown="that of the store; 6000000",
     )
-)
-MAX_HASH_SLOT_NUM: Final = SINK.add(
-    Option(
+    index_slots: int | None = option(
+        COUNT,
+        _int32(values.positive),
+        "Hash slots of an index file; as above.",
+        default=None,
         name="maxHashSlotNum",
-        value=COUNT,
-        parse=values.positive,
-        default=None,
-        default_text="that of the store; 5000000",
-        meaning="Hash slots of an index file; as above.",
+        shown="that of the store; 5000000",
     )
-)
-MAX_INDEX_NUM: Final = SINK.add(
-    Option(
+    index_entries: int | None = option(
+        COUNT,
+        _int32(values.positive),
+        "Entries of an index file; as above.",
+        default=None,
         name="maxIndexNum",
-        value=COUNT,
-        parse=values.positive,
-        default=None,
-        default_text="that of the store; 20000000",
-        meaning="Entries of an index file; as above.",
+        shown="that of the store; 20000000",
     )
-)
-MESSAGE_INDEX_ENABLE: Final = SINK.add(
-    Option(
-        name="messageIndexEnable",
-        value=SWITCH,
-        parse=values.boolean,
-        default=True,
-        meaning="Whether keys are indexed.",
-    )
-)
+    index: bool = switch("Whether keys are indexed.", default=True, name="messageIndexEnable")
 
-SINK.add(STRICT_OPTIONS)
+
+SINK: Final = Table.of("sink", SinkOptions, STRICT_OPTIONS)

@@ -8,32 +8,24 @@
 The reader takes no filters: Spark checks them on every row. Spark 4.2 and 4.3 keep one plan of a Python source for each
 ``load``, view or table reference, and a pushed filter replaces it. ``df.where("queueId = 1").count()`` followed by
 ``df.count()`` then returns the first count twice, and a union of two filters on ``df`` returns the last one twice. No
-Python code runs for the second use, so a source cannot notice (``docs/adr/0009``). `FilteringBatchReader` takes
-filters all the same, where an option states that the DataFrame is used once.
+Python code runs for the second use, so a source cannot notice (``docs/adr/0009``).
 
 The reader is pickled for the workers before ``partitions`` runs. So `read` uses its projection and its partition, never
 what planning found.
 """
 
-import logging
 from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from segmentlog.store import OnCorrupt
-
 from ..errors import in_spark_words
 from ..options.read_options import ReadOptions
-from ..setup.spark_versions import Filter
 from ..setup.worker_tuning import SentToWorkers
-from .filters import Pushed, push
 from .planning import plan_partitions
 from .schema import check_schema, project
 from .task import read_partition, scan_spec
-
-logger = logging.getLogger(__name__)
 
 
 class SegmentLogBatchReader(SentToWorkers, DataSourceReader):
@@ -51,7 +43,6 @@ class SegmentLogBatchReader(SentToWorkers, DataSourceReader):
         check_schema(schema, options)
         self._options = options
         self._projection = project(schema, options)
-        self._pushed = Pushed()
 
     @property
     def target(self) -> pa.Schema:
@@ -61,31 +52,8 @@ class SegmentLogBatchReader(SentToWorkers, DataSourceReader):
     @in_spark_words()
     def partitions(self) -> list[InputPartition]:
         """Plan the read; no partition when there is nothing to read."""
-        return list(plan_partitions(self._options, self._pushed, scan_spec(self._options, self._projection)))
+        return list(plan_partitions(self._options, scan_spec(self._options, self._projection)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task's share. Spark makes up a partition without a share when there is none."""
         return read_partition(partition, self._projection)
-
-
-class FilteringBatchReader(SegmentLogBatchReader):
-    """The same, narrowed by the filters of the one query that uses the DataFrame.
-
-    While ``spark.sql.python.filterPushdown.enabled`` is false, Spark refuses to read from a reader that overrides
-    ``pushFilters``, with an error that names the setting.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
-        """Take filters into the plan; hand back those that Spark must check itself."""
-        null_rows = self._options.on_corrupt is OnCorrupt.NULL
-        self._pushed, handed_back = push(filters, mode=self._options.schema_mode, null_rows=null_rows)
-        return handed_back
-
-    def partitions(self) -> list[InputPartition]:
-        """Plan the read, and warn: the next use of the same DataFrame gets this plan."""
-        logger.warning(
-            "option `unsafeSingleUseFilterPushdown` is on: a second use of this DataFrame or view (another "
-            "action, a union, a self join) returns the rows of one of the uses. Load it again for each use, or limit "
-            "the read with assign, startingTimestamp, startingOffsets or tags, which are always safe"
-        )
-        return super().partitions()

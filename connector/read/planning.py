@@ -1,11 +1,10 @@
-"""Options and filters to Spark partitions: which queues, from where to where, in which shares.
+"""Options to Spark partitions: which queues, from where to where, in which shares.
 
 ::
 
-    ReadOptions ── open ──► stores ── select ──► queues ── resolve ──► ranges ── filters ──► ranges ── plan ──► tasks
-                            not a      no such   bounds    offsets,    by queue    cut by     by time   packed,
-                            store      topic               times, group            offset,    window    cut by size
-                                                                                   time
+    ReadOptions ── open ──► stores ── select ──► queues ── resolve ──► ranges ── plan ──► tasks
+                            not a      no such   bounds    offsets,    by time   packed,
+                            store      topic               times, group  window  cut by size
 
 The work is a few binary searches a queue; no message is read. Runs on the driver, or in Spark's planning process.
 """
@@ -16,12 +15,12 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import Final, TypeAlias
 
 from segmentlog.store import (
     Boundary,
     ConfigError,
     Predicate,
-    PropertyFilter,
     QueueBounds,
     QueueKey,
     QueueRange,
@@ -36,19 +35,15 @@ from segmentlog.store.groups import group_offsets
 from ..errors import UnknownTopicError, listing, suggest, unknown_group
 from ..options.positions import AtTime, AtTimes, Fallback, GroupPosition, Position, number_of
 from ..options.read_options import Assign, ReadOptions, Subscribe, SubscribePattern
-from .filters import Pushed, Span
 from .partition import StorePartition
 from .positions import check_all_read, check_order, resolve_start, resolve_stop
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """The range that is read of one queue, and the store times that its rows must have."""
-
-    range: QueueRange
-    window: Span
+Window: TypeAlias = tuple[int | None, int | None]
+"""Store times that rows must have: from the first to before the second, in milliseconds; None for no limit."""
+ANY_TIME: Final[Window] = (None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +67,7 @@ def open_stores(options: ReadOptions) -> list[StoreReader]:
     return [
         StoreReader.open(
             path,
-            commit_log_paths=options.commit_log_paths.get(path, ()),
+            commit_log_paths=options.commit_logs.get(path, ()),
             broker_name=name,
             queue_source=options.queue_source,
             archive=options.archives.get(path),
@@ -96,22 +91,8 @@ def _broker_names(paths: Sequence[str]) -> Sequence[str | None]:
     raise ConfigError(problem, fix="Name their brokers, in order, with brokerNames")
 
 
-def plan_partitions(options: ReadOptions, pushed: Pushed, spec: ScanSpec) -> list[StorePartition]:
-    """Plan a batch read.
-
-    Parameters
-    ----------
-    options
-        What the user asked for.
-    pushed
-        Which filters narrow it.
-    spec
-        What is read of each message; its predicate is filled in here.
-
-    Returns
-    -------
-    list of StorePartition
-        Empty when there is nothing to read.
+def plan_partitions(options: ReadOptions, spec: ScanSpec) -> list[StorePartition]:
+    """Plan a batch read; no partition when there is nothing to read. ``spec`` has no predicate yet.
 
     Raises
     ------
@@ -128,12 +109,14 @@ def plan_partitions(options: ReadOptions, pushed: Pushed, spec: ScanSpec) -> lis
     check_all_read(options.start, options.start_option, read)
     check_all_read(options.stop, options.stop_option, read)
     check_groups(stores, options)
-    runs = [(store, _resolve(store, queues, options, pushed)) for store, queues in selected]
-    wanted = _filter(options, pushed)
-    if pushed.nothing or wanted == Tags(frozenset()):
+    shares = [
+        (store, window, ranges)
+        for store, queues in selected
+        for window, ranges in _resolve(store, queues, options).items()
+    ]
+    if options.filter == Tags(frozenset()):  # blank tags, as in RocketMQ: no message matches
         return []
-    shares = [(store, window, ranges) for store, found in runs for window, ranges in _by_window(found)]
-    return plan_shares(shares, wanted, options, pushed, spec)
+    return plan_shares(shares, options, spec)
 
 
 def select_queues(stores: Sequence[StoreReader], options: ReadOptions) -> list[tuple[StoreReader, list[QueueBounds]]]:
@@ -213,45 +196,23 @@ def _queues(store: StoreReader, topics: Iterable[str]) -> list[QueueBounds]:
     return [bounds for topic in topics if topic in there for bounds in store.queues(topic)]
 
 
-def _resolve(store: StoreReader, queues: Sequence[QueueBounds], options: ReadOptions, pushed: Pushed) -> list[Run]:
-    """Find what is to be read of each queue. What the options say is checked before filters leave anything out."""
+def _resolve(store: StoreReader, queues: Sequence[QueueBounds], options: ReadOptions) -> dict[Window, list[QueueRange]]:
+    """Group the ranges to read by the times their rows must have: a task checks all its rows against one window."""
     side = side_of(store)
-    runs = []
-    everything, any_time = pushed == Pushed(), Span()
+    found: dict[Window, list[QueueRange]] = {}
     for bounds in queues:
         key = bounds.key
         start = resolve_start(options.start, bounds, side, options.start_rules)
         stop = resolve_stop(options.stop, bounds, side, options.start_rules)
         check_order(start, stop, key, side)
-        if everything:  # a store may have fifty thousand queues, and spans of each take a third of the plan
-            if start < stop:
-                window = _asked_window(store, key, options) if options.exact_timestamps else any_time
-                runs.append(Run(QueueRange(key, start, stop), window))
-            continue
-        if not pushed.takes(store.broker_name, key.topic, key.queue_id):
-            continue
-        cut = Span(start, stop) & pushed.queue_offset & _time_cut(store, bounds, pushed.store_time_ms)
-        if cut.start is not None and cut.stop is not None and cut.start < cut.stop:
-            window = pushed.store_time_ms & _asked_window(store, key, options)
-            runs.append(Run(QueueRange(key, cut.start, cut.stop), window))
-    return runs
+        if start < stop:
+            window = _asked_window(store, key, options) if options.exact_timestamps else ANY_TIME
+            found.setdefault(window, []).append(QueueRange(key, start, stop))
+    return found
 
 
-def _time_cut(store: StoreReader, bounds: QueueBounds, window: Span) -> Span:
-    """Find the queue offsets of a span of store times, by binary search."""
-    if bounds.min_offset == bounds.max_offset:
-        return Span()
-    start, stop = (
-        None if ms is None else store.offset_at(bounds.key, ms, Boundary.LOWER) for ms in (window.start, window.stop)
-    )
-    return Span(start, stop)
-
-
-def _asked_window(store: StoreReader, key: QueueKey, options: ReadOptions) -> Span:
-    """Say which store times the rows of a queue must have by the options alone."""
-    if not options.exact_timestamps:
-        return Span()
-    return Span(*(_asked_time(store, key, position) for position in (options.start, options.stop)))
+def _asked_window(store: StoreReader, key: QueueKey, options: ReadOptions) -> Window:
+    return _asked_time(store, key, options.start), _asked_time(store, key, options.stop)
 
 
 def _asked_time(store: StoreReader, key: QueueKey, position: Position) -> int | None:
@@ -264,50 +225,16 @@ def _asked_time(store: StoreReader, key: QueueKey, position: Position) -> int | 
             return None
 
 
-def _filter(options: ReadOptions, pushed: Pushed) -> Tags | PropertyFilter | None:
-    asked, tags = options.filter, pushed.tags
-    if asked is None or tags is None:
-        return asked if tags is None else Tags(tags)
-    return Tags(asked.any_of & tags) if isinstance(asked, Tags) else asked.tagged(tags)
-
-
-def _by_window(runs: Sequence[Run]) -> list[tuple[Span, list[QueueRange]]]:
-    """Group ranges by the times their rows must have: a task checks all its rows against one window."""
-    groups: dict[Span, list[QueueRange]] = {}
-    for run in runs:
-        groups.setdefault(run.window, []).append(run.range)
-    return list(groups.items())
-
-
 def plan_shares(
-    shares: Sequence[tuple[StoreReader, Span, list[QueueRange]]],
-    wanted: Tags | PropertyFilter | None,
-    options: ReadOptions,
-    pushed: Pushed,
-    spec: ScanSpec,
+    shares: Sequence[tuple[StoreReader, Window, list[QueueRange]]], options: ReadOptions, spec: ScanSpec
 ) -> list[StorePartition]:
-    """Cut each share into tasks, and ask each for its part of ``minPartitions``.
-
-    Parameters
-    ----------
-    shares
-        What is read of each store: ranges, and the times that their rows must have.
-    wanted
-        Filter of messages; None for all.
-    options, pushed, spec
-        As for `plan_partitions`.
-    """
+    """Cut the ranges of each share into tasks, and ask each share for its part of ``minPartitions``."""
     total = sum(len(each) for _, _, ranges in shares for each in ranges)
     partitions = []
     for store, window, ranges in shares:
         rows = sum(len(each) for each in ranges)
-        predicate = Predicate(
-            filter=wanted,
-            store_time_start=window.start,
-            store_time_stop=window.stop,
-            physical_start=pushed.physical_offset.start,
-            physical_stop=pushed.physical_offset.stop,
-        )
+        start, stop = window
+        predicate = Predicate(filter=options.filter, store_time_start=start, store_time_stop=stop)
         share_spec = replace(spec, predicate=predicate)
         tasks = store.plan(
             ranges,
@@ -322,7 +249,7 @@ def plan_shares(
             StorePartition(
                 path=store.path,
                 broker_name=store.broker_name,
-                commit_log_paths=options.commit_log_paths.get(store.path, ()),
+                commit_log_paths=options.commit_logs.get(store.path, ()),
                 archive=options.archives.get(store.path),
                 queue_source=options.queue_source,
                 task=task,

@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 
 from ..errors import ConflictingOptionsError, SchemaError, listing, suggest
 from ..options.read_options import ReadOptions
-from ..options.row_table import SchemaMode
+from ..options.read_table import SchemaMode
 from ..setup.spark_versions import to_arrow_schema
 
 NATIVE: Final[dict[str, DataType]] = {

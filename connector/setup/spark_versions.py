@@ -5,7 +5,6 @@
     PySpark          4.0    4.1    4.2 and later
     batch read       yes    yes    yes
     batch write      yes    yes    yes
-    filter pushdown  -      yes    yes             `Filter` and its kinds
     stream read      -      -      yes             admission control: `latestOffset(start, limit)`
     stream write     -      -      yes             `DataSourceStreamArrowWriter` exists from 4.1 on
 
@@ -30,26 +29,6 @@ from ..errors import NotSupportedError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-try:
-    from pyspark.sql.datasource import (
-        EqualNullSafe,
-        EqualTo,
-        Filter,
-        GreaterThan,
-        GreaterThanOrEqual,
-        In,
-        IsNotNull,
-        LessThan,
-        LessThanOrEqual,
-    )
-except ImportError:  # PySpark 4.0, which pushes no filter: no object is ever of these kinds
-
-    class Filter:  # type: ignore[no-redef]
-        """Stands for the filters that later releases push down."""
-
-    EqualNullSafe = EqualTo = In = IsNotNull = Filter  # type: ignore[misc,assignment]
-    GreaterThan = GreaterThanOrEqual = LessThan = LessThanOrEqual = Filter  # type: ignore[misc,assignment]
-
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
 else:
@@ -57,15 +36,6 @@ else:
 
 __all__ = [
     "DataSourceStreamArrowWriter",
-    "EqualNullSafe",
-    "EqualTo",
-    "Filter",
-    "GreaterThan",
-    "GreaterThanOrEqual",
-    "In",
-    "IsNotNull",
-    "LessThan",
-    "LessThanOrEqual",
     "RefusedStream",
     "has_streams",
     "refuse_stream",

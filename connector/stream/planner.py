@@ -23,11 +23,9 @@ import numpy.typing as npt
 from segmentlog.store import QueueKey, QueueRange, ScanSpec
 
 from ..errors import OtherStoreError, listing
-from ..options.read_options import ReadOptions, Subscribe
-from ..options.trigger import TriggerLimits
-from ..read.filters import Pushed, Span
+from ..options.read_options import ReadOptions, Subscribe, TriggerLimits
 from ..read.partition import StorePartition
-from ..read.planning import check_groups, check_topics, open_stores, plan_shares, select_queues, side_of
+from ..read.planning import ANY_TIME, check_groups, check_topics, open_stores, plan_shares, select_queues, side_of
 from ..read.positions import check_all_read, resolve_start
 from .admission import Waiting, admit
 from .offsets import StoreOffset, StreamOffset, TopicOffset
@@ -170,8 +168,8 @@ class StreamPlanner:
             wanted = _ranges(before[name], after[name])
             ranges = [found for found in map(store.still_there, wanted) if found is not None]
             if ranges:
-                shares.append((store.reader, Span(), ranges))
-        return plan_shares(shares, self._options.filter, self._options, Pushed(), self._spec)
+                shares.append((store.reader, ANY_TIME, ranges))
+        return plan_shares(shares, self._options, self._spec)
 
     def paths(self) -> dict[str, str]:
         """Return the store directories, by broker name."""

@@ -101,7 +101,7 @@ def _with_stored_sizes(options: WriteOptions) -> StoreConfig:
     """Take the file sizes of the store that is there, which are in no option unless they are the same."""
     config = stored_config(options.path, options.config)
     for name in options.sizes:
-        _, field = SIZES[name]
+        field = SIZES[name]
         asked, held = (getattr(each, field) for each in (options.config, config))
         if asked != held:
             scale = _ENTRY_BYTES if field == "queue_segment_entries" else 1

@@ -22,7 +22,6 @@ import pyarrow as pa
 import pytest
 
 from segmentlog.connector.options.read_options import Mode, parse_read_options
-from segmentlog.connector.read.filters import Pushed
 from segmentlog.connector.read.planning import plan_partitions
 from segmentlog.store import (
     BatchId,
@@ -145,7 +144,7 @@ def verified(store: Path) -> Any:
 
 def plan_of_the_connector(store: Path) -> Any:
     options = parse_read_options({"path": str(store), "subscribe": "Orders"}, Mode.BATCH)
-    return plan_partitions(options, Pushed(), SPEC)
+    return plan_partitions(options, SPEC)
 
 
 READING: Final = (

@@ -37,13 +37,6 @@ def pushdown(spark: "SparkSession", request: pytest.FixtureRequest) -> Iterator[
     spark.conf.unset(PUSHDOWN)
 
 
-@pytest.fixture
-def pushdown_enabled(spark: "SparkSession") -> Iterator[None]:
-    spark.conf.set(PUSHDOWN, "true")
-    yield
-    spark.conf.unset(PUSHDOWN)
-
-
 Load = Callable[..., "DataFrame"]
 
 
@@ -87,15 +80,10 @@ def test_every_column_reaches_spark(load: Load) -> None:
     assert frame.schema.names == list(NATIVE)
 
 
-UNSAFE = {"unsafeSingleUseFilterPushdown": "true"}
 COLUMNS = "topic,queueId,queueOffset,tags,storeTimestamp,physicalOffset"
 
 
-@pytest.mark.scaled(quick=1)
-@pytest.mark.parametrize("once", [True, False])
-def test_filters(request: pytest.FixtureRequest, load: Load, once: bool) -> None:
-    if once:
-        request.getfixturevalue("pushdown_enabled")
+def test_filters(load: Load) -> None:
     shared = load(subscribePattern=".*", columns=COLUMNS)
     lines = fixtures.expected(BASIC).messages
     middle = lines[100]["storeTimestamp"]
@@ -118,19 +106,16 @@ def test_filters(request: pytest.FixtureRequest, load: Load, once: bool) -> None
     for condition, matches in cases:
         wanted = sum(map(matches, lines))
         assert wanted > 0, condition
-        frame = load(subscribePattern=".*", columns=COLUMNS, **UNSAFE) if once else shared
-        assert frame.where(condition).count() == wanted, condition
+        assert shared.where(condition).count() == wanted, condition
 
 
-def test_a_sql_filter_limits_what_is_read(request: pytest.FixtureRequest, load: Load) -> None:
+def test_a_sql_filter_limits_what_is_read(load: Load) -> None:
     lines = fixtures.expected(BASIC).messages
     asked = "KEYS IS NOT NULL AND user CONTAINS 'ship'"
     wanted = [m for m in lines if m["keys"] is not None and "ship" in m["properties"].get("user", "")]
     frame = load(subscribePattern=".*", columns=COLUMNS, sqlFilter=asked)
     assert {row.physicalOffset for row in frame.collect()} == {m["phyOffset"] for m in wanted}
-    request.getfixturevalue("pushdown_enabled")
-    tagged = load(subscribePattern=".*", columns=COLUMNS, sqlFilter=asked, **UNSAFE).where("tags = '标签'")
-    assert tagged.count() == sum(m["tags"] == "标签" for m in wanted) > 0
+    assert frame.where("tags = '标签'").count() == sum(m["tags"] == "标签" for m in wanted) > 0
 
 
 def test_a_sql_filter_that_rocketmq_would_cut_short(load: Load) -> None:
@@ -191,36 +176,6 @@ def test_register_leaves_other_python_sources_as_they_are(spark: "SparkSession")
 
     with pytest.raises(AnalysisException, match="DATA_SOURCE_PUSHDOWN_DISABLED"):
         spark.read.format("another_source").load().collect()
-
-
-def test_filters_are_refused_for_other_frames_by_the_options_name(load: Load) -> None:
-    text = refused(lambda: load(subscribe="TopicA", filterPushdown="true"))
-    assert "option `filterPushdown` does not exist any more" in text
-    assert "`unsafeSingleUseFilterPushdown`" in text
-
-
-@pytest.mark.usefixtures("pushdown_enabled")
-def test_spark_still_shares_one_plan_among_filters(load: Load) -> None:
-    # The defect of Spark 4.3 that the option's name warns of. When this fails, Spark has mended it: take the filters
-    # without being asked (docs/adr/0009).
-    frame = load(subscribe="TopicA", **UNSAFE)
-    assert frame.where("queueId = 1").count() == 69
-    assert frame.count() == 69
-
-
-def test_filters_asked_for_while_spark_offers_none_are_an_error(load: Load) -> None:
-    from pyspark.errors import AnalysisException  # noqa: PLC0415 - collected without Spark
-
-    with pytest.raises(AnalysisException, match=rf"DATA_SOURCE_PUSHDOWN_DISABLED(.|\n)*{PUSHDOWN}"):
-        load(subscribe="TopicA", **UNSAFE).count()
-
-
-@pytest.mark.usefixtures("pushdown_enabled")
-def test_handled_filters_leave_sparks_plan(spark: "SparkSession", load: Load) -> None:
-    frame = load(subscribe="TopicA", **UNSAFE).where("queueOffset >= 40 and keys = 'x'")
-    plan = frame._jdf.queryExecution().executedPlan().toString()
-    assert "keys" in plan.split("Filter")[1].split("\n")[0]
-    assert "queueOffset" not in plan.split("Filter")[1].split("\n")[0]
 
 
 def test_a_schema_of_ones_own_is_a_projection(spark: "SparkSession", store: Store) -> None:

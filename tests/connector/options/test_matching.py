@@ -8,19 +8,19 @@ from segmentlog.connector.errors import ConflictingOptionsError, UnknownOptionEr
 from segmentlog.connector.options import matching
 from segmentlog.connector.options.matching import local_path, match
 from segmentlog.connector.options.option import Table
-from segmentlog.connector.options.read_table import PATH, SOURCE, SUBSCRIBE
+from segmentlog.connector.options.read_table import SOURCE
 from segmentlog.connector.options.write_table import SINK
 from segmentlog.store import ConfigError
 
 
 def test_names_are_matched_in_any_case_and_by_alias() -> None:
     found = match({"PATH": "/a", "Topics": "x"}, SOURCE, elsewhere=(SINK,))
-    assert (found[PATH], found[SUBSCRIBE]) == ("/a", ("x",))
+    assert (found[SOURCE.pick("path")[0]], found[SOURCE.pick("subscribe")[0]]) == ("/a", ("x",))
 
 
 def test_options_of_spark_are_left_out() -> None:
     found = match({"checkpointLocation": "/c", "option.path": "/a", "path": "/a"}, SOURCE, elsewhere=())
-    assert found.of(SOURCE) == [PATH]
+    assert found.of(SOURCE) == [SOURCE.pick("path")[0]]
 
 
 def test_two_names_of_one_option_exclude_each_other() -> None:
@@ -33,7 +33,6 @@ def test_two_names_of_one_option_exclude_each_other() -> None:
     [
         ("subscribee", r"Did you mean `subscribe` for `subscribee`\?"),
         ("txnAppId", r"`txnAppId` is an option of the sink\."),
-        ("filterPushdown", "unsafeSingleUseFilterPushdown"),
     ],
 )
 def test_an_unknown_option_is_refused_with_advice(name: str, advice: str) -> None:

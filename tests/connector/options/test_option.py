@@ -1,4 +1,4 @@
-"""Typed handles: values, defaults, and what was given."""
+"""Fields that declare options: names, values, defaults, and the options that were given."""
 
 from typing import assert_type
 
@@ -6,18 +6,27 @@ import pytest
 
 from segmentlog.connector.options import values
 from segmentlog.connector.options.option import STRICT_OPTIONS, Given, Option, Table
-from segmentlog.connector.options.read_table import SUBSCRIBE, TAGS
-from segmentlog.connector.options.row_table import BATCH_ROWS
-from segmentlog.connector.options.write_table import FLUSH
+from segmentlog.connector.options.read_table import SOURCE, SourceOptions
+from segmentlog.connector.options.write_table import SINK, SinkOptions
 from segmentlog.store import ConfigError, Flush
 
+SUBSCRIBE, TAGS, BATCH_ROWS = SOURCE.pick("subscribe", "tags", "batchRows")
 
-def test_a_value_has_the_type_of_its_handle() -> None:
-    given = Given({"subscribe": "a, b", "flush": "async"})
-    assert assert_type(given[SUBSCRIBE], tuple[str, ...] | None) == ("a", "b")
-    assert assert_type(given[FLUSH], Flush) is Flush.KERNEL
-    assert assert_type(given[TAGS], frozenset[str] | None) is None
-    assert assert_type(given[BATCH_ROWS], int) == 65536
+
+def test_a_value_has_the_type_of_its_field() -> None:
+    given = Given({"subscribe": "a, b", "flush": "async", "strictOptions": "true"})
+    source, sink = SourceOptions(**given.values(SOURCE)), SinkOptions(**given.values(SINK))
+    assert assert_type(source.subscribe, tuple[str, ...] | None) == ("a", "b")
+    assert assert_type(sink.flush, Flush) is Flush.KERNEL
+    assert assert_type(source.tags, frozenset[str] | None) is None
+    assert assert_type(source.batch_rows, int) == 65536
+
+
+def test_an_option_is_named_as_its_field() -> None:
+    assert (TAGS.name, BATCH_ROWS.name, BATCH_ROWS.field) == ("tags", "batchRows", "batch_rows")
+    assert SOURCE.pick("corruptRecord")[0].field == "on_corrupt"
+    with pytest.raises(KeyError):
+        SOURCE.pick("subscribed")
 
 
 def test_a_text_that_is_no_value_is_an_error_that_names_the_option() -> None:
@@ -37,10 +46,8 @@ def test_what_was_given() -> None:
 
 
 def test_a_table_keeps_the_order_and_knows_aliases() -> None:
-    table = Table("source", [STRICT_OPTIONS])
-    added = table.add(
-        Option(name="subExpr", value="text", parse=values.text, default=None, meaning="…", aliases=("Sub",))
-    )
+    added = Option(name="subExpr", value="text", parse=values.text, default=None, meaning="…", aliases=("Sub",))
+    table = Table("source", [STRICT_OPTIONS, added])
     assert list(table) == [STRICT_OPTIONS, added]
     assert table.names() == ["strictOptions", "subExpr"]
     assert table.by_name() == {"strictoptions": STRICT_OPTIONS, "subexpr": added, "sub": added}

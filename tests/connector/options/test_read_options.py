@@ -23,14 +23,15 @@ from segmentlog.connector.options.positions import (
 )
 from segmentlog.connector.options.read_options import (
     Assign,
+    Lookup,
     ReadOptions,
     Subscribe,
     SubscribePattern,
+    TriggerLimits,
     assemble,
     parse_read_options,
 )
-from segmentlog.connector.options.row_table import SchemaMode
-from segmentlog.connector.options.trigger import TriggerLimits
+from segmentlog.connector.options.read_table import SchemaMode
 from segmentlog.connector.options.write_table import SINK
 from segmentlog.query.times import Clock
 from segmentlog.store import (
@@ -44,6 +45,7 @@ from segmentlog.store import (
     Sql92Filter,
     Tags,
 )
+from segmentlog.store.find import KeyField
 
 LEAST = {"path": "/data/store", "subscribe": "orders"}
 DOCS = Path(__file__).parents[3] / "docs" / "options.md"
@@ -83,13 +85,6 @@ def test_an_option_under_two_names_is_a_conflict() -> None:
         ConflictingOptionsError, match=r"`topic` and `subscribe` exclude each other|`subscribe` and `topic`"
     ):
         parse(topic="b")
-
-
-@pytest.mark.parametrize("strict", ["true", "false"])
-def test_a_name_that_an_option_once_had(strict: str) -> None:
-    wanted = r"option `filterPushdown` does not exist any more\. .*`unsafeSingleUseFilterPushdown`"
-    with pytest.raises(UnknownOptionError, match=wanted):
-        parse(filterpushdown="true", strictOptions=strict)
 
 
 def test_what_spark_adds_is_ignored() -> None:
@@ -291,8 +286,8 @@ def test_several_stores() -> None:
         {"paths": "/a,/b", "topic": "t", "brokerNames": "x,y", "commitLogPaths": '{"/b": ["/c", "/d"]}'}
     )
     assert found.broker_names == ("x", "y")
-    assert found.commit_log_paths == {"/b": ("/c", "/d")}
-    assert parse(commitLogPaths="/c,/d").commit_log_paths == {"/data/store": ("/c", "/d")}
+    assert found.commit_logs == {"/b": ("/c", "/d")}
+    assert parse(commitLogPaths="/c,/d").commit_logs == {"/data/store": ("/c", "/d")}
     assert parse(archive="/c").archives == {"/data/store": "/c"}
     both = parse_read_options({"paths": "/a,/b", "topic": "t", "archive": '{"/b": "file:/c", "/a": "/d"}'})
     assert both.archives == {"/a": "/d", "/b": "/c"}
@@ -342,7 +337,6 @@ def test_every_option_is_read_by_somebody() -> None:
         "failOnDataLoss": "false",
         "tags": "A",
         "sqlFilter": "a = 1",
-        "unsafeSingleUseFilterPushdown": "true",
         "columns": "body",
         "includeProperties": "true",
         "propertyColumns": "p",
@@ -376,17 +370,11 @@ def test_a_stream_begins_at_the_end_and_a_batch_at_the_beginning() -> None:
     assert parse_read_options(LEAST | {"startingOffsets": "latest"}, Mode.BOTH).start == Latest()
 
 
-@pytest.mark.parametrize(
-    "name", ["endingOffsets", "endingTimestamp", "exactTimestamps", "unsafeSingleUseFilterPushdown"]
-)
+@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "exactTimestamps"])
 def test_what_only_a_batch_has(name: str) -> None:
     value = {"endingOffsets": "latest", "endingTimestamp": "1767225600000"}.get(name, "true")
     with pytest.raises(ConflictingOptionsError, match=rf"`{name}` is for batch reads, this is a stream\. Leave it out"):
         parse_read_options(LEAST | {name: value}, Mode.STREAM)
-
-
-def test_the_default_of_pushdown_may_be_said_in_a_stream() -> None:
-    assert not parse_read_options(LEAST | {"unsafeSingleUseFilterPushdown": "false"}, Mode.STREAM).filter_pushdown
 
 
 def test_what_only_a_stream_has(caplog: pytest.LogCaptureFixture) -> None:
@@ -455,3 +443,64 @@ def test_dates_are_midnight_in_the_zone() -> None:
     assert times == AtTimes({(None, QueueKey("orders", 3)): 1_767_222_000_000})
     with pytest.raises(ConfigError, match=r"option `startingTimestamp`: .* has no time zone.*or set `timeZone`"):
         parse(startingTimestamp="2026-01-01T00:00:00")
+
+
+def parsed(mode: Mode = Mode.BATCH, **given: str) -> ReadOptions:
+    return parse_read_options({"path": "/data/store", "subscribe": "orders"} | given, mode)
+
+
+@pytest.mark.parametrize(
+    ("name", "field"), [("keys", KeyField.KEYS), ("uniqueKeys", KeyField.UNIQUE), ("messageIds", None)]
+)
+@pytest.mark.parametrize("raw", ["a, b ,a", '["a", "b"]'])
+def test_texts_are_read_once_each(name: str, field: KeyField | None, raw: str) -> None:
+    assert parsed(**{name: raw}).lookup == Lookup(field, ("a", "b"))
+
+
+def test_a_key_may_hold_a_comma_in_json() -> None:
+    assert parsed(keys='["a,b"]').lookup == Lookup(KeyField.KEYS, ("a,b",))
+
+
+def test_all_messages_are_read_without_a_look_up() -> None:
+    assert parsed().lookup is None
+
+
+@pytest.mark.parametrize("raw", ["", "a,,b", "[]", '["a", ""]', "[1]", "["])
+def test_what_is_no_list_of_keys_is_refused(raw: str) -> None:
+    with pytest.raises(ConfigError, match="keys"):
+        parsed(keys=raw)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("uniqueKeys", "u"),
+        ("startingOffsets", "earliest"),
+        ("endingOffsets", "latest"),
+        ("startingOffsetsByTimestamp", '{"orders": {"0": 1767225600000}}'),
+        ("endingOffsetsByTimestamp", '{"orders": {"0": 1767225600000}}'),
+        ("tags", "A"),
+        ("sqlFilter", "a > 1"),
+    ],
+)
+def test_what_a_look_up_does_not_go_with_is_refused(name: str, value: str) -> None:
+    with pytest.raises(ConflictingOptionsError, match="keys"):
+        parsed(**{"keys": "a", name: value})
+
+
+def test_queues_cannot_be_assigned_to_a_look_up() -> None:
+    with pytest.raises(ConflictingOptionsError, match=r"messageIds.*assign"):
+        parse_read_options({"path": "/s", "assign": '{"orders": [0]}', "messageIds": "7F"})
+
+
+def test_streams_look_nothing_up() -> None:
+    with pytest.raises(ConflictingOptionsError, match="option `keys` is for batch reads"):
+        parsed(Mode.STREAM, keys="a")
+
+
+def test_a_batch_cannot_be_larger_than_it_may() -> None:
+    with pytest.raises(ConflictingOptionsError, match=r"`minOffsetsPerTrigger` \(8\) is more than .* \(7\)"):
+        parsed(Mode.STREAM, maxOffsetsPerTrigger="7", minOffsetsPerTrigger="8")
+    found = parsed(Mode.STREAM, maxOffsetsPerTrigger="7", minOffsetsPerTrigger="7", maxTriggerDelay="1s")
+    assert found.trigger == TriggerLimits(max_records=7, min_records=7, max_delay_ms=1000)
+    assert parsed(Mode.STREAM).trigger == TriggerLimits() == TriggerLimits(max_delay_ms=900_000)

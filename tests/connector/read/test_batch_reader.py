@@ -1,6 +1,5 @@
 import base64
 import hashlib
-import operator
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -10,24 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from pyspark import cloudpickle
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    IsNotNull,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-)
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
@@ -37,7 +20,6 @@ from segmentlog.connector.read.schema import NATIVE, spark_schema
 from segmentlog.connector.source import SegmentLogDataSource
 from segmentlog.store import DataLossError
 from support import fixtures
-from support.scale import scale
 
 Store = Callable[[str], Path]
 Read = Callable[..., pa.Table]
@@ -205,103 +187,9 @@ def test_several_stores_are_told_apart(store: Store, read: Read) -> None:
     assert counts == {"new": 248, "old": sum(row["topic"] == "TopicA" for row in expected_rows("basic-4.9.1"))}
 
 
-COMPARISONS: dict[type[Filter], Callable[[Any, Any], bool]] = {
-    EqualTo: operator.eq,
-    EqualNullSafe: operator.eq,
-    LessThan: operator.lt,
-    LessThanOrEqual: operator.le,
-    GreaterThan: operator.gt,
-    GreaterThanOrEqual: operator.ge,
-    In: lambda value, others: value in [other for other in others if other is not None],
-}
-
-
-def matches(each: Any, row: dict[str, Any]) -> bool:
-    """SQL's answer, where NULL is not true."""
-    positive = each.child if isinstance(each, Not) else each
-    value = row[positive.attribute[0]]
-    if isinstance(each, IsNull | IsNotNull):
-        return (value is None) == isinstance(each, IsNull)
-    return value is not None and COMPARISONS[type(positive)](value, positive.value) != isinstance(each, Not)
-
-
-def near(value: Any) -> st.SearchStrategy[Any]:
-    """The value, and its neighbours in its own unit and the next finer one."""
-    if isinstance(value, datetime):
-        return st.sampled_from([-1_000, -1, 0, 1, 999, 1_000]).map(lambda us: value + timedelta(microseconds=us))
-    if isinstance(value, int):
-        return st.integers(-2, 2).map(lambda step: value + step)
-    return st.sampled_from([value, str(value) + "x"])
-
-
-@st.composite
-def filters_on(draw: st.DrawFn, rows: list[dict[str, Any]]) -> Filter:
-    column = draw(
-        st.sampled_from(["topic", "queueId", "queueOffset", "physicalOffset", "storeTimestamp", "tags", "keys"])
-    )
-    values = st.sampled_from([row[column] for row in rows if row[column] is not None]).flatmap(near)
-    kinds = [kind for kind in COMPARISONS if kind is not In]
-    shape = draw(st.sampled_from(["compare", "compare", "in", "not", "null"]))
-    if shape == "null":
-        return draw(st.sampled_from([IsNull, IsNotNull]))((column,))
-    if shape == "in":
-        return In((column,), draw(st.lists(st.one_of(values, st.none()), max_size=5)))  # type: ignore[arg-type]
-    made: Filter = draw(st.sampled_from(kinds))((column,), draw(values))
-    return Not(made) if shape == "not" else made
-
-
-@pytest.mark.parametrize("name", [BASIC, "delay-5.3.3", "cq-ext-4.9.1"])
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=scale(15, 150, 2_000)
-)
-@given(data=st.data())
-def test_filters_answer_as_sql_does(store: Store, read: Read, name: str, data: st.DataObject) -> None:
-    rows = ROWS.setdefault(name, read(store(name), schema=EVERY_COLUMN, **ALL).to_pylist())
-    filters = data.draw(st.lists(filters_on(rows), min_size=1, max_size=3))
-    reader = SegmentLogDataSource({"path": str(store(name)), "unsafeSingleUseFilterPushdown": "true"} | ALL).reader(
-        EVERY_COLUMN
-    )
-    handed_back = list(reader.pushFilters(filters))
-    batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
-    found = [row for batch in batches for row in batch.to_pylist()]
-    checked = [row for row in found if all(matches(each, row) for each in handed_back)]
-    wanted = [row for row in rows if all(matches(each, row) for each in filters)]
-    key = ("topic", "queueId", "queueOffset")
-    assert sorted(tuple(row[k] for k in key) for row in checked) == sorted(tuple(row[k] for k in key) for row in wanted)
-
-
-ROWS: dict[str, list[dict[str, Any]]] = {}
-
-
-def test_filters_that_are_handled_touch_less(store: Store, read: Read) -> None:
-    partitions: list[Any] = []
-    read(
-        store(BASIC),
-        filters=[EqualTo(("topic",), "TopicA"), GreaterThanOrEqual(("queueOffset",), 40)],
-        partitions=partitions,
-        unsafeSingleUseFilterPushdown="true",
-        **ALL,
-    )
-    assert sum(partition.task.rows for partition in partitions) == 17 + 29 + 32 + 10
-
-
-def test_filters_are_handed_back_unless_asked_for(store: Store) -> None:
-    reader = reader_of(store(BASIC), **ALL)
-    filters: list[Filter] = [EqualTo(("topic",), "TopicA"), LessThan(("queueOffset",), 3)]
-    assert reader.pushFilters(filters) == filters
-    assert sum(partition.task.rows for partition in reader.partitions()) == 701
-
-
-def test_only_a_reader_that_was_asked_to_overrides_push_filters(store: Store, caplog: pytest.LogCaptureFixture) -> None:
-    # Spark refuses to read from one that does, unless pushdown is enabled.
-    reader = reader_of(store(BASIC), **ALL)
-    assert type(reader).pushFilters is DataSourceReader.pushFilters
-    reader.partitions()
-    assert "unsafe" not in caplog.text
-    asked = reader_of(store(BASIC), unsafeSingleUseFilterPushdown="true", **ALL)
-    assert type(asked).pushFilters is not DataSourceReader.pushFilters
-    asked.partitions()
-    assert "option `unsafeSingleUseFilterPushdown` is on: a second use of this DataFrame" in caplog.text
+def test_the_reader_overrides_no_push_filters(store: Store) -> None:
+    # Spark refuses to read from a reader that does, unless pushdown is enabled.
+    assert type(reader_of(store(BASIC), **ALL)).pushFilters is DataSourceReader.pushFilters
 
 
 def test_a_partition_without_a_share_is_empty(store: Store) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from segmentlog.connector.errors import MissingOptionError, StartAfterEndError, UnknownTopicError
 from segmentlog.connector.options.read_options import parse_read_options
-from segmentlog.connector.read.filters import Pushed, Span
 from segmentlog.connector.read.partition import StorePartition
 from segmentlog.connector.read.planning import open_stores, plan_partitions
 from segmentlog.store import (
@@ -17,7 +16,6 @@ from segmentlog.store import (
     NotAStoreError,
     OffsetOutOfRangeError,
     ScanSpec,
-    Sql92Filter,
     UnknownQueueError,
 )
 from support.store_builder import StoreBuilder, messages
@@ -30,8 +28,8 @@ RETENTION = "retention-5.3.3"
 TOPICS = {"TopicA": [57, 69, 72, 50], "TopicB": [51, 54, 66, 47], "topic_c-3": [49, 58, 63, 65]}
 
 
-def plan(path: Path, pushed: Pushed | None = None, **given: str) -> list[StorePartition]:
-    return plan_partitions(parse_read_options({"path": str(path)} | given), pushed or Pushed(), BODIES)
+def plan(path: Path, **given: str) -> list[StorePartition]:
+    return plan_partitions(parse_read_options({"path": str(path)} | given), BODIES)
 
 
 def queues(partitions: list[StorePartition]) -> dict[str, tuple[int, int]]:
@@ -161,24 +159,10 @@ def test_least_partitions(store: Store) -> None:
     assert queues(partitions) == whole("TopicA")
 
 
-def test_filters_leave_queues_out_and_cut_ranges(store: Store) -> None:
-    pushed = Pushed(topics=frozenset({"TopicA", "elsewhere"}), queue_ids=frozenset({1, 2}), queue_offset=Span(60, 70))
-    assert queues(plan(store(BASIC), pushed, subscribePattern=".*")) == {"TopicA/1": (60, 69), "TopicA/2": (60, 70)}
-    assert plan(store(BASIC), Pushed(queue_offset=Span(100, None)), subscribePattern=".*") == []
-    assert plan(store(BASIC), Pushed(tags=frozenset()), subscribePattern=".*") == []
-    assert plan(store(BASIC), Pushed(tags=frozenset("a")), subscribePattern=".*", tags="b") == []
-    assert plan(store(BASIC), Pushed(brokers=frozenset("x")), subscribePattern=".*") == []
-
-
-def test_a_sql_filter_and_pushed_tags_hold_both(store: Store) -> None:
-    pushed = Pushed(tags=frozenset({"x", "it's"}))
-    (first, *_) = plan(store(BASIC), pushed, subscribe="TopicA", sqlFilter="a = 1 OR b = 2")
-    assert first.spec.predicate.filter == Sql92Filter.compile("(a = 1 OR b = 2) AND TAGS IN ('it''s', 'x')")
-
-
-def test_options_are_checked_even_where_filters_leave_nothing(store: Store) -> None:
+def test_tags_of_blanks_alone_match_nothing_but_the_options_are_checked(store: Store) -> None:
+    assert plan(store(BASIC), subscribe="TopicA", tags=" || ") == []
     with pytest.raises(UnknownTopicError):
-        plan(store(BASIC), Pushed(topics=frozenset()), subscribe="nothing")
+        plan(store(BASIC), subscribe="nothing", tags=" || ")
 
 
 def test_times_cut_ranges_and_go_along_as_a_window(store: Store) -> None:
@@ -195,8 +179,6 @@ def test_times_cut_ranges_and_go_along_as_a_window(store: Store) -> None:
     assert {(p.spec.predicate.store_time_start, p.spec.predicate.store_time_stop) for p in after} == {(middle, None)}
     inexact = plan(path, subscribe="TimeTopic", startingTimestamp=str(middle), exactTimestamps="false")
     assert {p.spec.predicate.store_time_start for p in inexact} == {None}
-    pushed = plan(path, Pushed(store_time_ms=Span(middle, None)), subscribe="TimeTopic")
-    assert (queues(pushed), {p.spec.predicate.store_time_start for p in pushed}) == (queues(after), {middle})
 
 
 def test_queues_with_windows_of_their_own_do_not_share_a_task(store: Store) -> None:
@@ -259,15 +241,12 @@ def test_several_stores(store: Store, tmp_path: Path) -> None:
     starts: dict[str, Any] = {"broker-b": {"TopicA": {"0": 50}}, "TopicA": {"0": 7}}
     partitions = plan_partitions(
         parse_read_options(given | {"startingOffsets": json.dumps(starts), "startingOffsetsDefault": "latest"}),
-        Pushed(),
         BODIES,
     )
     found = {partition.broker_name: queues([partition]) for partition in partitions}
     assert found == {"broker-a": {"TopicA/0": (7, 57)}, "broker-b": {"TopicA/0": (50, 57)}}
-    only = plan_partitions(parse_read_options(given), Pushed(brokers=frozenset({"broker-b"})), BODIES)
-    assert {partition.broker_name for partition in only} == {"broker-b"}
     named = parse_read_options(given | {"brokerNames": "x,y"})
-    assert {partition.broker_name for partition in plan_partitions(named, Pushed(), BODIES)} == {"x", "y"}
+    assert {partition.broker_name for partition in plan_partitions(named, BODIES)} == {"x", "y"}
 
 
 def test_stores_whose_names_do_not_differ() -> None:
@@ -277,7 +256,7 @@ def test_stores_whose_names_do_not_differ() -> None:
 
 def test_a_topic_need_not_be_in_every_store(store: Store) -> None:
     given = {"paths": f"{store(BASIC)},{store('time-5.3.3')}", "brokerNames": "a,b", "subscribe": "TopicA,TimeTopic"}
-    partitions = plan_partitions(parse_read_options(given), Pushed(), BODIES)
+    partitions = plan_partitions(parse_read_options(given), BODIES)
     assert {p.broker_name: {r.key.topic for r in p.task.ranges} for p in partitions} == {
         "a": {"TopicA"},
         "b": {"TimeTopic"},

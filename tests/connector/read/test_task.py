@@ -11,7 +11,6 @@ from pyspark.sql.datasource import InputPartition
 
 from segmentlog.connector.options.read_options import ReadOptions, parse_read_options
 from segmentlog.connector.read import task as tasks
-from segmentlog.connector.read.filters import Pushed
 from segmentlog.connector.read.partition import StorePartition
 from segmentlog.connector.read.planning import plan_partitions
 from segmentlog.connector.read.schema import Projection, project, spark_schema
@@ -36,7 +35,7 @@ def options_of(path: Path, **given: str) -> ReadOptions:
 
 def planned(options: ReadOptions) -> tuple[Projection, list[StorePartition]]:
     projection = project(spark_schema(options), options)
-    return projection, plan_partitions(options, Pushed(), scan_spec(options, projection))
+    return projection, plan_partitions(options, scan_spec(options, projection))
 
 
 def read(path: Path, **given: str) -> pa.Table:

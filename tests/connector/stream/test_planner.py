@@ -217,7 +217,6 @@ def test_starts_by_group_by_json_and_by_time(store: MessageStore, tmp_path: Path
         {"endingOffsets": "latest"},
         {"endingTimestamp": "1767225600000"},
         {"endingOffsetsByTimestamp": '{"T": {"0": 1767225600000}}'},
-        {"unsafeSingleUseFilterPushdown": "true"},
         {"minOffsetsPerTrigger": "8", "maxOffsetsPerTrigger": "7"},
     ],
 )

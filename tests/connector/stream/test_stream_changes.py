@@ -122,7 +122,6 @@ CHANGES = {
     "a store that lost its end": Change(act=smaller_store, wants=DataLossError),
     "no store": Change(act=gone, wants=SegmentLogError),
     "an end": Change(given={"endingOffsets": "latest"}, wants=ConflictingOptionsError),
-    "filter pushdown": Change(given={"unsafeSingleUseFilterPushdown": "true"}, wants=ConflictingOptionsError),
 }
 
 
