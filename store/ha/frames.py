@@ -12,7 +12,8 @@
     chunks    ──────►         ──────────────►          adjacent bodies are joined
 
 Big-endian and signed. There is no handshake, version or checksum. A body is within one segment, and begins and ends
-anywhere in records. Nothing here touches a socket. RocketMQ: ``HAConnection``, ``HAClient``.
+anywhere in records. Both peers end a connection whose other side was silent for 20 s. Nothing here touches a socket.
+RocketMQ: ``HAConnection``, ``HAClient``.
 """
 
 import struct
@@ -23,6 +24,10 @@ from ..errors import ReplicationError
 
 HEADER: Final = struct.Struct(">qi")
 REPORT: Final = struct.Struct(">q")
+HEARTBEAT_S: Final = 5.0
+"""Seconds after which a silent peer sends a heartbeat or repeats its report (``haSendHeartbeatInterval``)."""
+SILENCE_S: Final = 20.0
+"""Seconds without a byte from the peer after which a connection is dead (``haHousekeepingInterval``)."""
 HISTORY: Final = -2
 """Offset of a frame that has the whole history of batches instead of bytes of the log; see `history_feed`."""
 MORE_HISTORY: Final = -3

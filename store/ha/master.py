@@ -20,9 +20,8 @@ Any other report ends the connection. Nothing here touches a socket, a clock or 
 from typing import Final, NamedTuple
 
 from ..errors import ReplicationError
-from .frames import HISTORY, HISTORY_BEGIN, MORE_HISTORY, ReportReader, encode_header
+from .frames import HEARTBEAT_S, HISTORY, HISTORY_BEGIN, MORE_HISTORY, SILENCE_S, ReportReader, encode_header
 from .handshake import ASKING, Greeting, answer, refused_by
-from .slave import HEARTBEAT_S, SILENCE_S
 
 FIRST_REQUEST_S: Final = 10.0
 """Seconds for the request of a connection. RocketMQ's slaves send it 5 s after they connected."""

@@ -21,12 +21,8 @@ RocketMQ: ``HAClient``.
 from typing import Final, Self
 
 from ..errors import ConfigError, DivergedLogError, ReplicationError
-from .frames import HISTORY, MORE_HISTORY, Chunk, FrameReader, encode_report
+from .frames import HEARTBEAT_S, HISTORY, MORE_HISTORY, SILENCE_S, Chunk, FrameReader, encode_report
 
-HEARTBEAT_S: Final = 5.0
-"""Seconds after which a report is repeated (``haSendHeartbeatInterval``)."""
-SILENCE_S: Final = 20.0
-"""Seconds without a byte from the master after which a connection is dead (``haHousekeepingInterval``)."""
 _BEHIND_HEARTBEATS: Final = 2  # one may be older than the data that is on its way
 _FIRST_BYTE: Final = b"\0"
 
