@@ -36,7 +36,6 @@ from ..format.store_paths import StorePaths
 from ..log.commit_log import CommitLog
 from ..log.epochs import EpochWatch, OwnEpochWatch, check_current, stale_master, supersede
 from ..write.message_store import MessageStore
-from .confirmer import Confirmer
 from .followed_log import ServedLog
 from .handshake import Greeting
 from .history_feed import HistoryFeed
@@ -44,7 +43,7 @@ from .link import Acceptor, Link, left_of
 from .listener import Accepted, Listener
 from .master import Follower
 from .places import Places
-from .quorum import Quorum
+from .quorum import Confirmer, Quorum
 from .rare_lines import RareLines
 from .settings import ServerConfig
 
@@ -186,7 +185,7 @@ class ReplicationServer:
         if self._confirmer is None:
             return
         try:
-            self._confirmer.confirm()
+            self._confirmer.publish()
         except (SegmentLogError, OSError):
             _log.exception("%s: the confirmed offset cannot be published", self._store.path)
 
@@ -326,7 +325,7 @@ class ReplicationServer:
         try:
             end = self._store.settled_offset
             if self._confirmer is not None:
-                self._confirmer.note(end)
+                self._confirmer.note_end(end)
             if end != self._end or now >= self._check_at:
                 self._check_listener()
                 self._look()  # after the end: bytes of a new epoch are appended after it is noted
