@@ -36,15 +36,13 @@ from ..format.store_paths import StorePaths
 from ..log.commit_log import CommitLog
 from ..log.epochs import EpochWatch, OwnEpochWatch, check_current, stale_master, supersede
 from ..write.message_store import MessageStore
+from .admission import Accepted, Listener, Places, RareLines
 from .followed_log import ServedLog
 from .handshake import Greeting
 from .history_feed import HistoryFeed
 from .link import Acceptor, Link, left_of
-from .listener import Accepted, Listener
 from .master import Follower
-from .places import Places
 from .quorum import Confirmer, Quorum
-from .rare_lines import RareLines
 from .settings import ServerConfig
 
 _log = logging.getLogger(__name__)
@@ -164,7 +162,7 @@ class ReplicationServer:
         try:
             while not self._stop.is_set():
                 self._round()
-        except Exception as error:  # noqa: BLE001 - the status says it, and appends that wait fail
+        except Exception as error:  # noqa: BLE001 - `problem` has it, and waiting appends fail
             self.problem = str(error) or type(error).__name__
             _log.exception("%s: the replication server ended: no replica is served any more", self._store.path)
         finally:
@@ -204,11 +202,11 @@ class ReplicationServer:
             else:
                 self._active.add(key.fd)
                 if events & selectors.EVENT_READ:
-                    self._guarded(key.fd, self._read)
+                    self._run_guarded(key.fd, self._read)
         if has_new:  # last: a connection whose request has come is not silent
             self._accept()
 
-    def _guarded(self, number: int, step: Callable[[_Connection], bool]) -> bool:
+    def _run_guarded(self, number: int, step: Callable[[_Connection], bool]) -> bool:
         """Run a step of one connection; whatever its peer does ends that connection only."""
         connection = self._connections.get(number)
         if connection is None:
@@ -258,7 +256,7 @@ class ReplicationServer:
         number = link.fileno()
         follower = Follower(self._segment_bytes, time.monotonic())
         self._connections[number] = _Connection(link, host, f"{host}:{accepted.port}", follower)
-        self._places.take(host, number)
+        self._places.add_connection(host, number)
         self._selector.register(link, selectors.EVENT_READ)
 
     def _check_listener(self) -> None:
@@ -272,7 +270,7 @@ class ReplicationServer:
         was_silent = not follower.has_requested
         follower.receive(bytes(self._received[:size]), self._store.end_offset, time.monotonic())
         if was_silent and follower.has_requested:
-            self._places.speak(connection.host, connection.link.fileno())
+            self._places.note_request(connection.host, connection.link.fileno())
             self._log.refresh()  # what retention deleted since is no longer its first segment
         if follower.refused_by is not None:
             self._step_down(connection, follower.refused_by)
@@ -304,7 +302,7 @@ class ReplicationServer:
             _log.exception("%s: it cannot be noted that the master of epoch %d has replaced this one", path, epoch)
         raise error
 
-    def _look(self) -> None:
+    def _look_for_changes(self) -> None:
         """Look for new epochs and batches: replicas have to know of both before they get more bytes."""
         try:
             self._history.look()
@@ -328,24 +326,24 @@ class ReplicationServer:
                 self._confirmer.note_end(end)
             if end != self._end or now >= self._check_at:
                 self._check_listener()
-                self._look()  # after the end: bytes of a new epoch are appended after it is noted
+                self._look_for_changes()  # after the end: bytes of a new epoch are appended after it is noted
                 self._end, self._check_at = end, now + _CHECK_S
                 chosen = set(self._connections)
         except OSError as error:  # too few descriptors, or a broken device
             problem = f"{self._store.path}: replicas get nothing until the store can be read again: {error}"
             self._lines.write(logging.WARNING, "look", problem)
             chosen, self._check_at = set(), 0.0
-        return {number for number in chosen if self._guarded(number, lambda each: self._send(each, self._end))}
+        return {number for number in chosen if self._run_guarded(number, lambda each: self._send(each, self._end))}
 
     def _send(self, connection: _Connection, end: int) -> bool:
         now = time.monotonic()
-        connection.follower.check(now)
+        connection.follower.check_silence(now)
         if connection.follower.is_asking:
-            self._look()
+            self._look_for_changes()
             answer = connection.follower.greet(Greeting(end, self._epochs.now))
             connection.pending.append(memoryview(answer))
         for _ in range(_FRAMES_AT_ONCE):
-            connection.pending = connection.pending or self._next(connection.follower, end, now)
+            connection.pending = connection.pending or self._next_pieces(connection.follower, end, now)
             if not connection.pending:
                 return self._watch(connection, selectors.EVENT_READ)
             sent = connection.link.send(connection.pending)
@@ -355,7 +353,7 @@ class ReplicationServer:
             connection.pending = left_of(connection.pending, sent)
         return True
 
-    def _next(self, follower: Follower, end: int, now: float) -> list[memoryview]:
+    def _next_pieces(self, follower: Follower, end: int, now: float) -> list[memoryview]:
         """Return the pieces of the next frame; none if nothing is to be sent."""
         history = self._history
         if follower.greeting is not None and self._history_problem:
@@ -365,14 +363,14 @@ class ReplicationServer:
             lines = follower.history_frame(history.generation, history.lines_from(position))
             return [memoryview(each) for each in lines if each]
         frame = follower.next_frame(self._log.min_offset, end, now)
-        return [] if frame is None else [memoryview(frame.header), *self._body(frame.start, frame.stop)]
+        return [] if frame is None else [memoryview(frame.header), *self._log_views(frame.start, frame.stop)]
 
     def _watch(self, connection: _Connection, events: int) -> bool:
         if self._selector.get_key(connection.link).events != events:
             self._selector.modify(connection.link, events)
         return False
 
-    def _body(self, start: int, stop: int) -> list[memoryview]:
+    def _log_views(self, start: int, stop: int) -> list[memoryview]:
         """View bytes of the log, which are in one segment."""
         if start == stop:
             return []
@@ -386,7 +384,7 @@ class ReplicationServer:
 
     def _drop(self, number: int, problem: str) -> None:
         connection = self._connections.pop(number)
-        self._places.leave(connection.host, number)
+        self._places.remove_connection(connection.host, number)
         subject = f"replica {connection.host}" if connection.follower.has_requested else connection.host
         self._lines.write(logging.INFO, subject, f"{connection.name}: the connection is closed: {problem}")
         self._quorum.forget(number)
