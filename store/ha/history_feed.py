@@ -8,7 +8,7 @@
     replica   .segmentlog/batches onto the device, then the log                       `IncomingBatches`
 
     content   [line][line][line]│[line]      the newest batch of the ledger is written to the file with the next commit:
-              └ file             └ ledger    the same bytes, so what was sent stays right
+              └ file             └ ledger    the same bytes, so sent lines stay valid
 
 A server of a replica sends its master's history on in the same way. RocketMQ has no counterpart: its slaves get none.
 """

@@ -2,7 +2,7 @@
 
 ::
 
-    connect ──► socket ──► handshake with `Tls` ──► Link ──► receive, send: what the kernel takes at once
+    connect ──► socket ──► handshake with `Tls` ──► Link ──► receive, send: as much as the kernel takes
     accept  ──► socket ──► handshake comes with the first bytes     ──► wait: until it is readable, or writable
 
     Link      bytes of the protocol on the wire, RocketMQ's and ours

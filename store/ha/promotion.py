@@ -76,7 +76,7 @@ class Promotion:
 
 @dataclass(frozen=True, slots=True)
 class Demotion:
-    """Result of a demotion, or what it would be.
+    """Result of a demotion, done or planned.
 
     Attributes
     ----------
@@ -228,7 +228,7 @@ def ask_epochs(master: Address, tls: Tls | None, wait_s: float) -> Greeting:
 
 
 def _planned_demotion(fs: FileSystem, path: str, end: int, first: int, greeting: Greeting) -> Demotion:
-    """Return what has to be cut off a log that begins at ``first`` and ends at ``end``."""
+    """Return the demotion of a store whose log begins at ``first`` and ends at ``end``."""
     ours, newest = find_epochs(fs, path), greeting.epochs.newest
     check_stale(greatest_epoch(fs, path), newest)
     parting = ours.parting(greeting.epochs)

@@ -8,8 +8,8 @@
 
     wake ──► a byte through a pipe, only while the thread sleeps
 
-    a replica knows of a greater epoch   by TLS: StaleMasterError, noted on the device; no append is confirmed any more
-                                         without: it is logged, and `claimed_epoch`; any process could say so
+    a replica knows of a greater epoch   by TLS: StaleMasterError, noted on the device; no further append is confirmed
+                                         without: logged, and `claimed_epoch`, as any process could send it
 
 A connection keeps 7 bytes of a report, and views of one frame: bodies are in the page cache. Bytes of a batch in flight
 are not sent before the batch is committed, since a crash would undo them.
@@ -53,7 +53,7 @@ _NO_DESCRIPTORS: Final = (
     "connections are refused, this process may have no more files open: raise the limit (ulimit -n), or open fewer "
     "stores at once"
 )
-_FRAMES_AT_ONCE: Final = 16  # per connection and round: no slave keeps the others waiting
+_FRAMES_AT_ONCE: Final = 16  # per connection and round: no slave keeps other slaves waiting
 
 
 @dataclass(slots=True)
@@ -76,8 +76,9 @@ class ReplicationServer:
     store
         The log to serve. A `MessageStore` stays open longer than the server.
     quorum
-        Learns of acknowledgements. It is attached to the store if appends have to wait for replicas. What two or more
-        copies hold is published for readers with ``readFrom=confirmed`` and commits with ``replication=sync``.
+        Receives the acknowledgements. It is attached to the store if appends have to wait for replicas. The offset that
+        enough copies hold, two or more, is published for readers with ``readFrom=confirmed`` and commits with
+        ``replication=sync``.
     config
         Settings.
 
@@ -179,7 +180,7 @@ class ReplicationServer:
                 each.close()
 
     def _confirm(self) -> None:
-        """Publish what is confirmed; acknowledgements count all the same if the file cannot be written."""
+        """Publish the confirmed offset; acknowledgements count even if the file cannot be written."""
         if self._confirmer is None:
             return
         try:
@@ -203,11 +204,11 @@ class ReplicationServer:
                 self._active.add(key.fd)
                 if events & selectors.EVENT_READ:
                     self._run_guarded(key.fd, self._read)
-        if has_new:  # last: a connection whose request has come is not silent
+        if has_new:  # last: a request that has arrived protects the place of its connection
             self._accept()
 
     def _run_guarded(self, number: int, step: Callable[[_Connection], bool]) -> bool:
-        """Run a step of one connection; whatever its peer does ends that connection only."""
+        """Run a step of one connection; an error of its peer ends that connection only."""
         connection = self._connections.get(number)
         if connection is None:
             return False
@@ -237,14 +238,14 @@ class ReplicationServer:
             self._lines.write(logging.WARNING, accepted.host, f"{accepted.host}: the connection is refused: {problem}")
 
     def _admit(self, accepted: Accepted) -> None:
-        """Assign a place to a connection, that of a silent one if need be.
+        """Assign a place to a connection, if necessary the place of a silent connection.
 
         Raises
         ------
         ReplicationError
-            If it is not allowed, or there is no place.
+            If its address is not allowed, or no place is free.
         OSError
-            If it failed already.
+            If the connection failed already.
         """
         host = accepted.host
         if not any(ipaddress.ip_address(host) in each for each in self._allowed):
@@ -271,7 +272,7 @@ class ReplicationServer:
         follower.receive(bytes(self._received[:size]), self._store.end_offset, time.monotonic())
         if was_silent and follower.has_requested:
             self._places.note_request(connection.host, connection.link.fileno())
-            self._log.refresh()  # what retention deleted since is no longer its first segment
+            self._log.refresh()  # retention may have deleted the first segment since
         if follower.refused_by is not None:
             self._step_down(connection, follower.refused_by)
         if follower.acknowledged is not None:
@@ -295,11 +296,11 @@ class ReplicationServer:
             )
             raise ReplicationError(f"it claims a master of epoch {epoch}, and showed no certificate")
         error = stale_master(path, newest, epoch)
-        self._quorum.fail(error)  # first: nothing is confirmed from here on, whatever happens to the file
+        self._quorum.fail(error)  # first: no append is confirmed from here on, even if the file cannot be written
         try:
             supersede(self._fs, path, epoch)
         except (SegmentLogError, OSError):
-            _log.exception("%s: it cannot be noted that the master of epoch %d has replaced this one", path, epoch)
+            _log.exception("%s: epoch %d of the master that replaced this one cannot be written", path, epoch)
         raise error
 
     def _look_for_changes(self) -> None:
@@ -318,7 +319,10 @@ class ReplicationServer:
                     self._drop(number, "the store has another epoch")
 
     def _send_all(self) -> set[int]:
-        """Send what connections can take, idle ones only if it is time; return those that may take more at once."""
+        """Send as much as connections take; return the connections that may take more at once.
+
+        Idle connections get their turn after the end of the log moved, and once per second.
+        """
         now, chosen = time.monotonic(), self._active
         try:
             end = self._store.settled_offset
@@ -330,7 +334,7 @@ class ReplicationServer:
                 self._end, self._check_at = end, now + _CHECK_S
                 chosen = set(self._connections)
         except OSError as error:  # too few descriptors, or a broken device
-            problem = f"{self._store.path}: replicas get nothing until the store can be read again: {error}"
+            problem = f"{self._store.path}: no bytes are sent to replicas until the store can be read again: {error}"
             self._lines.write(logging.WARNING, "look", problem)
             chosen, self._check_at = set(), 0.0
         return {number for number in chosen if self._run_guarded(number, lambda each: self._send(each, self._end))}

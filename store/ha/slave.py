@@ -175,7 +175,7 @@ class Slave:
         return data[size:]
 
     def _check_behind(self, offset: int) -> None:
-        """Refuse a master whose log ends before ours: it was created again, or a crash lost what we hold."""
+        """Refuse a master whose log ends before ours: it was recreated, or a crash took bytes that we hold."""
         if self._held:
             self._heartbeats_behind += 1
             if self._heartbeats_behind >= _BEHIND_HEARTBEATS:

@@ -195,7 +195,7 @@ def test_only_allowed_networks_may_connect(tmp_path: Path) -> None:
             with contextlib.suppress(OSError):
                 assert peer.recv(1) == b""
             assert server.replicas == {}
-    with pytest.raises(ConfigError, match="allowed names 'here', which is no network"):
+    with pytest.raises(ConfigError, match="allowed names 'here', which is not a network"):
         ServerConfig(allowed=("here",))
     with pytest.raises(ConfigError, match="connections_per_address is 0"):
         ServerConfig(connections_per_address=0)
