@@ -1,10 +1,10 @@
 from ..write.attachments import Attachments as Attachments
-from .demotion import Demotion as Demotion
-from .demotion import demote as demote
 from .followed_log import FollowedLog as FollowedLog
 from .followed_log import ServedLog as ServedLog
 from .metadata import MetadataCopier as MetadataCopier
+from .promotion import Demotion as Demotion
 from .promotion import Promotion as Promotion
+from .promotion import demote as demote
 from .promotion import promote as promote
 from .quorum import Quorum as Quorum
 from .replica import Replica as Replica

@@ -8,8 +8,8 @@
     settled = durable.log, and never beyond P     ▼
     server  ◄── FollowedLog.settled_offset: two small files are read; no lock is taken and no record is examined
 
-A writer may be killed at any time: what is on the device and of no batch in flight survives that, and a power cut. So
-no replica is ever ahead of its master. A `MessageStore` in this process knows its end itself and needs none of it.
+Bytes that are on the device, and outside a batch in flight, survive a killed writer and a power cut. So no replica is
+ever ahead of its master. The end of a `MessageStore` in this process is known without these files.
 """
 
 import os
@@ -24,7 +24,7 @@ from ..format import durable_point
 from ..format.store_paths import StorePaths
 from ..log.batch_state import BatchRecords
 
-_LOOKS: Final = 4  # in a row at a store in which one batch after the other begins
+_LOOKS: Final = 4  # reads of both files until they agree; batches may begin between the reads
 
 
 class ServedLog(Protocol):
@@ -44,7 +44,7 @@ class ServedLog(Protocol):
 
     @property
     def settled_offset(self) -> int:
-        """Physical offset before which no recovery undoes a record; the end of one, and never within a batch."""
+        """Physical offset before which no recovery undoes a record; the end of a record, and never within a batch."""
 
 
 class FollowedLog:
@@ -53,14 +53,14 @@ class FollowedLog:
     Parameters
     ----------
     path
-        Store directory, that segmentlog writes.
+        Store directory, written by segmentlog.
     fs
         File system of the store.
 
     Raises
     ------
     NotAStoreError
-        If no store of segmentlog is there: brokers serve their stores themselves.
+        If the directory has no store of segmentlog. A broker serves its store itself.
     """
 
     def __init__(self, path: str | os.PathLike[str], fs: FileSystem | None = None) -> None:
@@ -82,7 +82,7 @@ class FollowedLog:
 
     @property
     def end_offset(self) -> int:
-        """Physical offset up to which replicas may have the log; that of `settled_offset`."""
+        """Last `settled_offset`: the physical offset up to which replicas may have the log."""
         return self._settled
 
     @property
@@ -92,7 +92,7 @@ class FollowedLog:
         Raises
         ------
         ReplicationError
-            If a writer cut the log below what was found before.
+            If a writer cut the log below an offset that was returned before.
         """
         before = None
         for _ in range(_LOOKS):
@@ -107,7 +107,7 @@ class FollowedLog:
             return self._settled
         if point is None or point.sequence < self._sequence:
             return self._settled  # read while it was written
-        # A batch that landed after the point was read is on the device, but the point may name an offset within it.
+        # The point may name an offset within a batch that was committed after the point was read.
         is_within = mark.in_flight or mark.start < point.log < mark.stop
         settled = min(point.log, mark.start) if is_within else point.log
         if settled < self._settled:

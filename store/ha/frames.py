@@ -12,7 +12,8 @@
     chunks    ──────►         ──────────────►          adjacent bodies are joined
 
 Big-endian and signed. There is no handshake, version or checksum. A body is within one segment, and begins and ends
-anywhere in records. Nothing here touches a socket. RocketMQ: ``HAConnection``, ``HAClient``.
+anywhere in records. Both peers end a connection whose other side was silent for 20 s. Nothing here touches a socket.
+RocketMQ: ``HAConnection``, ``HAClient``.
 """
 
 import struct
@@ -23,6 +24,10 @@ from ..errors import ReplicationError
 
 HEADER: Final = struct.Struct(">qi")
 REPORT: Final = struct.Struct(">q")
+HEARTBEAT_S: Final = 5.0
+"""Seconds after which a silent peer sends a heartbeat or repeats its report (``haSendHeartbeatInterval``)."""
+SILENCE_S: Final = 20.0
+"""Seconds without a byte from the peer after which a connection is dead (``haHousekeepingInterval``)."""
 HISTORY: Final = -2
 """Offset of a frame that has the whole history of batches instead of bytes of the log; see `history_feed`."""
 MORE_HISTORY: Final = -3
@@ -32,14 +37,9 @@ HISTORY_BEGIN: Final = b"segmentlog-batches 1\n"
 
 
 class Chunk(NamedTuple):
-    """Bytes of the master's log; a heartbeat has none.
+    """Bytes of the master's log from a physical offset on, owned by the receiver.
 
-    Attributes
-    ----------
-    offset
-        Physical offset of ``data``; in a heartbeat, of the next byte to come. `HISTORY` or `MORE_HISTORY` for batches.
-    data
-        The bytes, owned by the receiver.
+    A heartbeat has no bytes, and the offset of the next byte. At `HISTORY` or `MORE_HISTORY` are lines of batches.
     """
 
     offset: int
@@ -64,22 +64,17 @@ def encode_report(offset: int) -> bytes:
 class FrameReader:
     """Splits the stream of a master into chunks. Not thread-safe.
 
-    Between calls it keeps less than one header, or a part of a history.
-
-    Parameters
-    ----------
-    segment_bytes
-        Size of the master's segments: no frame crosses their end.
+    Between calls it holds less than one header, or a part of a history. No frame crosses the end of a segment.
     """
 
     def __init__(self, segment_bytes: int) -> None:
         self._segment_bytes = segment_bytes
         self._kept = b""
         self._offset = 0  # of the next byte of the body that is being read
-        self._left = 0  # bytes of that body which did not come yet
-        self._history: list[memoryview] = []  # what came of a frame of the history
+        self._left = 0  # bytes of that body which are still to come
+        self._history: list[memoryview] = []  # received parts of a frame of the history
         self._history_offset = 0  # of that frame
-        self._history_left = 0  # bytes of it which did not come yet
+        self._history_left = 0  # bytes of that frame which are still to come
         self.history_bytes_max = 0
         """Largest history that is accepted; 0 from a master that does not answer the question for its epochs."""
 
@@ -89,12 +84,9 @@ class FrameReader:
         return self._offset + self._left
 
     def feed(self, data: bytes | memoryview) -> Iterator[Chunk]:
-        """Yield what a piece of the stream holds; adjacent bodies become one chunk. The piece is copied once.
+        """Yield the chunks of a piece of the stream; adjacent bodies become one chunk. The piece is copied once.
 
-        Raises
-        ------
-        ReplicationError
-            If a header is impossible. What came before it was yielded; the connection is of no more use.
+        Raises `ReplicationError` for an impossible header, after the chunks before it: the connection has to be closed.
         """
         view = memoryview(self._kept + data if self._kept else data)
         self._kept = b""
@@ -159,7 +151,7 @@ class ReportReader:
         self._kept = b""
 
     def feed(self, data: bytes) -> list[int]:
-        """Return the reports that a piece of the stream completes, in their order."""
+        """Return the reports that a piece of the stream completes, in order."""
         whole = self._kept + data
         stop = len(whole) - len(whole) % REPORT.size
         self._kept = whole[stop:]

@@ -31,15 +31,7 @@ _ANSWER_MAX: Final = _END.size + codec.FILE_BYTES_MAX
 
 
 class Greeting(NamedTuple):
-    """Answer of a master.
-
-    Attributes
-    ----------
-    end
-        Physical offset at which its log ended.
-    epochs
-        Epochs of its log.
-    """
+    """Answer of a master: the physical offset at which its log ended, and the epochs of its log."""
 
     end: int
     epochs: Epochs
@@ -62,13 +54,7 @@ def refusal(epoch: int) -> bytes:
 
 
 def refused_by(report: int) -> int:
-    """Return the epoch that a refusal states.
-
-    Raises
-    ------
-    ReplicationError
-        If it states no epoch, or one that no store can have.
-    """
+    """Return the epoch that a refusal states; `ReplicationError` unless a store can have it."""
     epoch = ASKING - report
     if not 1 <= epoch <= codec.EPOCH_MAX:
         raise ReplicationError(f"a slave sent the report {report}, which states no physical offset and no epoch")
@@ -83,18 +69,15 @@ class Handshake:
         self.is_over = False
         """True once the first bytes have shown whether the master answers."""
         self.greeting: Greeting | None = None
-        """Answer of the master; None if it has none, as RocketMQ's."""
+        """Answer of the master; None without one, as from masters of RocketMQ."""
 
-    def take(self, data: bytes | memoryview) -> bytes | memoryview:
-        """Take a piece of the stream; return the part of it that is of the log. Keeps an answer at most.
+    def strip_answer(self, data: bytes | memoryview) -> bytes | memoryview:
+        """Return the bytes of a piece of the stream that are not of the answer. Holds at most one answer.
 
-        Raises
-        ------
-        ReplicationError
-            If the answer is damaged: the connection is of no more use.
+        Raises `ReplicationError` for a damaged answer: the connection has to be closed.
         """
         if len(self._kept) < HEADER.size:
-            data = self._keep(data, HEADER.size)
+            data = self._keep_until(data, HEADER.size)
             if len(self._kept) < HEADER.size:
                 return b""
         offset, size = HEADER.unpack_from(self._kept)
@@ -103,15 +86,15 @@ class Handshake:
             return self._kept + data
         if not _END.size < size <= _ANSWER_MAX:
             raise ReplicationError(f"the master answered the question for its epochs with {size} bytes")
-        data = self._keep(data, HEADER.size + size)
+        data = self._keep_until(data, HEADER.size + size)
         if len(self._kept) < HEADER.size + size:
             return b""
         self.greeting = _decoded(self._kept[HEADER.size :])
         self.is_over = True
         return data
 
-    def _keep(self, data: bytes | memoryview, size: int) -> bytes | memoryview:
-        """Keep bytes until there are so many; return those after them."""
+    def _keep_until(self, data: bytes | memoryview, size: int) -> bytes | memoryview:
+        """Keep the first ``size`` bytes of the stream; return the bytes after them."""
         missing = size - len(self._kept)
         self._kept += data[:missing]
         return data[missing:]
@@ -122,30 +105,17 @@ def _decoded(body: bytes) -> Greeting:
     try:
         epochs = codec.decode(body[_END.size :])
     except FormatError as error:
-        raise ReplicationError("the master answered the question for its epochs with damaged ones") from error
+        raise ReplicationError("the master answered the question for its epochs with damaged epochs") from error
     if end < 0:
         raise ReplicationError(f"the master stated that its log ends at physical offset {end}")
     return Greeting(end, epochs)
 
 
 def check_greeting(ours: Epochs, greatest: int, end: int, greeting: Greeting) -> None:
-    """Make sure that a replica may follow a master; it adopts the master's epochs before it appends.
+    """Make sure that a replica, with epochs ``ours`` and a log up to ``end``, may follow a master.
 
-    Parameters
-    ----------
-    ours
-        Epochs of the replica.
-    greatest
-        Greatest epoch that the replica knows of.
-    end
-        Physical offset at which the replica's log ends.
-
-    Raises
-    ------
-    StaleMasterError
-        If the replica knows of a greater epoch than the master's newest.
-    DivergedLogError
-        If the logs part before the end of the replica's.
+    Raises `StaleMasterError` if the ``greatest`` epoch that the replica knows is above the master's newest, and
+    `DivergedLogError` if the logs part before the replica's end. The replica adopts the epochs before it appends.
     """
     newest = greeting.epochs.newest
     check_stale(greatest, newest)
@@ -160,20 +130,7 @@ def check_greeting(ours: Epochs, greatest: int, end: int, greeting: Greeting) ->
 
 
 def check_stale(greatest: int, newest: int) -> None:
-    """Make sure that a master is of no older epoch than a store knows of.
-
-    Parameters
-    ----------
-    greatest
-        Greatest epoch that the store knows of.
-    newest
-        Newest epoch of the master.
-
-    Raises
-    ------
-    StaleMasterError
-        If it is.
-    """
+    """Raise `StaleMasterError` if a store knows of a greater epoch than the newest of its master."""
     if greatest > newest:
         raise StaleMasterError(
             f"the master is of epoch {newest}, and this replica knows the master of epoch {greatest}",

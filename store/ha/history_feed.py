@@ -8,7 +8,7 @@
     replica   .segmentlog/batches onto the device, then the log                       `IncomingBatches`
 
     content   [line][line][line]│[line]      the newest batch of the ledger is written to the file with the next commit:
-              └ file             └ ledger    the same bytes, so what was sent stays right
+              └ file             └ ledger    the same bytes, so sent lines stay valid
 
 A server of a replica sends its master's history on in the same way. RocketMQ has no counterpart: its slaves get none.
 """
@@ -22,13 +22,7 @@ from ..log.batch_state import BatchRecords
 
 
 class HistoryFeed:
-    """Lines of the history of a store that other threads or processes write. Not thread-safe.
-
-    Parameters
-    ----------
-    fs, path
-        The store.
-    """
+    """Lines of the history of a store that other threads or processes write. Not thread-safe."""
 
     def __init__(self, fs: WritableFileSystem, path: str) -> None:
         self._fs = fs
@@ -36,10 +30,10 @@ class HistoryFeed:
         self._history_path = StorePaths(path).batch_history
         self._ledger, self._history = (ReplacedFile(fs, each) for each in (StorePaths(path).ledger, self._history_path))
         self._file_size: int | None = -1  # at the last look that succeeded
-        self._in_file = 0  # bytes of lines that the file has
+        self._in_file = 0  # bytes of lines in the file
         self._newest = b""  # line of the ledger's newest batch, if the file may lack it
         self.generation = 0
-        """Number of times that the lines were replaced by others."""
+        """Number of times that the whole history was replaced."""
 
     @property
     def size(self) -> int:
@@ -47,12 +41,9 @@ class HistoryFeed:
         return self._in_file + len(self._newest)
 
     def look(self) -> None:
-        """Look whether ledger or history changed. Costs some system calls if none did.
+        """Read the ledger and the history if one of them changed; otherwise some system calls.
 
-        Raises
-        ------
-        FormatError
-            If one is damaged; the next look reads them again.
+        Raises `FormatError` if one of them is damaged; the next look reads both again.
         """
         is_other = self._history.look()
         size = self._fs.size(self._history_path)

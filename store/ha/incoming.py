@@ -34,13 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class IncomingBatches:
-    """History and mark of the batches that a replica receives. Not thread-safe.
-
-    Parameters
-    ----------
-    fs, store
-        The replica's store, open.
-    """
+    """History and mark of the batches that a replica receives into its open store. Not thread-safe."""
 
     def __init__(self, fs: WritableFileSystem, store: MessageStore) -> None:
         self._fs = fs
@@ -57,23 +51,20 @@ class IncomingBatches:
         try:
             self._set(self._records.history())
         except FormatError as error:
-            # Nothing is shown that is hidden now. The master sends the history before any row.
+            # Hidden rows stay hidden. The master sends the history before any row.
             _log.warning("%s: the history of batches is read from the master: %s", store.path, error)
             return
-        self.expect(store.end_offset)
-        self.settle()
+        self.hide_before(store.end_offset)
+        self.show_whole()
 
-    def connect(self) -> None:
-        """Begin with another connection: its master may be another one, with other batches."""
+    def begin_connection(self) -> None:
+        """Wait for a new history: the master of the new connection may be another one, with other batches."""
         self._is_current = False
 
-    def take(self, frames: list[Chunk]) -> None:
-        """Write what a master sent of its history onto the device, before any of its rows.
+    def write_history(self, frames: list[Chunk]) -> None:
+        """Write received frames of the history to the device, before the rows of their batches are appended.
 
-        Raises
-        ------
-        ReplicationError
-            If it is damaged, or names batches that no log has: the connection is of no more use.
+        A damaged history raises `ReplicationError`: the connection has to be closed.
         """
         for frame in frames:
             if frame.offset == HISTORY:
@@ -81,23 +72,13 @@ class IncomingBatches:
             else:
                 self._extend(frame.data)
         if frames:
-            self.expect(self._store.end_offset)
-            self.settle()
+            self.hide_before(self._store.end_offset)
+            self.show_whole()
 
-    def check(self, begin: int, *, has_history: bool) -> None:
-        """Make sure that the batches of rows that a master sent are known before they are appended.
+    def check_known(self, begin: int, *, has_history: bool) -> None:
+        """Raise `ReplicationError` unless the batches of received rows are known before the rows are appended.
 
-        Parameters
-        ----------
-        begin
-            Physical offset of the first row.
-        has_history
-            Whether the master is one of segmentlog, which sends its history first.
-
-        Raises
-        ------
-        ReplicationError
-            If they are not.
+        ``begin`` is the physical offset of the first row. A master of segmentlog has a history, and sends it first.
         """
         if self._is_current:
             return
@@ -112,13 +93,13 @@ class IncomingBatches:
                 path=self._store.path,
                 fix="Run `segmentlog promote` on this store, which cuts the part off, and replicate then",
             )
-        # Batches that the former master announced never came: other rows take their places now.
+        # Batches that the former master announced never came: other rows are at their offsets now.
         if self._history.beyond(end):
             self._replace(HISTORY_BEGIN + encode_lines(self._history.up_to(end)))
         self._is_current = True
 
-    def expect(self, stop: int) -> None:
-        """Hide the batches that begin before a physical offset, up to which the log is about to be appended."""
+    def hide_before(self, stop: int) -> None:
+        """Hide the batches that begin before ``stop``, the physical offset up to which bytes are appended next."""
         start = self._start()
         if start is None or start >= stop:
             return
@@ -126,13 +107,10 @@ class IncomingBatches:
             # A power cut may take rows of batches that were whole, so the mark may move back.
             self._write(self._mark.begun(self._mark.sequence + 1, start), is_synced=True)
 
-    def settle(self) -> None:
-        """Show the batches that the log has as a whole, and still hide the next one if its first rows came.
+    def show_whole(self) -> None:
+        """Show the batches that the log has as a whole; a batch whose first rows came stays hidden.
 
-        Raises
-        ------
-        FormatError
-            If a batch of the history begins within a record: it is not of this log, and stays hidden.
+        A batch of the history that begins within a record is not of this log: it stays hidden, with a `FormatError`.
         """
         if not self._mark.in_flight:
             return
@@ -150,7 +128,7 @@ class IncomingBatches:
         self._write(mark if start == end else mark.begun(mark.sequence + 1, start), is_synced=False)
 
     def _start(self) -> int | None:
-        """Physical offset at which the first batch begins that is not whole; None if if all are."""
+        """Physical offset at which the first batch begins that is not whole; None if all are."""
         batches = self._history.batches
         return batches[self._next].entry.start if self._next < len(batches) else None
 

@@ -2,7 +2,7 @@
 
 ::
 
-    connect ──► socket ──► handshake with `Tls` ──► Link ──► receive, send: what the kernel takes at once
+    connect ──► socket ──► handshake with `Tls` ──► Link ──► receive, send: as much as the kernel takes
     accept  ──► socket ──► handshake comes with the first bytes     ──► wait: until it is readable, or writable
 
     Link      bytes of the protocol on the wire, RocketMQ's and ours
@@ -26,13 +26,7 @@ _BUSY = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class Link:
-    """One connection. Not thread-safe. A context manager, which closes it.
-
-    Parameters
-    ----------
-    connection
-        The socket, connected; the link closes it.
-    """
+    """Connected socket, which the link owns. Not thread-safe. A context manager, which closes the socket."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.settimeout(0.0)
@@ -43,14 +37,9 @@ class Link:
         return self._socket.fileno()
 
     def receive(self, into: memoryview) -> int:
-        """Fill a buffer with the bytes that are there; return their number, 0 if there are none now.
+        """Fill a buffer with the received bytes; return their number, 0 without any.
 
-        Raises
-        ------
-        ReplicationError
-            If the peer closed the connection.
-        OSError
-            If the connection failed.
+        Raises `ReplicationError` if the peer closed the connection, and `OSError` if the connection failed.
         """
         try:
             size = self._socket.recv_into(into)
@@ -61,12 +50,9 @@ class Link:
         return size
 
     def send(self, pieces: Sequence[memoryview]) -> int:
-        """Send what the connection takes now of some pieces; return the number of bytes, 0 if it takes none.
+        """Send as much of some pieces as the connection takes now; return the number of bytes, perhaps 0.
 
-        Raises
-        ------
-        OSError
-            If the connection failed.
+        Raises `OSError` if the connection failed.
         """
         try:
             return self._socket.sendmsg(pieces)
@@ -76,12 +62,7 @@ class Link:
     def send_all(self, data: bytes, seconds: float) -> None:
         """Send a few bytes.
 
-        Raises
-        ------
-        ReplicationError
-            If the peer does not take them in time.
-        OSError
-            If the connection failed.
+        Raises `ReplicationError` if the peer does not take them in time, and `OSError` if the connection failed.
         """
         left = memoryview(data)
         while left:
@@ -91,7 +72,7 @@ class Link:
             left = left[sent:]
 
     def wait(self, seconds: float) -> bool:
-        """Wait until bytes are there; return whether they are."""
+        """Wait until bytes can be received; return whether they can."""
         return self._ready(select.POLLIN, seconds)
 
     def close(self) -> None:
@@ -137,7 +118,7 @@ class _TlsLink(Link):
             try:
                 size = super().receive(into[got:])
             except ReplicationError:
-                if got:  # the next call says so again
+                if got:  # the next call raises it again
                     break
                 raise
             if not size:
@@ -162,12 +143,7 @@ class _TlsLink(Link):
 def connect(address: Address, seconds: float, tls: Tls | None) -> Link:
     """Connect to a peer; with ``tls`` its certificate has to name the address, and be of the same authority.
 
-    Raises
-    ------
-    ConfigError
-        If a file of ``tls`` cannot be used.
-    OSError
-        If there is no connection in time, or the peers do not trust each other.
+    Raises `ConfigError` if a file of ``tls`` cannot be used. `OSError` without a connection in time, or without trust.
     """
     connection = socket.create_connection(address, timeout=seconds)
     try:
@@ -184,17 +160,9 @@ def connect(address: Address, seconds: float, tls: Tls | None) -> Link:
 
 
 class Acceptor:
-    """Makes links of accepted connections; the handshake takes place while their first bytes are received.
+    """Links of accepted connections; the handshake with ``tls`` takes place while their first bytes are received.
 
-    Parameters
-    ----------
-    tls
-        Certificate, key and authority; None for plain text.
-
-    Raises
-    ------
-    ConfigError
-        If a file of ``tls`` cannot be used.
+    Raises `ConfigError` if a file of ``tls`` cannot be used.
     """
 
     def __init__(self, tls: Tls | None) -> None:
@@ -226,7 +194,7 @@ def _context(tls: Tls, protocol: int) -> ssl.SSLContext:
 
 
 def left_of(pieces: Sequence[memoryview], sent: int) -> list[memoryview]:
-    """Return what is left of some pieces after so many bytes of them were sent."""
+    """Return the rest of some pieces after ``sent`` bytes of them were sent."""
     left = []
     for piece in pieces:
         skipped = min(sent, len(piece))

@@ -12,17 +12,18 @@
     5 s without one ──► Frame(start, start): a heartbeat
 
 RocketMQ's slave without a log takes a frame of any offset as its first bytes. It connects before it takes frames at all
-(5.5.0): if it lost the first frame, the second one would leave a hole. So that is sent after the receipt for the first.
+(5.5.0): if it lost the first frame, the second frame would leave a hole. So the second frame waits for the receipt of
+the first.
 
-Any other report ends the connection. Nothing here touches a socket, a clock or the log. RocketMQ: ``HAConnection``.
+Any other report ends the connection. Nothing here touches a socket, a clock or the log: the caller passes the time.
+RocketMQ: ``HAConnection``.
 """
 
 from typing import Final, NamedTuple
 
 from ..errors import ReplicationError
-from .frames import HISTORY, HISTORY_BEGIN, MORE_HISTORY, ReportReader, encode_header
+from .frames import HEARTBEAT_S, HISTORY, HISTORY_BEGIN, MORE_HISTORY, SILENCE_S, ReportReader, encode_header
 from .handshake import ASKING, Greeting, answer, refused_by
-from .slave import HEARTBEAT_S, SILENCE_S
 
 FIRST_REQUEST_S: Final = 10.0
 """Seconds for the request of a connection. RocketMQ's slaves send it 5 s after they connected."""
@@ -43,47 +44,31 @@ class Frame(NamedTuple):
 
 
 class Follower:
-    """The master's side of one connection. Not thread-safe.
-
-    Parameters
-    ----------
-    segment_bytes
-        Size of the log's segments.
-    now
-        Time in seconds, of any monotonic clock; that of every call.
-    """
+    """The master's side of one connection. Not thread-safe. ``now`` is the time in seconds of one monotonic clock."""
 
     def __init__(self, segment_bytes: int, now: float) -> None:
         self._segment_bytes = segment_bytes
         self._reports = ReportReader()
         self._next: int | None = None
-        self._is_ahead = False  # it asked for what the log has not, and gets heartbeats alone
+        self._is_ahead = False  # its request is after the end of the log: it gets heartbeats alone
         self._heard_at = self._sent_at = self._begun_at = now
         self.acknowledged: int | None = None
         """Physical offset up to which the slave holds the log; None before its second report."""
         self.is_asking = False
         """True from the question for the epochs until the answer."""
         self.greeting: Greeting | None = None
-        """Answer that was sent; None if the slave did not ask, as RocketMQ's."""
+        """Answer that was sent; None if the slave did not ask, as a slave of RocketMQ."""
         self.refused_by: int | None = None
-        """Epoch of the master that replaced this one, as the slave says; None if it does not."""
+        """Epoch that a refusal of the slave stated; None before one."""
         self._history: tuple[int, int] | None = None  # generation and bytes of the lines that were sent
-        self._is_empty = False  # it has no log, as RocketMQ's slave at its first start, and has got no bytes
-        self._first: Frame | None = None  # sent to it, without a receipt so far
+        self._is_empty = False  # RocketMQ's slave at its first start, without a log and before its first bytes
+        self._first: Frame | None = None  # first frame of an empty slave, until its receipt
         self._refusals = 0
 
     def receive(self, data: bytes, end: int, now: float) -> None:
-        """Take bytes of the connection.
+        """Take bytes of the connection, while the log ends at physical offset ``end``.
 
-        Parameters
-        ----------
-        end
-            Physical offset at which the log ends.
-
-        Raises
-        ------
-        ReplicationError
-            If a report is impossible; the connection is of no more use.
+        Raises `ReplicationError` for an impossible report: the connection has to be closed.
         """
         for report in self._reports.feed(data):
             self._heard_at = now
@@ -93,7 +78,7 @@ class Follower:
                 if report == ASKING and not self.has_asked:
                     self.is_asking = True
                     continue
-                # A replica of a newer master may be ahead of this one. It has to be told the epochs, and to answer.
+                # A replica of a newer master may be ahead of this one: it gets the epochs, and answers with a refusal.
                 self._is_ahead = self.has_asked and report > end
                 if not 0 <= report <= end and not self._is_ahead:
                     raise ReplicationError(f"a slave asked for physical offset {report}, and the log ends at {end}")
@@ -119,10 +104,10 @@ class Follower:
             self._first = None
             return
         self._refusals += 1
-        if self._refusals > 1:  # one report may have been on its way when the frame was sent
+        if self._refusals > 1:  # the first report may have been sent before the frame arrived
             raise ReplicationError(
-                f"a slave without a log did not take the log from physical offset {first.start} on; it is sent again "
-                "when the slave connects again"
+                f"a slave without a log did not take the log from physical offset {first.start} on; the log is sent "
+                "again when the slave connects again"
             )
 
     @property
@@ -141,12 +126,9 @@ class Follower:
         return answer(greeting)
 
     def history_position(self, generation: int, size: int) -> int | None:
-        """Return the position in the history from which lines are missing; None if the slave has all, or did not ask.
+        """Return the position from which the slave lacks lines of the history; None if it has all, or did not ask.
 
-        Parameters
-        ----------
-        generation, size
-            Of the history, as of a look after the end of the log that is sent next; see `HistoryFeed`.
+        ``generation`` and ``size`` are those of `HistoryFeed.look` after the end of the log that is sent next.
         """
         if self.greeting is None:
             return None
@@ -155,7 +137,7 @@ class Follower:
         return self._history[1] if self._history[1] < size else None
 
     def history_frame(self, generation: int, lines: bytes) -> list[bytes]:
-        """Return the frame with lines from `history_position` on, in pieces; it counts as sent."""
+        """Return the frame with lines from `history_position` on, in pieces; the frame counts as sent."""
         if self._history is None or self._history[0] != generation:
             self._history = generation, len(lines)
             return [encode_header(HISTORY, len(HISTORY_BEGIN) + len(lines)), HISTORY_BEGIN, lines]
@@ -163,18 +145,11 @@ class Follower:
         return [encode_header(MORE_HISTORY, len(lines)), lines] if lines else []
 
     def next_frame(self, first: int, end: int, now: float) -> Frame | None:
-        """Return the frame to send now, which counts as sent; None if nothing is to be sent.
+        """Return the next frame, which counts as sent, of bytes in ``[first, end)``; None if nothing is to be sent.
 
-        A slave that asks for bytes before ``first`` gets heartbeats alone, as from RocketMQ. So does one that is ahead
-        of the log, if it asked for the epochs. A slave of RocketMQ without a log gets nothing between its first bytes
-        and its receipt for them.
-
-        Parameters
-        ----------
-        first
-            First physical offset that the log still has.
-        end
-            Physical offset up to which bytes may be sent.
+        Heartbeats alone go to a slave that asks for bytes before ``first``, the first physical offset of the log, as
+        from RocketMQ. A replica that is ahead of the log gets them, too. A slave of RocketMQ without a log gets no
+        frame between its first bytes and its receipt for them.
         """
         start = self._next
         if start is None or self._first is not None:
@@ -191,7 +166,7 @@ class Follower:
             self._is_empty, self._first = False, frame
         return frame
 
-    def check(self, now: float) -> None:
+    def check_silence(self, now: float) -> None:
         """Raise `ReplicationError` if the slave was silent for too long."""
         if not self.has_requested and now - self._begun_at >= FIRST_REQUEST_S:
             raise ReplicationError(f"a slave sent no request for {FIRST_REQUEST_S:.0f} s")

@@ -3,43 +3,121 @@
 ::
 
     broker:listenPort ──► 21, 43, 45, 201 ──► documents ──► config/topics.json …       every 10 s, if changed
-                                                              FILE.bak   the former one, replaced before
+                                                              FILE.bak   the former file, replaced before
 
-Nothing of it is in the log. Each file is replaced by a rename: a reader finds the former one or the new one, whole.
-RocketMQ: ``SlaveSynchronize``.
+    request    [ length i32 | 0, header length i24 ][ {"code":21,"opaque":7,…} ]
+    answer     [ length i32 | 0, header length i24 ][ {"code":0,"opaque":7,…} ][ body ]
+                 └ of all bytes after it              └ 0: success                └ a document, as fastjson writes it
+
+Headers are JSON (the first byte of the second word is 0), and the header length is 24 bits. The log does not have these
+documents. Each file is replaced by a rename: a reader finds the former or the new one, whole. RocketMQ:
+``SlaveSynchronize``, ``RemotingCommand``, ``NettyEncoder``, ``RequestCode``.
 """
 
+import json
 import logging
 import os
 import socket
+import struct
 import threading
+from enum import Enum
 from typing import Final
 
-from ..errors import ReplicationError, SegmentLogError
+from ..errors import FormatError, ReplicationError, SegmentLogError
 from ..files.small_file import DOCUMENT_BYTES_MAX, read_whole, replace_file
 from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
-from ..format.documents import Document, render
+from ..format import store_paths
+from ..format.documents import Document, parse, render
 from ..format.store_paths import StorePaths
-from .remoting import AnswerReader, BrokerDocument, decode_answer, encode_request
 from .settings import Address
 
 _log = logging.getLogger(__name__)
 
 PERIOD_S: Final = 10.0
 """Seconds between two copies, as of RocketMQ 4."""
+FRAME_BYTES_MAX: Final = 64 << 20
 _READ_BYTES: Final = 64 << 10
 _TIMEOUT_S: Final = 5.0
+_LENGTHS: Final = struct.Struct(">iI")
+_SUCCESS: Final = 0
+_FIX: Final = "Check that the address is a broker's listenPort, not its haListenPort"
 
 
-def fetch(broker: Address) -> dict[BrokerDocument, Document]:
-    """Return the documents of a broker; those that it does not have are left out.
+class BrokerDocument(Enum):
+    """Configuration document of a broker: its request code, and its name in the directory ``config``."""
 
-    Raises
-    ------
-    ReplicationError
-        If it answers with anything else.
-    OSError
-        If the connection failed.
+    TOPICS = (21, store_paths.TOPICS, "topicConfigTable")
+    CONSUMER_OFFSETS = (43, store_paths.CONSUMER_OFFSETS, "offsetTable")
+    DELAY_OFFSETS = (45, "delayOffset.json", "offsetTable")
+    GROUPS = (201, "subscriptionGroup.json", "subscriptionGroupTable")
+
+    def __init__(self, code: int, file: str, table: str) -> None:
+        self.code = code
+        """RocketMQ's request code."""
+        self.file = file
+        """File name."""
+        self.table = table
+        """Field that the document has to have."""
+
+
+def encode_request(document: BrokerDocument, opaque: int) -> bytes:
+    """Return the frame that asks for a document; ``opaque`` is repeated in the answer."""
+    header = {"code": document.code, "flag": 0, "language": "PYTHON", "opaque": opaque, "version": 0, "extFields": {}}
+    data = json.dumps(header).encode()
+    return _LENGTHS.pack(4 + len(data), len(data)) + data
+
+
+class AnswerReader:
+    """Collects the bytes of one answer. Keeps one frame, of at most ``FRAME_BYTES_MAX`` bytes. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._kept = bytearray()
+
+    def feed(self, data: bytes) -> bytes | None:
+        """Return the frame, without its length, once it is whole.
+
+        Raises `ReplicationError` if the length is impossible or bytes follow the frame: the peer is not a broker.
+        """
+        self._kept += data
+        if len(self._kept) < 4:
+            return None
+        (size,) = struct.unpack_from(">i", self._kept)
+        if not 4 <= size <= FRAME_BYTES_MAX or len(self._kept) > 4 + size:
+            raise ReplicationError(f"the broker's answer has an impossible length of {size} bytes", fix=_FIX)
+        return bytes(self._kept[4:]) if len(self._kept) == 4 + size else None
+
+
+def decode_answer(frame: bytes, document: BrokerDocument, opaque: int) -> Document | None:
+    """Return the document in an answer; None if the broker does not have it.
+
+    Raises `ReplicationError` if the frame does not answer the request, or its body is another document.
+    """
+    (word,) = struct.unpack_from(">I", frame)
+    size = word & 0xFFFFFF
+    if word >> 24 or 4 + size > len(frame):
+        raise ReplicationError("the broker's answer has no JSON header", fix=_FIX)
+    try:
+        header = parse(frame[4 : 4 + size].decode())
+        if header.get("opaque") != opaque:
+            raise ReplicationError(f"the broker answered request {header.get('opaque')}, and the request was {opaque}")
+        if header.get("code") != _SUCCESS:
+            raise ReplicationError(
+                f"the broker refused request code {document.code} with code {header.get('code')}: "
+                f"{header.get('remark')}"
+            )
+        body = frame[4 + size :].decode()
+        found = parse(body) if body.strip() not in {"", "null"} else None
+    except (FormatError, UnicodeDecodeError) as error:
+        raise ReplicationError(f"the broker's answer is not JSON: {error}", fix=_FIX) from error
+    if found is not None and not isinstance(found.get(document.table), dict):
+        raise ReplicationError(f"the broker's {document.file} has no table {document.table}", fix=_FIX)
+    return found
+
+
+def fetch_documents(broker: Address) -> dict[BrokerDocument, Document]:
+    """Return the documents that a broker has.
+
+    Raises `ReplicationError` for any other answer, and `OSError` if the connection failed.
     """
     found = {}
     with socket.create_connection(broker, timeout=_TIMEOUT_S) as connection:
@@ -94,14 +172,18 @@ class MetadataCopier:
     def copy(self) -> list[str]:
         """Copy the documents once; return the names of the files that changed.
 
-        Raises what `fetch` does, and
-
+        Raises
+        ------
+        ReplicationError
+            If the broker answers with anything but its documents.
+        OSError
+            If the connection failed.
         NoSpaceError
             If the disk is full.
         """
         self._fs.make_dir(self._paths.config)
         changed = []
-        for document, content in fetch(self._broker).items():
+        for document, content in fetch_documents(self._broker).items():
             path = os.path.join(self._paths.config, document.file)
             data = render(content).encode()
             former = read_whole(self._fs, path, DOCUMENT_BYTES_MAX)

@@ -1,4 +1,4 @@
-"""Promotion of a store to the master of its log: a new epoch begins where the log ends.
+"""Promotion of a store to the master of its log, and demotion of a master that was replaced.
 
 ::
 
@@ -7,29 +7,49 @@
 
     log     [rec][rec]│rec rec│          batch 7 of the master's history is not whole: its first rows are
     copy    [.. segment ..]rec rec          cut off, and kept in .segmentlog/cut-EPOCH-START-STOP
-    history .. 6 │ 7  8  9               7 to 9 are lost here: the ledger ends with 6, and a stream that goes on
-                                            with 10 gets an error
+    history .. 6 │ 7  8  9               7 to 9 are lost here: the ledger ends with 6, and a stream whose next
+                                            batch is 10 gets an error
 
-The store may be a replica, a master that was replaced, or one that was never replicated. No other record is changed.
-A sink that repeats batch 7 here appends all of it. No other store is told: replicas learn of the promotion when they
-connect. RocketMQ: the controller's ``electMaster``.
+A replica, a replaced master or any other store can be promoted. No other record is changed. A sink that repeats batch 7
+in the promoted store appends all of it. Replicas learn of the promotion when they connect. RocketMQ: the controller's
+``electMaster``.
+
+::
+
+    new master    [rec][rec]│[new][new] …          epochs  0  2/y        answers the question of the handshake
+    this store    [rec][rec]│[old][old]│ end       epochs  0  1/x        demote: copy on the device, cut, epochs
+                            ▲ parting  │
+    copy          [.. segment ....][old]           .segmentlog/cut-EPOCH-START-STOP: a store that `segmentlog cat` reads
+    demoted       [rec][rec]│                      epochs  0  2/y        `segmentlog replicate` follows the new master
+
+    a batch of the history that is cut in two goes as a whole: the new master sends its first rows again
+
+After an interruption, both can be repeated. RocketMQ's controller mode truncates without a copy:
+``AutoSwitchHAClient``.
 """
 
 import os
 import secrets
+import time
 from dataclasses import dataclass
 from typing import Final
 
-from ..errors import FormatError
+from ..errors import DivergedLogError, FormatError, ReplicationError
+from ..files.fs import FileSystem
 from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from ..format.store_paths import StorePaths
 from ..log.batch_state import BatchRecords
 from ..log.commit_log import CommitLog
 from ..log.epochs import find_epochs, greatest_epoch, write_epochs
 from ..maintenance.offline import OfflineStore
+from ..read.store_reader import StoreReader
+from .handshake import Greeting, Handshake, check_stale, question
 from .incoming import begins_record
+from .link import connect
+from .settings import Address, Tls
 
 _TOKEN_BITS: Final = 63
+_READ_BYTES: Final = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +74,31 @@ class Promotion:
     copy: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Demotion:
+    """Result of a demotion, done or planned.
+
+    Attributes
+    ----------
+    path
+        Store directory, absolute.
+    epoch
+        Newest epoch of the master.
+    start, stop
+        Physical offsets between which the log was cut off; equal if nothing was.
+    copy
+        Store directory with the log from the segment of ``start`` on, as it was; None if nothing was cut off.
+    """
+
+    path: str
+    epoch: int
+    start: int
+    stop: int
+    copy: str | None
+
+
 def promote(path: str | os.PathLike[str], *, fs: WritableFileSystem | None = None) -> Promotion:
-    """Make a store the master of its log. It is not open: its replica and its writers have ended.
+    """Make a store, which no process has open, the master of its log.
 
     Parameters
     ----------
@@ -69,14 +112,14 @@ def promote(path: str | os.PathLike[str], *, fs: WritableFileSystem | None = Non
     NotAStoreError
         If no store is there.
     StoreInUseError
-        If a process has it open; nothing was changed.
+        If a process has the store open; nothing was changed.
     DamagedLogError, FormatError
         If its log or its epochs are damaged; nothing was changed.
     """
     fs = fs or LocalWritableFileSystem()
     with OfflineStore(fs, path) as store:
         records, epochs = BatchRecords(fs, store.path), find_epochs(fs, store.path)
-        copy = _cut_part(fs, store, records, epochs.newest)
+        copy = _cut_partial_batch(fs, store, records, epochs.newest)
         token = secrets.randbits(_TOKEN_BITS)
         promoted = epochs.promoted(store.end, token, above=greatest_epoch(fs, store.path))
         write_epochs(fs, store.path, promoted)
@@ -84,13 +127,10 @@ def promote(path: str | os.PathLike[str], *, fs: WritableFileSystem | None = Non
         return Promotion(store.path, promoted.newest, store.end, copy)
 
 
-def _cut_part(fs: WritableFileSystem, store: OfflineStore, records: BatchRecords, epoch: int) -> str | None:
-    """Cut off a batch of which the former master, of ``epoch``, did not send all.
+def _cut_partial_batch(fs: WritableFileSystem, store: OfflineStore, records: BatchRecords, epoch: int) -> str | None:
+    """Cut off the first rows of a batch whose rest the former master, of ``epoch``, did not send.
 
-    Returns
-    -------
-    str or None
-        Store directory of the copy of what was cut off.
+    Returns the store directory of their copy; None if nothing was cut off.
     """
     end = store.end
     start = max(records.history().whole_end(end), store.start)
@@ -108,3 +148,106 @@ def _cut_part(fs: WritableFileSystem, store: OfflineStore, records: BatchRecords
     store.copy_log(copy, start)
     store.cut(start)
     return copy
+
+
+def demote(
+    path: str | os.PathLike[str],
+    master: Address,
+    *,
+    tls: Tls | None = None,
+    dry_run: bool = False,
+    wait_s: float = 10.0,
+    fs: WritableFileSystem | None = None,
+) -> Demotion:
+    """Prepare a store, which no process has open, to follow a newer master: copy and cut off its own part of the log.
+
+    Parameters
+    ----------
+    path
+        Store directory; it is recovered if a crash left it open.
+    master
+        Address of the new master's replication port.
+    tls
+        Files for mutual TLS with it.
+    dry_run
+        Return the planned demotion without changing the store.
+    wait_s
+        Seconds to wait for the master's answer.
+    fs
+        File system of the store.
+
+    Raises
+    ------
+    ReplicationError
+        If the master does not answer in time.
+    StaleMasterError
+        If this store knows of a greater epoch than the master's.
+    DivergedLogError
+        If the logs part and the master's epoch is not greater, or if the logs have no common byte.
+    StoreInUseError
+        If a process has the store open.
+    OSError
+        If there is no connection to the master.
+    """
+    fs = fs or LocalWritableFileSystem()
+    reader = StoreReader.open(path, fs=fs)
+    greeting = ask_epochs(master, tls, wait_s)
+    if dry_run:
+        return _planned_demotion(fs, reader.path, reader.readable_stop(), reader.log.min_offset, greeting)
+    with OfflineStore(fs, path) as store:
+        plan = _planned_demotion(fs, store.path, store.end, store.start, greeting)
+        if plan.copy is not None:
+            store.copy_log(plan.copy, plan.start)
+            store.cut(plan.start)
+        BatchRecords(fs, store.path).settle(fs, store.end)
+        if greeting.epochs != find_epochs(fs, store.path):
+            # Last: an interrupted demotion finds the former epochs, and is repeated.
+            write_epochs(fs, store.path, greeting.epochs)
+        return plan
+
+
+def ask_epochs(master: Address, tls: Tls | None, wait_s: float) -> Greeting:
+    """Ask a master for its epochs.
+
+    Raises `ReplicationError` if the master does not answer in time, as RocketMQ's masters, and `OSError` if the
+    connection failed.
+    """
+    deadline = time.monotonic() + wait_s
+    handshake, buffer = Handshake(), memoryview(bytearray(_READ_BYTES))
+    with connect(master, wait_s, tls) as link:
+        link.send_all(question(), wait_s)
+        while not handshake.is_over and (left := deadline - time.monotonic()) > 0:
+            if link.wait(left):
+                handshake.strip_answer(buffer[: link.receive(buffer)])
+    if handshake.greeting is None:
+        raise ReplicationError(
+            f"the master {master} states no epochs within {wait_s:g} s",
+            fix="Name the address at which `segmentlog serve` listens. Masters of RocketMQ have no epochs",
+        )
+    return handshake.greeting
+
+
+def _planned_demotion(fs: FileSystem, path: str, end: int, first: int, greeting: Greeting) -> Demotion:
+    """Return the demotion of a store whose log begins at ``first`` and ends at ``end``."""
+    ours, newest = find_epochs(fs, path), greeting.epochs.newest
+    check_stale(greatest_epoch(fs, path), newest)
+    parting = ours.parting(greeting.epochs)
+    start = end if parting is None else min(end, parting)
+    is_newer = newest > ours.newest
+    if start == end and (is_newer or end <= greeting.end):
+        return Demotion(path, newest, end, end, None)
+    if not is_newer:
+        raise DivergedLogError(
+            f"the master of epoch {newest} ends at physical offset {greeting.end}, and this store of epoch "
+            f"{ours.newest} at {end}: neither of them replaces the other",
+            path=path,
+            fix="Run `segmentlog promote` on the store that is to be the master",
+        )
+    start = BatchRecords(fs, path).history().whole_end(start)
+    if start <= first > 0:
+        raise DivergedLogError(
+            f"this log begins at physical offset {first}, and is the master's before {start} only: nothing is left",
+            path=path,
+            fix="Replicate into an empty directory, and keep this store as long as its messages are needed",
+        )
+    return Demotion(path, newest, start, end, StorePaths(path).cut_copy(newest, start, end))

@@ -8,19 +8,33 @@
 
     too few replicas in sync      NoReplicaError        SLAVE_NOT_AVAILABLE, at once
     not enough in time            ReplicaTimeoutError   FLUSH_SLAVE_TIMEOUT
-    another master replaced us    StaleMasterError      from then on, each append; nothing more is confirmed
+    another master replaced us    StaleMasterError      each append from then on; no further offset is confirmed
+
+    log          [rec][rec][rec│rec][batch ....... │ ....]     acknowledgements end anywhere, RocketMQ's even in records
+    noted ends        ▲             ▲                    ▲     ends of the log without a batch in flight
+    held                       a1 ───┘ │            a2 ──┘
+    confirmed         ◄── a1           └──► a2                 Confirmer: the last noted end that enough replicas hold
 
 In all cases the record is in this log, and may be on some replicas. The master itself is one of ``in_sync_replicas``,
-as in RocketMQ 5: 1 never waits. A replica is in sync if its gap is at most ``gap_bytes``. RocketMQ:
-``GroupTransferService``, ``haMaxGapNotInSync``.
+as in RocketMQ 5: 1 never waits. A replica is in sync if its gap is at most ``gap_bytes``. A confirmed offset, which
+other processes read, is the end of a record, and a batch is confirmed as a whole. RocketMQ: ``GroupTransferService``,
+``haMaxGapNotInSync``.
 """
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Final
 
 from ..dispatch.dispatcher import DispatchRequest
-from ..errors import ConfigError, NoReplicaError, ReplicaTimeoutError, StaleMasterError
+from ..errors import ConfigError, NoReplicaError, ReplicaTimeoutError, StaleMasterError, StoreInUseError
+from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
+from ..format.store_paths import StorePaths
+from ..log.confirmed import ConfirmationFile
+
+_ENDS_MAX: Final = 4096
 
 
 class Quorum:
@@ -50,7 +64,7 @@ class Quorum:
         self._changed = threading.Condition()
         self._held: dict[int, int] = {}
         self._replaced: StaleMasterError | None = None
-        self._reached = 0  # physical offset that enough replicas hold now
+        self._reached = 0  # physical offset that enough replicas hold now; read without the lock, so set last
         self._wake: Callable[[], None] = _nothing
         self._confirm: Callable[[], None] = _nothing
 
@@ -99,7 +113,7 @@ class Quorum:
             raise error.restated(problem) from error
 
     def fail(self, error: StaleMasterError) -> None:
-        """Fail each append from now on, those that wait included; nothing more is confirmed."""
+        """Fail each append from now on, waiting ones included; no further offset is confirmed."""
         with self._changed:
             self._replaced, self._reached = error, 0
             self._changed.notify_all()
@@ -122,35 +136,87 @@ class Quorum:
         """Note the physical offset up to which a replica holds the log."""
         with self._changed:
             self._held[replica] = offset
-            self._tell()
+            self._publish_reached()
 
     def forget(self, replica: int) -> None:
         """Note that a replica is gone."""
         with self._changed:
             self._held.pop(replica, None)
-            self._tell()
+            self._publish_reached()
 
     def serve_by(self, wake: Callable[[], None], confirm: Callable[[], None] | None = None) -> None:
-        """Set what the server wants to be told.
+        """Set the callbacks of the server.
 
         Parameters
         ----------
         wake
             Called when there are bytes to send; it returns at once.
         confirm
-            Called after each acknowledgement, before appends that waited for it return: what was appended with its
-            replicas is confirmed for other processes, too.
+            Called after each acknowledgement, before appends that waited for it return: an acknowledged append is
+            confirmed for other processes, too.
         """
         self._wake, self._confirm = wake, confirm or _nothing
 
-    def _tell(self) -> None:
+    def _publish_reached(self) -> None:
         reached = self.confirmed or 0
         self._reached = min(self._reached, reached)
         try:
             self._confirm()
         finally:
-            self._reached = reached  # last: an append that returns at once was published, too
+            self._reached = reached  # last: an append that does not wait relies on the published offset
             self._changed.notify_all()
+
+
+class Confirmer:
+    """Publishes the offset of one store that a quorum of replicas holds. Not thread-safe.
+
+    The store was opened before, and the quorum needs one replica or more. `StoreInUseError` if another server publishes
+    for the store.
+    """
+
+    def __init__(self, path: str, quorum: Quorum, fs: WritableFileSystem | None = None) -> None:
+        fs = fs or LocalWritableFileSystem()
+        self._quorum = quorum
+        self._ends: deque[int] = deque()
+        with ExitStack() as opened:
+            try:
+                lock = fs.lock_store(StorePaths(path).confirmed_lock)
+            except StoreInUseError as error:
+                raise StoreInUseError(
+                    "another process serves this store to replicas", path=path, fix="Stop that process first"
+                ) from error
+            opened.callback(lock.release)
+            self._file = opened.enter_context(ConfirmationFile(fs, path, quorum.needed))
+            self._opened = opened.pop_all()
+
+    @property
+    def confirmed(self) -> int:
+        """Physical offset that was published last."""
+        return self._file.last.offset
+
+    def note_end(self, end: int) -> None:
+        """Note an end of the log at which no batch is in flight."""
+        ends = self._ends
+        if not ends or end > ends[-1]:
+            ends.append(end)
+        if len(ends) > _ENDS_MAX:  # an odd number: the newest stays. Fewer ends confirm later, never wrongly
+            self._ends = deque(list(ends)[::2])
+
+    def publish(self) -> None:
+        """Publish the last noted end that enough replicas hold, if it or the number of replicas in sync changed.
+
+        Raises `StoreIOError` if the file cannot be written.
+        """
+        held, offset = self._quorum.confirmed, self.confirmed
+        in_sync = 1 + self._quorum.in_sync(self._ends[-1] if self._ends else offset)
+        while held is not None and self._ends and self._ends[0] <= held:
+            offset = max(offset, self._ends.popleft())
+        if offset > self.confirmed or in_sync != self._file.last.copies:
+            self._file.publish(offset, in_sync)
+
+    def close(self) -> None:
+        """State that no replica is in sync, and let another server publish."""
+        self._opened.close()
 
 
 def _nothing() -> None:

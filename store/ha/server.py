@@ -8,8 +8,8 @@
 
     wake ──► a byte through a pipe, only while the thread sleeps
 
-    a replica knows of a greater epoch   by TLS: StaleMasterError, noted on the device; no append is confirmed any more
-                                         without: it is logged, and `claimed_epoch`; any process could say so
+    a replica knows of a greater epoch   by TLS: StaleMasterError, noted on the device; no further append is confirmed
+                                         without: logged, and `claimed_epoch`, as any process could send it
 
 A connection keeps 7 bytes of a report, and views of one frame: bodies are in the page cache. Bytes of a batch in flight
 are not sent before the batch is committed, since a crash would undo them.
@@ -36,16 +36,13 @@ from ..format.store_paths import StorePaths
 from ..log.commit_log import CommitLog
 from ..log.epochs import EpochWatch, OwnEpochWatch, check_current, stale_master, supersede
 from ..write.message_store import MessageStore
-from .confirmer import Confirmer
+from .admission import Accepted, Listener, Places, RareLines
 from .followed_log import ServedLog
 from .handshake import Greeting
 from .history_feed import HistoryFeed
 from .link import Acceptor, Link, left_of
-from .listener import Accepted, Listener
 from .master import Follower
-from .places import Places
-from .quorum import Quorum
-from .rare_lines import RareLines
+from .quorum import Confirmer, Quorum
 from .settings import ServerConfig
 
 _log = logging.getLogger(__name__)
@@ -56,7 +53,7 @@ _NO_DESCRIPTORS: Final = (
     "connections are refused, this process may have no more files open: raise the limit (ulimit -n), or open fewer "
     "stores at once"
 )
-_FRAMES_AT_ONCE: Final = 16  # per connection and round: no slave keeps the others waiting
+_FRAMES_AT_ONCE: Final = 16  # per connection and round: no slave keeps other slaves waiting
 
 
 @dataclass(slots=True)
@@ -79,8 +76,9 @@ class ReplicationServer:
     store
         The log to serve. A `MessageStore` stays open longer than the server.
     quorum
-        Learns of acknowledgements. It is attached to the store if appends have to wait for replicas. What two or more
-        copies hold is published for readers with ``readFrom=confirmed`` and commits with ``replication=sync``.
+        Receives the acknowledgements. It is attached to the store if appends have to wait for replicas. The offset that
+        enough copies hold, two or more, is published for readers with ``readFrom=confirmed`` and commits with
+        ``replication=sync``.
     config
         Settings.
 
@@ -165,7 +163,7 @@ class ReplicationServer:
         try:
             while not self._stop.is_set():
                 self._round()
-        except Exception as error:  # noqa: BLE001 - the status says it, and appends that wait fail
+        except Exception as error:  # noqa: BLE001 - `problem` has it, and waiting appends fail
             self.problem = str(error) or type(error).__name__
             _log.exception("%s: the replication server ended: no replica is served any more", self._store.path)
         finally:
@@ -182,11 +180,11 @@ class ReplicationServer:
                 each.close()
 
     def _confirm(self) -> None:
-        """Publish what is confirmed; acknowledgements count all the same if the file cannot be written."""
+        """Publish the confirmed offset; acknowledgements count even if the file cannot be written."""
         if self._confirmer is None:
             return
         try:
-            self._confirmer.confirm()
+            self._confirmer.publish()
         except (SegmentLogError, OSError):
             _log.exception("%s: the confirmed offset cannot be published", self._store.path)
 
@@ -205,12 +203,12 @@ class ReplicationServer:
             else:
                 self._active.add(key.fd)
                 if events & selectors.EVENT_READ:
-                    self._guarded(key.fd, self._read)
-        if has_new:  # last: a connection whose request has come is not silent
+                    self._run_guarded(key.fd, self._read)
+        if has_new:  # last: a request that has arrived protects the place of its connection
             self._accept()
 
-    def _guarded(self, number: int, step: Callable[[_Connection], bool]) -> bool:
-        """Run a step of one connection; whatever its peer does ends that connection only."""
+    def _run_guarded(self, number: int, step: Callable[[_Connection], bool]) -> bool:
+        """Run a step of one connection; an error of its peer ends that connection only."""
         connection = self._connections.get(number)
         if connection is None:
             return False
@@ -240,14 +238,14 @@ class ReplicationServer:
             self._lines.write(logging.WARNING, accepted.host, f"{accepted.host}: the connection is refused: {problem}")
 
     def _admit(self, accepted: Accepted) -> None:
-        """Assign a place to a connection, that of a silent one if need be.
+        """Assign a place to a connection, if necessary the place of a silent connection.
 
         Raises
         ------
         ReplicationError
-            If it is not allowed, or there is no place.
+            If its address is not allowed, or no place is free.
         OSError
-            If it failed already.
+            If the connection failed already.
         """
         host = accepted.host
         if not any(ipaddress.ip_address(host) in each for each in self._allowed):
@@ -259,7 +257,7 @@ class ReplicationServer:
         number = link.fileno()
         follower = Follower(self._segment_bytes, time.monotonic())
         self._connections[number] = _Connection(link, host, f"{host}:{accepted.port}", follower)
-        self._places.take(host, number)
+        self._places.add_connection(host, number)
         self._selector.register(link, selectors.EVENT_READ)
 
     def _check_listener(self) -> None:
@@ -273,8 +271,8 @@ class ReplicationServer:
         was_silent = not follower.has_requested
         follower.receive(bytes(self._received[:size]), self._store.end_offset, time.monotonic())
         if was_silent and follower.has_requested:
-            self._places.speak(connection.host, connection.link.fileno())
-            self._log.refresh()  # what retention deleted since is no longer its first segment
+            self._places.note_request(connection.host, connection.link.fileno())
+            self._log.refresh()  # retention may have deleted the first segment since
         if follower.refused_by is not None:
             self._step_down(connection, follower.refused_by)
         if follower.acknowledged is not None:
@@ -298,14 +296,14 @@ class ReplicationServer:
             )
             raise ReplicationError(f"it claims a master of epoch {epoch}, and showed no certificate")
         error = stale_master(path, newest, epoch)
-        self._quorum.fail(error)  # first: nothing is confirmed from here on, whatever happens to the file
+        self._quorum.fail(error)  # first: no append is confirmed from here on, even if the file cannot be written
         try:
             supersede(self._fs, path, epoch)
         except (SegmentLogError, OSError):
-            _log.exception("%s: it cannot be noted that the master of epoch %d has replaced this one", path, epoch)
+            _log.exception("%s: epoch %d of the master that replaced this one cannot be written", path, epoch)
         raise error
 
-    def _look(self) -> None:
+    def _look_for_changes(self) -> None:
         """Look for new epochs and batches: replicas have to know of both before they get more bytes."""
         try:
             self._history.look()
@@ -321,32 +319,35 @@ class ReplicationServer:
                     self._drop(number, "the store has another epoch")
 
     def _send_all(self) -> set[int]:
-        """Send what connections can take, idle ones only if it is time; return those that may take more at once."""
+        """Send as much as connections take; return the connections that may take more at once.
+
+        Idle connections get their turn after the end of the log moved, and once per second.
+        """
         now, chosen = time.monotonic(), self._active
         try:
             end = self._store.settled_offset
             if self._confirmer is not None:
-                self._confirmer.note(end)
+                self._confirmer.note_end(end)
             if end != self._end or now >= self._check_at:
                 self._check_listener()
-                self._look()  # after the end: bytes of a new epoch are appended after it is noted
+                self._look_for_changes()  # after the end: bytes of a new epoch are appended after it is noted
                 self._end, self._check_at = end, now + _CHECK_S
                 chosen = set(self._connections)
         except OSError as error:  # too few descriptors, or a broken device
-            problem = f"{self._store.path}: replicas get nothing until the store can be read again: {error}"
+            problem = f"{self._store.path}: no bytes are sent to replicas until the store can be read again: {error}"
             self._lines.write(logging.WARNING, "look", problem)
             chosen, self._check_at = set(), 0.0
-        return {number for number in chosen if self._guarded(number, lambda each: self._send(each, self._end))}
+        return {number for number in chosen if self._run_guarded(number, lambda each: self._send(each, self._end))}
 
     def _send(self, connection: _Connection, end: int) -> bool:
         now = time.monotonic()
-        connection.follower.check(now)
+        connection.follower.check_silence(now)
         if connection.follower.is_asking:
-            self._look()
+            self._look_for_changes()
             answer = connection.follower.greet(Greeting(end, self._epochs.now))
             connection.pending.append(memoryview(answer))
         for _ in range(_FRAMES_AT_ONCE):
-            connection.pending = connection.pending or self._next(connection.follower, end, now)
+            connection.pending = connection.pending or self._next_pieces(connection.follower, end, now)
             if not connection.pending:
                 return self._watch(connection, selectors.EVENT_READ)
             sent = connection.link.send(connection.pending)
@@ -356,7 +357,7 @@ class ReplicationServer:
             connection.pending = left_of(connection.pending, sent)
         return True
 
-    def _next(self, follower: Follower, end: int, now: float) -> list[memoryview]:
+    def _next_pieces(self, follower: Follower, end: int, now: float) -> list[memoryview]:
         """Return the pieces of the next frame; none if nothing is to be sent."""
         history = self._history
         if follower.greeting is not None and self._history_problem:
@@ -366,14 +367,14 @@ class ReplicationServer:
             lines = follower.history_frame(history.generation, history.lines_from(position))
             return [memoryview(each) for each in lines if each]
         frame = follower.next_frame(self._log.min_offset, end, now)
-        return [] if frame is None else [memoryview(frame.header), *self._body(frame.start, frame.stop)]
+        return [] if frame is None else [memoryview(frame.header), *self._log_views(frame.start, frame.stop)]
 
     def _watch(self, connection: _Connection, events: int) -> bool:
         if self._selector.get_key(connection.link).events != events:
             self._selector.modify(connection.link, events)
         return False
 
-    def _body(self, start: int, stop: int) -> list[memoryview]:
+    def _log_views(self, start: int, stop: int) -> list[memoryview]:
         """View bytes of the log, which are in one segment."""
         if start == stop:
             return []
@@ -387,7 +388,7 @@ class ReplicationServer:
 
     def _drop(self, number: int, problem: str) -> None:
         connection = self._connections.pop(number)
-        self._places.leave(connection.host, number)
+        self._places.remove_connection(connection.host, number)
         subject = f"replica {connection.host}" if connection.follower.has_requested else connection.host
         self._lines.write(logging.INFO, subject, f"{connection.name}: the connection is closed: {problem}")
         self._quorum.forget(number)

@@ -1,11 +1,11 @@
-"""Settings of replicas and servers, and status of a replica: where it begins, what it may use, and how far it is.
+"""Settings of replicas and servers, and status of a replica.
 
 ::
 
-    ReplicaConfig   begin, limit, time limits ──► Replica ──► ReplicaStatus    a snapshot, whenever it is asked for
-                                                     └──────► ReplicaMetrics   a collector, called as things happen
+    ReplicaConfig   begin, limit, time limits ──► Replica ──► ReplicaStatus    a snapshot, on request
+                                                     └──────► ReplicaMetrics   a collector, called at each event
 
-    CONNECTING ──► VERIFYING ──► FOLLOWING ──► STOPPED   told to
+    CONNECTING ──► VERIFYING ──► FOLLOWING ──► STOPPED   `stop` is set
         ▲              │             │     └─► FAILED    another log, a failed disk
         └── PAUSED ◄───┴─────────────┘   a lost connection, a full disk
 """
@@ -34,12 +34,12 @@ class Address(NamedTuple):
         Parameters
         ----------
         least_port
-            0 accepts port 0 as well, which is any free one for a server.
+            0 accepts port 0 as well: a server then listens at any free port.
 
         Raises
         ------
         ConfigError
-            If it is neither.
+            If the text has another form.
         """
         host, _, port = text.rpartition(":")
         if not host or not port.isdecimal() or not least_port <= int(port) < 1 << 16:
@@ -52,7 +52,7 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tls:
-    """Files of one peer for mutual TLS, in PEM format. Both peers trust certificates of the same authority alone.
+    """Files of one peer for mutual TLS, in PEM format. Both peers trust only certificates of the same authority.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Tls:
     key
         Private key of the certificate, without a passphrase.
     authority
-        Certificate of the authority that signed the other peer's.
+        Certificate of the authority that signed the certificate of the other peer.
     """
 
     certificate: str
@@ -80,14 +80,14 @@ class ServerConfig:
     allowed
         Networks whose peers may connect. The protocol has no authentication: a peer can read the whole log.
     connections_max
-        Connections that are served at the same time. At most a quarter of the descriptors of the process is used for
-        them (RLIMIT_NOFILE): the store needs the others.
+        Connections that are served at the same time. They use at most a quarter of the descriptors of the process
+        (RLIMIT_NOFILE): the store needs the others.
     connections_per_address
-        Those of one address. A connection without a request makes room for a new one.
+        Connections of one address at the same time. A connection without a request makes room for a new one.
     tls
-        Files for replicas of segmentlog that have them, too; None for plain text, as RocketMQ's slaves need.
+        Files for mutual TLS with replicas of segmentlog; None for plain text, as RocketMQ's slaves need.
     poll_s
-        Seconds after which the end of the log is looked at again, if nothing says before that it moved.
+        Seconds between two looks at the end of the log, unless an append wakes the server earlier.
     """
 
     host: str = "127.0.0.1"
@@ -103,14 +103,14 @@ class ServerConfig:
             try:
                 ipaddress.ip_network(text)
             except ValueError as error:
-                raise ConfigError(f"allowed names {text!r}, which is no network", fix="Write 10.1.0.0/16") from error
+                raise ConfigError(f"allowed names {text!r}, which is not a network", fix="Write 10.1.0.0/16") from error
         for name in ("connections_max", "connections_per_address"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}", fix="Pass 1 or more")
 
 
 class Begin(Enum):
-    """Start of a replica whose store is empty; one that is not goes on where it ends."""
+    """Start of a replica whose store is empty; any other replica continues at the end of its log."""
 
     FIRST = "first"
     """First segment that the master still has."""
@@ -126,7 +126,7 @@ class ReplicaState(Enum):
     FOLLOWING = "following"
     PAUSED = "paused"
     STOPPED = "stopped"
-    """`Replica.run` ended since it was told to."""
+    """`Replica.run` ended because `stop` was set."""
     FAILED = "failed"
     """`Replica.run` ended with an error, which ``problem`` states."""
 
@@ -146,7 +146,7 @@ class ReplicaConfig:
     probe_s
         Seconds to wait for the first byte of a segment before it counts as expired, for `Begin.FIRST`.
     tls
-        Files for a master of segmentlog that has them, too; None for plain text, as RocketMQ's masters need.
+        Files for mutual TLS with a master of segmentlog; None for plain text, as RocketMQ's masters need.
     """
 
     begin: Begin = Begin.FIRST
@@ -171,10 +171,10 @@ class ReplicaStatus:
     end
         Physical offset up to which the store holds whole records.
     lag_bytes
-        Bytes that the master announced and that the store lacks. 0 once the master said that it has nothing new.
+        Announced bytes that the store lacks. 0 after a heartbeat: the master has nothing new.
     lag_s
-        Seconds from the store time of the newest record until it was appended here, by the clocks of both hosts. 0 once
-        the master said that it has nothing new; None before the first record.
+        Seconds from the store time of the newest record until it was appended here, by the clocks of both hosts. 0
+        after a heartbeat: the master has nothing new. None before the first record.
     received_bytes
         Bytes received since the start.
     connections

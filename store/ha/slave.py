@@ -7,9 +7,9 @@
     Slave.from_last_segment()     report 0          ──► frames ──► new bytes from the base that the master chooses
 
     our log       [rec][rec][rec]│ end
-    master's log       ║rec][rec]│[rec][rec] …         equal up to `end`: it continues ours
+    master's log       ║rec][rec]│[rec][rec] …         equal up to `end`: continues our log
                        ║rec][REC]│[rec]                not equal: DivergedLogError, nothing is appended
-                       ║rec]│                          heartbeats before `end`: DivergedLogError, it lost what we hold
+                       ║rec]│                          heartbeats before `end`: DivergedLogError, the master lost bytes
                        └ requested offset
 
 A master starts at any offset that is reported, and knows nothing of our log. So we request bytes that we hold already,
@@ -21,33 +21,18 @@ RocketMQ: ``HAClient``.
 from typing import Final, Self
 
 from ..errors import ConfigError, DivergedLogError, ReplicationError
-from .frames import HISTORY, MORE_HISTORY, Chunk, FrameReader, encode_report
+from .frames import HEARTBEAT_S, HISTORY, MORE_HISTORY, SILENCE_S, Chunk, FrameReader, encode_report
 
-HEARTBEAT_S: Final = 5.0
-"""Seconds after which a report is repeated (``haSendHeartbeatInterval``)."""
-SILENCE_S: Final = 20.0
-"""Seconds without a byte from the master after which a connection is dead (``haHousekeepingInterval``)."""
-_BEHIND_HEARTBEATS: Final = 2  # one may be older than the data that is on its way
+_BEHIND_HEARTBEATS: Final = 2  # the first may be older than bytes that are on their way
 _FIRST_BYTE: Final = b"\0"
 
 
 class Slave:
     """The slave's side of one connection. Not thread-safe. Use `following`, `from_base` or `from_last_segment`.
 
-    Parameters
-    ----------
-    request
-        Physical offset that the first report states.
-    expected
-        Physical offset of the first byte that will come; None if the master decides.
-    held
-        Bytes of our log from ``expected`` on, which the master's have to equal.
-    prefix
-        Bytes before ``expected`` that are known without the master.
-    segment_bytes
-        Size of the segments of both logs.
-    now
-        Time in seconds, of any monotonic clock; that of every call.
+    The first report states ``request``. The master sends bytes from ``expected`` on; None leaves the offset to it. Its
+    first bytes have to equal ``held``. ``prefix`` are the bytes before them, known without the master. ``now`` is the
+    time in seconds of one monotonic clock.
     """
 
     def __init__(
@@ -63,7 +48,7 @@ class Slave:
         self._heard_at = now
         self._heartbeats_behind = 0
         self.is_idle = False
-        """True if the master's last word was a heartbeat at our end: it has nothing new."""
+        """True after a heartbeat at our end: the master has nothing new."""
         self._history: list[Chunk] = []
 
     @classmethod
@@ -105,9 +90,9 @@ class Slave:
         self._frames.history_bytes_max = bytes_max
 
     def take_history(self) -> list[Chunk]:
-        """Return the frames of the history that came, once; none while the logs are not compared yet.
+        """Return the received frames of the history, each once; none while the logs are not compared yet.
 
-        They are to be stored before the log bytes that came with them: they name their batches.
+        Store them before the log bytes that came with them: they name the batches of these bytes.
         """
         if not self.is_verified:
             return []
@@ -115,16 +100,10 @@ class Slave:
         return taken
 
     def receive(self, data: bytes | memoryview, now: float) -> Chunk | None:
-        """Take bytes of the connection; return the log bytes among them that are new, or None.
+        """Take bytes of the connection; return the new log bytes among them, or None.
 
-        Raises
-        ------
-        ReplicationError
-            If they are not of the protocol, or jump: the connection is of no more use.
-        DivergedLogError
-            If the master's log does not continue ours.
-        ConfigError
-            If the master's segments are of another size.
+        Raises `ReplicationError` for bytes of another protocol or a jump: the connection has to be closed.
+        `DivergedLogError` if the master's log does not continue ours. `ConfigError` if its segments have another size.
         """
         self._heard_at = now
         parts: list[bytes] = []
@@ -152,13 +131,7 @@ class Slave:
         return Chunk(start or 0, parts[0] if len(parts) == 1 else b"".join(parts))
 
     def report(self, end: int, now: float) -> bytes:
-        """Return the report to send now, or nothing before its time.
-
-        Parameters
-        ----------
-        end
-            Physical offset up to which our log holds whole records.
-        """
+        """Return the report to send now, or no bytes before its time; ``end`` is the end of our last whole record."""
         offset = max(end, self._request) if self.is_verified else self._request
         if self._sent_at is not None and offset <= self._reported and now < self._sent_at + HEARTBEAT_S:
             return b""
@@ -166,13 +139,7 @@ class Slave:
         return encode_report(offset)
 
     def wait_s(self, now: float) -> float:
-        """Return the seconds until the next report is due.
-
-        Raises
-        ------
-        ReplicationError
-            If the master was silent for too long.
-        """
+        """Return the seconds until the next report is due; `ReplicationError` after a long silence of the master."""
         if now - self._heard_at >= SILENCE_S:
             raise ReplicationError(f"the master sent nothing for {SILENCE_S:.0f} s: the connection is dead")
         return 0.0 if self._sent_at is None else max(self._sent_at + HEARTBEAT_S - now, 0.0)
@@ -192,7 +159,7 @@ class Slave:
             )
 
     def _compare(self, chunk: Chunk) -> bytes:
-        """Compare a chunk with the held bytes; return what is after them."""
+        """Compare a chunk with the held bytes; return the bytes after them."""
         held, data = self._held, chunk.data
         if not held:
             return data
@@ -208,7 +175,7 @@ class Slave:
         return data[size:]
 
     def _check_behind(self, offset: int) -> None:
-        """Refuse a master whose log ends before ours: it was created again, or a crash lost what we hold."""
+        """Refuse a master whose log ends before ours: it was recreated, or a crash took bytes that we hold."""
         if self._held:
             self._heartbeats_behind += 1
             if self._heartbeats_behind >= _BEHIND_HEARTBEATS:

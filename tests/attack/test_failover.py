@@ -14,7 +14,7 @@ import pytest
 
 from segmentlog.store import BatchGapError, BatchId, MessageStore, StaleMasterError, StoreReader
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
-from segmentlog.store.ha import Address, FollowedLog, Quorum, ReplicationServer, Tls, demote, pacing, promote
+from segmentlog.store.ha import Address, FollowedLog, Quorum, ReplicationServer, Tls, demote, promote
 from segmentlog.store.log.batch_state import BatchRecords
 from segmentlog.store.log.confirmed import confirmed_offset
 from segmentlog.store.log.epochs import check_current, find_epochs
@@ -80,7 +80,7 @@ for number in range({first}, 1 << 30):
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pacing, "FIRST_S", 0.01)
+    monkeypatch.setattr("segmentlog.store.ha.replica.FIRST_PAUSE_S", 0.01)
 
 
 @pytest.mark.scaled

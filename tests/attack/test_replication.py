@@ -27,7 +27,7 @@ from typing import NamedTuple, Self
 import pytest
 
 from segmentlog.store import MessageStore, ReplicationError
-from segmentlog.store.ha import Address, Attachments, Quorum, Replica, ReplicationServer, ServerConfig, pacing
+from segmentlog.store.ha import Address, Attachments, Quorum, Replica, ReplicationServer, ServerConfig
 from support import replicas
 from support.replicas import log_bytes
 from support.scale import scale
@@ -156,8 +156,8 @@ def append_over_a_broken_network(folder: Path, seed: int) -> Broken:
 def test_a_broken_network_loses_nothing_that_was_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
 ) -> None:
-    monkeypatch.setattr(pacing, "FIRST_S", 0.005)
-    monkeypatch.setattr(pacing, "LONGEST_S", 0.05)
+    monkeypatch.setattr("segmentlog.store.ha.replica.FIRST_PAUSE_S", 0.005)
+    monkeypatch.setattr("segmentlog.store.ha.replica.LONGEST_PAUSE_S", 0.05)
     with ThreadPoolExecutor(5) as pool:  # each waits for heartbeats most of its time
         found = list(pool.map(partial(append_over_a_broken_network, tmp_path), range(scale(2, 50, 500))))
     acknowledged, refused = (sum(each[at] for each in found) for at in (0, 1))

@@ -11,7 +11,7 @@ from segmentlog.store.format.batch_mark import BatchMark
 from segmentlog.store.format.epochs import Epoch, Epochs
 from segmentlog.store.format.ledger import LOST, Batch
 from segmentlog.store.format.store_paths import StorePaths
-from segmentlog.store.ha import Address, demote, demotion, promote
+from segmentlog.store.ha import Address, demote, promote, promotion
 from segmentlog.store.ha.handshake import Greeting
 from segmentlog.store.log.batch_state import BatchRecords
 from segmentlog.store.log.commit_log import CommitLog
@@ -139,7 +139,7 @@ def test_a_demotion_loses_nothing_that_is_not_copied(
     parting = offsets[33] if where == "within messages" else last + 700
     cut = min(parting, last)
     theirs = Epochs((Epoch(1, parting, 9),))
-    monkeypatch.setattr(demotion, "ask", lambda *_: Greeting(end + 99, theirs))
+    monkeypatch.setattr(promotion, "ask_epochs", lambda *_: Greeting(end + 99, theirs))
     whole = image(disk, ROOT, 0, end)
     recorder = RecordingFileSystem(disk.clone())
     copy = demote(ROOT, Address("master", 1), fs=recorder).copy

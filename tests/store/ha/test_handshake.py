@@ -28,7 +28,7 @@ def taken(stream: bytes, cuts: list[int]) -> tuple[Handshake, bytes]:
     made, left, at = Handshake(), b"", 0
     for cut in [*sorted(cuts), len(stream)]:
         piece, at = stream[at : max(at, cut)], max(at, cut)
-        left += bytes(piece if made.is_over else made.take(memoryview(piece)))
+        left += bytes(piece if made.is_over else made.strip_answer(memoryview(piece)))
     return made, left
 
 
@@ -60,7 +60,7 @@ def test_impossible_refusals(report: int) -> None:
 def test_sizes_are_bounded_before_anything_is_kept(size: int) -> None:
     made = Handshake()
     with pytest.raises(ReplicationError, match=f"answered the question for its epochs with {size} bytes"):
-        made.take(struct.pack(">qi", -1, size) + bytes(100))
+        made.strip_answer(struct.pack(">qi", -1, size) + bytes(100))
     most = Epochs(tuple(Epoch(number, number, 1) for number in range(1, EPOCHS_MAX + 1)))
     assert taken(answer(Greeting(0, most)), [])[0].greeting == Greeting(0, most)
 
@@ -71,7 +71,7 @@ def test_each_damaged_byte_of_an_answer_is_refused_or_changes_the_stated_end_alo
         wrong = whole[:byte] + bytes([whole[byte] ^ 0x40]) + whole[byte + 1 :]
         made = Handshake()
         try:
-            made.take(wrong)
+            made.strip_answer(wrong)
         except ReplicationError:
             continue
         if byte < 8:  # a frame of the log, as it seems: its reader refuses the negative offset

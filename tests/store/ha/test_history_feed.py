@@ -19,7 +19,6 @@ from segmentlog.store.ha import (
     ReplicationServer,
     ServerConfig,
     demote,
-    pacing,
     promote,
 )
 from segmentlog.store.ha.history_feed import HistoryFeed
@@ -40,7 +39,7 @@ JOBS = count()
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pacing, "FIRST_S", 0.01)
+    monkeypatch.setattr("segmentlog.store.ha.replica.FIRST_PAUSE_S", 0.01)
 
 
 def stage(path: Path, number: int) -> list[Staged]:

@@ -12,7 +12,7 @@ from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.batch_history import BatchHistory, encode_lines
 from segmentlog.store.format.ledger import Batch, LedgerEntry
 from segmentlog.store.format.store_paths import StorePaths
-from segmentlog.store.ha import pacing, promote
+from segmentlog.store.ha import promote
 from segmentlog.store.ha.frames import HISTORY, HISTORY_BEGIN, MORE_HISTORY, Chunk
 from segmentlog.store.ha.incoming import IncomingBatches
 from segmentlog.store.log.batch_state import BatchRecords
@@ -32,7 +32,7 @@ FIRST: Final = 100  # writer that the rows of the first batch name
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pacing, "FIRST_S", 0.01)
+    monkeypatch.setattr("segmentlog.store.ha.replica.FIRST_PAUSE_S", 0.01)
 
 
 @pytest.fixture
@@ -218,17 +218,17 @@ def store(replica: Path) -> Iterator[MessageStore]:
 def test_batches_that_a_power_cut_took_are_hidden_again(store: MessageStore) -> None:
     end = store.end_offset
     incoming = IncomingBatches(FS, store)
-    incoming.take([whole(batch(1, end + 900, end + 1800), batch(2, end + 1800, end + 2700))])
-    incoming.expect(end + 1801)
+    incoming.write_history([whole(batch(1, end + 900, end + 1800), batch(2, end + 1800, end + 2700))])
+    incoming.hide_before(end + 1801)
     path = Path(store.path)
     assert mark_of(path) == (end + 900, True)
     records = BatchRecords(FS, store.path)
     records.write_incoming(FS, records.incoming().begun(8, end + 1800), is_synced=False)
     incoming = IncomingBatches(FS, store)
     assert mark_of(path) == (end + 1800, True)
-    incoming.expect(end + 900)
+    incoming.hide_before(end + 900)
     assert mark_of(path) == (end + 1800, True)
-    incoming.expect(end + 901)
+    incoming.hide_before(end + 901)
     assert mark_of(path) == (end + 900, True)
 
 
@@ -238,14 +238,14 @@ def test_a_history_is_written_once_for_all_connections(store: MessageStore) -> N
     incoming = IncomingBatches(FS, store)
     inodes = []
     for frames in ([whole(*batches[:2])], [whole(*batches[:2])], [more(batches[2])], [whole(*batches[:3])]):
-        incoming.connect()
+        incoming.begin_connection()
         if frames[0].offset == MORE_HISTORY:
-            incoming.take([whole(*batches[:2])])
-        incoming.take(frames)
+            incoming.write_history([whole(*batches[:2])])
+        incoming.write_history(frames)
         inodes.append(file.stat().st_ino)
     assert len(set(inodes)) == 1
     assert BatchRecords(FS, store.path).history().batches == tuple(batches[:3])
-    incoming.take([whole(batches[3])])
+    incoming.write_history([whole(batches[3])])
     assert BatchRecords(FS, store.path).history().batches == (batches[3],)
 
 
@@ -265,7 +265,7 @@ def test_a_history_is_written_once_for_all_connections(store: MessageStore) -> N
 def test_a_history_that_no_log_has_ends_the_connection(store: MessageStore, content: bytes) -> None:
     incoming = IncomingBatches(FS, store)
     with pytest.raises(ReplicationError, match="history"):
-        incoming.take([Chunk(HISTORY, content)])
+        incoming.write_history([Chunk(HISTORY, content)])
     assert BatchRecords(FS, store.path).history() == BatchHistory()
 
 
@@ -275,7 +275,7 @@ def test_a_batch_that_begins_within_a_record_stays_hidden_and_is_not_cut_off(
     end = store.end_offset
     incoming = IncomingBatches(FS, store)
     with pytest.raises(FormatError, match="begins here, within a record"):
-        incoming.take([whole(batch(1, end - 7, end + 900))])
+        incoming.write_history([whole(batch(1, end - 7, end + 900))])
     assert mark_of(replica) == (end - 7, True)
     store.close()
     with pytest.raises(FormatError, match="begins here, within a record"):
@@ -286,23 +286,23 @@ def test_rows_of_a_master_without_a_history_are_taken_unless_a_batch_is_there_in
     end = store.end_offset
     incoming = IncomingBatches(FS, store)
     with pytest.raises(ReplicationError, match="before their batches"):
-        incoming.check(end, has_history=True)
+        incoming.check_known(end, has_history=True)
     first = max(row["physicalOffset"] for row in read(StoreReader.open(store.path)))
-    incoming.take([whole(batch(1, 0, first), batch(2, end, end + 900))])
-    incoming.connect()
-    incoming.check(end, has_history=False)
+    incoming.write_history([whole(batch(1, 0, first), batch(2, end, end + 900))])
+    incoming.begin_connection()
+    incoming.check_known(end, has_history=False)
     assert [each.entry.version for each in BatchRecords(FS, store.path).history().batches] == [1]
-    incoming.connect()
-    incoming.take([whole(batch(1, 0, first), batch(2, first, end + 900))])
-    incoming.connect()
+    incoming.begin_connection()
+    incoming.write_history([whole(batch(1, 0, first), batch(2, first, end + 900))])
+    incoming.begin_connection()
     with pytest.raises(ReplicationError, match="part of a batch"):
-        incoming.check(end, has_history=False)
+        incoming.check_known(end, has_history=False)
 
 
 def test_lines_without_the_history_that_they_continue_are_refused(store: MessageStore) -> None:
     incoming = IncomingBatches(FS, store)
     with pytest.raises(ReplicationError, match="before the history that they continue"):
-        incoming.take([more(batch(1, 0, 9))])
+        incoming.write_history([more(batch(1, 0, 9))])
 
 
 def test_a_damaged_history_is_read_from_the_master_again(master: Path, replica: Path) -> None:

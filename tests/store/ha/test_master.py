@@ -7,10 +7,18 @@ from hypothesis import strategies as st
 from segmentlog.store import ReplicationError
 from segmentlog.store.format.epochs import Epoch, Epochs
 from segmentlog.store.ha import master
-from segmentlog.store.ha.frames import HISTORY, HISTORY_BEGIN, MORE_HISTORY, encode_header, encode_report
+from segmentlog.store.ha.frames import (
+    HEARTBEAT_S,
+    HISTORY,
+    HISTORY_BEGIN,
+    MORE_HISTORY,
+    SILENCE_S,
+    encode_header,
+    encode_report,
+)
 from segmentlog.store.ha.handshake import Greeting, answer
 from segmentlog.store.ha.master import FIRST_REQUEST_S, Follower
-from segmentlog.store.ha.slave import HEARTBEAT_S, SILENCE_S, Slave
+from segmentlog.store.ha.slave import Slave
 
 SEGMENT = 1000
 GREETING = Greeting(4500, Epochs((Epoch(3, 2000, 9),)))
@@ -103,18 +111,18 @@ def test_a_heartbeat_follows_five_seconds_without_a_frame() -> None:
     assert made.next_frame(0, 4500, HEARTBEAT_S) == (4500, 4500)
     assert made.next_frame(0, 4500, HEARTBEAT_S + 0.1) is None
     assert made.next_frame(0, 4501, HEARTBEAT_S + 0.1) == (4500, 4501)
-    made.check(SILENCE_S - 1)
+    made.check_silence(SILENCE_S - 1)
     with pytest.raises(ReplicationError, match="a slave sent nothing for 20 s"):
-        made.check(SILENCE_S)
+        made.check_silence(SILENCE_S)
 
 
 @pytest.mark.parametrize("reports", [(), (-1,)])
 def test_a_slave_without_a_request_is_given_up_soon(reports: tuple[int, ...]) -> None:
     made = follower(*reports)
-    made.check(FIRST_REQUEST_S - 1)
+    made.check_silence(FIRST_REQUEST_S - 1)
     with pytest.raises(ReplicationError, match="a slave sent no request for 10 s"):
-        made.check(FIRST_REQUEST_S)
-    follower(*reports, 4500).check(FIRST_REQUEST_S)
+        made.check_silence(FIRST_REQUEST_S)
+    follower(*reports, 4500).check_silence(FIRST_REQUEST_S)
 
 
 @pytest.mark.parametrize("report", [-2, -(1 << 63), 4501, (1 << 63) - 1, int.from_bytes(b"GET / HT", "big")])

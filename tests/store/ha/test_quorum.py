@@ -2,11 +2,25 @@
 
 import threading
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from segmentlog.store import ConfigError, NoReplicaError, ReplicaTimeoutError, StaleMasterError
+from segmentlog.store import (
+    ConfigError,
+    MessageStore,
+    NoReplicaError,
+    ReplicaTimeoutError,
+    StaleMasterError,
+    StoreInUseError,
+)
+from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.ha import Quorum
+from segmentlog.store.ha.quorum import Confirmer
+from segmentlog.store.log.confirmed import confirmed_offset, find_confirmation
+
+FS = LocalWritableFileSystem()
 
 
 def waiting(quorum: Quorum, offset: int) -> tuple[threading.Thread, list[object]]:
@@ -125,3 +139,82 @@ def test_an_append_that_replicas_hold_already_wakes_no_server() -> None:
     with pytest.raises(ReplicaTimeoutError, match="1 replicas acknowledged physical offset 250"):
         quorum.wait(250)
     assert woken
+
+
+# Confirmer: offsets that are published are ends of records and of batches, held by enough replicas
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    MessageStore.open(tmp_path / "store").close()
+    return str(tmp_path / "store")
+
+
+@pytest.fixture
+def quorum() -> Quorum:
+    return Quorum(2)
+
+
+@pytest.fixture
+def confirmer(path: str, quorum: Quorum) -> Iterator[Confirmer]:
+    confirmer = Confirmer(path, quorum)
+    quorum.serve_by(lambda: None, confirmer.publish)
+    yield confirmer
+    confirmer.close()
+
+
+def test_only_noted_ends_are_published(path: str, quorum: Quorum, confirmer: Confirmer) -> None:
+    for end in (100, 100, 250):
+        confirmer.note_end(end)
+    published = []
+    for held in (0, 99, 100, 180, 249, 250, 250):
+        quorum.acknowledge(1, held)
+        published.append(confirmed_offset(FS, path))
+    assert published == [0, 0, 100, 100, 100, 250, 250]
+    confirmer.note_end(400)
+    quorum.acknowledge(1, 399)
+    assert confirmer.confirmed == 250
+
+
+def test_an_acknowledgement_within_a_record_confirms_what_is_before_it(
+    path: str, quorum: Quorum, confirmer: Confirmer
+) -> None:
+    for end in (100, 250):
+        confirmer.note_end(end)
+    quorum.acknowledge(1, 180)
+    assert confirmed_offset(FS, path) == 100
+
+
+def test_copies_in_sync_are_published(path: str, quorum: Quorum, confirmer: Confirmer) -> None:
+    confirmer.note_end(1 << 30)
+    quorum.acknowledge(1, 1 << 30)
+    quorum.acknowledge(2, 5)  # a large gap
+    found = find_confirmation(FS, path)
+    assert found is not None
+    assert (found.copies, found.offset) == (2, 1 << 30)
+    quorum.forget(1)
+    found = find_confirmation(FS, path)
+    assert found is not None
+    assert (found.copies, found.offset) == (1, 1 << 30)
+
+
+def test_an_append_that_waited_is_published_before_it_returns(path: str, quorum: Quorum, confirmer: Confirmer) -> None:
+    confirmer.note_end(100)
+    quorum.acknowledge(1, 100)
+    quorum.wait(100)
+    assert confirmed_offset(FS, path) == 100
+
+
+def test_memory_is_bounded_while_no_replica_answers(quorum: Quorum, confirmer: Confirmer) -> None:
+    for end in range(20_000):
+        confirmer.note_end(end)
+        assert confirmer._ends[-1] == end, "the newest end stays"
+    assert len(confirmer._ends) <= 4096
+    quorum.acknowledge(1, 19_999)
+    assert confirmer.confirmed == 19_999
+
+
+def test_one_server_publishes_for_a_store(path: str, confirmer: Confirmer) -> None:
+    assert confirmer.confirmed == 0
+    with pytest.raises(StoreInUseError, match="another process serves this store to replicas"):
+        Confirmer(path, Quorum(2))

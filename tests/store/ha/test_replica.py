@@ -1,5 +1,6 @@
 """Replica: it holds the master's log byte for byte, whatever happens to connections, and refuses another log."""
 
+import random
 import socket
 import struct
 import threading
@@ -11,6 +12,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from segmentlog.store import (
     ConfigError,
@@ -18,16 +21,28 @@ from segmentlog.store import (
     FormatError,
     MessageStore,
     NoSpaceError,
+    ReplicationError,
     StaleMasterError,
     StoreReader,
 )
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.epochs import Epoch, Epochs
-from segmentlog.store.ha import Address, Begin, Replica, ReplicaConfig, ReplicaState, pacing
+from segmentlog.store.ha import Address, Begin, Replica, ReplicaConfig, ReplicaState
+from segmentlog.store.ha import replica as module
 from segmentlog.store.ha.handshake import Greeting, answer
+from segmentlog.store.ha.link import Link
+from segmentlog.store.ha.replica import (
+    BUFFER_BYTES,
+    Backoff,
+    Intake,
+    TokenBucket,
+    find_first_segment,
+    serves_segment,
+)
 from segmentlog.store.log.epochs import find_epochs, supersede, write_epochs
 from segmentlog.store.log.segment_supply import SegmentSupply
+from support.patched import patch_import
 from support.reading import read
 from support.replicas import log_bytes
 from support.scripted_master import Script, ScriptedMaster
@@ -57,7 +72,7 @@ def log(first: Path) -> bytes:
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pacing, "FIRST_S", 0.01)
+    monkeypatch.setattr(module, "FIRST_PAUSE_S", 0.01)
 
 
 @contextmanager
@@ -366,7 +381,7 @@ def test_an_unexpected_end_is_logged_and_in_the_status(
             replica.run(threading.Event())
         assert (replica.status.state, replica.status.problem) == (ReplicaState.FAILED, "planted")
     (ended,) = [line for line in caplog.records if line.levelname == "ERROR"]
-    assert "it follows no more: planted" in ended.getMessage()
+    assert "failed and has stopped following: planted" in ended.getMessage()
 
 
 def test_a_master_that_lost_its_end_is_refused(copy: Path, log: bytes) -> None:
@@ -425,3 +440,158 @@ def test_the_limit_on_bytes_per_second_holds(tmp_path: Path, log: bytes) -> None
     ):
         until(lambda: replica.status.end == len(log))
     assert time.monotonic() - began > 1.5  # the first second's worth comes at once
+
+
+# First segment
+
+
+@given(st.integers(0, 300), st.integers(0, 300), st.integers(1024, 1 << 30))
+def test_the_first_served_segment_is_found_with_few_questions(first: int, more: int, size: int) -> None:
+    last, asked = (first + more) * size, []
+
+    def is_served(base: int) -> bool:
+        asked.append(base)
+        return base >= first * size
+
+    assert find_first_segment(is_served, last, size) == first * size
+    assert len(asked) <= 11
+    assert all(base % size == 0 and base <= last for base in asked)
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        (struct.pack(">qi", 4096, 5) + b"bytes", True),
+        (struct.pack(">qi", 4096, 0), False),
+        (b"", False),
+        (struct.pack(">qi", 4096, 5), False),
+    ],
+)
+def test_bytes_are_a_yes(answer: bytes, found: bool) -> None:
+    master, ours = socket.socketpair()
+    with master, Link(ours) as link:
+        master.sendall(answer)
+        assert serves_segment(link, 4096, 4096, 0.05) is found
+        assert master.recv(100) == struct.pack(">q", 4096)
+
+
+def test_a_closed_connection_is_no_answer() -> None:
+    master, ours = socket.socketpair()
+    with Link(ours) as link:
+        master.shutdown(socket.SHUT_WR)
+        with master, pytest.raises(ReplicationError, match="closed the connection"):
+            serves_segment(link, 4096, 4096, 5)
+
+
+# Intake
+
+
+class ScriptedLink(Link):
+    """Link whose reads are scripted: bytes per read; and whether a wait finds bytes."""
+
+    def __init__(self, *reads: bytes) -> None:
+        self.reads = list(reads)
+        self.waited: list[float] = []
+
+    def receive(self, into: memoryview) -> int:
+        data = self.reads.pop(0) if self.reads else b""
+        taken = data[: len(into)]
+        if len(taken) < len(data):
+            self.reads.insert(0, data[len(taken) :])
+        into[: len(taken)] = taken
+        return len(taken)
+
+    def wait(self, seconds: float) -> bool:
+        self.waited.append(seconds)
+        return bool(self.reads)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
+    """Let time pass by sleeping alone."""
+    now = [0.0]
+    patch_import(
+        monkeypatch,
+        module,
+        "time",
+        monotonic=lambda: now[0],
+        sleep=lambda seconds: now.__setitem__(0, now[0] + seconds),
+    )
+    return lambda: now[0]
+
+
+def test_bytes_that_were_waited_for_are_returned_at_once(clock: Callable[[], float]) -> None:
+    link = ScriptedLink(b"", b"new", b"more")
+    data = Intake(link).read(100, 0.2)
+    assert data is not None
+    assert bytes(data) == b"new"
+    assert link.waited == [0.2]
+    assert clock() == 0.0
+
+
+def test_nothing_came(clock: Callable[[], float]) -> None:
+    assert Intake(ScriptedLink()).read(100, 0.2) is None
+    assert Intake(ScriptedLink(b"")).read(100, 0.2) is None
+    assert clock() == 0.0
+
+
+def test_a_stream_is_gathered_until_it_stalls(clock: Callable[[], float]) -> None:
+    link = ScriptedLink(b"a", b"b", b"c", b"", b"d")
+    data = Intake(link).read(100, 0.2)
+    assert data is not None
+    assert bytes(data) == b"abc"
+    assert clock() == pytest.approx(0.003)
+    assert not link.waited
+
+
+def test_a_stream_is_gathered_for_a_while_and_to_a_size(clock: Callable[[], float]) -> None:
+    whole = [b"x" * 10] * 1000
+    data = Intake(ScriptedLink(*whole)).read(1000, 0.2)
+    assert data is not None
+    assert len(data) == 110
+    assert clock() == pytest.approx(0.01)
+    data = Intake(ScriptedLink(*whole)).read(55, 0.2)
+    assert data is not None
+    assert len(data) == 55
+    assert clock() == pytest.approx(0.015)
+    big = Intake(ScriptedLink(b"y" * (BUFFER_BYTES + 1))).read(BUFFER_BYTES, 0.2)
+    assert big is not None
+    assert len(big) == BUFFER_BYTES
+
+
+# Pauses and the limit
+
+
+def test_pauses_double_and_are_spread() -> None:
+    backoff = Backoff(random.Random(1))
+    pauses = [backoff.next_s() for _ in range(12)]
+    means = [min(module.FIRST_PAUSE_S * 2**each, module.LONGEST_PAUSE_S) for each in range(12)]
+    assert all(mean / 2 <= pause <= mean * 1.5 for pause, mean in zip(pauses, means, strict=True))
+    assert len({pause / mean for pause, mean in zip(pauses, means, strict=True)}) == 12
+    backoff.reset()
+    assert backoff.next_s() <= module.FIRST_PAUSE_S * 1.5
+
+
+def test_no_more_than_the_rate_is_received() -> None:
+    bucket, now, received = TokenBucket(1000, 0.0), 0.0, 0
+    for _ in range(1000):
+        size = bucket.allowed(300, now)
+        bucket.count_received(size)
+        received += size
+        now += bucket.wait_s(300) + 0.001
+    assert 1000 * (now - 1) <= received <= 1000 * (now + 1)
+    assert now > 100
+
+
+def test_a_large_piece_waits_for_a_second_at_most() -> None:
+    bucket = TokenBucket(1000, 0.0)
+    bucket.count_received(bucket.allowed(1 << 20, 0.0))
+    assert bucket.wait_s(1 << 20) == 1.0
+    assert bucket.allowed(1 << 20, 50.0) == 1000
+
+
+def test_without_a_rate_nothing_waits() -> None:
+    bucket = TokenBucket(None, 0.0)
+    bucket.count_received(1 << 40)
+    assert bucket.allowed(1 << 20, 0.0) == 1 << 20
+    assert bucket.wait_s(1 << 20) == 0.0

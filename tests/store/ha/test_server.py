@@ -30,7 +30,6 @@ from segmentlog.store.ha import (
     ReplicationServer,
     ServerConfig,
     master,
-    pacing,
 )
 from segmentlog.store.ha.handshake import Greeting, Handshake
 from segmentlog.store.log.confirmed import confirmed_offset
@@ -49,7 +48,7 @@ following = partial(replicas.following, store_config=PLAIN, probe_s=0.3)
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pacing, "FIRST_S", 0.01)
+    monkeypatch.setattr("segmentlog.store.ha.replica.FIRST_PAUSE_S", 0.01)
 
 
 @contextmanager
@@ -196,7 +195,7 @@ def test_only_allowed_networks_may_connect(tmp_path: Path) -> None:
             with contextlib.suppress(OSError):
                 assert peer.recv(1) == b""
             assert server.replicas == {}
-    with pytest.raises(ConfigError, match="allowed names 'here', which is no network"):
+    with pytest.raises(ConfigError, match="allowed names 'here', which is not a network"):
         ServerConfig(allowed=("here",))
     with pytest.raises(ConfigError, match="connections_per_address is 0"):
         ServerConfig(connections_per_address=0)
@@ -302,7 +301,7 @@ def asked(peer: socket.socket, *reports: int) -> Greeting:
     peer.settimeout(60)
     handshake = Handshake()
     while not handshake.is_over:
-        handshake.take(peer.recv(1))
+        handshake.strip_answer(peer.recv(1))
     assert handshake.greeting is not None
     return handshake.greeting
 

@@ -5,8 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segmentlog.store import ConfigError, DivergedLogError, ReplicationError
-from segmentlog.store.ha.frames import HISTORY, MORE_HISTORY, Chunk, encode_header, encode_report
-from segmentlog.store.ha.slave import HEARTBEAT_S, SILENCE_S, Slave
+from segmentlog.store.ha.frames import (
+    HEARTBEAT_S,
+    HISTORY,
+    MORE_HISTORY,
+    SILENCE_S,
+    Chunk,
+    encode_header,
+    encode_report,
+)
+from segmentlog.store.ha.slave import Slave
 
 SEGMENT = 1000
 LOG = bytes([0, *((each * 7 + each // 256) % 256 for each in range(1, 5000))])
