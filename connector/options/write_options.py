@@ -121,6 +121,12 @@ def parse_write_options(given: Mapping[str, str], mode: Mode) -> WriteOptions:
     _check_id(found, mode)
     if topic is not None and is_system_topic(topic) and not found[on.ALLOW_SYSTEM_TOPICS]:
         raise ConfigError(f"option `topic` is the system topic `{topic}`", fix=SYSTEM_TOPIC_FIX)
+    if found[on.EXACTLY_ONCE] and found[on.FLUSH] is Flush.ASYNC:
+        raise ConflictingOptionsError(
+            "option `flush=async` conflicts with `exactlyOnce=true`: an exactly-once batch is fsynced before it is "
+            "committed",
+            fix="Leave `flush` out, or set exactlyOnce=false",
+        )
     return WriteOptions(
         path=local_path(path),
         topic=topic,

@@ -76,7 +76,7 @@ def _host(name: str, raw: str) -> str:
     return raw.strip()
 
 
-_FLUSH = {"sync": Flush.SYNC, "async": Flush.KERNEL}
+_FLUSH = {"sync": Flush.SYNC, "async": Flush.ASYNC}
 _SELECTORS = {selector.value.lower(): selector for selector in Selector}
 
 SINK: Final = Table("sink")
@@ -228,8 +228,8 @@ FLUSH: Final = SINK.add(
         parse=values.choice(_FLUSH),
         default=Flush.SYNC,
         default_text="sync",
-        meaning="Whether a write ends when its rows are on the device, or when they are in the page cache. With "
-        "`async` the end of a process loses nothing. A power cut takes the last batches, each as a whole.",
+        meaning="With `exactlyOnce=false`: whether each append is synced (`sync`), or a timer and the end of the task "
+        "sync the rows (`async`). A batch that is appended exactly once is always synced before it is committed.",
     )
 )
 REPLICATION: Final = SINK.add(

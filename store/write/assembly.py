@@ -28,8 +28,7 @@ from ..format.store_paths import ABORT, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_
 from ..log.appender import LogAppender
 from ..log.segment_supply import SegmentSupply
 from ..read.store_reader import StoreReader
-from ..recovery.open import Opened
-from ..recovery.page_cache import open_recovered
+from ..recovery.open import Opened, recover
 from ..retention.settings import RetentionSettings
 from .async_append import AsyncAppend
 from .attachments import Attachments
@@ -158,15 +157,15 @@ def lock_and_recover(
     StoreInUseError
         If another process or store object has it open.
     SegmentLogError
-        As `recovery.page_cache.open_recovered`.
+        As `recovery.open.recover`.
     """
     lock = fs.lock_store(StorePaths(path).lock)
     teardown.add(lock.release)
     failure = Failure(path)
     own = partial(_own, lock, failure)
-    through, opened = open_recovered(fs, path, config, on_damage, lock=lock, own=own, undo=teardown.add)
+    opened = recover(fs, path, config, on_damage, lock=lock, own=own, undo=teardown.add)
     return LockedStore(
-        fs=through,
+        fs=fs,
         path=path,
         config=config,
         clock=clock,
@@ -309,7 +308,6 @@ def _committer(  # noqa: PLR0917 - the parts that a batch needs
         publication=publication,
         failure=base.failure,
         topics=base.opened.topics,
-        durability=base.opened.durability,
         own=base.own,
         keep_up=partial(_keep_up, put_path, services),
         is_threaded=services.is_threaded,

@@ -11,11 +11,8 @@
     all of it dispatched to queues and index
     .segmentlog/batch    no longer in flight                        synced     ← and is visible from here on
 
-    with Flush.KERNEL the log is synced nowhere: of the syncs above those of marker and ledger remain
-
     opened after a crash:   in flight, not in the ledger  ──► the log ends at P again, zeros after it
                             in flight, in the ledger      ──► dispatched like other records
-                            in the ledger, rows missing   ──► Flush.KERNEL: the log ends before it, entry dropped
 
 No other thread puts a message meanwhile. An error in the middle, staged rows that differ from what their task wrote
 included, is as final as a crash, and undone like one. RocketMQ has no counterpart. A broker that is started on the
@@ -37,7 +34,6 @@ from ..format.ledger import Ledger, LedgerEntry, QueueSpan
 from ..format.row_digest import add_digests
 from ..log.batch_state import BatchRecords
 from ..log.epochs import find_epochs
-from ..recovery.durability import Durability
 from ..types import QueueKey
 from .commit_pipeline import CommitPipeline
 from .failure import Failure
@@ -60,7 +56,7 @@ class BatchCommitter:
     ----------
     fs, path
         File system and directory of the store.
-    put_path, flusher, commit, publication, failure, topics, durability
+    put_path, flusher, commit, publication, failure, topics
         Parts of the store; ``flusher`` makes rows durable, ``commit`` is waited for before the call returns.
     own
         Raises if another process has the store.
@@ -81,7 +77,6 @@ class BatchCommitter:
         publication: Publication,
         failure: Failure,
         topics: TopicTable,
-        durability: Durability,
         own: Callable[[], None],
         keep_up: Callable[[], None],
         is_threaded: bool,
@@ -94,7 +89,6 @@ class BatchCommitter:
         self._publication = publication
         self._failure = failure
         self._topics = topics
-        self._durability = durability
         self._own = own
         self._keep_up = keep_up
         self._is_threaded = is_threaded
@@ -135,7 +129,6 @@ class BatchCommitter:
             self._discard(staged)
             return repeated
         with failure.fatal():
-            self._durability.limit(ledger)
             ledger = self._ledger = self._records.clamp(self._fs, ledger, put_path.end)
         put_path.reserve(sizes for each in staged for sizes in survey_staged(self._fs, self._path, each))
         start = put_path.end
@@ -158,7 +151,7 @@ class BatchCommitter:
                 committed_ms=time.time_ns() // 1_000_000,
                 digest=digest,
             )
-            extended = ledger.with_entry(batch_id.app, entry, spans, durable=self._durability.durable_log)
+            extended = ledger.with_entry(batch_id.app, entry, spans)
             self._own()
             self._ledger = self._records.commit(self._fs, ledger, extended)
         self._publication.publish(batch_id, entry.stop)

@@ -228,7 +228,7 @@ class MessageStore:
     ) -> CommittedBatch:
         """Append what tasks staged as a whole and once, in the order of ``staged``.
 
-        When this returns, it is on the device; with ``Flush.KERNEL`` it is in the page cache. Readers see all of it or
+        When this returns, it is on the device, whatever ``flush`` is. Readers see all of it or
         nothing. No other thread puts messages meanwhile.
 
         Parameters
@@ -318,8 +318,6 @@ class MessageStore:
 
     def close(self) -> None:
         """Flush everything, dispatch everything, and leave the store as a broker that was shut down does.
-
-        With ``Flush.KERNEL`` nothing is flushed, and the file ``abort`` stays.
 
         After a failure, or when a Ctrl-C ends it, everything is closed and nothing more is written. The store is left
         as a crash leaves it. If several threads call it, one does the work, and the others wait. Closing a closed store

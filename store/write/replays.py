@@ -181,9 +181,8 @@ def _check_gap(
         f"{batch_id} {problem}",
         path=path,
         fix="Find the missing batches: another sink, another copy of this store, the copy that a promotion or demotion "
-        "cut off, or a checkpoint of another time may have them. A power cut takes batches that were written with "
-        "flush=async. If the source still has their rows, rewind the checkpoint to the last batch that this store has, "
-        "and they are written again",
+        "cut off, or a checkpoint of another time may have them. If the source still has their rows, rewind the "
+        "checkpoint to the last batch that this store has, and they are written again",
         remedies=(Remedy.SKIP_CHANGED_REPLAY if newest is None else Remedy.NEW_APP,),
     )
 

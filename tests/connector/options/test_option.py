@@ -15,7 +15,7 @@ from segmentlog.store import ConfigError, Flush
 def test_a_value_has_the_type_of_its_handle() -> None:
     given = Given({"subscribe": "a, b", "flush": "async"})
     assert assert_type(given[SUBSCRIBE], tuple[str, ...] | None) == ("a", "b")
-    assert assert_type(given[FLUSH], Flush) is Flush.KERNEL
+    assert assert_type(given[FLUSH], Flush) is Flush.ASYNC
     assert assert_type(given[TAGS], frozenset[str] | None) is None
     assert assert_type(given[BATCH_ROWS], int) == 65536
 

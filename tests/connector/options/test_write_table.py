@@ -101,7 +101,7 @@ def test_a_time_to_wait_is_in_seconds(text: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     ("option", "text", "chosen"),
     [
-        (FLUSH, "ASYNC", Flush.KERNEL),
+        (FLUSH, "ASYNC", Flush.ASYNC),
         (ON_CHANGED_REPLAY, "skip", OnChangedReplay.SKIP),
         (ON_NULL_TOPIC, "skip", OnNull.SKIP),
         (ON_NULL_BODY, "empty", OnNull.EMPTY),

@@ -1,7 +1,6 @@
 """Batches that are appended as a whole, and once."""
 
 import errno
-import itertools
 import json
 import logging
 import os
@@ -52,7 +51,6 @@ from segmentlog.store.write.staging import staging_directory
 from support.batches import batch_of
 from support.interrupting import own_threads
 from support.live_copy import copy_live
-from support.power_cut import cut_power
 from support.reading import read
 from support.written_stores import SMALL
 
@@ -651,54 +649,3 @@ def test_pieces_that_are_written_last_first_are_read_in_their_order(
     assert len(order) == 3
     found = bodies(path)
     assert found == [f"job {task} {row}".encode() for odd in (0, 1) for task in range(3) for row in range(odd, 40, 2)]
-
-
-# Kept in the page cache
-
-
-KEPT = replace(SMALL, flush=Flush.KERNEL, queue_flush_log_bytes=1 << 20)
-
-
-ATTEMPTS = itertools.count()
-
-
-def committed_in_the_page_cache(path: Path, *versions: int) -> list[CommittedBatch]:
-    """Sessions of a sink, one after the other."""
-    found = []
-    for version in versions:
-        attempt = f"a{next(ATTEMPTS)}"
-        with MessageStore.open(path, KEPT) as store, Staging.open(path, "job", 0, attempt, KEPT) as staging:
-            staging.add(batch_of([replace(HELLO, body=b"%d %d" % (version, row)) for row in range(30)]))
-            batch = BatchId("query", version, contiguous=True)
-            found.append(store.commit_batch(batch, [staging.finish()]))
-    return found
-
-
-def test_a_kept_store_is_read_like_a_closed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "store"
-    committed_in_the_page_cache(path, 0, 1)
-    monkeypatch.setattr(snapshot, "find_undispatched_tail", lambda *_, **__: pytest.fail("nothing was lost"))
-    assert len(StoreReader.open(path).bounds(QueueKey("Orders", 0))) == 60
-    assert [each.repeated for each in committed_in_the_page_cache(path, 0, 1, 2)] == [True, True, False]
-
-
-@pytest.mark.parametrize("taken", ["a row", "all"])
-def test_a_power_cut_takes_a_batch_as_a_whole(tmp_path: Path, caplog: pytest.LogCaptureFixture, taken: str) -> None:
-    path = tmp_path / "store"
-    _, second, third = committed_in_the_page_cache(path, 0, 1, 2)
-    cut_power(path, second.stop - 100 if taken == "a row" else second.start)
-    assert len(StoreReader.open(path).bounds(QueueKey("Orders", 0))) == 30  # before anything is recovered
-    with caplog.at_level(logging.ERROR), pytest.raises(BatchGapError, match="flush=async"):
-        committed_in_the_page_cache(path, 3)  # a checkpoint that is ahead of the store
-    for each in (second, third):
-        assert f"a power cut took batch {each.version} of query, 30 rows at [{each.start}, {each.stop})" in caplog.text
-    assert [each.repeated for each in committed_in_the_page_cache(path, 0, 1, 2, 3)] == [True, False, False, False]
-    assert len(StoreReader.open(path).bounds(QueueKey("Orders", 0))) == 120
-
-
-def test_a_power_cut_that_took_nothing_loses_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = tmp_path / "store"
-    *_, last = committed_in_the_page_cache(path, 0, 1)
-    cut_power(path, last.stop)
-    assert [each.repeated for each in committed_in_the_page_cache(path, 0, 1, 2)] == [True, True, False]
-    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]

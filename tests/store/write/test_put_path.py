@@ -177,7 +177,7 @@ def commit_batch(store: MessageStore, messages: list[Outgoing]) -> None:
 FEW_BYTES = 4 << 10
 
 
-@pytest.mark.parametrize("flush", [Flush.SYNC, Flush.ASYNC, Flush.KERNEL])
+@pytest.mark.parametrize("flush", [Flush.SYNC, Flush.ASYNC])
 @pytest.mark.parametrize(
     "way", [append_async, append_batch, append_large_bodies, append_in_threads, append_replicated, commit_batch]
 )
