@@ -41,13 +41,12 @@ from ..read.key_query import query_key
 from ..read.store_reader import StoreReader
 from ..retention.settings import RetentionSettings
 from ..types import QueueBounds, QueueKey
-from .assembly import StoreParts, assemble, lock_and_recover, make_directory
+from .assembly import StoreParts, Teardown, assemble, lock_and_recover, make_directory
 from .async_append import PendingAppend
 from .attachments import NO_ATTACHMENTS, Attachments
 from .put_path import AppendedBatch
 from .replays import BatchId, CommittedBatch
 from .staging import Staged
-from .teardown import Teardown
 
 _log = logging.getLogger(__name__)
 
