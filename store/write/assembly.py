@@ -36,11 +36,10 @@ from ..retention.settings import RetentionSettings
 from .async_append import AsyncAppend, GroupAppend
 from .attachments import Attachments
 from .background import BackgroundServices, OnCall, StoreServices
-from .batch_commit import BatchCommitter
+from .batch_commit import BatchCommitter, Publication
 from .failure import Failure
 from .group_commit import Flusher, GroupCommit
 from .housekeeping import Housekeeping
-from .publication import Publication
 from .put_path import PutPath
 from .replica_append import ReplicaAppend
 from .retention_service import RetentionService

@@ -44,8 +44,8 @@ from ..types import QueueBounds, QueueKey
 from .assembly import StoreParts, Teardown, assemble, lock_and_recover, make_directory
 from .async_append import PendingAppend
 from .attachments import NO_ATTACHMENTS, Attachments
+from .batch_commit import BatchId, CommittedBatch
 from .put_path import AppendedBatch
-from .replays import BatchId, CommittedBatch
 from .staging import Staged
 
 _log = logging.getLogger(__name__)
@@ -196,7 +196,7 @@ class MessageStore:
 
         Whole records are appended as they are, and dispatched. The bytes of a partial one are kept for the next call.
         Segments end as the other store's do. Records take the queue offsets that they state; see
-        `write.queue_offsets.QueueOffsets.followed`.
+        `write.put_path.QueueOffsets.followed`.
 
         Parameters
         ----------

@@ -8,7 +8,7 @@ import pytest
 from segmentlog.store import BatchId, Flush, MessageStore, NotAStoreError, ReplicationError
 from segmentlog.store.ha import FollowedLog
 from segmentlog.store.sink import Staging, commit_batch
-from segmentlog.store.write.publication import Publication
+from segmentlog.store.write.batch_commit import Publication
 from support.batches import batch_of
 from support.written_stores import SMALL, message
 

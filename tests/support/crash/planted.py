@@ -33,14 +33,11 @@ from segmentlog.store.recovery.apply import Repair
 from segmentlog.store.recovery.batch_marker import CutBatches
 from segmentlog.store.recovery.durability import Durability
 from segmentlog.store.write import batch_commit
-from segmentlog.store.write.batch_commit import BatchCommitter
-from segmentlog.store.write.commit_pipeline import CommitPipeline
+from segmentlog.store.write.batch_commit import BatchCommitter, CommitPipeline
 from segmentlog.store.write.failure import Failure
 from segmentlog.store.write.group_commit import Flusher
 from segmentlog.store.write.housekeeping import Housekeeping
-from segmentlog.store.write.placed_rows import AheadPiece
-from segmentlog.store.write.put_path import PutPath
-from segmentlog.store.write.queue_offsets import QueueOffsets
+from segmentlog.store.write.put_path import AheadPiece, PutPath, QueueOffsets
 
 from .mutants import BuggyFileSystem, Patch, Trial
 from .mutants import enter_store_bug as _store
