@@ -102,13 +102,17 @@ class CutBatches(NamedTuple):
 
         Raises `FormatError` if ledger or history is damaged.
         """
+        if undone_from is None:
+            return cls(end)
+        records = BatchRecords(fs, path)
+        ledger = records.ledger()
         # A batch that a crash left in flight is not in the ledger: then nothing ends after its start.
-        if undone_from is None or not BatchRecords(fs, path).ledger().beyond(undone_from):
+        if not ledger.beyond(undone_from):
             return cls(end)
         # Damage that `OnDamage.CUT` accepts may end the log within a batch, and `settle` takes whole ones.
-        history = BatchRecords(fs, path).history()
-        log_end = history.whole_end(end)
-        return cls(log_end, history.beyond(log_end))
+        log_end = records.history().whole_end(end)
+        # Of the ledger, not of the history: a crash within `settle` leaves the ledger alone to be cut.
+        return cls(log_end, tuple(ledger.beyond(log_end)))
 
     def forget(self, fs: WritableFileSystem, path: str) -> None:
         """Write the records without these batches, so that they can be appended again; the log was cut before."""
