@@ -209,8 +209,6 @@ SPARK_TARGETS: tuple[Rule, ...] = (
     memory("private memory of a task", WORKER_BYTES, 256),
     _sink("", 1.2, "kafka: sink", "Kafka's"),
     _sink("", 0.9, "kafka: sink, tuned", "Kafka's, tuned"),
-    _sink(", flush=async", 1.1, "kafka: sink, tuned", "Kafka's, tuned"),
-    _sink(", flush=async", 1.2, "parquet: sink", "Parquet's"),
     _sink(", properties", 1.1, "kafka: sink, tuned, headers", "Kafka's, tuned, with headers"),
     commit_rate,
     memory("private memory of the commit", COMMIT_BYTES, 512),

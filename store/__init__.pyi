@@ -69,7 +69,7 @@ from .types import QueueOffset as QueueOffset
 from .types import QueueRange as QueueRange
 from .types import ReadFrom as ReadFrom
 from .write.async_append import PendingAppend as PendingAppend
+from .write.batch_commit import BatchId as BatchId
+from .write.batch_commit import CommittedBatch as CommittedBatch
 from .write.message_store import MessageStore as MessageStore
 from .write.put_path import AppendedBatch as AppendedBatch
-from .write.replays import BatchId as BatchId
-from .write.replays import CommittedBatch as CommittedBatch

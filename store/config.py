@@ -13,10 +13,6 @@ class Flush(Enum):
     """When it is on the device; all that wait share one sync."""
     ASYNC = "async"
     """When it is in the page cache; a timer syncs."""
-    KERNEL = "kernel"
-    """When it is in the page cache. The store syncs no log, queue or index file, not even when it is closed: the kernel
-    writes them when it sees fit. The end of the process loses nothing. A power cut may take everything since the
-    store was last opened with another value, committed batches as a whole (docs/durability.md)."""
 
 
 class Services(Enum):

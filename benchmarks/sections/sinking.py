@@ -36,10 +36,8 @@ PROBE = Path(__file__).parents[1] / "commit_probe.py"
 PLAIN = ("queueId", "keys", "body")
 OURS: dict[str, dict[str, str]] = {
     "": {},
-    ", flush=async": {"flush": "async"},
     ", at least once, flush=async": {"exactlyOnce": "false", "flush": "async"},
     ", properties": {},
-    ", properties, flush=async": {"flush": "async"},
 }
 """Options of our sink by the name of the case; all but one append exactly once."""
 WARM_SHARE = 20

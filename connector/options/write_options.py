@@ -85,6 +85,12 @@ def parse_write_options(given: Mapping[str, str], mode: Mode) -> WriteOptions:
     _check_id(asked, mode)
     if asked.topic is not None and is_system_topic(asked.topic) and not asked.system_topics:
         raise ConfigError(f"option `topic` is the system topic `{asked.topic}`", fix=SYSTEM_TOPIC_FIX)
+    if asked.exactly_once and asked.flush is Flush.ASYNC:
+        raise ConflictingOptionsError(
+            "option `flush=async` conflicts with `exactlyOnce=true`: an exactly-once batch is fsynced before it is "
+            "committed",
+            fix="Leave `flush` out, or set exactlyOnce=false",
+        )
     made = {
         "path": local_path(asked.path),
         "replication": _replication(found, asked),

@@ -97,7 +97,7 @@ def _host(name: str, raw: str) -> str:
 
 
 _QUEUES_MAX: Final = 1 << 16
-_FLUSH = {"sync": Flush.SYNC, "async": Flush.KERNEL}
+_FLUSH = {"sync": Flush.SYNC, "async": Flush.ASYNC}
 _SELECTORS = {selector.value.lower(): selector for selector in Selector}
 
 
@@ -207,8 +207,8 @@ class SinkOptions:
     flush: Flush = option(
         "sync, async",
         values.choice(_FLUSH),
-        "Whether a write ends when its rows are on the device, or when they are in the page cache. With "
-        "`async` the end of a process loses nothing. A power cut takes the last batches, each as a whole.",
+        "With `exactlyOnce=false`: whether each append is synced (`sync`), or a timer and the end of the task "
+        "sync the rows (`async`). A batch that is appended exactly once is always synced before it is committed.",
         default=Flush.SYNC,
         shown="sync",
     )

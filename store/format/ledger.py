@@ -24,7 +24,6 @@ from typing import Any, Final, NamedTuple
 from ..errors import FormatError
 
 _TITLE: Final = b"segmentlog-ledger 1 "
-_ANY: Final = 1 << 63
 KEPT: Final = 16
 """Batches of one application that are kept: the number of the newest is what counts."""
 LOST: Final = -1
@@ -136,21 +135,11 @@ class Ledger:
         found = (Batch(app, held.newest) for app, held in self.applications.items())
         return max(found, key=lambda each: each.entry.sequence, default=None)
 
-    def with_entry(
-        self, app: str | None, entry: LedgerEntry, queues: tuple[QueueSpan, ...], *, durable: int = _ANY
-    ) -> "Ledger":
-        """Return a ledger that has one batch more.
-
-        Parameters
-        ----------
-        durable
-            Physical offset up to which the log is on the device, if not all of it is. Batches that end later are kept,
-            however many they are: recovery has to know where they begin.
-        """
+    def with_entry(self, app: str | None, entry: LedgerEntry, queues: tuple[QueueSpan, ...]) -> "Ledger":
+        """Return a ledger that has one batch more."""
         held = self.applications.get(app)
         before = tuple(each for each in held.entries if each.rows != LOST) if held else ()
-        kept = max(KEPT - 1 if app is not None else 0, sum(each.stop > durable for each in before))
-        entries = (*before[len(before) - min(kept, len(before)) :], entry)
+        entries = (*before, entry)[-KEPT:] if app is not None else (entry,)
         return replace(
             self,
             sequence=entry.sequence,
@@ -161,18 +150,6 @@ class Ledger:
         """Return the batches that end after a physical offset, in the order of the log."""
         found = [Batch(app, each) for app, held in self.applications.items() for each in held.entries]
         return sorted((each for each in found if each.entry.stop > offset), key=lambda each: each.entry.start)
-
-    def whole_end(self, end: int, durable: int) -> int:
-        """Return where a log ends of which a power cut took a part, without the batches that are not whole.
-
-        Parameters
-        ----------
-        end
-            Physical offset up to which the records are whole.
-        durable
-            Physical offset up to which the log was on the device; batches up to there are not asked for.
-        """
-        return min([end, *(each.entry.start for each in self.beyond(max(end, durable)))])
 
 
 def encode(ledger: Ledger) -> bytes:

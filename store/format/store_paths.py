@@ -10,7 +10,7 @@
                   consumerOffset.json     ConsumerOffsetManager   (the former version: .bak)
            checkpoint  abort  lock
            .segmentlog/                   ours; RocketMQ ignores it
-                       id  durable  cached                        state of the store
+                       id  durable                                state of the store
                        batch  ledger  batches                     batch in flight, newest batches, all batches
                        groups.json  groups.lock                   positions that a broker would overwrite
                        retention-history                          deletions of expired files
@@ -125,11 +125,6 @@ class StorePaths:
     def durable_point(self) -> str:
         """Up to where log, queues and index are on the device."""
         return join(self.root, OURS, "durable")
-
-    @property
-    def cached_point(self) -> str:
-        """Up to where log, queues and index are in the page cache of the running kernel."""
-        return join(self.root, OURS, "cached")
 
     @property
     def batch_mark(self) -> str:

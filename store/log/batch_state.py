@@ -9,7 +9,7 @@
 
     reader   ends of queues ──► marks ──► cut off what is in flight, and what came since the reader first looked
     commit   the ledger's newest batch ──► batches, synced ──► ledger with one batch more, synced
-    cut      batches up to the new end, synced ──► ledger made of them, synced          promotion, demotion, power cut
+    cut      batches up to the new end, synced ──► ledger made of them, synced          promotion, demotion
 
 A reader reads the marker after what it is applied to: the marker is written before any record of its batch. A batch
 that a crash left in flight stays hidden until the store is opened again, whether it is in the ledger or not. A batch
@@ -17,15 +17,13 @@ that was visible once therefore stays visible. The ledger is read after the mark
 is cleared.
 """
 
-import os
 from dataclasses import replace
 from typing import Final
 
 from ..errors import FileTooLargeError, FormatError, ReplicationError
 from ..files.fs import FileSystem
-from ..files.small_file import DOCUMENT_BYTES_MAX, check_size, read_front, read_whole, replace_file
+from ..files.small_file import DOCUMENT_BYTES_MAX, check_size, made_aside, read_front, read_whole, replace_file
 from ..files.store_lock import is_signed
-from ..files.unsynced_fs import unsynced
 from ..files.writable_fs import WritableFileSystem
 from ..format import batch_history, batch_mark
 from ..format import ledger as ledgers
@@ -167,9 +165,14 @@ class BatchRecords:
 
     def write_incoming(self, fs: WritableFileSystem, mark: BatchMark, *, is_synced: bool) -> None:
         """Write the mark of a replica, onto the device or into the page cache."""
-        if not is_synced:
-            fs = unsynced(fs, [self._making, self._incoming_path], [os.path.dirname(self._incoming_path)])
-        replace_file(fs, self._incoming_path, batch_mark.encode(mark), self._making)
+        content = batch_mark.encode(mark)
+        if is_synced:
+            replace_file(fs, self._incoming_path, content, self._making)
+            return
+        with made_aside(fs, self._making) as made:
+            made.write(0, content)
+            fs.rename(self._making, self._incoming_path)
+        made.close()
 
     def commit(self, fs: WritableFileSystem, former: Ledger, ledger: Ledger) -> Ledger:
         """Write a ledger with one batch more, onto the device; the newest batch of the former one joins the history.

@@ -24,8 +24,7 @@ from ..format.store_paths import COMMIT_LOG, StorePaths
 from ..log.batch_state import BatchRecords
 from ..log.commit_log import CommitLog
 from ..read.store_reader import StoreReader
-from ..recovery.open import Opened
-from ..recovery.page_cache import open_recovered
+from ..recovery.open import Opened, recover
 from .index_check import keeps_index
 
 _COPY_BYTES: Final = 8 << 20
@@ -118,7 +117,7 @@ class OfflineStore:
             self._leave()
 
     def _recovered(self) -> Opened:
-        _, opened = open_recovered(
+        return recover(
             self._fs,
             self.path,
             self._config,
@@ -127,7 +126,6 @@ class OfflineStore:
             own=self._lock.keep,
             undo=self._steps.append,
         )
-        return opened
 
     def _log(self) -> CommitLog:
         return CommitLog(self._fs, [StorePaths(self.path).commit_log])

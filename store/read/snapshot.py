@@ -114,9 +114,7 @@ class StoreSnapshot:
         ends = {each: each.data_end() for each in map(queue, keys)}
         # First the end of the bytes, then the marker, and no record beyond: the store may be opened meanwhile.
         data_stop, hidden_from = log.data_stop(), visibility.hidden_from()
-        tail = find_undispatched_tail(
-            log, ends, crashed, visibility.ledger, data_stop=data_stop, hidden_from=hidden_from
-        )
+        tail = find_undispatched_tail(log, ends, crashed, data_stop=data_stop, hidden_from=hidden_from)
         lost = QueueSearch(location, log, listed, tail.log_end, is_live).find_after_crash(tail.queues)
         tail = tail._replace(queues={**tail.queues, **lost})
         return cls(visibility, is_live, _ids([*keys, *tail.queues]), None, tail)
@@ -147,7 +145,7 @@ def _readable_stop(log: CommitLog, visibility: Visibility, crashed: OwnState | N
 
 def _stop_after_crash(log: CommitLog, visibility: Visibility, crashed: OwnState) -> int:
     data_stop, hidden_from = log.data_stop(), visibility.hidden_from()  # in this order: see `StoreSnapshot.take`
-    end = log_end_after_crash(log, crashed, visibility.ledger, data_stop)
+    end = log_end_after_crash(log, crashed, data_stop)
     return end if hidden_from is None else min(end, hidden_from)
 
 
@@ -157,8 +155,7 @@ def _crashed(location: StoreLocation, is_live: Callable[[], bool]) -> OwnState |
     fs, abort = location.fs, location.paths.abort
     if fs.size(abort) is None or is_live() or fs.size(abort) is None:
         return None
-    state = OwnState.read(fs, location.root, is_signed=is_signed(location.paths.lock))
-    return None if state.was_kept else state  # closed, and all of it is in the page cache
+    return OwnState.read(fs, location.root, is_signed=is_signed(location.paths.lock))
 
 
 def _keys(listed: Mapping[str, list[int]]) -> list[QueueKey]:

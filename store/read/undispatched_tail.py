@@ -19,7 +19,7 @@ it is damage, and stays visible.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +28,6 @@ from ..directory.own_state import OwnState
 from ..dispatch.derive import BURNT_OFFSETS_MAX, NO_ENTRIES, DerivedQueue, derive_queues
 from ..files.notices import warn_once
 from ..format.consume_queue import LMQ_PREFIX, Entries, is_pad, is_plausible
-from ..format.ledger import Ledger
 from ..format.message import Mask
 from ..log.commit_log import CommitLog
 from ..log.log_end import LogState, examine_log
@@ -68,27 +67,24 @@ class _LogEnd(NamedTuple):
     is_whole: bool
 
 
-def log_end_after_crash(log: CommitLog, own: OwnState, ledger: Callable[[], Ledger], data_stop: int) -> int:
+def log_end_after_crash(log: CommitLog, own: OwnState, data_stop: int) -> int:
     """Physical offset where the last record ends, in a store that no process owns and that was not closed.
 
     Parameters
     ----------
-    ledger
-        Reads the batches of the store; of one that a power cut took rows of, no record counts.
     data_stop
         Result of `CommitLog.data_stop`: records that begin there or later do not count.
     """
     begin = _begin_of_ours(log, own)
     if begin is None:  # older pages were written back long ago
         begin = log.segments[-2:][0].base if log.segments else 0
-    return _whole_end(_log_end(log, own, begin, data_stop).at, own, ledger)
+    return _log_end(log, own, begin, data_stop).at
 
 
 def find_undispatched_tail(
     log: CommitLog,
     ends: Mapping[ConsumeQueue, int],
     own: OwnState,
-    ledger: Callable[[], Ledger],
     *,
     data_stop: int,
     hidden_from: int | None,
@@ -103,7 +99,7 @@ def find_undispatched_tail(
         All its queues, with one past the last entry that is not zero.
     own
         What the store says of itself, read before ``ends``.
-    ledger, data_stop
+    data_stop
         See `log_end_after_crash`.
     hidden_from
         Physical offset from which on nothing counts: a batch that was not finished. None if all of it counts.
@@ -112,8 +108,7 @@ def find_undispatched_tail(
     if begin is None:
         begin = _begin_by_entries(log, ends, own)
     end = _log_end(log, own, begin, data_stop)
-    log_end = _whole_end(end.at, own, ledger)
-    log_end = log_end if hidden_from is None else min(log_end, hidden_from)
+    log_end = end.at if hidden_from is None else min(end.at, hidden_from)
     derived_queues = derive_queues(log, begin, log_end)
     extra: dict[QueueKey, DerivedQueue] = {}
     true_ends: dict[QueueKey, int] = {}
@@ -217,12 +212,6 @@ def _log_end(log: CommitLog, own: OwnState, begin: int, data_stop: int) -> _LogE
     if state.end >= point.log:  # after it a crash may have left anything
         return _LogEnd(state.end, is_whole=True)
     return _LogEnd(max(state.last, point.log), is_whole=False)
-
-
-def _whole_end(end: int, own: OwnState, ledger: Callable[[], Ledger]) -> int:
-    """Return where the log ends without batches that a power cut took rows of; see `Ledger.whole_end`."""
-    point = own.crash_point
-    return end if point is None else ledger().whole_end(end, point.log)
 
 
 def _end_below(queue: ConsumeQueue, bound: int, end: int, log: CommitLog | None) -> int:

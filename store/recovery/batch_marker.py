@@ -4,7 +4,6 @@
 
     crash       mark in flight, from P on      ledger lacks the batch   ──► undone: the log ends at P
                                                ledger holds the batch   ──► kept: dispatched like other records
-                power cut, ledger names rows that the log lacks     ──► the log ends before that batch, entry dropped
     demotion    mark in flight, from the cut on, in a store that is closed: the same as a batch that a crash left
     recovered   mark settled: nothing in flight
     commit      mark in flight ──► … ──► mark published
@@ -17,9 +16,8 @@ from typing import NamedTuple, Self
 
 from ..files.writable_fs import WritableFileSystem
 from ..format.batch_mark import BatchMark
-from ..format.ledger import Batch
+from ..format.ledger import LOST, Batch
 from ..log.batch_state import BatchRecords
-from .durability import Durability
 
 _log = logging.getLogger(__name__)
 
@@ -89,74 +87,44 @@ class UnfinishedBatch(NamedTuple):
         return mark.ended(start if self.undone_from is not None else log_end)
 
 
-class TornBatches(NamedTuple):
-    """Batches of the ledger of which a power cut or the cut of a demotion took rows, be it all of them.
+class CutBatches(NamedTuple):
+    """Batches of the ledger that the cut of a demotion or promotion takes, and the end of the log without them.
 
-    Attributes
-    ----------
-    log_end
-        Physical offset at which the log ends without them.
-    lost
-        The batches.
-    is_cut
-        Whether a demotion or promotion cut them off, not a power cut.
+    Whole batches alone are in the ledger otherwise: their rows are synced before their entry is written.
     """
 
     log_end: int
     lost: tuple[Batch, ...] = ()
-    is_cut: bool = False
 
     @classmethod
-    def find(
-        cls, fs: WritableFileSystem, path: str, end: int, durability: Durability, undone_from: int | None = None
-    ) -> Self:
-        """Compare the ledger with the end of the log.
+    def find(cls, fs: WritableFileSystem, path: str, end: int, undone_from: int | None) -> Self:
+        """Return the batches that end after ``undone_from``; ``end`` is where recovery wants to end the log.
 
-        Parameters
-        ----------
-        path
-            Store directory.
-        end
-            Physical offset at which the whole records end.
-        durability
-            Durability records that were found: only what was written after their point can be torn, in a store that
-            was not closed, with ``Flush.KERNEL``.
-        undone_from
-            Physical offset from which on the log is cut off, be it on the device; see `UnfinishedBatch`.
-
-        Raises
-        ------
-        FormatError
-            If the ledger is damaged.
+        Raises `FormatError` if ledger or history is damaged.
         """
-        found = durability.found
-        if found is None or (undone_from is None and not durability.was_aborted):
+        if undone_from is None:
             return cls(end)
-        durable = found.log if undone_from is None else min(found.log, undone_from)
         records = BatchRecords(fs, path)
         ledger = records.ledger()
-        lost = tuple(ledger.beyond(max(end, durable)))
-        if not lost:
+        # A batch that a crash left in flight is not in the ledger: then nothing ends after its start.
+        if not ledger.beyond(undone_from):
             return cls(end)
-        log_end = end
-        # A broker that opened the store first has messages of its own there.
-        if durability.was_ours or undone_from is not None:
-            log_end = records.history().whole_end(ledger.whole_end(end, durable))
-        # A cut goes through the mark, and leaves all before it whole; `abort` is there after both.
-        is_cut = undone_from is not None and end >= undone_from
-        return cls(log_end, lost, is_cut)
+        # Damage that `OnDamage.CUT` accepts may end the log within a batch, and `settle` takes whole ones.
+        log_end = records.history().whole_end(end)
+        # Of the ledger, not of the history: a crash within `settle` leaves the ledger alone to be cut.
+        return cls(log_end, tuple(ledger.beyond(log_end)))
 
     def forget(self, fs: WritableFileSystem, path: str) -> None:
         """Write the records without these batches, so that they can be appended again; the log was cut before."""
         if not self.lost:
             return
         for app, entry in self.lost:
-            _log.log(
-                logging.WARNING if self.is_cut else logging.ERROR,
-                "%s: %s %s, %d rows at [%d, %d). The ledger names it no more, so it can be written again: run the "
-                "job again, or rewind the checkpoint of the stream to the batch before it",
+            if entry.rows == LOST:  # a mark of an earlier cut, which is not a batch
+                continue
+            _log.warning(
+                "%s: a demotion or promotion cut off %s, %d rows at [%d, %d). The ledger does not have the batch any "
+                "more: run the job again, or rewind the checkpoint of the stream to the batch before it",
                 path,
-                "a demotion or promotion cut off" if self.is_cut else "a power cut took",
                 "a batch without an id" if app is None else f"batch {entry.version} of {app}",
                 entry.rows,
                 entry.start,

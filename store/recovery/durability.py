@@ -24,7 +24,6 @@ from ..format import checkpoint as checkpoints
 from ..format import durable_point
 from ..format.durable_point import DurablePoint, FileSizes
 from ..format.index_file import IndexPosition
-from ..format.ledger import Ledger
 from ..format.store_paths import StorePaths
 
 
@@ -46,7 +45,6 @@ class Durability:
         self._fs = fs
         self._path = path
         self._paths = StorePaths(path)
-        self._slots = self._slots_path
         self._lock = threading.Lock()
         self._file: WritableFile | None = None
         self._synced_at = self._written_at = 0
@@ -58,9 +56,7 @@ class Durability:
         self.checkpoint = found.checkpoint
         self.was_aborted = found.was_aborted
         """True if the store was not closed."""
-        self.was_closed = found.was_kept or (
-            was_ours and not found.was_aborted and found.point is not None and found.point.clean
-        )
+        self.was_closed = was_ours and not found.was_aborted and found.point is not None and found.point.clean
         """True if our close was the last thing that any process did to it."""
         self.was_ours = found.was_ours
         """True if it was not closed by us, so that no broker wrote it since the durable point."""
@@ -74,13 +70,18 @@ class Durability:
     def begin(self, log_end: int) -> None:
         """Say that the store is open, and that its log ends at a physical offset, before anything is changed."""
         fs, paths = self._fs, self._paths
-        self._prepare()
+        for directory in (paths.ours, paths.commit_log, paths.consume_queues, paths.index, paths.config):
+            fs.make_dir(directory)
+        replace_file(fs, paths.abort, b"%d%s" % (os.getpid(), ABORT_SIGNATURE), self.making)
+        fs.sync_dir(self._path)
         for unfinished in (paths.making_segment, paths.making_queue_file, paths.making_index_file):
             fs.unlink(unfinished)
-        self._file = fs.open(self._slots)
+        if fs.size(paths.durable_point) != durable_point.FILE_BYTES:
+            replace_file(fs, paths.durable_point, bytes(durable_point.FILE_BYTES), self.making)
+        self._file = fs.open(paths.durable_point)
         if self.found is not None:
             # What was found may be in the page cache only, and clean there after a sync that failed.
-            self._written_at = durable_point.position_of(fs.read(self._slots, 0, durable_point.FILE_BYTES))
+            self._written_at = durable_point.position_of(fs.read(paths.durable_point, 0, durable_point.FILE_BYTES))
             self._file.write(self._written_at, durable_point.encode(self.found))
             self._sync()
             # What is cut must not count as lost if a crash comes in between, nor what a broker put as torn.
@@ -92,29 +93,6 @@ class Durability:
                 has_record_crc=held.has_record_crc and self.was_ours,
             )
             self._sync()
-
-    @property
-    def durable_log(self) -> int:
-        """Physical offset up to which the log is on the device, as far as it is known."""
-        return self.point.log
-
-    def limit(self, ledger: Ledger) -> None:
-        """Put the store onto the device if too much of it is in the page cache alone; nothing here."""
-
-    @property
-    def _slots_path(self) -> str:
-        """Path of the file that has the slots."""
-        return self._paths.durable_point
-
-    def _prepare(self) -> None:
-        """Write that the store is open, and make what it needs."""
-        fs, paths = self._fs, self._paths
-        for directory in (paths.ours, paths.commit_log, paths.consume_queues, paths.index, paths.config):
-            fs.make_dir(directory)
-        replace_file(fs, paths.abort, b"%d%s" % (os.getpid(), ABORT_SIGNATURE), self.making)
-        fs.sync_dir(self._path)
-        if fs.size(self._slots) != durable_point.FILE_BYTES:
-            replace_file(fs, self._slots, bytes(durable_point.FILE_BYTES), self.making)
 
     @property
     def making(self) -> str:
@@ -146,7 +124,13 @@ class Durability:
         index_ms
             End of the last index file that was filled; 0 if no file was filled since the store was opened.
         """
-        self._write_checkpoint(newest_ms, index_ms)
+        self.checkpoint = replace(
+            self.checkpoint,
+            physic_timestamp=newest_ms,
+            logics_timestamp=newest_ms,
+            index_timestamp=index_ms or self.checkpoint.index_timestamp,
+        )
+        replace_file(self._fs, self._paths.checkpoint, checkpoints.encode(self.checkpoint), self.making)
         with self._lock:
             self._note(
                 log=max(self.point.log, end),
@@ -164,19 +148,6 @@ class Durability:
         with self._lock:
             self._note(clean=True)
             self._sync()
-        self._take_abort_away()
-
-    def _write_checkpoint(self, newest_ms: int, index_ms: int) -> None:
-        """Write up to which store times everything is on the device."""
-        self.checkpoint = replace(
-            self.checkpoint,
-            physic_timestamp=newest_ms,
-            logics_timestamp=newest_ms,
-            index_timestamp=index_ms or self.checkpoint.index_timestamp,
-        )
-        replace_file(self._fs, self._paths.checkpoint, checkpoints.encode(self.checkpoint), self.making)
-
-    def _take_abort_away(self) -> None:
         self._fs.unlink(self._paths.abort)
         self._fs.sync_dir(self._path)
 

@@ -27,7 +27,7 @@ from ..log.log_end import LogState
 from ..queues.writer import QueueWriter
 from ..types import QueueKey
 from .apply import Repair
-from .batch_marker import BatchMarker, TornBatches, UnfinishedBatch
+from .batch_marker import BatchMarker, CutBatches, UnfinishedBatch
 from .decide import Recovery, decide
 from .durability import Durability
 
@@ -67,7 +67,6 @@ def recover(
     config: StoreConfig,
     on_damage: OnDamage,
     *,
-    durability: Durability,
     lock: Lock,
     own: Callable[[], None],
     undo: Callable[[Callable[[], None]], None],
@@ -80,8 +79,6 @@ def recover(
         File system, directory and configuration of the store; the directory exists.
     on_damage
         Whether a damaged log is refused or cut.
-    durability
-        Durability records of the store, which nothing was noted in yet.
     lock
         Lock of the store, held.
     own
@@ -100,7 +97,7 @@ def recover(
     NoSpaceError
         If the disk is full; the next open recovers in the same way.
     """
-    opening = _Opening(fs, path, config, durability=durability, lock=lock, undo=undo)
+    opening = _Opening(fs, path, config, lock=lock, undo=undo)
     examined = opening.examine(on_damage)
     own()  # reading all of a log may have taken long enough for the lock to be lost
     repaired = opening.repair(examined)
@@ -112,7 +109,7 @@ class _Examined(NamedTuple):
 
     state: LogState
     unfinished: UnfinishedBatch
-    torn: TornBatches
+    cut_off: CutBatches
     end: int
 
 
@@ -132,7 +129,6 @@ class _Opening:
         path: str,
         config: StoreConfig,
         *,
-        durability: Durability,
         lock: Lock,
         undo: Callable[[Callable[[], None]], None],
     ) -> None:
@@ -140,7 +136,7 @@ class _Opening:
         self._path = path
         self._paths = paths = StorePaths(path)
         self._lock = lock
-        self._durability = durability
+        self._durability = Durability(fs, path, config, was_ours=lock.is_signed)
         undo(self._durability.close)
         # Sizes first: every offset below is a file name and a position, and with other sizes each would be a wrong one.
         listed = check_file_sizes(fs, path, config, self._durability.found)
@@ -160,8 +156,8 @@ class _Opening:
         state = self._repair.examine()
         unfinished = UnfinishedBatch.find(self._fs, self._path, was_ours=durability.was_ours)
         end = decide(state, durability.found, on_damage, self._paths.commit_log, unfinished.undone_from)
-        torn = TornBatches.find(self._fs, self._path, end, durability, unfinished.undone_from)
-        return _Examined(state, unfinished, torn, torn.log_end)
+        cut_off = CutBatches.find(self._fs, self._path, end, unfinished.undone_from)
+        return _Examined(state, unfinished, cut_off, cut_off.log_end)
 
     def repair(self, examined: _Examined) -> _Repaired:
         """Make log, queues and index agree, on the device; a crash in between is decided about in the same way."""
@@ -196,8 +192,9 @@ class _Opening:
     def publish(self, examined: _Examined, repaired: _Repaired) -> Opened:
         """Note what was repaired, so that the next recovery relies on it and readers see a kept batch."""
         durability, index, ends, end = self._durability, self._index, repaired.ends, examined.end
-        # After the cut: without its entry, the rows that are left of a torn batch would count as messages.
-        examined.torn.forget(self._fs, self._path)
+        # After the log was cut: records that no longer name a batch must not find rows of it, which would count as
+        # messages then.
+        examined.cut_off.forget(self._fs, self._path)
         # Topics before the durable point: queues below the point are not dispatched again, so their topics are not
         # noted again either.
         topics = TopicTable(self._fs, self._paths)

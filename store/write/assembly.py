@@ -7,12 +7,15 @@
                        housekeeping ──► group commit, publication, retention
                        services ──► batch committer, asynchronous append              StoreParts, services not started
 
-    teardown undoes them, last first
+    open       lock ──► files ──► appender ──► upkeep ──► service threads
+    teardown   lock ◄── files ◄── appender ◄── upkeep ◄── service threads      each ends before the next
 
-Every part is complete after its constructor. No part refers to the `MessageStore`: a store that is dropped without a
-close can be finalized. RocketMQ: the constructor of ``DefaultMessageStore``.
+So no thread of a store runs without its files and its lock. Every part is complete after its constructor. No part
+refers to the `MessageStore`: a store that is dropped without a close can be finalized. RocketMQ: the constructor of
+``DefaultMessageStore``.
 """
 
+import _thread
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -28,22 +31,66 @@ from ..format.store_paths import ABORT, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_
 from ..log.appender import LogAppender
 from ..log.segment_supply import SegmentSupply
 from ..read.store_reader import StoreReader
-from ..recovery.open import Opened
-from ..recovery.page_cache import open_recovered
+from ..recovery.open import Opened, recover
 from ..retention.settings import RetentionSettings
-from .async_append import AsyncAppend
+from .async_append import AsyncAppend, GroupAppend
 from .attachments import Attachments
 from .background import BackgroundServices, OnCall, StoreServices
-from .batch_commit import BatchCommitter
+from .batch_commit import BatchCommitter, Publication
 from .failure import Failure
-from .group_append import GroupAppend
 from .group_commit import Flusher, GroupCommit
 from .housekeeping import Housekeeping
-from .publication import Publication
 from .put_path import PutPath
 from .replica_append import ReplicaAppend
 from .retention_service import RetentionService
-from .teardown import Teardown
+
+
+class Teardown:
+    """Steps that undo the opening of a store, each taken once, last first. Call `run` from one thread at a time."""
+
+    # An ``ExitStack`` goes on with the next step when an interrupt ends one, and forgets a step when the interrupt
+    # comes just before it.
+
+    def __init__(self) -> None:
+        self._steps: list[Callable[[], None]] = []
+        self._pid = os.getpid()
+
+    def add(self, step: Callable[[], None]) -> None:
+        """Add a step that undoes what was just done; it must be harmless to repeat."""
+        self._steps.append(step)
+
+    def run(self) -> None:
+        """Take all steps that were not taken yet; none in a forked child, whose parent still needs them.
+
+        An ordinary error of a step is raised after the last one. An interrupt is raised at the end, too: the step in
+        which it came is repeated. A second interrupt is raised at once, and the rest is left for the next call.
+        """
+        if self._pid != os.getpid():
+            return
+        try:
+            self._run()
+        except BaseException:
+            self._run()
+            raise
+
+    def leave(self) -> None:
+        """Take the steps in a thread of its own: for finalizers, which run in any thread, whatever locks it holds."""
+        if self._steps and self._pid == os.getpid():
+            with suppress(RuntimeError):  # the interpreter is about to end, and the kernel closes everything
+                _thread.start_new_thread(self._run, ())
+
+    def _run(self) -> None:
+        failed: Exception | None = None
+        while self._steps:
+            try:
+                self._steps[-1]()
+            except Exception as error:  # noqa: BLE001 - raised below
+                failed = failed or error
+            with suppress(IndexError):
+                self._steps.pop()
+        if failed is not None:
+            raise failed
+
 
 _OWN_NAMES: Final = {OURS, LOCK, ABORT, f"{ABORT}.bak", CONFIG, CHECKPOINT, INDEX, "lost+found"}
 
@@ -158,15 +205,15 @@ def lock_and_recover(
     StoreInUseError
         If another process or store object has it open.
     SegmentLogError
-        As `recovery.page_cache.open_recovered`.
+        As `recovery.open.recover`.
     """
     lock = fs.lock_store(StorePaths(path).lock)
     teardown.add(lock.release)
     failure = Failure(path)
     own = partial(_own, lock, failure)
-    through, opened = open_recovered(fs, path, config, on_damage, lock=lock, own=own, undo=teardown.add)
+    opened = recover(fs, path, config, on_damage, lock=lock, own=own, undo=teardown.add)
     return LockedStore(
-        fs=through,
+        fs=fs,
         path=path,
         config=config,
         clock=clock,
@@ -309,7 +356,6 @@ def _committer(  # noqa: PLR0917 - the parts that a batch needs
         publication=publication,
         failure=base.failure,
         topics=base.opened.topics,
-        durability=base.opened.durability,
         own=base.own,
         keep_up=partial(_keep_up, put_path, services),
         is_threaded=services.is_threaded,

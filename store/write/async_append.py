@@ -1,29 +1,96 @@
-"""Asynchronous append: one thread has many appends under way, and asks later whether they are acknowledged.
+"""Appends of single messages that are put together and acknowledged together.
 
 ::
 
+    group append          many threads that append and wait
+    thread 1   encode ──► ask ── leads: put, sync for 1 ──► acknowledged
+    thread 2      encode ──► ask ───────────────────── leads: put, sync for 2, 3, 4 ──► acknowledged
+    thread 3         encode ──► ask ──────────────────────────────────────────────────► acknowledged
+    thread 4            encode ──► ask ───────────────────────────────────────────────► acknowledged
+
+    asynchronous append   one thread that has many appends under way
     caller    encode ──► submit ──► PendingAppend ──► …  ──► result(): where it is, or why not
                             │                            ▲
     thread    take all ─────┘──► put together ──► wait: device, replicas
                                                     meanwhile the next ones gather
 
-Messages are appended in the order in which they were submitted. One write, one sync and one wait for replicas serve all
-that gathered. Many threads that append and wait do the same (`group_append`), and each of them sleeps and wakes per
-message. RocketMQ: ``DefaultMessageStore.asyncPutMessage``.
+One write, one sync and one wait for replicas serve all messages that gathered. With a group append each thread sleeps
+and wakes per message; an asynchronous append avoids that. Its messages are appended in the order in which they were
+submitted. RocketMQ: ``CommitLog.asyncPutMessage``, ``GroupCommitService``, ``DefaultMessageStore.asyncPutMessage``.
 """
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from ..encode.message import Appended, Encoded
 from ..errors import SegmentLogError, StoreClosedError
-from .group_append import runs
+from .flat_combining import Combiner
 from .group_commit import GroupCommit
 from .put_path import PutPath
 from .workers import await_end
+
+_TOGETHER_BYTES: Final = 4 << 20  # are copied side by side; at most a segment, see `PutPath.catch_up`
+
+
+class GroupAppend:
+    """Appends single messages, and waits for ``commit`` before each is acknowledged. Thread-safe."""
+
+    def __init__(self, put_path: PutPath, commit: GroupCommit) -> None:
+        self._put_path = put_path
+        self._commit = commit
+        self._waits = commit.is_needed
+        self._puts = Combiner(self._put)
+
+    def append(self, encoded: Encoded) -> Appended:
+        """Append one message; return when it is acknowledged.
+
+        Raises
+        ------
+        NoSpaceError, StoreFailedError, StoreClosedError
+            As `PutPath.put`.
+        SegmentLogError
+            As the acknowledgers; the message is in the log then.
+        """
+        while encoded.appended is None:
+            if self._waits:
+                self._puts.ask(encoded)
+            else:  # without a wait for the device, threads hardly ever wait for each other
+                self._put_path.put([encoded])
+        if self._waits:
+            self._commit.wait(encoded.appended.physical_offset + encoded.appended.size)
+        return encoded.appended
+
+    def _put(self, gathered: list[Encoded]) -> None:
+        """Put all messages and wait for their commit; on an error put at least the first, the caller's, or raise."""
+        for run in runs([len(encoded.record) for encoded in gathered], self._put_path.segment_bytes):
+            try:
+                self._put_path.put(gathered[run])
+            except SegmentLogError:
+                if gathered[0].appended is None:
+                    self._put_path.put(gathered[:1])
+                return  # the other threads ask again
+        last = gathered[-1].appended
+        if last is not None:
+            with suppress(SegmentLogError):  # each thread waits for its own message, and gets the error
+                self._commit.wait(last.physical_offset + last.size)
+
+
+def runs(sizes: Iterable[int], segment_bytes: int) -> Iterator[slice]:
+    """Cut records of some sizes into runs of at most 4 MiB or a segment; a larger record is a run of its own."""
+    most = min(_TOGETHER_BYTES, segment_bytes)
+    start = stop = size = 0
+    for each in sizes:
+        if stop > start and size + each > most:
+            yield slice(start, stop)
+            start, size = stop, 0
+        stop += 1
+        size += each
+    yield slice(start, stop)
+
 
 _IN_FLIGHT_BYTES: Final = 64 << 20  # of records; beyond it a caller waits for the message that it submits
 

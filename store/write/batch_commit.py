@@ -11,11 +11,28 @@
     all of it dispatched to queues and index
     .segmentlog/batch    no longer in flight                        synced     ← and is visible from here on
 
-    with Flush.KERNEL the log is synced nowhere: of the syncs above those of marker and ledger remain
-
     opened after a crash:   in flight, not in the ledger  ──► the log ends at P again, zeros after it
                             in flight, in the ledger      ──► dispatched like other records
-                            in the ledger, rows missing   ──► Flush.KERNEL: the log ends before it, entry dropped
+
+    ledger, newest batch of the application is 7            (`find_replay`)
+    batch 8      ──► new: it is appended
+    batch 7, 6   ──► a replay: nothing is appended    same rows        silent
+                                                      other bodies     warning with both digests
+                                                      other row count  ChangedReplayError, or a warning (SKIP)
+    batch 10     ──► BatchGapError, where numbers are contiguous
+
+    prefetch  [chunk 0][chunk 1][chunk 2][chunk 3]               one chunk ahead        (`CommitPipeline`)
+    aside              [0][   1   ][2][3]                        releases what was read, and may wait for the device
+    place              [0]      [1]      [2]      [3]            calling thread, in the order of the batch
+    write              [chunk 0][chunk 2]                        each at its place, in any order
+                                [chunk 1][chunk 3]
+    append                      [0]      [1]      [2]      [3]   calling thread, in the order of the batch
+    sync                        [ up to 0 ]  [ up to 2 ]
+
+A replay with another number of rows means that rows are lost: they are not in the store, and no batch brings them
+again. It happens when a checkpoint lost its newest files. Spark then plans the next batches again, with the rows that
+the source holds by then. A batch that is in the ledger exists. If the disk is too full to dispatch it, it stays hidden,
+and `Publication.publish_waiting` tries again.
 
 No other thread puts a message meanwhile. An error in the middle, staged rows that differ from what their task wrote
 included, is as final as a crash, and undone like one. RocketMQ has no counterpart. A broker that is started on the
@@ -23,32 +40,388 @@ store before we open it again takes the first rows of an unfinished batch for or
 """
 
 import logging
+import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from types import TracebackType
+from typing import Final, Self, TypeVar
 
 from ..config import OnChangedReplay
 from ..directory.topics import TopicTable
 from ..encode.batch import EncodedRows
-from ..errors import SegmentLogError
+from ..errors import BatchGapError, ChangedReplayError, ConfigError, Remedy, SegmentLogError
 from ..files.writable_fs import WritableFileSystem
-from ..format.ledger import Ledger, LedgerEntry, QueueSpan
+from ..format.ledger import LOST, VERSION_MAX, Ledger, LedgerEntry, QueueSpan, check_app
 from ..format.row_digest import add_digests
 from ..log.batch_state import BatchRecords
 from ..log.epochs import find_epochs
-from ..recovery.durability import Durability
+from ..recovery.batch_marker import BatchMarker
 from ..types import QueueKey
-from .commit_pipeline import CommitPipeline
 from .failure import Failure
 from .group_commit import Flusher, GroupCommit
-from .placed_rows import AheadPiece
-from .publication import Publication
-from .put_path import PutPath
-from .replays import BatchId, CommittedBatch, find_replay
+from .put_path import AheadPiece, PutPath
 from .staging import Staged, discard_staged, survey_staged, take_staged
+from .workers import Job, Workers
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchId:
+    """Identity of a batch.
+
+    Attributes
+    ----------
+    app
+        Application that numbers the batches: a streaming query, a ``txnAppId``. None for a batch that is not repeated.
+    version
+        Its number; it has been appended if the ledger has this one or a later one. Means nothing without ``app``.
+    contiguous
+        Whether each number follows on the one before: one that is left out was never appended, and is missed.
+
+    Raises
+    ------
+    ConfigError
+        If no ledger can have the name or the number.
+    """
+
+    app: str | None = None
+    version: int = 0
+    contiguous: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.version <= VERSION_MAX:
+            raise ConfigError(f"batch number {self.version} is not between 0 and {VERSION_MAX}", fix="Count from 0")
+        try:
+            check_app("-" if self.app is None else self.app)
+        except ValueError as error:
+            raise ConfigError(
+                f"the name of the application that numbers the batches is {self.app!a}: {error}",
+                fix="Choose another name",
+            ) from None
+
+    def __str__(self) -> str:
+        return "a batch without an id" if self.app is None else f"batch {self.version} of {self.app}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommittedBatch:
+    """A committed batch and its place in the store.
+
+    Attributes
+    ----------
+    app, version
+        Which batch, see `BatchId`.
+    rows, bytes
+        How many records, and their bytes.
+    start, stop
+        Physical offsets between which they are stored.
+    committed_ms
+        When, ms since the epoch.
+    queues
+        Where the rows of each queue went; only known of the newest batch of an application.
+    repeated
+        Whether it was there before, so that nothing was appended now.
+    """
+
+    app: str | None
+    version: int
+    rows: int
+    bytes: int
+    start: int
+    stop: int
+    committed_ms: int
+    queues: tuple[QueueSpan, ...]
+    repeated: bool = False
+
+    @classmethod
+    def of(
+        cls, app: str | None, entry: LedgerEntry, queues: tuple[QueueSpan, ...], *, repeated: bool = False
+    ) -> "CommittedBatch":
+        """Return a batch as the ledger describes it."""
+        return cls(
+            app=app,
+            version=entry.version,
+            rows=entry.rows,
+            bytes=entry.bytes,
+            start=entry.start,
+            stop=entry.stop,
+            committed_ms=entry.committed_ms,
+            queues=queues,
+            repeated=repeated,
+        )
+
+
+def find_replay(
+    ledger: Ledger, batch_id: BatchId, rows: int, digest: int, *, on_changed: OnChangedReplay, path: str, epoch: int = 0
+) -> CommittedBatch | None:
+    """Look a batch up among those that were committed; None if it is new.
+
+    Parameters
+    ----------
+    ledger
+        Of the store.
+    rows, digest
+        How many rows the batch has now, and their `row_digest.row_digest`.
+    on_changed
+        What happens to a replay with another number of rows, or whose number of rows cannot be compared any more.
+    path
+        The store directory, for errors.
+    epoch
+        Newest epoch of the store: 0 if it never took the place of another master.
+
+    Raises
+    ------
+    BatchGapError
+        If numbers are contiguous, and the batches before this one are not in the store. A store that never took the
+        place of a master may be the new target of a stream that has written elsewhere.
+    ChangedReplayError
+        If the batch was committed with another number of rows, and ``on_changed`` is FAIL.
+    """
+    if batch_id.app is None:
+        return None
+    known = ledger.applications.get(batch_id.app)
+    if known is None or known.newest.rows == LOST or batch_id.version > known.newest.version:
+        _check_gap(batch_id, known.newest if known is not None else None, epoch, on_changed, path)
+        return None
+    entry = known.find(batch_id.version)
+    if entry is None:
+        entry = _forgotten(batch_id, known.newest, rows, on_changed, path)
+    elif entry.rows != rows:
+        _report_change(f"{batch_id} has {rows} rows, and had {entry.rows} rows when it was committed", on_changed, path)
+    elif entry.digest is not None and entry.digest != digest:
+        _log.warning(
+            "%s: %s has other bodies or topics than when it was committed: digest %016x now, %016x then. "
+            "The committed rows stay, the others are not appended",
+            path,
+            batch_id,
+            digest,
+            entry.digest,
+        )
+    queues = known.queues if entry is known.newest else ()
+    return CommittedBatch.of(batch_id.app, entry, queues, repeated=True)
+
+
+def _check_gap(
+    batch_id: BatchId, newest: LedgerEntry | None, epoch: int, on_changed: OnChangedReplay, path: str
+) -> None:
+    """Refuse a new batch whose number leaves out others, where numbers are contiguous."""
+    if newest is None:
+        first = batch_id.version if epoch == 0 else 0
+        problem = f"follows {batch_id.version} others, and this store, the master since epoch {epoch}, has none of them"
+    elif newest.rows == LOST:
+        first, problem = newest.version, f"follows batches that this store lost: all from {newest.version} on"
+    else:
+        first, problem = newest.version + 1, f"comes after batch {newest.version}: this store has none in between"
+    if not batch_id.contiguous or batch_id.version <= first:
+        return
+    if newest is None and on_changed is OnChangedReplay.SKIP:
+        # Nothing tells a stream that is new here from one whose batches the former master alone had.
+        _log.warning("%s: %s %s", path, batch_id, problem)
+        return
+    raise BatchGapError(
+        f"{batch_id} {problem}",
+        path=path,
+        fix="Find the missing batches: another sink, another copy of this store, the copy that a promotion or demotion "
+        "cut off, or a checkpoint of another time may have them. If the source still has their rows, rewind the "
+        "checkpoint to the last batch that this store has, and they are written again",
+        remedies=(Remedy.SKIP_CHANGED_REPLAY if newest is None else Remedy.NEW_APP,),
+    )
+
+
+def _forgotten(
+    batch_id: BatchId, newest: LedgerEntry, rows: int, on_changed: OnChangedReplay, path: str
+) -> LedgerEntry:
+    """Entry of a batch that the ledger no longer has: its place is before the newest one, its rows are not known."""
+    if batch_id.contiguous:  # jobs may leave numbers out: theirs may never have had rows
+        problem = f"{batch_id} has {rows} rows, and the ledger no longer says how many were committed"
+        _report_change(f"{problem}: its newest batch is {newest.version}", on_changed, path)
+    return newest._replace(version=batch_id.version, start=newest.stop, rows=0, bytes=0)
+
+
+def _report_change(problem: str, on_changed: OnChangedReplay, path: str) -> None:
+    if on_changed is OnChangedReplay.FAIL:
+        raise ChangedReplayError(
+            problem,
+            path=path,
+            fix="Find out what changed: a checkpoint that lost its newest files, a query or source that returns other "
+            "rows",
+            remedies=(Remedy.NEW_APP, Remedy.SKIP_CHANGED_REPLAY),
+        )
+    _log.warning("%s: %s. The committed rows stay, the others are not appended", path, problem)
+
+
+class Publication:
+    """Hides one batch at a time and publishes it. The caller of `begin` and `publish` holds `PutPath.turn`.
+
+    ``make_visible`` dispatches everything that was put.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        marker: BatchMarker,
+        put_path: PutPath,
+        flusher: Flusher,
+        failure: Failure,
+        make_visible: Callable[[], None],
+    ) -> None:
+        self._path = path
+        self._marker = marker
+        self._put_path = put_path
+        self._flusher = flusher
+        self._failure = failure
+        self._make_visible = make_visible
+        self._waits = False  # whether the last batch is in the ledger, and a full disk kept it hidden
+
+    @property
+    def sequence(self) -> int:
+        """Number of the last batch; 0 if there is none."""
+        return self._marker.mark.sequence
+
+    def begin(self, sequence: int, start: int) -> None:
+        """Hide everything from a physical offset on; the mark is on the device afterwards.
+
+        Raises
+        ------
+        NoSpaceError
+            If the disk is full; nothing is hidden.
+        """
+        with self._failure.fatal_unless_full():
+            self._marker.write(self._marker.mark.begun(sequence, start))
+
+    def publish(self, batch_id: BatchId, stop: int) -> None:
+        """Publish a batch that is in the ledger, up to a physical offset; an error is logged, not raised."""
+        try:
+            self._publish(stop)
+        except (SegmentLogError, OSError) as error:
+            self._waits = True
+            _log.error(
+                "%s: %s is committed, but readers do not see it yet: %s They see it once that is solved and the store "
+                "works on, or is opened again",
+                self._path,
+                batch_id,
+                error,
+            )
+
+    def publish_waiting(self) -> None:
+        """Publish a committed batch that a full disk kept hidden; return at once while another thread puts.
+
+        Raises
+        ------
+        NoSpaceError
+            If the disk is still full; the batch stays hidden.
+        """
+        if self._waits and self._put_path.turn.acquire(blocking=False):
+            try:
+                self.publish_before_next()
+            finally:
+                self._put_path.turn.release()
+
+    def publish_before_next(self) -> None:
+        """Publish a committed batch that is still hidden; the caller holds the turn. Raises as `publish_waiting`."""
+        if self._waits:
+            end = self._put_path.end
+            self._flusher.wait(end)  # records that were put after the batch were dispatched without waiting for that
+            self._publish(end)
+            self._waits = False
+
+    def _publish(self, stop: int) -> None:
+        self._make_visible()
+        with self._failure.fatal_unless_full():
+            self._marker.write(self._marker.mark.ended(stop))
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_ASIDE_MAX: Final = 2  # calls that wait: space which is released late costs new pages elsewhere
+_WRITERS_MAX: Final = 4  # each has a chunk of some megabytes in memory, and one waits for its turn to be appended
+
+
+class CommitPipeline:
+    """Threads of one batch commit; a context manager that waits for them. For one calling thread.
+
+    Without threads everything runs in the order of the calls, and nothing is synced early.
+    """
+
+    def __init__(self, *, is_threaded: bool) -> None:
+        self._prefetching = Workers(1, "segmentlog-prefetch") if is_threaded else None
+        writers = min(os.cpu_count() or 1, _WRITERS_MAX)
+        self._writing = Workers(writers, "segmentlog-put") if is_threaded else None
+        self._ahead_max = writers
+        self._syncing = Workers(1, "segmentlog-sync") if is_threaded else None
+        self._sync: Job[None] | None = None
+        self._aside = Workers(1, "segmentlog-aside") if is_threaded else None
+        self._running_aside: deque[Job[None]] = deque()
+
+    def prefetched(self, items: Iterator[T]) -> Iterator[T]:
+        """Yield the items of an iterator, which is kept one item ahead; its errors are raised in their order."""
+        if self._prefetching is None:
+            yield from items
+            return
+        coming: Job[T | None] = self._prefetching.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = self._prefetching.submit(next, items, None)
+            yield item
+
+    def run_aside(self, work: Callable[[], None]) -> None:
+        """Make a call on a thread of its own, in the order of the calls; wait if many are pending. For one thread.
+
+        An error of an earlier call is raised here. The last calls are dropped at the end if they have not begun.
+        """
+        if self._aside is None:
+            work()
+            return
+        self._running_aside.append(self._aside.submit(work))
+        if len(self._running_aside) > _ASIDE_MAX:
+            self._running_aside.popleft().result()
+
+    def written(self, items: Iterable[T], write: Callable[[T], R]) -> Iterator[tuple[T, R]]:
+        """Call ``write`` for items on several threads, and yield each item with its result in the order of the items.
+
+        Items are taken in the calling thread, a few of them ahead. The first error of an item is raised in its turn.
+        """
+        if self._writing is None:
+            for item in items:
+                yield item, write(item)
+            return
+        waiting: deque[tuple[T, Job[R]]] = deque()
+        for item in items:
+            waiting.append((item, self._writing.submit(write, item)))
+            if len(waiting) > self._ahead_max:
+                first, result = waiting.popleft()
+                yield first, result.result()
+        while waiting:
+            first, result = waiting.popleft()
+            yield first, result.result()
+
+    def sync(self, work: Callable[[], None]) -> None:
+        """Start a sync unless one is running. Its errors are not reported here: the caller syncs again at the end."""
+        if self._syncing is not None and (self._sync is None or self._sync.has_ended):
+            self._sync = self._syncing.submit(work)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._shut_down()
+        except BaseException:  # a Ctrl-C
+            self._shut_down()
+            raise
+
+    def _shut_down(self) -> None:
+        for workers in (self._prefetching, self._aside, self._writing, self._syncing):
+            if workers is not None:
+                workers.stop()
+
 
 _SYNC_BYTES: Final = 64 << 20  # of a batch that wait to be synced before it ends
 
@@ -60,7 +433,7 @@ class BatchCommitter:
     ----------
     fs, path
         File system and directory of the store.
-    put_path, flusher, commit, publication, failure, topics, durability
+    put_path, flusher, commit, publication, failure, topics
         Parts of the store; ``flusher`` makes rows durable, ``commit`` is waited for before the call returns.
     own
         Raises if another process has the store.
@@ -81,7 +454,6 @@ class BatchCommitter:
         publication: Publication,
         failure: Failure,
         topics: TopicTable,
-        durability: Durability,
         own: Callable[[], None],
         keep_up: Callable[[], None],
         is_threaded: bool,
@@ -94,7 +466,6 @@ class BatchCommitter:
         self._publication = publication
         self._failure = failure
         self._topics = topics
-        self._durability = durability
         self._own = own
         self._keep_up = keep_up
         self._is_threaded = is_threaded
@@ -135,7 +506,6 @@ class BatchCommitter:
             self._discard(staged)
             return repeated
         with failure.fatal():
-            self._durability.limit(ledger)
             ledger = self._ledger = self._records.clamp(self._fs, ledger, put_path.end)
         put_path.reserve(sizes for each in staged for sizes in survey_staged(self._fs, self._path, each))
         start = put_path.end
@@ -158,7 +528,7 @@ class BatchCommitter:
                 committed_ms=time.time_ns() // 1_000_000,
                 digest=digest,
             )
-            extended = ledger.with_entry(batch_id.app, entry, spans, durable=self._durability.durable_log)
+            extended = ledger.with_entry(batch_id.app, entry, spans)
             self._own()
             self._ledger = self._records.commit(self._fs, ledger, extended)
         self._publication.publish(batch_id, entry.stop)

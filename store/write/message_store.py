@@ -38,13 +38,12 @@ from ..log.epochs import check_current
 from ..read.store_reader import StoreReader
 from ..retention.settings import RetentionSettings
 from ..types import QueueBounds, QueueKey
-from .assembly import StoreParts, assemble, lock_and_recover, make_directory
+from .assembly import StoreParts, Teardown, assemble, lock_and_recover, make_directory
 from .async_append import PendingAppend
 from .attachments import NO_ATTACHMENTS, Attachments
+from .batch_commit import BatchId, CommittedBatch
 from .put_path import AppendedBatch
-from .replays import BatchId, CommittedBatch
 from .staging import Staged
-from .teardown import Teardown
 
 _log = logging.getLogger(__name__)
 
@@ -194,7 +193,7 @@ class MessageStore:
 
         Whole records are appended as they are, and dispatched. The bytes of a partial one are kept for the next call.
         Segments end as the other store's do. Records take the queue offsets that they state; see
-        `write.queue_offsets.QueueOffsets.followed`.
+        `write.put_path.QueueOffsets.followed`.
 
         Parameters
         ----------
@@ -225,7 +224,7 @@ class MessageStore:
     ) -> CommittedBatch:
         """Append what tasks staged as a whole and once, in the order of ``staged``.
 
-        When this returns, it is on the device; with ``Flush.KERNEL`` it is in the page cache. Readers see all of it or
+        When this returns, it is on the device, whatever ``flush`` is. Readers see all of it or
         nothing. No other thread puts messages meanwhile.
 
         Parameters
@@ -305,8 +304,6 @@ class MessageStore:
 
     def close(self) -> None:
         """Flush everything, dispatch everything, and leave the store as a broker that was shut down does.
-
-        With ``Flush.KERNEL`` nothing is flushed, and the file ``abort`` stays.
 
         After a failure, or when a Ctrl-C ends it, everything is closed and nothing more is written. The store is left
         as a crash leaves it. If several threads call it, one does the work, and the others wait. Closing a closed store

@@ -10,13 +10,25 @@
     replicated ──► put lock: reserve ──► write ──► log listeners       has its offsets, time and checksums already
     filler     ──► after the end, then the blank record before it: the segment is finished
 
+    number of queue     0    1    2        QueueNumbers
+    next queue offset  [17] [ 0] [903]     QueueOffsets
+    assign      rows of 0, 2, 0   ──► 17, 903, 18        set ──► [19] [ 0] [904]     after the write
+    followed    records that state 17, 903, 18           the same; 17, 905, 18: a number was left out, closed to 903
+
+    EncodedRows + Runs ──► place_rows ──► PlacedRows ──► patched ──► Frames: records as the log has them
+                              │                   └────► request: their entries and keys, for the dispatcher
+                              └ under the put lock       └ on any thread
+    AheadPiece   rows whose files are known, too: several threads write pieces of one batch, each at its place
+
 The order of the log is the order of the lock, of store timestamps and of the queue offsets in each queue. RocketMQ:
-``CommitLog.asyncPutMessage``.
+``CommitLog.asyncPutMessage``, ``QueueOffsetOperator``, ``MessageExtEncoder``.
 """
 
+import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
 from typing import Final, NamedTuple, Protocol
@@ -29,17 +41,232 @@ from ..dispatch.rules import DispatchedRecords
 from ..encode.batch import EncodedRows
 from ..encode.message import Appended, Encoded, packed_host, record_crc
 from ..errors import NoSpaceError
-from ..format.message import Ints, Records
+from ..files.writable_fs import WritableFile
+from ..format.encoded_batch import Frames, patch
+from ..format.message import Ints, Mask, Records
 from ..format.message_encode_one import patch_record
 from ..format.message_id import encode_offset_id
-from ..format.pieces import Data
+from ..format.pieces import Data, part
 from ..format.properties import Properties
+from ..format.record_crc import RecordCrc
 from ..log.appender import LogAppender, Run
+from ..queues.keys import QueueNumbers
 from ..types import QueueKey
 from .failure import Failure
 from .metrics import WriterMetrics
-from .placed_rows import AheadPiece, place_rows
-from .queue_offsets import QueueOffsets
+
+_log = logging.getLogger(__name__)
+
+
+class QueueOffsets:
+    """Next queue offset of each queue; ``ends`` has that of each queue with entries. Used under the put lock alone."""
+
+    def __init__(self, numbers: QueueNumbers, ends: Mapping[QueueKey, int]) -> None:
+        self.numbers = numbers
+        """Numbers of the queues."""
+        self.nexts = array("q")
+        """Next queue offset by number of a queue."""
+        for key, end in ends.items():
+            self.nexts[self.number_of(key)] = end
+
+    def snapshot(self) -> Ints:
+        """Return a copy of the next queue offsets, by number of a queue, for `spans_since`."""
+        return self._view().copy()
+
+    def spans_since(self, before: Ints) -> list[tuple[QueueKey, int, int]]:
+        """Return the queues that got messages since a `snapshot`, with the first queue offset and the next one now."""
+        firsts = np.zeros(len(self.nexts), np.int64)
+        firsts[: before.size] = before
+        nexts = self.snapshot()
+        longer = np.flatnonzero(nexts > firsts)
+        spans = zip(longer.tolist(), firsts[longer].tolist(), nexts[longer].tolist(), strict=True)
+        return [(self.numbers.key(number), first, stop) for number, first, stop in spans]
+
+    def number_of(self, key: QueueKey) -> int:
+        """Return the number of a queue, for which `nexts` has a place."""
+        number = self.numbers.of_one(key)
+        self._make_room(number)
+        return number
+
+    def assign(self, numbers: Ints, queue_of: Ints, counts: Mask) -> tuple[Ints, Ints]:
+        """Return the queue offset of each of (n,) rows, and the next one of each of (q,) distinct queues, for `set`.
+
+        ``queue_of`` is an index into ``numbers`` per row. Rows that do not count (prepared and rolled back messages)
+        take no queue offset, and get 0.
+        """
+        self._make_room(int(numbers.max()))
+        firsts = self._view()[numbers]
+        if numbers.size == 1 and counts.all():
+            return firsts[0] + np.arange(queue_of.size), firsts + queue_of.size
+        offsets = np.zeros(queue_of.size, np.int64)
+        counted = np.flatnonzero(counts)
+        small = np.uint16 if numbers.size <= 1 << 16 else np.int64  # numpy sorts numbers of 16 bits by counting them
+        rows = counted[np.argsort(queue_of[counted].astype(small), kind="stable")]
+        held = np.bincount(queue_of[counted], minlength=numbers.size)
+        begins = np.cumsum(held) - held
+        offsets[rows] = np.arange(rows.size) - begins[queue_of[rows]] + firsts[queue_of[rows]]
+        return offsets, firsts + held
+
+    def followed(self, known: DispatchedRecords) -> tuple[DispatchedRecords, Ints]:
+        """Place the records of another log in their queues, as RocketMQ's slaves do.
+
+        A record takes the queue offset that it states. Where the other log left some out, as 5.0 to 5.1.0 do when a put
+        fails, it takes the next free one. A record whose queue offset is taken gets no entry. A queue without entries
+        begins at the offset that its first record states: earlier records have expired. Returned are the entries, and
+        the next queue offset of each of their (q,) queues, for `set`.
+        """
+        if not known.queues.size:
+            return known, known.queues
+        self._make_room(int(known.queues.max()))
+        order = np.argsort(known.queue_of, kind="stable")
+        queue_of, stated = known.queue_of[order], known.queue_offset[order]
+        held = np.bincount(queue_of, minlength=known.queues.size)
+        begins = np.cumsum(held) - held
+        nexts = self._view()[known.queues]
+        firsts = np.where(nexts > 0, nexts, stated[begins])
+        expected = firsts[queue_of] + np.arange(queue_of.size) - begins[queue_of]
+        if (stated >= expected).all():  # all of them equal, or some left out before
+            placed = np.empty_like(expected)
+            placed[order] = expected
+            return known._replace(queue_offset=placed), firsts + held
+        return self._without_taken(known, firsts)
+
+    def _without_taken(self, known: DispatchedRecords, nexts: Ints) -> tuple[DispatchedRecords, Ints]:
+        """Leave out the entries of records whose queue offset is taken: rare, and in no log of a healthy broker."""
+        following = nexts.tolist()
+        rows, placed = [], []
+        for row, (queue, stated) in enumerate(zip(known.queue_of.tolist(), known.queue_offset.tolist(), strict=True)):
+            if stated >= following[queue]:
+                rows.append(row)
+                placed.append(following[queue])
+                following[queue] += 1
+        key = self.numbers.key(int(known.queues[0]))
+        _log.warning(
+            "%d replicated records of queue %s and others get no queue entry: their queue offsets are taken",
+            known.queue_of.size - len(rows),
+            key,
+        )
+        kept = known._replace(
+            queue_of=known.queue_of[rows],
+            queue_offset=np.array(placed, np.int64),
+            entries=known.entries[rows],
+        )
+        return kept, np.array(following, np.int64)
+
+    def set(self, numbers: Ints, following: Ints) -> None:
+        """Set the next queue offsets of (q,) queues, once their records are written."""
+        if numbers.size:
+            self._view()[numbers] = following
+
+    def _view(self) -> Ints:
+        """View the next queue offsets of all queues; dropped at once, since an array that is viewed cannot grow."""
+        return np.frombuffer(self.nexts, np.int64)
+
+    def _make_room(self, number: int) -> None:
+        """Make room for the number of a queue."""
+        if number >= len(self.nexts):
+            self.nexts.extend([0] * (max(number + 1, 2 * len(self.nexts)) - len(self.nexts)))
+
+
+class PlacedRows(NamedTuple):
+    """Rows with their places.
+
+    Attributes
+    ----------
+    rows
+        The rows; none of them is changed before `patched`.
+    runs
+        Consecutive bytes per segment.
+    physical, offsets
+        (n,) int64, physical offset and queue offset per row.
+    numbers, following
+        (q,) int64, numbers of the distinct queues, and the next queue offset of each after these rows.
+    now
+        Store time of all rows, ms since the epoch.
+    """
+
+    rows: EncodedRows
+    runs: list[Run]
+    physical: Ints
+    offsets: Ints
+    numbers: Ints
+    following: Ints
+    now: int
+
+    def patched(self, record_crc: RecordCrc) -> Frames:
+        """Return the records with their places, time and checksums. To be called once."""
+        frames = self.rows.records.lay()
+        patch(
+            frames.data,
+            frames.positions,
+            frames.stops,
+            queue_offsets=self.offsets,
+            physical_offsets=self.physical,
+            store_timestamps=self.now,
+            record_crc=record_crc,
+            crcs=frames.crcs,
+        )
+        return frames
+
+    def request(self, frames: Frames) -> DispatchRequest:
+        """Return the dispatch request of the rows; ``frames`` are those of `patched`."""
+        sizes = self.rows.records.sizes
+        stop, size = int(self.physical[-1] + sizes[-1]), int(sizes.sum())
+        lookups = self.rows.lookups
+        if lookups is None:  # only the records themselves have their tags and keys
+            assert frames.bodies is None  # records that are read again are encoded as a whole
+            return DispatchRequest(frames.data, frames.positions, stop, size)
+        known = DispatchedRecords.of_columns(
+            self.numbers,
+            self.rows.queue_of,
+            self.offsets,
+            physical=self.physical,
+            sizes=sizes,
+            tags_codes=lookups.tags_codes,
+            hashes=lookups.hashes,
+            hash_rows=lookups.hash_rows,
+            store_timestamp=self.now,
+        )
+        return DispatchRequest(known, None, stop, size)
+
+
+class AheadPiece(NamedTuple):
+    """Rows that may be written before those that are placed before them.
+
+    Attributes
+    ----------
+    placed
+        The rows.
+    files
+        The file of each of their runs, in the same order.
+    record_crc
+        Whether records end in a checksum.
+    """
+
+    placed: PlacedRows
+    files: Sequence[WritableFile]
+    record_crc: RecordCrc
+
+    def write(self) -> DispatchRequest:
+        """Write the rows to their places, and return their dispatch request. Thread-safe, once per piece."""
+        frames = self.placed.patched(self.record_crc)
+        data = frames.to_write()
+        for file, run in zip(self.files, self.placed.runs, strict=True):
+            file.write(run.position, part(data, run.start, run.stop))
+        return self.placed.request(frames)
+
+
+def place_rows(rows: EncodedRows, runs: list[Run], queues: QueueOffsets, now: int) -> PlacedRows:
+    """Assign queue offsets and physical offsets to rows. Needs the put lock; ``queues`` is not changed."""
+    records = rows.records
+    physical = np.empty(records.positions.size, np.int64)
+    for run in runs:
+        inside = slice(*np.searchsorted(records.positions, [run.start, run.stop]).tolist())
+        physical[inside] = records.positions[inside] + (run.base + run.position - run.start)
+    numbers = queues.numbers.of(rows.queues)
+    offsets, following = queues.assign(numbers, rows.queue_of, rows.counts)
+    return PlacedRows(rows, runs, physical, offsets, numbers, following, now)
+
 
 # Brokers of 5.4 and later dispatch ten segments again after a kill (commitLogRecoverMaxNum); a put takes three at most.
 _AHEAD_SEGMENTS: Final = 4

@@ -23,8 +23,8 @@ from ..format.ledger import LOST
 from ..format.store_paths import StorePaths
 from ..log.batch_state import BatchRecords
 from ..log.epochs import check_current
+from .batch_commit import BatchId, CommittedBatch
 from .message_store import MessageStore
-from .replays import BatchId, CommittedBatch
 from .staging import Staged, sweep_staging
 from .sync_replication import SyncReplication
 

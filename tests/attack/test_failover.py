@@ -20,7 +20,7 @@ from segmentlog.store.log.confirmed import confirmed_offset
 from segmentlog.store.log.epochs import check_current, find_epochs
 from segmentlog.store.maintenance import verify
 from segmentlog.store.sink import Staging, commit_batch
-from segmentlog.store.write.replays import CommittedBatch
+from segmentlog.store.write.batch_commit import CommittedBatch
 from support import certificates
 from support.batches import batch_of
 from support.ha import free_port

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from segmentlog.store.write.commit_pipeline import CommitPipeline
+from segmentlog.store.write.batch_commit import CommitPipeline
 from support.crash.batches import BREADTH, WORKLOADS, cut_power, prepare_with, written_in_any_order
 from support.crash.campaign import Tally
 from support.crash.driver import GEOMETRIES

@@ -14,7 +14,6 @@ from support.crash.driver import CONFIG, LATE
 from support.crash.faulted import check_error, damage_everywhere, faulted_driver, judge_end
 from support.crash.faults import Failure, Fault, Span
 from support.crash.mutants import MUTANTS, Mutant, Trial
-from support.crash.page_cache import kill_or_cut_power, prepare_kept
 from support.crash.promises import contents
 from support.crash.recorder import Kind, Op
 from support.crash.states import Breadth, States, labels
@@ -28,7 +27,6 @@ FEW = Breadth(exhaustive_bits=0, random_subsets=1, per_point=2, seed=18)
 NARROW = Breadth(exhaustive_bits=0, random_subsets=2, per_point=6, seed=18)
 EVERY = Breadth(exhaustive_bits=0, random_subsets=0, seed=18)
 WIDE = Breadth(exhaustive_bits=0, random_subsets=3, seed=18)
-KEPT = Breadth(exhaustive_bits=0, random_subsets=1, per_point=1, torn=1, seed=18)
 EFFORT = Effort(keys=4, again=15, written_on=0, read=0)
 
 
@@ -127,19 +125,12 @@ def _commit(front: Front) -> int:
     return states
 
 
-def _kept(front: Front) -> int:
-    """S3 with `Flush.KERNEL`, reduced: some crash points."""
-    prepared, issued, done = prepare_kept(18, front=front)
-    return kill_or_cut_power(prepared, issued, done, KEPT, points=lambda point: point % 13 == 0)[0].states
-
-
 TRIALS: dict[Trial, Callable[[Front], int]] = {
     Trial.CUT: _cut,
     Trial.RECOVERY: _recovery,
     Trial.FAULT: _fault,
     Trial.DAMAGE: _damage,
     Trial.COMMIT: _commit,
-    Trial.KEPT: _kept,
 }
 
 

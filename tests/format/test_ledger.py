@@ -102,39 +102,12 @@ def test_of_batches_without_an_application_the_newest_is_kept() -> None:
     assert ledger.applications[None].entries == (entry(0, 5),)
 
 
-@pytest.mark.parametrize("app", ["query", None])
-def test_batches_that_may_be_torn_are_kept(app: str | None) -> None:
-    ledger = Ledger()
-    for number in range(1, 2 * KEPT):
-        ledger = ledger.with_entry(app, entry(number, number), SPANS, durable=399)
-    assert [each.version for each in ledger.applications[app].entries] == [*range(4, 2 * KEPT)]
-    ledger = ledger.with_entry(app, entry(2 * KEPT, 2 * KEPT), SPANS)
-    assert len(ledger.applications[app].entries) == (KEPT if app else 1)
-
-
-@pytest.mark.parametrize(
-    ("end", "durable", "whole", "left"),
-    [
-        (499, 0, 499, [1, 2, 3, 4]),
-        (600, 0, 600, [1, 2, 3, 4]),
-        (498, 0, 400, [1, 2, 3]),  # a byte of batch 4 is missing
-        (400, 0, 400, [1, 2, 3]),  # all of it is
-        (250, 0, 200, [1]),
-        (0, 0, 0, []),
-        (250, 299, 250, [1, 2]),  # batch 2 was on the device: what is missing there is damage
-        (250, 499, 250, [1, 2, 3, 4]),
-    ],
-)
-def test_the_log_ends_before_the_first_batch_that_is_not_whole(
-    end: int, durable: int, whole: int, left: list[int]
-) -> None:
+def test_the_batches_beyond_an_offset_are_in_the_order_of_the_log() -> None:
     ledger = Ledger()
     for app, sequence in (("query", 1), (None, 2), ("query", 3), ("job", 4)):
-        ledger = ledger.with_entry(app, entry(sequence, sequence), SPANS, durable=0)
-    assert ledger.whole_end(end, durable) == whole
-    assert [each.entry.sequence for each in ledger.beyond(max(end, durable))] == [
-        each for each in (1, 2, 3, 4) if each not in left
-    ]
+        ledger = ledger.with_entry(app, entry(sequence, sequence), SPANS)
+    for end, left in ((499, []), (498, [4]), (250, [2, 3, 4]), (0, [1, 2, 3, 4])):
+        assert [each.entry.sequence for each in ledger.beyond(end)] == left
 
 
 SOUND = (3, 7, 100, 900, 5, 800, 1_760_000_000_000, 1 << 63)

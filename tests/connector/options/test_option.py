@@ -17,7 +17,7 @@ def test_a_value_has_the_type_of_its_field() -> None:
     given = Given({"subscribe": "a, b", "flush": "async", "strictOptions": "true"})
     source, sink = SourceOptions(**given.values(SOURCE)), SinkOptions(**given.values(SINK))
     assert assert_type(source.subscribe, tuple[str, ...] | None) == ("a", "b")
-    assert assert_type(sink.flush, Flush) is Flush.KERNEL
+    assert assert_type(sink.flush, Flush) is Flush.ASYNC
     assert assert_type(source.tags, frozenset[str] | None) is None
     assert assert_type(source.batch_rows, int) == 65536
 

@@ -137,6 +137,8 @@ def test_what_spark_adds_is_ignored() -> None:
         (Mode.BATCH, {"maxMessageSize": "2g"}, ConfigError, "option `maxMessageSize`"),
         (Mode.BATCH, {"mappedFileSizeCommitLog": "4g"}, ConfigError, "option `mappedFileSizeCommitLog`"),
         (Mode.BATCH, {"mappedFileSizeCommitLog": "10"}, ConfigError, "segment_bytes is 10"),
+        (Mode.BATCH, {"flush": "async"}, ConflictingOptionsError, "`flush=async` conflicts with `exactlyOnce=true`"),
+        (Mode.STREAM, {"flush": "async"}, ConflictingOptionsError, "an exactly-once batch is fsynced"),
         (Mode.BATCH, {"path": "hdfs://x/y"}, ConfigError, "not a local directory"),
     ],
 )
@@ -150,10 +152,9 @@ def test_durations(text: str, seconds: float) -> None:
     assert parse(lockTimeout=text).lock_timeout_s == seconds
 
 
-@pytest.mark.parametrize("exactly_once", ["true", "false"])
-def test_rows_may_stay_in_the_page_cache(exactly_once: str) -> None:
-    assert parse(exactlyOnce=exactly_once, flush="async").config.flush is Flush.KERNEL
-    assert parse(exactlyOnce=exactly_once).config.flush is Flush.SYNC
+def test_without_exactly_once_the_flush_may_wait() -> None:
+    assert parse(exactlyOnce="false", flush="async").config.flush is Flush.ASYNC
+    assert parse(exactlyOnce="false").config.flush is parse().config.flush is Flush.SYNC
 
 
 def test_replication() -> None:
@@ -164,7 +165,7 @@ def test_replication() -> None:
     with pytest.raises(ConfigError, match="`inSyncReplicas` is `1`, the store's own copy included"):
         parse(replication="sync", inSyncReplicas="1")
     with pytest.raises(ConflictingOptionsError, match="`replication=sync` and `flush=async` exclude each other"):
-        parse(replication="sync", flush="async")
+        parse(replication="sync", flush="async", exactlyOnce="false")
     for name, value in (("replicationTimeout", "3s"), ("inSyncReplicas", "2")):
         with pytest.raises(ConflictingOptionsError, match=f"`{name}` has no meaning without `replication=sync`"):
             parse(**{name: value})
@@ -197,14 +198,13 @@ def test_every_option_is_read_by_somebody() -> None:
         "compressMsgBodyOverHowmuch": "3",
         "enabledAppendPropCRC": "false",
         "storeHost": "10.0.0.1:1",
-        "flush": "async",
         "mappedFileSizeCommitLog": "3m",
         "mappedFileSizeConsumeQueue": "60",
         "maxHashSlotNum": "3",
         "maxIndexNum": "3",
         "messageIndexEnable": "false",
     }
-    tried_elsewhere = {"txnAppId", "txnVersion", "strictOptions", "replicationTimeout", "inSyncReplicas"}
+    tried_elsewhere = {"txnAppId", "txnVersion", "flush", "strictOptions", "replicationTimeout", "inSyncReplicas"}
     assert other.keys() | tried_elsewhere == {option.name for option in SINK}
     for name, text in other.items():
         assert parse(**{name: text}) != parse(), name

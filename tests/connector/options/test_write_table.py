@@ -92,7 +92,7 @@ def test_a_time_to_wait_is_in_seconds(text: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     ("option", "text", "chosen"),
     [
-        (SINK.pick("flush")[0], "ASYNC", Flush.KERNEL),
+        (SINK.pick("flush")[0], "ASYNC", Flush.ASYNC),
         (SINK.pick("onChangedReplay")[0], "skip", OnChangedReplay.SKIP),
         (SINK.pick("onNullTopic")[0], "skip", OnNull.SKIP),
         (SINK.pick("onNullBody")[0], "empty", OnNull.EMPTY),

@@ -14,7 +14,7 @@ from segmentlog.connector.source import SegmentLogDataSource
 from segmentlog.connector.write import writer
 from segmentlog.connector.write.writer import SegmentLogBatchWriter, SegmentLogStreamWriter, StagedMessage, stream_batch
 from segmentlog.store import BatchGapError, BatchId, ChangedReplayError, FormatError, IllegalMessageError, StoreReader
-from segmentlog.store.write import replays
+from segmentlog.store.write import batch_commit as replays
 from support.reading import read
 from support.sink_tasks import SMALL, run_task
 

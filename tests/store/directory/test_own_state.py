@@ -1,15 +1,14 @@
 """Recorded state of a store: its durable point, checkpoint and last owner, and what is concluded from them."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from segmentlog.store import MessageStore, Outgoing
-from segmentlog.store.directory.own_state import ABORT_SIGNATURE, OwnState, boot_id
+from segmentlog.store.directory.own_state import ABORT_SIGNATURE, OwnState
 from segmentlog.store.files.fs import LocalFileSystem
-from segmentlog.store.format import cached_point, durable_point
 from segmentlog.store.format import checkpoint as checkpoints
+from segmentlog.store.format import durable_point
 from segmentlog.store.format.checkpoint import Checkpoint
 from segmentlog.store.format.durable_point import DurablePoint
 from support.written_stores import SMALL
@@ -95,26 +94,3 @@ def test_an_open_store_and_a_closed_one(tmp_path: Path) -> None:
     assert (closed.was_aborted, closed.was_ours) == (False, False)
     assert closed.point is not None
     assert closed.point.log == closed.point.queues > 0
-
-
-def kept(path: Path, point: DurablePoint, boot: str) -> Path:
-    store(path)
-    (path / ".segmentlog" / "cached").write_bytes(cached_point.encode(point, POINT.sequence, boot))
-    return path
-
-
-@pytest.mark.parametrize("clean", [True, False])
-def test_the_running_kernel_s_cached_point_stands_for_the_durable_one(tmp_path: Path, clean: bool) -> None:
-    assert boot_id(FS)
-    cached = replace(POINT, log=5000, queues=5000, clean=clean)
-    found = read(kept(tmp_path, cached, boot_id(FS)))
-    assert (found.point, found.on_device, found.was_kept) == (cached, POINT, clean)
-    assert found.crash_point == cached
-
-
-@pytest.mark.parametrize("what", ["another kernel", "a broker was here"])
-def test_otherwise_it_counts_for_nothing(tmp_path: Path, what: str) -> None:
-    cached = replace(POINT, log=5000, clean=True)
-    path = kept(tmp_path, cached, "another" if what == "another kernel" else boot_id(FS))
-    found = read(path, is_signed=what == "another kernel")
-    assert (found.point, found.on_device, found.was_kept) == (POINT, None, False)

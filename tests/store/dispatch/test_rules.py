@@ -13,7 +13,7 @@ from segmentlog.store.format.message import Records
 from segmentlog.store.format.properties import Properties
 from segmentlog.store.format.record_crc import RecordCrc
 from segmentlog.store.queues.keys import QueueNumbers
-from segmentlog.store.write.placed_rows import PlacedRows
+from segmentlog.store.write.put_path import PlacedRows
 from support.records import one
 from support.scale import scale
 

@@ -11,7 +11,7 @@ from segmentlog.store.format.batch_mark import BatchMark
 from segmentlog.store.ha import FollowedLog
 from segmentlog.store.log.batch_state import BatchRecords
 from segmentlog.store.sink import Staging, commit_batch
-from segmentlog.store.write.publication import Publication
+from segmentlog.store.write.batch_commit import Publication
 from support.batches import batch_of
 from support.written_stores import SMALL, message
 

@@ -25,7 +25,7 @@ from segmentlog.store.ha.history_feed import HistoryFeed
 from segmentlog.store.log.batch_state import BatchRecords
 from segmentlog.store.maintenance import verify
 from segmentlog.store.sink import Staged, Staging, commit_batch
-from segmentlog.store.write.replays import CommittedBatch
+from segmentlog.store.write.batch_commit import CommittedBatch
 from support.batches import batch_of
 from support.promoted import PLAIN, append, limited, served
 from support.reading import read

@@ -17,7 +17,7 @@ from segmentlog.store.ha.frames import HISTORY, HISTORY_BEGIN, MORE_HISTORY, Chu
 from segmentlog.store.ha.incoming import IncomingBatches
 from segmentlog.store.log.batch_state import BatchRecords
 from segmentlog.store.sink import Staging, commit_batch
-from segmentlog.store.write.replays import CommittedBatch
+from segmentlog.store.write.batch_commit import CommittedBatch
 from support.batches import batch_of
 from support.promoted import PLAIN, append, follow_up, limited, served
 from support.reading import read

@@ -10,7 +10,7 @@ from segmentlog.store import BatchId, MessageStore, QueueKey, StoreConfig, Store
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.follow import QueueWatch
 from segmentlog.store.sink import Staging
-from segmentlog.store.write.publication import Publication
+from segmentlog.store.write.batch_commit import Publication
 from support.telling import batch_of
 
 QUEUES = 100

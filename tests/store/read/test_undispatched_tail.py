@@ -20,7 +20,6 @@ from segmentlog.store import (
 from segmentlog.store.directory.own_state import OwnState
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.checkpoint import SAFETY_MS, Checkpoint, encode
-from segmentlog.store.format.ledger import Ledger
 from segmentlog.store.read.undispatched_tail import find_undispatched_tail
 from segmentlog.store.sink import Staging
 from support import reading
@@ -216,14 +215,14 @@ def test_the_end_of_the_log(built: tuple[Path, Appended]) -> None:
     queue = reader.queue(QueueKey("Orders", 1))
     own = OwnState.read(LocalFileSystem(), str(store), is_signed=True)
     tail = find_undispatched_tail(
-        reader.log, {queue: queue.data_end()}, own, Ledger, data_stop=reader.log.stop, hidden_from=None
+        reader.log, {queue: queue.data_end()}, own, data_stop=reader.log.stop, hidden_from=None
     )
     assert tail.log_end == end
     assert set(tail.queues) == {QueueKey("Orders", i) for i in (0, 2, 3)}  # it was told of one queue only
     assert tail.ends[queue.key] == 20
     hidden_from = int(appended.physical_offsets[41])
     cut = find_undispatched_tail(
-        reader.log, {queue: queue.data_end()}, own, Ledger, data_stop=reader.log.stop, hidden_from=hidden_from
+        reader.log, {queue: queue.data_end()}, own, data_stop=reader.log.stop, hidden_from=hidden_from
     )
     assert cut.ends[queue.key] == 10
 

@@ -92,7 +92,7 @@ def test_a_store_was_closed_if_no_other_process_had_it_since(is_closed: bool, is
     disk = new_disk()
     opened = begun(RecordingFileSystem(disk))
     opened.note_queues(3000, 0, EMPTY_INDEX, 0, 0)
-    assert opened.durable_log == 3000
+    assert opened.point.log == 3000
     if is_closed:
         opened.note_closed()
     opened.close()

@@ -1,15 +1,15 @@
-"""Batches that are appended as a whole, and once."""
+"""Batches that are appended as a whole, and once: replays, publication, the threads of a commit."""
 
 import errno
-import itertools
 import json
 import logging
 import os
 import shutil
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,23 +38,498 @@ from segmentlog.store import (
     StoreReader,
 )
 from segmentlog.store.dispatch.dispatcher import Dispatcher, DispatchRequest
+from segmentlog.store.errors import Remedy
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from segmentlog.store.format.batch_mark import BatchMark
+from segmentlog.store.format.ledger import LOST, Application, Ledger, LedgerEntry
 from segmentlog.store.log.batch_state import BatchRecords
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.read import snapshot
 from segmentlog.store.read.undispatched_tail import find_undispatched_tail
 from segmentlog.store.sink import Staged, Staging
-from segmentlog.store.write.placed_rows import AheadPiece
-from segmentlog.store.write.put_path import PutPath
+from segmentlog.store.write.batch_commit import CommitPipeline, Publication, find_replay
+from segmentlog.store.write.failure import Failure
+from segmentlog.store.write.put_path import AheadPiece, PutPath
 from segmentlog.store.write.staging import staging_directory
 from support.batches import batch_of
 from support.interrupting import own_threads
 from support.live_copy import copy_live
-from support.power_cut import cut_power
 from support.reading import read
 from support.written_stores import SMALL
+
+SPANS = (QueueSpan("T", 0, 0, 4, 5),)
+
+
+def entry(version: int) -> LedgerEntry:
+    start = version * 1000
+    return LedgerEntry(
+        version=version,
+        sequence=version + 1,
+        start=start,
+        stop=start + 900,
+        rows=5,
+        bytes=900,
+        committed_ms=1_000 + version,
+        digest=77,
+    )
+
+
+def ledger(*versions: int) -> Ledger:
+    made = Ledger()
+    for version in versions:
+        made = made.with_entry("q", entry(version), SPANS)
+    return made
+
+
+def find(
+    batch_id: BatchId,
+    rows: int = 5,
+    digest: int = 77,
+    *,
+    on_changed: OnChangedReplay = OnChangedReplay.FAIL,
+    known: Ledger | None = None,
+) -> CommittedBatch | None:
+    return find_replay(known or ledger(6, 7), batch_id, rows, digest, on_changed=on_changed, path="/s")
+
+
+@pytest.mark.parametrize(
+    "batch_id", [BatchId(), BatchId("other", 3), BatchId("q", 8), BatchId("q", 8, contiguous=True), BatchId("q", 20)]
+)
+def test_a_batch_that_the_ledger_has_not_is_new(batch_id: BatchId) -> None:
+    assert find(batch_id) is None
+
+
+def test_the_newest_batch_is_returned_as_it_was_committed(caplog: pytest.LogCaptureFixture) -> None:
+    found = find(BatchId("q", 7))
+    assert found == CommittedBatch.of("q", entry(7), SPANS, repeated=True)
+    assert (found.start, found.stop, found.rows, found.queues) == (7000, 7900, 5, SPANS)
+    assert caplog.records == []
+
+
+def test_queues_are_known_of_the_newest_batch_alone() -> None:
+    assert find(BatchId("q", 6)) == CommittedBatch.of("q", entry(6), (), repeated=True)
+
+
+def test_other_bodies_are_logged_with_both_digests(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert find(BatchId("q", 7), digest=0xABC) is not None
+    (record,) = caplog.records
+    assert "0000000000000abc" in record.getMessage()
+    assert f"{77:016x}" in record.getMessage()
+
+
+def test_a_digest_that_an_old_ledger_lacks_is_not_compared(caplog: pytest.LogCaptureFixture) -> None:
+    known = Ledger().with_entry("q", entry(7)._replace(digest=None), SPANS)
+    assert find(BatchId("q", 7), digest=0xABC, known=known) is not None
+    assert caplog.records == []
+
+
+def test_another_number_of_rows_is_refused_or_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ChangedReplayError, match="has 4 rows, and had 5 rows") as raised:
+        find(BatchId("q", 7), rows=4)
+    assert set(raised.value.remedies) == {Remedy.NEW_APP, Remedy.SKIP_CHANGED_REPLAY}
+    with caplog.at_level(logging.WARNING):
+        found = find(BatchId("q", 7), rows=4, on_changed=OnChangedReplay.SKIP)
+    assert found is not None
+    assert found.rows == 5
+    assert "has 4 rows, and had 5 rows" in caplog.text
+
+
+def test_a_forgotten_batch_is_refused_where_numbers_are_contiguous() -> None:
+    with pytest.raises(ChangedReplayError, match="the ledger no longer says how many"):
+        find(BatchId("q", 2, contiguous=True))
+    for batch_id, on_changed in (
+        (BatchId("q", 2, contiguous=True), OnChangedReplay.SKIP),
+        (BatchId("q", 2), OnChangedReplay.FAIL),
+    ):
+        found = find(batch_id, on_changed=on_changed)
+        assert found is not None
+        assert (found.version, found.rows, found.bytes, found.start, found.stop) == (2, 0, 0, 7900, 7900)
+        assert found.queues == ()
+        assert found.repeated
+
+
+def test_a_number_that_leaves_others_out_is_refused_where_numbers_are_contiguous() -> None:
+    with pytest.raises(BatchGapError, match="comes after batch 7") as raised:
+        find(BatchId("q", 9, contiguous=True))
+    assert raised.value.remedies == (Remedy.NEW_APP,)
+
+
+def test_a_number_below_zero_is_refused() -> None:
+    with pytest.raises(ConfigError, match="batch number -1"):
+        find(BatchId("q", -1))
+
+
+def test_a_batch_says_its_identity() -> None:
+    assert str(BatchId()) == "a batch without an id"
+    assert str(replace(BatchId("q", 3), contiguous=True)) == "batch 3 of q"
+
+
+@pytest.mark.parametrize("app", ["", "a\nb", "\ud800", "x" * 256])
+def test_a_name_that_no_ledger_can_have_is_refused(app: str) -> None:
+    with pytest.raises(ConfigError, match=r"name of the application .*Choose another name"):
+        BatchId(app)
+
+
+@pytest.mark.parametrize("version", [-1, (1 << 62) + 1])
+def test_a_number_that_no_ledger_can_have_is_refused(version: int) -> None:
+    with pytest.raises(ConfigError, match="is not between 0 and"):
+        BatchId("q", version)
+
+
+@pytest.mark.parametrize(
+    ("newest", "version", "epoch", "is_gap"),
+    [
+        (None, 7, 0, False),  # a stream that wrote elsewhere
+        (None, 0, 3, False),
+        (None, 1, 3, True),
+        ((4, LOST), 4, 3, False),
+        ((4, LOST), 5, 3, True),
+        ((4, 9), 5, 3, False),
+        ((4, 9), 6, 0, True),
+    ],
+)
+def test_a_stream_is_told_of_batches_that_a_store_lost(
+    newest: tuple[int, int] | None, version: int, epoch: int, is_gap: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = Ledger()
+    if newest is not None:
+        last = LedgerEntry(newest[0], 1, 100, 100 if newest[1] == LOST else 190, newest[1], 0, 0)
+        found = Ledger(1, {"q": Application((last,), ())})
+    batch = BatchId("q", version, contiguous=True)
+    for on_changed in OnChangedReplay:
+        refused = is_gap and (newest is not None or on_changed is OnChangedReplay.FAIL)
+        with pytest.raises(BatchGapError, match=f"batch {version} of q ") if refused else nullcontext():
+            assert find_replay(found, batch, 5, 0, on_changed=on_changed, path="s", epoch=epoch) is None
+    assert ("has none of them" in caplog.text) == (is_gap and newest is None)
+    job = BatchId("q", version)
+    assert find_replay(found, job, 5, 0, on_changed=OnChangedReplay.FAIL, path="", epoch=epoch) is None
+
+
+class Parts:
+    """Parts of a store that note their calls; `full` steps fail for want of space."""
+
+    def __init__(self) -> None:
+        self.calls: list[object] = []
+        self.full: set[str] = set()
+        self.turn = threading.RLock()
+        self.end = 900
+        self.mark = BatchMark(4, 0, 100)
+
+    def _take(self, name: str, call: object) -> None:
+        if name in self.full:
+            raise NoSpaceError("no space is left", path="/s")
+        self.calls.append(call)
+
+    def write(self, mark: BatchMark) -> None:
+        self._take("mark", mark)
+        self.mark = mark
+
+    def wait(self, offset: int) -> None:
+        self._take("flush", ("flush", offset))
+
+    def dispatch(self) -> None:
+        self._take("dispatch", "dispatch")
+
+
+def publication_of_parts() -> tuple[Publication, Parts]:
+    parts = Parts()
+    publication = Publication(
+        "/s", marker=parts, put_path=parts, flusher=parts, failure=Failure("/s"), make_visible=parts.dispatch
+    )
+    return publication, parts
+
+
+def test_a_batch_is_hidden_and_then_dispatched_before_it_is_published() -> None:
+    publication, parts = publication_of_parts()
+    assert publication.sequence == 4
+    publication.begin(5, 100)
+    assert parts.calls == [BatchMark(5, 100, 100, in_flight=True, before=(0,))]
+    publication.publish(BatchId("q", 1), 700)
+    assert parts.calls[1:] == ["dispatch", BatchMark(5, 100, 700, before=(0,))]
+    assert publication.sequence == 5
+
+
+def test_nothing_is_hidden_if_the_disk_is_full() -> None:
+    publication, parts = publication_of_parts()
+    parts.full = {"mark"}
+    with pytest.raises(NoSpaceError):
+        publication.begin(5, 100)
+    assert publication.sequence == 4
+
+
+@pytest.mark.parametrize("step", ["dispatch", "mark"])
+def test_a_batch_that_a_full_disk_hides_is_published_later(step: str, caplog: pytest.LogCaptureFixture) -> None:
+    publication, parts = publication_of_parts()
+    publication.begin(5, 100)
+    parts.full = {step}
+    with caplog.at_level(logging.ERROR):
+        publication.publish(BatchId("q", 1), 700)
+    assert "batch 1 of q is committed, but readers do not see it yet" in caplog.text
+    with pytest.raises(NoSpaceError):
+        publication.publish_waiting()
+    parts.full, parts.calls = set(), []
+    publication.publish_waiting()
+    # Records after the batch are flushed first: the mark covers them.
+    assert parts.calls == [("flush", 900), "dispatch", BatchMark(5, 100, 900, before=(0,))]
+    publication.publish_waiting()
+    publication.publish_before_next()
+    assert len(parts.calls) == 3
+
+
+def test_a_waiting_batch_is_left_alone_while_another_thread_puts() -> None:
+    publication, parts = publication_of_parts()
+    publication.begin(5, 100)
+    parts.full = {"mark"}
+    publication.publish(BatchId("q", 1), 700)
+    parts.full, parts.calls = set(), []
+    held, release = threading.Event(), threading.Event()
+
+    def put() -> None:
+        with parts.turn:
+            held.set()
+            release.wait(30)
+
+    thread = threading.Thread(target=put)
+    thread.start()
+    assert held.wait(30)
+    publication.publish_waiting()
+    assert parts.calls == []
+    release.set()
+    thread.join(30)
+    publication.publish_waiting()
+    assert len(parts.calls) == 3
+
+
+WAIT_S = 30
+
+
+def threads() -> set[str]:
+    names = {thread.name.rpartition("_")[0] for thread in own_threads()}
+    return names & {"segmentlog-prefetch", "segmentlog-aside", "segmentlog-put", "segmentlog-sync"}
+
+
+@pytest.mark.parametrize("is_threaded", [False, True])
+def test_items_come_in_their_order(is_threaded: bool) -> None:
+    with CommitPipeline(is_threaded=is_threaded) as ahead:
+        assert list(ahead.prefetched(iter(range(1, 50)))) == [*range(1, 50)]
+        assert list(ahead.prefetched(iter(()))) == []
+    assert threads() == set()
+
+
+def test_one_item_is_read_while_the_one_before_is_used() -> None:
+    asked = [threading.Event() for _ in range(3)]
+
+    def items() -> Iterator[int]:
+        for number, event in enumerate(asked):
+            event.set()
+            yield number + 1
+
+    with CommitPipeline(is_threaded=True) as ahead:
+        coming = ahead.prefetched(items())
+        assert next(coming) == 1
+        assert asked[1].wait(WAIT_S)
+        assert not asked[2].is_set()
+        assert list(coming) == [2, 3]
+
+
+def test_without_threads_nothing_is_read_before_its_turn() -> None:
+    asked: list[int] = []
+
+    def items() -> Iterator[int]:
+        for number in (1, 2):
+            asked.append(number)
+            yield number
+
+    with CommitPipeline(is_threaded=False) as ahead:
+        coming = ahead.prefetched(items())
+        assert next(coming) == 1
+        assert asked == [1]
+
+
+@pytest.mark.parametrize("is_threaded", [False, True])
+def test_an_error_of_the_iterator_comes_when_its_turn_does(is_threaded: bool) -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise ValueError("chunk 2 is damaged")
+
+    with CommitPipeline(is_threaded=is_threaded) as ahead:
+        coming = ahead.prefetched(items())
+        assert next(coming) == 1
+        with pytest.raises(ValueError, match="chunk 2 is damaged"):
+            next(coming)
+    assert threads() == set()
+
+
+def test_one_sync_runs_at_a_time_and_others_are_left_out() -> None:
+    began, go_on, second, third = (threading.Event() for _ in range(4))
+    done: list[str] = []
+
+    def slow() -> None:
+        began.set()
+        assert go_on.wait(WAIT_S)
+        done.append("slow")
+
+    with CommitPipeline(is_threaded=True) as ahead:
+        ahead.sync(slow)
+        assert began.wait(WAIT_S)
+        ahead.sync(second.set)
+        go_on.set()
+        assert not second.wait(0.5), "it was queued behind the one that was running"
+        ahead.sync(third.set)
+        assert third.wait(WAIT_S)
+    assert done == ["slow"]
+    assert threads() == set()
+
+
+def test_without_threads_nothing_is_synced_before_its_time() -> None:
+    done: list[int] = []
+    with CommitPipeline(is_threaded=False) as ahead:
+        ahead.sync(lambda: done.append(1))
+    assert done == []
+
+
+def test_an_error_within_the_block_leaves_no_thread() -> None:
+    def commit() -> None:
+        with CommitPipeline(is_threaded=True) as ahead:
+            ahead.sync(lambda: None)
+            next(ahead.prefetched(iter([1, 2, 3])))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        commit()
+    assert threads() == set()
+
+
+@pytest.mark.parametrize("is_threaded", [False, True])
+def test_results_come_in_the_order_of_the_items(is_threaded: bool) -> None:
+    with CommitPipeline(is_threaded=is_threaded) as pipeline:
+        assert list(pipeline.written(range(50), lambda item: -item)) == [(item, -item) for item in range(50)]
+        assert list(pipeline.written((), str)) == []
+    assert threads() == set()
+
+
+def test_items_are_written_at_the_same_time_and_few_of_them_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    both = threading.Barrier(2)
+    taken: list[int] = []
+
+    def items() -> Iterator[int]:
+        for item in range(20):
+            taken.append(item)
+            yield item
+
+    with CommitPipeline(is_threaded=True) as pipeline:
+        for item, _ in pipeline.written(items(), lambda _: both.wait(WAIT_S)):
+            assert len(taken) <= item + 3
+
+
+def test_without_threads_an_item_is_written_before_the_next_is_taken() -> None:
+    taken: list[int] = []
+    with CommitPipeline(is_threaded=False) as pipeline:
+        written = pipeline.written(iter([1, 2]), taken.append)
+        assert next(written) == (1, None)
+        assert taken == [1]
+
+
+@pytest.mark.parametrize("is_threaded", [False, True])
+def test_an_error_of_an_item_comes_when_its_turn_does(is_threaded: bool) -> None:
+    def write(item: int) -> int:
+        if item == 2:
+            raise OSError("piece 2")
+        return item
+
+    found: list[int] = []
+
+    def commit() -> None:
+        with CommitPipeline(is_threaded=is_threaded) as pipeline:
+            for item, _ in pipeline.written(iter(range(50)), write):
+                found.append(item)
+
+    with pytest.raises(OSError, match="piece 2"):
+        commit()
+    assert found == [0, 1]
+    assert threads() == set()
+
+
+def test_an_interrupt_waits_for_items_that_are_written() -> None:
+    began, go_on, done = threading.Event(), threading.Event(), threading.Event()
+
+    def slow(_: int) -> None:
+        began.set()
+        assert go_on.wait(WAIT_S)
+        done.set()
+
+    def items() -> Iterator[int]:
+        yield 1
+        assert began.wait(WAIT_S)
+        threading.Timer(0.2, go_on.set).start()
+        raise KeyboardInterrupt
+
+    def commit() -> None:
+        with CommitPipeline(is_threaded=True) as pipeline:
+            list(pipeline.written(items(), slow))
+
+    with pytest.raises(KeyboardInterrupt):
+        commit()
+    assert done.is_set()
+    assert threads() == set()
+
+
+def test_calls_aside_do_not_wait_for_each_other_until_many_are_behind() -> None:
+    go_on, last = threading.Event(), threading.Event()
+    done: list[int] = []
+
+    def slow(number: int) -> None:
+        assert go_on.wait(WAIT_S)
+        done.append(number)
+
+    def submit() -> None:
+        for number in range(3):
+            pipeline.run_aside(partial(slow, number))
+        last.set()
+
+    with CommitPipeline(is_threaded=True) as pipeline:
+        caller = threading.Thread(target=submit)
+        caller.start()
+        assert not last.wait(0.3), "three calls are behind"
+        go_on.set()
+        assert last.wait(WAIT_S)
+        caller.join()
+        for number in range(3, 12):
+            pipeline.run_aside(partial(slow, number))
+    assert done == list(range(len(done)))
+    assert len(done) >= 10
+    assert threads() == set()
+
+
+def test_calls_aside_that_have_not_begun_are_dropped_at_the_end() -> None:
+    began, go_on, dropped = threading.Event(), threading.Event(), threading.Event()
+
+    def slow() -> None:
+        began.set()
+        assert go_on.wait(WAIT_S)
+
+    with CommitPipeline(is_threaded=True) as pipeline:
+        pipeline.run_aside(slow)
+        pipeline.run_aside(dropped.set)
+        assert began.wait(WAIT_S)
+        threading.Timer(0.3, go_on.set).start()
+    assert not dropped.is_set()
+    assert threads() == set()
+
+
+@pytest.mark.parametrize("is_threaded", [False, True])
+def test_an_error_of_a_call_aside_is_raised_by_a_later_one(is_threaded: bool) -> None:
+    def fail() -> None:
+        raise OSError("release")
+
+    with CommitPipeline(is_threaded=is_threaded) as pipeline, pytest.raises(OSError, match="release"):  # noqa: PT012
+        for _ in range(9):
+            pipeline.run_aside(fail)
+    assert threads() == set()
+
 
 HELLO = Outgoing(topic="Orders", body=b"hello")
 BACKGROUND = replace(SMALL, services=Services.BACKGROUND)
@@ -651,54 +1126,3 @@ def test_pieces_that_are_written_last_first_are_read_in_their_order(
     assert len(order) == 3
     found = bodies(path)
     assert found == [f"job {task} {row}".encode() for odd in (0, 1) for task in range(3) for row in range(odd, 40, 2)]
-
-
-# Kept in the page cache
-
-
-KEPT = replace(SMALL, flush=Flush.KERNEL, queue_flush_log_bytes=1 << 20)
-
-
-ATTEMPTS = itertools.count()
-
-
-def committed_in_the_page_cache(path: Path, *versions: int) -> list[CommittedBatch]:
-    """Sessions of a sink, one after the other."""
-    found = []
-    for version in versions:
-        attempt = f"a{next(ATTEMPTS)}"
-        with MessageStore.open(path, KEPT) as store, Staging.open(path, "job", 0, attempt, KEPT) as staging:
-            staging.add(batch_of([replace(HELLO, body=b"%d %d" % (version, row)) for row in range(30)]))
-            batch = BatchId("query", version, contiguous=True)
-            found.append(store.commit_batch(batch, [staging.finish()]))
-    return found
-
-
-def test_a_kept_store_is_read_like_a_closed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "store"
-    committed_in_the_page_cache(path, 0, 1)
-    monkeypatch.setattr(snapshot, "find_undispatched_tail", lambda *_, **__: pytest.fail("nothing was lost"))
-    assert len(StoreReader.open(path).bounds(QueueKey("Orders", 0))) == 60
-    assert [each.repeated for each in committed_in_the_page_cache(path, 0, 1, 2)] == [True, True, False]
-
-
-@pytest.mark.parametrize("taken", ["a row", "all"])
-def test_a_power_cut_takes_a_batch_as_a_whole(tmp_path: Path, caplog: pytest.LogCaptureFixture, taken: str) -> None:
-    path = tmp_path / "store"
-    _, second, third = committed_in_the_page_cache(path, 0, 1, 2)
-    cut_power(path, second.stop - 100 if taken == "a row" else second.start)
-    assert len(StoreReader.open(path).bounds(QueueKey("Orders", 0))) == 30  # before anything is recovered
-    with caplog.at_level(logging.ERROR), pytest.raises(BatchGapError, match="flush=async"):
-        committed_in_the_page_cache(path, 3)  # a checkpoint that is ahead of the store
-    for each in (second, third):
-        assert f"a power cut took batch {each.version} of query, 30 rows at [{each.start}, {each.stop})" in caplog.text
-    assert [each.repeated for each in committed_in_the_page_cache(path, 0, 1, 2, 3)] == [True, False, False, False]
-    assert len(StoreReader.open(path).bounds(QueueKey("Orders", 0))) == 120
-
-
-def test_a_power_cut_that_took_nothing_loses_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = tmp_path / "store"
-    *_, last = committed_in_the_page_cache(path, 0, 1)
-    cut_power(path, last.stop)
-    assert [each.repeated for each in committed_in_the_page_cache(path, 0, 1, 2)] == [True, True, False]
-    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]

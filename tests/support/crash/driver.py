@@ -213,9 +213,8 @@ class Driver:
             self.issued += [Issued(first + row, each, None, refused=refused) for row, each in enumerate(messages)]
 
     def promise(self, end: int) -> None:
-        """Note that all of the log below an offset was promised to be there; with `Flush.KERNEL` nothing is."""
-        if self.config.flush is not Flush.KERNEL:
-            self.recorder.mark(end)
+        """Note that all of the log below an offset was promised to be there."""
+        self.recorder.mark(end)
 
     def _try(self, act: Callable[[], object]) -> bool:
         if self.on_error is None:

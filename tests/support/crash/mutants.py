@@ -29,7 +29,6 @@ class Trial(Enum):
     FAULT = "calls of the disk fail"
     DAMAGE = "bytes below the durable point are altered"
     COMMIT = "the power is cut while batches are committed"
-    KEPT = "batches are committed into the page cache, the process is killed or the power cut"
 
 
 class BuggyFileSystem:

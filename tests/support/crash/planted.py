@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from segmentlog.store.config import OnDamage
-from segmentlog.store.directory import own_state
 from segmentlog.store.directory.own_state import OwnState
 from segmentlog.store.dispatch import rules
 from segmentlog.store.dispatch.dispatcher import Dispatcher
 from segmentlog.store.files.writable_fs import WritableFile, WritableFileSystem
 from segmentlog.store.format import durable_point
-from segmentlog.store.format.ledger import Ledger, LedgerEntry
+from segmentlog.store.format.ledger import LedgerEntry
 from segmentlog.store.format.message import Problem
 from segmentlog.store.format.pieces import Data, Pieces, contiguous, part
 from segmentlog.store.index.writer import IndexWriter
@@ -30,19 +29,15 @@ from segmentlog.store.read import undispatched_tail as crash_tail
 from segmentlog.store.recovery import apply as repair
 from segmentlog.store.recovery import decide as recovery
 from segmentlog.store.recovery import open as recovery_open
-from segmentlog.store.recovery import page_cache
 from segmentlog.store.recovery.apply import Repair
-from segmentlog.store.recovery.batch_marker import TornBatches
+from segmentlog.store.recovery.batch_marker import CutBatches
 from segmentlog.store.recovery.durability import Durability
 from segmentlog.store.write import batch_commit
-from segmentlog.store.write.batch_commit import BatchCommitter
-from segmentlog.store.write.commit_pipeline import CommitPipeline
+from segmentlog.store.write.batch_commit import BatchCommitter, CommitPipeline
 from segmentlog.store.write.failure import Failure
 from segmentlog.store.write.group_commit import Flusher
 from segmentlog.store.write.housekeeping import Housekeeping
-from segmentlog.store.write.placed_rows import AheadPiece
-from segmentlog.store.write.put_path import PutPath
-from segmentlog.store.write.queue_offsets import QueueOffsets
+from segmentlog.store.write.put_path import AheadPiece, PutPath, QueueOffsets
 
 from .mutants import BuggyFileSystem, Patch, Trial
 from .mutants import enter_store_bug as _store
@@ -399,7 +394,8 @@ def _batches_are_not_undone(patch: Patch) -> None:
 @_store(Trial.COMMIT)
 def _finished_batches_are_undone(patch: Patch) -> None:
     patch(BatchRecords, "pending", lambda self, mark: mark.in_flight)
-    patch(TornBatches, "forget", lambda self, fs, path: None)  # or they count as lost as a whole, not yet promised
+    # else they count as cut off by a demotion, and leave the ledger as well: not one was promised yet
+    patch(CutBatches, "forget", lambda self, fs, path: None)
 
 
 @_store(Trial.COMMIT)
@@ -489,38 +485,6 @@ def _log_before_a_batch_is_not_flushed(patch: Patch) -> None:
             plain(self, offset)
 
     patch(Flusher, "wait", wait)
-
-
-@_store(Trial.KEPT)
-def _lost_batches_stay_in_the_ledger(patch: Patch) -> None:
-    patch(TornBatches, "forget", lambda self, fs, path: None)
-
-
-@_store(Trial.KEPT)
-def _part_of_a_torn_batch_is_kept(patch: Patch) -> None:
-    patch(Ledger, "whole_end", lambda self, end, durable: end)
-
-
-@_store(Trial.KEPT)
-def _batches_in_the_page_cache_are_forgotten(patch: Patch) -> None:
-    real = Ledger.with_entry
-    patch(Ledger, "with_entry", lambda self, app, entry, queues, **durable: real(self, app, entry, queues))
-
-
-@_store(Trial.KEPT)
-def _cached_point_counts_after_a_power_cut(patch: Patch) -> None:
-    patch(own_state, "boot_id", lambda fs: "any kernel")
-    patch(page_cache, "boot_id", lambda fs: "any kernel")
-
-
-@_store(Trial.KEPT)
-def _cached_point_is_taken_for_durable(patch: Patch) -> None:
-    real = page_cache.put_on_device
-
-    def noted(fs: WritableFileSystem, *arguments: Any) -> Any:
-        return real(BuggyFileSystem(fs, sync=lambda file: None, sync_dir=lambda fs, path: None), *arguments)
-
-    patch(page_cache, "put_on_device", noted)
 
 
 class _Opening:
