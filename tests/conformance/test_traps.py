@@ -105,7 +105,7 @@ TRAPS = {
             "format/test_index_file.py::test_a_table_is_what_was_put",
             "format/test_index_file.py::test_a_range_within_a_second_misses_what_came_late_in_it",
             "format/test_index_file.py::test_the_first_entry_of_a_following_file_seems_late",
-            "store/index/test_reader.py::test_keys_are_answered_as_rocketmq_answers",
+            "conformance/test_index_queries.py::test_keys_are_answered_as_rocketmq_answers",
         ),
     ),
     15: Trap(

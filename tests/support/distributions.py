@@ -14,7 +14,7 @@ from typing import Literal
 ROOT = Path(__file__).parents[2]
 _NOT_COPIED = shutil.ignore_patterns("__pycache__", "results", "data", "target")
 _PARTS = ("package", "store", "query", "connector", "jobs")
-_MORE = (".ci", "benchmarks", "changes", "docs", "notebooks", "scripts", "tests")
+_MORE = (".ci", "benchmarks", "docs", "notebooks", "scripts", "tests")
 
 
 def copy_clone(to: Path, *, all_parts: bool) -> Path:
