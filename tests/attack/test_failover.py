@@ -24,7 +24,7 @@ from segmentlog.store.write.batch_commit import CommittedBatch
 from support import certificates
 from support.batches import batch_of
 from support.ha import free_port
-from support.promoted import PLAIN, append, follow_up, served
+from support.promoted import PLAIN, ROOMY, append, follow_up, served
 from support.reading import read
 from support.replicas import following, log_bytes, until
 from support.scale import scale
@@ -41,7 +41,7 @@ MASTER = """
 import sys
 sys.path.insert(0, {tests!r})
 from support.batches import batch_of
-from support.promoted import PLAIN
+from support.promoted import {config}
 from support.written_stores import message
 from segmentlog.store import BatchId, MessageStore, NoReplicaError
 from segmentlog.store.ha import Attachments, Quorum, ReplicationServer, ServerConfig, Tls
@@ -50,7 +50,7 @@ path = {path!r}
 quorum = Quorum(2, timeout_s=60)
 attached = Attachments(acknowledgers=[quorum], listeners=[quorum])
 tls = Tls(certificate={tls.certificate!r}, key={tls.key!r}, authority={tls.authority!r})
-with MessageStore.open(path, PLAIN, attached=attached) as store:
+with MessageStore.open(path, {config}, attached=attached) as store:
     with ReplicationServer(store, quorum, ServerConfig(port={port}, tls=tls)):
 {work}
 """
@@ -65,7 +65,7 @@ for serial in range(1 << 30):
 """
 BATCHES = """
 for number in range({first}, 1 << 30):
-    with Staging.open(path, "job%d" % number, 0, "a", PLAIN) as staging:
+    with Staging.open(path, "job%d" % number, 0, "a", ROOMY) as staging:
         staging.add(batch_of([message(7, number + 2, serial) for serial in range({rows})]))
         staged = [staging.finish()]
     while True:
@@ -111,10 +111,10 @@ def test_masters_that_are_killed_follow_the_replicas_that_replaced_them(tmp_path
     assert cuts == number
 
 
-def running(work: str, path: Path, port: int, tls: Tls) -> subprocess.Popen[str]:
+def running(work: str, path: Path, port: int, tls: Tls, config: str = "PLAIN") -> subprocess.Popen[str]:
     """Start a master on a store, whose lines of output say what was acknowledged."""
     tests, work = str(Path(__file__).parents[1]), indent(work, " " * 8)
-    program = MASTER.format(tests=tests, path=str(path), port=port, tls=tls, work=work)
+    program = MASTER.format(tests=tests, path=str(path), port=port, tls=tls, work=work, config=config)
     return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
 
 
@@ -166,8 +166,8 @@ def test_batches_are_there_once_whatever_store_of_a_chain_goes_on(
             break
         if number % 5 == 0:  # every look reads all rows
             stores, first = [tmp_path / f"{name}{number}" for name in "abc"], 0
-            append(stores[0], range(3))
-        with running(BATCHES.format(first=first, rows=ROWS), stores[0], port, tls) as process:
+            append(stores[0], range(3), ROOMY)
+        with running(BATCHES.format(first=first, rows=ROWS), stores[0], port, tls, "ROOMY") as process:
             last = batches_until_killed(process, stores[1:], port, tls, draw=draw)
         # The newest replica, or the last of the chain, which may lag by batches that were acknowledged.
         if draw.random() < 0.5:
@@ -180,10 +180,10 @@ def test_batches_are_there_once_whatever_store_of_a_chain_goes_on(
         with served(promoted, tls) as server:
             demote(old, Address("127.0.0.1", server.port), tls=tls)
             demote(other, Address("127.0.0.1", server.port), tls=tls)
-            with following(old, server.port, store_config=PLAIN, probe_s=0.3, tls=tls) as middle:
+            with following(old, server.port, store_config=ROOMY, probe_s=0.3, tls=tls) as middle:
                 until(lambda middle=middle, end=end: middle.status.end == end)
                 with served(old, tls) as chained:
-                    follow_up(other, chained.port, end, tls)
+                    follow_up(other, chained.port, end, tls, ROOMY)
         assert batches(old) == batches(promoted) == batches(other) == dict.fromkeys(range(first), ROWS)
         if number % 5 == 4:
             assert verify(promoted).findings == verify(other).findings == ()
@@ -224,7 +224,7 @@ def batches_until_killed(
     """Kill a master that commits batches, mostly after a replica left with a part of one; return the last number."""
     assert master.stdout is not None
     first, second = replicas
-    settings: dict[str, Any] = {"store_config": PLAIN, "probe_s": 0.3, "tls": tls}
+    settings: dict[str, Any] = {"store_config": ROOMY, "probe_s": 0.3, "tls": tls}
     try:
         with (
             following(first, port, **settings, bytes_per_s=1 << 20) as follower,
@@ -251,10 +251,10 @@ def has_part_of_a_batch(end: int, replica: Path) -> bool:
 
 def commit(path: Path, number: int) -> CommittedBatch:
     """Commit a batch to a store that no process has open, as a sink does that goes on there."""
-    with Staging.open(path, f"again{next(JOBS)}", 0, "a", PLAIN) as staging:
+    with Staging.open(path, f"again{next(JOBS)}", 0, "a", ROOMY) as staging:
         staging.add(batch_of([message(7, number + 2, serial) for serial in range(ROWS)]))
         staged = [staging.finish()]
-    return commit_batch(path, PLAIN, BatchId("q", number, contiguous=True), staged)
+    return commit_batch(path, ROOMY, BatchId("q", number, contiguous=True), staged)
 
 
 def batches(path: Path) -> dict[int, int]:

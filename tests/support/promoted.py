@@ -7,13 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from segmentlog.store import MessageStore
+from segmentlog.store import MessageStore, StoreConfig
 from segmentlog.store.ha import FollowedLog, Quorum, ReplicationServer, ServerConfig, Tls, promote
 
 from .replicas import following, until
 from .written_stores import SMALL, message
 
 PLAIN: Final = replace(SMALL, record_crc=False)
+ROOMY: Final = replace(PLAIN, segment_bytes=1 << 20, queue_segment_entries=5000, index_slots=5000, index_entries=20000)
+"""For tens of thousands of messages: each file of `SMALL` would be mapped for each queue."""
 
 
 class Pair(NamedTuple):
@@ -32,9 +34,9 @@ class Pair(NamedTuple):
     parting: int
 
 
-def append(path: Path, serials: Sequence[int]) -> int:
+def append(path: Path, serials: Sequence[int], config: StoreConfig = PLAIN) -> int:
     """Append messages to a store; return where its log ends."""
-    with MessageStore.open(path, PLAIN) as store:
+    with MessageStore.open(path, config) as store:
         for serial in serials:
             store.append(message(3, 1, serial))
         return store.end_offset
@@ -68,9 +70,9 @@ def limited(path: Path, limit: int) -> Iterator[tuple[LimitedLog, int]]:
         yield log, server.port
 
 
-def follow_up(path: Path, port: int, end: int, tls: Tls | None = None) -> None:
+def follow_up(path: Path, port: int, end: int, tls: Tls | None = None, config: StoreConfig = PLAIN) -> None:
     """Let a store follow a master up to an end."""
-    with following(path, port, store_config=PLAIN, probe_s=0.3, tls=tls) as replica:
+    with following(path, port, store_config=config, probe_s=0.3, tls=tls) as replica:
         until(lambda: replica.status.end == end)
 
 
