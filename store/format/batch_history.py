@@ -159,6 +159,11 @@ def encode_line(batch: Batch) -> bytes:
     return b"%08x %s\n" % (zlib.crc32(content), content)
 
 
+def newest_line(ledger: Ledger) -> bytes:
+    """Encode the line of a ledger's newest batch, which the history may lack; no bytes for a ledger without batches."""
+    return encode_line(ledger.newest) if ledger.newest is not None else b""
+
+
 def encode_lines(history: BatchHistory) -> bytes:
     """Encode the lines of all batches."""
     return b"".join(map(encode_line, history.batches))

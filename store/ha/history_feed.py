@@ -16,7 +16,7 @@ A server of a replica sends its master's history on in the same way. RocketMQ ha
 from ..files.replaced_file import ReplacedFile
 from ..files.small_file import read_front
 from ..files.writable_fs import WritableFileSystem
-from ..format.batch_history import TITLE_BYTES, decode_title, encode_line
+from ..format.batch_history import TITLE_BYTES, decode_title, newest_line
 from ..format.store_paths import StorePaths
 from ..log.batch_state import BatchRecords
 
@@ -30,6 +30,7 @@ class HistoryFeed:
         self._history_path = StorePaths(path).batch_history
         self._ledger, self._history = (ReplacedFile(fs, each) for each in (StorePaths(path).ledger, self._history_path))
         self._file_size: int | None = -1  # at the last look that succeeded
+        self._is_other = False  # whether the file was replaced since then
         self._in_file = 0  # bytes of lines in the file
         self._newest = b""  # line of the ledger's newest batch, if the file may lack it
         self.generation = 0
@@ -45,9 +46,9 @@ class HistoryFeed:
 
         Raises `FormatError` if one of them is damaged; the next look reads both again.
         """
-        is_other = self._history.look()
+        self._is_other |= self._history.look()
         size = self._fs.size(self._history_path)
-        if not self._ledger.look() and not is_other and size == self._file_size:
+        if not self._ledger.look() and not self._is_other and size == self._file_size:
             return
         self._file_size = -1
         ledger = self._records.ledger()
@@ -56,9 +57,9 @@ class HistoryFeed:
             self._in_file, self._newest = (size or TITLE_BYTES) - TITLE_BYTES, b""  # of a replica
         else:
             self._in_file = ledger.recorded - (title.dropped if front is not None else 0)
-            self._newest = encode_line(ledger.newest) if ledger.newest is not None else b""
-        self.generation += is_other
-        self._file_size = size
+            self._newest = newest_line(ledger)
+        self.generation += self._is_other
+        self._file_size, self._is_other = size, False
 
     def lines_from(self, position: int) -> bytes:
         """Return the whole lines from a position on, up to the size of the last look."""

@@ -27,7 +27,7 @@ from ..files.store_lock import is_signed
 from ..files.writable_fs import WritableFileSystem
 from ..format import batch_history, batch_mark
 from ..format import ledger as ledgers
-from ..format.batch_history import TITLE_BYTES, BatchHistory, Title, encode_line, encode_lines
+from ..format.batch_history import TITLE_BYTES, BatchHistory, Title, encode_line, encode_lines, newest_line
 from ..format.batch_mark import NO_BATCH, BatchMark, hidden_from
 from ..format.ledger import Batch, Ledger, LedgerEntry
 from ..format.store_paths import StorePaths
@@ -88,9 +88,8 @@ class BatchRecords:
             )
         if is_followed:
             return ledger
-        newest = encode_line(ledger.newest) if ledger.newest is not None else b""
         # The line of the newest batch is written before the ledger of the next batch, and no other line is.
-        if generation == ledger.generation and size > ledger.recorded + len(newest):
+        if generation == ledger.generation and size > ledger.recorded + len(newest_line(ledger)):
             raise FormatError(
                 f"the ledger ends with batch {ledger.sequence} of this store, and the file batches has later ones",
                 path=self._ledger_path,
@@ -189,14 +188,12 @@ class BatchRecords:
         Ledger
             As it was written.
         """
-        recorded, newest = former.recorded, former.newest
-        if newest is not None:
-            line = encode_line(newest)
+        line = newest_line(former)
+        if line:
             self._write_line(fs, former, line)
-            recorded += len(line)
         if ledger.sequence % _COMPACT_EVERY == 0:
             self._compact(fs, former)
-        ledger = replace(ledger, generation=former.generation, recorded=recorded)
+        ledger = replace(ledger, generation=former.generation, recorded=former.recorded + len(line))
         self._write_ledger(fs, ledger)
         return ledger
 

@@ -500,7 +500,9 @@ class BatchCommitter:
         self._publication.publish_before_next()
         ledger = self._ledger = self._ledger or self._records.ledger()
         rows, digest = sum(each.rows for each in staged), add_digests(*(each.digest for each in staged))
-        path, epoch = self._path, find_epochs(self._fs, self._path).newest
+        path, epoch = self._path, 0
+        if batch_id.app is not None and batch_id.app not in ledger.applications:  # no other batch depends on it
+            epoch = find_epochs(self._fs, path).newest
         repeated = find_replay(ledger, batch_id, rows, digest, on_changed=on_changed_replay, path=path, epoch=epoch)
         if repeated is not None:
             self._discard(staged)

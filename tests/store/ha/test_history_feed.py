@@ -300,3 +300,23 @@ def test_no_replica_gets_rows_whose_batches_are_not_known(tmp_path: Path, name: 
     with pytest.raises(FormatError):
         feed.look()
     feed.close()
+
+
+def test_a_history_that_was_replaced_while_the_ledger_was_damaged_is_sent_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    append(path, range(3))
+    stops = [commit(path, number).stop for number in range(3)]
+    feed = HistoryFeed(FS, str(path))
+    feed.look()
+    generation, file = feed.generation, Path(StorePaths(str(path)).ledger)
+    BatchRecords(FS, str(path)).settle(FS, stops[1])
+    good = file.read_bytes()
+    file.unlink()
+    file.write_bytes(b"damaged")
+    with pytest.raises(FormatError):
+        feed.look()
+    file.unlink()
+    file.write_bytes(good)
+    feed.look()
+    assert (lines(feed), feed.generation) == ([0, 1], generation + 1)
+    feed.close()
