@@ -89,13 +89,17 @@ class Descriptor:
     __del__ = close
 
 
+class _FileMap(mmap.mmap):
+    """A map of a file, whose pages the kernel can read again."""
+
+
 def release(mapped: Bytes) -> None:
     """Take the pages of a map out of this process's memory; they stay in the page cache, and the map stays usable."""
     owner: object = mapped
     while isinstance(owner, np.ndarray):
         owner = owner.base
     owner = owner.obj if isinstance(owner, memoryview) else owner
-    if isinstance(owner, mmap.mmap):  # a file system of tests has arrays instead
+    if isinstance(owner, _FileMap):  # pages of other memory would be lost
         owner.madvise(mmap.MADV_DONTNEED)
 
 
@@ -198,7 +202,7 @@ class LocalFileSystem:
             base = start - start % mmap.ALLOCATIONGRANULARITY
             # The map outlives the descriptor, and the file's name: a segment that retention unlinks stays readable.
             try:
-                mapped = np.frombuffer(mmap.mmap(fd, stop - base, prot=mmap.PROT_READ, offset=base), np.uint8)
+                mapped = np.frombuffer(_FileMap(fd, stop - base, prot=mmap.PROT_READ, offset=base), np.uint8)
             except OSError as error:
                 raise read_error(error, "mapping", path) from error
             except ValueError as error:

@@ -28,7 +28,7 @@ from ..directory.topics import topic_table
 from ..dispatch.derive import DerivedQueue, derive_queues
 from ..dispatch.rules import is_named, is_queued, queues_of
 from ..errors import FileTooLargeError, FormatError
-from ..format.consume_queue import is_plausible
+from ..format.consume_queue import LMQ_PREFIX, Entries, is_plausible
 from ..format.naming import is_broker_topic, is_system_topic
 from ..format.store_paths import CONFIG
 from ..log.commit_log import CommitLog
@@ -45,6 +45,7 @@ _TABLE_BYTES_MAX: Final = 1 << 16
 """A larger ``topics.json`` is only read in doubt: 10,000 topics would cost some 20 ms at each open."""
 _DISPATCHED_MS: Final = 60_000
 _NAMED_MAX: Final = 5
+_WINDOW_ENTRIES: Final = 1 << 16
 
 
 T = TypeVar("T")
@@ -98,9 +99,11 @@ class QueueSearch:
             missing = derived if self._is_absent(key) else self._after_entries(queue(key), derived)
             if missing.size.size:
                 short[key] = missing
-        return self._reported(self._not_deleted(short))
+        return self._reported(self._without_entry(self._not_deleted(short), queue))
 
-    def find_after_crash(self, undispatched: Mapping[QueueKey, DerivedQueue]) -> dict[QueueKey, DerivedQueue]:
+    def find_after_crash(
+        self, undispatched: Mapping[QueueKey, DerivedQueue], queue: Callable[[QueueKey], ConsumeQueue]
+    ) -> dict[QueueKey, DerivedQueue]:
         """Return all messages of queues without a directory, of a store that a crash left.
 
         Parameters
@@ -117,7 +120,8 @@ class QueueSearch:
         if not (self.listed.in_the_way or self._not_deleted(lost) or self._has_lost_queue()):
             return {}
         found = derive_queues(self.log, self.log.min_offset, self.stop)
-        return self._reported(self._not_deleted({key: each for key, each in found.items() if self._is_absent(key)}))
+        absent = self._not_deleted({key: each for key, each in found.items() if self._is_absent(key)})
+        return self._reported(self._without_entry(absent, queue))
 
     def _is_absent(self, key: QueueKey) -> bool:
         return key.queue_id not in self.listed.ids.get(key.topic, ())
@@ -184,6 +188,23 @@ class QueueSearch:
         named = int(queue.entries(end - 1, end)["physical_offset"][0]) if end > queue.first else -1
         return DerivedQueue(*(column[derived.physical_offset > named] for column in derived))
 
+    def _without_entry(
+        self, short: dict[QueueKey, DerivedQueue], opened: Callable[[QueueKey], ConsumeQueue]
+    ) -> dict[QueueKey, DerivedQueue]:
+        """Leave out records that have an entry in any queue: their own queue id or queue offset is damaged."""
+        for topic, ids in self.listed.ids.items() if short else ():
+            if topic.startswith(LMQ_PREFIX):  # a second queue for records of another one
+                continue
+            for queue_id in ids:
+                queue = opened(QueueKey(topic, queue_id))
+                end = queue.data_end()
+                for start in range(queue.first, end, _WINDOW_ENTRIES):
+                    entries = queue.entries(start, min(start + _WINDOW_ENTRIES, end))
+                    named = entries[is_plausible(entries)]
+                    left = ((key, _not_named(derived, named)) for key, derived in short.items())
+                    short = {key: derived for key, derived in left if derived.size.size}
+        return short
+
     def _table_names_more(self) -> bool:
         """Return whether ``topics.json`` names a queue of a producer's topic that has no directory."""
         size = self.location.fs.size(self.location.paths.topics) if self._has_config() else None
@@ -240,6 +261,17 @@ class QueueSearch:
                 self.stop - self.log.min_offset,
             )
         return short
+
+
+def _not_named(derived: DerivedQueue, entries: Entries) -> DerivedQueue:
+    """Return the records that no entry names by physical offset and size."""
+    at = np.minimum(np.searchsorted(derived.physical_offset, entries["physical_offset"]), derived.size.size - 1)
+    same = (derived.physical_offset[at] == entries["physical_offset"]) & (derived.size[at] == entries["size"])
+    if not same.any():
+        return derived
+    kept = np.ones(derived.size.size, bool)
+    kept[at[same]] = False
+    return DerivedQueue(*(column[kept] for column in derived))
 
 
 def _has_gaps(ids: Mapping[str, Sequence[int]]) -> bool:

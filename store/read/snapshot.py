@@ -115,7 +115,7 @@ class StoreSnapshot:
         # First the end of the bytes, then the marker, and no record beyond: the store may be opened meanwhile.
         data_stop, hidden_from = log.data_stop(), visibility.hidden_from()
         tail = find_undispatched_tail(log, ends, crashed, data_stop=data_stop, hidden_from=hidden_from)
-        lost = QueueSearch(location, log, listed, tail.log_end, is_live).find_after_crash(tail.queues)
+        lost = QueueSearch(location, log, listed, tail.log_end, is_live).find_after_crash(tail.queues, queue)
         tail = tail._replace(queues={**tail.queues, **lost})
         return cls(visibility, is_live, _ids([*keys, *tail.queues]), None, tail)
 

@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import mmap
 import os
 import struct
 import subprocess
@@ -264,4 +265,11 @@ def test_released_pages_leave_the_process_and_can_be_read_again(tmp_path: Path) 
         assert _resident_kib(path) == 0
         assert int(mapped.sum()) == before
         release(mapped)
+
+
+def test_release_leaves_memory_that_is_no_file_alone() -> None:
+    anonymous = np.frombuffer(mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
+    anonymous[:] = 7
+    release(anonymous)
     release(np.zeros(5, np.uint8))
+    assert (anonymous == 7).all()

@@ -103,6 +103,26 @@ def test_sound_queues_stay_with_their_entries(store: Path) -> None:
     assert walked == {0: True, 1: False, 2: False, 3: False}
 
 
+@pytest.mark.parametrize("lost_queue", [False, True])
+def test_a_record_with_an_entry_is_in_no_derived_queue(store: Path, lost_queue: bool) -> None:
+    (store / "config" / "topics.json").unlink(missing_ok=True)  # it would tell that there are no such queues
+    before = rows(store)
+    if lost_queue:
+        removed(store)
+    path = min((store / "commitlog").iterdir())
+    log = bytearray(path.read_bytes())
+    (at,) = (physical for topic, queue_id, offset, physical in before if (topic, queue_id, offset) == (TOPIC, 1, 3))
+    log[at + 12 : at + 16] = (9).to_bytes(4, "big")  # its queue id
+    last = max(row[3] for row in before)
+    newest = max((store / "commitlog").iterdir())
+    tail = bytearray(newest.read_bytes())
+    tail[last - int(newest.name) + 12 : last - int(newest.name) + 16] = (8).to_bytes(4, "big")
+    path.write_bytes(log)
+    newest.write_bytes(tail)
+    reader = StoreReader.open(store)
+    assert [bounds.key.queue_id for bounds in reader.queues(TOPIC)] == [0, 1, 2, 3]
+
+
 def test_look_ups_see_the_queue(store: Path) -> None:
     removed(store)
     found = Finder(StoreReader.open(store)).by_queue_offsets(QueueKey(TOPIC, 0), [0, 49])

@@ -467,7 +467,7 @@ def _ledger_is_not_looked_at(patch: Patch) -> None:
 
 @_store(Trial.COMMIT)
 def _ledger_is_not_kept(patch: Patch) -> None:
-    patch(BatchRecords, "write_ledger", lambda self, fs, ledger, making: None)
+    patch(BatchRecords, "_write_ledger", lambda self, fs, ledger: None)
 
 
 @_store(Trial.COMMIT)
