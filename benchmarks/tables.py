@@ -9,7 +9,8 @@ from report import PACKAGES, Report, Section
 TELLING_ROWS = 1_000_000
 MET = {True: "yes", False: "**no**", None: "–"}
 BEGIN, END = "<!-- figures: made by benchmarks/run.py --page, do not edit -->", "<!-- end of figures -->"
-PER_SECOND = {Unit.ROWS: "rows", Unit.BYTES: "MB", Unit.CALLS: "calls"}
+SCALES = {Unit.ROWS: (1, ""), Unit.BYTES: (1e6, " MB"), Unit.CALLS: (1, "")}
+"""Divisor and suffix of a rate: rows and calls are told apart by the names of the cases."""
 STEPS = {
     "transport to the tasks, dropped there (Spark, all cores)": "transport: sink",
     "encode (one thread)": "segmentlog: encode, one thread",
@@ -74,32 +75,27 @@ def _run_text(section: Section) -> str:
 def _section(name: str, section: Section, run_before: str) -> list[str]:
     """Format one section; the run is named where it differs from that of the section before."""
     run = _run_text(section)
-    lines = [f"### `{name}`", "", *([run, ""] if run != run_before else [])]
-    rated = [result for result in section.results if result.unit is not Unit.LATENCY]
-    if rated:
-        lines += [
-            "| case | median per second | min | max | | seconds, median |",
-            "| --- | ---: | ---: | ---: | --- | ---: |",
-        ]
-        lines += [_rated(result) for result in rated]
-        lines += [""]
+    rated = [result for result in section.results if result.unit is not Unit.LATENCY and not result.curve]
     waits = [result for result in section.results if result.unit is Unit.LATENCY]
+    if not (rated or waits or section.figures):
+        return []  # all of it is in the table of growth
+    lines = [f"### `{name}`", "", *([run, ""] if run != run_before else [])]
+    if rated:
+        lines += ["| case | per second |", "| --- | --- |", *map(_rated, rated), ""]
     if waits:
-        lines += ["| case | p50, ms | p95 | p99 | of |", "| --- | ---: | ---: | ---: | ---: |"]
-        lines += [_waited(result) for result in waits]
-        lines += [""]
+        lines += ["| case | p50, p95, p99 |", "| --- | --- |", *map(_waited, waits), ""]
     return lines + [f"- {name}: {value:,.0f}" for name, value in section.figures.items()] + [""] * bool(section.figures)
 
 
 def _rated(result: Result) -> str:
-    scale = 1e6 if result.unit is Unit.BYTES else 1
+    scale, suffix = SCALES[result.unit]
     low, middle, high = (_number(rate / scale) for rate in result.rates())
-    return f"| {result.name} | {middle} | {low} | {high} | {PER_SECOND[result.unit]} | {result.median_seconds:.3g} |"
+    return f"| {result.name} | {middle}{suffix} ({low}–{high}) |"
 
 
 def _waited(result: Result) -> str:
-    waits = " | ".join(f"{result.quantile(share) * 1000:.0f}" for share in (0.5, 0.95, 0.99))
-    return f"| {result.name} | {waits} | {len(result.seconds)} |"
+    waits = ", ".join(f"{result.quantile(share) * 1000:.0f}" for share in (0.5, 0.95, 0.99))
+    return f"| {result.name} | {waits} ms |"
 
 
 def _steps(results: Mapping[str, Result]) -> list[str]:
