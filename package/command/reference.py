@@ -10,8 +10,9 @@ Writes to standard output, or to the file named as argument.
 
 import argparse
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from segmentlog.output import write_page
 
@@ -29,6 +30,9 @@ _HEAD: Final = """\
 [The command `segmentlog`](command.md) describes positions and formats, [Errors](errors.md) exit codes.
 This page lists all verbs with their arguments, and the columns of their rows. The names of mqadmin are accepted, too.
 """
+_COMMON_VERBS: Final = 3
+"""An argument of so many verbs is described once."""
+_Row: TypeAlias = tuple[str, str]
 
 
 def render() -> str:
@@ -36,17 +40,31 @@ def render() -> str:
     parts = [_HEAD]
     for heading in dict.fromkeys(verb.heading for verb in VERBS):
         parts += [f"{heading}: " + ", ".join(f"[{v.name}](#{v.name})" for v in VERBS if v.heading == heading) + ".", ""]
-    for verb in VERBS:
-        parts += [*_verb(verb.parser(), verb.aliases), ""]
+    parsers = [(verb.parser(), verb.aliases) for verb in VERBS]
+    counts = Counter(row for parser, _ in parsers for row in _rows(parser))
+    often = [row for row, count in counts.items() if count >= _COMMON_VERBS]
+    common = list({words: (words, meaning) for words, meaning in reversed(often)}.values())[::-1]  # of two, the first
+    parts += ["## Arguments of several verbs", "", *_table(common), "", "## Verbs", ""]
+    for parser, aliases in parsers:
+        parts += [*_verb(parser, aliases, common), ""]
     return "\n".join([*parts, *_schemas()])
 
 
-def _verb(parser: Parser, aliases: Sequence[str]) -> list[str]:
+def _verb(parser: Parser, aliases: Sequence[str], common: Collection[_Row]) -> list[str]:
     former = f" mqadmin: {', '.join(f'`{name}`' for name in aliases)}." if aliases else ""
-    lines = [f"### {parser.verb}", "", f"{parser.summary[0].upper()}{parser.summary[1:]}.{former}", ""]
-    lines += ["| argument | meaning |", "| --- | --- |"]
-    rows = [(_words(action), _meaning(action)) for action in parser.actions if action.dest != "help"]
-    return lines + [f"| `{words}` | {meaning} |" for words, meaning in rows]
+    lines = [f"### {parser.verb}", "", f"{parser.summary[0].upper()}{parser.summary[1:]}.{former}"]
+    shared = [words for words, meaning in _rows(parser) if (words, meaning) in common]
+    lines += ["", f"As above: {', '.join(f'`{words}`' for words in shared)}."] if shared else []
+    own = [row for row in _rows(parser) if row not in common]
+    return lines + (["", *_table(own)] if own else [])
+
+
+def _table(rows: Sequence[_Row]) -> list[str]:
+    return ["| argument | meaning |", "| --- | --- |", *(f"| `{words}` | {meaning} |" for words, meaning in rows)]
+
+
+def _rows(parser: Parser) -> list[_Row]:
+    return [(_words(action), _meaning(action)) for action in parser.actions if action.dest != "help"]
 
 
 def _words(action: argparse.Action) -> str:
