@@ -43,7 +43,7 @@ def render() -> str:
     parsers = [(verb.parser(), verb.aliases) for verb in VERBS]
     counts = Counter(row for parser, _ in parsers for row in _rows(parser))
     often = [row for row, count in counts.items() if count >= _COMMON_VERBS]
-    common = list({words: (words, meaning) for words, meaning in reversed(often)}.values())[::-1]  # of two, the first
+    common = [row for at, row in enumerate(often) if row[0] not in {words for words, _ in often[:at]}]
     parts += ["## Arguments of several verbs", "", *_table(common), "", "## Verbs", ""]
     for parser, aliases in parsers:
         parts += [*_verb(parser, aliases, common), ""]
