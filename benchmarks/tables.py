@@ -81,16 +81,28 @@ def _section(name: str, section: Section, run_before: str) -> list[str]:
         return []  # all of it is in the table of growth
     lines = [f"### `{name}`", "", *([run, ""] if run != run_before else [])]
     if rated:
-        lines += ["| case | per second |", "| --- | --- |", *map(_rated, rated), ""]
+        lines += [*_side_by_side(rated), ""]
     if waits:
         lines += ["| case | p50, p95, p99 |", "| --- | --- |", *map(_waited, waits), ""]
     return lines + [f"- {name}: {value:,.0f}" for name, value in section.figures.items()] + [""] * bool(section.figures)
 
 
-def _rated(result: Result) -> str:
+def _side_by_side(results: Iterable[Result]) -> list[str]:
+    """Format rates: a row per case, a column per peer. ``PEER, KIND: CASE`` is the case ``CASE, KIND`` of that peer."""
+    cases: dict[str, dict[str, str]] = {}
+    for result in results:
+        who, _, case = result.name.partition(": ")
+        peer, comma, kind = who.partition(", ")
+        cases.setdefault(f"{case}{comma}{kind}", {})[peer] = _rate(result)
+    peers = list(dict.fromkeys(peer for rates in cases.values() for peer in rates))
+    rows = [f"| {case} | {' | '.join(rates.get(peer, '') for peer in peers)} |" for case, rates in cases.items()]
+    return [f"| per second | {' | '.join(peers)} |", "| --- |" + " --- |" * len(peers), *rows]
+
+
+def _rate(result: Result) -> str:
     scale, suffix = SCALES[result.unit]
     low, middle, high = (_number(rate / scale) for rate in result.rates())
-    return f"| {result.name} | {middle}{suffix} ({low}–{high}) |"
+    return f"{middle}{suffix} ({low}–{high})"
 
 
 def _waited(result: Result) -> str:

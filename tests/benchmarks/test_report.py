@@ -87,10 +87,11 @@ def test_the_tables_say_what_was_measured_how_and_what_failed(load, module, resu
     text = tables.markdown(report)
 
     assert "| drain with AvailableNow: at least 85% of the ceiling | 85% | yes |" in text
-    assert "| segmentlog: drain | 85 (85–85) |" in text
+    assert "| per second | segmentlog | transport |" in text
+    assert "| drain | 85 (85–85) | 100 (100–100) |" in text
     assert "| segmentlog: latency | 200, 300, 300 ms |" in text
     assert "| scan, by queues | 1: 1.00 · 9: 2.00 |" in text
-    assert "segmentlog: scan, 9" not in text, "cases of a curve are in the table of growth alone"
+    assert "scan, 9" not in text, "cases of a curve are in the table of growth alone"
     assert "- `sink` failed: no space" in text
     assert "- kafka: left out, no Maven" in text
     assert "`run.py`" in text
