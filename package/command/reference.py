@@ -44,7 +44,7 @@ def render() -> str:
     counts = Counter(row for parser, _ in parsers for row in _rows(parser))
     often = [row for row, count in counts.items() if count >= _COMMON_VERBS]
     common = [row for at, row in enumerate(often) if row[0] not in {words for words, _ in often[:at]}]
-    parts += ["## Arguments of several verbs", "", *_table(common), "", "## Verbs", ""]
+    parts += ["## Arguments of several verbs", "", *map(_item, common), "", "## Verbs", ""]
     for parser, aliases in parsers:
         parts += [*_verb(parser, aliases, common), ""]
     return "\n".join([*parts, *_schemas()])
@@ -52,15 +52,20 @@ def render() -> str:
 
 def _verb(parser: Parser, aliases: Sequence[str], common: Collection[_Row]) -> list[str]:
     former = f" mqadmin: {', '.join(f'`{name}`' for name in aliases)}." if aliases else ""
-    lines = [f"### {parser.verb}", "", f"{parser.summary[0].upper()}{parser.summary[1:]}.{former}"]
+    lines = [f"### {parser.verb}", "", f"{parser.summary[0].upper()}{parser.summary[1:]}.{former}", ""]
     shared = [words for words, meaning in _rows(parser) if (words, meaning) in common]
-    lines += ["", f"As above: {', '.join(f'`{words}`' for words in shared)}."] if shared else []
-    own = [row for row in _rows(parser) if row not in common]
-    return lines + (["", *_table(own)] if own else [])
+    own = [_item(row) for row in _rows(parser) if row not in common]
+    return lines + ([f"* {', '.join(f'`{_short(words)}`' for words in shared)}: as above"] if shared else []) + own
 
 
-def _table(rows: Sequence[_Row]) -> list[str]:
-    return ["| argument | meaning |", "| --- | --- |", *(f"| `{words}` | {meaning} |" for words, meaning in rows)]
+def _item(row: _Row) -> str:
+    return f"* `{row[0]}`: {row[1]}"
+
+
+def _short(words: str) -> str:
+    """Return the longest name of a flag, without its value; an argument stays as it is."""
+    flags = [word.rstrip(",") for word in words.split() if word.startswith("-")]
+    return max(flags, key=len, default=words)
 
 
 def _rows(parser: Parser) -> list[_Row]:
@@ -68,27 +73,26 @@ def _rows(parser: Parser) -> list[_Row]:
 
 
 def _words(action: argparse.Action) -> str:
-    value = action.metavar or ("\\|".join(map(str, action.choices)) if action.choices is not None else action.dest)
+    value = action.metavar or ("|".join(map(str, action.choices)) if action.choices is not None else action.dest)
     value = value if isinstance(value, str) else " ".join(value)  # a name for each of several values
     if not action.option_strings:
         return {"?": f"[{value}]", "*": f"[{value} …]", "+": f"{value} …"}.get(str(action.nargs), value)
-    return ", ".join(action.option_strings) + ("" if action.nargs == 0 else f" {value}".replace("|", "\\|"))
+    return ", ".join(action.option_strings) + ("" if action.nargs == 0 else f" {value}")
 
 
 def _meaning(action: argparse.Action) -> str:
     text = (action.help or "").replace("%(default)s", str(action.default)).replace("%%", "%")
-    return " ".join(text.split()).replace("|", "\\|")
+    return " ".join(text.split())
 
 
 def _schemas() -> list[str]:
     """Write the columns of verbs whose rows always have the same."""
     from segmentlog.metadata import SCHEMAS
-    from segmentlog.store import NATIVE_SCHEMA
 
     from .receipt import SCHEMA
 
-    lines = ["## Columns", "", "`cat`, `tail` and `get` print the columns of messages that `--columns` names.", ""]
-    tables: dict[str, pa.Schema] = dict(SCHEMAS) | {"put": SCHEMA, "messages": NATIVE_SCHEMA}
+    lines = ["## Columns", "", "`cat`, `tail` and `get` print [columns of messages](options.md#columns).", ""]
+    tables: dict[str, pa.Schema] = dict(SCHEMAS) | {"put": SCHEMA}
     lines += ["| rows | columns, with types of Arrow |", "| --- | --- |"]
     return [*lines, *(f"| {name} | {', '.join(map(_column, schema))} |" for name, schema in tables.items()), ""]
 
