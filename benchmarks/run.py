@@ -26,7 +26,7 @@ from bench import Bench
 from catalogue import GROUPS, PEERS, SECTIONS, chosen
 from harness import Found, UnavailableError
 from report import Report
-from tables import markdown, put_into_page
+from tables import as_csv, markdown, put_into_page
 
 FULL_ROWS, FULL_ROUNDS = 2_000_000, 3
 PLACES = ("--json", "--table", "--plots", "--page", "--work-dir")
@@ -108,6 +108,8 @@ def _publish(report: Report, args: argparse.Namespace) -> None:
         args.table.write_text(figures)
     plots: list[Path] = []
     if args.plots is not None:
+        args.plots.mkdir(parents=True, exist_ok=True)
+        (args.plots / "figures.csv").write_text(as_csv(report))
         try:
             from plots import draw  # noqa: PLC0415 - matplotlib is optional
 
@@ -115,7 +117,7 @@ def _publish(report: Report, args: argparse.Namespace) -> None:
         except ImportError:
             _tell("no plots: pip install matplotlib, or the extra 'bench'")
     if args.page is not None:
-        put_into_page(args.page, figures, plots)
+        put_into_page(args.page, markdown(report, only_compared=True), plots)
 
 
 def _arguments() -> argparse.Namespace:
@@ -141,8 +143,8 @@ def _arguments() -> argparse.Namespace:
     add("--json", type=Path, help="add what was found to this file")
     add("--resume", action="store_true", help="leave out sections that the file of --json has")
     add("--table", type=Path, help="write the tables, which are printed anyway, to this file")
-    add("--plots", type=Path, metavar="FOLDER", help="draw into this folder")
-    add("--page", type=Path, help="put tables and plots into this page, between its marks")
+    add("--plots", type=Path, metavar="FOLDER", help="write plots, and all cases as CSV, into this folder")
+    add("--page", type=Path, help="put tables of compared cases, and plots, into this page, between its marks")
     add("--work-dir", type=Path, help="make the stores below this folder instead of the system's")
     add("--keep", action="store_true", help="leave the stores there at the end")
     args = parser.parse_args()

@@ -1,6 +1,8 @@
-"""A report as tables in Markdown, and the part of ``docs/benchmarks.md`` that is made of them."""
+"""A report as tables in Markdown, the part of ``docs/benchmarks.md`` that is made of them, and all cases as CSV."""
 
-from collections.abc import Iterable, Mapping
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from harness import Result, Unit
@@ -20,14 +22,16 @@ STEPS = {
 }
 
 
-def markdown(report: Report) -> str:
-    """Format all tables."""
+def markdown(report: Report, *, only_compared: bool = False) -> str:
+    """Format all tables; if ``only_compared``, leave out sections in which nothing is compared with a peer."""
     lines = [_machine_text(report), ""]
     if any(section.rows < TELLING_ROWS for section in report.sections.values()):
         lines += ["Few rows show that everything runs; fixed costs drown the rest. Judge no target by them.", ""]
     lines += _targets(report)
     run = ""
     for name, section in report.sections.items():
+        if only_compared and len({_peer_and_case(result)[0] for result in section.results}) < 2:
+            continue
         lines += _section(name, section, run)
         run = _run_text(section)
     lines += _steps({result.name: result for result in report.results()})
@@ -35,6 +39,27 @@ def markdown(report: Report) -> str:
     lines += [f"- `{name}` failed: {why}" for name, why in report.failed.items()]
     lines += [f"- {name}: left out, {why}" for name, why in report.skipped.items()]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def as_csv(report: Report) -> str:
+    """Format all cases and figures: minimum, median and maximum of a rate, or p50, p95 and p99 of a latency."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("section", "case", "unit", "minimum or p50", "median or p95", "maximum or p99"))
+    for name, section in report.sections.items():
+        writer.writerows((name, *cells) for cells in _cells(section))
+    return text.getvalue()
+
+
+def _cells(section: Section) -> Iterator[tuple[str, ...]]:
+    for result in section.results:
+        if result.unit is Unit.LATENCY:
+            yield result.name, "ms", *(f"{result.quantile(share) * 1000:.0f}" for share in (0.5, 0.95, 0.99))
+        else:
+            scale, suffix = SCALES[result.unit]
+            yield result.name, suffix.strip() or result.unit.value, *(f"{rate / scale:.4g}" for rate in result.rates())
+    for name, value in section.figures.items():
+        yield name, "", "", f"{value:.4g}", ""
 
 
 def put_into_page(page: Path, figures: str, plots: Iterable[Path]) -> None:
@@ -90,12 +115,17 @@ def _side_by_side(results: Iterable[Result]) -> list[str]:
     """Format rates: a row per case, a column per peer. ``PEER, KIND: CASE`` is the case ``CASE, KIND`` of that peer."""
     cases: dict[str, dict[str, str]] = {}
     for result in results:
-        who, _, case = result.name.partition(": ")
-        peer, comma, kind = who.partition(", ")
-        cases.setdefault(f"{case}{comma}{kind}", {})[peer] = _rate(result)
+        peer, case = _peer_and_case(result)
+        cases.setdefault(case, {})[peer] = _rate(result)
     peers = list(dict.fromkeys(peer for rates in cases.values() for peer in rates))
     rows = [f"| {case} | {' | '.join(rates.get(peer, '') for peer in peers)} |" for case, rates in cases.items()]
     return [f"| per second | {' | '.join(peers)} |", "| --- |" + " --- |" * len(peers), *rows]
+
+
+def _peer_and_case(result: Result) -> tuple[str, str]:
+    who, _, case = result.name.partition(": ")
+    peer, comma, kind = who.partition(", ")
+    return peer, f"{case}{comma}{kind}"
 
 
 def _rate(result: Result) -> str:

@@ -81,6 +81,7 @@ def test_the_tables_say_what_was_measured_how_and_what_failed(load, module, resu
     report.add(
         "drain", found(load, result("segmentlog: drain", 85), result("transport: drain", 100), waits, *grown), **SHAPE
     )
+    report.add("commit", found(load, result("segmentlog: commit", 3), bytes=7), **SHAPE)
     report.failed["sink"] = "no space"
     report.skipped["kafka"] = "no Maven"
 
@@ -93,6 +94,20 @@ def test_the_tables_say_what_was_measured_how_and_what_failed(load, module, resu
     assert "| scan, by queues | 1: 1.00 · 9: 2.00 |" in text
     assert "scan, 9" not in text, "cases of a curve are in the table of growth alone"
     assert "- `sink` failed: no space" in text
+    page = tables.markdown(report, only_compared=True)
+    assert "### `drain`" in page
+    assert "### `commit`" not in page, "nothing in it is compared with a peer"
+    assert "### `commit`" in text
+    assert tables.as_csv(report).splitlines() == [
+        "section,case,unit,minimum or p50,median or p95,maximum or p99",
+        "drain,segmentlog: drain,rows,85,85,85",
+        "drain,transport: drain,rows,100,100,100",
+        "drain,segmentlog: latency,ms,200,300,300",
+        'drain,"segmentlog: scan, 1",rows,1e+06,1e+06,1e+06',
+        'drain,"segmentlog: scan, 9",rows,5e+05,5e+05,5e+05',
+        "commit,segmentlog: commit,rows,3,3,3",
+        "commit,bytes,,,7,",
+    ]
     assert "- kafka: left out, no Maven" in text
     assert "`run.py`" in text
 
