@@ -30,19 +30,12 @@ BURNT_OFFSETS_MAX = 1 << 16
 
 
 class DerivedQueue(NamedTuple):
-    """Entries of one queue as the log has them.
+    """Entries of one queue as the log has them."""
 
-    Attributes
-    ----------
-    queue_offset, physical_offset, size
-        (n,) int64; queue offsets strictly rise.
-    tags_code
-        (n,) int64, as dispatch computes them; zeros from `derive_queues`, which does not look at properties.
-    """
-
-    queue_offset: Ints
+    queue_offset: Ints  # (n,) int64; queue offsets strictly rise
     physical_offset: Ints
     size: Ints
+    # (n,) int64, as dispatch computes them; zeros from `derive_queues`, which does not look at properties
     tags_code: Ints
 
 
@@ -59,19 +52,7 @@ def derive_queues(log: CommitLog, start: int, stop: int) -> dict[QueueKey, Deriv
 def derive_segments(
     log: CommitLog, start: int, stop: int
 ) -> Iterator[tuple[FoundRecords, dict[QueueKey, DerivedQueue]]]:
-    """Entries of all queues, one segment of the log at a time, as dispatch would see them.
-
-    Parameters
-    ----------
-    start, stop
-        Physical offsets between which the records begin.
-
-    Yields
-    ------
-    tuple
-        All whole records of the segment, and the entries of each queue among them in the order of the log, with their
-        tags codes. Queue offsets are as the records state them: they need not rise.
-    """
+    """Entries of all queues, one segment of the log at a time, as dispatch would see them."""
     for found in _without_stale(log.walk(start, stop)):
         groups: list[tuple[QueueKey, Ints]] = []
         for key, rows in _groups(found.records):
@@ -114,13 +95,7 @@ def _without_stale(walked: Iterator[FoundRecords]) -> Iterator[FoundRecords]:
 
 
 def stale_rows(found: FoundRecords, newest: int) -> tuple[Ints, int]:
-    """Rows of records that follow a gap and are older than one before it, and the newest store time so far.
-
-    Parameters
-    ----------
-    newest
-        Store time in ms that the records before them reached.
-    """
+    """Rows of records that follow a gap and are older than one before it, and the newest store time so far."""
     positions = found.records.positions
     times = found.records.field("store_timestamp")
     before = np.maximum.accumulate(np.concatenate([[newest], times]))

@@ -42,48 +42,24 @@ _WAIT_S: Final = 1.0  # and their longest wait there
 
 
 class ReplicatedRecords(NamedTuple):
-    """Records of another log, which get their places in the queues when they are dispatched.
+    """Records of another log, which get their places in the queues when they are dispatched."""
 
-    Attributes
-    ----------
-    records
-        Whole ones, at the start of their buffer; neither is changed any more.
-    properties
-        Theirs.
-    newest
-        Store time of the last one, ms since the epoch.
-    follow
-        Places entries in their queues; called once for all records, in the order of the log.
-    """
-
-    records: Records
-    properties: Properties
-    newest: int
+    records: Records  # whole ones, at the start of their buffer; neither is changed any more
+    properties: Properties  # theirs
+    newest: int  # store time of the last one, ms since the epoch
+    # places entries in their queues; called once for all records, in the order of the log
     follow: Callable[[DispatchedRecords], DispatchedRecords]
 
 
 class DispatchRequest(NamedTuple):
-    """Dispatch request: records that were appended and are not dispatched yet.
+    """Dispatch request: records that were appended and are not dispatched yet."""
 
-    Attributes
-    ----------
-    records
-        Their entries and keys, or their final bytes; no thread changes either after the request is made.
-    positions
-        (n,) int64, start of each record in the bytes; None for a single record.
-    stop
-        Physical offset at which the last record ends.
-    size
-        Length of all records in bytes.
-    put_at
-        Time of the append, in seconds of ``time.monotonic``; 0 if the lag is not measured.
-    """
-
+    # their entries and keys, or their final bytes; no thread changes either after the request is made
     records: DispatchedRecords | ReplicatedRecords | Bytes | bytes | bytearray
-    positions: Ints | None
-    stop: int
-    size: int
-    put_at: float = 0.0
+    positions: Ints | None  # (n,) int64, start of each record in the bytes; None for a single record
+    stop: int  # physical offset at which the last record ends
+    size: int  # length of all records in bytes
+    put_at: float = 0.0  # time of the append, in seconds of ``time.monotonic``; 0 if the lag is not measured
 
 
 class _Entries(NamedTuple):
@@ -102,20 +78,6 @@ class Dispatcher:
 
     `add` and `settle` may be called by any thread that holds the put lock. All other methods are for one thread at a
     time.
-
-    Parameters
-    ----------
-    queues, index
-        Writers of the ConsumeQueues and of the index; None for a store without an index.
-    ends
-        End of each queue: the queue offset after its last entry.
-    dispatched
-        Physical offset before which all records are dispatched.
-    newest_timestamp
-        Store time in ms of the last record before ``dispatched``; 0 without one.
-    lagged
-        Called per write with the seconds from the append of its oldest record until its entry was written; None
-        measures nothing.
     """
 
     def __init__(
@@ -172,15 +134,7 @@ class Dispatcher:
                     self._waiting[at] = self._placed([request])
 
     def run(self, limit: int, *, at_once: bool) -> None:
-        """Dispatch the requests that end at or before a physical offset. It can be called again after an error.
-
-        Parameters
-        ----------
-        limit
-            Physical offset.
-        at_once
-            Write all entries before returning, however few they are; otherwise few entries of many queues may wait.
-        """
+        """Dispatch the requests that end at or before a physical offset. It can be called again after an error."""
         while chosen := self._next(limit):
             first = chosen[0].records
             if not isinstance(first, DispatchedRecords):

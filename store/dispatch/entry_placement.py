@@ -42,21 +42,11 @@ _FITTING_ROWS: Final = 4096
 
 
 class Placed(NamedTuple):
-    """Entries to append to one queue.
+    """Entries to append to one queue."""
 
-    Attributes
-    ----------
-    start
-        Queue offset of the first.
-    entries
-        (n,) of ``format.consume_queue.NATIVE``.
-    lost
-        (n,) bool: which of them stand for records that are lost.
-    """
-
-    start: int
-    entries: Entries
-    lost: Mask
+    start: int  # queue offset of the first
+    entries: Entries  # (n,) of ``format.consume_queue.NATIVE``
+    lost: Mask  # (n,) bool: which of them stand for records that are lost
 
     @property
     def repeated(self) -> int:
@@ -65,17 +55,7 @@ class Placed(NamedTuple):
 
 
 class Placement:
-    """Follows the log segment by segment and says what is appended to which queue.
-
-    Parameters
-    ----------
-    log
-        The log of the records.
-    start
-        Physical offset from which all segments will be passed.
-    tails
-        Queues that have entries already, of records before ``start``: number of the next entry of each.
-    """
+    """Follows the log segment by segment and says what is appended to which queue."""
 
     def __init__(self, log: CommitLog, start: int, tails: Mapping[QueueKey, int] | None = None) -> None:
         self._log = log
@@ -129,12 +109,7 @@ class Placement:
 
 
 def is_filler(records: Records) -> Mask:
-    """Records that ``salvage`` put over damaged bytes.
-
-    Returns
-    -------
-    (n,) bool
-    """
+    """Records that ``salvage`` put over damaged bytes."""
     rolled_back: Mask = records.field("sys_flag") & SYS_TRANSACTION == SYS_ROLLBACK
     return rolled_back & records.has_topic(FILLER_TOPIC.encode(), slice(None)) if rolled_back.any() else rolled_back
 
@@ -146,35 +121,20 @@ def holds_filler(log: CommitLog, start: int, stop: int) -> bool:
 
 @dataclass(slots=True)
 class _Tail:
-    """Current end of a queue.
+    """Current end of a queue."""
 
-    Attributes
-    ----------
-    next
-        Number of the entry to be appended.
-    physical
-        Where in the log the last record begins.
-    """
-
-    next: int
-    physical: int
+    next: int  # number of the entry to be appended
+    physical: int  # where in the log the last record begins
 
 
 @dataclass(slots=True)
 class _Damage:
-    """Ranges of the log without adjacent records.
+    """Ranges of the log without adjacent records."""
 
-    Attributes
-    ----------
-    before, count
-        Physical offsets of the records that follow damage, ascending; how many records it can have held.
-    end
-        Where the next record begins if there is none.
-    """
-
+    # physical offsets of the records that follow damage, ascending; how many records it can have held
     before: list[int] = field(default_factory=list)
     count: list[int] = field(default_factory=list)
-    end: int = 0
+    end: int = 0  # where the next record begins if there is none
 
     def add(self, log: CommitLog, found: FoundRecords) -> None:
         """Note the ranges before and between the records of the next segment."""

@@ -39,32 +39,16 @@ _DELAYS_MS: Final = (
 
 
 class DispatchedRecords(NamedTuple):
-    """Entries and keys of some records: n of them have a ConsumeQueue entry, k hashes go into the index.
+    """Entries and keys of some records: n of them have a ConsumeQueue entry, k hashes go into the index."""
 
-    Attributes
-    ----------
-    queues
-        (q,) int64, numbers of the distinct queues.
-    queue_of
-        (n,) int64, index into ``queues`` per entry.
-    queue_offset
-        (n,) int64.
-    entries
-        (n,) array of ``format.consume_queue.ENTRY``.
-    hashes, hash_physical, hash_timestamp
-        (k,) int64: hash of a key, physical offset and store time in ms of its record.
-    newest
-        Store time of the last record, ms since the epoch.
-    """
-
-    queues: Ints
-    queue_of: Ints
-    queue_offset: Ints
-    entries: Entries
-    hashes: Ints
+    queues: Ints  # (q,) int64, numbers of the distinct queues
+    queue_of: Ints  # (n,) int64, index into ``queues`` per entry
+    queue_offset: Ints  # (n,) int64
+    entries: Entries  # (n,) array of ``format.consume_queue.ENTRY``
+    hashes: Ints  # (k,) int64: hash of a key, physical offset and store time in ms of its record
     hash_physical: Ints
     hash_timestamp: Ints
-    newest: int
+    newest: int  # store time of the last record, ms since the epoch
 
     @classmethod
     def none(cls, newest: int) -> Self:
@@ -73,19 +57,7 @@ class DispatchedRecords(NamedTuple):
 
     @classmethod
     def of_records(cls, records: Records, properties: Properties, numbers: QueueNumbers, *, with_keys: bool) -> Self:
-        """Return what records add, read from their bytes; a topic that cannot be a directory has no queues.
-
-        Parameters
-        ----------
-        records
-            At least one record, with its final offsets and store time.
-        properties
-            Of the same records.
-        numbers
-            Numbers of the queues; gets those that are new.
-        with_keys
-            Whether the keys are wanted; without an index they are not.
-        """
+        """Return what records add, read from their bytes; a topic that cannot be a directory has no queues."""
         physical, timestamps = records.field("physical_offset"), records.field("store_timestamp")
         rows = np.flatnonzero(is_queued(records))
         queues, queue_of = queues_of(records, rows)
@@ -117,31 +89,14 @@ class DispatchedRecords(NamedTuple):
         hash_rows: Ints,
         store_timestamp: int,
     ) -> Self:
-        """Return what plain records add, from the columns that they were encoded from.
-
-        Parameters
-        ----------
-        queues, queue_of, queue_offset
-            See the attributes; every record has an entry.
-        physical, sizes, tags_codes
-            (n,) int64: physical offset, bytes and tags code per record.
-        hashes, hash_rows
-            (k,) int64: hash of each key, and the row of its record, ascending.
-        store_timestamp
-            Store time of all of them, ms since the epoch.
-        """
+        """Return what plain records add, from the columns that they were encoded from."""
         entries = from_columns(ENTRY, physical, sizes, tags_codes)
         times = np.full(hashes.size, store_timestamp, np.int64)
         return cls(queues, queue_of, queue_offset, entries, hashes, physical[hash_rows], times, store_timestamp)
 
 
 def is_queued(records: Records) -> Mask:
-    """Tell which records get a ConsumeQueue entry: all but prepared ones, rolled back ones and inner batches.
-
-    Returns
-    -------
-    (n,) bool
-    """
+    """Tell which records get a ConsumeQueue entry: all but prepared ones, rolled back ones and inner batches."""
     sys_flag = records.field("sys_flag")
     transaction = sys_flag & SYS_TRANSACTION
     queued: Mask = ((transaction == 0) | (transaction == SYS_COMMIT)) & (sys_flag & SYS_INNER_BATCH == 0)
@@ -172,41 +127,13 @@ def _are_named(queues: Queues, queue_of: Ints) -> Mask:
 
 
 def queues_of(records: Records, rows: Ints) -> tuple[Queues, Ints]:
-    """Return the distinct queues of some records.
-
-    Parameters
-    ----------
-    rows
-        (n,) int64, the records that are asked about.
-
-    Returns
-    -------
-    Queues, (n,) int64
-        The distinct queues, and which of them each row belongs to.
-    """
+    """Return the distinct queues of some records."""
     topics = text(slices(records.buffer, records.topic_start[rows], records.topic_length[rows]))
     return different_queues(topics.dictionary_encode(), records.field("queue_id")[rows].astype(np.int64))
 
 
 def tags_codes(records: Records, topic: str, properties: Properties | None = None) -> Ints:
-    """Return the tags code of each record: Java's hash of TAGS, or the delivery time in the schedule topic.
-
-    Parameters
-    ----------
-    topic
-        ``SCHEDULE_TOPIC`` if the records are in that topic; any other name otherwise.
-    properties
-        Properties of the records, where they are parsed already.
-
-    Returns
-    -------
-    (n,) int64
-
-    Notes
-    -----
-    ``CommitLog.checkMessageAndReturnSize``. The delays are RocketMQ's default ``messageDelayLevel``; a broker with
-    other delays wrote other times.
-    """
+    """Return the tags code of each record: Java's hash of TAGS, or the delivery time in the schedule topic."""
     properties = properties or Properties(records)
     codes = java_hash_array(properties.column(TAGS))
     if topic == SCHEDULE_TOPIC:

@@ -29,17 +29,7 @@ _REMEMBERED_MAX: Final = 16  # walks; the cache gains nothing from walks that ar
 
 
 class WalkCache:
-    """Entries of a task's queues, derived from the log alone. Not thread-safe.
-
-    Parameters
-    ----------
-    log
-        The CommitLog.
-    keys
-        All queues of the task. Each walk remembers the entries of all of them; another queue has a walk of its own.
-    planned
-        Spans that are known to be asked for. Those that overlap share one walk.
-    """
+    """Entries of a task's queues, derived from the log alone. Not thread-safe."""
 
     def __init__(self, log: CommitLog, keys: Iterable[QueueKey], planned: Iterable[Span] = ()) -> None:
         self._log = log

@@ -57,42 +57,21 @@ from .message import (
 
 
 class Lookups(NamedTuple):
-    """Values of queues and index for rows, except offsets, computed from the columns.
+    """Values of queues and index for rows, except offsets, computed from the columns."""
 
-    Attributes
-    ----------
-    tags_codes
-        (n,) int64.
-    hashes, hash_rows
-        (k,) int64: hashes of all keys, and the row of each, ascending.
-    """
-
-    tags_codes: Ints
-    hashes: Ints
+    tags_codes: Ints  # (n,) int64
+    hashes: Ints  # (k,) int64: hashes of all keys, and the row of each, ascending
     hash_rows: Ints
 
 
 class EncodedRows(NamedTuple):
-    """Records side by side that only lack their places and time.
+    """Records side by side that only lack their places and time."""
 
-    Attributes
-    ----------
-    records
-        Their bytes.
-    queues
-        The different queues among them.
-    queue_of
-        (n,) int64, which of them each is for.
-    counts
-        (n,) bool, see `Encoded`.
-    lookups
-        None where the records themselves have to be asked: delayed ones, transactions, keys within a map.
-    """
-
-    records: EncodedBatch
-    queues: Queues
-    queue_of: Ints
-    counts: Mask
+    records: EncodedBatch  # their bytes
+    queues: Queues  # the different queues among them
+    queue_of: Ints  # (n,) int64, which of them each is for
+    counts: Mask  # (n,) bool, see `Encoded`
+    # none where the records themselves have to be asked: delayed ones, transactions, keys within a map
     lookups: Lookups | None = None
 
 
@@ -150,28 +129,17 @@ def encode_batch(
 
 
 class _Rows(NamedTuple):
-    """Rows that were checked, and that are delayed and compressed as they will be stored.
+    """Rows that were checked, and that are delayed and compressed as they will be stored."""
 
-    Attributes
-    ----------
-    topics, queue_id
-        (n,) dictionary of strings and (n,) int64: delayed rows are in the schedule topic.
-    body, sys_flag, counts
-        (n,) binary, (n,) int64, and (n,) bool as in `EncodedRows`.
-    named, pairs
-        Properties from columns, by name; and those of the map column, None if there is none.
-    is_plain
-        Whether the columns alone tell the entries of queues and index.
-    """
-
-    topics: pa.DictionaryArray
+    topics: pa.DictionaryArray  # (n,) dictionary of strings and (n,) int64: delayed rows are in the schedule topic
     queue_id: Ints
-    body: pa.BinaryArray
+    body: pa.BinaryArray  # (n,) binary, (n,) int64, and (n,) bool as in `EncodedRows`
     sys_flag: Ints
     counts: Mask
+    # properties from columns, by name; and those of the map column, None if there is none
     named: dict[str, pa.StringArray]
     pairs: pa.MapArray | None
-    is_plain: bool
+    is_plain: bool  # whether the columns alone tell the entries of queues and index
 
 
 def _checked_rows(columns: BatchColumns, config: StoreConfig) -> _Rows:
@@ -283,15 +251,7 @@ def _check_properties(properties: pa.BinaryArray | bytes, crc: RecordCrc) -> Int
 
 
 def _cuts(sizes: Ints, apart: Ints | None, segment_bytes: int, placement: BatchPlacement) -> list[int]:
-    """Rows at which pieces begin, and one past the last row.
-
-    Parameters
-    ----------
-    sizes
-        (n,) bytes of each row's body and properties.
-    apart
-        (n,) those of them that are not copied; None for none.
-    """
+    """Rows at which pieces begin, and one past the last row."""
     if placement is BatchPlacement.ONE_SEGMENT or not sizes.size:
         return [0, sizes.size] if sizes.size else []
     copied = sizes if apart is None else sizes - apart + apart // _APART_PER_BYTE

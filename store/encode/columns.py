@@ -40,25 +40,7 @@ COLUMN_TYPES: Final[dict[str, tuple[pa.DataType, ...]]] = {
 
 
 class BatchColumns:
-    """Columns of one batch by name. Each is returned as one array of a type of `COLUMN_TYPES`.
-
-    Parameters
-    ----------
-    batch
-        The rows; they are not copied.
-
-    Attributes
-    ----------
-    names
-        Columns that the batch has.
-    rows
-        Number of rows.
-
-    Raises
-    ------
-    ConfigError
-        If ``topic`` or ``body`` is missing, or a column is unknown.
-    """
+    """Columns of one batch by name. Each is returned as one array of a type of `COLUMN_TYPES`."""
 
     def __init__(self, batch: pa.RecordBatch | pa.Table) -> None:
         self.names = set(batch.schema.names)
@@ -71,13 +53,7 @@ class BatchColumns:
             raise ConfigError(f"the batch {what}", fix=f"The columns can be {', '.join(COLUMN_TYPES)}")
 
     def get(self, name: str) -> Any:
-        """Return a column that the batch has, as one array.
-
-        Raises
-        ------
-        ConfigError
-            If it is of a type, or has a value, that does not convert.
-        """
+        """Return a column that the batch has, as one array."""
         values = self._batch.column(name)
         if isinstance(values, pa.ChunkedArray):
             values = only_chunk(values)

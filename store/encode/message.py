@@ -102,36 +102,16 @@ class Appended(NamedTuple):
 
 @dataclass(slots=True)
 class Encoded:
-    """A record that only lacks its place and time.
+    """A record that only lacks its place and time."""
 
-    Attributes
-    ----------
-    record
-        Owned by this object; patched when it is put.
-    key
-        The queue it goes to.
-    counts
-        Whether it gets a number in its queue: prepared and rolled back ones get none.
-    appended
-        Where it went, once it was put.
-    """
-
-    record: bytearray
-    key: QueueKey
-    counts: bool
-    appended: Appended | None = None
+    record: bytearray  # owned by this object; patched when it is put
+    key: QueueKey  # the queue it goes to
+    counts: bool  # whether it gets a number in its queue: prepared and rolled back ones get none
+    appended: Appended | None = None  # where it went, once it was put
 
 
 def encode_message(message: Outgoing, config: StoreConfig) -> Encoded:
-    """Check and encode one message.
-
-    Raises
-    ------
-    IllegalMessageError
-        If RocketMQ would refuse it.
-    ConfigError
-        If a host is invalid, or a number does not fit.
-    """
+    """Check and encode one message."""
     topic, queue_id, properties = message.topic, message.queue_id, dict(message.properties)
     properties.pop(RECORD_CRC, None)
     check_topic(topic)
@@ -181,21 +161,7 @@ def record_crc(config: StoreConfig) -> RecordCrc:
 
 @lru_cache(maxsize=_HOSTS_KEPT)
 def packed_host(host: str, field: str = "bornHost") -> bytes:
-    """Pack ``ip:port`` as records store it: 4 or 16 bytes of address, then the port as int32, big-endian.
-
-    Parameters
-    ----------
-    host
-        IPv6 as ``[ip]:port``.
-    field
-        What the error calls it; the host itself may be a user's data.
-
-    Raises
-    ------
-    ConfigError
-        If it is not an address and a port from 0 to 65535. RocketMQ cannot read a record with a larger port:
-        ``InetSocketAddress`` throws.
-    """
+    """Pack ``ip:port`` as records store it: 4 or 16 bytes of address, then the port as int32, big-endian."""
     address, _, port = host.rpartition(":")
     try:
         packed = ipaddress.ip_address(address.strip("[]")).packed
@@ -270,13 +236,7 @@ def _property_text(properties: Mapping[str, str], crc: RecordCrc) -> bytes:
 
 
 def delay_level(text: str) -> int:
-    """Return the level that the property DELAY asks for; nothing is delayed by 0 or less.
-
-    Raises
-    ------
-    IllegalMessageError
-        If it is not a number. RocketMQ: ``Message.getDelayTimeLevel`` throws, and the put fails.
-    """
+    """Return the level that the property DELAY asks for; nothing is delayed by 0 or less."""
     level = java_int(text) if text else 0
     if level is None:
         raise IllegalMessageError(

@@ -238,15 +238,7 @@ class ReplicationServer:
             self._lines.write(logging.WARNING, accepted.host, f"{accepted.host}: the connection is refused: {problem}")
 
     def _admit(self, accepted: Accepted) -> None:
-        """Assign a place to a connection, if necessary the place of a silent connection.
-
-        Raises
-        ------
-        ReplicationError
-            If its address is not allowed, or no place is free.
-        OSError
-            If the connection failed already.
-        """
+        """Assign a place to a connection, if necessary the place of a silent connection."""
         host = accepted.host
         if not any(ipaddress.ip_address(host) in each for each in self._allowed):
             raise ReplicationError("its address is not allowed")

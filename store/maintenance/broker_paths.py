@@ -24,18 +24,11 @@ _LOGS: Final = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
 
 
 class BrokerPaths(NamedTuple):
-    """CommitLog directories of a configuration.
+    """CommitLog directories of a configuration."""
 
-    Attributes
-    ----------
-    commit_logs
-        Directories in their order; empty where the configuration leaves them in ``commitlog`` of the store.
-    notes
-        Sentences about what disagrees with the store.
-    """
-
+    # directories in their order; empty where the configuration leaves them in ``commitlog`` of the store
     commit_logs: tuple[str, ...]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # sentences about what disagrees with the store
 
 
 def configured_paths(conf: str, store: str | os.PathLike[str], fs: FileSystem | None = None) -> BrokerPaths:

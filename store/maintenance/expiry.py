@@ -93,27 +93,13 @@ class Conditions:
 
 
 class Expired(NamedTuple):
-    """A file that a run deletes.
+    """A file that a run deletes."""
 
-    Attributes
-    ----------
-    file
-        Path in the store.
-    bytes
-        Its length.
-    modified_ms
-        Modification time of a CommitLog segment, ms since the epoch; None for another file.
-    reason
-        Rule by which it goes.
-    archive
-        Path of the copy that is made before; None without an archive.
-    """
-
-    file: str
-    bytes: int
-    modified_ms: int | None
-    reason: str
-    archive: str | None
+    file: str  # path in the store
+    bytes: int  # its length
+    modified_ms: int | None  # modification time of a CommitLog segment, ms since the epoch; None for another file
+    reason: str  # rule by which it goes
+    archive: str | None  # path of the copy that is made before; None without an archive
 
 
 class Run(NamedTuple):

@@ -73,17 +73,6 @@ class IndexCheck:
     """Compares an index with the log it belongs to, a segment of the log at a time. Not thread-safe.
 
     Index files stay mapped while it lives; memory beyond that goes with the keys of one segment.
-
-    Parameters
-    ----------
-    fs, path
-        Which store.
-    log
-        Its CommitLog.
-    damage
-        Spans of the log whose records are not to be believed, in order.
-    is_live
-        Whether its owner may be writing: records after the last entry of the index are then no gap.
     """
 
     def __init__(
@@ -151,18 +140,7 @@ class IndexCheck:
         return self._gaps
 
     def wrong_entries(self, positions: Ints) -> Iterator[tuple[str, Mask, int]]:
-        """Entries that name no record, or a later entry as the one before.
-
-        Parameters
-        ----------
-        positions
-            (n,) physical offsets of all records, ascending.
-
-        Yields
-        ------
-        str, (m,) bool, int
-            The file, which entries are wrong (the first is number 1), and how many of the others name records.
-        """
+        """Entries that name no record, or a later entry as the one before."""
         for path, entries in self._files:
             offsets = entries["physical_offset"].astype(np.int64)
             alive = offsets >= self._log.min_offset
@@ -193,12 +171,7 @@ class IndexCheck:
 
 
 def inside(positions: Ints, spans: Sequence[tuple[int, int]]) -> Mask:
-    """Which physical offsets are in one of some spans, which are in order of their starts.
-
-    Returns
-    -------
-    (n,) bool
-    """
+    """Which physical offsets are in one of some spans, which are in order of their starts."""
     if not spans:
         return np.zeros(positions.size, np.bool_)
     starts, stops = np.array(spans, np.int64).T

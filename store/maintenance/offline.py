@@ -31,22 +31,7 @@ _COPY_BYTES: Final = 8 << 20
 
 
 class OfflineStore:
-    """Store that this process holds without appending to it; a context manager. Not thread-safe.
-
-    Parameters
-    ----------
-    fs, path
-        The store; no broker or other process has it open.
-
-    Raises
-    ------
-    NotAStoreError
-        If no store is there.
-    StoreInUseError
-        If another process, or this one, has it open.
-    DamagedLogError
-        If its log is damaged; nothing was changed.
-    """
+    """Store that this process holds without appending to it; a context manager. Not thread-safe."""
 
     def __init__(self, fs: WritableFileSystem, path: str | os.PathLike[str]) -> None:
         self.path = StoreReader.open(path, fs=fs).path
@@ -72,13 +57,7 @@ class OfflineStore:
         return self._log().min_offset
 
     def copy_log(self, target: str, start: int) -> None:
-        """Copy the segments from the one of ``start`` on up to the end of the log, onto the device.
-
-        Parameters
-        ----------
-        target
-            Directory of the copy within the store's own; what an interrupted copy left there is replaced.
-        """
+        """Copy the segments from the one of ``start`` on up to the end of the log, onto the device."""
         fs, log = self._fs, self._log()
         directory = os.path.join(target, COMMIT_LOG)
         for made in (target, directory):

@@ -12,19 +12,7 @@ from ..format.naming import segment_name
 
 
 def log_segment(log: logging.Logger, base: int, number: int, count: int, text: str) -> None:
-    """Log that a segment was read.
-
-    Parameters
-    ----------
-    log
-        The logger of the job's engine.
-    base
-        First physical offset of the segment.
-    number, count
-        Its number, from 1, and how many there are: attributes ``done`` and ``of`` of the log record.
-    text
-        Results so far.
-    """
+    """Log that a segment was read."""
     log.info(
         "CommitLog segment %s (%d of %d): %s",
         segment_name(base),

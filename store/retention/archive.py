@@ -33,22 +33,7 @@ PIECE_BYTES: Final = 4 << 20
 
 
 class Archive:
-    """Copies expired files of one store. Not thread-safe.
-
-    Parameters
-    ----------
-    fs
-        File system of both.
-    path, archive
-        Directories of the store and of its archive, absolute.
-    space
-        Returns the space of the disk that a directory is on.
-
-    Raises
-    ------
-    ConfigError
-        If one is within the other, or ``archive`` belongs to another store or holds other things.
-    """
+    """Copies expired files of one store. Not thread-safe."""
 
     def __init__(
         self, fs: WritableFileSystem, path: str, archive: str, *, space: Callable[[str], Space | None] = space_of
@@ -67,23 +52,7 @@ class Archive:
         return os.path.join(self.path, str(file))
 
     def copy(self, file: FileId, found: SegmentFile) -> Generator[float, None, None]:
-        """Copy a file, unless its copy is there; afterwards it is on the device, and equal to the original.
-
-        Parameters
-        ----------
-        found
-            The original; no process writes it any more.
-
-        Yields
-        ------
-        float
-            0: seconds to wait before the next piece.
-
-        Raises
-        ------
-        SegmentLogError
-            If there is no verified copy: the disk is full or fails, or the archive is another store's.
-        """
+        """Copy a file, unless its copy is there; afterwards it is on the device, and equal to the original."""
         self._claim()
         target = self.path_of(file)
         self._make_directories(os.path.dirname(target))

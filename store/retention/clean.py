@@ -66,22 +66,7 @@ class Counts:
 
 
 class Cleaner:
-    """Deletes the files of plans, and counts them. Not thread-safe.
-
-    Parameters
-    ----------
-    fs, files
-        Which store.
-    remover
-        How files are deleted.
-    settings
-        Pauses, and the archive.
-
-    Raises
-    ------
-    ConfigError
-        If the archive is not one of this store.
-    """
+    """Deletes the files of plans, and counts them. Not thread-safe."""
 
     def __init__(
         self, fs: WritableFileSystem, files: StoreFiles, remover: Remover, settings: RetentionSettings
@@ -95,31 +80,7 @@ class Cleaner:
         self._archive = archive_of(fs, files, settings)
 
     def steps(self, plan: Plan, before: Memory, now_ms: int) -> Generator[float, None, Memory]:
-        """Delete the files of a plan, one after each step.
-
-        Parameters
-        ----------
-        before
-            Memory that the plan was made with.
-        now_ms
-            Time of the run, ms since the epoch.
-
-        Yields
-        ------
-        float
-            Seconds to wait before the next step.
-
-        Returns
-        -------
-        Memory
-            For the next run: of the plan, but for what failed. Queues and index are cleaned again, unless the log was
-            and all copies were made.
-
-        Raises
-        ------
-        StoreInUseError, StoreClosedError, StoreFailedError
-            If the store is not ours any more; nothing is deleted then.
-        """
+        """Delete the files of a plan, one after each step."""
         found = self._find(plan.deletions)
         wanted = [each for each in plan.deletions if each.file in found]
         lines = [Deleted(now_ms, str(each.file), found[each.file].size, each.reason) for each in wanted]
@@ -206,13 +167,7 @@ class Cleaner:
 
 
 def archive_of(fs: WritableFileSystem, files: StoreFiles, settings: RetentionSettings) -> Archive | None:
-    """Return the archive of the settings; None without one.
-
-    Raises
-    ------
-    ConfigError
-        If it is not one of this store.
-    """
+    """Return the archive of the settings; None without one."""
     return None if settings.archive is None else Archive(fs, files.path, os.path.abspath(settings.archive))
 
 

@@ -25,21 +25,11 @@ class Disks(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Result of a look at the disks.
+    """Result of a look at the disks."""
 
-    Attributes
-    ----------
-    delete
-        Whether space alone starts a deletion.
-    forced
-        Whether young segments may go.
-    disk_full
-        Whether puts are refused from now on.
-    """
-
-    delete: bool
-    forced: bool
-    disk_full: bool
+    delete: bool  # whether space alone starts a deletion
+    forced: bool  # whether young segments may go
+    disk_full: bool  # whether puts are refused from now on
 
 
 def used_share(space: Space | None, release: RocketMQRelease) -> float:
@@ -56,15 +46,7 @@ def used_share(space: Space | None, release: RocketMQRelease) -> float:
 
 
 def look_at_disks(disks: Disks, store_bytes: int, settings: RetentionSettings, *, disk_full: bool) -> Verdict:
-    """Judge the disks.
-
-    Parameters
-    ----------
-    store_bytes
-        Bytes of all files of the store; used only if brokers share the disk.
-    disk_full
-        Whether puts were refused before.
-    """
+    """Judge the disks."""
     limits = settings.thresholds
     logs = [used_share(space, settings.release) for space in disks.logs]
     queues = used_share(disks.queues, settings.release)

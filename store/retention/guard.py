@@ -31,15 +31,6 @@ class Guard:
 
     A queue without an offset counts as unread if the group reads its topic. So does the whole log if a group has no
     offsets, or if they cannot be read.
-
-    Parameters
-    ----------
-    files
-        The store.
-    groups
-        Names of the protected groups.
-    dispatched
-        Returns the physical offset up to which queues have entries: later records count as unread.
     """
 
     def __init__(

@@ -29,25 +29,13 @@ _READ_MAX: Final = 2 * BYTES_MAX
 
 
 class Deleted(NamedTuple):
-    """One deleted file.
+    """One deleted file."""
 
-    Attributes
-    ----------
-    ms
-        Time of the run, ms since the epoch.
-    file, bytes
-        Path in the store, and length.
-    reason
-        Rule by which it went.
-    archive
-        Directory of the archive that has a copy; empty without one.
-    """
-
-    ms: int
-    file: str
+    ms: int  # time of the run, ms since the epoch
+    file: str  # path in the store, and length
     bytes: int
-    reason: str
-    archive: str = ""
+    reason: str  # rule by which it went
+    archive: str = ""  # directory of the archive that has a copy; empty without one
 
     @property
     def log_base(self) -> int | None:
@@ -70,13 +58,7 @@ class History:
         self._path = self._paths.retention_history
 
     def add(self, deleted: Iterable[Deleted]) -> None:
-        """Append lines, synced.
-
-        Raises
-        ------
-        NoSpaceError
-            If the disk is full.
-        """
+        """Append lines, synced."""
         lines = "".join(
             json.dumps({name: value for name, value in each._asdict().items() if value or name != "archive"}) + "\n"
             for each in deleted
@@ -122,18 +104,10 @@ def deletions(fs: FileSystem, path: str) -> Iterator[Deleted]:
 
 
 class DeletionNote(NamedTuple):
-    """Part of a data-loss report that retention adds.
+    """Part of a data-loss report that retention adds."""
 
-    Attributes
-    ----------
-    text
-        Clause about the last deletion of a CommitLog segment; empty without one.
-    remedies
-        Changes to the call that read, which find the messages.
-    """
-
-    text: str
-    remedies: tuple[Remedy, ...]
+    text: str  # clause about the last deletion of a CommitLog segment; empty without one
+    remedies: tuple[Remedy, ...]  # changes to the call that read, which find the messages
 
 
 def deletion_note(path: str, fs: FileSystem | None = None) -> DeletionNote:

@@ -41,41 +41,22 @@ class Deletion(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """Result of a decision: the files that one run deletes, and what it leaves for the next.
+    """Result of a decision: the files that one run deletes, and what it leaves for the next."""
 
-    Attributes
-    ----------
-    deletions
-        Files in order.
-    wanted
-        Why segments that are due are still wanted: a protected group or a minimum age; empty without a reason.
-    disk_wins
-        Whether a disk is above the hard limit: these segments are deleted all the same. Otherwise they are kept.
-    time_up, space_short, manual
-        Rules that started the run; None if `failure` kept them from being looked at.
-    forced
-        Whether the disk asks for young segments, too.
-    failure
-        Why the CommitLog was skipped; empty if it was not.
-    log_start
-        First physical offset of the log afterwards; -1 without a segment.
-    disk_full_checked
-        Whether puts are refused after the check of the disk that 4.9 makes on another timer; of 5.x as in ``memory``.
-    memory
-        For the next run, if all deletions succeed as foreseen.
-    """
-
-    deletions: tuple[Deletion, ...]
+    deletions: tuple[Deletion, ...]  # files in order
+    # why segments that are due are still wanted: a protected group or a minimum age; empty without a reason
     wanted: str
+    # whether a disk is above the hard limit: these segments are deleted all the same. Otherwise they are kept
     disk_wins: bool
-    time_up: bool | None
+    time_up: bool | None  # rules that started the run; None if `failure` kept them from being looked at
     space_short: bool | None
     manual: bool
-    forced: bool
-    failure: str
-    log_start: int
+    forced: bool  # whether the disk asks for young segments, too
+    failure: str  # why the CommitLog was skipped; empty if it was not
+    log_start: int  # first physical offset of the log afterwards; -1 without a segment
+    # whether puts are refused after the check of the disk that 4.9 makes on another timer; of 5.x as in ``memory``
     disk_full_checked: bool
-    memory: Memory
+    memory: Memory  # for the next run, if all deletions succeed as foreseen
 
 
 def decide(state: State, now: Moment, disks: Disks, settings: RetentionSettings) -> Plan:
@@ -143,13 +124,7 @@ def decide(state: State, now: Moment, disks: Disks, settings: RetentionSettings)
 
 
 def is_due(delete_when: str, hour: int) -> bool:
-    """Return whether an hour is in ``deleteWhen``, read from the left up to the first match.
-
-    Raises
-    ------
-    ValueError
-        At an entry before the match that is no integer, as Java parses them: not empty, no spaces.
-    """
+    """Return whether an hour is in ``deleteWhen``, read from the left up to the first match."""
     entries = delete_when.split(";")
     while len(entries) > 1 and not entries[-1]:  # Java drops empty strings at the end
         entries.pop()

@@ -36,22 +36,12 @@ _SETTLED_NS: Final = 2_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class StoreFiles:
-    """Files of one store directory. Nothing is changed, and nothing is remembered between two calls.
+    """Files of one store directory. Nothing is changed, and nothing is remembered between two calls."""
 
-    Attributes
-    ----------
-    fs, path
-        Which store.
-    commit_logs
-        Directories of CommitLog segments; ``commitlog`` in the store if empty.
-    gone
-        Files that are treated as deleted: a plan of several runs foresees them.
-    """
-
-    fs: FileSystem
+    fs: FileSystem  # which store
     path: str
-    commit_logs: tuple[str, ...] = ()
-    gone: frozenset[FileId] = frozenset()
+    commit_logs: tuple[str, ...] = ()  # directories of CommitLog segments; ``commitlog`` in the store if empty
+    gone: frozenset[FileId] = frozenset()  # files that are treated as deleted: a plan of several runs foresees them
 
     @property
     def log_directories(self) -> tuple[str, ...]:
@@ -151,11 +141,6 @@ class KnownLog:
     """CommitLog segments of a store, known between runs: most runs have nothing to do. Not thread-safe.
 
     A known listing may only say that nothing is deleted. A run that deletes segments decides by a new one.
-
-    Parameters
-    ----------
-    files
-        The store.
     """
 
     def __init__(self, files: StoreFiles) -> None:

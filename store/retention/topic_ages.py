@@ -29,15 +29,7 @@ _KNOWN_MAX: Final = 4096
 
 
 class TopicAges:
-    """Store times of the newest messages of topics below ends of segments. Not thread-safe.
-
-    Parameters
-    ----------
-    files
-        The store.
-    dispatched
-        Returns the physical offset up to which queues have entries: later records are of unknown age.
-    """
+    """Store times of the newest messages of topics below ends of segments. Not thread-safe."""
 
     def __init__(self, files: StoreFiles, dispatched: Callable[[], int] = lambda: (1 << 63) - 1) -> None:
         self._files = files
@@ -49,11 +41,6 @@ class TopicAges:
 
         It is unknown if records below the offset are not in their queues, or if the store has no queues. So it is if
         an entry or record at that place is damaged.
-
-        Parameters
-        ----------
-        stop
-            End of a finished segment.
         """
         if (topic, stop) in self._known:
             return self._known[topic, stop]

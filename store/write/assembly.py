@@ -97,31 +97,17 @@ _OWN_NAMES: Final = {OURS, LOCK, ABORT, f"{ABORT}.bak", CONFIG, CHECKPOINT, INDE
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockedStore:
-    """A store directory that is locked and recovered: the base of all parts.
+    """A store directory that is locked and recovered: the base of all parts."""
 
-    Attributes
-    ----------
-    fs, path, config, clock
-        See `MessageStore.open`; the path is absolute.
-    teardown
-        Steps that close what is open.
-    lock, failure
-        Lock of the directory, held; and the store's failure, if it failed.
-    own
-        Raises if another process has the store, and notes that as a failure.
-    opened
-        Recovered log, queues, index and durable point.
-    """
-
-    fs: WritableFileSystem
+    fs: WritableFileSystem  # see `MessageStore.open`; the path is absolute
     path: str
     config: StoreConfig
     clock: Callable[[], int]
-    teardown: Teardown
-    lock: Lock
+    teardown: Teardown  # steps that close what is open
+    lock: Lock  # lock of the directory, held; and the store's failure, if it failed
     failure: Failure
-    own: Callable[[], None]
-    opened: Opened
+    own: Callable[[], None]  # raises if another process has the store, and notes that as a failure
+    opened: Opened  # recovered log, queues, index and durable point
 
 
 class LogParts(NamedTuple):
@@ -135,20 +121,12 @@ class LogParts(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreParts:
-    """Parts of one open store; see the modules of their classes.
-
-    Attributes
-    ----------
-    commit
-        What an append waits for before it is acknowledged.
-    tick
-        Runs everything that is due.
-    """
+    """Parts of one open store; see the modules of their classes."""
 
     base: LockedStore
     log: LogParts
     housekeeping: Housekeeping
-    commit: GroupCommit
+    commit: GroupCommit  # what an append waits for before it is acknowledged
     group_append: GroupAppend
     async_append: AsyncAppend
     replica_append: ReplicaAppend
@@ -156,19 +134,11 @@ class StoreParts:
     committer: BatchCommitter
     retention: RetentionService | None
     services: StoreServices
-    tick: Callable[[], None]
+    tick: Callable[[], None]  # runs everything that is due
 
 
 def make_directory(fs: WritableFileSystem, path: str) -> None:
-    """Create a store directory if it does not exist.
-
-    Raises
-    ------
-    NotAStoreError
-        If the directory holds other files and no store, or its parent does not exist.
-    SegmentLogError
-        As `StoreReader.open`, if it holds a store that cannot be read.
-    """
+    """Create a store directory if it does not exist."""
     names = {listed.name for listed in fs.list_dir(path)}
     if names & {COMMIT_LOG, CONSUME_QUEUE}:
         StoreReader.open(path, fs=fs)
@@ -191,22 +161,7 @@ def lock_and_recover(
     clock: Callable[[], int],
     teardown: Teardown,
 ) -> LockedStore:
-    """Lock and recover a store directory.
-
-    Parameters
-    ----------
-    fs, path, config, on_damage, clock
-        See `MessageStore.open`; the directory exists.
-    teardown
-        Gets a step per part that was opened; the caller runs it if this raises.
-
-    Raises
-    ------
-    StoreInUseError
-        If another process or store object has it open.
-    SegmentLogError
-        As `recovery.open.recover`.
-    """
+    """Lock and recover a store directory."""
     lock = fs.lock_store(StorePaths(path).lock)
     teardown.add(lock.release)
     failure = Failure(path)
@@ -226,15 +181,7 @@ def lock_and_recover(
 
 
 def assemble(base: LockedStore, attached: Attachments, retention: RetentionSettings | None) -> StoreParts:
-    """Assemble the parts of a store on its base; services are not started.
-
-    Parameters
-    ----------
-    base
-        The store; its teardown gets a step per part, and the caller runs it if this raises.
-    attached, retention
-        See `MessageStore.open`.
-    """
+    """Assemble the parts of a store on its base; services are not started."""
     log = _log_parts(base, attached)
     housekeeping = _housekeeping(base, log, attached)
     flusher, put_path = housekeeping.flusher, log.put_path

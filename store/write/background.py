@@ -48,13 +48,7 @@ class StoreServices(Protocol):
 
 
 class OnCall:
-    """Services without threads, for ``Services.ON_CALL``.
-
-    Parameters
-    ----------
-    tick
-        Runs everything that is due.
-    """
+    """Services without threads, for ``Services.ON_CALL``."""
 
     is_threaded = False
 
@@ -74,21 +68,7 @@ class OnCall:
 
 
 class BackgroundServices:
-    """Services with threads, which run from `start` until `stop`.
-
-    Parameters
-    ----------
-    dispatch
-        Dispatches what was put.
-    periodic
-        Services by the name of their thread, each called at intervals in a thread of its own.
-    interval_s
-        Seconds between two calls of a periodic service.
-    failure
-        Notes a failure.
-    is_behind
-        Tells whether so many records wait for dispatch that the putting thread dispatches, too.
-    """
+    """Services with threads, which run from `start` until `stop`."""
 
     is_threaded = True
 

@@ -158,29 +158,7 @@ class CommittedBatch:
 def find_replay(
     ledger: Ledger, batch_id: BatchId, rows: int, digest: int, *, on_changed: OnChangedReplay, path: str, epoch: int = 0
 ) -> CommittedBatch | None:
-    """Look a batch up among those that were committed; None if it is new.
-
-    Parameters
-    ----------
-    ledger
-        Of the store.
-    rows, digest
-        How many rows the batch has now, and their `row_digest.row_digest`.
-    on_changed
-        What happens to a replay with another number of rows, or whose number of rows cannot be compared any more.
-    path
-        The store directory, for errors.
-    epoch
-        Newest epoch of the store: 0 if it never took the place of another master.
-
-    Raises
-    ------
-    BatchGapError
-        If numbers are contiguous, and the batches before this one are not in the store. A store that never took the
-        place of a master may be the new target of a stream that has written elsewhere.
-    ChangedReplayError
-        If the batch was committed with another number of rows, and ``on_changed`` is FAIL.
-    """
+    """Look a batch up among those that were committed; None if it is new."""
     if batch_id.app is None:
         return None
     known = ledger.applications.get(batch_id.app)
@@ -284,13 +262,7 @@ class Publication:
         return self._marker.mark.sequence
 
     def begin(self, sequence: int, start: int) -> None:
-        """Hide everything from a physical offset on; the mark is on the device afterwards.
-
-        Raises
-        ------
-        NoSpaceError
-            If the disk is full; nothing is hidden.
-        """
+        """Hide everything from a physical offset on; the mark is on the device afterwards."""
         with self._failure.fatal_unless_full():
             self._marker.write(self._marker.mark.begun(sequence, start))
 
@@ -309,13 +281,7 @@ class Publication:
             )
 
     def publish_waiting(self) -> None:
-        """Publish a committed batch that a full disk kept hidden; return at once while another thread puts.
-
-        Raises
-        ------
-        NoSpaceError
-            If the disk is still full; the batch stays hidden.
-        """
+        """Publish a committed batch that a full disk kept hidden; return at once while another thread puts."""
         if self._waits and self._put_path.turn.acquire(blocking=False):
             try:
                 self.publish_before_next()
@@ -427,21 +393,7 @@ _SYNC_BYTES: Final = 64 << 20  # of a batch that wait to be synced before it end
 
 
 class BatchCommitter:
-    """Commits batches to one open store. Thread-safe: one batch at a time, and no other put meanwhile.
-
-    Parameters
-    ----------
-    fs, path
-        File system and directory of the store.
-    put_path, flusher, commit, publication, failure, topics
-        Parts of the store; ``flusher`` makes rows durable, ``commit`` is waited for before the call returns.
-    own
-        Raises if another process has the store.
-    keep_up
-        Called after each piece that was put.
-    is_threaded
-        Whether a batch may use threads.
-    """
+    """Commits batches to one open store. Thread-safe: one batch at a time, and no other put meanwhile."""
 
     def __init__(
         self,

@@ -18,13 +18,7 @@ from ..errors import NoSpaceError, StoreFailedError
 
 
 class Failure:
-    """The first failure of one store, shared by all its parts. Thread-safe.
-
-    Parameters
-    ----------
-    path
-        Store directory, for errors.
-    """
+    """The first failure of one store, shared by all its parts. Thread-safe."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -72,13 +66,7 @@ class Failure:
             raise
 
     def check(self) -> None:
-        """Return if no failure was noted.
-
-        Raises
-        ------
-        StoreFailedError
-            From the first failure that was noted.
-        """
+        """Return if no failure was noted."""
         if self._cause is not None:
             raise StoreFailedError(
                 "writing failed before, and what the device holds is not known: "

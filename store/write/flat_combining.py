@@ -38,13 +38,7 @@ class _Waiter(Generic[Asked]):
 
 
 class Combiner(Generic[Asked]):
-    """Gathers what threads ask for while one of them works.
-
-    Parameters
-    ----------
-    work
-        Does what is asked for: at least the first thing, that of the calling thread. One call at a time.
-    """
+    """Gathers what threads ask for while one of them works."""
 
     def __init__(self, work: Callable[[list[Asked]], None]) -> None:
         self._work = work

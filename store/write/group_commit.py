@@ -27,23 +27,11 @@ class Acknowledger(Protocol):
     """A place that must hold the bytes of an append before the append is acknowledged. Thread-safe."""
 
     def wait(self, offset: int) -> None:
-        """Return when this place holds all bytes of the log below a physical offset.
-
-        Raises
-        ------
-        SegmentLogError
-            If it does not hold them. The caller of the append gets this error; the record stays in the log.
-        """
+        """Return when this place holds all bytes of the log below a physical offset."""
 
 
 class GroupCommit:
-    """Waits for several acknowledgers. Thread-safe.
-
-    Parameters
-    ----------
-    acknowledgers
-        In the order in which they are waited for; none if appends are acknowledged at once.
-    """
+    """Waits for several acknowledgers. Thread-safe."""
 
     def __init__(self, acknowledgers: Sequence[Acknowledger]) -> None:
         self._acknowledgers = tuple(acknowledgers)
@@ -60,19 +48,7 @@ class GroupCommit:
 
 
 class Flusher:
-    """The device as an acknowledger: knows up to where the log is flushed, and flushes it. Thread-safe.
-
-    Parameters
-    ----------
-    sync
-        Syncs the log and returns the physical offset up to which it is on the device.
-    flushed
-        Physical offset up to which the log is on the device already.
-    failure
-        Notes a sync that fails.
-    metrics
-        Gets the seconds of each sync.
-    """
+    """The device as an acknowledger: knows up to where the log is flushed, and flushes it. Thread-safe."""
 
     def __init__(
         self, sync: Callable[[], int], flushed: int, failure: Failure, metrics: WriterMetrics | None = None
@@ -85,13 +61,7 @@ class Flusher:
         """Physical offset up to which the log is on the device."""
 
     def wait(self, offset: int) -> None:
-        """Return when all bytes below a physical offset are on the device.
-
-        Raises
-        ------
-        StoreFailedError
-            If a sync failed, now or before: the device may or may not hold those bytes.
-        """
+        """Return when all bytes below a physical offset are on the device."""
         while self.flushed < offset:
             self._syncs.ask(offset)
 

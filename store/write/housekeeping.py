@@ -36,23 +36,7 @@ _BACKLOG_BYTES: Final = 64 << 20  # records that wait to be dispatched; with mor
 
 
 class Housekeeping:
-    """Background work of one open store. Thread-safe.
-
-    Parameters
-    ----------
-    config
-        Intervals and thresholds of the work.
-    opened
-        The recovered parts of the store; at the end of its log everything is on the device.
-    appender, supply, dispatcher, failure
-        Further parts of the store.
-    own
-        Raises if another process has the store, and notes that as a failure.
-    fs
-        File system of the store.
-    metrics
-        Gets the seconds of each sync.
-    """
+    """Background work of one open store. Thread-safe."""
 
     def __init__(
         self,
@@ -94,24 +78,12 @@ class Housekeeping:
         return self._dispatcher.waiting_bytes > _BACKLOG_BYTES
 
     def relieve(self) -> None:
-        """Dispatch if a full disk stopped dispatch, and the log is far ahead of the queues by now.
-
-        Raises
-        ------
-        NoSpaceError
-            If the disk is still full: nothing may be appended.
-        """
+        """Dispatch if a full disk stopped dispatch, and the log is far ahead of the queues by now."""
         if self._starved and self._appender.end - self._dispatcher.dispatched > _BACKLOG_BYTES:
             self.dispatch()
 
     def dispatch(self, *, at_once: bool = False) -> None:
-        """Dispatch records that may be visible: with SYNC those that are flushed, or that a batch in flight hides.
-
-        Parameters
-        ----------
-        at_once
-            Whether all of them are visible afterwards; otherwise a few entries may wait for more.
-        """
+        """Dispatch records that may be visible: with SYNC those that are flushed, or that a batch in flight hides."""
         with self._dispatching:
             self._check()
             waits = self._config.flush is Flush.SYNC and not self._marker.in_flight
@@ -121,15 +93,7 @@ class Housekeeping:
             self._starved = False
 
     def dispatch_flushed(self) -> None:
-        """Dispatch everything that was put; with SYNC it is flushed first.
-
-        Raises
-        ------
-        StoreFailedError
-            If a flush failed, now or before.
-        NoSpaceError
-            If the disk has no room for the entries.
-        """
+        """Dispatch everything that was put; with SYNC it is flushed first."""
         if self._config.flush is Flush.SYNC:
             self.flusher.wait(self._appender.end)
         self.dispatch(at_once=True)
@@ -186,13 +150,7 @@ class Housekeeping:
             self._queues_flushed_at = time.monotonic()
 
     def remove(self, file: FileId, found: SegmentFile) -> None:
-        """Delete an expired file; its records and entries are on the device first, so that recovery wants none of it.
-
-        Raises
-        ------
-        ValueError
-            If the file is written.
-        """
+        """Delete an expired file, after its records and entries are on the device: recovery does not need it then."""
         self._own()
         if file.kind is Kind.LOG:
             if found.stop > self._durability.point.queues:

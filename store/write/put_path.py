@@ -169,29 +169,15 @@ class QueueOffsets:
 
 
 class PlacedRows(NamedTuple):
-    """Rows with their places.
+    """Rows with their places."""
 
-    Attributes
-    ----------
-    rows
-        The rows; none of them is changed before `patched`.
-    runs
-        Consecutive bytes per segment.
-    physical, offsets
-        (n,) int64, physical offset and queue offset per row.
-    numbers, following
-        (q,) int64, numbers of the distinct queues, and the next queue offset of each after these rows.
-    now
-        Store time of all rows, ms since the epoch.
-    """
-
-    rows: EncodedRows
-    runs: list[Run]
-    physical: Ints
+    rows: EncodedRows  # the rows; none of them is changed before `patched`
+    runs: list[Run]  # consecutive bytes per segment
+    physical: Ints  # (n,) int64, physical offset and queue offset per row
     offsets: Ints
-    numbers: Ints
+    numbers: Ints  # (q,) int64, numbers of the distinct queues, and the next queue offset of each after these rows
     following: Ints
-    now: int
+    now: int  # store time of all rows, ms since the epoch
 
     def patched(self, record_crc: RecordCrc) -> Frames:
         """Return the records with their places, time and checksums. To be called once."""
@@ -231,21 +217,11 @@ class PlacedRows(NamedTuple):
 
 
 class AheadPiece(NamedTuple):
-    """Rows that may be written before those that are placed before them.
+    """Rows that may be written before those that are placed before them."""
 
-    Attributes
-    ----------
-    placed
-        The rows.
-    files
-        The file of each of their runs, in the same order.
-    record_crc
-        Whether records end in a checksum.
-    """
-
-    placed: PlacedRows
-    files: Sequence[WritableFile]
-    record_crc: RecordCrc
+    placed: PlacedRows  # the rows
+    files: Sequence[WritableFile]  # the file of each of their runs, in the same order
+    record_crc: RecordCrc  # whether records end in a checksum
 
     def write(self) -> DispatchRequest:
         """Write the rows to their places, and return their dispatch request. Thread-safe, once per piece."""
@@ -302,25 +278,7 @@ class LogListener(Protocol):
 
 
 class PutPath:
-    """Appends records to a log, one put at a time. Thread-safe.
-
-    Parameters
-    ----------
-    appender
-        The end of the log; its lock is the put lock.
-    dispatcher
-        Holds the ends of the queues, and receives every put.
-    failure
-        Notes a failed write.
-    config
-        Configuration of the store.
-    clock
-        Returns ms since the epoch.
-    listeners
-        Receive every put after the dispatcher.
-    metrics
-        Gets the seconds that a put waited for the put lock.
-    """
+    """Appends records to a log, one put at a time. Thread-safe."""
 
     def __init__(
         self,
@@ -376,18 +334,7 @@ class PutPath:
         return self._queues.spans_since(before)
 
     def reserve(self, sizes: Iterable[Ints]) -> None:
-        """Reserve all segments that the next records need.
-
-        Parameters
-        ----------
-        sizes
-            (n,) int64 arrays in the order of the log: bytes of each record.
-
-        Raises
-        ------
-        NoSpaceError
-            If the disk is full; later puts use the segments that were made.
-        """
+        """Reserve all segments that the next records need."""
         with self.turn, self._appender.lock:
             end = self._appender.end
             for each in sizes:
@@ -396,17 +343,7 @@ class PutPath:
                 end = runs[-1].base + runs[-1].position + runs[-1].stop - runs[-1].start
 
     def put(self, encoded: Sequence[Encoded]) -> None:
-        """Append records of single messages, one or more, and set ``appended`` of each.
-
-        Raises
-        ------
-        NoSpaceError
-            If the disk has no room for all of them; nothing was appended.
-        StoreFailedError
-            If a write failed, now or before.
-        StoreClosedError
-            If the store was closed.
-        """
+        """Append records of single messages, one or more, and set ``appended`` of each."""
         records = [each.record for each in encoded]
         stops = [*accumulate(map(len, records))]
         asked = time.perf_counter() if self._metrics is not None else 0.0
@@ -473,24 +410,6 @@ class PutPath:
         """Append records of another log, byte for byte.
 
         A small piece gets its places in the queues when it is dispatched, or before the next put of this store's own.
-
-        Parameters
-        ----------
-        records
-            Side by side from the first byte of their buffer on, and whole; their bytes do not change any more.
-        properties
-            Of the same records.
-        physical
-            Physical offset of the first one: the end of the log, or the start of the next segment.
-        size
-            Bytes of all records.
-
-        Raises
-        ------
-        ConfigError
-            If ``physical`` does not continue the log; nothing was appended.
-        NoSpaceError, StoreFailedError, StoreClosedError
-            As `put`.
         """
         asked = time.perf_counter() if self._metrics is not None else 0.0
         with self.turn, self._caught_up():
@@ -513,32 +432,14 @@ class PutPath:
         return known
 
     def put_filler(self, end: int, physical: int, data: Data) -> None:
-        """Write bytes of another log that follow a blank record; the log still ends where it did.
-
-        Parameters
-        ----------
-        end
-            Physical offset of the blank record: the end of the log, or the start of the next segment.
-        physical
-            Physical offset of ``data``, in the same segment.
-
-        Raises what `put_replicated` does.
-        """
+        """Write bytes of another log that follow a blank record; the log still ends where it did."""
         with self.turn, self._appender.lock:
             self._open_at(end)
             with self._failure.fatal_put:
                 self._appender.fill(physical, data)
 
     def put_blank(self, end: int, *, is_filled: bool) -> None:
-        """Finish a segment with a blank record at the end of the log, as a roll does; raises what `put_filler` does.
-
-        Parameters
-        ----------
-        end
-            See `put_filler`.
-        is_filled
-            Whether `put_filler` wrote bytes after it: they are synced first, so that no crash keeps the blank alone.
-        """
+        """Finish a segment with a blank record at the end of the log, as a roll does; raises what `put_filler` does."""
         with self.turn, self._appender.lock:
             self._open_at(end)
             with self._failure.fatal_put:
@@ -571,18 +472,7 @@ class PutPath:
         return placed.physical, placed.offsets, rows.records.sizes
 
     def place_ahead(self, rows: EncodedRows, end: int) -> AheadPiece:
-        """Place rows after those that were placed ahead before; the caller holds the turn until all are appended.
-
-        Parameters
-        ----------
-        end
-            Physical offset after the rows placed last, or of the log.
-
-        Raises
-        ------
-        NoSpaceError, StoreFailedError, StoreClosedError
-            As `put`.
-        """
+        """Place rows after those that were placed ahead before; the caller holds the turn until all are appended."""
         with self.turn, self._appender.lock:
             self._failure.check()
             self._settle()

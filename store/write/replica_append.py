@@ -46,17 +46,7 @@ _FIX: Final = "Send the other store's log again from this log's end; if the erro
 
 
 class ReplicaAppend:
-    """Appends the bytes of another log. Thread-safe: one piece at a time.
-
-    Parameters
-    ----------
-    put_path
-        Put path of the store.
-    config
-        Configuration of the store; the other one has segments of the same size.
-    path
-        Store directory, for errors.
-    """
+    """Appends the bytes of another log. Thread-safe: one piece at a time."""
 
     def __init__(self, put_path: PutPath, config: StoreConfig, path: str) -> None:
         self._put_path = put_path
@@ -71,13 +61,7 @@ class ReplicaAppend:
         self._filled_stop = 0  # end of the last bytes of it that are not zero; 0 without any
 
     def append(self, physical_offset: int, data: bytes | bytearray | memoryview) -> int:
-        """Append the whole records of a piece, and keep what follows the last one; see `MessageStore.append_encoded`.
-
-        Returns
-        -------
-        int
-            Physical offset after the last record, which this log holds now.
-        """
+        """Append the whole records of a piece, and keep the partial one; return the physical offset after the last."""
         with self._put_path.turn:
             self._continue_at(physical_offset)
             try:
@@ -144,17 +128,7 @@ class ReplicaAppend:
             self._filler_stop = self._filled_stop = 0
 
     def _put_records(self, part: Bytes, physical: int, room: int) -> int:
-        """Append the whole records at the start of a part of one segment; return their bytes.
-
-        Parameters
-        ----------
-        part
-            (size,) uint8, which begins with a record.
-        physical
-            Physical offset of ``part[0]``.
-        room
-            Bytes from there to the end of the segment.
-        """
+        """Append the whole records at the start of a part of one segment; return their bytes."""
         found = walk(part, physical, 0, part.size)
         stops = np.concatenate([[0], found.positions + found.sizes])
         gaps = np.flatnonzero(found.positions != stops[:-1])

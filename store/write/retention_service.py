@@ -39,30 +39,7 @@ _COPY_SECONDS: Final = 0.05
 
 
 class RetentionService:
-    """Deletes the expired files of one open store. Thread-safe.
-
-    Parameters
-    ----------
-    settings
-        Rules.
-    fs, path
-        The store.
-    remover
-        Deletes one file of it.
-    clock
-        Returns ms since the epoch.
-    hidden_from
-        Returns the physical offset where a batch in flight begins; None without one.
-    dispatched
-        Returns the physical offset up to which records are in their queues.
-    disks
-        Returns the space of the disks of CommitLog and ConsumeQueues; that of the operating system by default.
-
-    Raises
-    ------
-    ConfigError
-        If the archive is not one of this store.
-    """
+    """Deletes the expired files of one open store. Thread-safe."""
 
     def __init__(
         self,
@@ -123,13 +100,7 @@ class RetentionService:
                 self._running = None
 
     def step(self) -> None:
-        """Start a run that is due, or go on with the current one; return without waiting.
-
-        Raises
-        ------
-        StoreInUseError, StoreClosedError, StoreFailedError
-            If the store is not ours any more.
-        """
+        """Start a run that is due, or go on with the current one; return without waiting."""
         if not self._stepping.acquire(blocking=False):
             return  # another thread is at it
         try:

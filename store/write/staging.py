@@ -208,16 +208,6 @@ def survey_staged(fs: FileSystem, path: str, staged: Staged) -> Iterator[Ints]:
     """Yield the record sizes of each chunk, and check that the file is the one its task wrote.
 
     Reads little of it: of each chunk its header, whose checksum covers the rest, and the sizes.
-
-    Yields
-    ------
-    (n,) int64
-        Bytes of the records of a chunk.
-
-    Raises
-    ------
-    FormatError
-        If the file is another, at the latest after its last chunk.
     """
     file = _file_of(path, staged)
     size = fs.size(file)
@@ -241,21 +231,6 @@ def take_staged(
 
     The space of chunks is released after they were read: later bytes of the log are written into their pages.
     Otherwise all of a batch would be in memory twice, be written to the device twice, and cost new pages twice.
-
-    Parameters
-    ----------
-    run
-        Runs each release, of many chunks, at once or a little later.
-
-    Yields
-    ------
-    EncodedRows
-        One chunk; its bytes belong to the caller, which may write to them.
-
-    Raises
-    ------
-    FormatError
-        If one is not what its task wrote; after the last chunk, if together they are not the file that its task wrote.
     """
     file, released = _file_of(path, staged), 0
     for start, header in _chunks(fs, file, staged):
