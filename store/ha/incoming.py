@@ -28,7 +28,7 @@ from ..format.store_paths import StorePaths
 from ..log.batch_state import BatchRecords
 from ..log.commit_log import CommitLog
 from ..write.message_store import MessageStore
-from .frames import HISTORY, HISTORY_BEGIN, Chunk
+from .protocol import HISTORY, HISTORY_BEGIN, Chunk
 
 _log = logging.getLogger(__name__)
 

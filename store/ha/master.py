@@ -22,8 +22,19 @@ RocketMQ: ``HAConnection``.
 from typing import Final, NamedTuple
 
 from ..errors import ReplicationError
-from .frames import HEARTBEAT_S, HISTORY, HISTORY_BEGIN, MORE_HISTORY, SILENCE_S, ReportReader, encode_header
-from .handshake import ASKING, Greeting, answer, refused_by
+from .protocol import (
+    ASKING,
+    HEARTBEAT_S,
+    HISTORY,
+    HISTORY_BEGIN,
+    MORE_HISTORY,
+    SILENCE_S,
+    Greeting,
+    ReportReader,
+    answer,
+    encode_header,
+    refused_by,
+)
 
 FIRST_REQUEST_S: Final = 10.0
 """Seconds for the request of a connection. RocketMQ's slaves send it 5 s after they connected."""

@@ -43,9 +43,9 @@ from ..log.commit_log import CommitLog
 from ..log.epochs import find_epochs, greatest_epoch, write_epochs
 from ..maintenance.offline import OfflineStore
 from ..read.store_reader import StoreReader
-from .handshake import Greeting, Handshake, check_stale, question
 from .incoming import begins_record
 from .link import connect
+from .protocol import Greeting, Handshake, check_stale, question
 from .settings import Address, Tls
 
 _TOKEN_BITS: Final = 63

@@ -55,12 +55,11 @@ from ..files.writable_fs import LocalWritableFileSystem
 from ..format.store_paths import StorePaths
 from ..log.commit_log import CommitLog
 from ..log.epochs import find_epochs, greatest_epoch, write_epochs
-from ..write.attachments import Attachments
+from ..write.attachments import Attachments, LogListener
 from ..write.message_store import MessageStore
-from ..write.put_path import LogListener
-from .handshake import Greeting, Handshake, check_greeting, question, refusal
 from .incoming import IncomingBatches
 from .link import Link, connect
+from .protocol import Greeting, Handshake, check_greeting, question, refusal
 from .settings import Address, Begin, ReplicaConfig, ReplicaMetrics, ReplicaState, ReplicaStatus
 from .slave import Slave
 

@@ -21,7 +21,7 @@ RocketMQ: ``HAClient``.
 from typing import Final, Self
 
 from ..errors import ConfigError, DivergedLogError, ReplicationError
-from .frames import HEARTBEAT_S, HISTORY, MORE_HISTORY, SILENCE_S, Chunk, FrameReader, encode_report
+from .protocol import HEARTBEAT_S, HISTORY, MORE_HISTORY, SILENCE_S, Chunk, FrameReader, encode_report
 
 _BEHIND_HEARTBEATS: Final = 2  # the first may be older than bytes that are on their way
 _FIRST_BYTE: Final = b"\0"

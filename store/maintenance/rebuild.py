@@ -25,15 +25,27 @@ from ..files.store_lock import held_lock
 from ..files.writable_fs import LocalWritableFileSystem
 from ..format.consume_queue import ENTRY_BYTES, Entries, by_file, encode, pads
 from ..format.index_file import Geometry
+from ..format.naming import segment_name
 from ..format.store_paths import StorePaths
 from ..index.keys import put_keys
 from ..index.writer import IndexWriter
 from ..log.commit_log import CommitLog
 from ..read.store_reader import StoreReader
 from ..types import QueueKey
-from .segment_progress import log_segment
 
 _log = logging.getLogger(__name__)
+
+
+def log_segment(log: logging.Logger, base: int, number: int, count: int, text: str) -> None:
+    """Log that a segment was read."""
+    log.info(
+        "CommitLog segment %s (%d of %d): %s",
+        segment_name(base),
+        number,
+        count,
+        text,
+        extra={"done": number, "of": count},
+    )
 
 
 @dataclass(frozen=True, slots=True)

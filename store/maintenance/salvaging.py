@@ -52,8 +52,7 @@ from ..log.commit_log import CommitLog
 from ..read.spec import QueueSource
 from ..read.store_reader import StoreReader
 from .index_check import keeps_index
-from .rebuild import rebuild_index, rebuild_queues
-from .segment_progress import log_segment
+from .rebuild import log_segment, rebuild_index, rebuild_queues
 
 _log = logging.getLogger(__name__)
 

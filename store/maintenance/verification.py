@@ -32,7 +32,7 @@ from ..queues.consume_queue import ConsumeQueue
 from ..read.store_reader import StoreReader
 from ..types import QueueKey
 from .index_check import IndexCheck, inside, runs
-from .segment_progress import log_segment
+from .rebuild import log_segment
 
 _log = logging.getLogger(__name__)
 

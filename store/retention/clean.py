@@ -19,11 +19,11 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
+from ..directory.retention_history import Deleted, History
 from ..errors import NoSpaceError, SegmentLogError, StoreClosedError, StoreFailedError, StoreInUseError
 from ..files.segments import SegmentFile
 from ..files.writable_fs import WritableFileSystem
 from .archive import Archive
-from .history import Deleted, History
 from .policy import Deletion, Plan
 from .settings import RetentionSettings
 from .state import FileId, Kind, Memory

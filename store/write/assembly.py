@@ -35,11 +35,9 @@ from ..recovery.open import Opened, recover
 from ..retention.settings import RetentionSettings
 from .async_append import AsyncAppend, GroupAppend
 from .attachments import Attachments
-from .background import BackgroundServices, OnCall, StoreServices
 from .batch_commit import BatchCommitter, Publication
-from .failure import Failure
-from .group_commit import Flusher, GroupCommit
-from .housekeeping import Housekeeping
+from .group_commit import Failure, Flusher, GroupCommit
+from .housekeeping import BackgroundServices, Housekeeping, OnCall, StoreServices
 from .put_path import PutPath
 from .replica_append import ReplicaAppend
 from .retention_service import RetentionService

@@ -60,8 +60,7 @@ from ..log.batch_state import BatchRecords
 from ..log.epochs import find_epochs
 from ..recovery.batch_marker import BatchMarker
 from ..types import QueueKey
-from .failure import Failure
-from .group_commit import Flusher, GroupCommit
+from .group_commit import Failure, Flusher, GroupCommit
 from .put_path import AheadPiece, PutPath
 from .staging import Staged, discard_staged, survey_staged, take_staged
 from .workers import Job, Workers

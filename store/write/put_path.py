@@ -31,7 +31,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -52,8 +52,8 @@ from ..format.record_crc import RecordCrc
 from ..log.appender import LogAppender, Run
 from ..queues.keys import QueueNumbers
 from ..types import QueueKey
-from .failure import Failure
-from .metrics import WriterMetrics
+from .attachments import LogListener, WriterMetrics
+from .group_commit import Failure
 
 _log = logging.getLogger(__name__)
 
@@ -265,16 +265,6 @@ class AppendedBatch(NamedTuple):
     queue_offsets: Ints
     sizes: Ints
     store_timestamp: int
-
-
-class LogListener(Protocol):
-    """A part that learns of each new end of the log; the dispatcher is the first one."""
-
-    def add(self, request: DispatchRequest) -> None:
-        """Receive records that were written to the log, in the order of the log.
-
-        Called under the put lock, so it returns at once. An error makes the store fail. The bytes are not changed.
-        """
 
 
 class PutPath:

@@ -24,13 +24,11 @@ from ..files.disk import space_of
 from ..files.writable_fs import WritableFileSystem
 from ..format.store_paths import StorePaths
 from ..retention.clean import Cleaner, Counts, Remover
-from ..retention.disk_space import Disks, is_full_after_check, look_at_disks
-from ..retention.guard import Guard
-from ..retention.policy import Plan, decide
+from ..retention.guard import Guard, TopicAges
+from ..retention.policy import Disks, Plan, decide, is_full_after_check, look_at_disks
 from ..retention.settings import RetentionSettings
 from ..retention.state import Kind, Memory, Moment, State
 from ..retention.survey import KnownLog, StoreFiles
-from ..retention.topic_ages import TopicAges
 
 _log = logging.getLogger(__name__)
 

@@ -7,8 +7,7 @@ import pytest
 
 from segmentlog.store.files.disk import Space
 from segmentlog.store.files.fs import LocalFileSystem
-from segmentlog.store.retention.disk_space import Disks
-from segmentlog.store.retention.policy import decide
+from segmentlog.store.retention.policy import Disks, decide
 from segmentlog.store.retention.settings import RetentionSettings
 from segmentlog.store.retention.state import FileId, IndexFiles, Kind, Memory, Moment, QueueFiles, State
 from segmentlog.store.retention.survey import KnownLog, StoreFiles

@@ -49,7 +49,7 @@ from segmentlog.store.read import snapshot
 from segmentlog.store.read.undispatched_tail import find_undispatched_tail
 from segmentlog.store.sink import Staged, Staging
 from segmentlog.store.write.batch_commit import CommitPipeline, Publication, find_replay
-from segmentlog.store.write.failure import Failure
+from segmentlog.store.write.group_commit import Failure
 from segmentlog.store.write.put_path import AheadPiece, PutPath
 from segmentlog.store.write.staging import staging_directory
 from support.batches import batch_of

@@ -31,7 +31,7 @@ from segmentlog.store.format.consume_queue import ENTRY
 from segmentlog.store.queues.keys import QueueNumbers
 from segmentlog.store.sink import Staging
 from segmentlog.store.write.attachments import Attachments
-from segmentlog.store.write.background import BackgroundServices
+from segmentlog.store.write.housekeeping import BackgroundServices
 from segmentlog.store.write.put_path import AheadPiece, QueueOffsets
 from support.batches import batch_of
 from support.written_stores import SMALL

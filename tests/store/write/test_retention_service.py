@@ -27,7 +27,7 @@ from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.groups import commit_offsets
 from segmentlog.store.maintenance import verify
 from segmentlog.store.retention.clean import DirectoryRemover
-from segmentlog.store.retention.disk_space import Disks
+from segmentlog.store.retention.policy import Disks
 from segmentlog.store.retention.settings import RetentionSettings, RocketMQRelease
 from segmentlog.store.retention.state import Kind
 from segmentlog.store.retention.survey import StoreFiles

@@ -20,8 +20,7 @@ from ..errors import Remedy
 from ..files.fs import FileSystem, LocalFileSystem
 from ..files.small_file import read_whole, replace_file
 from ..files.writable_fs import WritableFileSystem
-from ..format.store_paths import StorePaths
-from .state import Kind
+from ..format.store_paths import COMMIT_LOG, StorePaths
 
 BYTES_MAX: Final = 1 << 20
 """Size from which the history is halved."""
@@ -41,7 +40,7 @@ class Deleted(NamedTuple):
     def log_base(self) -> int | None:
         """First physical offset of a CommitLog segment; None for another file."""
         kind, _, name = self.file.partition("/")
-        return int(name) if kind == Kind.LOG.value and name.isascii() and name.isdecimal() else None
+        return int(name) if kind == COMMIT_LOG and name.isascii() and name.isdecimal() else None
 
     def __str__(self) -> str:
         when = datetime.fromtimestamp(self.ms / 1000, UTC).isoformat(timespec="milliseconds")
