@@ -40,6 +40,7 @@ from segmentlog.store.maintenance import verify
 from segmentlog.store.sink import Staged, Staging, commit_batch
 from segmentlog.store.write.batch_commit import CommittedBatch, Publication
 from support.batches import batch_of
+from support.parted_store import PartedStore
 from support.promoted import PLAIN, append, limited, served
 from support.reading import read
 from support.replicas import following, log_bytes, until
@@ -101,10 +102,10 @@ def test_a_batch_that_lands_between_the_two_files_is_not_sent_in_part(path: Path
     commit_batch(path, SMALL, BatchId("q", 0), staged)
     log = FollowedLog(path)
     mark = log._batches.mark()
-    with MessageStore.open(path, SMALL) as store:
-        store._parts.base.opened.durability.note_log((mark.start + mark.stop) // 2)  # as it was while it was flushed
+    with PartedStore.open(path, SMALL) as store:
+        store.parts.base.opened.durability.note_log((mark.start + mark.stop) // 2)  # as it was while it was flushed
         assert log.settled_offset == mark.start
-        store._parts.base.opened.durability.note_log(mark.stop)
+        store.parts.base.opened.durability.note_log(mark.stop)
         assert log.settled_offset == mark.stop
 
 
@@ -121,8 +122,8 @@ def test_a_point_within_a_batch_that_others_followed_is_not_sent(
     first = records.mark()
     following = first.begun(first.sequence + 1, first.stop)
     real = log._batches.mark
-    with MessageStore.open(path, SMALL) as store:
-        note = store._parts.base.opened.durability.note_log
+    with PartedStore.open(path, SMALL) as store:
+        note = store.parts.base.opened.durability.note_log
         note((first.start + first.stop) // 2)
 
         def mark() -> BatchMark:
@@ -136,12 +137,12 @@ def test_a_point_within_a_batch_that_others_followed_is_not_sent(
 
 def test_a_log_that_was_cut_is_an_error(path: Path) -> None:
     log = FollowedLog(path)
-    with MessageStore.open(path, SMALL) as store:
+    with PartedStore.open(path, SMALL) as store:
         cut_to = store.end_offset
         store.append(message(1, 1, 1))
     assert log.settled_offset > cut_to
-    with MessageStore.open(path, SMALL) as store:
-        store._parts.base.opened.durability.note_log(cut_to)
+    with PartedStore.open(path, SMALL) as store:
+        store.parts.base.opened.durability.note_log(cut_to)
         with pytest.raises(ReplicationError, match=f"the log was cut from physical offset .* to {cut_to}"):
             _ = log.settled_offset
 

@@ -38,6 +38,7 @@ from segmentlog.store.ha.server import LINE_EVERY_S, Listener, Places, RareLines
 from segmentlog.store.log.confirmed import confirmed_offset
 from segmentlog.store.log.epochs import check_current, find_epochs, supersede, write_epochs
 from support import certificates, replicas
+from support.parted_store import PartedStore
 from support.reading import read
 from support.replicas import log_bytes, until
 from support.scale import scale
@@ -55,10 +56,10 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def serving(path: Path, copies: int = 1, port: int = 0) -> Iterator[tuple[MessageStore, ReplicationServer]]:
+def serving(path: Path, copies: int = 1, port: int = 0) -> Iterator[tuple[PartedStore, ReplicationServer]]:
     quorum = Quorum(copies, timeout_s=30)
     with (
-        MessageStore.open(path, PLAIN, attached=Attachments(acknowledgers=[quorum], listeners=[quorum])) as store,
+        PartedStore.open(path, PLAIN, attached=Attachments(acknowledgers=[quorum], listeners=[quorum])) as store,
         ReplicationServer(store, quorum, ServerConfig(port=port)) as server,
     ):
         yield store, server
@@ -145,7 +146,7 @@ def test_bytes_of_a_batch_in_flight_are_not_sent(tmp_path: Path) -> None:
         with following(tmp_path / "copy", server.port) as replica:
             until(lambda: replica.status.end == store.end_offset)
             start = store.end_offset
-            marker = store._parts.base.opened.marker
+            marker = store.parts.base.opened.marker
             marker.write(BatchMark(sequence=1, start=start, stop=start, in_flight=True))
             assert marker.in_flight
             put(store, 20, 20)

@@ -14,6 +14,7 @@ from segmentlog.store.dispatch.dispatcher import DispatchRequest
 from segmentlog.store.sink import Staging
 from segmentlog.store.write.attachments import Attachments
 from support.batches import batch_of
+from support.parted_store import PartedStore
 from support.written_stores import SMALL
 
 HELLO = Outgoing(topic="Orders", body=b"hello")
@@ -135,14 +136,14 @@ def test_metrics_are_the_time_of_syncs_of_waits_and_until_records_are_visible(tm
     collected = Collected()
     config = replace(SMALL, flush=Flush.ASYNC, services=Services.ON_CALL, flush_interval_ms=60_000)
     began = time.perf_counter()
-    with MessageStore.open(tmp_path / "store", config, attached=Attachments(metrics=collected)) as store:
+    with PartedStore.open(tmp_path / "store", config, attached=Attachments(metrics=collected)) as store:
         store.append(HELLO)
         store.append_batch(batch_of([HELLO] * 3))
         assert len(collected.waits) == 2
         taken = threading.Event()
 
         def hold() -> None:
-            with store._put_path.turn:
+            with store.parts.log.put_path.turn:
                 taken.set()
                 time.sleep(0.2)
 
@@ -163,8 +164,8 @@ def test_metrics_are_the_time_of_syncs_of_waits_and_until_records_are_visible(tm
 def test_dispatch_lag_is_the_age_of_the_oldest_record_of_a_round(tmp_path: Path) -> None:
     collected = Collected()
     config = replace(SMALL, services=Services.BACKGROUND, flush_interval_ms=60_000, queue_flush_interval_ms=60_000)
-    with MessageStore.open(tmp_path / "store", config, attached=Attachments(metrics=collected)) as store:
-        with store._housekeeping._dispatching:  # dispatch is held up
+    with PartedStore.open(tmp_path / "store", config, attached=Attachments(metrics=collected)) as store:
+        with store.parts.housekeeping._dispatching:  # dispatch is held up
             store.append(HELLO)
             time.sleep(0.15)
             store.append(HELLO)

@@ -55,6 +55,7 @@ from segmentlog.store.write.staging import staging_directory
 from support.batches import batch_of
 from support.interrupting import own_threads
 from support.live_copy import copy_live
+from support.parted_store import PartedStore
 from support.reading import read
 from support.written_stores import SMALL
 
@@ -762,7 +763,7 @@ def test_readers_see_all_of_it_or_nothing(
     path: Path, monkeypatch: pytest.MonkeyPatch, source: QueueSource, flush: Flush
 ) -> None:
     config = StoreConfig(segment_bytes=1 << 16, queue_segment_entries=16, index_slots=20, index_entries=60, flush=flush)
-    with MessageStore.open(path, config) as store:
+    with PartedStore.open(path, config) as store:
         store.append_batch(pa.record_batch({"topic": ["Orders"] * 3, "body": [b"x", b"y", b"z"]}))
         store.wait_dispatched()
         begun = StoreReader.open(path, queue_source=source)
@@ -772,7 +773,7 @@ def test_readers_see_all_of_it_or_nothing(
         worker = threading.Thread(target=store.commit_batch, args=(BatchId("q", 0), staged))
         worker.start()
         assert pause.reached.wait(30)
-        store._housekeeping.dispatch(at_once=True)  # its entries are in the queues by now
+        store.parts.housekeeping.dispatch(at_once=True)  # its entries are in the queues by now
         assert len(list((path / "consumequeue" / "Orders" / "1").iterdir())) == 1
         during = StoreReader.open(path, queue_source=source)
         assert during.bounds(QueueKey("Orders", 0)) == before
@@ -878,14 +879,14 @@ def test_closing_waits_for_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_queues_are_flushed_meanwhile(path: Path) -> None:
-    with MessageStore.open(path, SMALL) as store:
+    with PartedStore.open(path, SMALL) as store:
         done = threading.Event()
         failures: list[BaseException] = []
 
         def flush() -> None:
             try:
                 while not done.is_set():
-                    store._housekeeping.flush_queues()
+                    store.parts.housekeeping.flush_queues()
             except BaseException as error:  # noqa: BLE001 - for the test to see
                 failures.append(error)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import Flush, MessageStore, Outgoing, QueueKey, StoreClosedError
+from segmentlog.store import Flush, Outgoing, QueueKey, StoreClosedError
 from segmentlog.store.encode.message import encode_message
 from segmentlog.store.errors import NoSpaceError, StoreFailedError
 from segmentlog.store.retention.state import FileId, Kind
@@ -18,6 +18,7 @@ from segmentlog.store.write import housekeeping as module
 from segmentlog.store.write.group_commit import Failure
 from segmentlog.store.write.housekeeping import BackgroundServices, Housekeeping
 from support.interrupting import Interrupter, own_threads, points_of
+from support.parted_store import PartedStore
 from support.written_stores import SMALL
 
 HELLO = Outgoing(topic="T", body=b"x" * 100, keys="k")
@@ -32,16 +33,16 @@ IDLE = replace(
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[MessageStore]:
-    with MessageStore.open(tmp_path / "s", IDLE) as opened:
+def store(tmp_path: Path) -> Iterator[PartedStore]:
+    with PartedStore.open(tmp_path / "s", IDLE) as opened:
         yield opened
 
 
-def parts(store: MessageStore) -> tuple[Housekeeping, int]:
-    return store._housekeeping, store._parts.base.opened.durability.point.queues
+def parts(store: PartedStore) -> tuple[Housekeeping, int]:
+    return store.parts.housekeeping, store.parts.base.opened.durability.point.queues
 
 
-def test_keep_flushes_the_log_when_its_interval_has_passed(store: MessageStore) -> None:
+def test_keep_flushes_the_log_when_its_interval_has_passed(store: PartedStore) -> None:
     housekeeping, _ = parts(store)
     store.append(HELLO)
     housekeeping.keep()
@@ -51,7 +52,7 @@ def test_keep_flushes_the_log_when_its_interval_has_passed(store: MessageStore) 
     assert housekeeping.flusher.flushed == store.end_offset
 
 
-def test_keep_flushes_queues_when_their_interval_has_passed(store: MessageStore) -> None:
+def test_keep_flushes_queues_when_their_interval_has_passed(store: PartedStore) -> None:
     housekeeping, before = parts(store)
     store.append(HELLO)
     housekeeping.keep()
@@ -62,16 +63,16 @@ def test_keep_flushes_queues_when_their_interval_has_passed(store: MessageStore)
 
 
 def test_dispatch_with_sync_shows_flushed_records_alone(tmp_path: Path) -> None:
-    with MessageStore.open(tmp_path / "s", replace(IDLE, flush=Flush.SYNC)) as store:
-        housekeeping = store._housekeeping
-        store._put_path.put([encode_message(HELLO, store.config)])
+    with PartedStore.open(tmp_path / "s", replace(IDLE, flush=Flush.SYNC)) as store:
+        housekeeping = store.parts.housekeeping
+        store.parts.log.put_path.put([encode_message(HELLO, store.config)])
         housekeeping.dispatch(at_once=True)
         assert store.bounds(QueueKey("T", 0)).max_offset == 0
         housekeeping.dispatch_flushed()
         assert store.bounds(QueueKey("T", 0)).max_offset == 1
 
 
-def test_relieve_dispatches_only_after_a_full_disk(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relieve_dispatches_only_after_a_full_disk(store: PartedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     housekeeping, _ = parts(store)
     rounds: list[bool] = []
     monkeypatch.setattr(Housekeeping, "dispatch", lambda _: rounds.append(True))
@@ -83,7 +84,7 @@ def test_relieve_dispatches_only_after_a_full_disk(store: MessageStore, monkeypa
     assert rounds == [True]
 
 
-def test_a_segment_is_deleted_after_its_queues_are_on_the_device(store: MessageStore) -> None:
+def test_a_segment_is_deleted_after_its_queues_are_on_the_device(store: PartedStore) -> None:
     housekeeping, _ = parts(store)
     while store.end_offset <= SMALL.segment_bytes:
         store.append(HELLO)
@@ -96,9 +97,9 @@ def test_a_segment_is_deleted_after_its_queues_are_on_the_device(store: MessageS
 
 
 def test_nothing_is_dispatched_or_flushed_after_stop(tmp_path: Path) -> None:
-    store = MessageStore.open(tmp_path / "s", IDLE)
+    store = PartedStore.open(tmp_path / "s", IDLE)
     store.append(HELLO)
-    housekeeping = store._housekeeping
+    housekeeping = store.parts.housekeeping
     store.close()
     for act in (housekeeping.dispatch, housekeeping.write_slots, housekeeping._sync_log):
         with pytest.raises(StoreClosedError):

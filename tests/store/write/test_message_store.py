@@ -44,6 +44,7 @@ from support.crash.faults import Fault, FaultyFileSystem, Span
 from support.crash.memory_fs import MemoryFileSystem
 from support.crash.recorder import RecordingFileSystem
 from support.interrupting import own_threads
+from support.parted_store import PartedStore
 from support.reading import read
 from support.written_stores import SMALL, message, open_files, tree
 
@@ -561,11 +562,11 @@ def test_many_threads_each_find_their_messages_in_order(path: Path) -> None:
 
 def test_new_topics_may_come_while_the_others_are_written_down(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = replace(SMALL, services=Services.BACKGROUND, flush_interval_ms=60_000, queue_flush_interval_ms=60_000)
-    with MessageStore.open(path, config) as store:
+    with PartedStore.open(path, config) as store:
         for number in range(3):
             store.append(replace(HELLO, topic=f"T{number}"))
         store.wait_dispatched()
-        note = store._housekeeping._topics.note
+        note = store.parts.base.opened.topics.note
 
         def slowly(keys: Iterable[QueueKey]) -> None:
             each = iter(keys)
@@ -574,8 +575,8 @@ def test_new_topics_may_come_while_the_others_are_written_down(path: Path, monke
             store.wait_dispatched()
             note([first, *each])
 
-        monkeypatch.setattr(store._housekeeping._topics, "note", slowly)
-        store._housekeeping.flush_queues()
+        monkeypatch.setattr(store.parts.base.opened.topics, "note", slowly)
+        store.parts.housekeeping.flush_queues()
         monkeypatch.undo()
         store.append(HELLO)
     assert {"T0", "T1", "T2", "Another", "Orders"} <= json.loads((path / "config" / "topics.json").read_text())[
@@ -730,21 +731,21 @@ def test_an_error_inside_the_block_is_not_hidden(path: Path) -> None:
 
 def test_an_interrupt_in_the_middle_of_a_put_is_final(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The record may be in the log, and its number must not be given again."""
-    store = MessageStore.open(path, SMALL)
+    store = PartedStore.open(path, SMALL)
     store.append(HELLO)
 
     def interrupted(*arguments: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(store._parts.log.dispatcher, "add", interrupted)
+        patched.setattr(store.parts.log.dispatcher, "add", interrupted)
         with pytest.raises(KeyboardInterrupt):
             store.append(HELLO)
     with pytest.raises(StoreFailedError):
         store.append(HELLO)
     with pytest.raises(StoreFailedError):
         store.close()
-    with MessageStore.open(path, SMALL) as opened:
+    with PartedStore.open(path, SMALL) as opened:
         assert opened.append(HELLO).queue_offset == 2
         assert len(rows(opened)) == 3
 
