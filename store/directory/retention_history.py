@@ -31,9 +31,9 @@ class Deleted(NamedTuple):
     """One deleted file."""
 
     ms: int  # time of the run, ms since the epoch
-    file: str  # path in the store, and length
-    bytes: int
-    reason: str  # rule by which it went
+    file: str  # path in the store
+    bytes: int  # its length
+    reason: str  # rule by which it was deleted
     archive: str = ""  # directory of the archive that has a copy; empty without one
 
     @property
@@ -110,7 +110,7 @@ class DeletionNote(NamedTuple):
 
 
 def deletion_note(path: str, fs: FileSystem | None = None) -> DeletionNote:
-    """Return what a data-loss report says about the last deletion of a CommitLog segment.
+    """Return the clause of a data-loss report about the last deletion of a CommitLog segment.
 
     Parameters
     ----------

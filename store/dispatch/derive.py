@@ -59,7 +59,7 @@ def derive_queues(log: CommitLog, start: int, stop: int) -> dict[QueueKey, Deriv
 def derive_segments(
     log: CommitLog, start: int, stop: int
 ) -> Iterator[tuple[FoundRecords, dict[QueueKey, DerivedQueue]]]:
-    """Entries of all queues, one segment of the log at a time, as dispatch would see them."""
+    """Records of each segment, and the entries of their queues in the order of the log: queue offsets need not rise."""
     for found in _without_stale(log.walk(start, stop)):
         groups: list[tuple[QueueKey, Ints]] = []
         for key, rows in _groups(found.records):
@@ -85,10 +85,10 @@ def _collect(
 
 
 def _without_stale(walked: Iterator[FoundRecords]) -> Iterator[FoundRecords]:
-    """Leave out what a truncation left behind.
+    """Leave out stale records after a truncation.
 
-    A broker that truncates does not erase: after the end of what it wrote since, there may be whole older records. They
-    follow a gap, and their store time is before that of the records preceding the gap.
+    A broker that truncates does not erase: whole older records may follow the end of the records that it wrote since.
+    They follow a gap, and their store time is before the store time of the records that precede the gap.
     """
     newest = 0
     for found in walked:
@@ -102,7 +102,10 @@ def _without_stale(walked: Iterator[FoundRecords]) -> Iterator[FoundRecords]:
 
 
 def stale_rows(found: FoundRecords, newest: int) -> tuple[Ints, int]:
-    """Rows of records that follow a gap and are older than one before it, and the newest store time so far."""
+    """Rows of records that follow a gap and are older than a record before it, and the newest store time so far.
+
+    ``newest`` is the store time in ms that the records before ``found`` reached.
+    """
     positions = found.records.positions
     times = found.records.field("store_timestamp")
     before = np.maximum.accumulate(np.concatenate([[newest], times]))
@@ -113,12 +116,12 @@ def stale_rows(found: FoundRecords, newest: int) -> tuple[Ints, int]:
 
 
 def _groups(records: Records) -> Iterator[tuple[QueueKey, Ints]]:
-    """Tell apart the queues of all records that are in one: each with its rows, in the order of the records."""
+    """Rows of each queue, in the order of the records."""
     return _grouped(records, np.flatnonzero(is_queued(records)))
 
 
 def _groups_of(records: Records, wanted: AbstractSet[QueueKey]) -> Iterator[tuple[QueueKey, Ints]]:
-    """The same of the queues that are wanted."""
+    """Rows of each wanted queue, in the order of the records."""
     chosen = is_queued(records) & np.isin(records.field("queue_id"), [key.queue_id for key in wanted])
     topics = {key.topic for key in wanted}
     if len(topics) == 1:
@@ -134,7 +137,7 @@ def _grouped(records: Records, rows: Ints) -> Iterator[tuple[QueueKey, Ints]]:
 
 
 def entries_of(found: FoundRecords, wanted: AbstractSet[QueueKey]) -> Iterator[tuple[QueueKey, DerivedQueue]]:
-    """Entries of those queues that are wanted, as the records state them."""
+    """Entries of the wanted queues, as the records state them."""
     return _with_tags_codes(found, _groups_of(found.records, wanted))
 
 
@@ -178,7 +181,7 @@ def _entries(
 
 
 def rising(queue: DerivedQueue) -> DerivedQueue:
-    """Leave out records whose queue offset cannot be: taken before, as dispatch ignores them, or damaged.
+    """Leave out records with an impossible queue offset: taken before, as dispatch ignores them, or damaged.
 
     A damaged offset must not cost the records after it: the longest rising sequence stays.
     """
@@ -265,7 +268,8 @@ class WalkCache:
     def _wider(self, start: int, stop: int, over: "list[_Walked]") -> Span:
         """Widen a span over the walks that it overlaps, and by half of that where it extends beyond them.
 
-        Each queue asks for a little more than the one before: after a few walks, one covers what a thousand ask for.
+        Each queue asks for a little more than the queue before it: after a few walks, one walk covers a thousand
+        queues.
         """
         if not over:
             return start, stop

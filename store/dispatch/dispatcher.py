@@ -35,7 +35,7 @@ from .rules import DispatchedRecords
 
 _ROUND_BYTES: Final = 16 << 20
 _JOINED_BYTES: Final = 1 << 20  # of replicated records: larger pieces are large enough by themselves
-_FEW_QUEUES: Final = 64  # up to so many queues, gathered entries are written after every `run`
+_FEW_QUEUES: Final = 64  # up to this number of queues, gathered entries are written after every `run`
 _WORTH_ROWS: Final = 48  # entries per queue that make a write worth its cost with more queues
 _WRITE_ROWS: Final = 1 << 19  # entries that are gathered in memory at most
 _WAIT_S: Final = 1.0  # and their longest wait there
@@ -44,8 +44,8 @@ _WAIT_S: Final = 1.0  # and their longest wait there
 class ReplicatedRecords(NamedTuple):
     """Records of another log, which get their places in the queues when they are dispatched."""
 
-    records: Records  # whole ones, at the start of their buffer; neither is changed any more
-    properties: Properties  # theirs
+    records: Records  # whole records, at the start of their buffer; neither is changed any more
+    properties: Properties  # of the same records
     newest: int  # store time of the last one, ms since the epoch
     # places entries in their queues; called once for all records, in the order of the log
     follow: Callable[[DispatchedRecords], DispatchedRecords]
@@ -76,8 +76,7 @@ class Dispatcher:
     A write to a queue costs the same for one entry as for a hundred. So entries of up to 64 queues are written after
     every `run`. Entries of more queues are gathered until there are enough per queue, or until they have waited 1 s.
 
-    `add` and `settle` may be called by any thread that holds the put lock. All other methods are for one thread at a
-    time.
+    Any thread that holds the put lock may call `add` and `settle_replicated`; one thread at a time all other methods.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class Dispatcher:
         self._waiting: deque[DispatchRequest] = deque()
         self._placing = threading.Lock()  # held while replicated records get their places, and requests leave the queue
         self._replicated_bytes = 0  # of replicated records, added by appending threads
-        self._placed_bytes = 0  # of those that have their places: two counters, too
+        self._placed_bytes = 0  # of placed replicated records: two counters, as below
         self._added_bytes = 0  # written by appending threads
         self._done_bytes = 0  # written by the dispatching thread: two counters, as the two share no lock
         self._gathered: list[_Entries] = []
@@ -124,7 +123,7 @@ class Dispatcher:
         self._waiting.append(request)
         self._added_bytes += request.size
 
-    def settle(self) -> None:
+    def settle_replicated(self) -> None:
         """Return when all replicated records have their places in their queues. Needs the put lock."""
         if self._replicated_bytes == self._placed_bytes:
             return
@@ -198,7 +197,7 @@ class Dispatcher:
         return DispatchRequest(known, None, requests[-1].stop, size, requests[0].put_at)
 
     def _derived(self, requests: list[DispatchRequest]) -> DispatchedRecords:
-        """Return what the bytes of requests add."""
+        """Return the entries and keys of the records in the bytes of requests."""
         first = requests[0].records
         if len(requests) == 1 and isinstance(first, ReplicatedRecords):
             records, properties = first.records, first.properties

@@ -35,7 +35,7 @@ from .derive import DerivedQueue, rising
 _log = logging.getLogger(__name__)
 
 FILLER_TOPIC: Final = "%LOST%"
-"""Topic of the rolled back records that ``salvage`` puts over damaged bytes: they stand for lost records."""
+"""Topic of the rolled back records that ``salvage`` puts over damaged bytes: they fill the places of lost records."""
 
 _QUEUE_OFFSET_MAX: Final = 1 << 58  # times 20 bytes, and some files more, is a file name of 63 bits
 _FITTING_ROWS: Final = 4096
@@ -44,18 +44,18 @@ _FITTING_ROWS: Final = 4096
 class Placed(NamedTuple):
     """Entries to append to one queue."""
 
-    start: int  # queue offset of the first
+    start: int  # queue offset of the first entry
     entries: Entries  # (n,) of ``format.consume_queue.NATIVE``
-    lost: Mask  # (n,) bool: which of them stand for records that are lost
+    lost: Mask  # (n,) bool: entries of lost records
 
     @property
     def repeated(self) -> int:
-        """Number of them that stand for lost records."""
+        """Number of entries of lost records."""
         return int(np.count_nonzero(self.lost))
 
 
 class Placement:
-    """Follows the log segment by segment and says what is appended to which queue."""
+    """Follows the log segment by segment, and places the entries of records in their queues."""
 
     def __init__(self, log: CommitLog, start: int, tails: Mapping[QueueKey, int] | None = None) -> None:
         self._log = log
@@ -68,11 +68,11 @@ class Placement:
         return {key: tail.next for key, tail in self._tails.items()}
 
     def begin(self, key: QueueKey, start: int, physical: int) -> None:
-        """Say where a queue begins, other than its first record states."""
+        """Begin a queue at another queue offset than its first record states."""
         self._tails[key] = _Tail(start, physical)
 
     def place(self, found: FoundRecords, queues: Mapping[QueueKey, DerivedQueue]) -> Iterator[tuple[QueueKey, Placed]]:
-        """Say what the records of the next segment add to each queue."""
+        """Yield the entries that the records of the next segment add to each queue."""
         self._damage.add(self._log, found)
         for key, derived in queues.items():
             placed = self._append(key, derived)
@@ -85,7 +85,7 @@ class Placement:
             derived = _from_first_fitting(derived)
             first = int(derived.queue_offset[0]) if derived.queue_offset.size else -1
             if key.queue_id < 0 or not 0 <= first < _QUEUE_OFFSET_MAX:
-                # Damaged, all of them: such a queue would have no directory, or no file name.
+                # All these records are damaged: such a queue would have no directory, or no file name.
                 _log.warning("records are left out: no queue %s can begin at %d", key, first)
                 return None
             tail = self._tails[key] = self._front(first, int(derived.physical_offset[0]))
@@ -100,7 +100,7 @@ class Placement:
     def _front(self, first: int, physical: int) -> "_Tail":
         """Return the begin of a queue whose first record found states a queue offset.
 
-        If no record was ever deleted, the ones before it were lost to damage and keep their offsets. RocketMQ would
+        If no record was ever deleted, the records before it were lost to damage and keep their offsets. RocketMQ would
         skip all messages of the first segment after a pad, whose record it cannot read.
         """
         if self._log.min_offset == 0 and 0 < first <= self._damage.between(-1, physical):
@@ -160,7 +160,7 @@ class _Damage:
 
 
 def _place(derived: DerivedQueue, tail: _Tail, damage: _Damage) -> Placed:
-    """Say what is appended for the records of a queue, as the prologue has it."""
+    """Place the entries of the records of a queue, by the rules of the prologue."""
     entries = from_columns(NATIVE, derived.physical_offset, derived.size, derived.tags_code)
     offsets = derived.queue_offset
     edges = np.flatnonzero(np.diff(offsets) != 1) + 1

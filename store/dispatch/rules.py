@@ -1,4 +1,4 @@
-"""Dispatch rules: what a record of the CommitLog adds to ConsumeQueues and to the index.
+"""Dispatch rules: the entries and keys that a record of the CommitLog adds to ConsumeQueues and index.
 
 ::
 
@@ -11,7 +11,7 @@
     columns that were encoded    ──► DispatchedRecords.of_columns ──┴─► the same entries and keys
 
 The dispatcher of a writer, recovery and readers of a log all ask here. RocketMQ: ``DispatchRequest``,
-``CommitLogDispatcherBuildConsumeQueue``, ``CommitLogDispatcherBuildIndex``.
+``CommitLogDispatcherBuildConsumeQueue``, ``CommitLogDispatcherBuildIndex``, ``checkMessageAndReturnSize``.
 """
 
 import logging
@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, Self
 
 import numpy as np
 
+from ..config import DELAYS_MS
 from ..format.consume_queue import ENTRY, SCHEDULE_TOPIC, Entries, from_columns
 from ..format.hashing import java_hash_array
 from ..format.message import SYS_COMMIT, SYS_INNER_BATCH, SYS_TRANSACTION, Ints, Mask, Records
@@ -31,11 +32,7 @@ from ..queues.keys import QueueNumbers, Queues, different_queues
 _log = logging.getLogger(__name__)
 
 _NONE: Final = np.zeros(0, np.int64)
-# 1s 5s 10s 30s 1m … 10m 20m 30m 1h 2h; level 0 is no delay
-_DELAYS_MS: Final = (
-    np.array([0, 1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200], np.int64)
-    * 1000
-)
+_DELAYS_MS: Final = np.array(DELAYS_MS, np.int64)
 
 
 class DispatchedRecords(NamedTuple):
@@ -52,12 +49,15 @@ class DispatchedRecords(NamedTuple):
 
     @classmethod
     def none(cls, newest: int) -> Self:
-        """Return what no record adds, after one with a store time of ``newest`` ms since the epoch."""
+        """Return no entries and keys; ``newest`` is the store time in ms of the last record."""
         return cls(_NONE, _NONE, _NONE, np.empty(0, ENTRY), _NONE, _NONE, _NONE, newest)
 
     @classmethod
     def of_records(cls, records: Records, properties: Properties, numbers: QueueNumbers, *, with_keys: bool) -> Self:
-        """Return what records add, read from their bytes; a topic that cannot be a directory has no queues."""
+        """Return the entries and keys of records, read from their bytes. An impossible topic has no queues.
+
+        At least one record. ``numbers`` gets the queues that are new.
+        """
         physical, timestamps = records.field("physical_offset"), records.field("store_timestamp")
         rows = np.flatnonzero(is_queued(records))
         queues, queue_of = queues_of(records, rows)
@@ -89,7 +89,7 @@ class DispatchedRecords(NamedTuple):
         hash_rows: Ints,
         store_timestamp: int,
     ) -> Self:
-        """Return what plain records add, from the columns that they were encoded from."""
+        """Return the entries and keys of plain records, from the columns that they were encoded from."""
         entries = from_columns(ENTRY, physical, sizes, tags_codes)
         times = np.full(hashes.size, store_timestamp, np.int64)
         return cls(queues, queue_of, queue_offset, entries, hashes, physical[hash_rows], times, store_timestamp)
@@ -105,7 +105,7 @@ def is_queued(records: Records) -> Mask:
 
 def is_named(topic: str) -> bool:
     """Tell whether a text of a record can be the directory of a topic; a replica's master may send any."""
-    # The replacement character stands for bytes that were no text.
+    # The replacement character replaced bytes that are not text.
     return is_readable_topic(topic) and "\N{REPLACEMENT CHARACTER}" not in topic
 
 
@@ -115,7 +115,7 @@ def warn_unnamed(topic: str, count: int) -> None:
 
 
 def _are_named(queues: Queues, queue_of: Ints) -> Mask:
-    """Tell which rows have a topic that can be a directory, and log the others."""
+    """Tell which rows have a topic that can be a directory, and log all other rows."""
     topic_of = queues.topic_of[queue_of]
     kept = np.ones(queue_of.size, np.bool_)
     for number, topic in enumerate(queues.topics):
@@ -127,7 +127,7 @@ def _are_named(queues: Queues, queue_of: Ints) -> Mask:
 
 
 def queues_of(records: Records, rows: Ints) -> tuple[Queues, Ints]:
-    """Return the distinct queues of some records."""
+    """Return the distinct queues of some records, and the queue of each: (n,) int64, an index into them."""
     topics = text(slices(records.buffer, records.topic_start[rows], records.topic_length[rows]))
     return different_queues(topics.dictionary_encode(), records.field("queue_id")[rows].astype(np.int64))
 

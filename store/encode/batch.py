@@ -74,7 +74,7 @@ COLUMN_TYPES: Final[dict[str, tuple[pa.DataType, ...]]] = {
     "reconsumeTimes": (pa.int32(), pa.int64()),
     "preparedTransactionOffset": (pa.int64(),),
 }
-"""Columns of a batch, and the types that each may have as it is; others are cast to the first of them."""
+"""Columns of a batch, and their accepted types; values of any other type are cast to the first type."""
 
 
 class BatchColumns:
@@ -87,8 +87,10 @@ class BatchColumns:
         unknown = sorted(self.names - COLUMN_TYPES.keys())
         missing = sorted({"topic", "body"} - self.names)
         if unknown or missing:
-            what = f"has no column {missing[0]!r}" if missing else f"has a column {unknown[0]!r} that no message has"
-            raise ConfigError(f"the batch {what}", fix=f"The columns can be {', '.join(COLUMN_TYPES)}")
+            problem = (
+                f"column {missing[0]!r} is missing" if missing else f"column {unknown[0]!r} is not a column of messages"
+            )
+            raise ConfigError(problem, fix=f"The columns can be {', '.join(COLUMN_TYPES)}")
 
     def get(self, name: str) -> Any:
         """Return a column that the batch has, as one array."""
@@ -126,7 +128,7 @@ class BatchColumns:
         return np.asarray(values.to_numpy(zero_copy_only=False), np.int64)
 
     def hosts(self, name: str) -> pa.BinaryArray | bytes:
-        """Return packed hosts, or one for all rows where the column is missing; the local host stands for nulls."""
+        """Return packed hosts, or one for all rows where the column is missing; nulls become the local host."""
         if name not in self.names:
             return packed_host("127.0.0.1:0")
         values = pc.fill_null(self.get(name), "127.0.0.1:0").dictionary_encode()
@@ -162,11 +164,11 @@ class Lookups(NamedTuple):
 class EncodedRows(NamedTuple):
     """Records side by side that only lack their places and time."""
 
-    records: EncodedBatch  # their bytes
-    queues: Queues  # the different queues among them
-    queue_of: Ints  # (n,) int64, which of them each is for
+    records: EncodedBatch
+    queues: Queues  # the distinct queues of the rows
+    queue_of: Ints  # (n,) int64, index into ``queues`` per row
     counts: Mask  # (n,) bool, see `Encoded`
-    # none where the records themselves have to be asked: delayed ones, transactions, keys within a map
+    # None where tags and keys have to be read from the records: delayed messages, transactions, keys within a map
     lookups: Lookups | None = None
 
 
@@ -179,22 +181,23 @@ def encode_batch(
 ) -> list[EncodedRows]:
     """Check and encode the rows of a batch; columns are named as in ``NATIVE_SCHEMA``.
 
-    Yields them in pieces of some megabytes, whose memory the next batch reuses; in one if they must be in one
-    segment. All are checked before any is given.
+    Returns pieces of some megabytes, whose memory the next batch reuses; one piece if all rows must be in one segment.
+    All rows are checked first.
 
     ``topic`` and ``body`` are needed; ``queueId, tags, keys, uniqKey, properties, flag, sysFlag, bornTimestamp,
-    bornHost, reconsumeTimes`` and ``preparedTransactionOffset`` may be there. The two ways of saying a property are
-    merged, a column wins.
+    bornHost, reconsumeTimes`` and ``preparedTransactionOffset`` may be there. Properties of both kinds of columns are
+    merged; a column of its own has precedence over ``properties``.
 
     Parameters
     ----------
     bodies_apart
-        Whether the bodies of a large batch may stay where it has them until they are written: it is not changed before.
+        Whether the bodies of a large batch may stay in its memory until they are written: it is not changed before
+        that.
 
     Raises
     ------
     IllegalMessageError
-        If RocketMQ would refuse one of them; the error names the row. None is written then.
+        If RocketMQ would refuse a row, which the error names; nothing is written then.
     ConfigError
         If a column is missing, unknown or of another type.
     """
@@ -231,7 +234,7 @@ class _Rows(NamedTuple):
     body: pa.BinaryArray  # (n,) binary, (n,) int64, and (n,) bool as in `EncodedRows`
     sys_flag: Ints
     counts: Mask
-    # properties from columns, by name; and those of the map column, None if there is none
+    # properties from columns, by name; and the map column, None without one
     named: dict[str, pa.StringArray]
     pairs: pa.MapArray | None
     is_plain: bool  # whether the columns alone tell the entries of queues and index
@@ -267,7 +270,7 @@ def _checked_rows(columns: BatchColumns, config: StoreConfig) -> _Rows:
 def _delayed(
     topic: pa.StringArray, queue_id: Ints, asked: Ints
 ) -> tuple[pa.DictionaryArray, Ints, dict[str, pa.StringArray]]:
-    """Topics, queue ids and further properties of rows of which some ask for a delay level; higher levels are cut."""
+    """Topics, queue ids and further properties of rows, some of which have a delay level; higher levels are cut."""
     named = {}
     level = np.clip(asked, 0, DELAY_LEVELS)
     later, absent = pa.array(level > 0), pa.scalar(None, pa.string())
@@ -298,7 +301,7 @@ def _fields(columns: BatchColumns, rows: _Rows, config: StoreConfig) -> dict[str
 def _with_queues(
     records: EncodedBatch, topics: pa.DictionaryArray, rows: _Rows, piece: slice, *, with_keys: bool
 ) -> EncodedRows:
-    """Add to the records of some rows what queues and index need of them; ``topics`` are those of these rows."""
+    """Add queues and lookups to the records of a piece of the rows; ``topics`` are the topics of the same piece."""
     queues, queue_of = different_queues(topics, rows.queue_id[piece])
     looked_up = {name: values[piece] for name, values in rows.named.items()}
     lookups = _look_up(topics, looked_up, with_keys=with_keys) if rows.is_plain else None
@@ -331,7 +334,7 @@ def _look_up(topics: pa.DictionaryArray, named: Mapping[str, pa.StringArray], *,
 
 
 def _check_properties(properties: pa.BinaryArray | bytes, crc: RecordCrc) -> Ints | int:
-    """Bytes of the properties of each row, which have been looked at."""
+    """Return the bytes of the properties per row; refuse properties that are too long."""
     if isinstance(properties, bytes):
         return 0
     lengths = value_lengths(properties) + (RECORD_CRC_BYTES if crc is RecordCrc.PROPERTY else 0)
@@ -357,7 +360,7 @@ def _cuts(sizes: Ints, apart: Ints | None, segment_bytes: int, placement: BatchP
 
 
 def _part(columns: RecordColumns, start: int, stop: int) -> RecordColumns:
-    """Some of the rows; where there are many topics, without those that only other rows have."""
+    """Columns of a piece of the rows; if topics are many, without topics of other rows."""
     part = {name: getattr(columns, name) for name in columns.__slots__}
     part = {name: each[start:stop] if isinstance(each, pa.Array | np.ndarray) else each for name, each in part.items()}
     if len(part["topic"].dictionary) > _FEW_TOPICS:
@@ -393,7 +396,7 @@ def _check_rows(topics: pa.DictionaryArray, body: pa.BinaryArray, config: StoreC
 
 
 def _delay_levels(pairs: pa.MapArray | None, counts: Mask) -> Ints:
-    """The delay level that each row asks for, 0 where it has none, or RocketMQ does not look at it."""
+    """Delay level per row; 0 without one, or where RocketMQ ignores it."""
     if pairs is None or not len(pairs.keys) or not pc.any(pc.equal(pairs.keys, DELAY)).as_py():
         return np.zeros(counts.size, np.int64)
     asked = pc.if_else(pa.array(counts), pc.map_lookup(pairs, DELAY, "last").fill_null(""), "").dictionary_encode()
@@ -406,7 +409,7 @@ def _deflated_rows(body: pa.BinaryArray, sys_flag: Ints, over: int) -> tuple[pa.
     chosen = (pc.binary_length(body).to_numpy(zero_copy_only=False) >= over) & (sys_flag & SYS_COMPRESSED == 0)
     if not chosen.any():
         return body, sys_flag
-    # The loop is zlib's work, some 20 µs a body; what Python adds does not show.
+    # The loop is zlib's work, some 20 µs a body; Python adds nothing measurable.
     small = [zlib.compress(value.as_buffer(), DEFLATE_LEVEL) for value in body.filter(pa.array(chosen))]
     replaced = pc.replace_with_mask(body, pa.array(chosen), pa.array(small, pa.binary()))
     return replaced, np.where(chosen, sys_flag | SYS_COMPRESSED, sys_flag)

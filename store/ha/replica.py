@@ -199,7 +199,7 @@ class Replica:
         metrics: ReplicaMetrics | None,
     ) -> None:
         self.store = store
-        """The store; other threads may read it, none may append."""
+        """The store; other threads may read it, and must not append."""
         self._newest = newest
         self._incoming = IncomingBatches(LocalWritableFileSystem(), store)
         self._master = master
@@ -250,7 +250,7 @@ class Replica:
         listeners
             Learn of each new end of the log, like the `Quorum` of a server that serves this replica.
 
-        Raises what `MessageStore.open` does.
+        Raises the errors of `MessageStore.open`.
         """
         newest = _NewestRecord()
         written = replace(store_config or stored_config(path, StoreConfig()), record_crc=False)

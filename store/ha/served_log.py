@@ -9,7 +9,7 @@
     server  ◄── FollowedLog.settled_offset: two small files are read; no lock is taken and no record is examined
 
     master    batch in flight ──► ledger ──► no longer in flight ──► end of the log moves over it
-    server    end of the log, then the history up to the ledger's newest batch        `HistoryFeed.look`
+    server    end of the log, then the history up to the ledger's newest batch        `HistoryFeed.read_changes`
     wire      [whole history] … [lines that were appended] … [frames of the log up to that end]
     replica   .segmentlog/batches onto the device, then the log                       `IncomingBatches`
 
@@ -144,7 +144,7 @@ class HistoryFeed:
         self._records = BatchRecords(fs, path)
         self._history_path = StorePaths(path).batch_history
         self._ledger, self._history = (ReplacedFile(fs, each) for each in (StorePaths(path).ledger, self._history_path))
-        self._file_size: int | None = -1  # at the last look that succeeded
+        self._file_size: int | None = -1  # at the last call that succeeded
         self._is_other = False  # whether the file was replaced since then
         self._in_file = 0  # bytes of lines in the file
         self._newest = b""  # line of the ledger's newest batch, if the file may lack it
@@ -153,13 +153,13 @@ class HistoryFeed:
 
     @property
     def size(self) -> int:
-        """Bytes of all lines, as of the last look."""
+        """Bytes of all lines, as of the last `read_changes`."""
         return self._in_file + len(self._newest)
 
-    def look(self) -> None:
+    def read_changes(self) -> None:
         """Read the ledger and the history if one of them changed; otherwise some system calls.
 
-        Raises `FormatError` if one of them is damaged; the next look reads both again.
+        Raises `FormatError` if one of them is damaged; the next call reads both again.
         """
         self._is_other |= self._history.look()
         size = self._fs.size(self._history_path)
@@ -177,7 +177,7 @@ class HistoryFeed:
         self._file_size, self._is_other = size, False
 
     def lines_from(self, position: int) -> bytes:
-        """Return the whole lines from a position on, up to the size of the last look."""
+        """Return the whole lines from a position on, up to `size`."""
         data = b""
         if position < self._in_file:
             data = self._fs.read(self._history_path, TITLE_BYTES + position, self._in_file - position)

@@ -455,7 +455,7 @@ class ReplicationServer:
     def _look_for_changes(self) -> None:
         """Look for new epochs and batches: replicas have to know of both before they get more bytes."""
         try:
-            self._history.look()
+            self._history.read_changes()
             self._history_problem = ""
         except (SegmentLogError, OSError) as error:
             if str(error) != self._history_problem:

@@ -47,9 +47,9 @@ _LOGS: Final = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
 class BrokerPaths(NamedTuple):
     """CommitLog directories of a configuration."""
 
-    # directories in their order; empty where the configuration leaves them in ``commitlog`` of the store
+    # directories in their order; empty if the configuration names only ``commitlog`` of the store
     commit_logs: tuple[str, ...]
-    notes: tuple[str, ...]  # sentences about what disagrees with the store
+    notes: tuple[str, ...]  # contradictions between configuration and store, as sentences
 
 
 def configured_paths(conf: str, store: str | os.PathLike[str], fs: FileSystem | None = None) -> BrokerPaths:
@@ -60,7 +60,7 @@ def configured_paths(conf: str, store: str | os.PathLike[str], fs: FileSystem | 
     conf
         Text of the configuration.
     store
-        Directory of the store that is asked about.
+        Directory of the store.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def configured_paths(conf: str, store: str | os.PathLike[str], fs: FileSystem | 
                 directory = store + directory[len(root) :]
             if fs.stamp(directory) is None:
                 raise ConfigError(
-                    f"{name} of the configuration names a directory that is not there",
+                    f"{name} of the configuration names a directory that does not exist",
                     path=directory,
                     fix="Pass the configuration of this store's broker, or the directories with --commit-log",
                 )
@@ -136,7 +136,7 @@ class Conditions:
                 raise ConfigError(f"{name} is {used}", fix="Name a percentage from 0 to 100")
 
     def disks(self, files: StoreFiles) -> Disks:
-        """Return the disks, supposed or asked."""
+        """Return the space of the disks, supposed or measured."""
         logs = tuple(
             space_of(path) if self.log_used is None else _supposed(self.log_used) for path in files.log_directories
         )
@@ -159,15 +159,15 @@ class Expired(NamedTuple):
     file: str  # path in the store
     bytes: int  # its length
     modified_ms: int | None  # modification time of a CommitLog segment, ms since the epoch; None for another file
-    reason: str  # rule by which it goes
-    archive: str | None  # path of the copy that is made before; None without an archive
+    reason: str  # rule by which it is deleted
+    archive: str | None  # path of the copy that is made first; None without an archive
 
 
 class Run(NamedTuple):
     """One run: its time, which rules started it, and the files in order of their deletion.
 
-    ``time_up`` and ``space_short`` are None where ``problem`` kept the CommitLog from being looked at. ``wanted`` says
-    why segments that are due are still wanted; they are kept, unless ``disk_wins``.
+    ``time_up`` and ``space_short`` are None where ``problem`` kept the CommitLog from being looked at. ``wanted`` is
+    the reason to keep segments that are due; they are kept, unless ``disk_wins``.
     """
 
     moment: Moment
@@ -218,7 +218,7 @@ def plan_retention(
     *,
     commit_log_paths: tuple[str, ...] = (),
 ) -> Retained:
-    """Return what runs would delete. Nothing is changed; a broker may have the store open.
+    """Return the files that runs would delete. Nothing is changed; a broker may have the store open.
 
     Parameters
     ----------
@@ -228,9 +228,9 @@ def plan_retention(
     Raises
     ------
     NotAStoreError, UnsupportedStoreError
-        If the directory is no store, or one of another kind.
+        If the directory is not a store, or a store of another kind.
     ConfigError
-        If the archive is not one of this store.
+        If the archive belongs to another store.
     """
     conditions = conditions or Conditions()
     files = _files(path, commit_log_paths)
@@ -252,7 +252,7 @@ def apply_retention(
     *,
     commit_log_paths: tuple[str, ...] = (),
 ) -> Retained:
-    """Delete what runs delete, one run after the other without the interval between them; see `plan_retention`.
+    """Delete expired files, one run after the other without the interval between them; see `plan_retention`.
 
     Raises
     ------

@@ -45,7 +45,7 @@ class _File(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """Some entries of one file, and the least and greatest physical offset among them."""
+    """Part of the entries of one file, and their least and greatest physical offset."""
 
     entries: npt.NDArray[np.void]
     low: int
@@ -95,10 +95,10 @@ class IndexCheck:
         self._stop = end if is_live else log.stop
         stated = _stated_index(fs, path)
         self.is_stated = stated is not None
-        """False if nothing tells whether there should be an index: a gap may then be no fault."""
+        """False if nothing states whether the store keeps an index: a gap may then not be a fault."""
         self._is_kept = stated is not False
         self._gaps: list[IndexGap] = []
-        self._reaches_end = False  # whether the last gap goes on until the last key seen
+        self._reaches_end = False  # whether the last gap ends with the last key seen
 
     def add(self, found: FoundRecords) -> None:
         """Look for the keys of a segment's whole records; segments come in order."""
@@ -140,7 +140,11 @@ class IndexCheck:
         return self._gaps
 
     def wrong_entries(self, positions: Ints) -> Iterator[tuple[str, Mask, int]]:
-        """Entries that name no record, or a later entry as the one before."""
+        """Yield per file the wrong entries (the first is number 1), and the number of right entries.
+
+        A wrong entry names no record, or a later entry as its previous entry. ``positions`` are the (n,) physical
+        offsets of all records, ascending.
+        """
         for path, entries in self._files:
             offsets = entries["physical_offset"].astype(np.int64)
             alive = offsets >= self._log.min_offset
@@ -171,7 +175,7 @@ class IndexCheck:
 
 
 def inside(positions: Ints, spans: Sequence[tuple[int, int]]) -> Mask:
-    """Which physical offsets are in one of some spans, which are in order of their starts."""
+    """Tell which physical offsets are in a span; spans are in order of their starts."""
     if not spans:
         return np.zeros(positions.size, np.bool_)
     starts, stops = np.array(spans, np.int64).T

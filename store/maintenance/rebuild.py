@@ -81,17 +81,17 @@ def rebuild_queues(
     reader
         The store; only its CommitLog is looked at.
     directory
-        A path that is not there, or an empty directory; for a broker, the store's ``consumequeue``.
+        A new path, or an empty directory; for a broker, the store's ``consumequeue``.
     entries_per_segment
-        Entries in a file: the broker's ``mappedFileSizeConsumeQueue`` / 20. A broker refuses to start on others. By
-        default those that the store is known to have, else RocketMQ's default.
+        Entries in a file: the broker's ``mappedFileSizeConsumeQueue`` / 20. A broker refuses files of another size. By
+        default the known size of the store, else RocketMQ's default.
 
     Raises
     ------
     StoreInUseError
         If a broker has the store open.
     ConfigError
-        If something is at ``directory``, or the store is known to have files of other sizes than it is to get.
+        If ``directory`` is not empty, or the known file size of the store is another one.
 
     Notes
     -----

@@ -29,7 +29,7 @@ from .state import FileId
 _log = logging.getLogger(__name__)
 
 PIECE_BYTES: Final = 4 << 20
-"""Bytes that are copied, or compared, between two steps: so long an open store waits for the device."""
+"""Bytes that are copied or compared per step: an open store waits for the device during a step."""
 
 
 class Archive:
@@ -52,7 +52,10 @@ class Archive:
         return os.path.join(self.path, str(file))
 
     def copy(self, file: FileId, found: SegmentFile) -> Generator[float, None, None]:
-        """Copy a file, unless its copy is there; afterwards it is on the device, and equal to the original."""
+        """Copy a file, unless its copy exists; afterwards the copy is on the device, and equal to the original.
+
+        Yields 0 after each piece. Any `SegmentLogError` means that there is no verified copy.
+        """
         self._claim()
         target = self.path_of(file)
         self._make_directories(os.path.dirname(target))
@@ -73,7 +76,7 @@ class Archive:
             made.sync()
             if not (yield from self._is_copy(found, self._paths.making_copy)):
                 raise StoreIOError(
-                    f"the copy of {found.path} reads back as other bytes",
+                    f"the copy of {found.path} reads back different bytes",
                     path=self._paths.making_copy,
                     fix="Look at the disk of the archive; the original stays",
                     errno=errno.EIO,

@@ -108,14 +108,14 @@ class TopicAges:
         """
         if (topic, stop) in self._known:
             return self._known[topic, stop]
-        found = self._look(topic, stop)
+        found = self._find_newest(topic, stop)
         if found != UNKNOWN_MS:
             if len(self._known) >= _KNOWN_MAX:
                 self._known.clear()
             self._known[topic, stop] = found
         return found
 
-    def _look(self, topic: str, stop: int) -> int | None:
+    def _find_newest(self, topic: str, stop: int) -> int | None:
         fs, paths = self._files.fs, StorePaths(self._files.path)
         if self._dispatched() < stop or not any(each.is_dir for each in fs.list_dir(paths.consume_queues)):
             return UNKNOWN_MS

@@ -51,7 +51,7 @@ class Verdict(NamedTuple):
 def used_share(space: Space | None, release: RocketMQRelease) -> float:
     """Return the used share of a file system as a release computes it; -1 without one.
 
-    4.9 divides by all of it; 5.x by what users can have, rounded up to a whole percent.
+    4.9 divides by the total space; 5.x by the space that users can have, rounded up to a whole percent.
     """
     if space is None or space.total <= 0:
         return -1.0
@@ -122,12 +122,12 @@ class Deletion(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """Result of a decision: the files that one run deletes, and what it leaves for the next."""
+    """Result of a decision: the files that one run deletes, and its memory for the next run."""
 
     deletions: tuple[Deletion, ...]  # files in order
-    # why segments that are due are still wanted: a protected group or a minimum age; empty without a reason
+    # reason to keep segments that are due: a protected group or a minimum age; empty without one
     wanted: str
-    # whether a disk is above the hard limit: these segments are deleted all the same. Otherwise they are kept
+    # whether a disk is above the hard limit: segments are deleted in spite of ``wanted``
     disk_wins: bool
     time_up: bool | None  # rules that started the run; None if `failure` kept them from being looked at
     space_short: bool | None
@@ -213,7 +213,7 @@ def is_due(delete_when: str, hour: int) -> bool:
         return False
     for entry in entries:
         if not _INTEGER.fullmatch(entry) or not -1 << 31 <= int(entry) < 1 << 31:
-            raise ValueError(f"deleteWhen is {delete_when!r}, and {entry!r} in it is no hour")
+            raise ValueError(f"deleteWhen is {delete_when!r}, and {entry!r} in it is not an hour")
         if int(entry) == hour:
             return True
     return False
@@ -231,7 +231,7 @@ def _from_log(
     *,
     forced: bool,
 ) -> tuple[list[Deletion], int]:
-    """Return which segments go, and how many those are."""
+    """Return the segments to delete, and their number."""
     forced = forced and settings.force_enabled
     found: list[Deletion] = []
     candidates = max(log.base.size - 1, 0)
@@ -251,7 +251,7 @@ def _from_log(
 def _above_limit(
     log: LogFiles, first: int, now: int, settings: RetentionSettings, hung: dict[FileId, int]
 ) -> list[Deletion]:
-    """Return further segments that go, from ``first`` on, until the log is as small as the limit asks."""
+    """Return further segments to delete, from ``first`` on, until the log is within `log_bytes_max`."""
     assert settings.log_bytes_max is not None
     found: list[Deletion] = []
     left = int(log.size[first:].sum())
@@ -280,7 +280,7 @@ def _spare_wanted(
     *,
     disk_wins: bool,
 ) -> tuple[list[Deletion], str]:
-    """Keep segments that are still wanted, and say why; if the disk wins they go, and their reason says so."""
+    """Keep protected segments, and return the reason; if the disk wins they are deleted, with that reason added."""
     stops = (state.log.base + state.log.size)[: len(deletions)].tolist()
     unread = _first_unread(state, stops, settings)
     young = _first_young(state, stops[: unread[0]], now, settings)
@@ -295,7 +295,7 @@ def _spare_wanted(
 
 
 def _first_unread(state: State, stops: Sequence[int], settings: RetentionSettings) -> tuple[int, str]:
-    """Return the number of segments before the first that a protected group has not read, and what that is."""
+    """Return the number of segments before the first that a protected group has not read, and the reason."""
     if stops and settings.protected_groups:
         unread = state.unread()
         read = sum(stop <= unread.physical_offset for stop in stops)
@@ -351,7 +351,7 @@ def _from_queues(files: QueueFiles, start: int, now: int, hung: dict[FileId, int
         if file.kind is Kind.QUEUE:  # its entries cannot be read any more
             goes[_row_of(files, file)] = True
     goes &= ~is_last
-    # A file stays after one that stays: rows of a queue go up to its first other one.
+    # No file is deleted after a file that stays: rows of a queue count up to its first file that stays.
     stays = np.cumsum(~goes)
     firsts = np.concatenate([[0], np.flatnonzero(is_last)[:-1] + 1])
     before = np.repeat(stays[firsts] - ~goes[firsts], np.diff(np.append(firsts, count)))
@@ -370,7 +370,7 @@ def _from_queues(files: QueueFiles, start: int, now: int, hung: dict[FileId, int
 
 
 def _row_of(files: QueueFiles, file: FileId) -> Ints:
-    """Return the row of a file; none if it is not there."""
+    """Return the row of a file; none if it is missing."""
     rows = np.flatnonzero(files.base == file.base)
     return np.array([row for row in rows.tolist() if files.queues[int(files.queue_of[row])] == file.queue], np.int64)
 

@@ -58,7 +58,7 @@ class LogFiles(NamedTuple):
 class QueueFiles(NamedTuple):
     """ConsumeQueue files by queue and base."""
 
-    queues: Sequence[QueueKey]  # the queues
+    queues: Sequence[QueueKey]
     queue_of: Ints  # (n,) int64: place in ``queues``, ascending, and byte offset in the queue
     base: Ints
     # (n,) int64: physical offset in the last place of the file, for all but the last file of a queue
@@ -83,7 +83,7 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Memory:
-    """State that a run leaves for the next one."""
+    """State that a run leaves for the next run."""
 
     manual_left: int = 0  # runs that a manual trigger still starts
     disk_full: bool = False  # whether puts are refused
@@ -105,7 +105,7 @@ class Unread(NamedTuple):
 
 
 UNKNOWN_MS: Final = (1 << 63) - 1
-"""Store time of a message that may be there and was not found: it counts as young."""
+"""Store time of a message that may exist and was not found: it counts as young."""
 
 
 def nothing_unread() -> Unread:
@@ -121,13 +121,13 @@ def no_message(topic: str, stop: int) -> int | None:  # noqa: ARG001 - see State
 class State(NamedTuple):
     """State of a store before a run."""
 
-    log: LogFiles  # all segments
+    log: LogFiles
     # returns queue and index files for a start of the log; asked only if the start moved. Files of a queue after its
     # first one with an entry of the log may be missing, but for the last
     below: Callable[[int], tuple[QueueFiles, IndexFiles]]
     bytes: int  # bytes of all files; used only if brokers share the disk
-    memory: Memory  # what the run before left
-    # returns what protected groups have not read; asked only if a segment would be deleted
+    memory: Memory  # of the run before
+    # called only if a segment would be deleted
     unread: Callable[[], Unread] = nothing_unread
     # returns the store time in ms of the newest message of a topic below a physical offset, where a segment ends.
     # None without one, and `UNKNOWN_MS` if that is not known. Asked only for topics with a minimum age, and only if

@@ -46,7 +46,7 @@ from .retention_service import RetentionService
 class Teardown:
     """Steps that undo the opening of a store, each taken once, last first. Call `run` from one thread at a time."""
 
-    # An ``ExitStack`` goes on with the next step when an interrupt ends one, and forgets a step when the interrupt
+    # An ``ExitStack`` continues with the next step when an interrupt ends a step, and forgets a step when the interrupt
     # comes just before it.
 
     def __init__(self) -> None:
@@ -54,13 +54,13 @@ class Teardown:
         self._pid = os.getpid()
 
     def add(self, step: Callable[[], None]) -> None:
-        """Add a step that undoes what was just done; it must be harmless to repeat."""
+        """Add a step that closes or releases a part that was just opened; it must be harmless to repeat."""
         self._steps.append(step)
 
     def run(self) -> None:
-        """Take all steps that were not taken yet; none in a forked child, whose parent still needs them.
+        """Take all steps that were not taken yet. A forked child takes none: its parent still uses the store.
 
-        An ordinary error of a step is raised after the last one. An interrupt is raised at the end, too: the step in
+        An ordinary error of a step is raised after the last step. An interrupt is raised at the end, too: the step in
         which it came is repeated. A second interrupt is raised at once, and the rest is left for the next call.
         """
         if self._pid != os.getpid():
@@ -71,8 +71,8 @@ class Teardown:
             self._run()
             raise
 
-    def leave(self) -> None:
-        """Take the steps in a thread of its own: for finalizers, which run in any thread, whatever locks it holds."""
+    def run_in_thread(self) -> None:
+        """Take the steps in a thread of its own: finalizers run in any thread, which may hold any lock."""
         if self._steps and self._pid == os.getpid():
             with suppress(RuntimeError):  # the interpreter is about to end, and the kernel closes everything
                 _thread.start_new_thread(self._run, ())
@@ -101,10 +101,10 @@ class LockedStore:
     path: str
     config: StoreConfig
     clock: Callable[[], int]
-    teardown: Teardown  # steps that close what is open
-    lock: Lock  # lock of the directory, held; and the store's failure, if it failed
-    failure: Failure
-    own: Callable[[], None]  # raises if another process has the store, and notes that as a failure
+    teardown: Teardown  # steps that close the open parts
+    lock: Lock  # lock of the directory, held
+    failure: Failure  # shared by all parts
+    check_owned: Callable[[], None]  # raises if another process has the store, and notes that as a failure
     opened: Opened  # recovered log, queues, index and durable point
 
 
@@ -124,7 +124,7 @@ class StoreParts:
     base: LockedStore
     log: LogParts
     housekeeping: Housekeeping
-    commit: GroupCommit  # what an append waits for before it is acknowledged
+    commit: GroupCommit  # an append waits for it before it is acknowledged
     group_append: GroupAppend
     async_append: AsyncAppend
     replica_append: ReplicaAppend
@@ -142,7 +142,7 @@ def make_directory(fs: WritableFileSystem, path: str) -> None:
         StoreReader.open(path, fs=fs)
     elif others := sorted(names - _OWN_NAMES):
         raise NotAStoreError(
-            f"this directory holds no store, and other things, like {others[0]!r}",
+            f"this directory has no store, but other files, like {others[0]!r}",
             path=path,
             fix="Name the store's directory, or an empty one to create a store there",
         )
@@ -163,8 +163,8 @@ def lock_and_recover(
     lock = fs.lock_store(StorePaths(path).lock)
     teardown.add(lock.release)
     failure = Failure(path)
-    own = partial(_own, lock, failure)
-    opened = recover(fs, path, config, on_damage, lock=lock, own=own, undo=teardown.add)
+    check_owned = partial(_check_owned, lock, failure)
+    opened = recover(fs, path, config, on_damage, lock=lock, own=check_owned, undo=teardown.add)
     return LockedStore(
         fs=fs,
         path=path,
@@ -173,7 +173,7 @@ def lock_and_recover(
         teardown=teardown,
         lock=lock,
         failure=failure,
-        own=own,
+        check_owned=check_owned,
         opened=opened,
     )
 
@@ -196,7 +196,7 @@ def assemble(base: LockedStore, attached: Attachments, retention: RetentionSetti
     )
     expiry = None if retention is None else _expiry(base, retention, housekeeping, log.dispatcher)
     periodic: dict[str, Callable[[], None]] = {
-        "flush": partial(_one_by_one, housekeeping.keep, publication.publish_waiting)
+        "flush": partial(_one_by_one, housekeeping.run_due, publication.publish_waiting)
     }
     if expiry is not None:
         periodic["retention"] = expiry.step
@@ -232,7 +232,7 @@ def _log_parts(base: LockedStore, attached: Attachments) -> LogParts:
         opened.newest_timestamp,
         lagged=None if metrics is None else metrics.dispatch_lag,
     )
-    supply = SegmentSupply(fs, paths.making_segment, paths.commit_log, config.segment_bytes, base.own)
+    supply = SegmentSupply(fs, paths.making_segment, paths.commit_log, config.segment_bytes, base.check_owned)
     appender = LogAppender(fs, paths.commit_log, supply, config.segment_bytes, opened.log_end)
     base.teardown.add(appender.abandon)
     put_path = PutPath(
@@ -249,7 +249,7 @@ def _housekeeping(base: LockedStore, log: LogParts, attached: Attachments) -> Ho
         supply=log.supply,
         dispatcher=log.dispatcher,
         failure=base.failure,
-        own=base.own,
+        check_owned=base.check_owned,
         fs=base.fs,
         metrics=attached.metrics,
     )
@@ -301,20 +301,20 @@ def _committer(  # noqa: PLR0917 - the parts that a batch needs
         publication=publication,
         failure=base.failure,
         topics=base.opened.topics,
-        own=base.own,
-        keep_up=partial(_keep_up, put_path, services),
+        check_owned=base.check_owned,
+        after_piece=partial(_catch_up, put_path, services),
         is_threaded=services.is_threaded,
     )
 
 
-def _keep_up(put_path: PutPath, services: StoreServices) -> None:
-    """Do what is due after a piece of a batch; a full disk delays the dispatch, and no more."""
+def _catch_up(put_path: PutPath, services: StoreServices) -> None:
+    """Dispatch and wake the services after a piece of a batch; a full disk only delays the dispatch."""
     with suppress(SegmentLogError, OSError):
         put_path.catch_up()
     services.after_put()
 
 
-def _own(lock: Lock, failure: Failure) -> None:
+def _check_owned(lock: Lock, failure: Failure) -> None:
     """Check that the store is still locked; nothing is written or acknowledged any more if it is not."""
     # Called per sync: `Failure.fatal_unless_full` would cost as much as the check itself.
     try:

@@ -50,7 +50,7 @@ class Failure:
 
     @contextmanager
     def fatal(self) -> Iterator[None]:
-        """Context that notes every error, an interrupt and a full disk included: for syncs and what follows them."""
+        """Context that notes every error, an interrupt and a full disk included: for syncs and later steps."""
         try:
             yield
         except BaseException as error:
@@ -83,10 +83,10 @@ class Failure:
         """Return if no failure was noted."""
         if self._cause is not None:
             raise StoreFailedError(
-                "writing failed before, and what the device holds is not known: "
+                "writing failed before, and the contents of the device are not known: "
                 f"{str(self._cause) or type(self._cause).__name__}",
                 path=self.path,
-                fix="Close the store, check the disk, and open the store again: recovery keeps what is whole",
+                fix="Close the store, check the disk, and open the store again: recovery keeps whole records",
             ) from self._cause
 
 
@@ -132,7 +132,7 @@ class _Waiter(Generic[Asked]):
 
 
 class Combiner(Generic[Asked]):
-    """Gathers what threads ask for while one of them works."""
+    """Gathers the requests of threads while one thread works."""
 
     def __init__(self, work: Callable[[list[Asked]], None]) -> None:
         self._work = work
@@ -141,10 +141,10 @@ class Combiner(Generic[Asked]):
         self._waiting: list[_Waiter[Asked]] = []
 
     def ask(self, asked: Asked) -> None:
-        """Return when ``work`` was called with this among others, and has ended.
+        """Return when ``work`` was called with this request, and has ended.
 
-        Only the thread that calls ``work`` gets its error. So the caller has to look whether its work was done, and to
-        ask again if it was not. Sooner or later it is the thread that calls ``work``.
+        Only the thread that calls ``work`` gets its error. So the caller has to check whether its request was served,
+        and to call again if not. Sooner or later it is the thread that calls ``work``.
         """
         waiter = _Waiter(asked)
         is_over = False
@@ -169,7 +169,7 @@ class Combiner(Generic[Asked]):
                     raise
 
     def _leave(self, waiter: _Waiter[Asked]) -> None:
-        """Remove a thread that is done or was interrupted: the next one leads, and those it worked for wake up.
+        """Remove a thread that is done or was interrupted: the next thread leads, and the gathered threads wake up.
 
         It may be repeated from any point at which it was interrupted: a thread that is woken twice has left by then.
         """
@@ -200,7 +200,7 @@ class GroupCommit:
         return bool(self._acknowledgers)
 
     def wait(self, offset: int) -> None:
-        """Return when every acknowledger holds all bytes below a physical offset; raises what they raise."""
+        """Return when every acknowledger holds all bytes below a physical offset; raises their errors."""
         for each in self._acknowledgers:
             each.wait(offset)
 

@@ -61,7 +61,7 @@ class Housekeeping:
         supply: SegmentSupply,
         dispatcher: Dispatcher,
         failure: Failure,
-        own: Callable[[], None],
+        check_owned: Callable[[], None],
         fs: WritableFileSystem,
         metrics: WriterMetrics | None = None,
     ) -> None:
@@ -77,7 +77,7 @@ class Housekeeping:
         self._topics = opened.topics
         self._marker = opened.marker
         self._failure = failure
-        self._own = own
+        self._check_owned = check_owned
         self._fs = fs
         self._starved = False  # whether dispatch found no room
         self._stopped = False
@@ -88,16 +88,16 @@ class Housekeeping:
 
     @property
     def is_behind(self) -> bool:
-        """True if so many records wait to be dispatched that appends have to dispatch, too."""
+        """True if the backlog of dispatch is so large that appends have to dispatch, too."""
         return self._dispatcher.waiting_bytes > _BACKLOG_BYTES
 
-    def relieve(self) -> None:
+    def dispatch_if_starved(self) -> None:
         """Dispatch if a full disk stopped dispatch, and the log is far ahead of the queues by now."""
         if self._starved and self._appender.end - self._dispatcher.dispatched > _BACKLOG_BYTES:
             self.dispatch()
 
     def dispatch(self, *, at_once: bool = False) -> None:
-        """Dispatch records that may be visible: with SYNC those that are flushed, or that a batch in flight hides."""
+        """Dispatch records that may be visible: with SYNC flushed records, and records that a batch in flight hides."""
         with self._dispatching:
             self._check()
             waits = self._config.flush is Flush.SYNC and not self._marker.in_flight
@@ -112,9 +112,9 @@ class Housekeeping:
             self.flusher.wait(self._appender.end)
         self.dispatch(at_once=True)
 
-    def keep(self) -> None:
+    def run_due(self) -> None:
         """Check the lock, flush the log and the queues if that is due, and allocate the next segment."""
-        self._own()
+        self._check_owned()
         config, now = self._config, time.monotonic()
         if config.flush is Flush.ASYNC:
             waiting = self._appender.end - self.flusher.flushed
@@ -165,7 +165,7 @@ class Housekeeping:
 
     def remove(self, file: FileId, found: SegmentFile) -> None:
         """Delete an expired file, after its records and entries are on the device: recovery does not need it then."""
-        self._own()
+        self._check_owned()
         if file.kind is Kind.LOG:
             if found.stop > self._durability.point.queues:
                 self.flush_queues()
@@ -177,7 +177,7 @@ class Housekeeping:
                 self._queues.drop(file.queue, found)
             elif self._index is not None:
                 self._index.drop(file.base)
-            else:  # an index of former times
+            else:  # this store keeps no index, and has files of one that it or a broker kept before
                 self._fs.unlink(found.path)
                 self._fs.sync_dir(os.path.dirname(found.path))
 
@@ -195,7 +195,7 @@ class Housekeeping:
         with self._syncing:
             self._check()
             end = self._appender.sync()
-            self._own()  # after the sync: its bytes were written before another process could have had the store
+            self._check_owned()  # after the sync: no other process had the store while these bytes were written
             self._flushed_at = time.monotonic()
             self._durability.note_log(end)
             return end
@@ -305,7 +305,7 @@ class BackgroundServices:
             each.put(None)
 
     def _pause(self, which: int, seconds: float) -> bool:
-        """Wait, at most so long; return whether the thread continues."""
+        """Wait at most some seconds; return whether the thread continues."""
         if not self._stopping:
             with suppress(queue.Empty):
                 self._pauses[which].get(timeout=seconds)

@@ -110,10 +110,10 @@ class QueueOffsets:
     def followed(self, known: DispatchedRecords) -> tuple[DispatchedRecords, Ints]:
         """Place the records of another log in their queues, as RocketMQ's slaves do.
 
-        A record takes the queue offset that it states. Where the other log left some out, as 5.0 to 5.1.0 do when a put
-        fails, it takes the next free one. A record whose queue offset is taken gets no entry. A queue without entries
-        begins at the offset that its first record states: earlier records have expired. Returned are the entries, and
-        the next queue offset of each of their (q,) queues, for `set`.
+        A record takes the queue offset that it states. Where the other log left offsets out, as 5.0 to 5.1.0 do when a
+        put fails, it takes the next free offset. A record whose queue offset is taken gets no entry. A queue without
+        entries begins at the offset that its first record states: earlier records have expired. Returned are the
+        entries, and the next queue offset of each of their (q,) queues, for `set`.
         """
         if not known.queues.size:
             return known, known.queues
@@ -125,7 +125,7 @@ class QueueOffsets:
         nexts = self._view()[known.queues]
         firsts = np.where(nexts > 0, nexts, stated[begins])
         expected = firsts[queue_of] + np.arange(queue_of.size) - begins[queue_of]
-        if (stated >= expected).all():  # all of them equal, or some left out before
+        if (stated >= expected).all():  # all offsets equal, or offsets before were left out
             placed = np.empty_like(expected)
             placed[order] = expected
             return known._replace(queue_offset=placed), firsts + held
@@ -142,7 +142,7 @@ class QueueOffsets:
                 following[queue] += 1
         key = self.numbers.key(int(known.queues[0]))
         _log.warning(
-            "%d replicated records of queue %s and others get no queue entry: their queue offsets are taken",
+            "%d replicated records, of queue %s among others, get no queue entry: their queue offsets are taken",
             known.queue_of.size - len(rows),
             key,
         )
@@ -171,7 +171,7 @@ class QueueOffsets:
 class PlacedRows(NamedTuple):
     """Rows with their places."""
 
-    rows: EncodedRows  # the rows; none of them is changed before `patched`
+    rows: EncodedRows  # not changed before `patched`
     runs: list[Run]  # consecutive bytes per segment
     physical: Ints  # (n,) int64, physical offset and queue offset per row
     offsets: Ints
@@ -195,7 +195,7 @@ class PlacedRows(NamedTuple):
         return frames
 
     def request(self, frames: Frames) -> DispatchRequest:
-        """Return the dispatch request of the rows; ``frames`` are those of `patched`."""
+        """Return the dispatch request of the rows; ``frames`` is the result of `patched`."""
         sizes = self.rows.records.sizes
         stop, size = int(self.physical[-1] + sizes[-1]), int(sizes.sum())
         lookups = self.rows.lookups
@@ -217,9 +217,9 @@ class PlacedRows(NamedTuple):
 
 
 class AheadPiece(NamedTuple):
-    """Rows that may be written before those that are placed before them."""
+    """Rows with known files: pieces may be written in any order."""
 
-    placed: PlacedRows  # the rows
+    placed: PlacedRows
     files: Sequence[WritableFile]  # the file of each of their runs, in the same order
     record_crc: RecordCrc  # whether records end in a checksum
 
@@ -284,7 +284,7 @@ class PutPath:
         self._appender = appender
         self._listeners: tuple[LogListener, ...] = (dispatcher, *listeners)
         self._dispatcher = dispatcher
-        self._settle = dispatcher.settle
+        self._settle_replicated = dispatcher.settle_replicated
         self.segment_bytes = config.segment_bytes
         self._ahead_max = _AHEAD_SEGMENTS * config.segment_bytes
         self._metrics = metrics
@@ -316,7 +316,7 @@ class PutPath:
 
     def queue_offsets(self) -> Ints:
         """Return the next queue offset of every queue at this moment, for `spans_since`. The caller holds the turn."""
-        self._settle()
+        self._settle_replicated()
         return self._queues.snapshot()
 
     def spans_since(self, before: Ints) -> list[tuple[QueueKey, int, int]]:
@@ -339,7 +339,7 @@ class PutPath:
         asked = time.perf_counter() if self._metrics is not None else 0.0
         with self.turn, self._caught_up():
             self._locked(asked)
-            self._settle()
+            self._settle_replicated()
             one = len(records) == 1
             runs = [self._appender.place_one(stops[0])] if one else self._appender.place(np.array(stops))
             places = [runs[0].base + runs[0].position] if one else [*_physical_offsets(runs, stops)]
@@ -375,10 +375,7 @@ class PutPath:
     def put_batch(
         self, pieces: Sequence[EncodedRows], placement: BatchPlacement = BatchPlacement.RUN_ON
     ) -> AppendedBatch:
-        """Append records side by side, except at the ends of segments; all get one store timestamp.
-
-        Raises what `put` does.
-        """
+        """Append records side by side, except at the ends of segments; all get one store timestamp."""
         ends = [rows.records.positions + rows.records.sizes for rows in pieces]
         before = np.cumsum([0, *(int(stops[-1]) for stops in ends)])
         stops = np.concatenate(
@@ -388,8 +385,8 @@ class PutPath:
         with self.turn:
             with self._caught_up():
                 self._locked(asked)
-                self._settle()
-                self._appender.reserve(self._appender.place(stops, placement))  # for all of them, or nothing is put
+                self._settle_replicated()
+                self._appender.reserve(self._appender.place(stops, placement))  # for all rows, or nothing is put
                 now = self._now()
             put = [self._put_piece(rows, placement, now) for rows in pieces]
         columns = [np.concatenate([np.empty(0, np.int64), *each]) for each in zip(*put, strict=True)]
@@ -413,10 +410,10 @@ class PutPath:
                 replicated = ReplicatedRecords(records, properties, newest, self._follow)
                 self._announce(DispatchRequest(replicated, records.positions, physical + size, size))
                 if size >= _AT_ONCE_BYTES:
-                    self._settle()
+                    self._settle_replicated()
 
     def _follow(self, known: DispatchedRecords) -> DispatchedRecords:
-        """Place replicated records in their queues; nothing is put meanwhile that did not settle them."""
+        """Place replicated records in their queues. Each put of this store's own calls `settle_replicated` first."""
         known, following = self._queues.followed(known)
         self._queues.set(known.queues, following)
         return known
@@ -429,7 +426,10 @@ class PutPath:
                 self._appender.fill(physical, data)
 
     def put_blank(self, end: int, *, is_filled: bool) -> None:
-        """Finish a segment with a blank record at the end of the log, as a roll does; raises what `put_filler` does."""
+        """Finish a segment with a blank record at the end of the log, as a roll does.
+
+        Filler after it is synced first, so that no crash keeps the blank record alone.
+        """
         with self.turn, self._appender.lock:
             self._open_at(end)
             with self._failure.fatal_put:
@@ -462,10 +462,10 @@ class PutPath:
         return placed.physical, placed.offsets, rows.records.sizes
 
     def place_ahead(self, rows: EncodedRows, end: int) -> AheadPiece:
-        """Place rows after those that were placed ahead before; the caller holds the turn until all are appended."""
+        """Place rows after the rows placed last; the caller holds the turn until all are appended."""
         with self.turn, self._appender.lock:
             self._failure.check()
-            self._settle()
+            self._settle_replicated()
             runs = self._appender.place(rows.records.positions + rows.records.sizes, end=end)
             self._appender.reserve(runs)
             placed = place_rows(rows, runs, self._queues, self._now())
@@ -479,7 +479,7 @@ class PutPath:
             self._announce(request)
 
     def _locked(self, asked: float) -> None:
-        """Begin a put; needs the lock, which was asked for at ``asked`` if that is measured."""
+        """Begin a put; needs the lock. ``asked`` is the time at which the lock was requested, if that is measured."""
         if self._metrics is not None:
             self._metrics.put_lock_wait(time.perf_counter() - asked)
         self._failure.check()
@@ -498,7 +498,7 @@ class PutPath:
 
 
 def _physical_offsets(runs: Iterable[Run], stops: Iterable[int]) -> Iterator[int]:
-    """Yield the physical offset of each record; records end at ``stops`` of what is written in runs."""
+    """Yield the physical offset of each record; ``stops`` are the ends of records in the buffer that runs cut up."""
     starts = iter([0, *stops])
     start = next(starts)
     for run in runs:

@@ -33,7 +33,7 @@ from ..retention.survey import KnownLog, StoreFiles
 _log = logging.getLogger(__name__)
 
 _COPY_SECONDS: Final = 0.05
-"""Time after which a call of `RetentionService.step` leaves the rest to the next, while it copies: a put may wait."""
+"""Seconds of copying after which `RetentionService.step` returns, and continues in its next call: a put may wait."""
 
 
 class RetentionService:
@@ -90,7 +90,7 @@ class RetentionService:
             )
 
     def stop(self) -> None:
-        """End the current run, and begin no other one; a copy that is not finished is removed."""
+        """End the current run, and begin no further run; an unfinished copy is removed."""
         with self._stepping:
             self._due = math.inf
             if self._running is not None:
@@ -98,7 +98,7 @@ class RetentionService:
                 self._running = None
 
     def step(self) -> None:
-        """Start a run that is due, or go on with the current one; return without waiting."""
+        """Start a run that is due, or continue the current run; return without waiting."""
         if not self._stepping.acquire(blocking=False):
             return  # another thread is at it
         try:
@@ -134,7 +134,12 @@ class RetentionService:
         now_ms = self._clock()
         before = self._memory.triggered() if self._triggered else self._memory
         state = State(
-            self._log.look(now_ms), self._files.below, self._bytes(), before, self._guard.unread, self._ages.newest
+            self._log.list_if_changed(now_ms),
+            self._files.below,
+            self._bytes(),
+            before,
+            self._guard.unread,
+            self._ages.newest,
         )
         moment = Moment(now_ms, datetime.fromtimestamp(now_ms / 1000).astimezone().hour)
         disks = self._disks(self._files)
@@ -147,15 +152,15 @@ class RetentionService:
         self._triggered = False
         if plan.failure:
             _log.error("%s: retention skips the CommitLog: %s", self._files.path, plan.failure)
-        self._say_wanted(plan)
-        self._refuse(disk_full=plan.disk_full_checked)
+        self._log_wanted(plan)
+        self._set_disk_full(disk_full=plan.disk_full_checked)
         return self._cleaner.steps(plan, before, now_ms)
 
     def _look_at_disks(self) -> None:
-        """Refuse puts, or accept them again, while a run goes on."""
+        """Refuse puts, or accept puts again, during a run."""
         disks = self._disks(self._files)
         verdict = look_at_disks(disks, self._bytes(), self._settings, disk_full=self.disk_full)
-        self._refuse(disk_full=is_full_after_check(disks, self._settings, disk_full=verdict.disk_full))
+        self._set_disk_full(disk_full=is_full_after_check(disks, self._settings, disk_full=verdict.disk_full))
 
     def _bytes(self) -> int:
         """Return the bytes of all files, where they are needed: if brokers share the disk."""
@@ -168,11 +173,11 @@ class RetentionService:
         stops = dict(zip(state.log.base.tolist(), (state.log.base + state.log.size).tolist(), strict=True))
         return any(each.file.kind is Kind.LOG and stops[each.file.base] > hidden for each in plan.deletions)
 
-    def _say_wanted(self, plan: Plan) -> None:
+    def _log_wanted(self, plan: Plan) -> None:
         keeps = bool(plan.wanted) and not plan.disk_wins
         if plan.wanted and plan.disk_wins:
             _log.error(
-                "%s: a disk is used above %d%%, messages are deleted that are still wanted: %s",
+                "%s: a disk is used above %d%%, messages are deleted although a rule protects them: %s",
                 self._files.path,
                 self._settings.hard_limit_percent,
                 plan.wanted,
@@ -181,7 +186,7 @@ class RetentionService:
             _log.warning("%s: segments that are due are kept: %s", self._files.path, plan.wanted)
         self._keeps_wanted = keeps
 
-    def _refuse(self, *, disk_full: bool) -> None:
+    def _set_disk_full(self, *, disk_full: bool) -> None:
         if disk_full and not self.disk_full:
             _log.error(
                 "%s: a disk is used above %.0f%%, puts are refused",

@@ -53,7 +53,7 @@ class SyncReplication:
     timeout_s
         Longest wait in seconds for replicas, before a commit and again after it.
     in_sync_replicas
-        Copies that have to hold a commit, the store's own included; the master confirms with so many, or more.
+        Copies that have to hold a commit, the store's own included; the master must confirm with at least this number.
     """
 
     timeout_s: float = 30.0
@@ -130,7 +130,7 @@ _BROKER_FIX: Final = "Stop it, write to another directory, or to a store that is
 
 
 def prepare_store(path: str | os.PathLike[str], config: StoreConfig) -> None:
-    """Make a store if there is none, and make sure that it can be written.
+    """Create a store unless it exists, and make sure that it can be written.
 
     Raises
     ------
@@ -164,7 +164,7 @@ def open_in_turn(path: str | os.PathLike[str], config: StoreConfig, *, wait_s: f
     Parameters
     ----------
     wait_s
-        How many seconds to wait at most.
+        Longest wait in seconds.
 
     Raises
     ------
@@ -180,7 +180,7 @@ def open_in_turn(path: str | os.PathLike[str], config: StoreConfig, *, wait_s: f
             refuse_broker(path)
             if time.monotonic() - begun >= wait_s:
                 raise StoreInUseError(
-                    f"{error.problem}, and had all of the {wait_s:g} s that this waited",
+                    f"{error.problem}, still in use after waiting {wait_s:g} s",
                     path=path,
                     fix="Close it there",
                     remedies=(Remedy.WAIT_LONGER,),
@@ -200,14 +200,14 @@ def commit_batch(
     wait_s: float = 120.0,
     replication: SyncReplication | None = None,
 ) -> CommittedBatch:
-    """Open a store in turn, commit what tasks staged for it, and close it; see `MessageStore.commit_batch`.
+    """Open a store in turn, commit staged rows, and close it; see `MessageStore.commit_batch`.
 
     Parameters
     ----------
     on_changed_replay
-        What happens if the batch was committed before with another number of rows.
+        Treatment of a batch that was committed before with another number of rows.
     wait_s
-        How many seconds to wait at most for processes that have it open.
+        Longest wait in seconds for processes that have it open.
     replication
         Copies that hold the batch when this returns; None waits for none.
 
@@ -217,7 +217,8 @@ def commit_batch(
         If the batch is committed, and too few replicas acknowledged it in time.
     SegmentLogError
         As `SyncReplication.check`, `open_in_turn` and `MessageStore.commit_batch`; the batch is not committed then. An
-        error of closing the store after the commit is only logged: opening the store again completes what is left.
+        error of closing the store after the commit is only logged: opening the store again completes the remaining
+        steps.
     """
     path = os.path.abspath(path)
     if replication is not None:
@@ -253,8 +254,8 @@ def _commit(
     except (SegmentLogError, OSError) as error:
         if committed is None:
             raise
-        # An error now would have the job run again, and the rows of a batch without an id be there twice.
-        _log.error("%s: %s is committed; what follows a commit failed: %s", path, batch_id, error)
+        # With an error the job would run again, and append the rows of a batch without an id twice.
+        _log.error("%s: %s is committed; a later step failed: %s", path, batch_id, error)
     _log.info(
         "%s: %s %s: %d rows, %d bytes at [%d, %d), %s; opened in %.3f s, committed in %.3f, closed in %.3f",
         path,

@@ -92,7 +92,7 @@ class Workers:
 
 
 def await_end(threads: Iterable[threading.Thread], running: Iterable[threading.Lock]) -> None:
-    """Return when threads that were told to stop have ended; may be repeated."""
+    """Return when threads that are stopping have ended; may be repeated. The calling thread is passed over."""
     for each in running:
         # Thread.join takes a thread for ended if a Ctrl-C interrupts it (bpo-45274). A thread that is only about to run
         # finds that it has to stop.

@@ -376,7 +376,7 @@ def test_a_feed_follows_the_commits_of_other_processes(tmp_path: Path) -> None:
     path = tmp_path / "store"
     MessageStore.open(path, PLAIN).close()
     feed = HistoryFeed(FS, str(path))
-    feed.look()
+    feed.read_changes()
     sent, generation = b"", -1
     for number in range(4):
         assert lines(feed) == [*range(number)]
@@ -386,7 +386,7 @@ def test_a_feed_follows_the_commits_of_other_processes(tmp_path: Path) -> None:
         assert sent == feed.lines_from(0), "what was sent does not change"
         commit(path, number)
         assert lines(feed) == [*range(number)], "it was not looked at"
-        feed.look()
+        feed.read_changes()
     assert feed.generation == 1, "the file was made"
     feed.close()
 
@@ -399,10 +399,10 @@ def test_a_feed_of_a_replica_sends_its_master_s_batches_on(tmp_path: Path) -> No
     with limited(master, (end := commit(master, 3).start)) as (_, port):
         replicate(port, replica, end)
     feed = HistoryFeed(FS, str(replica))
-    feed.look()
+    feed.read_changes()
     assert lines(feed) == [0, 1, 2, 3]
     promote(replica)
-    feed.look()
+    feed.read_changes()
     assert (lines(feed), feed.generation) == ([0, 1, 2], 2)
     feed.close()
 
@@ -424,7 +424,7 @@ def test_no_replica_gets_rows_whose_batches_are_not_known(tmp_path: Path, name: 
     feed = HistoryFeed(FS, str(master))
     file.write_bytes(b"damaged")
     with pytest.raises(FormatError):
-        feed.look()
+        feed.read_changes()
     feed.close()
 
 
@@ -433,16 +433,16 @@ def test_a_history_that_was_replaced_while_the_ledger_was_damaged_is_sent_as_a_w
     append(path, range(3))
     stops = [commit(path, number).stop for number in range(3)]
     feed = HistoryFeed(FS, str(path))
-    feed.look()
+    feed.read_changes()
     generation, file = feed.generation, Path(StorePaths(str(path)).ledger)
     BatchRecords(FS, str(path)).settle(FS, stops[1])
     good = file.read_bytes()
     file.unlink()
     file.write_bytes(b"damaged")
     with pytest.raises(FormatError):
-        feed.look()
+        feed.read_changes()
     file.unlink()
     file.write_bytes(good)
-    feed.look()
+    feed.read_changes()
     assert (lines(feed), feed.generation) == ([0, 1], generation + 1)
     feed.close()

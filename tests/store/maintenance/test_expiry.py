@@ -212,5 +212,5 @@ def test_segments_that_the_configuration_does_not_name_are_noted(store: Path, tm
 
 @pytest.mark.parametrize("name", ["storePathCommitLog", "readOnlyCommitLogStorePaths"])
 def test_a_directory_that_is_missing_is_an_error(store: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match=f"{name} of the configuration names a directory that is not there"):
+    with pytest.raises(ConfigError, match=f"{name} of the configuration names a directory that does not exist"):
         configured_paths(f"{name}=/no/such/directory", store)

@@ -138,7 +138,7 @@ def test_another_number_of_rows_is_refused_or_logged(caplog: pytest.LogCaptureFi
 
 
 def test_a_forgotten_batch_is_refused_where_numbers_are_contiguous() -> None:
-    with pytest.raises(ChangedReplayError, match="the ledger no longer says how many"):
+    with pytest.raises(ChangedReplayError, match="the ledger no longer has the number"):
         find(BatchId("q", 2, contiguous=True))
     for batch_id, on_changed in (
         (BatchId("q", 2, contiguous=True), OnChangedReplay.SKIP),
@@ -667,7 +667,7 @@ def test_older_batches_are_known_too(store: MessageStore, path: Path, caplog: py
     late = commit(store, 20, 1)
     assert (late.repeated, late.rows, late.queues) == (True, 1, ())
     with pytest.raises(
-        ChangedReplayError, match=r"batch 2 of q has 1 rows, and the ledger no longer says"
+        ChangedReplayError, match=r"batch 2 of q has 1 rows, and the ledger no longer has"
     ):  # a stream that goes back that far
         commit(store, 2, 1)
     forgotten = commit(store, 2, 1, job="again", on_changed_replay=OnChangedReplay.SKIP)

@@ -78,7 +78,7 @@ def test_a_sync_that_fails_is_the_last_one() -> None:
     flusher = Flusher(sync, 7, failure)
     for _ in range(3):
         with pytest.raises(
-            StoreFailedError, match=r"what the device holds is not known: .*Input/output error"
+            StoreFailedError, match=r"the contents of the device are not known: .*Input/output error"
         ) as raised:
             flusher.wait(8)
         assert isinstance(raised.value.__cause__, OSError)

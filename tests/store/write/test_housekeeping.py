@@ -45,20 +45,20 @@ def parts(store: PartedStore) -> tuple[Housekeeping, int]:
 def test_keep_flushes_the_log_when_its_interval_has_passed(store: PartedStore) -> None:
     housekeeping, _ = parts(store)
     store.append(HELLO)
-    housekeeping.keep()
+    housekeeping.run_due()
     assert housekeeping.flusher.flushed == 0
     housekeeping._flushed_at = time.monotonic() - 61
-    housekeeping.keep()
+    housekeeping.run_due()
     assert housekeeping.flusher.flushed == store.end_offset
 
 
 def test_keep_flushes_queues_when_their_interval_has_passed(store: PartedStore) -> None:
     housekeeping, before = parts(store)
     store.append(HELLO)
-    housekeeping.keep()
+    housekeeping.run_due()
     assert parts(store)[1] == before == 0
     housekeeping._queues_flushed_at = time.monotonic() - 61
-    housekeeping.keep()
+    housekeeping.run_due()
     assert parts(store)[1] == store.end_offset == housekeeping.flusher.flushed
 
 
@@ -77,10 +77,10 @@ def test_relieve_dispatches_only_after_a_full_disk(store: PartedStore, monkeypat
     rounds: list[bool] = []
     monkeypatch.setattr(Housekeeping, "dispatch", lambda _: rounds.append(True))
     monkeypatch.setattr(module, "_BACKLOG_BYTES", -1)
-    housekeeping.relieve()
+    housekeeping.dispatch_if_starved()
     assert rounds == []
     housekeeping._starved = True
-    housekeeping.relieve()
+    housekeeping.dispatch_if_starved()
     assert rounds == [True]
 
 

@@ -300,12 +300,12 @@ def pairs(**properties: str) -> pa.MapArray:
 
 
 REFUSED_BATCHES: dict[str, tuple[Callable[[], pa.RecordBatch], type[SegmentLogError], str]] = {
-    "no body column": (lambda: batch(body=None), ConfigError, "the batch has no column 'body'"),
-    "no topic column": (lambda: batch(topic=None), ConfigError, "the batch has no column 'topic'"),
+    "no body column": (lambda: batch(body=None), ConfigError, "column 'body' is missing"),
+    "no topic column": (lambda: batch(topic=None), ConfigError, "column 'topic' is missing"),
     "unknown column": (
         lambda: batch(colour=[1, 2]),
         ConfigError,
-        "the batch has a column 'colour' that no message has",
+        "column 'colour' is not a column of messages",
     ),
     "text as queue": (lambda: batch(queueId=["1", "2"]), ConfigError, "column 'queueId' is of type string"),
     "text as flag": (lambda: batch(flag=["1", "2"]), ConfigError, "column 'flag' is of type string"),
@@ -408,7 +408,7 @@ def test_sizes_that_make_no_sense_are_refused(option: str, value: int) -> None:
 def test_a_directory_with_other_things_is_no_store(tmp_path: Path) -> None:
     (tmp_path / "letters").mkdir()
     before = tree(tmp_path)
-    with pytest.raises(NotAStoreError, match="this directory holds no store, and other things, like 'letters'"):
+    with pytest.raises(NotAStoreError, match="this directory has no store, but other files, like 'letters'"):
         MessageStore.open(tmp_path, SMALL)
     assert tree(tmp_path) == before
 
@@ -624,7 +624,9 @@ def test_after_a_failure_of_the_disk_nothing_is_accepted(call: str) -> None:
     fault = Fault(error=DiskFailure.EIO, at=2, calls=(call,), path=is_log)
     store = planted_store(fault)
     store.append(HELLO)
-    with pytest.raises(StoreFailedError, match=r"what the device holds is not known.*Input/output error") as raised:
+    with pytest.raises(
+        StoreFailedError, match=r"the contents of the device are not known.*Input/output error"
+    ) as raised:
         store.append(HELLO)
     assert raised.value.fix
     for call_ in (lambda: store.append(HELLO), lambda: store.append_batch(batch()), store.flush, store.wait_dispatched):
@@ -722,7 +724,7 @@ def test_damage_is_cut_only_if_that_is_asked_for(path: Path) -> None:
 
 def test_an_error_inside_the_block_is_not_hidden(path: Path) -> None:
     store = planted_store(Fault(error=DiskFailure.EIO, at=1, calls=("sync",), path=is_log))
-    with pytest.raises(StoreFailedError, match="what the device holds") as raised, store:
+    with pytest.raises(StoreFailedError, match="the contents of the device") as raised, store:
         store.append(HELLO)
     assert raised.value.__cause__ is not None
     with pytest.raises(ZeroDivisionError), MessageStore.open(path, SMALL):

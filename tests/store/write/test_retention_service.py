@@ -487,7 +487,7 @@ def test_above_the_limit_of_a_disk_wanted_messages_go_and_that_is_an_error(
         assert store.bounds(KEY).min_offset > 250
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert said
-    assert all(f"used above 80%, messages are deleted that are still wanted: {why}" in text for text in said)
+    assert all(f"used above 80%, messages are deleted although a rule protects them: {why}" in text for text in said)
     assert why in (path / ".segmentlog" / "retention-history").read_text()
 
 

@@ -143,7 +143,7 @@ def test_a_commit_waits_for_its_turn(path: Path) -> None:
 
 
 def test_it_does_not_wait_for_ever(path: Path) -> None:
-    with MessageStore.open(path, SMALL), pytest.raises(StoreInUseError, match=r"had all of the 0\.05 s"):
+    with MessageStore.open(path, SMALL), pytest.raises(StoreInUseError, match=r"still in use after waiting 0\.05 s"):
         open_in_turn(path, SMALL, wait_s=0.05)
 
 
