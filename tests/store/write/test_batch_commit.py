@@ -203,7 +203,7 @@ def test_a_stream_is_told_of_batches_that_a_store_lost(
         refused = is_gap and (newest is not None or on_changed is OnChangedReplay.FAIL)
         with pytest.raises(BatchGapError, match=f"batch {version} of q ") if refused else nullcontext():
             assert find_replay(found, batch, 5, 0, on_changed=on_changed, path="s", epoch=epoch) is None
-    assert ("has none of them" in caplog.text) == (is_gap and newest is None)
+    assert ("has none of these" in caplog.text) == (is_gap and newest is None)
     job = BatchId("q", version)
     assert find_replay(found, job, 5, 0, on_changed=OnChangedReplay.FAIL, path="", epoch=epoch) is None
 
