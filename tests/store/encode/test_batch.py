@@ -234,7 +234,7 @@ def test_a_column_of_a_known_type_is_not_copied() -> None:
 def test_topic_and_body_are_needed(name: str) -> None:
     rows = {"topic": ["T"], "body": [b""]}
     del rows[name]
-    with pytest.raises(ConfigError, match=f"no column '{name}'"):
+    with pytest.raises(ConfigError, match=f"column '{name}' is missing"):
         BatchColumns(pa.record_batch(rows))
 
 

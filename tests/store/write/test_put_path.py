@@ -208,10 +208,10 @@ def listening() -> Listening:
 
 
 @pytest.fixture
-def store(tmp_path: Path, listening: Listening) -> Iterator[MessageStore]:
+def store(tmp_path: Path, listening: Listening) -> Iterator[PartedStore]:
     times = iter([1_000, 900, 5_000, *[10] * 1000])
     attached = Attachments(listeners=[listening])
-    with MessageStore.open(tmp_path / "s", SMALL, clock=lambda: next(times), attached=attached) as opened:
+    with PartedStore.open(tmp_path / "s", SMALL, clock=lambda: next(times), attached=attached) as opened:
         yield opened
 
 
@@ -359,7 +359,7 @@ def test_the_log_is_at_most_eight_segments_ahead_of_the_queues(
         Outgoing(topic=f"T{row % 70}", body=b"x" * (90, 700, 2200)[row % 3], keys=f"k{row}") for row in range(150)
     ]
     ahead = Ahead()
-    with MessageStore.open(tmp_path / "s", config, attached=Attachments(listeners=[ahead])) as store:
+    with PartedStore.open(tmp_path / "s", config, attached=Attachments(listeners=[ahead])) as store:
         ahead.store = store
         way(store, messages)
         assert store.end_offset > 20 * FEW_BYTES
