@@ -1,3 +1,4 @@
+from .directory.retention_history import deletion_note as deletion_note
 from .directory.store_id import store_id as store_id
 from .read.lag import Lag as Lag
 from .read.lag import measure_lag as measure_lag
@@ -8,5 +9,4 @@ from .read.queue_watch import Sighting as Sighting
 from .read.spec import BATCH_BYTES as BATCH_BYTES
 from .read.spec import BATCH_ROWS as BATCH_ROWS
 from .read.spec import MAX_BODY_BYTES as MAX_BODY_BYTES
-from .retention.history import deletion_note as deletion_note
 from .types import MessageIdentity as MessageIdentity

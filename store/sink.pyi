@@ -4,6 +4,7 @@ from .directory.topics import topic_queues as topic_queues
 from .encode.batch import encode_batch as encode_batch
 from .format.hashing import java_hash_array as java_hash_array
 from .format.naming import topic_problem as topic_problem
+from .write.sink import SyncReplication as SyncReplication
 from .write.sink import commit_batch as commit_batch
 from .write.sink import last_commit as last_commit
 from .write.sink import open_in_turn as open_in_turn
@@ -14,4 +15,3 @@ from .write.staging import Staging as Staging
 from .write.staging import discard_jobs as discard_jobs
 from .write.staging import discard_staged as discard_staged
 from .write.staging import sweep_staging as sweep_staging
-from .write.sync_replication import SyncReplication as SyncReplication

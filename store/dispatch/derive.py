@@ -6,14 +6,20 @@
                   │       │   │       │
     queue A       0       1   2       3           so a walk over the log yields each queue's entries
 
-RocketMQ: ``ReputMessageService`` and ``ConsumeQueue.putMessagePositionInfo``, in columns.
+    asked for A        [-----------------)
+              B           [-----------------)              each needs a walk over the records of all others …
+              C              [-----------------)
+    WalkCache          [=======================)           … so one walk remembers what it saw of all of them
+
+An answer of the cache equals that of a walk of its own, with damage and stale records. Where it cannot tell, it walks
+again. RocketMQ: ``ReputMessageService`` and ``ConsumeQueue.putMessagePositionInfo``, in columns.
 """
 
 import logging
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -25,24 +31,18 @@ from .rules import is_named, is_queued, queues_of, tags_codes, warn_unnamed
 
 _log = logging.getLogger(__name__)
 
+
 BURNT_OFFSETS_MAX = 1 << 16
 """Most queue offsets in a row that a broker may have skipped: 5.0 to 5.1.0 burn one at each failed put."""
 
 
 class DerivedQueue(NamedTuple):
-    """Entries of one queue as the log has them.
+    """Entries of one queue as the log has them."""
 
-    Attributes
-    ----------
-    queue_offset, physical_offset, size
-        (n,) int64; queue offsets strictly rise.
-    tags_code
-        (n,) int64, as dispatch computes them; zeros from `derive_queues`, which does not look at properties.
-    """
-
-    queue_offset: Ints
+    queue_offset: Ints  # (n,) int64; queue offsets strictly rise
     physical_offset: Ints
     size: Ints
+    # (n,) int64, as dispatch computes them; zeros from `derive_queues`, which does not look at properties
     tags_code: Ints
 
 
@@ -59,19 +59,7 @@ def derive_queues(log: CommitLog, start: int, stop: int) -> dict[QueueKey, Deriv
 def derive_segments(
     log: CommitLog, start: int, stop: int
 ) -> Iterator[tuple[FoundRecords, dict[QueueKey, DerivedQueue]]]:
-    """Entries of all queues, one segment of the log at a time, as dispatch would see them.
-
-    Parameters
-    ----------
-    start, stop
-        Physical offsets between which the records begin.
-
-    Yields
-    ------
-    tuple
-        All whole records of the segment, and the entries of each queue among them in the order of the log, with their
-        tags codes. Queue offsets are as the records state them: they need not rise.
-    """
+    """Records of each segment, and the entries of their queues in the order of the log: queue offsets need not rise."""
     for found in _without_stale(log.walk(start, stop)):
         groups: list[tuple[QueueKey, Ints]] = []
         for key, rows in _groups(found.records):
@@ -97,10 +85,10 @@ def _collect(
 
 
 def _without_stale(walked: Iterator[FoundRecords]) -> Iterator[FoundRecords]:
-    """Leave out what a truncation left behind.
+    """Leave out stale records after a truncation.
 
-    A broker that truncates does not erase: after the end of what it wrote since, there may be whole older records. They
-    follow a gap, and their store time is before that of the records preceding the gap.
+    A broker that truncates does not erase: whole older records may follow the end of the records that it wrote since.
+    They follow a gap, and their store time is before the store time of the records that precede the gap.
     """
     newest = 0
     for found in walked:
@@ -114,12 +102,9 @@ def _without_stale(walked: Iterator[FoundRecords]) -> Iterator[FoundRecords]:
 
 
 def stale_rows(found: FoundRecords, newest: int) -> tuple[Ints, int]:
-    """Rows of records that follow a gap and are older than one before it, and the newest store time so far.
+    """Rows of records that follow a gap and are older than a record before it, and the newest store time so far.
 
-    Parameters
-    ----------
-    newest
-        Store time in ms that the records before them reached.
+    ``newest`` is the store time in ms that the records before ``found`` reached.
     """
     positions = found.records.positions
     times = found.records.field("store_timestamp")
@@ -131,12 +116,12 @@ def stale_rows(found: FoundRecords, newest: int) -> tuple[Ints, int]:
 
 
 def _groups(records: Records) -> Iterator[tuple[QueueKey, Ints]]:
-    """Tell apart the queues of all records that are in one: each with its rows, in the order of the records."""
+    """Rows of each queue, in the order of the records."""
     return _grouped(records, np.flatnonzero(is_queued(records)))
 
 
 def _groups_of(records: Records, wanted: AbstractSet[QueueKey]) -> Iterator[tuple[QueueKey, Ints]]:
-    """The same of the queues that are wanted."""
+    """Rows of each wanted queue, in the order of the records."""
     chosen = is_queued(records) & np.isin(records.field("queue_id"), [key.queue_id for key in wanted])
     topics = {key.topic for key in wanted}
     if len(topics) == 1:
@@ -152,7 +137,7 @@ def _grouped(records: Records, rows: Ints) -> Iterator[tuple[QueueKey, Ints]]:
 
 
 def entries_of(found: FoundRecords, wanted: AbstractSet[QueueKey]) -> Iterator[tuple[QueueKey, DerivedQueue]]:
-    """Entries of those queues that are wanted, as the records state them."""
+    """Entries of the wanted queues, as the records state them."""
     return _with_tags_codes(found, _groups_of(found.records, wanted))
 
 
@@ -196,7 +181,7 @@ def _entries(
 
 
 def rising(queue: DerivedQueue) -> DerivedQueue:
-    """Leave out records whose queue offset cannot be: taken before, as dispatch ignores them, or damaged.
+    """Leave out records with an impossible queue offset: taken before, as dispatch ignores them, or damaged.
 
     A damaged offset must not cost the records after it: the longest rising sequence stays.
     """
@@ -235,3 +220,105 @@ def _longest_rising(offsets: Ints) -> Ints:
         chosen.append(row)
         row = int(before[row])
     return np.array(chosen[::-1], np.int64)
+
+
+Span = tuple[int, int]
+"""Physical offsets ``[start, stop)`` of the log."""
+_REMEMBERED_BYTES_MAX: Final = 256 << 20  # bytes of log, for walks that the task does not bound
+_REMEMBERED_MAX: Final = 16  # walks; the cache gains nothing from walks that are all apart
+
+
+class WalkCache:
+    """Entries of a task's queues, derived from the log alone. Not thread-safe."""
+
+    def __init__(self, log: CommitLog, keys: Iterable[QueueKey], planned: Iterable[Span] = ()) -> None:
+        self._log = log
+        self._keys = frozenset(keys)
+        self._planned = _merged(planned)
+        self._of_planned: dict[int, _Walked] = {}
+        self._of_doubts: list[_Walked] = []
+
+    def queue(self, key: QueueKey, start: int, stop: int) -> DerivedQueue:
+        """Entries of one queue from the records that begin in ``[start, stop)``; the result of `derive_queue`."""
+        walked = self._around(start, stop) if key in self._keys else None
+        part = None if walked is None else walked.part(key, start, stop)
+        return derive_queue(self._log, key, start, stop) if part is None else part
+
+    def _around(self, start: int, stop: int) -> "_Walked | None":
+        """Return a walk that covers a span; None where it would remember too much."""
+        number = bisect_right(self._planned, start, key=lambda span: span[0]) - 1
+        if number >= 0 and stop <= self._planned[number][1]:
+            if number not in self._of_planned:
+                self._of_planned[number] = _Walked(self._log, self._keys, *self._planned[number])
+            return self._of_planned[number]
+        for walked in self._of_doubts:
+            if walked.start <= start and stop <= walked.stop:
+                return walked
+        over = [walked for walked in self._of_doubts if walked.start < stop and start < walked.stop]
+        apart = [walked for walked in self._of_doubts if walked not in over]
+        span = self._wider(start, stop, over)
+        if span[1] - span[0] + sum(walked.stop - walked.start for walked in apart) > _REMEMBERED_BYTES_MAX:
+            span, apart = (start, stop), []
+        if span[1] - span[0] > _REMEMBERED_BYTES_MAX:
+            return None
+        walked = _Walked(self._log, self._keys, *span)
+        self._of_doubts = [*apart[1 - _REMEMBERED_MAX :], walked]
+        return walked
+
+    def _wider(self, start: int, stop: int, over: "list[_Walked]") -> Span:
+        """Widen a span over the walks that it overlaps, and by half of that where it extends beyond them.
+
+        Each queue asks for a little more than the queue before it: after a few walks, one walk covers a thousand
+        queues.
+        """
+        if not over:
+            return start, stop
+        low, high = min(walked.start for walked in over), max(walked.stop for walked in over)
+        more = (max(high, stop) - min(low, start)) // 2
+        return (
+            low if start >= low else max(start - more, self._log.min_offset),
+            high if stop <= high else min(stop + more, self._log.stop),
+        )
+
+
+class _Walked:
+    """Entries and stale records that one walk over ``[start, stop)`` of the log found."""
+
+    def __init__(self, log: CommitLog, keys: AbstractSet[QueueKey], start: int, stop: int) -> None:
+        self.start, self.stop = start, stop
+        entries: list[tuple[QueueKey, DerivedQueue]] = []
+        stale = [np.empty(0, np.int64)]
+        newest = 0
+        for found in log.walk(start, stop):
+            rows, newest = stale_rows(found, newest)
+            stale.append(found.segment.base + found.records.positions[rows])
+            entries += entries_of(found, keys)
+        self._stale = np.concatenate(stale)
+        self._queues = by_queue(entries)
+
+    def part(self, key: QueueKey, start: int, stop: int) -> DerivedQueue | None:
+        """Return what a walk over ``[start, stop)`` finds of a queue; None where that is unknown."""
+        queue = self._queues.get(key, NO_ENTRIES)
+        begins = queue.physical_offset
+        first, last = np.searchsorted(begins, [start, stop]).tolist()
+        # A walk that starts where no record begins or ends may take other bytes for records.
+        is_edge = (
+            start == self.start
+            or start in begins[first : first + 1]
+            or start in begins[first - 1 : first] + queue.size[first - 1 : first]
+        )
+        stale_from, stale_to = np.searchsorted(self._stale, [start, stop])  # perhaps by records before this part
+        if not is_edge or stale_from < stale_to:
+            return None
+        return rising(DerivedQueue(*(column[first:last] for column in queue)))
+
+
+def _merged(spans: Iterable[Span]) -> list[Span]:
+    """Merge overlapping spans, in order."""
+    merged: list[Span] = []
+    for start, stop in sorted(spans):
+        if merged and start < merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], stop)
+        else:
+            merged.append((start, stop))
+    return merged

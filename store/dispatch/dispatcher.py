@@ -35,55 +35,31 @@ from .rules import DispatchedRecords
 
 _ROUND_BYTES: Final = 16 << 20
 _JOINED_BYTES: Final = 1 << 20  # of replicated records: larger pieces are large enough by themselves
-_FEW_QUEUES: Final = 64  # up to so many queues, gathered entries are written after every `run`
+_FEW_QUEUES: Final = 64  # up to this number of queues, gathered entries are written after every `run`
 _WORTH_ROWS: Final = 48  # entries per queue that make a write worth its cost with more queues
 _WRITE_ROWS: Final = 1 << 19  # entries that are gathered in memory at most
 _WAIT_S: Final = 1.0  # and their longest wait there
 
 
 class ReplicatedRecords(NamedTuple):
-    """Records of another log, which get their places in the queues when they are dispatched.
+    """Records of another log, which get their places in the queues when they are dispatched."""
 
-    Attributes
-    ----------
-    records
-        Whole ones, at the start of their buffer; neither is changed any more.
-    properties
-        Theirs.
-    newest
-        Store time of the last one, ms since the epoch.
-    follow
-        Places entries in their queues; called once for all records, in the order of the log.
-    """
-
-    records: Records
-    properties: Properties
-    newest: int
+    records: Records  # whole records, at the start of their buffer; neither is changed any more
+    properties: Properties  # of the same records
+    newest: int  # store time of the last one, ms since the epoch
+    # places entries in their queues; called once for all records, in the order of the log
     follow: Callable[[DispatchedRecords], DispatchedRecords]
 
 
 class DispatchRequest(NamedTuple):
-    """Dispatch request: records that were appended and are not dispatched yet.
+    """Dispatch request: records that were appended and are not dispatched yet."""
 
-    Attributes
-    ----------
-    records
-        Their entries and keys, or their final bytes; no thread changes either after the request is made.
-    positions
-        (n,) int64, start of each record in the bytes; None for a single record.
-    stop
-        Physical offset at which the last record ends.
-    size
-        Length of all records in bytes.
-    put_at
-        Time of the append, in seconds of ``time.monotonic``; 0 if the lag is not measured.
-    """
-
+    # their entries and keys, or their final bytes; no thread changes either after the request is made
     records: DispatchedRecords | ReplicatedRecords | Bytes | bytes | bytearray
-    positions: Ints | None
-    stop: int
-    size: int
-    put_at: float = 0.0
+    positions: Ints | None  # (n,) int64, start of each record in the bytes; None for a single record
+    stop: int  # physical offset at which the last record ends
+    size: int  # length of all records in bytes
+    put_at: float = 0.0  # time of the append, in seconds of ``time.monotonic``; 0 if the lag is not measured
 
 
 class _Entries(NamedTuple):
@@ -100,22 +76,7 @@ class Dispatcher:
     A write to a queue costs the same for one entry as for a hundred. So entries of up to 64 queues are written after
     every `run`. Entries of more queues are gathered until there are enough per queue, or until they have waited 1 s.
 
-    `add` and `settle` may be called by any thread that holds the put lock. All other methods are for one thread at a
-    time.
-
-    Parameters
-    ----------
-    queues, index
-        Writers of the ConsumeQueues and of the index; None for a store without an index.
-    ends
-        End of each queue: the queue offset after its last entry.
-    dispatched
-        Physical offset before which all records are dispatched.
-    newest_timestamp
-        Store time in ms of the last record before ``dispatched``; 0 without one.
-    lagged
-        Called per write with the seconds from the append of its oldest record until its entry was written; None
-        measures nothing.
+    Any thread that holds the put lock may call `add` and `settle_replicated`; one thread at a time all other methods.
     """
 
     def __init__(
@@ -137,7 +98,7 @@ class Dispatcher:
         self._waiting: deque[DispatchRequest] = deque()
         self._placing = threading.Lock()  # held while replicated records get their places, and requests leave the queue
         self._replicated_bytes = 0  # of replicated records, added by appending threads
-        self._placed_bytes = 0  # of those that have their places: two counters, too
+        self._placed_bytes = 0  # of placed replicated records: two counters, as below
         self._added_bytes = 0  # written by appending threads
         self._done_bytes = 0  # written by the dispatching thread: two counters, as the two share no lock
         self._gathered: list[_Entries] = []
@@ -162,7 +123,7 @@ class Dispatcher:
         self._waiting.append(request)
         self._added_bytes += request.size
 
-    def settle(self) -> None:
+    def settle_replicated(self) -> None:
         """Return when all replicated records have their places in their queues. Needs the put lock."""
         if self._replicated_bytes == self._placed_bytes:
             return
@@ -172,15 +133,7 @@ class Dispatcher:
                     self._waiting[at] = self._placed([request])
 
     def run(self, limit: int, *, at_once: bool) -> None:
-        """Dispatch the requests that end at or before a physical offset. It can be called again after an error.
-
-        Parameters
-        ----------
-        limit
-            Physical offset.
-        at_once
-            Write all entries before returning, however few they are; otherwise few entries of many queues may wait.
-        """
+        """Dispatch the requests that end at or before a physical offset. It can be called again after an error."""
         while chosen := self._next(limit):
             first = chosen[0].records
             if not isinstance(first, DispatchedRecords):
@@ -244,7 +197,7 @@ class Dispatcher:
         return DispatchRequest(known, None, requests[-1].stop, size, requests[0].put_at)
 
     def _derived(self, requests: list[DispatchRequest]) -> DispatchedRecords:
-        """Return what the bytes of requests add."""
+        """Return the entries and keys of the records in the bytes of requests."""
         first = requests[0].records
         if len(requests) == 1 and isinstance(first, ReplicatedRecords):
             records, properties = first.records, first.properties

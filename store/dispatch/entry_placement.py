@@ -35,47 +35,27 @@ from .derive import DerivedQueue, rising
 _log = logging.getLogger(__name__)
 
 FILLER_TOPIC: Final = "%LOST%"
-"""Topic of the rolled back records that ``salvage`` puts over damaged bytes: they stand for lost records."""
+"""Topic of the rolled back records that ``salvage`` puts over damaged bytes: they fill the places of lost records."""
 
 _QUEUE_OFFSET_MAX: Final = 1 << 58  # times 20 bytes, and some files more, is a file name of 63 bits
 _FITTING_ROWS: Final = 4096
 
 
 class Placed(NamedTuple):
-    """Entries to append to one queue.
+    """Entries to append to one queue."""
 
-    Attributes
-    ----------
-    start
-        Queue offset of the first.
-    entries
-        (n,) of ``format.consume_queue.NATIVE``.
-    lost
-        (n,) bool: which of them stand for records that are lost.
-    """
-
-    start: int
-    entries: Entries
-    lost: Mask
+    start: int  # queue offset of the first entry
+    entries: Entries  # (n,) of ``format.consume_queue.NATIVE``
+    lost: Mask  # (n,) bool: entries of lost records
 
     @property
     def repeated(self) -> int:
-        """Number of them that stand for lost records."""
+        """Number of entries of lost records."""
         return int(np.count_nonzero(self.lost))
 
 
 class Placement:
-    """Follows the log segment by segment and says what is appended to which queue.
-
-    Parameters
-    ----------
-    log
-        The log of the records.
-    start
-        Physical offset from which all segments will be passed.
-    tails
-        Queues that have entries already, of records before ``start``: number of the next entry of each.
-    """
+    """Follows the log segment by segment, and places the entries of records in their queues."""
 
     def __init__(self, log: CommitLog, start: int, tails: Mapping[QueueKey, int] | None = None) -> None:
         self._log = log
@@ -88,11 +68,11 @@ class Placement:
         return {key: tail.next for key, tail in self._tails.items()}
 
     def begin(self, key: QueueKey, start: int, physical: int) -> None:
-        """Say where a queue begins, other than its first record states."""
+        """Begin a queue at another queue offset than its first record states."""
         self._tails[key] = _Tail(start, physical)
 
     def place(self, found: FoundRecords, queues: Mapping[QueueKey, DerivedQueue]) -> Iterator[tuple[QueueKey, Placed]]:
-        """Say what the records of the next segment add to each queue."""
+        """Yield the entries that the records of the next segment add to each queue."""
         self._damage.add(self._log, found)
         for key, derived in queues.items():
             placed = self._append(key, derived)
@@ -105,7 +85,7 @@ class Placement:
             derived = _from_first_fitting(derived)
             first = int(derived.queue_offset[0]) if derived.queue_offset.size else -1
             if key.queue_id < 0 or not 0 <= first < _QUEUE_OFFSET_MAX:
-                # Damaged, all of them: such a queue would have no directory, or no file name.
+                # All these records are damaged: such a queue would have no directory, or no file name.
                 _log.warning("records are left out: no queue %s can begin at %d", key, first)
                 return None
             tail = self._tails[key] = self._front(first, int(derived.physical_offset[0]))
@@ -120,7 +100,7 @@ class Placement:
     def _front(self, first: int, physical: int) -> "_Tail":
         """Return the begin of a queue whose first record found states a queue offset.
 
-        If no record was ever deleted, the ones before it were lost to damage and keep their offsets. RocketMQ would
+        If no record was ever deleted, the records before it were lost to damage and keep their offsets. RocketMQ would
         skip all messages of the first segment after a pad, whose record it cannot read.
         """
         if self._log.min_offset == 0 and 0 < first <= self._damage.between(-1, physical):
@@ -129,12 +109,7 @@ class Placement:
 
 
 def is_filler(records: Records) -> Mask:
-    """Records that ``salvage`` put over damaged bytes.
-
-    Returns
-    -------
-    (n,) bool
-    """
+    """Records that ``salvage`` put over damaged bytes."""
     rolled_back: Mask = records.field("sys_flag") & SYS_TRANSACTION == SYS_ROLLBACK
     return rolled_back & records.has_topic(FILLER_TOPIC.encode(), slice(None)) if rolled_back.any() else rolled_back
 
@@ -146,35 +121,20 @@ def holds_filler(log: CommitLog, start: int, stop: int) -> bool:
 
 @dataclass(slots=True)
 class _Tail:
-    """Current end of a queue.
+    """Current end of a queue."""
 
-    Attributes
-    ----------
-    next
-        Number of the entry to be appended.
-    physical
-        Where in the log the last record begins.
-    """
-
-    next: int
-    physical: int
+    next: int  # number of the entry to be appended
+    physical: int  # where in the log the last record begins
 
 
 @dataclass(slots=True)
 class _Damage:
-    """Ranges of the log without adjacent records.
+    """Ranges of the log without adjacent records."""
 
-    Attributes
-    ----------
-    before, count
-        Physical offsets of the records that follow damage, ascending; how many records it can have held.
-    end
-        Where the next record begins if there is none.
-    """
-
+    # physical offsets of the records that follow damage, ascending; how many records it can have held
     before: list[int] = field(default_factory=list)
     count: list[int] = field(default_factory=list)
-    end: int = 0
+    end: int = 0  # where the next record begins if there is none
 
     def add(self, log: CommitLog, found: FoundRecords) -> None:
         """Note the ranges before and between the records of the next segment."""
@@ -200,7 +160,7 @@ class _Damage:
 
 
 def _place(derived: DerivedQueue, tail: _Tail, damage: _Damage) -> Placed:
-    """Say what is appended for the records of a queue, as the prologue has it."""
+    """Place the entries of the records of a queue, by the rules of the prologue."""
     entries = from_columns(NATIVE, derived.physical_offset, derived.size, derived.tags_code)
     offsets = derived.queue_offset
     edges = np.flatnonzero(np.diff(offsets) != 1) + 1

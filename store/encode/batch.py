@@ -1,8 +1,13 @@
-"""A batch of messages on its way into a store: what ``outgoing`` does with one, column by column.
+"""Batch of messages on its way into a store: the checks and encoding of ``encode_message``, column by column.
 
 ::
 
     RecordBatch ──► check ──► delay? ──► deflate? ──► properties ──► encode ──► EncodedRows: records side by side
+
+    BatchColumns  topic  dictionary<string>  ──► string            body   large_binary    ──► binary
+                  queueId  int16             ──► int64             bornTimestamp  timestamp[us] ──► int64, ms
+                  bornHost  string           ──► 4 or 16 bytes of address, 4 of port
+                  anything else              ──► ConfigError, which names the column and the type that it can have
 
 All rows are checked before any is put. RocketMQ: ``DefaultMessageStore.putMessages``, ``SendMessageProcessor``.
 """
@@ -19,7 +24,7 @@ import pyarrow.compute as pc
 
 from ..config import BatchPlacement, StoreConfig
 from ..errors import ConfigError, IllegalMessageError
-from ..format.arrow_buffers import numbers, value_bounds, value_lengths
+from ..format.arrow_buffers import numbers, only_chunk, value_bounds, value_lengths
 from ..format.consume_queue import SCHEDULE_TOPIC
 from ..format.encoded_batch import EncodedBatch
 from ..format.hashing import java_hash_array, key_hashes
@@ -38,7 +43,6 @@ from ..format.properties_encode import encode_properties
 from ..format.record_crc import RecordCrc
 from ..format.slices import repeated
 from ..queues.keys import Queues, different_queues
-from .columns import BatchColumns
 from .message import (
     DEFLATE_LEVEL,
     DELAY,
@@ -55,44 +59,116 @@ from .message import (
     record_crc,
 )
 
+COLUMN_TYPES: Final[dict[str, tuple[pa.DataType, ...]]] = {
+    "topic": (pa.string(),),
+    "body": (pa.binary(),),
+    "queueId": (pa.int32(), pa.int64()),
+    "tags": (pa.string(),),
+    "keys": (pa.string(),),
+    "uniqKey": (pa.string(),),
+    "properties": (pa.map_(pa.string(), pa.string()),),
+    "flag": (pa.int32(), pa.int64()),
+    "sysFlag": (pa.int32(), pa.int64()),
+    "bornTimestamp": (pa.int64(),),
+    "bornHost": (pa.string(),),
+    "reconsumeTimes": (pa.int32(), pa.int64()),
+    "preparedTransactionOffset": (pa.int64(),),
+}
+"""Columns of a batch, and their accepted types; values of any other type are cast to the first type."""
+
+
+class BatchColumns:
+    """Columns of one batch by name. Each is returned as one array of a type of `COLUMN_TYPES`."""
+
+    def __init__(self, batch: pa.RecordBatch | pa.Table) -> None:
+        self.names = set(batch.schema.names)
+        self.rows = len(batch)
+        self._batch = batch
+        unknown = sorted(self.names - COLUMN_TYPES.keys())
+        missing = sorted({"topic", "body"} - self.names)
+        if unknown or missing:
+            problem = (
+                f"column {missing[0]!r} is missing" if missing else f"column {unknown[0]!r} is not a column of messages"
+            )
+            raise ConfigError(problem, fix=f"The columns can be {', '.join(COLUMN_TYPES)}")
+
+    def get(self, name: str) -> Any:
+        """Return a column that the batch has, as one array."""
+        values = self._batch.column(name)
+        if isinstance(values, pa.ChunkedArray):
+            values = only_chunk(values)
+        kind, wanted = values.type, COLUMN_TYPES[name][0]
+        if kind in COLUMN_TYPES[name]:
+            return values
+        is_time = name == "bornTimestamp" and pa.types.is_timestamp(kind)
+        fix = f"Give it as {wanted}"
+        if not is_time and not _may_cast(kind, wanted):
+            raise ConfigError(f"column {name!r} is of type {kind}", fix=fix)
+        try:
+            if is_time:  # seconds may be too many for milliseconds; finer ones are cut
+                values = values.cast(pa.timestamp("ms", kind.tz), safe=kind.unit == "s")
+            elif pa.types.is_dictionary(kind):  # Arrow takes nothing out of a dictionary of views
+                return values.dictionary.cast(wanted).take(values.indices)
+            return values.cast(wanted)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # its text may quote a value
+            raise ConfigError(f"column {name!r} is of type {kind}, and does not convert", fix=fix) from None
+
+    def integers(self, name: str) -> Ints:
+        """Return (n,) int64; 0 where the column is missing or null."""
+        values = self.integers_or(name, 0)
+        return values if isinstance(values, np.ndarray) else np.full(self.rows, values, np.int64)
+
+    def integers_or(self, name: str, otherwise: int) -> Ints | int:
+        """Return (n,) int64 with ``otherwise`` for nulls, or only that where the column is missing."""
+        if name not in self.names:
+            return otherwise
+        values = self.get(name)
+        if values.null_count:
+            values = pc.fill_null(values, otherwise)
+        return np.asarray(values.to_numpy(zero_copy_only=False), np.int64)
+
+    def hosts(self, name: str) -> pa.BinaryArray | bytes:
+        """Return packed hosts, or one for all rows where the column is missing; nulls become the local host."""
+        if name not in self.names:
+            return packed_host("127.0.0.1:0")
+        values = pc.fill_null(self.get(name), "127.0.0.1:0").dictionary_encode()
+        packed = pa.array([packed_host(host) for host in values.dictionary.to_pylist()], pa.binary())
+        return packed.take(values.indices)
+
+
+def _may_cast(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    is_ = pa.types
+    if is_.is_null(kind):
+        return True
+    if is_.is_integer(wanted):
+        return bool(is_.is_integer(kind))
+    if is_.is_map(wanted):
+        return bool(is_.is_map(kind))
+    if is_.is_dictionary(kind):
+        kind = kind.value_type
+    stringlike = is_.is_string(kind) or is_.is_large_string(kind) or is_.is_string_view(kind)
+    if not is_.is_binary(wanted):
+        return bool(stringlike)
+    sized = is_.is_large_binary(kind) or is_.is_fixed_size_binary(kind)
+    return bool(stringlike or sized or is_.is_binary(kind) or is_.is_binary_view(kind))
+
 
 class Lookups(NamedTuple):
-    """Values of queues and index for rows, except offsets, computed from the columns.
+    """Values of queues and index for rows, except offsets, computed from the columns."""
 
-    Attributes
-    ----------
-    tags_codes
-        (n,) int64.
-    hashes, hash_rows
-        (k,) int64: hashes of all keys, and the row of each, ascending.
-    """
-
-    tags_codes: Ints
-    hashes: Ints
+    tags_codes: Ints  # (n,) int64
+    hashes: Ints  # (k,) int64: hashes of all keys, and the row of each, ascending
     hash_rows: Ints
 
 
 class EncodedRows(NamedTuple):
-    """Records side by side that only lack their places and time.
-
-    Attributes
-    ----------
-    records
-        Their bytes.
-    queues
-        The different queues among them.
-    queue_of
-        (n,) int64, which of them each is for.
-    counts
-        (n,) bool, see `Encoded`.
-    lookups
-        None where the records themselves have to be asked: delayed ones, transactions, keys within a map.
-    """
+    """Records side by side that only lack their places and time."""
 
     records: EncodedBatch
-    queues: Queues
-    queue_of: Ints
-    counts: Mask
+    queues: Queues  # the distinct queues of the rows
+    queue_of: Ints  # (n,) int64, index into ``queues`` per row
+    counts: Mask  # (n,) bool, see `Encoded`
+    # None where tags and keys have to be read from the records: delayed messages, transactions, keys within a map
     lookups: Lookups | None = None
 
 
@@ -105,22 +181,23 @@ def encode_batch(
 ) -> list[EncodedRows]:
     """Check and encode the rows of a batch; columns are named as in ``NATIVE_SCHEMA``.
 
-    Yields them in pieces of some megabytes, whose memory the next batch reuses; in one if they must be in one
-    segment. All are checked before any is given.
+    Returns pieces of some megabytes, whose memory the next batch reuses; one piece if all rows must be in one segment.
+    All rows are checked first.
 
     ``topic`` and ``body`` are needed; ``queueId, tags, keys, uniqKey, properties, flag, sysFlag, bornTimestamp,
-    bornHost, reconsumeTimes`` and ``preparedTransactionOffset`` may be there. The two ways of saying a property are
-    merged, a column wins.
+    bornHost, reconsumeTimes`` and ``preparedTransactionOffset`` may be there. Properties of both kinds of columns are
+    merged; a column of its own has precedence over ``properties``.
 
     Parameters
     ----------
     bodies_apart
-        Whether the bodies of a large batch may stay where it has them until they are written: it is not changed before.
+        Whether the bodies of a large batch may stay in its memory until they are written: it is not changed before
+        that.
 
     Raises
     ------
     IllegalMessageError
-        If RocketMQ would refuse one of them; the error names the row. None is written then.
+        If RocketMQ would refuse a row, which the error names; nothing is written then.
     ConfigError
         If a column is missing, unknown or of another type.
     """
@@ -150,28 +227,17 @@ def encode_batch(
 
 
 class _Rows(NamedTuple):
-    """Rows that were checked, and that are delayed and compressed as they will be stored.
+    """Rows that were checked, and that are delayed and compressed as they will be stored."""
 
-    Attributes
-    ----------
-    topics, queue_id
-        (n,) dictionary of strings and (n,) int64: delayed rows are in the schedule topic.
-    body, sys_flag, counts
-        (n,) binary, (n,) int64, and (n,) bool as in `EncodedRows`.
-    named, pairs
-        Properties from columns, by name; and those of the map column, None if there is none.
-    is_plain
-        Whether the columns alone tell the entries of queues and index.
-    """
-
-    topics: pa.DictionaryArray
+    topics: pa.DictionaryArray  # (n,) dictionary of strings and (n,) int64: delayed rows are in the schedule topic
     queue_id: Ints
-    body: pa.BinaryArray
+    body: pa.BinaryArray  # (n,) binary, (n,) int64, and (n,) bool as in `EncodedRows`
     sys_flag: Ints
     counts: Mask
+    # properties from columns, by name; and the map column, None without one
     named: dict[str, pa.StringArray]
     pairs: pa.MapArray | None
-    is_plain: bool
+    is_plain: bool  # whether the columns alone tell the entries of queues and index
 
 
 def _checked_rows(columns: BatchColumns, config: StoreConfig) -> _Rows:
@@ -204,7 +270,7 @@ def _checked_rows(columns: BatchColumns, config: StoreConfig) -> _Rows:
 def _delayed(
     topic: pa.StringArray, queue_id: Ints, asked: Ints
 ) -> tuple[pa.DictionaryArray, Ints, dict[str, pa.StringArray]]:
-    """Topics, queue ids and further properties of rows of which some ask for a delay level; higher levels are cut."""
+    """Topics, queue ids and further properties of rows, some of which have a delay level; higher levels are cut."""
     named = {}
     level = np.clip(asked, 0, DELAY_LEVELS)
     later, absent = pa.array(level > 0), pa.scalar(None, pa.string())
@@ -235,7 +301,7 @@ def _fields(columns: BatchColumns, rows: _Rows, config: StoreConfig) -> dict[str
 def _with_queues(
     records: EncodedBatch, topics: pa.DictionaryArray, rows: _Rows, piece: slice, *, with_keys: bool
 ) -> EncodedRows:
-    """Add to the records of some rows what queues and index need of them; ``topics`` are those of these rows."""
+    """Add queues and lookups to the records of a piece of the rows; ``topics`` are the topics of the same piece."""
     queues, queue_of = different_queues(topics, rows.queue_id[piece])
     looked_up = {name: values[piece] for name, values in rows.named.items()}
     lookups = _look_up(topics, looked_up, with_keys=with_keys) if rows.is_plain else None
@@ -268,7 +334,7 @@ def _look_up(topics: pa.DictionaryArray, named: Mapping[str, pa.StringArray], *,
 
 
 def _check_properties(properties: pa.BinaryArray | bytes, crc: RecordCrc) -> Ints | int:
-    """Bytes of the properties of each row, which have been looked at."""
+    """Return the bytes of the properties per row; refuse properties that are too long."""
     if isinstance(properties, bytes):
         return 0
     lengths = value_lengths(properties) + (RECORD_CRC_BYTES if crc is RecordCrc.PROPERTY else 0)
@@ -283,15 +349,7 @@ def _check_properties(properties: pa.BinaryArray | bytes, crc: RecordCrc) -> Int
 
 
 def _cuts(sizes: Ints, apart: Ints | None, segment_bytes: int, placement: BatchPlacement) -> list[int]:
-    """Rows at which pieces begin, and one past the last row.
-
-    Parameters
-    ----------
-    sizes
-        (n,) bytes of each row's body and properties.
-    apart
-        (n,) those of them that are not copied; None for none.
-    """
+    """Rows at which pieces begin, and one past the last row."""
     if placement is BatchPlacement.ONE_SEGMENT or not sizes.size:
         return [0, sizes.size] if sizes.size else []
     copied = sizes if apart is None else sizes - apart + apart // _APART_PER_BYTE
@@ -302,7 +360,7 @@ def _cuts(sizes: Ints, apart: Ints | None, segment_bytes: int, placement: BatchP
 
 
 def _part(columns: RecordColumns, start: int, stop: int) -> RecordColumns:
-    """Some of the rows; where there are many topics, without those that only other rows have."""
+    """Columns of a piece of the rows; if topics are many, without topics of other rows."""
     part = {name: getattr(columns, name) for name in columns.__slots__}
     part = {name: each[start:stop] if isinstance(each, pa.Array | np.ndarray) else each for name, each in part.items()}
     if len(part["topic"].dictionary) > _FEW_TOPICS:
@@ -338,7 +396,7 @@ def _check_rows(topics: pa.DictionaryArray, body: pa.BinaryArray, config: StoreC
 
 
 def _delay_levels(pairs: pa.MapArray | None, counts: Mask) -> Ints:
-    """The delay level that each row asks for, 0 where it has none, or RocketMQ does not look at it."""
+    """Delay level per row; 0 without one, or where RocketMQ ignores it."""
     if pairs is None or not len(pairs.keys) or not pc.any(pc.equal(pairs.keys, DELAY)).as_py():
         return np.zeros(counts.size, np.int64)
     asked = pc.if_else(pa.array(counts), pc.map_lookup(pairs, DELAY, "last").fill_null(""), "").dictionary_encode()
@@ -351,7 +409,7 @@ def _deflated_rows(body: pa.BinaryArray, sys_flag: Ints, over: int) -> tuple[pa.
     chosen = (pc.binary_length(body).to_numpy(zero_copy_only=False) >= over) & (sys_flag & SYS_COMPRESSED == 0)
     if not chosen.any():
         return body, sys_flag
-    # The loop is zlib's work, some 20 µs a body; what Python adds does not show.
+    # The loop is zlib's work, some 20 µs a body; Python adds nothing measurable.
     small = [zlib.compress(value.as_buffer(), DEFLATE_LEVEL) for value in body.filter(pa.array(chosen))]
     replaced = pc.replace_with_mask(body, pa.array(chosen), pa.array(small, pa.binary()))
     return replaced, np.where(chosen, sys_flag | SYS_COMPRESSED, sys_flag)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from ..config import StoreConfig
+from ..config import DELAYS_MS, StoreConfig
 from ..errors import ConfigError, IllegalMessageError, Remedy
 from ..format.consume_queue import SCHEDULE_TOPIC
 from ..format.message import (
@@ -35,7 +35,7 @@ from ..format.properties import KEYS, RECORD_CRC, TAGS, UNIQ_KEY, java_int
 from ..format.record_crc import RecordCrc
 from ..types import QueueKey
 
-DELAY_LEVELS: Final = 18
+DELAY_LEVELS: Final = len(DELAYS_MS) - 1
 DELAY, REAL_TOPIC, REAL_QUEUE = "DELAY", "REAL_TOPIC", "REAL_QID"
 DEFLATE_LEVEL: Final = 5
 MESSAGE_ILLEGAL: Final = "MESSAGE_ILLEGAL"
@@ -52,15 +52,15 @@ class Outgoing:
     Attributes
     ----------
     body
-        Stored as it is, or deflated where the store is told to.
+        Stored as it is, or deflated if ``compress_over_bytes`` of the store asks for that.
     keys
         Business keys, separated by single blanks; each is indexed.
     properties
         Further properties. ``DELAY`` greater than 0 makes a scheduled message.
     sys_flag
-        Compression and transaction bits; those of the hosts' address families are the store's.
+        Compression and transaction bits; the store sets the bits of the hosts' address families.
     born_timestamp
-        The producer's clock; now, if None.
+        The producer's clock; None for now.
     """
 
     topic: str
@@ -86,11 +86,11 @@ class Appended(NamedTuple):
     message_id
         RocketMQ's offset message id.
     physical_offset, size
-        Its record in the CommitLog, bytes.
+        Place of its record in the CommitLog, and bytes of the record.
     queue_offset
-        Its number in its queue; 0 for prepared and rolled back messages, which are in none.
+        Its number in its queue; 0 for prepared and rolled back messages, which are in no queue.
     store_timestamp
-        When it was put, ms since the epoch.
+        Store time, ms since the epoch.
     """
 
     message_id: str
@@ -102,41 +102,21 @@ class Appended(NamedTuple):
 
 @dataclass(slots=True)
 class Encoded:
-    """A record that only lacks its place and time.
+    """A record that only lacks its place and time."""
 
-    Attributes
-    ----------
-    record
-        Owned by this object; patched when it is put.
-    key
-        The queue it goes to.
-    counts
-        Whether it gets a number in its queue: prepared and rolled back ones get none.
-    appended
-        Where it went, once it was put.
-    """
-
-    record: bytearray
+    record: bytearray  # owned by this object; patched when it is put
     key: QueueKey
-    counts: bool
-    appended: Appended | None = None
+    counts: bool  # whether it gets a queue offset: prepared and rolled back messages do not
+    appended: Appended | None = None  # its place, once it was put
 
 
 def encode_message(message: Outgoing, config: StoreConfig) -> Encoded:
-    """Check and encode one message.
-
-    Raises
-    ------
-    IllegalMessageError
-        If RocketMQ would refuse it.
-    ConfigError
-        If a host is invalid, or a number does not fit.
-    """
+    """Check and encode one message."""
     topic, queue_id, properties = message.topic, message.queue_id, dict(message.properties)
     properties.pop(RECORD_CRC, None)
     check_topic(topic)
     if queue_id < 0:
-        raise IllegalMessageError(f"{MESSAGE_ILLEGAL}: queue id {queue_id} is below zero", fix="Give 0 or more")
+        raise IllegalMessageError(f"{MESSAGE_ILLEGAL}: queue id {queue_id} is below zero", fix="Use 0 or more")
     named = {TAGS: message.tags, KEYS: message.keys, UNIQ_KEY: message.uniq_key}
     transaction = message.sys_flag & SYS_TRANSACTION
     counts = transaction in {0, SYS_COMMIT}
@@ -148,7 +128,7 @@ def encode_message(message: Outgoing, config: StoreConfig) -> Encoded:
         named |= {REAL_TOPIC: topic, REAL_QUEUE: str(queue_id)}
         topic, queue_id = SCHEDULE_TOPIC, level - 1
     for name, value in named.items():
-        if value:  # an empty one says nothing, as in a column of a batch
+        if value:  # an empty value counts as missing, as in a column of a batch
             properties.pop(name, None)  # it comes after the pairs of the map, as in a batch
             properties[name] = value
     body, sys_flag = message.body, message.sys_flag
@@ -181,21 +161,7 @@ def record_crc(config: StoreConfig) -> RecordCrc:
 
 @lru_cache(maxsize=_HOSTS_KEPT)
 def packed_host(host: str, field: str = "bornHost") -> bytes:
-    """Pack ``ip:port`` as records store it: 4 or 16 bytes of address, then the port as int32, big-endian.
-
-    Parameters
-    ----------
-    host
-        IPv6 as ``[ip]:port``.
-    field
-        What the error calls it; the host itself may be a user's data.
-
-    Raises
-    ------
-    ConfigError
-        If it is not an address and a port from 0 to 65535. RocketMQ cannot read a record with a larger port:
-        ``InetSocketAddress`` throws.
-    """
+    """Pack ``ip:port`` as records store it: 4 or 16 bytes of address, then the port as int32, big-endian."""
     address, _, port = host.rpartition(":")
     try:
         packed = ipaddress.ip_address(address.strip("[]")).packed
@@ -210,7 +176,7 @@ def packed_host(host: str, field: str = "bornHost") -> bytes:
 
 
 def check_topic(topic: str) -> None:
-    """Refuse what cannot be the name of a topic."""
+    """Refuse a name that no topic can have."""
     problem = topic_problem(topic)
     if problem is not None:
         raise IllegalMessageError(f"{MESSAGE_ILLEGAL}: {problem}", fix="Use another topic")
@@ -270,13 +236,7 @@ def _property_text(properties: Mapping[str, str], crc: RecordCrc) -> bytes:
 
 
 def delay_level(text: str) -> int:
-    """Return the level that the property DELAY asks for; nothing is delayed by 0 or less.
-
-    Raises
-    ------
-    IllegalMessageError
-        If it is not a number. RocketMQ: ``Message.getDelayTimeLevel`` throws, and the put fails.
-    """
+    """Return the level in the property DELAY; levels of 0 or less mean no delay."""
     level = java_int(text) if text else 0
     if level is None:
         raise IllegalMessageError(

@@ -1,6 +1,4 @@
 from ..write.attachments import Attachments as Attachments
-from .followed_log import FollowedLog as FollowedLog
-from .followed_log import ServedLog as ServedLog
 from .metadata import MetadataCopier as MetadataCopier
 from .promotion import Demotion as Demotion
 from .promotion import Promotion as Promotion
@@ -8,6 +6,8 @@ from .promotion import demote as demote
 from .promotion import promote as promote
 from .quorum import Quorum as Quorum
 from .replica import Replica as Replica
+from .served_log import FollowedLog as FollowedLog
+from .served_log import ServedLog as ServedLog
 from .server import ReplicationServer as ReplicationServer
 from .settings import Address as Address
 from .settings import Begin as Begin

@@ -12,7 +12,7 @@
 
 Readers combine the mark with that of the store's own batches (`log.batch_state.Visibility`). The mark is on the device
 before it hides more, and in the page cache before it hides less. So a power cut never shows a part of a batch. While
-the mark exists, the ledger is not that of the log. `BatchRecords.settle` makes it again, in a promotion and in the
+the mark exists, the ledger does not belong to the log. `BatchRecords.settle` makes it again, in a promotion and in the
 first put of the store's own. RocketMQ has no counterpart.
 """
 
@@ -28,7 +28,7 @@ from ..format.store_paths import StorePaths
 from ..log.batch_state import BatchRecords
 from ..log.commit_log import CommitLog
 from ..write.message_store import MessageStore
-from .frames import HISTORY, HISTORY_BEGIN, Chunk
+from .protocol import HISTORY, HISTORY_BEGIN, Chunk
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class IncomingBatches:
         self.show_whole()
 
     def begin_connection(self) -> None:
-        """Wait for a new history: the master of the new connection may be another one, with other batches."""
+        """Wait for a new history: the new connection may be to another master, with other batches."""
         self._is_current = False
 
     def write_history(self, frames: list[Chunk]) -> None:
@@ -89,11 +89,11 @@ class IncomingBatches:
         if start < end:
             raise ReplicationError(
                 f"this replica has a part of a batch, from physical offset {start} to {end}, and a master of RocketMQ "
-                "does not say whether its log has the rest",
+                "does not state whether its log has the rest",
                 path=self._store.path,
                 fix="Run `segmentlog promote` on this store, which cuts the part off, and replicate then",
             )
-        # Batches that the former master announced never came: other rows are at their offsets now.
+        # Batches that the former master announced never came: the new master has other rows at these offsets.
         if self._history.beyond(end):
             self._replace(HISTORY_BEGIN + encode_lines(self._history.up_to(end)))
         self._is_current = True
@@ -133,7 +133,7 @@ class IncomingBatches:
         return batches[self._next].entry.start if self._next < len(batches) else None
 
     def _check_borders(self, first: int, end: int) -> None:
-        """Refuse batches, from one of them on, that begin within a record before ``end``."""
+        """Refuse batches from number ``first`` on that begin within a record before ``end``."""
         log = None
         for app, entry in self._history.batches[first : self._next + 1]:
             if entry.start >= end:
@@ -142,7 +142,7 @@ class IncomingBatches:
             # A replica may begin with a later segment, as retention may leave the end of a batch.
             if entry.start >= log.min_offset and not begins_record(log, entry.start):
                 raise FormatError(
-                    f"the master's history says that batch {entry.version} of {app} begins here, within a record",
+                    f"in the master's history batch {entry.version} of {app} begins here, within a record",
                     path=self._store.path,
                     offset=entry.start,
                     fix="Compare the file .segmentlog/batches of the master with its log",
@@ -154,7 +154,7 @@ class IncomingBatches:
         lines = content[len(HISTORY_BEGIN) :]
         history = self._decoded(lines, BatchHistory())
         if not self._records.is_followed:
-            # From here on the ledger is not that of the log.
+            # From here on the ledger does not belong to the log.
             self._write(self._mark, is_synced=True)
         try:
             self._records.take_history(self._fs, lines)

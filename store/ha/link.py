@@ -62,7 +62,7 @@ class Link:
     def send_all(self, data: bytes, seconds: float) -> None:
         """Send a few bytes.
 
-        Raises `ReplicationError` if the peer does not take them in time, and `OSError` if the connection failed.
+        Raises `ReplicationError` if the peer does not receive them in time, and `OSError` if the connection failed.
         """
         left = memoryview(data)
         while left:
@@ -112,7 +112,7 @@ class _TlsLink(Link):
     _socket: ssl.SSLSocket
 
     def receive(self, into: memoryview) -> int:
-        """Fill a buffer with several TLS records: the selector does not tell of those that were decrypted already."""
+        """Fill a buffer with several TLS records: the selector does not report records that are decrypted already."""
         got = 0
         while got < len(into):
             try:

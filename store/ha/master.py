@@ -22,8 +22,19 @@ RocketMQ: ``HAConnection``.
 from typing import Final, NamedTuple
 
 from ..errors import ReplicationError
-from .frames import HEARTBEAT_S, HISTORY, HISTORY_BEGIN, MORE_HISTORY, SILENCE_S, ReportReader, encode_header
-from .handshake import ASKING, Greeting, answer, refused_by
+from .protocol import (
+    ASKING,
+    HEARTBEAT_S,
+    HISTORY,
+    HISTORY_BEGIN,
+    MORE_HISTORY,
+    SILENCE_S,
+    Greeting,
+    ReportReader,
+    answer,
+    encode_header,
+    refused_by,
+)
 
 FIRST_REQUEST_S: Final = 10.0
 """Seconds for the request of a connection. RocketMQ's slaves send it 5 s after they connected."""
@@ -57,7 +68,7 @@ class Follower:
         self.is_asking = False
         """True from the question for the epochs until the answer."""
         self.greeting: Greeting | None = None
-        """Answer that was sent; None if the slave did not ask, as a slave of RocketMQ."""
+        """Answer that was sent; None if the slave did not ask. RocketMQ's slaves never ask."""
         self.refused_by: int | None = None
         """Epoch that a refusal of the slave stated; None before one."""
         self._history: tuple[int, int] | None = None  # generation and bytes of the lines that were sent
@@ -126,9 +137,9 @@ class Follower:
         return answer(greeting)
 
     def history_position(self, generation: int, size: int) -> int | None:
-        """Return the position from which the slave lacks lines of the history; None if it has all, or did not ask.
+        """Return the position from which the slave lacks lines of the history; None if it lacks none, or did not ask.
 
-        ``generation`` and ``size`` are those of `HistoryFeed.look` after the end of the log that is sent next.
+        ``generation`` and ``size`` come from `HistoryFeed.read_changes`, called after the end of the log was read.
         """
         if self.greeting is None:
             return None

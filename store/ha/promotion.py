@@ -43,9 +43,9 @@ from ..log.commit_log import CommitLog
 from ..log.epochs import find_epochs, greatest_epoch, write_epochs
 from ..maintenance.offline import OfflineStore
 from ..read.store_reader import StoreReader
-from .handshake import Greeting, Handshake, check_stale, question
 from .incoming import begins_record
 from .link import connect
+from .protocol import Greeting, Handshake, check_stale, question
 from .settings import Address, Tls
 
 _TOKEN_BITS: Final = 63
@@ -110,7 +110,7 @@ def promote(path: str | os.PathLike[str], *, fs: WritableFileSystem | None = Non
     Raises
     ------
     NotAStoreError
-        If no store is there.
+        If the directory has no store.
     StoreInUseError
         If a process has the store open; nothing was changed.
     DamagedLogError, FormatError
@@ -139,7 +139,7 @@ def _cut_partial_batch(fs: WritableFileSystem, store: OfflineStore, records: Bat
     log = CommitLog(fs, [StorePaths(store.path).commit_log])
     if not begins_record(log, start):
         raise FormatError(
-            "the history says that a batch begins here, within a record",
+            "in the history a batch begins here, within a record",
             path=store.path,
             offset=start,
             fix="Take the file .segmentlog/batches from the copy that the store is from, or from its master",
@@ -187,7 +187,7 @@ def demote(
     StoreInUseError
         If a process has the store open.
     OSError
-        If there is no connection to the master.
+        If the master cannot be reached.
     """
     fs = fs or LocalWritableFileSystem()
     reader = StoreReader.open(path, fs=fs)

@@ -69,7 +69,7 @@ class Quorum:
         self._confirm: Callable[[], None] = _nothing
 
     def add(self, request: DispatchRequest) -> None:  # noqa: ARG002 - a log listener
-        """Wake the server: there are bytes to send."""
+        """Wake the server: bytes wait to be sent."""
         self._wake()
 
     def wait(self, offset: int) -> None:
@@ -150,7 +150,7 @@ class Quorum:
         Parameters
         ----------
         wake
-            Called when there are bytes to send; it returns at once.
+            Called when bytes wait to be sent; it returns at once.
         confirm
             Called after each acknowledgement, before appends that waited for it return: an acknowledged append is
             confirmed for other processes, too.

@@ -55,12 +55,11 @@ from ..files.writable_fs import LocalWritableFileSystem
 from ..format.store_paths import StorePaths
 from ..log.commit_log import CommitLog
 from ..log.epochs import find_epochs, greatest_epoch, write_epochs
-from ..write.attachments import Attachments
+from ..write.attachments import Attachments, LogListener
 from ..write.message_store import MessageStore
-from ..write.put_path import LogListener
-from .handshake import Greeting, Handshake, check_greeting, question, refusal
 from .incoming import IncomingBatches
 from .link import Link, connect
+from .protocol import Greeting, Handshake, check_greeting, question, refusal
 from .settings import Address, Begin, ReplicaConfig, ReplicaMetrics, ReplicaState, ReplicaStatus
 from .slave import Slave
 
@@ -200,7 +199,7 @@ class Replica:
         metrics: ReplicaMetrics | None,
     ) -> None:
         self.store = store
-        """The store; other threads may read it, none may append."""
+        """The store; other threads may read it, and must not append."""
         self._newest = newest
         self._incoming = IncomingBatches(LocalWritableFileSystem(), store)
         self._master = master
@@ -251,7 +250,7 @@ class Replica:
         listeners
             Learn of each new end of the log, like the `Quorum` of a server that serves this replica.
 
-        Raises what `MessageStore.open` does.
+        Raises the errors of `MessageStore.open`.
         """
         newest = _NewestRecord()
         written = replace(store_config or stored_config(path, StoreConfig()), record_crc=False)

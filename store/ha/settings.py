@@ -81,7 +81,7 @@ class ServerConfig:
         Networks whose peers may connect. The protocol has no authentication: a peer can read the whole log.
     connections_max
         Connections that are served at the same time. They use at most a quarter of the descriptors of the process
-        (RLIMIT_NOFILE): the store needs the others.
+        (RLIMIT_NOFILE): the store needs the rest.
     connections_per_address
         Connections of one address at the same time. A connection without a request makes room for a new one.
     tls

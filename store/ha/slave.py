@@ -21,7 +21,7 @@ RocketMQ: ``HAClient``.
 from typing import Final, Self
 
 from ..errors import ConfigError, DivergedLogError, ReplicationError
-from .frames import HEARTBEAT_S, HISTORY, MORE_HISTORY, SILENCE_S, Chunk, FrameReader, encode_report
+from .protocol import HEARTBEAT_S, HISTORY, MORE_HISTORY, SILENCE_S, Chunk, FrameReader, encode_report
 
 _BEHIND_HEARTBEATS: Final = 2  # the first may be older than bytes that are on their way
 _FIRST_BYTE: Final = b"\0"
@@ -30,9 +30,9 @@ _FIRST_BYTE: Final = b"\0"
 class Slave:
     """The slave's side of one connection. Not thread-safe. Use `following`, `from_base` or `from_last_segment`.
 
-    The first report states ``request``. The master sends bytes from ``expected`` on; None leaves the offset to it. Its
-    first bytes have to equal ``held``. ``prefix`` are the bytes before them, known without the master. ``now`` is the
-    time in seconds of one monotonic clock.
+    The first report states ``request``. The master sends bytes from ``expected`` on; None leaves the offset to the
+    master. Its first bytes have to equal ``held``. ``prefix`` are the bytes before them, known without the master.
+    ``now`` is the time in seconds of one monotonic clock.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Slave:
 
     @property
     def begin(self) -> int | None:
-        """Physical offset of the next byte; None while the master has not said where it starts."""
+        """Physical offset of the next byte; None until the master's first frame states it."""
         return self._next if not self._prefix else 0
 
     @property
@@ -86,7 +86,7 @@ class Slave:
         return self._frames.announced
 
     def accept_history(self, bytes_max: int) -> None:
-        """Accept frames of the history of up to so many bytes from now on: the master is one of segmentlog."""
+        """Accept frames of the history from now on, of at most ``bytes_max`` bytes: the master is of segmentlog."""
         self._frames.history_bytes_max = bytes_max
 
     def take_history(self) -> list[Chunk]:

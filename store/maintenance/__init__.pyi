@@ -1,10 +1,10 @@
-from .broker_paths import configured_paths as configured_paths
 from .dissection import DissectedField as DissectedField
 from .dissection import dissect_entries as dissect_entries
 from .dissection import dissect_records as dissect_records
 from .expiry import Conditions as Conditions
 from .expiry import Retained as Retained
 from .expiry import apply_retention as apply_retention
+from .expiry import configured_paths as configured_paths
 from .expiry import plan_retention as plan_retention
 from .rebuild import RebuiltQueues as RebuiltQueues
 from .rebuild import rebuild_index as rebuild_index

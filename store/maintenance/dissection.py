@@ -60,7 +60,7 @@ class DissectedField(NamedTuple):
     data
         Its bytes, a copy.
     value
-        What they mean, as text; empty for body and properties, whose bytes say it.
+        The value as text; empty for body and properties.
     """
 
     path: str
@@ -79,7 +79,7 @@ def dissect_records(store: StoreReader, physical_offset: int, count: int = 1) ->
     store
         The store.
     physical_offset
-        Where the first record begins. Any offset will do: what begins there is shown as a record.
+        Offset of the first record. Any offset is allowed: the bytes at it are shown as a record.
     count
         How many; fewer if the log ends, or after a record whose size is not known.
 
@@ -140,7 +140,7 @@ def _problem(log: CommitLog, offset: int, magic: int) -> Problem:
 
 
 def _parts(data: Bytes) -> Iterator[tuple[str, int, int, str]]:
-    """Yield name, place, length and value of the fields of what may be a record, as far as its bytes go."""
+    """Yield name, place, length and value of the fields of a possible record, as far as its bytes go."""
     if data.size < HEADER.itemsize:
         yield "rest", 0, min(data.size, _REST_BYTES), ""
         return
@@ -160,7 +160,7 @@ def _parts(data: Bytes) -> Iterator[tuple[str, int, int, str]]:
 
 
 def _tail(data: Bytes, layout: Layout, body: int) -> Iterator[tuple[str, int, int, str]]:
-    """Yield what follows the header: each length is compared with the end of the bytes before it is used."""
+    """Yield the fields after the header: each length is compared with the end of the bytes before it is used."""
     at = layout.header.itemsize
     if not 0 <= body <= data.size - at:
         yield "rest", at, min(data.size - at, _REST_BYTES), ""

@@ -1,4 +1,4 @@
-"""Expired files of a store that no process has open: what its rules delete, foreseen or done.
+"""Expired files of a store that no process has open: planned deletions, and deletions.
 
 ::
 
@@ -6,8 +6,12 @@
                                 │          └ treated as gone ──► decide ──► round 2 …
     apply    lock ──► files listed ──► decide ──► delete ──► decide ──► delete …     with the pauses between files
 
+    broker.conf   storePathRootDir=/data/store                 STORE is /backup/store: paths below the root move with it
+                  storePathCommitLog=/data/store/log,/disk2    ──► /backup/store/log  /disk2
+                  readOnlyCommitLogStorePaths=/disk3           ──► /disk3         + a note for each contradiction
+
 Conditions may be supposed: a time, an hour, the use of the disks, a manual trigger. RocketMQ does this only within the
-broker (``DefaultMessageStore.cleanFilesPeriodically``).
+broker (``DefaultMessageStore.cleanFilesPeriodically``, ``MessageStoreConfig``, ``MixAll.MULTI_PATH_SPLITTER``).
 """
 
 import os
@@ -15,25 +19,82 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ..errors import ConfigError
 from ..files.disk import Space, space_of
+from ..files.fs import FileSystem, LocalFileSystem
+from ..files.segments import list_segments
 from ..files.writable_fs import LocalWritableFileSystem
+from ..format.java_properties import parse_properties
 from ..format.message import MIN_RECORD_BYTES
 from ..format.store_paths import StorePaths
 from ..queues.consume_queue import ConsumeQueue
 from ..read.store_reader import StoreReader
 from ..retention.archive import Archive
 from ..retention.clean import Cleaner, Counts, DirectoryRemover, archive_of, finish
-from ..retention.disk_space import Disks
-from ..retention.guard import Guard
-from ..retention.policy import Plan, decide
+from ..retention.guard import Guard, TopicAges
+from ..retention.policy import Disks, Plan, decide
 from ..retention.settings import RetentionSettings
 from ..retention.state import FileId, Kind, Memory, Moment, State
 from ..retention.survey import StoreFiles
-from ..retention.topic_ages import TopicAges
 from ..types import QueueBounds
+
+_ROOT: Final = "storePathRootDir"
+_LOGS: Final = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
+
+
+class BrokerPaths(NamedTuple):
+    """CommitLog directories of a configuration."""
+
+    # directories in their order; empty if the configuration names only ``commitlog`` of the store
+    commit_logs: tuple[str, ...]
+    notes: tuple[str, ...]  # contradictions between configuration and store, as sentences
+
+
+def configured_paths(conf: str, store: str | os.PathLike[str], fs: FileSystem | None = None) -> BrokerPaths:
+    """Return the CommitLog directories that a ``broker.conf`` names for a store.
+
+    Parameters
+    ----------
+    conf
+        Text of the configuration.
+    store
+        Directory of the store.
+
+    Raises
+    ------
+    ConfigError
+        If a directory that is named is missing.
+    FormatError
+        If the text holds a wrong escape.
+    """
+    fs = fs or LocalFileSystem()
+    properties = parse_properties(conf)
+    store = os.path.abspath(store)
+    root = os.path.abspath(properties[_ROOT].strip()) if properties.get(_ROOT, "").strip() else store
+    notes: list[str] = []
+    if root != store:
+        notes.append(f"{_ROOT} of the configuration is {root}, and not {store}")
+    found: list[str] = []
+    for name in _LOGS:
+        for path in filter(None, (part.strip() for part in properties.get(name, "").split(","))):
+            directory = os.path.abspath(path)
+            if directory == root or directory.startswith(f"{root}/"):
+                directory = store + directory[len(root) :]
+            if fs.stamp(directory) is None:
+                raise ConfigError(
+                    f"{name} of the configuration names a directory that does not exist",
+                    path=directory,
+                    fix="Pass the configuration of this store's broker, or the directories with --commit-log",
+                )
+            if directory not in found:
+                found.append(directory)
+    default = StorePaths(store).commit_log
+    if found and default not in found and list_segments(fs, [default]):
+        notes.append(f"{default} has segments, and {_LOGS[0]} of the configuration names other directories")
+    return BrokerPaths(() if found == [default] else tuple(found), tuple(notes))
+
 
 _HOUR_MS = 3_600_000
 _SUPPOSED_BYTES = 10**12
@@ -75,7 +136,7 @@ class Conditions:
                 raise ConfigError(f"{name} is {used}", fix="Name a percentage from 0 to 100")
 
     def disks(self, files: StoreFiles) -> Disks:
-        """Return the disks, supposed or asked."""
+        """Return the space of the disks, supposed or measured."""
         logs = tuple(
             space_of(path) if self.log_used is None else _supposed(self.log_used) for path in files.log_directories
         )
@@ -93,34 +154,20 @@ class Conditions:
 
 
 class Expired(NamedTuple):
-    """A file that a run deletes.
+    """A file that a run deletes."""
 
-    Attributes
-    ----------
-    file
-        Path in the store.
-    bytes
-        Its length.
-    modified_ms
-        Modification time of a CommitLog segment, ms since the epoch; None for another file.
-    reason
-        Rule by which it goes.
-    archive
-        Path of the copy that is made before; None without an archive.
-    """
-
-    file: str
-    bytes: int
-    modified_ms: int | None
-    reason: str
-    archive: str | None
+    file: str  # path in the store
+    bytes: int  # its length
+    modified_ms: int | None  # modification time of a CommitLog segment, ms since the epoch; None for another file
+    reason: str  # rule by which it is deleted
+    archive: str | None  # path of the copy that is made first; None without an archive
 
 
 class Run(NamedTuple):
     """One run: its time, which rules started it, and the files in order of their deletion.
 
-    ``time_up`` and ``space_short`` are None where ``problem`` kept the CommitLog from being looked at. ``wanted`` says
-    why segments that are due are still wanted; they are kept, unless ``disk_wins``.
+    ``time_up`` and ``space_short`` are None where ``problem`` kept the CommitLog from being looked at. ``wanted`` is
+    the reason to keep segments that are due; they are kept, unless ``disk_wins``.
     """
 
     moment: Moment
@@ -171,7 +218,7 @@ def plan_retention(
     *,
     commit_log_paths: tuple[str, ...] = (),
 ) -> Retained:
-    """Return what runs would delete. Nothing is changed; a broker may have the store open.
+    """Return the files that runs would delete. Nothing is changed; a broker may have the store open.
 
     Parameters
     ----------
@@ -181,9 +228,9 @@ def plan_retention(
     Raises
     ------
     NotAStoreError, UnsupportedStoreError
-        If the directory is no store, or one of another kind.
+        If the directory is not a store, or a store of another kind.
     ConfigError
-        If the archive is not one of this store.
+        If the archive belongs to another store.
     """
     conditions = conditions or Conditions()
     files = _files(path, commit_log_paths)
@@ -205,7 +252,7 @@ def apply_retention(
     *,
     commit_log_paths: tuple[str, ...] = (),
 ) -> Retained:
-    """Delete what runs delete, one run after the other without the interval between them; see `plan_retention`.
+    """Delete expired files, one run after the other without the interval between them; see `plan_retention`.
 
     Raises
     ------

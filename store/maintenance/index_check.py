@@ -45,7 +45,7 @@ class _File(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """Some entries of one file, and the least and greatest physical offset among them."""
+    """Part of the entries of one file, and their least and greatest physical offset."""
 
     entries: npt.NDArray[np.void]
     low: int
@@ -73,17 +73,6 @@ class IndexCheck:
     """Compares an index with the log it belongs to, a segment of the log at a time. Not thread-safe.
 
     Index files stay mapped while it lives; memory beyond that goes with the keys of one segment.
-
-    Parameters
-    ----------
-    fs, path
-        Which store.
-    log
-        Its CommitLog.
-    damage
-        Spans of the log whose records are not to be believed, in order.
-    is_live
-        Whether its owner may be writing: records after the last entry of the index are then no gap.
     """
 
     def __init__(
@@ -106,10 +95,10 @@ class IndexCheck:
         self._stop = end if is_live else log.stop
         stated = _stated_index(fs, path)
         self.is_stated = stated is not None
-        """False if nothing tells whether there should be an index: a gap may then be no fault."""
+        """False if nothing states whether the store keeps an index: a gap may then not be a fault."""
         self._is_kept = stated is not False
         self._gaps: list[IndexGap] = []
-        self._reaches_end = False  # whether the last gap goes on until the last key seen
+        self._reaches_end = False  # whether the last gap ends with the last key seen
 
     def add(self, found: FoundRecords) -> None:
         """Look for the keys of a segment's whole records; segments come in order."""
@@ -151,17 +140,10 @@ class IndexCheck:
         return self._gaps
 
     def wrong_entries(self, positions: Ints) -> Iterator[tuple[str, Mask, int]]:
-        """Entries that name no record, or a later entry as the one before.
+        """Yield per file the wrong entries (the first is number 1), and the number of right entries.
 
-        Parameters
-        ----------
-        positions
-            (n,) physical offsets of all records, ascending.
-
-        Yields
-        ------
-        str, (m,) bool, int
-            The file, which entries are wrong (the first is number 1), and how many of the others name records.
+        A wrong entry names no record, or a later entry as its previous entry. ``positions`` are the (n,) physical
+        offsets of all records, ascending.
         """
         for path, entries in self._files:
             offsets = entries["physical_offset"].astype(np.int64)
@@ -193,12 +175,7 @@ class IndexCheck:
 
 
 def inside(positions: Ints, spans: Sequence[tuple[int, int]]) -> Mask:
-    """Which physical offsets are in one of some spans, which are in order of their starts.
-
-    Returns
-    -------
-    (n,) bool
-    """
+    """Tell which physical offsets are in a span; spans are in order of their starts."""
     if not spans:
         return np.zeros(positions.size, np.bool_)
     starts, stops = np.array(spans, np.int64).T

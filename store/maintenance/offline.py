@@ -31,22 +31,7 @@ _COPY_BYTES: Final = 8 << 20
 
 
 class OfflineStore:
-    """Store that this process holds without appending to it; a context manager. Not thread-safe.
-
-    Parameters
-    ----------
-    fs, path
-        The store; no broker or other process has it open.
-
-    Raises
-    ------
-    NotAStoreError
-        If no store is there.
-    StoreInUseError
-        If another process, or this one, has it open.
-    DamagedLogError
-        If its log is damaged; nothing was changed.
-    """
+    """Store that this process holds without appending to it; a context manager. Not thread-safe."""
 
     def __init__(self, fs: WritableFileSystem, path: str | os.PathLike[str]) -> None:
         self.path = StoreReader.open(path, fs=fs).path
@@ -72,12 +57,9 @@ class OfflineStore:
         return self._log().min_offset
 
     def copy_log(self, target: str, start: int) -> None:
-        """Copy the segments from the one of ``start`` on up to the end of the log, onto the device.
+        """Copy the segments from the segment of ``start`` on up to the end of the log, onto the device.
 
-        Parameters
-        ----------
-        target
-            Directory of the copy within the store's own; what an interrupted copy left there is replaced.
+        Files of an interrupted copy in ``target`` are replaced.
         """
         fs, log = self._fs, self._log()
         directory = os.path.join(target, COMMIT_LOG)
@@ -100,7 +82,7 @@ class OfflineStore:
             fs.sync_dir(made)
 
     def cut(self, end: int) -> None:
-        """End the log at the end of a record, or where a batch begins that is not whole before it."""
+        """End the log at the end of a record, or at the start of a partial batch before it."""
         self._lock.keep()
         marker = self._opened.marker
         sequence = max(BatchRecords(self._fs, self.path).ledger().sequence, marker.mark.sequence) + 1
@@ -109,7 +91,7 @@ class OfflineStore:
         self._opened = self._recovered()
 
     def close(self) -> None:
-        """Leave the store as one that was closed, and unlock it."""
+        """Leave the store as a closed store, and unlock it."""
         try:
             self._lock.keep()
             self._opened.durability.note_closed()
@@ -149,6 +131,6 @@ class OfflineStore:
 
 
 def _run(steps: list[Callable[[], None]]) -> None:
-    """Run the steps that close what is open, the last one first."""
+    """Run the steps that close the open parts, the last step first."""
     while steps:
         steps.pop()()

@@ -25,15 +25,27 @@ from ..files.store_lock import held_lock
 from ..files.writable_fs import LocalWritableFileSystem
 from ..format.consume_queue import ENTRY_BYTES, Entries, by_file, encode, pads
 from ..format.index_file import Geometry
+from ..format.naming import segment_name
 from ..format.store_paths import StorePaths
 from ..index.keys import put_keys
 from ..index.writer import IndexWriter
 from ..log.commit_log import CommitLog
 from ..read.store_reader import StoreReader
 from ..types import QueueKey
-from .segment_progress import log_segment
 
 _log = logging.getLogger(__name__)
+
+
+def log_segment(log: logging.Logger, base: int, number: int, count: int, text: str) -> None:
+    """Log that a segment was read."""
+    log.info(
+        "CommitLog segment %s (%d of %d): %s",
+        segment_name(base),
+        number,
+        count,
+        text,
+        extra={"done": number, "of": count},
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +81,17 @@ def rebuild_queues(
     reader
         The store; only its CommitLog is looked at.
     directory
-        A path that is not there, or an empty directory; for a broker, the store's ``consumequeue``.
+        A new path, or an empty directory; for a broker, the store's ``consumequeue``.
     entries_per_segment
-        Entries in a file: the broker's ``mappedFileSizeConsumeQueue`` / 20. A broker refuses to start on others. By
-        default those that the store is known to have, else RocketMQ's default.
+        Entries in a file: the broker's ``mappedFileSizeConsumeQueue`` / 20. A broker refuses files of another size. By
+        default the known size of the store, else RocketMQ's default.
 
     Raises
     ------
     StoreInUseError
         If a broker has the store open.
     ConfigError
-        If something is at ``directory``, or the store is known to have files of other sizes than it is to get.
+        If ``directory`` is not empty, or the known file size of the store is another one.
 
     Notes
     -----

@@ -52,8 +52,7 @@ from ..log.commit_log import CommitLog
 from ..read.spec import QueueSource
 from ..read.store_reader import StoreReader
 from .index_check import keeps_index
-from .rebuild import rebuild_index, rebuild_queues
-from .segment_progress import log_segment
+from .rebuild import log_segment, rebuild_index, rebuild_queues
 
 _log = logging.getLogger(__name__)
 
@@ -70,11 +69,11 @@ class SalvageReport:
     records
         Whole records.
     lost_spans, lost_bytes
-        Where the log held something else, and how much.
+        Places of the log without a whole record, and their bytes.
     dropped
         Whole records that were dropped since the damage beside them is too small to be filled.
     queues, entries, lost_messages
-        Queues, entries of records in them, and places of lost messages, which repeat the next entry.
+        Queues, their entries of records, and entries of lost messages, which repeat the next entry.
     keys
         Entries of the index.
     """
@@ -96,19 +95,19 @@ def salvage(
     segment_bytes: int | None = None,
     queue_segment_entries: int | None = None,
 ) -> SalvageReport:
-    """Copy what is whole of a store into a new directory, which appears once all of it is on the device.
+    """Copy the whole records of a store into a new directory, which appears once the copy is on the device.
 
     Parameters
     ----------
     source
         The damaged store; no process should be writing it.
     target
-        A path that is not there, or an empty directory.
+        A new path, or an empty directory.
     segment_bytes
         Size of the segments, where neither the store states it nor a segment is as long.
     queue_segment_entries
-        Entries in a file of a queue: the broker's ``mappedFileSizeConsumeQueue`` / 20. By default those that the store
-        is known to have, else RocketMQ's default.
+        Entries in a file of a queue: the broker's ``mappedFileSizeConsumeQueue`` / 20. By default the known
+        size of the store, else RocketMQ's default.
 
     Raises
     ------
@@ -159,7 +158,7 @@ def _copy_configuration(fs: FileSystem, source: str, fresh: FreshDirectory) -> N
 
 
 def _copy_files(fs: FileSystem, source: str, fresh: FreshDirectory, name: str) -> None:
-    """Copy the plain files of a directory, and of those in it.
+    """Copy the plain files of a directory and its subdirectories.
 
     Links, FIFOs and devices are left out: a device may have no end, and a link leads out of the store.
     """
@@ -171,7 +170,7 @@ def _copy_files(fs: FileSystem, source: str, fresh: FreshDirectory, name: str) -
             for at in range(0, max(listed.size, 1), _COPY_BYTES):
                 fresh.write(inside, at, fs.read(path, at, _COPY_BYTES), file_bytes=listed.size)
         else:
-            _log.warning("%s is not copied: it is no plain file", path)
+            _log.warning("%s is not copied: it is not a plain file", path)
 
 
 def _stop(files: LocalFileSystem, path: str, log: CommitLog) -> int:
@@ -227,7 +226,7 @@ class _Copy:
             else:
                 self._fill(base, 0, self._bytes - BLANK_BYTES)
                 self._blank(base, self._bytes - BLANK_BYTES)
-                self._lose(self._bytes)
+                self._count_lost(self._bytes)
             number, count = (base - first) // self._bytes + 1, (last - first) // self._bytes + 1
             log_segment(_log, base, number, count, f"{self.records} records so far")
 
@@ -249,7 +248,7 @@ class _Copy:
             after = int(begins[run + 1]) if run + 1 < begins.size else starts.size
             if starts[row] > at:
                 self._fill(segment.base, at, int(starts[row]) - at)
-                self._lose(int(starts[row]) - at)
+                self._count_lost(int(starts[row]) - at)
             self._copy(segment.base, view, int(starts[row]), int(stops[after - 1]))
             at = int(stops[after - 1])
         if not is_last or walked.blank:
@@ -258,17 +257,17 @@ class _Copy:
             return
         self.end = segment.base + at
         if hi > at:
-            self._lose(hi - at)
+            self._count_lost(hi - at)
 
     def _finish(self, base: int, at: int, records_end: int | None) -> None:
         """End a segment that another one follows: the gap after its last whole record is filled.
 
         ``records_end`` is where the blank of the source is; None if it is lost, and records may be lost up to the end.
-        Without a filler nothing would tell that messages were here, and those of later segments would move up.
+        Without a filler nothing would show that messages were here, and messages of later segments would move up.
         """
         stop = self._bytes - BLANK_BYTES if records_end is None else records_end
         if stop > at:
-            self._lose((self._bytes if records_end is None else stop) - at)
+            self._count_lost((self._bytes if records_end is None else stop) - at)
         if stop - at >= _FILLER_MIN:
             self._fill(base, at, stop - at)
             at = stop
@@ -285,7 +284,7 @@ class _Copy:
             self.dropped += 1
             starts, stops = np.delete(starts, small[0]), np.delete(stops, small[0])
 
-    def _lose(self, count: int) -> None:
+    def _count_lost(self, count: int) -> None:
         self.lost_spans += 1
         self.lost_bytes += count
 

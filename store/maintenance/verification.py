@@ -32,7 +32,7 @@ from ..queues.consume_queue import ConsumeQueue
 from ..read.store_reader import StoreReader
 from ..types import QueueKey
 from .index_check import IndexCheck, inside, runs
-from .segment_progress import log_segment
+from .rebuild import log_segment
 
 _log = logging.getLogger(__name__)
 
@@ -174,7 +174,7 @@ class _Verification:
             self._findings.append(Finding(kind, path, offset, count, text))
 
     def _queues(self, stop: int, index: IndexCheck, damage: Sequence[tuple[int, int]]) -> dict[QueueKey, int]:
-        """Compare all queues with what the log says; the index sees each segment too."""
+        """Compare all queues with the log; the index check sees each segment, too."""
         placement = Placement(self._log, self._log.min_offset)
         held: dict[QueueKey, ConsumeQueue] = {}
         for found, derived in derive_segments(self._log, self._log.min_offset, stop):
@@ -201,7 +201,7 @@ class _Verification:
                     end,
                     there - end,
                     f"queue {key} has {there - end} entries after the last record of the log, "
-                    f"{int(np.count_nonzero(wrong))} of them name a place in it",
+                    f"{int(np.count_nonzero(wrong))} of these name a place in it",
                 )
         return placement.ends
 
@@ -209,7 +209,7 @@ class _Verification:
         wanted = placed.entries
         found = queue.entries(placed.start, placed.start + wanted.size)
         same = (found["physical_offset"] == wanted["physical_offset"]) & (found["size"] == wanted["size"])
-        if queue.key.topic != SCHEDULE_TOPIC:  # a broker's delay levels may be others than RocketMQ's default
+        if queue.key.topic != SCHEDULE_TOPIC:  # a broker may have delays that differ from RocketMQ's default
             same &= found["tags_code"] == wanted["tags_code"]
         lost = placed.lost
         self._entries += int(np.count_nonzero(same & ~lost))
@@ -233,13 +233,15 @@ class _Verification:
             )
 
     def _index(self, index: IndexCheck, positions: Ints) -> None:
-        """Report what is wrong with the index, once it has seen the whole log."""
+        """Report the faults of the index, once the check has seen the whole log."""
         for path, problem in index.unreadable:
             self._add(Kind.INDEX_FILE, path, 0, 0, problem)
         for path, wrong, right in index.wrong_entries(positions):
             self._keys += right
             for start, stop in runs(wrong):
-                text = f"index entries [{start + 1}, {stop + 1}) name no record, or a later entry as the one before"
+                text = (
+                    f"index entries [{start + 1}, {stop + 1}) name no record, or a later entry as their previous entry"
+                )
                 self._add(Kind.INDEX_ENTRY, path, start + 1, stop - start, text)
         if not index.is_stated:
             keys = sum(gap.keys for gap in index.gaps())

@@ -14,8 +14,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ..dispatch.derive import DerivedQueue, derive_queue
-from ..dispatch.walk_cache import WalkCache
+from ..dispatch.derive import DerivedQueue, WalkCache, derive_queue
 from ..format.consume_queue import NATIVE, Entries, is_plausible
 from ..format.message import Ints, Mask
 from ..log.commit_log import CommitLog

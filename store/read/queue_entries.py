@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..dispatch.walk_cache import WalkCache
+from ..dispatch.derive import WalkCache
 from ..format.consume_queue import Entries, is_plausible, repeats_next
 from ..format.message import Ints
 from ..types import QueueKey

@@ -22,7 +22,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from ..dispatch.walk_cache import WalkCache
+from ..dispatch.derive import WalkCache
 from ..errors import CorruptError, DataLossError
 from ..files.segments import SegmentFile
 from ..format.arrow_buffers import booleans, numbers

@@ -29,26 +29,11 @@ from .state import FileId
 _log = logging.getLogger(__name__)
 
 PIECE_BYTES: Final = 4 << 20
-"""Bytes that are copied, or compared, between two steps: so long an open store waits for the device."""
+"""Bytes that are copied or compared per step: an open store waits for the device during a step."""
 
 
 class Archive:
-    """Copies expired files of one store. Not thread-safe.
-
-    Parameters
-    ----------
-    fs
-        File system of both.
-    path, archive
-        Directories of the store and of its archive, absolute.
-    space
-        Returns the space of the disk that a directory is on.
-
-    Raises
-    ------
-    ConfigError
-        If one is within the other, or ``archive`` belongs to another store or holds other things.
-    """
+    """Copies expired files of one store. Not thread-safe."""
 
     def __init__(
         self, fs: WritableFileSystem, path: str, archive: str, *, space: Callable[[str], Space | None] = space_of
@@ -67,22 +52,9 @@ class Archive:
         return os.path.join(self.path, str(file))
 
     def copy(self, file: FileId, found: SegmentFile) -> Generator[float, None, None]:
-        """Copy a file, unless its copy is there; afterwards it is on the device, and equal to the original.
+        """Copy a file, unless its copy exists; afterwards the copy is on the device, and equal to the original.
 
-        Parameters
-        ----------
-        found
-            The original; no process writes it any more.
-
-        Yields
-        ------
-        float
-            0: seconds to wait before the next piece.
-
-        Raises
-        ------
-        SegmentLogError
-            If there is no verified copy: the disk is full or fails, or the archive is another store's.
+        Yields 0 after each piece. Any `SegmentLogError` means that there is no verified copy.
         """
         self._claim()
         target = self.path_of(file)
@@ -104,7 +76,7 @@ class Archive:
             made.sync()
             if not (yield from self._is_copy(found, self._paths.making_copy)):
                 raise StoreIOError(
-                    f"the copy of {found.path} reads back as other bytes",
+                    f"the copy of {found.path} reads back different bytes",
                     path=self._paths.making_copy,
                     fix="Look at the disk of the archive; the original stays",
                     errno=errno.EIO,

@@ -19,11 +19,11 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
+from ..directory.retention_history import Deleted, History
 from ..errors import NoSpaceError, SegmentLogError, StoreClosedError, StoreFailedError, StoreInUseError
 from ..files.segments import SegmentFile
 from ..files.writable_fs import WritableFileSystem
 from .archive import Archive
-from .history import Deleted, History
 from .policy import Deletion, Plan
 from .settings import RetentionSettings
 from .state import FileId, Kind, Memory
@@ -42,15 +42,15 @@ class Remover(Protocol):
 
 
 class DirectoryRemover:
-    """Unlinks files of a store that no process has open; ``own`` raises if another process took it over."""
+    """Unlinks files of a store that no process has open; ``check_owned`` raises if another process took it over."""
 
-    def __init__(self, fs: WritableFileSystem, own: Callable[[], None]) -> None:
+    def __init__(self, fs: WritableFileSystem, check_owned: Callable[[], None]) -> None:
         self._fs = fs
-        self._own = own
+        self._check_owned = check_owned
 
     def remove(self, file: FileId, found: SegmentFile) -> None:  # noqa: ARG002 - see Remover
         """Unlink one file."""
-        self._own()
+        self._check_owned()
         self._fs.unlink(found.path)
         self._fs.sync_dir(os.path.dirname(found.path))
 
@@ -66,22 +66,7 @@ class Counts:
 
 
 class Cleaner:
-    """Deletes the files of plans, and counts them. Not thread-safe.
-
-    Parameters
-    ----------
-    fs, files
-        Which store.
-    remover
-        How files are deleted.
-    settings
-        Pauses, and the archive.
-
-    Raises
-    ------
-    ConfigError
-        If the archive is not one of this store.
-    """
+    """Deletes the files of plans, and counts them. Not thread-safe."""
 
     def __init__(
         self, fs: WritableFileSystem, files: StoreFiles, remover: Remover, settings: RetentionSettings
@@ -95,30 +80,9 @@ class Cleaner:
         self._archive = archive_of(fs, files, settings)
 
     def steps(self, plan: Plan, before: Memory, now_ms: int) -> Generator[float, None, Memory]:
-        """Delete the files of a plan, one after each step.
+        """Delete the files of a plan; yield the seconds to wait after each step, return the memory for the next run.
 
-        Parameters
-        ----------
-        before
-            Memory that the plan was made with.
-        now_ms
-            Time of the run, ms since the epoch.
-
-        Yields
-        ------
-        float
-            Seconds to wait before the next step.
-
-        Returns
-        -------
-        Memory
-            For the next run: of the plan, but for what failed. Queues and index are cleaned again, unless the log was
-            and all copies were made.
-
-        Raises
-        ------
-        StoreInUseError, StoreClosedError, StoreFailedError
-            If the store is not ours any more; nothing is deleted then.
+        Queues and index are cleaned again by the next run, unless the log was cleaned and all copies were made.
         """
         found = self._find(plan.deletions)
         wanted = [each for each in plan.deletions if each.file in found]
@@ -206,13 +170,7 @@ class Cleaner:
 
 
 def archive_of(fs: WritableFileSystem, files: StoreFiles, settings: RetentionSettings) -> Archive | None:
-    """Return the archive of the settings; None without one.
-
-    Raises
-    ------
-    ConfigError
-        If it is not one of this store.
-    """
+    """Return the archive of the settings; None without one."""
     return None if settings.archive is None else Archive(fs, files.path, os.path.abspath(settings.archive))
 
 

@@ -1,26 +1,34 @@
-"""Messages that protected consumer groups have not read: the physical offset from which on segments are kept.
+"""Messages for which due segments are kept: unread by protected consumer groups, or of topics with a minimum age.
 
 ::
 
-    offsets of a group      orders/0: 120         consumequeue/orders/0   [ … │119│120│ … ]
-                            orders/1: at its end                                    └─► physical offset 5,300
-    ──► lowest of all protected groups and queues ──► policy.decide: a segment that ends after it is kept
+    Guard       offsets of a group      orders/0: 120         consumequeue/orders/0  [ … │119│120│ … ]
+                                        orders/1: at its end                                   └─► physical offset 5,300
+                ──► lowest of all protected groups and queues ──► policy.decide: a segment that ends after it is kept
 
-A stream of the connector publishes its progress as a group's (`consumerGroup`), and is protected by that name. RocketMQ
-has no such guard: it deletes by age and space only.
+    TopicAges   consumequeue/orders/0   [ … 4,900 │ 5,300 … ]       a segment ends at 5,000
+                consumequeue/orders/1   [ … 4,100 │ 7,700 … ]       └ last entry before it, by binary search
+                                              └──► store times of these two records ──► the later one
+
+A stream of the connector publishes its progress as a group's (`consumerGroup`), and is protected by that name. The age
+of a queue costs about as many reads of 20 bytes as its length has bits, and one record. RocketMQ has neither rule: it
+deletes by age and space only.
 """
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from ..directory.group_offsets import by_queue, read_progress
 from ..errors import SegmentLogError
-from ..format.consume_queue import is_plausible
+from ..format.consume_queue import is_pad, is_plausible
 from ..format.message import MIN_RECORD_BYTES
+from ..format.naming import parse_queue_id
 from ..format.store_paths import StorePaths
+from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ConsumeQueue
 from ..types import QueueKey
-from .state import Unread
+from .state import UNKNOWN_MS, Unread
 from .survey import StoreFiles
 
 _EVERYTHING = 0
@@ -31,15 +39,6 @@ class Guard:
 
     A queue without an offset counts as unread if the group reads its topic. So does the whole log if a group has no
     offsets, or if they cannot be read.
-
-    Parameters
-    ----------
-    files
-        The store.
-    groups
-        Names of the protected groups.
-    dispatched
-        Returns the physical offset up to which queues have entries: later records count as unread.
     """
 
     def __init__(
@@ -87,3 +86,72 @@ class Guard:
             for each in self._files.fs.list_dir(os.path.join(root, topic)):
                 if each.is_dir and each.name.isascii() and each.name.isdecimal():
                     yield QueueKey(topic, int(each.name))
+
+
+_KNOWN_MAX: Final = 4096
+"""Answers that are remembered; far more than segments and topics of one run."""
+
+
+class TopicAges:
+    """Store times of the newest messages of topics below ends of segments. Not thread-safe."""
+
+    def __init__(self, files: StoreFiles, dispatched: Callable[[], int] = lambda: (1 << 63) - 1) -> None:
+        self._files = files
+        self._dispatched = dispatched
+        self._known: dict[tuple[str, int], int | None] = {}
+
+    def newest(self, topic: str, stop: int) -> int | None:
+        """Return the store time of the newest message of a topic below a physical offset; see `State.newest`.
+
+        It is unknown if records below the offset are not in their queues, or if the store has no queues. So it is if
+        an entry or record at that place is damaged.
+        """
+        if (topic, stop) in self._known:
+            return self._known[topic, stop]
+        found = self._find_newest(topic, stop)
+        if found != UNKNOWN_MS:
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            self._known[topic, stop] = found
+        return found
+
+    def _find_newest(self, topic: str, stop: int) -> int | None:
+        fs, paths = self._files.fs, StorePaths(self._files.path)
+        if self._dispatched() < stop or not any(each.is_dir for each in fs.list_dir(paths.consume_queues)):
+            return UNKNOWN_MS
+        log = CommitLog(fs, self._files.log_directories)
+        newest: int | None = None
+        for key in self._queues(topic):
+            found = self._newest_of(key, stop, log)
+            if found is not None:
+                newest = found if newest is None else max(newest, found)
+        return newest
+
+    def _newest_of(self, key: QueueKey, stop: int, log: CommitLog) -> int | None:
+        fs, paths = self._files.fs, StorePaths(self._files.path)
+        queue = ConsumeQueue(fs, paths.consume_queue(key), key, missing_max=log.stop // MIN_RECORD_BYTES)
+        end = queue.data_end()
+        at = queue.end_before(stop, end)
+        # A damaged entry can lead the search astray. So the entries on both sides of the place have to agree with it.
+        if at < end:
+            after = queue.entries(at, at + 1)
+            if not is_plausible(after)[0] or int(after["physical_offset"][0]) < stop:
+                return UNKNOWN_MS
+        if at <= queue.first:
+            return None
+        before = queue.entries(at - 1, at)
+        if is_pad(before)[0]:
+            return None
+        physical = int(before["physical_offset"][0])
+        if not is_plausible(before)[0] or physical >= stop:
+            return UNKNOWN_MS
+        if physical < log.min_offset:
+            return None  # deleted before
+        store_ms = log.store_time_at(physical)
+        return UNKNOWN_MS if store_ms is None else store_ms
+
+    def _queues(self, topic: str) -> Iterator[QueueKey]:
+        for each in self._files.fs.list_dir(os.path.join(StorePaths(self._files.path).consume_queues, topic)):
+            queue_id = parse_queue_id(each.name)
+            if each.is_dir and queue_id is not None:
+                yield QueueKey(topic, queue_id)

@@ -9,10 +9,16 @@
 
     start = hour in deleteWhen, or too little space, or a manual trigger          forced = disk above the force level
 
-Rounds follow each other through `Memory`, as the objects of a broker do. RocketMQ: ``CleanCommitLogService``,
+    used share   0 ─────────── 0.75 ─────────── 0.85 ─────────── 0.90 ─────── 1
+    5.x                         delete expired   delete young     and refuse puts
+    4.9                         delete expired   … if anything starts the run      and refuse puts
+
+The disks of the CommitLog and of the ConsumeQueues are looked at in this order. Rounds follow each other through
+`Memory`, as the objects of a broker do. RocketMQ: ``CleanCommitLogService`` (``isSpaceToDelete``),
 ``CleanConsumeQueueService``, ``IndexService.deleteExpiredFile``, ``UtilAll.getDiskPartitionSpaceUsedPercent``.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,10 +27,85 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from ..files.disk import Space
 from ..format.message import Ints
-from .disk_space import Disks, Verdict, is_full_after_check, look_at_disks, used_share
-from .settings import RetentionSettings
+from .settings import RetentionSettings, RocketMQRelease, Thresholds
 from .state import UNKNOWN_MS, FileId, IndexFiles, Kind, LogFiles, Memory, Moment, QueueFiles, State
+
+
+class Disks(NamedTuple):
+    """File systems of the CommitLog directories, in their order, and of the ConsumeQueues; None where it is missing."""
+
+    logs: tuple[Space | None, ...]
+    queues: Space | None
+
+
+class Verdict(NamedTuple):
+    """Result of a look at the disks."""
+
+    delete: bool  # whether space alone starts a deletion
+    forced: bool  # whether young segments may go
+    disk_full: bool  # whether puts are refused from now on
+
+
+def used_share(space: Space | None, release: RocketMQRelease) -> float:
+    """Return the used share of a file system as a release computes it; -1 without one.
+
+    4.9 divides by the total space; 5.x by the space that users can have, rounded up to a whole percent.
+    """
+    if space is None or space.total <= 0:
+        return -1.0
+    used = space.total - space.free
+    if release is RocketMQRelease.V4_9:
+        return used / space.total
+    return -(-used * 100 // (used + space.usable)) / 100.0
+
+
+def look_at_disks(disks: Disks, store_bytes: int, settings: RetentionSettings, *, disk_full: bool) -> Verdict:
+    """Judge the disks."""
+    limits = settings.thresholds
+    logs = [used_share(space, settings.release) for space in disks.logs]
+    queues = used_share(disks.queues, settings.release)
+    if settings.release is RocketMQRelease.V4_9:
+        return _look_as_4(logs[0], queues, limits, disk_full=disk_full)
+    emptiest = min(range(len(logs)), key=logs.__getitem__)
+    log = logs[emptiest]
+    force = min(limits.force, limits.refuse)
+    if log > force:
+        return Verdict(delete=True, forced=True, disk_full=disk_full or log > limits.refuse)
+    if queues > force:
+        return Verdict(delete=True, forced=True, disk_full=queues > limits.refuse)
+    if settings.brokers_per_disk <= 1:
+        short = any(share < 0 or share > limits.delete for share in (log, queues))
+        return Verdict(delete=short, forced=False, disk_full=False)
+    chosen = disks.logs[emptiest]
+    own = int((-1 if chosen is None else chosen.total) / settings.brokers_per_disk)
+    share = store_bytes / own if own else math.inf
+    forced = share > settings.share_force
+    return Verdict(delete=forced or share > limits.delete, forced=forced, disk_full=False)
+
+
+def is_full_after_check(disks: Disks, settings: RetentionSettings, *, disk_full: bool) -> bool:
+    """Return whether puts are refused after the check that 4.9 makes on another timer, of the CommitLog's disk only."""
+    if settings.release is not RocketMQRelease.V4_9:
+        return disk_full
+    return used_share(disks.logs[0], settings.release) > settings.thresholds.refuse
+
+
+def _look_as_4(log: float, queues: float, limits: Thresholds, *, disk_full: bool) -> Verdict:
+    """4.9: the force level deletes nothing by itself, and each disk sets or clears the refusal in turn."""
+    forced = False
+    for share in (log, queues):
+        if share > limits.refuse:
+            disk_full = forced = True
+        elif share > limits.force:
+            forced = True
+        else:
+            disk_full = False
+        if share < 0 or share > limits.delete:
+            return Verdict(delete=True, forced=forced, disk_full=disk_full)
+    return Verdict(delete=False, forced=forced, disk_full=disk_full)
+
 
 _HOUR_MS: Final = 3_600_000
 _QUEUE_HELD_MS: Final = 60_000
@@ -41,41 +122,22 @@ class Deletion(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """Result of a decision: the files that one run deletes, and what it leaves for the next.
+    """Result of a decision: the files that one run deletes, and its memory for the next run."""
 
-    Attributes
-    ----------
-    deletions
-        Files in order.
-    wanted
-        Why segments that are due are still wanted: a protected group or a minimum age; empty without a reason.
-    disk_wins
-        Whether a disk is above the hard limit: these segments are deleted all the same. Otherwise they are kept.
-    time_up, space_short, manual
-        Rules that started the run; None if `failure` kept them from being looked at.
-    forced
-        Whether the disk asks for young segments, too.
-    failure
-        Why the CommitLog was skipped; empty if it was not.
-    log_start
-        First physical offset of the log afterwards; -1 without a segment.
-    disk_full_checked
-        Whether puts are refused after the check of the disk that 4.9 makes on another timer; of 5.x as in ``memory``.
-    memory
-        For the next run, if all deletions succeed as foreseen.
-    """
-
-    deletions: tuple[Deletion, ...]
+    deletions: tuple[Deletion, ...]  # files in order
+    # reason to keep segments that are due: a protected group or a minimum age; empty without one
     wanted: str
+    # whether a disk is above the hard limit: segments are deleted in spite of ``wanted``
     disk_wins: bool
-    time_up: bool | None
+    time_up: bool | None  # rules that started the run; None if `failure` kept them from being looked at
     space_short: bool | None
     manual: bool
-    forced: bool
-    failure: str
-    log_start: int
+    forced: bool  # whether the disk asks for young segments, too
+    failure: str  # why the CommitLog was skipped; empty if it was not
+    log_start: int  # first physical offset of the log afterwards; -1 without a segment
+    # whether puts are refused after the check of the disk that 4.9 makes on another timer; of 5.x as in ``memory``
     disk_full_checked: bool
-    memory: Memory
+    memory: Memory  # for the next run, if all deletions succeed as foreseen
 
 
 def decide(state: State, now: Moment, disks: Disks, settings: RetentionSettings) -> Plan:
@@ -143,13 +205,7 @@ def decide(state: State, now: Moment, disks: Disks, settings: RetentionSettings)
 
 
 def is_due(delete_when: str, hour: int) -> bool:
-    """Return whether an hour is in ``deleteWhen``, read from the left up to the first match.
-
-    Raises
-    ------
-    ValueError
-        At an entry before the match that is no integer, as Java parses them: not empty, no spaces.
-    """
+    """Return whether an hour is in ``deleteWhen``, read from the left up to the first match."""
     entries = delete_when.split(";")
     while len(entries) > 1 and not entries[-1]:  # Java drops empty strings at the end
         entries.pop()
@@ -157,7 +213,7 @@ def is_due(delete_when: str, hour: int) -> bool:
         return False
     for entry in entries:
         if not _INTEGER.fullmatch(entry) or not -1 << 31 <= int(entry) < 1 << 31:
-            raise ValueError(f"deleteWhen is {delete_when!r}, and {entry!r} in it is no hour")
+            raise ValueError(f"deleteWhen is {delete_when!r}, and {entry!r} in it is not an hour")
         if int(entry) == hour:
             return True
     return False
@@ -175,7 +231,7 @@ def _from_log(
     *,
     forced: bool,
 ) -> tuple[list[Deletion], int]:
-    """Return which segments go, and how many those are."""
+    """Return the segments to delete, and their number."""
     forced = forced and settings.force_enabled
     found: list[Deletion] = []
     candidates = max(log.base.size - 1, 0)
@@ -195,7 +251,7 @@ def _from_log(
 def _above_limit(
     log: LogFiles, first: int, now: int, settings: RetentionSettings, hung: dict[FileId, int]
 ) -> list[Deletion]:
-    """Return further segments that go, from ``first`` on, until the log is as small as the limit asks."""
+    """Return further segments to delete, from ``first`` on, until the log is within `log_bytes_max`."""
     assert settings.log_bytes_max is not None
     found: list[Deletion] = []
     left = int(log.size[first:].sum())
@@ -224,7 +280,7 @@ def _spare_wanted(
     *,
     disk_wins: bool,
 ) -> tuple[list[Deletion], str]:
-    """Keep segments that are still wanted, and say why; if the disk wins they go, and their reason says so."""
+    """Keep protected segments, and return the reason; if the disk wins they are deleted, with that reason added."""
     stops = (state.log.base + state.log.size)[: len(deletions)].tolist()
     unread = _first_unread(state, stops, settings)
     young = _first_young(state, stops[: unread[0]], now, settings)
@@ -239,7 +295,7 @@ def _spare_wanted(
 
 
 def _first_unread(state: State, stops: Sequence[int], settings: RetentionSettings) -> tuple[int, str]:
-    """Return the number of segments before the first that a protected group has not read, and what that is."""
+    """Return the number of segments before the first that a protected group has not read, and the reason."""
     if stops and settings.protected_groups:
         unread = state.unread()
         read = sum(stop <= unread.physical_offset for stop in stops)
@@ -295,7 +351,7 @@ def _from_queues(files: QueueFiles, start: int, now: int, hung: dict[FileId, int
         if file.kind is Kind.QUEUE:  # its entries cannot be read any more
             goes[_row_of(files, file)] = True
     goes &= ~is_last
-    # A file stays after one that stays: rows of a queue go up to its first other one.
+    # No file is deleted after a file that stays: rows of a queue count up to its first file that stays.
     stays = np.cumsum(~goes)
     firsts = np.concatenate([[0], np.flatnonzero(is_last)[:-1] + 1])
     before = np.repeat(stays[firsts] - ~goes[firsts], np.diff(np.append(firsts, count)))
@@ -314,7 +370,7 @@ def _from_queues(files: QueueFiles, start: int, now: int, hung: dict[FileId, int
 
 
 def _row_of(files: QueueFiles, file: FileId) -> Ints:
-    """Return the row of a file; none if it is not there."""
+    """Return the row of a file; none if it is missing."""
     rows = np.flatnonzero(files.base == file.base)
     return np.array([row for row in rows.tolist() if files.queues[int(files.queue_of[row])] == file.queue], np.int64)
 

@@ -32,19 +32,11 @@ class Kind(Enum):
 
 
 class FileId(NamedTuple):
-    """One file.
-
-    Attributes
-    ----------
-    base
-        Number in its name: first byte in its log or queue; of an index file the time it was made.
-    queue
-        Queue of a ConsumeQueue file, else None.
-    """
+    """One file."""
 
     kind: Kind
-    base: int
-    queue: QueueKey | None = None
+    base: int  # number in its name: first byte in its log or queue; of an index file the time it was made
+    queue: QueueKey | None = None  # queue of a ConsumeQueue file, else None
 
     def __str__(self) -> str:
         queue = f"{self.queue.topic}/{self.queue.queue_id}/" if self.queue is not None else ""
@@ -64,25 +56,14 @@ class LogFiles(NamedTuple):
 
 
 class QueueFiles(NamedTuple):
-    """ConsumeQueue files by queue and base.
-
-    Attributes
-    ----------
-    queues
-        The queues.
-    queue_of, base
-        (n,) int64: place in ``queues``, ascending, and byte offset in the queue.
-    last_physical
-        (n,) int64: physical offset in the last place of the file, for all but the last file of a queue.
-    held
-        (n,) bool.
-    """
+    """ConsumeQueue files by queue and base."""
 
     queues: Sequence[QueueKey]
-    queue_of: Ints
+    queue_of: Ints  # (n,) int64: place in ``queues``, ascending, and byte offset in the queue
     base: Ints
+    # (n,) int64: physical offset in the last place of the file, for all but the last file of a queue
     last_physical: Ints
-    held: Mask
+    held: Mask  # (n,) bool
 
 
 class IndexFiles(NamedTuple):
@@ -102,26 +83,13 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Memory:
-    """State that a run leaves for the next one.
+    """State that a run leaves for the next run."""
 
-    Attributes
-    ----------
-    manual_left
-        Runs that a manual trigger still starts.
-    disk_full
-        Whether puts are refused.
-    queues_cleaned_to
-        Start of the log when queues and index were cleaned last; 0 after a start.
-    retried_ms
-        Time when a first file that could not be deleted was looked for last; 0 after a start.
-    hung
-        Files that could not be deleted, and when that was tried first, ms.
-    """
-
-    manual_left: int = 0
-    disk_full: bool = False
-    queues_cleaned_to: int = 0
-    retried_ms: int = 0
+    manual_left: int = 0  # runs that a manual trigger still starts
+    disk_full: bool = False  # whether puts are refused
+    queues_cleaned_to: int = 0  # start of the log when queues and index were cleaned last; 0 after a start
+    retried_ms: int = 0  # time when a first file that could not be deleted was looked for last; 0 after a start
+    # files that could not be deleted, and when that was tried first, ms
     hung: Mapping[FileId, int] = field(default_factory=dict)
 
     def triggered(self) -> "Memory":
@@ -137,7 +105,7 @@ class Unread(NamedTuple):
 
 
 UNKNOWN_MS: Final = (1 << 63) - 1
-"""Store time of a message that may be there and was not found: it counts as young."""
+"""Store time of a message that may exist and was not found: it counts as young."""
 
 
 def nothing_unread() -> Unread:
@@ -151,30 +119,17 @@ def no_message(topic: str, stop: int) -> int | None:  # noqa: ARG001 - see State
 
 
 class State(NamedTuple):
-    """State of a store before a run.
-
-    Attributes
-    ----------
-    log
-        All segments.
-    below
-        Returns queue and index files for a start of the log; asked only if the start moved. Files of a queue after
-        its first one with an entry of the log may be missing, but for the last.
-    bytes
-        Bytes of all files; used only if brokers share the disk.
-    memory
-        What the run before left.
-    unread
-        Returns what protected groups have not read; asked only if a segment would be deleted.
-    newest
-        Returns the store time in ms of the newest message of a topic below a physical offset, where a segment ends.
-        None without one, and `UNKNOWN_MS` if that is not known. Asked only for topics with a minimum age, and only if
-        the segment would be deleted.
-    """
+    """State of a store before a run."""
 
     log: LogFiles
+    # returns queue and index files for a start of the log; asked only if the start moved. Files of a queue after its
+    # first one with an entry of the log may be missing, but for the last
     below: Callable[[int], tuple[QueueFiles, IndexFiles]]
-    bytes: int
-    memory: Memory
+    bytes: int  # bytes of all files; used only if brokers share the disk
+    memory: Memory  # of the run before
+    # called only if a segment would be deleted
     unread: Callable[[], Unread] = nothing_unread
+    # returns the store time in ms of the newest message of a topic below a physical offset, where a segment ends.
+    # None without one, and `UNKNOWN_MS` if that is not known. Asked only for topics with a minimum age, and only if
+    # the segment would be deleted
     newest: Callable[[str, int], int | None] = no_message

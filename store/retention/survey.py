@@ -36,22 +36,12 @@ _SETTLED_NS: Final = 2_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class StoreFiles:
-    """Files of one store directory. Nothing is changed, and nothing is remembered between two calls.
-
-    Attributes
-    ----------
-    fs, path
-        Which store.
-    commit_logs
-        Directories of CommitLog segments; ``commitlog`` in the store if empty.
-    gone
-        Files that are treated as deleted: a plan of several runs foresees them.
-    """
+    """Files of one store directory. Nothing is changed, and nothing is remembered between two calls."""
 
     fs: FileSystem
     path: str
-    commit_logs: tuple[str, ...] = ()
-    gone: frozenset[FileId] = frozenset()
+    commit_logs: tuple[str, ...] = ()  # directories of CommitLog segments; ``commitlog`` in the store if empty
+    gone: frozenset[FileId] = frozenset()  # files that are treated as deleted: a plan of several runs foresees them
 
     @property
     def log_directories(self) -> tuple[str, ...]:
@@ -89,7 +79,7 @@ class StoreFiles:
         return [each for each in found if FileId(Kind.QUEUE, each.base, key) not in self.gone] if self.gone else found
 
     def index_file(self, name: int) -> SegmentFile | None:
-        """Find one index file; None if it is not there."""
+        """Find one index file; None if it is missing."""
         path = os.path.join(StorePaths(self.path).index, f"{name:017d}")
         size = self.fs.size(path)
         return None if size is None else SegmentFile(name, size, path)
@@ -150,12 +140,7 @@ class StoreFiles:
 class KnownLog:
     """CommitLog segments of a store, known between runs: most runs have nothing to do. Not thread-safe.
 
-    A known listing may only say that nothing is deleted. A run that deletes segments decides by a new one.
-
-    Parameters
-    ----------
-    files
-        The store.
+    A known listing may only show that nothing is deleted. A run that deletes segments decides by a new listing.
     """
 
     def __init__(self, files: StoreFiles) -> None:
@@ -164,8 +149,8 @@ class KnownLog:
         self._stamps: list[tuple[int, int] | None] = []
         self._listed_ms = 0
 
-    def look(self, now_ms: int) -> LogFiles:
-        """Return the segments; those of the last listing if no name changed, and it is less than a minute old."""
+    def list_if_changed(self, now_ms: int) -> LogFiles:
+        """Return the segments, from the last listing if no name changed and it is less than a minute old."""
         stamps = self._look_at_names()
         age = now_ms - self._listed_ms
         if self._log is None or stamps != self._stamps or not 0 <= age < _KNOWN_MS:

@@ -35,11 +35,9 @@ from ..recovery.open import Opened, recover
 from ..retention.settings import RetentionSettings
 from .async_append import AsyncAppend, GroupAppend
 from .attachments import Attachments
-from .background import BackgroundServices, OnCall, StoreServices
 from .batch_commit import BatchCommitter, Publication
-from .failure import Failure
-from .group_commit import Flusher, GroupCommit
-from .housekeeping import Housekeeping
+from .group_commit import Failure, Flusher, GroupCommit
+from .housekeeping import BackgroundServices, Housekeeping, OnCall, StoreServices
 from .put_path import PutPath
 from .replica_append import ReplicaAppend
 from .retention_service import RetentionService
@@ -48,7 +46,7 @@ from .retention_service import RetentionService
 class Teardown:
     """Steps that undo the opening of a store, each taken once, last first. Call `run` from one thread at a time."""
 
-    # An ``ExitStack`` goes on with the next step when an interrupt ends one, and forgets a step when the interrupt
+    # An ``ExitStack`` continues with the next step when an interrupt ends a step, and forgets a step when the interrupt
     # comes just before it.
 
     def __init__(self) -> None:
@@ -56,13 +54,13 @@ class Teardown:
         self._pid = os.getpid()
 
     def add(self, step: Callable[[], None]) -> None:
-        """Add a step that undoes what was just done; it must be harmless to repeat."""
+        """Add a step that closes or releases a part that was just opened; it must be harmless to repeat."""
         self._steps.append(step)
 
     def run(self) -> None:
-        """Take all steps that were not taken yet; none in a forked child, whose parent still needs them.
+        """Take all steps that were not taken yet. A forked child takes none: its parent still uses the store.
 
-        An ordinary error of a step is raised after the last one. An interrupt is raised at the end, too: the step in
+        An ordinary error of a step is raised after the last step. An interrupt is raised at the end, too: the step in
         which it came is repeated. A second interrupt is raised at once, and the rest is left for the next call.
         """
         if self._pid != os.getpid():
@@ -73,8 +71,8 @@ class Teardown:
             self._run()
             raise
 
-    def leave(self) -> None:
-        """Take the steps in a thread of its own: for finalizers, which run in any thread, whatever locks it holds."""
+    def run_in_thread(self) -> None:
+        """Take the steps in a thread of its own: finalizers run in any thread, which may hold any lock."""
         if self._steps and self._pid == os.getpid():
             with suppress(RuntimeError):  # the interpreter is about to end, and the kernel closes everything
                 _thread.start_new_thread(self._run, ())
@@ -97,31 +95,17 @@ _OWN_NAMES: Final = {OURS, LOCK, ABORT, f"{ABORT}.bak", CONFIG, CHECKPOINT, INDE
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockedStore:
-    """A store directory that is locked and recovered: the base of all parts.
+    """A store directory that is locked and recovered: the base of all parts."""
 
-    Attributes
-    ----------
-    fs, path, config, clock
-        See `MessageStore.open`; the path is absolute.
-    teardown
-        Steps that close what is open.
-    lock, failure
-        Lock of the directory, held; and the store's failure, if it failed.
-    own
-        Raises if another process has the store, and notes that as a failure.
-    opened
-        Recovered log, queues, index and durable point.
-    """
-
-    fs: WritableFileSystem
+    fs: WritableFileSystem  # see `MessageStore.open`; the path is absolute
     path: str
     config: StoreConfig
     clock: Callable[[], int]
-    teardown: Teardown
-    lock: Lock
-    failure: Failure
-    own: Callable[[], None]
-    opened: Opened
+    teardown: Teardown  # steps that close the open parts
+    lock: Lock  # lock of the directory, held
+    failure: Failure  # shared by all parts
+    check_owned: Callable[[], None]  # raises if another process has the store, and notes that as a failure
+    opened: Opened  # recovered log, queues, index and durable point
 
 
 class LogParts(NamedTuple):
@@ -135,20 +119,12 @@ class LogParts(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreParts:
-    """Parts of one open store; see the modules of their classes.
-
-    Attributes
-    ----------
-    commit
-        What an append waits for before it is acknowledged.
-    tick
-        Runs everything that is due.
-    """
+    """Parts of one open store; see the modules of their classes."""
 
     base: LockedStore
     log: LogParts
     housekeeping: Housekeeping
-    commit: GroupCommit
+    commit: GroupCommit  # an append waits for it before it is acknowledged
     group_append: GroupAppend
     async_append: AsyncAppend
     replica_append: ReplicaAppend
@@ -156,25 +132,17 @@ class StoreParts:
     committer: BatchCommitter
     retention: RetentionService | None
     services: StoreServices
-    tick: Callable[[], None]
+    tick: Callable[[], None]  # runs everything that is due
 
 
 def make_directory(fs: WritableFileSystem, path: str) -> None:
-    """Create a store directory if it does not exist.
-
-    Raises
-    ------
-    NotAStoreError
-        If the directory holds other files and no store, or its parent does not exist.
-    SegmentLogError
-        As `StoreReader.open`, if it holds a store that cannot be read.
-    """
+    """Create a store directory if it does not exist."""
     names = {listed.name for listed in fs.list_dir(path)}
     if names & {COMMIT_LOG, CONSUME_QUEUE}:
         StoreReader.open(path, fs=fs)
     elif others := sorted(names - _OWN_NAMES):
         raise NotAStoreError(
-            f"this directory holds no store, and other things, like {others[0]!r}",
+            f"this directory has no store, but other files, like {others[0]!r}",
             path=path,
             fix="Name the store's directory, or an empty one to create a store there",
         )
@@ -191,27 +159,12 @@ def lock_and_recover(
     clock: Callable[[], int],
     teardown: Teardown,
 ) -> LockedStore:
-    """Lock and recover a store directory.
-
-    Parameters
-    ----------
-    fs, path, config, on_damage, clock
-        See `MessageStore.open`; the directory exists.
-    teardown
-        Gets a step per part that was opened; the caller runs it if this raises.
-
-    Raises
-    ------
-    StoreInUseError
-        If another process or store object has it open.
-    SegmentLogError
-        As `recovery.open.recover`.
-    """
+    """Lock and recover a store directory."""
     lock = fs.lock_store(StorePaths(path).lock)
     teardown.add(lock.release)
     failure = Failure(path)
-    own = partial(_own, lock, failure)
-    opened = recover(fs, path, config, on_damage, lock=lock, own=own, undo=teardown.add)
+    check_owned = partial(_check_owned, lock, failure)
+    opened = recover(fs, path, config, on_damage, lock=lock, own=check_owned, undo=teardown.add)
     return LockedStore(
         fs=fs,
         path=path,
@@ -220,21 +173,13 @@ def lock_and_recover(
         teardown=teardown,
         lock=lock,
         failure=failure,
-        own=own,
+        check_owned=check_owned,
         opened=opened,
     )
 
 
 def assemble(base: LockedStore, attached: Attachments, retention: RetentionSettings | None) -> StoreParts:
-    """Assemble the parts of a store on its base; services are not started.
-
-    Parameters
-    ----------
-    base
-        The store; its teardown gets a step per part, and the caller runs it if this raises.
-    attached, retention
-        See `MessageStore.open`.
-    """
+    """Assemble the parts of a store on its base; services are not started."""
     log = _log_parts(base, attached)
     housekeeping = _housekeeping(base, log, attached)
     flusher, put_path = housekeeping.flusher, log.put_path
@@ -251,7 +196,7 @@ def assemble(base: LockedStore, attached: Attachments, retention: RetentionSetti
     )
     expiry = None if retention is None else _expiry(base, retention, housekeeping, log.dispatcher)
     periodic: dict[str, Callable[[], None]] = {
-        "flush": partial(_one_by_one, housekeeping.keep, publication.publish_waiting)
+        "flush": partial(_one_by_one, housekeeping.run_due, publication.publish_waiting)
     }
     if expiry is not None:
         periodic["retention"] = expiry.step
@@ -287,7 +232,7 @@ def _log_parts(base: LockedStore, attached: Attachments) -> LogParts:
         opened.newest_timestamp,
         lagged=None if metrics is None else metrics.dispatch_lag,
     )
-    supply = SegmentSupply(fs, paths.making_segment, paths.commit_log, config.segment_bytes, base.own)
+    supply = SegmentSupply(fs, paths.making_segment, paths.commit_log, config.segment_bytes, base.check_owned)
     appender = LogAppender(fs, paths.commit_log, supply, config.segment_bytes, opened.log_end)
     base.teardown.add(appender.abandon)
     put_path = PutPath(
@@ -304,7 +249,7 @@ def _housekeeping(base: LockedStore, log: LogParts, attached: Attachments) -> Ho
         supply=log.supply,
         dispatcher=log.dispatcher,
         failure=base.failure,
-        own=base.own,
+        check_owned=base.check_owned,
         fs=base.fs,
         metrics=attached.metrics,
     )
@@ -356,20 +301,20 @@ def _committer(  # noqa: PLR0917 - the parts that a batch needs
         publication=publication,
         failure=base.failure,
         topics=base.opened.topics,
-        own=base.own,
-        keep_up=partial(_keep_up, put_path, services),
+        check_owned=base.check_owned,
+        after_piece=partial(_catch_up, put_path, services),
         is_threaded=services.is_threaded,
     )
 
 
-def _keep_up(put_path: PutPath, services: StoreServices) -> None:
-    """Do what is due after a piece of a batch; a full disk delays the dispatch, and no more."""
+def _catch_up(put_path: PutPath, services: StoreServices) -> None:
+    """Dispatch and wake the services after a piece of a batch; a full disk only delays the dispatch."""
     with suppress(SegmentLogError, OSError):
         put_path.catch_up()
     services.after_put()
 
 
-def _own(lock: Lock, failure: Failure) -> None:
+def _check_owned(lock: Lock, failure: Failure) -> None:
     """Check that the store is still locked; nothing is written or acknowledged any more if it is not."""
     # Called per sync: `Failure.fatal_unless_full` would cost as much as the check itself.
     try:

@@ -28,8 +28,7 @@ from typing import Final
 
 from ..encode.message import Appended, Encoded
 from ..errors import SegmentLogError, StoreClosedError
-from .flat_combining import Combiner
-from .group_commit import GroupCommit
+from .group_commit import Combiner, GroupCommit
 from .put_path import PutPath
 from .workers import await_end
 

@@ -1,20 +1,54 @@
-"""Attachments of an open store: other parties that take part in its appends.
+"""Attachments of an open store: interfaces of the other parties that take part in its appends.
 
 ::
 
     put ──► record in the log ──► log listeners: dispatcher, then these       under the put lock
               └──► group commit ──► acknowledgers: device, then these         before the append returns
-              └──► metrics
+              └──► metrics: put_lock_wait, fsync, dispatch_lag
 
-A replication master is a listener and an acknowledger. RocketMQ: ``HAService`` in ``CommitLog.handleDiskFlushAndHA``.
+A replication master is a listener and an acknowledger. RocketMQ: ``HAService`` in ``CommitLog.handleDiskFlushAndHA``,
+``StoreStatsService``.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from .group_commit import Acknowledger
-from .metrics import WriterMetrics
-from .put_path import LogListener
+from ..dispatch.dispatcher import DispatchRequest
+
+
+class LogListener(Protocol):
+    """A part that learns of each new end of the log; the dispatcher is the first one."""
+
+    def add(self, request: DispatchRequest) -> None:
+        """Receive records that were written to the log, in the order of the log.
+
+        Called under the put lock, so it returns at once. An error makes the store fail. The bytes are not changed.
+        """
+
+
+class Acknowledger(Protocol):
+    """A place that must hold the bytes of an append before the append is acknowledged. Thread-safe."""
+
+    def wait(self, offset: int) -> None:
+        """Return when this place holds all bytes of the log below a physical offset."""
+
+
+class WriterMetrics(Protocol):
+    """Collector of measurements.
+
+    Methods are called by the threads that append, flush and dispatch, at the same time and partly under the put lock.
+    So an implementation is thread-safe, returns at once and raises nothing.
+    """
+
+    def fsync(self, seconds: float) -> None:
+        """Receive the duration of one sync of the log, which serves all appends that waited for it."""
+
+    def put_lock_wait(self, seconds: float) -> None:
+        """Receive how long one put waited for the put lock."""
+
+    def dispatch_lag(self, seconds: float) -> None:
+        """Receive the age of the oldest record of a round when it became visible: seconds since its put."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -60,8 +60,7 @@ from ..log.batch_state import BatchRecords
 from ..log.epochs import find_epochs
 from ..recovery.batch_marker import BatchMarker
 from ..types import QueueKey
-from .failure import Failure
-from .group_commit import Flusher, GroupCommit
+from .group_commit import Failure, Flusher, GroupCommit
 from .put_path import AheadPiece, PutPath
 from .staging import Staged, discard_staged, survey_staged, take_staged
 from .workers import Job, Workers
@@ -80,7 +79,7 @@ class BatchId:
     version
         Its number; it has been appended if the ledger has this one or a later one. Means nothing without ``app``.
     contiguous
-        Whether each number follows on the one before: one that is left out was never appended, and is missed.
+        Whether numbers have no gaps: a number that is left out is a batch that was never appended.
 
     Raises
     ------
@@ -114,17 +113,17 @@ class CommittedBatch:
     Attributes
     ----------
     app, version
-        Which batch, see `BatchId`.
+        Identity of the batch, see `BatchId`.
     rows, bytes
-        How many records, and their bytes.
+        Number of records, and their bytes.
     start, stop
-        Physical offsets between which they are stored.
+        Physical offsets between which the records are stored.
     committed_ms
-        When, ms since the epoch.
+        Time of the commit, ms since the epoch.
     queues
-        Where the rows of each queue went; only known of the newest batch of an application.
+        Queue offsets of the rows per queue; only known of the newest batch of an application.
     repeated
-        Whether it was there before, so that nothing was appended now.
+        Whether the batch was committed before, so that nothing was appended now.
     """
 
     app: str | None
@@ -158,29 +157,7 @@ class CommittedBatch:
 def find_replay(
     ledger: Ledger, batch_id: BatchId, rows: int, digest: int, *, on_changed: OnChangedReplay, path: str, epoch: int = 0
 ) -> CommittedBatch | None:
-    """Look a batch up among those that were committed; None if it is new.
-
-    Parameters
-    ----------
-    ledger
-        Of the store.
-    rows, digest
-        How many rows the batch has now, and their `row_digest.row_digest`.
-    on_changed
-        What happens to a replay with another number of rows, or whose number of rows cannot be compared any more.
-    path
-        The store directory, for errors.
-    epoch
-        Newest epoch of the store: 0 if it never took the place of another master.
-
-    Raises
-    ------
-    BatchGapError
-        If numbers are contiguous, and the batches before this one are not in the store. A store that never took the
-        place of a master may be the new target of a stream that has written elsewhere.
-    ChangedReplayError
-        If the batch was committed with another number of rows, and ``on_changed`` is FAIL.
-    """
+    """Find a batch among the committed batches; None if it is new."""
     if batch_id.app is None:
         return None
     known = ledger.applications.get(batch_id.app)
@@ -195,7 +172,7 @@ def find_replay(
     elif entry.digest is not None and entry.digest != digest:
         _log.warning(
             "%s: %s has other bodies or topics than when it was committed: digest %016x now, %016x then. "
-            "The committed rows stay, the others are not appended",
+            "The committed rows stay, the new rows are not appended",
             path,
             batch_id,
             digest,
@@ -208,10 +185,12 @@ def find_replay(
 def _check_gap(
     batch_id: BatchId, newest: LedgerEntry | None, epoch: int, on_changed: OnChangedReplay, path: str
 ) -> None:
-    """Refuse a new batch whose number leaves out others, where numbers are contiguous."""
+    """Refuse a new batch if numbers are contiguous, and the numbers before it are missing."""
     if newest is None:
         first = batch_id.version if epoch == 0 else 0
-        problem = f"follows {batch_id.version} others, and this store, the master since epoch {epoch}, has none of them"
+        problem = (
+            f"follows {batch_id.version} batches, and this store, the master since epoch {epoch}, has none of these"
+        )
     elif newest.rows == LOST:
         first, problem = newest.version, f"follows batches that this store lost: all from {newest.version} on"
     else:
@@ -236,8 +215,8 @@ def _forgotten(
     batch_id: BatchId, newest: LedgerEntry, rows: int, on_changed: OnChangedReplay, path: str
 ) -> LedgerEntry:
     """Entry of a batch that the ledger no longer has: its place is before the newest one, its rows are not known."""
-    if batch_id.contiguous:  # jobs may leave numbers out: theirs may never have had rows
-        problem = f"{batch_id} has {rows} rows, and the ledger no longer says how many were committed"
+    if batch_id.contiguous:  # jobs may leave numbers out: a missing number may never have had rows
+        problem = f"{batch_id} has {rows} rows, and the ledger no longer has the number of committed rows"
         _report_change(f"{problem}: its newest batch is {newest.version}", on_changed, path)
     return newest._replace(version=batch_id.version, start=newest.stop, rows=0, bytes=0)
 
@@ -251,7 +230,7 @@ def _report_change(problem: str, on_changed: OnChangedReplay, path: str) -> None
             "rows",
             remedies=(Remedy.NEW_APP, Remedy.SKIP_CHANGED_REPLAY),
         )
-    _log.warning("%s: %s. The committed rows stay, the others are not appended", path, problem)
+    _log.warning("%s: %s. The committed rows stay, the new rows are not appended", path, problem)
 
 
 class Publication:
@@ -280,17 +259,11 @@ class Publication:
 
     @property
     def sequence(self) -> int:
-        """Number of the last batch; 0 if there is none."""
+        """Number of the last batch; 0 without one."""
         return self._marker.mark.sequence
 
     def begin(self, sequence: int, start: int) -> None:
-        """Hide everything from a physical offset on; the mark is on the device afterwards.
-
-        Raises
-        ------
-        NoSpaceError
-            If the disk is full; nothing is hidden.
-        """
+        """Hide everything from a physical offset on; the mark is on the device afterwards."""
         with self._failure.fatal_unless_full():
             self._marker.write(self._marker.mark.begun(sequence, start))
 
@@ -309,13 +282,7 @@ class Publication:
             )
 
     def publish_waiting(self) -> None:
-        """Publish a committed batch that a full disk kept hidden; return at once while another thread puts.
-
-        Raises
-        ------
-        NoSpaceError
-            If the disk is still full; the batch stays hidden.
-        """
+        """Publish a committed batch that a full disk kept hidden; return at once while another thread puts."""
         if self._waits and self._put_path.turn.acquire(blocking=False):
             try:
                 self.publish_before_next()
@@ -427,21 +394,7 @@ _SYNC_BYTES: Final = 64 << 20  # of a batch that wait to be synced before it end
 
 
 class BatchCommitter:
-    """Commits batches to one open store. Thread-safe: one batch at a time, and no other put meanwhile.
-
-    Parameters
-    ----------
-    fs, path
-        File system and directory of the store.
-    put_path, flusher, commit, publication, failure, topics
-        Parts of the store; ``flusher`` makes rows durable, ``commit`` is waited for before the call returns.
-    own
-        Raises if another process has the store.
-    keep_up
-        Called after each piece that was put.
-    is_threaded
-        Whether a batch may use threads.
-    """
+    """Commits batches to one open store. Thread-safe: one batch at a time, and no other put meanwhile."""
 
     def __init__(
         self,
@@ -454,8 +407,8 @@ class BatchCommitter:
         publication: Publication,
         failure: Failure,
         topics: TopicTable,
-        own: Callable[[], None],
-        keep_up: Callable[[], None],
+        check_owned: Callable[[], None],
+        after_piece: Callable[[], None],
         is_threaded: bool,
     ) -> None:
         self._fs = fs
@@ -466,8 +419,8 @@ class BatchCommitter:
         self._publication = publication
         self._failure = failure
         self._topics = topics
-        self._own = own
-        self._keep_up = keep_up
+        self._check_owned = check_owned
+        self._after_piece = after_piece
         self._is_threaded = is_threaded
         self._records = BatchRecords(fs, path)
         self._ledger: Ledger | None = None  # read when the first batch comes: most stores have none
@@ -480,7 +433,7 @@ class BatchCommitter:
         on_changed_replay: OnChangedReplay,
     ) -> CommittedBatch:
         """Append a batch unless it was appended before; see `MessageStore.commit_batch`."""
-        # A Ctrl-C between two steps is fatal: how many of them were taken is not known.
+        # A Ctrl-C between two steps is fatal: the number of steps that were taken is not known.
         with self._put_path.turn, self._failure.fatal_if_interrupted():
             committed = self._commit_once(batch_id, staged, topics, on_changed_replay)
         # A replay may be of a batch that a damaged log lost: no acknowledgement of an offset beyond the end ever comes.
@@ -496,7 +449,7 @@ class BatchCommitter:
     ) -> CommittedBatch:
         put_path, flusher, failure = self._put_path, self._flusher, self._failure
         failure.check()
-        self._own()
+        self._check_owned()
         self._publication.publish_before_next()
         ledger = self._ledger = self._ledger or self._records.ledger()
         rows, digest = sum(each.rows for each in staged), add_digests(*(each.digest for each in staged))
@@ -531,7 +484,7 @@ class BatchCommitter:
                 digest=digest,
             )
             extended = ledger.with_entry(batch_id.app, entry, spans)
-            self._own()
+            self._check_owned()
             self._ledger = self._records.commit(self._fs, ledger, extended)
         self._publication.publish(batch_id, entry.stop)
         self._discard(staged)
@@ -550,7 +503,7 @@ class BatchCommitter:
                 put_path.append_ahead(piece, request)
                 if put_path.end - flusher.flushed >= _SYNC_BYTES:
                     pipeline.sync(partial(flusher.wait, put_path.end))
-                self._keep_up()
+                self._after_piece()
         spans = sorted(put_path.spans_since(before))
         return tuple(QueueSpan(key.topic, key.queue_id, first, stop - 1, stop - first) for key, first, stop in spans)
 

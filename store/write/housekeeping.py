@@ -1,4 +1,4 @@
-"""Housekeeping of an open store: dispatch, flush, and pre-allocation of the next segment.
+"""Housekeeping of an open store: dispatch, flush and pre-allocation of the next segment, and the threads that run it.
 
 ::
 
@@ -7,19 +7,30 @@
                     group commit    │              └ after a GiB of log, or a minute
                     or a timer      └ after each put, of the records that may be visible
 
-Run by the threads of the store, or by the calls that put; each kind of work by one thread at a time. RocketMQ:
-``FlushRealTimeService``, ``ReputMessageService``, ``FlushConsumeQueueService``.
+    BackgroundServices
+      dispatch   wait for work ──► dispatch ──► …          at once after a put, a hundred times per second at most
+      flush      wait an interval ──► flush what is due ──► …            no other service delays it
+      retention  wait an interval ──► delete what is due ──► …           if the store has retention
+      stop       stopping is set ──► the lock of each thread was free once ──► no service runs any more
+    OnCall       tick ──► …                                no threads: each put runs what is due
+
+Each kind of work is done by one thread at a time. A full disk is waited out. Any other failure ends the threads, and
+the store accepts nothing more. RocketMQ: ``ReputMessageService``, ``FlushRealTimeService``,
+``FlushConsumeQueueService``, ``AllocateMappedFileService``.
 """
 
+import logging
 import os
+import queue
 import threading
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final, Protocol
 
 from ..config import Flush, StoreConfig
 from ..dispatch.dispatcher import Dispatcher
-from ..errors import StoreClosedError
+from ..errors import NoSpaceError, SegmentLogError, StoreClosedError
 from ..files.segments import SegmentFile
 from ..files.writable_fs import WritableFileSystem
 from ..format.index_file import EMPTY_INDEX
@@ -27,32 +38,19 @@ from ..log.appender import LogAppender
 from ..log.segment_supply import SegmentSupply
 from ..recovery.open import Opened
 from ..retention.state import FileId, Kind
-from .failure import Failure
-from .group_commit import Flusher
-from .metrics import WriterMetrics
+from .attachments import WriterMetrics
+from .group_commit import Failure, Flusher
+from .workers import await_end
+
+_log = logging.getLogger(__name__)
+
 
 _PAGE: Final = 4096
 _BACKLOG_BYTES: Final = 64 << 20  # records that wait to be dispatched; with more of them appends wait, too
 
 
 class Housekeeping:
-    """Background work of one open store. Thread-safe.
-
-    Parameters
-    ----------
-    config
-        Intervals and thresholds of the work.
-    opened
-        The recovered parts of the store; at the end of its log everything is on the device.
-    appender, supply, dispatcher, failure
-        Further parts of the store.
-    own
-        Raises if another process has the store, and notes that as a failure.
-    fs
-        File system of the store.
-    metrics
-        Gets the seconds of each sync.
-    """
+    """Background work of one open store. Thread-safe."""
 
     def __init__(
         self,
@@ -63,7 +61,7 @@ class Housekeeping:
         supply: SegmentSupply,
         dispatcher: Dispatcher,
         failure: Failure,
-        own: Callable[[], None],
+        check_owned: Callable[[], None],
         fs: WritableFileSystem,
         metrics: WriterMetrics | None = None,
     ) -> None:
@@ -79,7 +77,7 @@ class Housekeeping:
         self._topics = opened.topics
         self._marker = opened.marker
         self._failure = failure
-        self._own = own
+        self._check_owned = check_owned
         self._fs = fs
         self._starved = False  # whether dispatch found no room
         self._stopped = False
@@ -90,28 +88,16 @@ class Housekeeping:
 
     @property
     def is_behind(self) -> bool:
-        """True if so many records wait to be dispatched that appends have to dispatch, too."""
+        """True if the backlog of dispatch is so large that appends have to dispatch, too."""
         return self._dispatcher.waiting_bytes > _BACKLOG_BYTES
 
-    def relieve(self) -> None:
-        """Dispatch if a full disk stopped dispatch, and the log is far ahead of the queues by now.
-
-        Raises
-        ------
-        NoSpaceError
-            If the disk is still full: nothing may be appended.
-        """
+    def dispatch_if_starved(self) -> None:
+        """Dispatch if a full disk stopped dispatch, and the log is far ahead of the queues by now."""
         if self._starved and self._appender.end - self._dispatcher.dispatched > _BACKLOG_BYTES:
             self.dispatch()
 
     def dispatch(self, *, at_once: bool = False) -> None:
-        """Dispatch records that may be visible: with SYNC those that are flushed, or that a batch in flight hides.
-
-        Parameters
-        ----------
-        at_once
-            Whether all of them are visible afterwards; otherwise a few entries may wait for more.
-        """
+        """Dispatch records that may be visible: with SYNC flushed records, and records that a batch in flight hides."""
         with self._dispatching:
             self._check()
             waits = self._config.flush is Flush.SYNC and not self._marker.in_flight
@@ -121,22 +107,14 @@ class Housekeeping:
             self._starved = False
 
     def dispatch_flushed(self) -> None:
-        """Dispatch everything that was put; with SYNC it is flushed first.
-
-        Raises
-        ------
-        StoreFailedError
-            If a flush failed, now or before.
-        NoSpaceError
-            If the disk has no room for the entries.
-        """
+        """Dispatch everything that was put; with SYNC it is flushed first."""
         if self._config.flush is Flush.SYNC:
             self.flusher.wait(self._appender.end)
         self.dispatch(at_once=True)
 
-    def keep(self) -> None:
+    def run_due(self) -> None:
         """Check the lock, flush the log and the queues if that is due, and allocate the next segment."""
-        self._own()
+        self._check_owned()
         config, now = self._config, time.monotonic()
         if config.flush is Flush.ASYNC:
             waiting = self._appender.end - self.flusher.flushed
@@ -186,14 +164,8 @@ class Housekeeping:
             self._queues_flushed_at = time.monotonic()
 
     def remove(self, file: FileId, found: SegmentFile) -> None:
-        """Delete an expired file; its records and entries are on the device first, so that recovery wants none of it.
-
-        Raises
-        ------
-        ValueError
-            If the file is written.
-        """
-        self._own()
+        """Delete an expired file, after its records and entries are on the device: recovery does not need it then."""
+        self._check_owned()
         if file.kind is Kind.LOG:
             if found.stop > self._durability.point.queues:
                 self.flush_queues()
@@ -205,7 +177,7 @@ class Housekeeping:
                 self._queues.drop(file.queue, found)
             elif self._index is not None:
                 self._index.drop(file.base)
-            else:  # an index of former times
+            else:  # this store keeps no index, and has files of one that it or a broker kept before
                 self._fs.unlink(found.path)
                 self._fs.sync_dir(os.path.dirname(found.path))
 
@@ -223,7 +195,151 @@ class Housekeeping:
         with self._syncing:
             self._check()
             end = self._appender.sync()
-            self._own()  # after the sync: its bytes were written before another process could have had the store
+            self._check_owned()  # after the sync: no other process had the store while these bytes were written
             self._flushed_at = time.monotonic()
             self._durability.note_log(end)
             return end
+
+
+_RETRY_S = 1.0
+_ROUND_S = 0.01
+"""Pause between two rounds of dispatch: a round costs much the same for one record as for a thousand."""
+
+
+class StoreServices(Protocol):
+    """Background work of one store, by threads or by the calls that put."""
+
+    is_threaded: bool
+    """True if threads run."""
+
+    def start(self) -> None:
+        """Start the threads, if there are any."""
+
+    def after_put(self) -> None:
+        """Run or wake what is due after a put; errors are noted, and the next call raises them."""
+
+    def stop(self) -> None:
+        """Stop the threads, and return when no service runs."""
+
+
+class OnCall:
+    """Services without threads, for ``Services.ON_CALL``."""
+
+    is_threaded = False
+
+    def __init__(self, tick: Callable[[], None]) -> None:
+        self._tick = tick
+
+    def start(self) -> None:
+        """Return at once: there are no threads."""
+
+    def after_put(self) -> None:
+        """Run what is due. The put succeeded, so an error is noted only, and the next call raises it."""
+        with suppress(SegmentLogError, OSError):
+            self._tick()
+
+    def stop(self) -> None:
+        """Return at once: there are no threads."""
+
+
+class BackgroundServices:
+    """Services with threads, which run from `start` until `stop`."""
+
+    is_threaded = True
+
+    def __init__(
+        self,
+        dispatch: Callable[[], None],
+        periodic: Mapping[str, Callable[[], None]],
+        interval_s: float,
+        failure: Failure,
+        is_behind: Callable[[], bool],
+    ) -> None:
+        self._dispatch = dispatch
+        self._is_behind = is_behind
+        self._failure = failure
+        self._stopping = False
+        # Written in C: a Ctrl-C within Event.set can leave its lock held, and every thread would wait for it for ever.
+        self._work: queue.SimpleQueue[None] = queue.SimpleQueue()
+        threads = range(1 + len(periodic))
+        self._pauses: list[queue.SimpleQueue[None]] = [queue.SimpleQueue() for _ in threads]
+        """Per thread: an item ends its pause early."""
+        self._running = [threading.Lock() for _ in threads]
+        """Held by each thread while it runs services."""
+        self._threads = [
+            threading.Thread(target=self._dispatching, args=(dispatch,), name="segmentlog-dispatch", daemon=True),
+            *(
+                threading.Thread(
+                    target=self._at_intervals, args=(which, each, interval_s), name=f"segmentlog-{name}", daemon=True
+                )
+                for which, (name, each) in enumerate(periodic.items(), 1)
+            ),
+        ]
+
+    def start(self) -> None:
+        """Start the threads; after an interrupt `stop` ends those that were started."""
+        for thread in self._threads:
+            thread.start()
+
+    def after_put(self) -> None:
+        """Wake the dispatching thread; dispatch in the calling thread, too, if too many records wait for it."""
+        if self._is_behind():
+            with suppress(SegmentLogError, OSError):
+                self._dispatch()
+        else:
+            self.wake()
+
+    def wake(self) -> None:
+        """Wake the dispatching thread."""
+        if self._work.empty():  # the thread takes the item out before it looks for records
+            self._work.put(None)
+
+    def stop(self) -> None:
+        """Stop the threads, and return when no service runs. May be repeated, by another thread, too."""
+        self._halt()
+        await_end(self._threads, self._running)
+
+    def _halt(self) -> None:
+        self._stopping = True
+        for each in (self._work, *self._pauses):
+            each.put(None)
+
+    def _pause(self, which: int, seconds: float) -> bool:
+        """Wait at most some seconds; return whether the thread continues."""
+        if not self._stopping:
+            with suppress(queue.Empty):
+                self._pauses[which].get(timeout=seconds)
+        return not self._stopping
+
+    def _await_work(self) -> bool:
+        """Wait for a put; return whether the thread continues."""
+        self._work.get()
+        return not self._stopping
+
+    def _dispatching(self, dispatch: Callable[[], None]) -> None:
+        with self._running[0]:
+            while self._await_work():
+                if self._attempt(dispatch):
+                    self._pause(0, _ROUND_S)
+                else:
+                    self._pause(0, _RETRY_S)
+                    self._work.put(None)
+
+    def _at_intervals(self, which: int, service: Callable[[], None], interval_s: float) -> None:
+        with self._running[which]:
+            while self._pause(which, interval_s):
+                self._attempt(service)
+
+    def _attempt(self, service: Callable[[], None]) -> bool:
+        """Run a service once; return False if the disk is full."""
+        try:
+            service()
+        except NoSpaceError as error:
+            _log.warning("the disk is full, trying again: %s", error)
+            return False
+        except Exception as error:  # noqa: BLE001 - the next append raises it
+            if not self._stopping:
+                _log.error("the store accepts no append any more: %s", error, exc_info=error)
+            self._failure.note(error)
+            self._halt()
+        return True

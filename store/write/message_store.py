@@ -48,7 +48,7 @@ from .staging import Staged
 _log = logging.getLogger(__name__)
 
 _CURRENT_S: Final = 1.0
-"""Seconds for which a store that no other master had replaced is not asked again: a look is some system calls."""
+"""Seconds between two checks whether another master has replaced this store: a check is some system calls."""
 
 
 class MessageStore:
@@ -118,9 +118,9 @@ class MessageStore:
         DamagedLogError
             If the log is damaged and ``on_damage`` is REFUSE; nothing was changed then.
         ConfigError
-            If the files are of other sizes than ``config`` says.
+            If the sizes of the existing files differ from ``config``.
         NoSpaceError
-            If the disk has no room for what opening writes.
+            If the disk has no room for the files that opening writes.
         """
         path = os.path.abspath(path)
         fs = fs or LocalWritableFileSystem()
@@ -164,11 +164,11 @@ class MessageStore:
         return appended
 
     def append_async(self, message: Outgoing) -> PendingAppend:
-        """Append one message without waiting: its `PendingAppend.result` says where it is, once it is acknowledged.
+        """Append one message without waiting: its `PendingAppend.result` returns its place, once it is acknowledged.
 
         Messages are appended in the order of the calls. While some 64 MiB are under way, a call waits for its message.
-        `close` waits for all. With ``Services.ON_CALL`` the message is appended before this returns. Raises what
-        `append` does if that is known now; else the result raises it.
+        `close` waits for all. With ``Services.ON_CALL`` the message is appended before this returns. Errors of `append`
+        that are known at once are raised here, others by the result.
         """
         self._check_put()
         return self._parts.async_append.submit(encode_message(message, self.config))
@@ -179,7 +179,7 @@ class MessageStore:
         """Append the rows of a batch, in their order; see `encode.batch.encode_batch` for its columns.
 
         All rows are checked before the first is written. With ``Flush.SYNC`` all are on the device when this returns; a
-        crash before may leave the first ones of them, each whole. Raises what `append` does.
+        crash before that may leave the first rows of the batch, each whole. Raises the errors of `append`.
         """
         self._check_put()
         appended = self._put_path.put_batch(encode_batch(batch, self.config, placement, bodies_apart=True), placement)
@@ -192,16 +192,16 @@ class MessageStore:
         """Append bytes of another store's CommitLog; return the physical offset up to which this log holds them.
 
         Whole records are appended as they are, and dispatched. The bytes of a partial one are kept for the next call.
-        Segments end as the other store's do. Records take the queue offsets that they state; see
-        `write.put_path.QueueOffsets.followed`.
+        Segments end at the same physical offsets as in the other store. Records take the queue offsets that they state;
+        see `write.put_path.QueueOffsets.followed`.
 
         Parameters
         ----------
         physical_offset
             Offset of ``data`` in both logs: where the last call ended, or `end_offset` to begin again. An empty store
-            begins at the start of any segment, as the other one does whose first segments expired.
+            begins at the start of any segment: the first segments of the other store may have expired.
 
-        Raises what `append` does, and
+        Raises the errors of `append`, and
 
         ConfigError
             If ``physical_offset`` is neither, or the records lack the checksums that this store has.
@@ -222,10 +222,10 @@ class MessageStore:
         topics: Mapping[str, int] | None = None,
         on_changed_replay: OnChangedReplay = OnChangedReplay.FAIL,
     ) -> CommittedBatch:
-        """Append what tasks staged as a whole and once, in the order of ``staged``.
+        """Append staged rows as a whole and once, in the order of ``staged``.
 
-        When this returns, it is on the device, whatever ``flush`` is. Readers see all of it or
-        nothing. No other thread puts messages meanwhile.
+        When this returns, the batch is on the device, whatever ``flush`` is. Readers see all of it or nothing. No other
+        thread puts messages meanwhile.
 
         Parameters
         ----------
@@ -241,8 +241,8 @@ class MessageStore:
         Raises
         ------
         FormatError
-            If staged rows are not what their task wrote, or the ledger is damaged. If that shows in the middle, the
-            store fails, and opening it again undoes the batch.
+            If staged rows differ from the rows that their task wrote, or the ledger is damaged. If that is found in the
+            middle of the batch, the store fails, and opening it again undoes the batch.
         BatchGapError
             If the batch before it was never committed.
         ChangedReplayError
@@ -282,7 +282,7 @@ class MessageStore:
 
     @property
     def settled_offset(self) -> int:
-        """Physical offset before which no batch is in flight: what a replica may have, since no recovery undoes it."""
+        """Physical offset before which no batch is in flight: no recovery undoes records below it."""
         end, marker = self._put_path.end, self._parts.base.opened.marker  # in this order: a batch begins with its mark
         return min(end, marker.mark.start) if marker.in_flight else end
 
@@ -296,7 +296,7 @@ class MessageStore:
         return self.reader().bounds(key)
 
     def reader(self) -> StoreReader:
-        """Return a reader of what is visible now; it needs no closing."""
+        """Return a reader of the messages that are visible now; it needs no closing."""
         self._check()
         return StoreReader.open(self.path, fs=self._fs)
 
@@ -306,8 +306,8 @@ class MessageStore:
         """Flush everything, dispatch everything, and leave the store as a broker that was shut down does.
 
         After a failure, or when a Ctrl-C ends it, everything is closed and nothing more is written. The store is left
-        as a crash leaves it. If several threads call it, one does the work, and the others wait. Closing a closed store
-        does nothing.
+        as a crash leaves it. If several threads call this, one thread closes the store, and the other threads wait.
+        Closing a closed store does nothing.
         """
         with self._closing:
             if self._closed:
@@ -333,18 +333,18 @@ class MessageStore:
         housekeeping.dispatch(at_once=True)
         parts.publication.publish_waiting()
         housekeeping.flush_queues()
-        parts.base.own()
+        parts.base.check_owned()
         parts.log.appender.close()
         self._fs.sync_dir(StorePaths(self.path).commit_log)
         parts.base.opened.durability.note_closed()
 
     def __del__(self) -> None:
-        """End what a store that was dropped without `close` left running; the disk is left as a crash leaves it."""
+        """End the services of a store that was dropped without `close`; the disk is left as a crash leaves it."""
         parts: StoreParts | None = self.__dict__.get("_parts")
         if parts is None:
             return  # a Ctrl-C within the constructor: `open` runs the teardown
         if parts.services.is_threaded:
-            parts.base.teardown.leave()
+            parts.base.teardown.run_in_thread()
         else:
             with suppress(SegmentLogError, OSError):
                 parts.base.teardown.run()
@@ -354,7 +354,8 @@ class MessageStore:
         if self._closed:
             raise StoreClosedError("this store was closed", path=self.path, fix="Open it")
         self._failure.check()
-        self._housekeeping.relieve()  # a full disk stopped dispatch: the log must not run away from the queues
+        # If a full disk stopped dispatch, the log must not grow further and further ahead of the queues.
+        self._housekeeping.dispatch_if_starved()
 
     def _check_put(self) -> None:
         self._check()

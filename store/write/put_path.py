@@ -31,7 +31,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -52,8 +52,8 @@ from ..format.record_crc import RecordCrc
 from ..log.appender import LogAppender, Run
 from ..queues.keys import QueueNumbers
 from ..types import QueueKey
-from .failure import Failure
-from .metrics import WriterMetrics
+from .attachments import LogListener, WriterMetrics
+from .group_commit import Failure
 
 _log = logging.getLogger(__name__)
 
@@ -110,10 +110,10 @@ class QueueOffsets:
     def followed(self, known: DispatchedRecords) -> tuple[DispatchedRecords, Ints]:
         """Place the records of another log in their queues, as RocketMQ's slaves do.
 
-        A record takes the queue offset that it states. Where the other log left some out, as 5.0 to 5.1.0 do when a put
-        fails, it takes the next free one. A record whose queue offset is taken gets no entry. A queue without entries
-        begins at the offset that its first record states: earlier records have expired. Returned are the entries, and
-        the next queue offset of each of their (q,) queues, for `set`.
+        A record takes the queue offset that it states. Where the other log left offsets out, as 5.0 to 5.1.0 do when a
+        put fails, it takes the next free offset. A record whose queue offset is taken gets no entry. A queue without
+        entries begins at the offset that its first record states: earlier records have expired. Returned are the
+        entries, and the next queue offset of each of their (q,) queues, for `set`.
         """
         if not known.queues.size:
             return known, known.queues
@@ -125,7 +125,7 @@ class QueueOffsets:
         nexts = self._view()[known.queues]
         firsts = np.where(nexts > 0, nexts, stated[begins])
         expected = firsts[queue_of] + np.arange(queue_of.size) - begins[queue_of]
-        if (stated >= expected).all():  # all of them equal, or some left out before
+        if (stated >= expected).all():  # all offsets equal, or offsets before were left out
             placed = np.empty_like(expected)
             placed[order] = expected
             return known._replace(queue_offset=placed), firsts + held
@@ -142,7 +142,7 @@ class QueueOffsets:
                 following[queue] += 1
         key = self.numbers.key(int(known.queues[0]))
         _log.warning(
-            "%d replicated records of queue %s and others get no queue entry: their queue offsets are taken",
+            "%d replicated records, of queue %s among others, get no queue entry: their queue offsets are taken",
             known.queue_of.size - len(rows),
             key,
         )
@@ -169,29 +169,15 @@ class QueueOffsets:
 
 
 class PlacedRows(NamedTuple):
-    """Rows with their places.
+    """Rows with their places."""
 
-    Attributes
-    ----------
-    rows
-        The rows; none of them is changed before `patched`.
-    runs
-        Consecutive bytes per segment.
-    physical, offsets
-        (n,) int64, physical offset and queue offset per row.
-    numbers, following
-        (q,) int64, numbers of the distinct queues, and the next queue offset of each after these rows.
-    now
-        Store time of all rows, ms since the epoch.
-    """
-
-    rows: EncodedRows
-    runs: list[Run]
-    physical: Ints
+    rows: EncodedRows  # not changed before `patched`
+    runs: list[Run]  # consecutive bytes per segment
+    physical: Ints  # (n,) int64, physical offset and queue offset per row
     offsets: Ints
-    numbers: Ints
+    numbers: Ints  # (q,) int64, numbers of the distinct queues, and the next queue offset of each after these rows
     following: Ints
-    now: int
+    now: int  # store time of all rows, ms since the epoch
 
     def patched(self, record_crc: RecordCrc) -> Frames:
         """Return the records with their places, time and checksums. To be called once."""
@@ -209,7 +195,7 @@ class PlacedRows(NamedTuple):
         return frames
 
     def request(self, frames: Frames) -> DispatchRequest:
-        """Return the dispatch request of the rows; ``frames`` are those of `patched`."""
+        """Return the dispatch request of the rows; ``frames`` is the result of `patched`."""
         sizes = self.rows.records.sizes
         stop, size = int(self.physical[-1] + sizes[-1]), int(sizes.sum())
         lookups = self.rows.lookups
@@ -231,21 +217,11 @@ class PlacedRows(NamedTuple):
 
 
 class AheadPiece(NamedTuple):
-    """Rows that may be written before those that are placed before them.
-
-    Attributes
-    ----------
-    placed
-        The rows.
-    files
-        The file of each of their runs, in the same order.
-    record_crc
-        Whether records end in a checksum.
-    """
+    """Rows with known files: pieces may be written in any order."""
 
     placed: PlacedRows
-    files: Sequence[WritableFile]
-    record_crc: RecordCrc
+    files: Sequence[WritableFile]  # the file of each of their runs, in the same order
+    record_crc: RecordCrc  # whether records end in a checksum
 
     def write(self) -> DispatchRequest:
         """Write the rows to their places, and return their dispatch request. Thread-safe, once per piece."""
@@ -291,36 +267,8 @@ class AppendedBatch(NamedTuple):
     store_timestamp: int
 
 
-class LogListener(Protocol):
-    """A part that learns of each new end of the log; the dispatcher is the first one."""
-
-    def add(self, request: DispatchRequest) -> None:
-        """Receive records that were written to the log, in the order of the log.
-
-        Called under the put lock, so it returns at once. An error makes the store fail. The bytes are not changed.
-        """
-
-
 class PutPath:
-    """Appends records to a log, one put at a time. Thread-safe.
-
-    Parameters
-    ----------
-    appender
-        The end of the log; its lock is the put lock.
-    dispatcher
-        Holds the ends of the queues, and receives every put.
-    failure
-        Notes a failed write.
-    config
-        Configuration of the store.
-    clock
-        Returns ms since the epoch.
-    listeners
-        Receive every put after the dispatcher.
-    metrics
-        Gets the seconds that a put waited for the put lock.
-    """
+    """Appends records to a log, one put at a time. Thread-safe."""
 
     def __init__(
         self,
@@ -336,7 +284,7 @@ class PutPath:
         self._appender = appender
         self._listeners: tuple[LogListener, ...] = (dispatcher, *listeners)
         self._dispatcher = dispatcher
-        self._settle = dispatcher.settle
+        self._settle_replicated = dispatcher.settle_replicated
         self.segment_bytes = config.segment_bytes
         self._ahead_max = _AHEAD_SEGMENTS * config.segment_bytes
         self._metrics = metrics
@@ -368,7 +316,7 @@ class PutPath:
 
     def queue_offsets(self) -> Ints:
         """Return the next queue offset of every queue at this moment, for `spans_since`. The caller holds the turn."""
-        self._settle()
+        self._settle_replicated()
         return self._queues.snapshot()
 
     def spans_since(self, before: Ints) -> list[tuple[QueueKey, int, int]]:
@@ -376,18 +324,7 @@ class PutPath:
         return self._queues.spans_since(before)
 
     def reserve(self, sizes: Iterable[Ints]) -> None:
-        """Reserve all segments that the next records need.
-
-        Parameters
-        ----------
-        sizes
-            (n,) int64 arrays in the order of the log: bytes of each record.
-
-        Raises
-        ------
-        NoSpaceError
-            If the disk is full; later puts use the segments that were made.
-        """
+        """Reserve all segments that the next records need."""
         with self.turn, self._appender.lock:
             end = self._appender.end
             for each in sizes:
@@ -396,23 +333,13 @@ class PutPath:
                 end = runs[-1].base + runs[-1].position + runs[-1].stop - runs[-1].start
 
     def put(self, encoded: Sequence[Encoded]) -> None:
-        """Append records of single messages, one or more, and set ``appended`` of each.
-
-        Raises
-        ------
-        NoSpaceError
-            If the disk has no room for all of them; nothing was appended.
-        StoreFailedError
-            If a write failed, now or before.
-        StoreClosedError
-            If the store was closed.
-        """
+        """Append records of single messages, one or more, and set ``appended`` of each."""
         records = [each.record for each in encoded]
         stops = [*accumulate(map(len, records))]
         asked = time.perf_counter() if self._metrics is not None else 0.0
         with self.turn, self._caught_up():
             self._locked(asked)
-            self._settle()
+            self._settle_replicated()
             one = len(records) == 1
             runs = [self._appender.place_one(stops[0])] if one else self._appender.place(np.array(stops))
             places = [runs[0].base + runs[0].position] if one else [*_physical_offsets(runs, stops)]
@@ -448,10 +375,7 @@ class PutPath:
     def put_batch(
         self, pieces: Sequence[EncodedRows], placement: BatchPlacement = BatchPlacement.RUN_ON
     ) -> AppendedBatch:
-        """Append records side by side, except at the ends of segments; all get one store timestamp.
-
-        Raises what `put` does.
-        """
+        """Append records side by side, except at the ends of segments; all get one store timestamp."""
         ends = [rows.records.positions + rows.records.sizes for rows in pieces]
         before = np.cumsum([0, *(int(stops[-1]) for stops in ends)])
         stops = np.concatenate(
@@ -461,8 +385,8 @@ class PutPath:
         with self.turn:
             with self._caught_up():
                 self._locked(asked)
-                self._settle()
-                self._appender.reserve(self._appender.place(stops, placement))  # for all of them, or nothing is put
+                self._settle_replicated()
+                self._appender.reserve(self._appender.place(stops, placement))  # for all rows, or nothing is put
                 now = self._now()
             put = [self._put_piece(rows, placement, now) for rows in pieces]
         columns = [np.concatenate([np.empty(0, np.int64), *each]) for each in zip(*put, strict=True)]
@@ -473,24 +397,6 @@ class PutPath:
         """Append records of another log, byte for byte.
 
         A small piece gets its places in the queues when it is dispatched, or before the next put of this store's own.
-
-        Parameters
-        ----------
-        records
-            Side by side from the first byte of their buffer on, and whole; their bytes do not change any more.
-        properties
-            Of the same records.
-        physical
-            Physical offset of the first one: the end of the log, or the start of the next segment.
-        size
-            Bytes of all records.
-
-        Raises
-        ------
-        ConfigError
-            If ``physical`` does not continue the log; nothing was appended.
-        NoSpaceError, StoreFailedError, StoreClosedError
-            As `put`.
         """
         asked = time.perf_counter() if self._metrics is not None else 0.0
         with self.turn, self._caught_up():
@@ -504,40 +410,25 @@ class PutPath:
                 replicated = ReplicatedRecords(records, properties, newest, self._follow)
                 self._announce(DispatchRequest(replicated, records.positions, physical + size, size))
                 if size >= _AT_ONCE_BYTES:
-                    self._settle()
+                    self._settle_replicated()
 
     def _follow(self, known: DispatchedRecords) -> DispatchedRecords:
-        """Place replicated records in their queues; nothing is put meanwhile that did not settle them."""
+        """Place replicated records in their queues. Each put of this store's own calls `settle_replicated` first."""
         known, following = self._queues.followed(known)
         self._queues.set(known.queues, following)
         return known
 
     def put_filler(self, end: int, physical: int, data: Data) -> None:
-        """Write bytes of another log that follow a blank record; the log still ends where it did.
-
-        Parameters
-        ----------
-        end
-            Physical offset of the blank record: the end of the log, or the start of the next segment.
-        physical
-            Physical offset of ``data``, in the same segment.
-
-        Raises what `put_replicated` does.
-        """
+        """Write bytes of another log that follow a blank record; the log still ends where it did."""
         with self.turn, self._appender.lock:
             self._open_at(end)
             with self._failure.fatal_put:
                 self._appender.fill(physical, data)
 
     def put_blank(self, end: int, *, is_filled: bool) -> None:
-        """Finish a segment with a blank record at the end of the log, as a roll does; raises what `put_filler` does.
+        """Finish a segment with a blank record at the end of the log, as a roll does.
 
-        Parameters
-        ----------
-        end
-            See `put_filler`.
-        is_filled
-            Whether `put_filler` wrote bytes after it: they are synced first, so that no crash keeps the blank alone.
+        Filler after it is synced first, so that no crash keeps the blank record alone.
         """
         with self.turn, self._appender.lock:
             self._open_at(end)
@@ -571,21 +462,10 @@ class PutPath:
         return placed.physical, placed.offsets, rows.records.sizes
 
     def place_ahead(self, rows: EncodedRows, end: int) -> AheadPiece:
-        """Place rows after those that were placed ahead before; the caller holds the turn until all are appended.
-
-        Parameters
-        ----------
-        end
-            Physical offset after the rows placed last, or of the log.
-
-        Raises
-        ------
-        NoSpaceError, StoreFailedError, StoreClosedError
-            As `put`.
-        """
+        """Place rows after the rows placed last; the caller holds the turn until all are appended."""
         with self.turn, self._appender.lock:
             self._failure.check()
-            self._settle()
+            self._settle_replicated()
             runs = self._appender.place(rows.records.positions + rows.records.sizes, end=end)
             self._appender.reserve(runs)
             placed = place_rows(rows, runs, self._queues, self._now())
@@ -599,7 +479,7 @@ class PutPath:
             self._announce(request)
 
     def _locked(self, asked: float) -> None:
-        """Begin a put; needs the lock, which was asked for at ``asked`` if that is measured."""
+        """Begin a put; needs the lock. ``asked`` is the time at which the lock was requested, if that is measured."""
         if self._metrics is not None:
             self._metrics.put_lock_wait(time.perf_counter() - asked)
         self._failure.check()
@@ -618,7 +498,7 @@ class PutPath:
 
 
 def _physical_offsets(runs: Iterable[Run], stops: Iterable[int]) -> Iterator[int]:
-    """Yield the physical offset of each record; records end at ``stops`` of what is written in runs."""
+    """Yield the physical offset of each record; ``stops`` are the ends of records in the buffer that runs cut up."""
     starts = iter([0, *stops])
     start = next(starts)
     for run in runs:

@@ -46,17 +46,7 @@ _FIX: Final = "Send the other store's log again from this log's end; if the erro
 
 
 class ReplicaAppend:
-    """Appends the bytes of another log. Thread-safe: one piece at a time.
-
-    Parameters
-    ----------
-    put_path
-        Put path of the store.
-    config
-        Configuration of the store; the other one has segments of the same size.
-    path
-        Store directory, for errors.
-    """
+    """Appends the bytes of another log. Thread-safe: one piece at a time."""
 
     def __init__(self, put_path: PutPath, config: StoreConfig, path: str) -> None:
         self._put_path = put_path
@@ -71,17 +61,11 @@ class ReplicaAppend:
         self._filled_stop = 0  # end of the last bytes of it that are not zero; 0 without any
 
     def append(self, physical_offset: int, data: bytes | bytearray | memoryview) -> int:
-        """Append the whole records of a piece, and keep what follows the last one; see `MessageStore.append_encoded`.
-
-        Returns
-        -------
-        int
-            Physical offset after the last record, which this log holds now.
-        """
+        """Append the whole records of a piece, and keep the partial one; return the physical offset after the last."""
         with self._put_path.turn:
             self._continue_at(physical_offset)
             try:
-                self._take(bytes(data))
+                self._append_piece(bytes(data))
             except BaseException as error:
                 if not isinstance(error, StoreFailedError):
                     self._restart()
@@ -103,7 +87,7 @@ class ReplicaAppend:
             )
 
     def _restart(self) -> None:
-        """Forget what was kept, and overwrite filler after the end of this log with zeros."""
+        """Drop the kept bytes, and overwrite filler after the end of this log with zeros."""
         end = self._put_path.end
         if self._filled_stop and self._filled_stop - end < self._segment_bytes:
             for at in range(max(end, self._blank), self._filled_stop, _ZEROS):
@@ -111,10 +95,10 @@ class ReplicaAppend:
         self._kept, self._filler_stop, self._filled_stop = b"", 0, 0
         self._end = self._next = end
 
-    def _take(self, piece: bytes) -> None:
-        """Append the whole records of what was kept and a piece."""
+    def _append_piece(self, piece: bytes) -> None:
+        """Append the whole records of the kept bytes and a piece."""
         filler = min(max(self._filler_stop - self._next, 0), len(piece))
-        self._fill(self._next, np.frombuffer(piece, np.uint8, filler))
+        self._write_filler(self._next, np.frombuffer(piece, np.uint8, filler))
         begin = self._next + filler - len(self._kept)
         buffer = np.frombuffer(self._kept + piece[filler:], np.uint8)
         at = 0
@@ -127,12 +111,12 @@ class ReplicaAppend:
             if not _is_blank(part[size:], room - size):
                 break
             self._blank, self._filler_stop = physical + size, physical + room
-            self._fill(self._blank + BLANK_BYTES, part[size + BLANK_BYTES :])
+            self._write_filler(self._blank + BLANK_BYTES, part[size + BLANK_BYTES :])
             at = min(at + room - size, buffer.size)
         self._kept = buffer[at:].tobytes()
         self._next = begin + buffer.size
 
-    def _fill(self, physical: int, filler: Bytes) -> None:
+    def _write_filler(self, physical: int, filler: Bytes) -> None:
         """Write filler of a segment, and the blank record before it once the filler is whole."""
         if not self._filler_stop:
             return
@@ -144,17 +128,7 @@ class ReplicaAppend:
             self._filler_stop = self._filled_stop = 0
 
     def _put_records(self, part: Bytes, physical: int, room: int) -> int:
-        """Append the whole records at the start of a part of one segment; return their bytes.
-
-        Parameters
-        ----------
-        part
-            (size,) uint8, which begins with a record.
-        physical
-            Physical offset of ``part[0]``.
-        room
-            Bytes from there to the end of the segment.
-        """
+        """Append the whole records at the start of a part of one segment; return their bytes."""
         found = walk(part, physical, 0, part.size)
         stops = np.concatenate([[0], found.positions + found.sizes])
         gaps = np.flatnonzero(found.positions != stops[:-1])
@@ -181,7 +155,7 @@ class ReplicaAppend:
             raise FormatError("no whole record begins here", path=self._path, offset=physical, fix=_FIX)
 
     def _check_records(self, records: Records, properties: Properties, stops: Ints, physical: int) -> None:
-        """Refuse records whose checksums deny them, or that lack the checksum that recovery relies on."""
+        """Refuse records with wrong checksums, or without the checksum that recovery relies on."""
         check_crcs(records, properties)
         is_whole = records.problem == Problem.OK
         is_bad = ~is_whole if self._needs_crc else ~is_whole & (records.problem != Problem.RECORD_CRC)

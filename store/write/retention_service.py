@@ -24,45 +24,20 @@ from ..files.disk import space_of
 from ..files.writable_fs import WritableFileSystem
 from ..format.store_paths import StorePaths
 from ..retention.clean import Cleaner, Counts, Remover
-from ..retention.disk_space import Disks, is_full_after_check, look_at_disks
-from ..retention.guard import Guard
-from ..retention.policy import Plan, decide
+from ..retention.guard import Guard, TopicAges
+from ..retention.policy import Disks, Plan, decide, is_full_after_check, look_at_disks
 from ..retention.settings import RetentionSettings
 from ..retention.state import Kind, Memory, Moment, State
 from ..retention.survey import KnownLog, StoreFiles
-from ..retention.topic_ages import TopicAges
 
 _log = logging.getLogger(__name__)
 
 _COPY_SECONDS: Final = 0.05
-"""Time after which a call of `RetentionService.step` leaves the rest to the next, while it copies: a put may wait."""
+"""Seconds of copying after which `RetentionService.step` returns, and continues in its next call: a put may wait."""
 
 
 class RetentionService:
-    """Deletes the expired files of one open store. Thread-safe.
-
-    Parameters
-    ----------
-    settings
-        Rules.
-    fs, path
-        The store.
-    remover
-        Deletes one file of it.
-    clock
-        Returns ms since the epoch.
-    hidden_from
-        Returns the physical offset where a batch in flight begins; None without one.
-    dispatched
-        Returns the physical offset up to which records are in their queues.
-    disks
-        Returns the space of the disks of CommitLog and ConsumeQueues; that of the operating system by default.
-
-    Raises
-    ------
-    ConfigError
-        If the archive is not one of this store.
-    """
+    """Deletes the expired files of one open store. Thread-safe."""
 
     def __init__(
         self,
@@ -115,7 +90,7 @@ class RetentionService:
             )
 
     def stop(self) -> None:
-        """End the current run, and begin no other one; a copy that is not finished is removed."""
+        """End the current run, and begin no further run; an unfinished copy is removed."""
         with self._stepping:
             self._due = math.inf
             if self._running is not None:
@@ -123,13 +98,7 @@ class RetentionService:
                 self._running = None
 
     def step(self) -> None:
-        """Start a run that is due, or go on with the current one; return without waiting.
-
-        Raises
-        ------
-        StoreInUseError, StoreClosedError, StoreFailedError
-            If the store is not ours any more.
-        """
+        """Start a run that is due, or continue the current run; return without waiting."""
         if not self._stepping.acquire(blocking=False):
             return  # another thread is at it
         try:
@@ -165,7 +134,12 @@ class RetentionService:
         now_ms = self._clock()
         before = self._memory.triggered() if self._triggered else self._memory
         state = State(
-            self._log.look(now_ms), self._files.below, self._bytes(), before, self._guard.unread, self._ages.newest
+            self._log.list_if_changed(now_ms),
+            self._files.below,
+            self._bytes(),
+            before,
+            self._guard.unread,
+            self._ages.newest,
         )
         moment = Moment(now_ms, datetime.fromtimestamp(now_ms / 1000).astimezone().hour)
         disks = self._disks(self._files)
@@ -178,15 +152,15 @@ class RetentionService:
         self._triggered = False
         if plan.failure:
             _log.error("%s: retention skips the CommitLog: %s", self._files.path, plan.failure)
-        self._say_wanted(plan)
-        self._refuse(disk_full=plan.disk_full_checked)
+        self._log_wanted(plan)
+        self._set_disk_full(disk_full=plan.disk_full_checked)
         return self._cleaner.steps(plan, before, now_ms)
 
     def _look_at_disks(self) -> None:
-        """Refuse puts, or accept them again, while a run goes on."""
+        """Refuse puts, or accept puts again, during a run."""
         disks = self._disks(self._files)
         verdict = look_at_disks(disks, self._bytes(), self._settings, disk_full=self.disk_full)
-        self._refuse(disk_full=is_full_after_check(disks, self._settings, disk_full=verdict.disk_full))
+        self._set_disk_full(disk_full=is_full_after_check(disks, self._settings, disk_full=verdict.disk_full))
 
     def _bytes(self) -> int:
         """Return the bytes of all files, where they are needed: if brokers share the disk."""
@@ -199,11 +173,11 @@ class RetentionService:
         stops = dict(zip(state.log.base.tolist(), (state.log.base + state.log.size).tolist(), strict=True))
         return any(each.file.kind is Kind.LOG and stops[each.file.base] > hidden for each in plan.deletions)
 
-    def _say_wanted(self, plan: Plan) -> None:
+    def _log_wanted(self, plan: Plan) -> None:
         keeps = bool(plan.wanted) and not plan.disk_wins
         if plan.wanted and plan.disk_wins:
             _log.error(
-                "%s: a disk is used above %d%%, messages are deleted that are still wanted: %s",
+                "%s: a disk is used above %d%%, messages are deleted although a rule protects them: %s",
                 self._files.path,
                 self._settings.hard_limit_percent,
                 plan.wanted,
@@ -212,7 +186,7 @@ class RetentionService:
             _log.warning("%s: segments that are due are kept: %s", self._files.path, plan.wanted)
         self._keeps_wanted = keeps
 
-    def _refuse(self, *, disk_full: bool) -> None:
+    def _set_disk_full(self, *, disk_full: bool) -> None:
         if disk_full and not self.disk_full:
             _log.error(
                 "%s: a disk is used above %.0f%%, puts are refused",

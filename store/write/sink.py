@@ -6,29 +6,123 @@
     tasks        Staging.open … finish ──► staged rows
     driver   commit_batch ── waits for the lock ──► MessageStore.open ── commit_batch ── close ──► replicas, if asked
 
-Sinks of several queries take turns. A broker does not, so a sink that finds one raises at once.
+    SyncReplication   check ── copies in sync? ──► commit ──► store closed ──► wait ── confirmed ≥ stop ──► returns
+                        │ no, for timeout_s                                     │ no, for timeout_s
+                        ▼                                                       ▼
+                      NoReplicaError: nothing was appended                    ReplicaTimeoutError: the batch is here
+    segmentlog serve ──► .segmentlog/confirmed       the only link between the committing process and the master
+
+Sinks of several queries take turns. A broker does not, so a sink that finds one raises at once. A sink opens the store
+for one commit, often in a process of its own, so the master is another process. RocketMQ's counterparts are
+SLAVE_NOT_AVAILABLE, which it returns after the append, and FLUSH_SLAVE_TIMEOUT.
 """
 
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from ..config import OnChangedReplay, StoreConfig
-from ..errors import Remedy, SegmentLogError, StoreInUseError
-from ..files.fs import LocalFileSystem
+from ..errors import ConfigError, NoReplicaError, Remedy, ReplicaTimeoutError, SegmentLogError, StoreInUseError
+from ..files.fs import FileSystem, LocalFileSystem
 from ..files.store_lock import broker_of
+from ..format.confirmation import NOT_CONFIRMED, Confirmation
 from ..format.ledger import LOST
 from ..format.store_paths import StorePaths
 from ..log.batch_state import BatchRecords
+from ..log.confirmed import find_confirmation
 from ..log.epochs import check_current
 from .batch_commit import BatchId, CommittedBatch
 from .message_store import MessageStore
 from .staging import Staged, sweep_staging
-from .sync_replication import SyncReplication
 
 _log = logging.getLogger(__name__)
+
+
+_CONFIRMED_POLL_S: Final = 0.005
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SyncReplication:
+    """Wait of commits for replicas (option ``replication=sync``).
+
+    Attributes
+    ----------
+    timeout_s
+        Longest wait in seconds for replicas, before a commit and again after it.
+    in_sync_replicas
+        Copies that have to hold a commit, the store's own included; the master must confirm with at least this number.
+    """
+
+    timeout_s: float = 30.0
+    in_sync_replicas: int = 2
+
+    def __post_init__(self) -> None:
+        if self.timeout_s <= 0 or self.in_sync_replicas < 2:
+            raise ConfigError(
+                f"timeout_s and in_sync_replicas are {self.timeout_s} and {self.in_sync_replicas}",
+                fix="Pass a positive number of seconds, and 2 or more copies",
+            )
+
+    def check(self, path: str, fs: FileSystem | None = None) -> None:
+        """Return when enough copies are in sync for a commit.
+
+        Raises
+        ------
+        NoReplicaError
+            If they are not within the time limit.
+        """
+        found = self._poll(path, fs or LocalFileSystem(), self._is_served)
+        if not self._is_served(found):
+            raise NoReplicaError(
+                f"SLAVE_NOT_AVAILABLE: {self._described(found)} within {self.timeout_s:g} s; nothing was appended",
+                path=path,
+                fix=f"Run `segmentlog serve --in-sync-replicas {self.in_sync_replicas}` on it, and enough replicas",
+            )
+
+    def wait(self, path: str, stop: int, fs: FileSystem | None = None) -> None:
+        """Return when enough copies hold the log up to a physical offset; it is committed in this store.
+
+        Raises
+        ------
+        ReplicaTimeoutError
+            If they do not within the time limit.
+        """
+
+        def is_confirmed(found: Confirmation) -> bool:
+            return found.needed >= self.in_sync_replicas and found.offset >= stop
+
+        found = self._poll(path, fs or LocalFileSystem(), is_confirmed)
+        if not is_confirmed(found):
+            raise ReplicaTimeoutError(
+                f"FLUSH_SLAVE_TIMEOUT: {self._described(found)} within {self.timeout_s:g} s; the log is confirmed "
+                f"up to physical offset {found.offset}, the commit ends at {stop} and is in this store",
+                path=path,
+                fix="Check the replicas. A commit that is repeated with its batch id appends nothing, and waits again; "
+                "one without an id would append its rows twice",
+            )
+
+    def _is_served(self, found: Confirmation) -> bool:
+        return found.needed >= self.in_sync_replicas and found.copies >= found.needed
+
+    def _poll(self, path: str, fs: FileSystem, is_met: Callable[[Confirmation], bool]) -> Confirmation:
+        """Return the first confirmation that meets a condition, or the last one within the time limit."""
+        deadline = time.monotonic() + self.timeout_s
+        while True:
+            late = time.monotonic() >= deadline
+            found = find_confirmation(fs, path) or NOT_CONFIRMED
+            if late or is_met(found):
+                return found
+            time.sleep(_CONFIRMED_POLL_S)
+
+    def _described(self, found: Confirmation) -> str:
+        if not found.needed:
+            return "no master served this store"
+        asked = f"{self.in_sync_replicas} copies were asked for, the master needs {found.needed}"
+        return f"{asked}, and {found.copies} were in sync"
+
 
 _POLL_S: Final = 0.02
 _POLL_MAX_S: Final = 0.05  # a sink that waits longer must not come last for ever
@@ -36,7 +130,7 @@ _BROKER_FIX: Final = "Stop it, write to another directory, or to a store that is
 
 
 def prepare_store(path: str | os.PathLike[str], config: StoreConfig) -> None:
-    """Make a store if there is none, and make sure that it can be written.
+    """Create a store unless it exists, and make sure that it can be written.
 
     Raises
     ------
@@ -70,7 +164,7 @@ def open_in_turn(path: str | os.PathLike[str], config: StoreConfig, *, wait_s: f
     Parameters
     ----------
     wait_s
-        How many seconds to wait at most.
+        Longest wait in seconds.
 
     Raises
     ------
@@ -86,7 +180,7 @@ def open_in_turn(path: str | os.PathLike[str], config: StoreConfig, *, wait_s: f
             refuse_broker(path)
             if time.monotonic() - begun >= wait_s:
                 raise StoreInUseError(
-                    f"{error.problem}, and had all of the {wait_s:g} s that this waited",
+                    f"{error.problem}, still in use after waiting {wait_s:g} s",
                     path=path,
                     fix="Close it there",
                     remedies=(Remedy.WAIT_LONGER,),
@@ -106,14 +200,14 @@ def commit_batch(
     wait_s: float = 120.0,
     replication: SyncReplication | None = None,
 ) -> CommittedBatch:
-    """Open a store in turn, commit what tasks staged for it, and close it; see `MessageStore.commit_batch`.
+    """Open a store in turn, commit staged rows, and close it; see `MessageStore.commit_batch`.
 
     Parameters
     ----------
     on_changed_replay
-        What happens if the batch was committed before with another number of rows.
+        Treatment of a batch that was committed before with another number of rows.
     wait_s
-        How many seconds to wait at most for processes that have it open.
+        Longest wait in seconds for processes that have it open.
     replication
         Copies that hold the batch when this returns; None waits for none.
 
@@ -123,7 +217,8 @@ def commit_batch(
         If the batch is committed, and too few replicas acknowledged it in time.
     SegmentLogError
         As `SyncReplication.check`, `open_in_turn` and `MessageStore.commit_batch`; the batch is not committed then. An
-        error of closing the store after the commit is only logged: opening the store again completes what is left.
+        error of closing the store after the commit is only logged: opening the store again completes the remaining
+        steps.
     """
     path = os.path.abspath(path)
     if replication is not None:
@@ -159,8 +254,8 @@ def _commit(
     except (SegmentLogError, OSError) as error:
         if committed is None:
             raise
-        # An error now would have the job run again, and the rows of a batch without an id be there twice.
-        _log.error("%s: %s is committed; what follows a commit failed: %s", path, batch_id, error)
+        # With an error the job would run again, and append the rows of a batch without an id twice.
+        _log.error("%s: %s is committed; a later step failed: %s", path, batch_id, error)
     _log.info(
         "%s: %s %s: %d rows, %d bytes at [%d, %d), %s; opened in %.3f s, committed in %.3f, closed in %.3f",
         path,

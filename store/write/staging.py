@@ -68,9 +68,9 @@ class Staged:
     name
         ``job.partition.attempt``.
     rows, record_bytes, file_bytes
-        How many rows, the bytes of their records, and of the file.
+        Number of rows, bytes of their records, and of the file.
     crc
-        Over the headers of all chunks, which have those of their contents.
+        CRC of the headers of all chunks; each header has the CRC of its chunk.
     digest
         See `row_digest.row_digest`.
     """
@@ -84,7 +84,7 @@ class Staged:
 
     @property
     def job(self) -> str:
-        """Of which job it is a part."""
+        """Job of the task."""
         return self.name.partition(".")[0]
 
 
@@ -111,25 +111,25 @@ class Staging:
         *,
         fs: WritableFileSystem | None = None,
     ) -> Self:
-        """Begin to stage for a store that is there.
+        """Begin to stage for an existing store.
 
         Parameters
         ----------
         path
             The store directory.
         job, attempt
-            Unique names: of all tasks of one write, and of one attempt of one task.
+            Unique names: one per write, and one per attempt of a task.
         partition
-            Which task.
+            Number of the task.
         config
             How the store is written.
         fs
-            What to write through, for tests.
+            File system to write through.
 
         Raises
         ------
         ConfigError
-            If a name cannot be one of a file.
+            If a name is not a valid file name.
         """
         for given in (job, attempt):
             if not re.fullmatch(_PART, given):
@@ -171,7 +171,7 @@ class Staging:
             self._record_bytes += frames.data.size
 
     def finish(self) -> Staged:
-        """Say what was staged, for the commit. Nothing can be added afterwards."""
+        """Return the description of the staged rows, for the commit. Nothing can be added afterwards."""
         self._file.close()
         self._finished = True
         return Staged(
@@ -184,7 +184,7 @@ class Staging:
         )
 
     def discard(self) -> None:
-        """Take the file away; nothing happens if it was finished."""
+        """Delete the file unless it was finished."""
         if not self._finished:
             self._file.close()
             self._fs.unlink(self._path)
@@ -205,24 +205,14 @@ def staging_directory(path: str) -> str:
 
 
 def survey_staged(fs: FileSystem, path: str, staged: Staged) -> Iterator[Ints]:
-    """Yield the record sizes of each chunk, and check that the file is the one its task wrote.
+    """Yield the record sizes of each chunk, and check that the file is unchanged since its task wrote it.
 
     Reads little of it: of each chunk its header, whose checksum covers the rest, and the sizes.
-
-    Yields
-    ------
-    (n,) int64
-        Bytes of the records of a chunk.
-
-    Raises
-    ------
-    FormatError
-        If the file is another, at the latest after its last chunk.
     """
     file = _file_of(path, staged)
     size = fs.size(file)
     if size != staged.file_bytes:
-        raise _altered(file, "there is no such file" if size is None else f"it has {size} bytes", staged)
+        raise _altered(file, "the file is missing" if size is None else f"it has {size} bytes", staged)
     for start, header in _chunks(fs, file, staged):
         try:
             yield decode_sizes(header, fs.read(file, start, 4 * header.rows))
@@ -241,21 +231,6 @@ def take_staged(
 
     The space of chunks is released after they were read: later bytes of the log are written into their pages.
     Otherwise all of a batch would be in memory twice, be written to the device twice, and cost new pages twice.
-
-    Parameters
-    ----------
-    run
-        Runs each release, of many chunks, at once or a little later.
-
-    Yields
-    ------
-    EncodedRows
-        One chunk; its bytes belong to the caller, which may write to them.
-
-    Raises
-    ------
-    FormatError
-        If one is not what its task wrote; after the last chunk, if together they are not the file that its task wrote.
     """
     file, released = _file_of(path, staged), 0
     for start, header in _chunks(fs, file, staged):
@@ -273,7 +248,7 @@ def take_staged(
 
 
 def _encoded(rows: StagedRows) -> EncodedRows:
-    """Return staged rows as what `encode_batch` returned in their task."""
+    """Return staged rows in the form in which `encode_batch` returned them in their task."""
     stops = np.cumsum(rows.sizes)
     frames = Frames(rows.records, stops - rows.sizes, stops, crcs=rows.crcs)
     records = EncodedBatch(frames.positions, rows.sizes, lambda: frames)
@@ -288,7 +263,7 @@ def _chunks(fs: FileSystem, file: str, staged: Staged) -> Iterator[tuple[int, Ch
     """Yield the chunks of a staged file: the position after each header, and the header.
 
     At the end the headers must add up to what the task wrote. So a caller that checked each chunk against its header
-    has read the task's own file, even if the file was exchanged meanwhile.
+    has read the task's own file, even if the file was replaced meanwhile.
     """
     at = rows = record_bytes = crc = 0
     while at < staged.file_bytes:
@@ -311,7 +286,7 @@ def _chunks(fs: FileSystem, file: str, staged: Staged) -> Iterator[tuple[int, Ch
 def discard_staged(
     path: str | os.PathLike[str], staged: Iterable[Staged], *, fs: WritableFileSystem | None = None
 ) -> None:
-    """Take staged files away."""
+    """Delete staged files."""
     fs = fs or LocalWritableFileSystem()
     for each in staged:
         fs.unlink(_file_of(os.path.abspath(path), each))
@@ -331,18 +306,18 @@ def _file_of(path: str, staged: Staged) -> str:
 def discard_jobs(path: str | os.PathLike[str], prefix: str) -> int:
     """Delete everything staged for jobs whose name begins with a text; return the number of files.
 
-    For jobs that have ended. A task of one that still writes does so into a file without a name.
+    For jobs that have ended. A task that still writes writes into a file without a name.
 
     Raises
     ------
     UnsafeFileError
-        If the staging directory, or the one it is in, is a symbolic link. Nothing is deleted then.
+        If the staging directory, or its parent, is a symbolic link. Nothing is deleted then.
     """
     return _sweep(path, prefix, idle_s=float("-inf"))
 
 
 def sweep_staging(path: str | os.PathLike[str], *, idle_s: float = SWEEP_IDLE_S) -> int:
-    """Delete what was staged by jobs that wrote nothing for a while; return the number of files.
+    """Delete the staged files of jobs that wrote nothing for a while; return the number of files.
 
     Raises
     ------
@@ -356,7 +331,7 @@ def sweep_staging(path: str | os.PathLike[str], *, idle_s: float = SWEEP_IDLE_S)
 
 
 def _sweep(path: str | os.PathLike[str], prefix: str, *, idle_s: float) -> int:
-    """Delete the staged files of jobs whose name begins so, and that wrote nothing for so long; leave other files."""
+    """Delete the staged files of jobs with a prefix that wrote nothing for ``idle_s``; leave other files."""
     try:
         root = os.path.abspath(path)
         with Writing(staging_directory(root), "sweeping"), PlainFiles.open(root, OURS, STAGING) as staging:
@@ -381,8 +356,8 @@ def _altered_chunk(file: str, error: FormatError, start: int, staged: Staged) ->
 
 def _altered(file: str, found: str, staged: Staged) -> FormatError:
     return FormatError(
-        f"staged rows are not what their task wrote: {found}; it wrote {staged.file_bytes} bytes, {staged.rows} rows, "
-        f"{staged.record_bytes} bytes of records, CRC {staged.crc:08x}",
+        f"staged rows differ from the rows that their task wrote: {found}; it wrote {staged.file_bytes} bytes, "
+        f"{staged.rows} rows, {staged.record_bytes} bytes of records, CRC {staged.crc:08x}",
         path=file,
         fix="Run the job again, and find out which other process writes into this directory",
     )

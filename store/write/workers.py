@@ -27,13 +27,7 @@ class _Raised(NamedTuple):
 
 
 class Job(Generic[R]):
-    """Call that a worker makes.
-
-    Parameters
-    ----------
-    call
-        It takes no argument.
-    """
+    """Call that a worker makes."""
 
     def __init__(self, call: Callable[[], R]) -> None:
         self._call = call
@@ -60,15 +54,7 @@ class Job(Generic[R]):
 
 
 class Workers:
-    """Threads that run jobs in the order in which they are submitted. All methods are for one calling thread.
-
-    Parameters
-    ----------
-    count
-        Threads at most; each is started when a job comes and not all are running.
-    name
-        Beginning of their names.
-    """
+    """Threads that run jobs in the order in which they are submitted. All methods are for one calling thread."""
 
     def __init__(self, count: int, name: str) -> None:
         self._count = count
@@ -106,15 +92,7 @@ class Workers:
 
 
 def await_end(threads: Iterable[threading.Thread], running: Iterable[threading.Lock]) -> None:
-    """Return when threads that were told to stop have ended; may be repeated.
-
-    Parameters
-    ----------
-    threads
-        Threads; the calling one is passed over.
-    running
-        Lock of each, which it holds while it works.
-    """
+    """Return when threads that are stopping have ended; may be repeated. The calling thread is passed over."""
     for each in running:
         # Thread.join takes a thread for ended if a Ctrl-C interrupts it (bpo-45274). A thread that is only about to run
         # finds that it has to stop.

@@ -27,7 +27,7 @@ import pytest
 
 from segmentlog.store import BatchId, MessageStore, Services, StoreFailedError, StoreReader
 from segmentlog.store.sink import Staged, Staging, sweep_staging
-from segmentlog.store.write.background import BackgroundServices
+from segmentlog.store.write.housekeeping import BackgroundServices
 from support.batches import batch_of
 from support.interrupting import Interrupter, own_threads, points_of
 from support.reading import read

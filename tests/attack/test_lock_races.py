@@ -24,6 +24,7 @@ import pytest
 
 from segmentlog.store import MessageStore, Services, StoreFailedError, StoreInUseError, StoreReader
 from segmentlog.store.maintenance import rebuild_queues
+from support.parted_store import PartedStore
 from support.reading import read
 from support.scale import scale
 from support.written_stores import SMALL, message, tree
@@ -185,12 +186,12 @@ def in_child(act: Callable[[], object]) -> str:
 @pytest.mark.parametrize("services", Services)
 def test_a_forked_child_has_no_store_and_takes_none_away(tmp_path: Path, services: Services) -> None:
     path = tmp_path / "store"
-    with MessageStore.open(
+    with PartedStore.open(
         path, replace(SMALL, services=services, flush_interval_ms=60_000, queue_flush_interval_ms=60_000)
     ) as store:
         store.append(message(SEED, 1, 0))
         store.wait_dispatched()
-        store._parts.log.supply.prepare()
+        store.parts.log.supply.prepare()
         serial = 1
         for turn in range(HOLDS):
             store.wait_dispatched()
@@ -201,7 +202,7 @@ def test_a_forked_child_has_no_store_and_takes_none_away(tmp_path: Path, service
                 store.tick,
                 store.flush,
                 store.wait_dispatched,
-                lambda: MessageStore.open(path, SMALL),
+                lambda: PartedStore.open(path, SMALL),
                 store.reader,
             ]
             said = in_child(calls[turn % len(calls)])

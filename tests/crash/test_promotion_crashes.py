@@ -12,7 +12,7 @@ from segmentlog.store.format.epochs import Epoch, Epochs
 from segmentlog.store.format.ledger import LOST, Batch
 from segmentlog.store.format.store_paths import StorePaths
 from segmentlog.store.ha import Address, demote, promote, promotion
-from segmentlog.store.ha.handshake import Greeting
+from segmentlog.store.ha.protocol import Greeting
 from segmentlog.store.log.batch_state import BatchRecords
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.log.epochs import find_epochs, greatest_epoch, supersede

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from segmentlog.store.directory.retention_history import Deleted, History
 from segmentlog.store.files.segments import SegmentFile
 from segmentlog.store.retention.archive import Archive
 from segmentlog.store.retention.clean import Cleaner, DirectoryRemover
-from segmentlog.store.retention.history import Deleted, History
 from segmentlog.store.retention.policy import Plan
 from segmentlog.store.retention.state import FileId
 from support.crash.promises import BrokenPromiseError

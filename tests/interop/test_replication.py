@@ -18,8 +18,7 @@ from segmentlog.store.ha import (
     ReplicationServer,
     ServerConfig,
 )
-from segmentlog.store.ha.frames import FrameReader, encode_report
-from segmentlog.store.ha.handshake import question
+from segmentlog.store.ha.protocol import FrameReader, encode_report, question
 from segmentlog.store.log.confirmed import confirmed_offset
 from segmentlog.store.sink import Staging, SyncReplication, commit_batch, prepare_store
 from support import oracle, replicas

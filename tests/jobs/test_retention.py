@@ -99,7 +99,7 @@ def test_a_wrong_hour_is_a_finding(store: Path, conf: Path, capsys: pytest.Captu
     conf.write_text("deleteWhen= 04;4h\n")
     code, plan = ran(capsys, "plan", store, "--config", conf, "--now", NOW, "--hour", 6)
     assert code == 1
-    assert "'4h' in it is no hour" in plan["runs"][0]["problem"]
+    assert "'4h' in it is not an hour" in plan["runs"][0]["problem"]
     assert retention.main(["plan", str(store), "--config", str(conf), "--now", str(NOW), "--hour", "6"]) == 1
     assert "CommitLog skipped" in capsys.readouterr().out
 

@@ -22,7 +22,7 @@ from segmentlog.store import BatchGapError, BatchId, DivergedLogError, OnChanged
 from segmentlog.store.format.batch_history import BatchHistory
 from segmentlog.store.format.epochs import Epochs
 from segmentlog.store.format.ledger import LOST, Application, Ledger, LedgerEntry
-from segmentlog.store.ha.handshake import Greeting, check_greeting
+from segmentlog.store.ha.protocol import Greeting, check_greeting
 from segmentlog.store.write.batch_commit import find_replay
 
 APP: Final = "q"

@@ -32,11 +32,11 @@ from segmentlog.store import (
     StoreConfig,
     StoreReader,
 )
+from segmentlog.store.directory.retention_history import deletions
 from segmentlog.store.files.disk import space_of
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.maintenance import verify
-from segmentlog.store.retention.disk_space import used_share
-from segmentlog.store.retention.history import deletions
+from segmentlog.store.retention.policy import used_share
 from segmentlog.store.retention.settings import RocketMQRelease
 from segmentlog.store.retention.state import Kind
 

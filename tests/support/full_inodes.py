@@ -25,7 +25,7 @@ from unittest.mock import patch
 
 from segmentlog.store import BatchId, MessageStore, NoSpaceError, Outgoing, Services, StoreReader
 from segmentlog.store.sink import Staging, commit_batch, last_commit
-from segmentlog.store.write.background import BackgroundServices
+from segmentlog.store.write.housekeeping import BackgroundServices
 
 from .batches import batch_of
 from .reading import read

@@ -6,34 +6,34 @@ from contextlib import contextmanager
 
 import pytest
 
-from segmentlog.store import MessageStore
+from .parted_store import PartedStore
 
 
 @contextmanager
-def held_puts(store: MessageStore) -> Iterator[threading.Event]:
+def held_puts(store: PartedStore) -> Iterator[threading.Event]:
     """Hold puts that begin within the context until its end; yield an event that is set when one has begun."""
-    put, began, go_on = store._put_path.put, threading.Event(), threading.Event()
+    put, began, go_on = store.parts.log.put_path.put, threading.Event(), threading.Event()
 
     def slowly(encoded: Sequence[object]) -> object:
         began.set()
         assert go_on.wait(30)
         return put(encoded)  # type: ignore[arg-type]
 
-    store._put_path.put = slowly  # type: ignore[method-assign, assignment]
+    store.parts.log.put_path.put = slowly  # type: ignore[method-assign, assignment]
     try:
         yield began
     finally:
-        store._put_path.put = put  # type: ignore[method-assign]
+        store.parts.log.put_path.put = put  # type: ignore[method-assign]
         go_on.set()
 
 
-def interrupt_next_put(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def interrupt_next_put(store: PartedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Raise a `KeyboardInterrupt` at the end of the next put."""
-    put = store._put_path.put
+    put = store.parts.log.put_path.put
 
     def interrupted(encoded: Sequence[object]) -> object:
         monkeypatch.undo()
         put(encoded)  # type: ignore[arg-type]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(store._put_path, "put", interrupted)
+    monkeypatch.setattr(store.parts.log.put_path, "put", interrupted)

@@ -84,7 +84,7 @@ def test_attempts_that_nobody_names_are_not_appended(tmp_path: Path) -> None:
     task(one, ["later"], 0)
     batch_writer(path).commit([task(batch_writer(path), ["b"], 0)])
     assert bodies(path) == ["a", "b"]
-    with pytest.raises(FormatError, match="there is no such file"):
+    with pytest.raises(FormatError, match="the file is missing"):
         batch_writer(path).commit([zombie])
 
 
@@ -125,7 +125,7 @@ def test_altered_rows_are_not_appended(tmp_path: Path) -> None:
     data = bytearray(file.read_bytes())
     data[-30] ^= 1
     file.write_bytes(data)
-    with pytest.raises(FormatError, match="staged rows are not what their task wrote"):
+    with pytest.raises(FormatError, match="staged rows differ from the rows that their task wrote"):
         one.commit([message])
     assert bodies(path) == []
     again = batch_writer(path)

@@ -153,13 +153,13 @@ def test_large_pieces_of_replicated_records_are_not_joined(monkeypatch: pytest.M
 def test_replicated_records_are_settled_in_their_order_before_they_are_dispatched() -> None:
     working, following, size = dispatcher(MemoryFileSystem()), Following(), len(one())
     own, *theirs = puts(4)
-    working.settle()
+    working.settle_replicated()
     for put in (own, *map(following.of, theirs)):
         working.add(put)
     working.run(2 * size, at_once=True)
-    working.settle()
+    working.settle_replicated()
     assert following.calls == [[size], [2 * size], [3 * size]]
-    working.settle()
+    working.settle_replicated()
     assert len(following.calls) == 3
     working.run(4 * size, at_once=True)
     assert len(following.calls) == 3
@@ -197,7 +197,7 @@ def test_placing_while_records_are_added_and_settled_keeps_their_order() -> None
         for number, put in enumerate(puts(total)):
             working.add(put if number % 7 == 6 else following.of(put))
             if number % 50 == 49:
-                working.settle()
+                working.settle_replicated()
 
     switching = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)

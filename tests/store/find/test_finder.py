@@ -25,6 +25,7 @@ from segmentlog.store.sink import Staging
 from support.batches import batch_of
 from support.broker_index import Index
 from support.indexed_stores import START_MS, Row, brute_force, build, colliding, every_record, write_index
+from support.parted_store import PartedStore
 from support.store_builder import Geometry as StoreGeometry
 from support.store_builder import Queues, StoreBuilder, messages
 from support.tampering import QueueFiles, overwrite
@@ -268,20 +269,20 @@ def test_deleted_and_damaged_records_are_left_out(tmp_path: Path) -> None:
 def test_a_batch_in_flight_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "s"
     message = Outgoing(topic="T", body=b"", keys=ORDER_KEY)
-    with MessageStore.open(path, SMALL) as store:
+    with PartedStore.open(path, SMALL) as store:
         before = store.append(message).physical_offset
         with Staging.open(path, "job", 0, "a", SMALL) as staging:
             staging.add(batch_of([message] * 3))
             staged = staging.finish()
         seen: list[list[int]] = []
-        real = store._parts.publication.publish
+        real = store.parts.publication.publish
 
         def publish(batch_id: BatchId, stop: int) -> None:
-            store._housekeeping.dispatch(at_once=True)
+            store.parts.housekeeping.dispatch(at_once=True)
             seen.append(ask(path, "T", ORDER_KEY))
             real(batch_id, stop)
 
-        monkeypatch.setattr(store._parts.publication, "publish", publish)
+        monkeypatch.setattr(store.parts.publication, "publish", publish)
         committed = store.commit_batch(BatchId("q", 0), [staged])
         assert seen == [[before]]
         assert ask(path, "T", ORDER_KEY)[:2] == [before, committed.start]

@@ -13,8 +13,8 @@ from segmentlog.store.format.batch_history import BatchHistory, encode_lines
 from segmentlog.store.format.ledger import Batch, LedgerEntry
 from segmentlog.store.format.store_paths import StorePaths
 from segmentlog.store.ha import promote
-from segmentlog.store.ha.frames import HISTORY, HISTORY_BEGIN, MORE_HISTORY, Chunk
 from segmentlog.store.ha.incoming import IncomingBatches
+from segmentlog.store.ha.protocol import HISTORY, HISTORY_BEGIN, MORE_HISTORY, Chunk
 from segmentlog.store.log.batch_state import BatchRecords
 from segmentlog.store.sink import Staging, commit_batch
 from segmentlog.store.write.batch_commit import CommittedBatch

@@ -7,17 +7,18 @@ from hypothesis import strategies as st
 from segmentlog.store import ReplicationError
 from segmentlog.store.format.epochs import Epoch, Epochs
 from segmentlog.store.ha import master
-from segmentlog.store.ha.frames import (
+from segmentlog.store.ha.master import FIRST_REQUEST_S, Follower
+from segmentlog.store.ha.protocol import (
     HEARTBEAT_S,
     HISTORY,
     HISTORY_BEGIN,
     MORE_HISTORY,
     SILENCE_S,
+    Greeting,
+    answer,
     encode_header,
     encode_report,
 )
-from segmentlog.store.ha.handshake import Greeting, answer
-from segmentlog.store.ha.master import FIRST_REQUEST_S, Follower
 from segmentlog.store.ha.slave import Slave
 
 SEGMENT = 1000

@@ -30,8 +30,8 @@ from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.epochs import Epoch, Epochs
 from segmentlog.store.ha import Address, Begin, Replica, ReplicaConfig, ReplicaState
 from segmentlog.store.ha import replica as module
-from segmentlog.store.ha.handshake import Greeting, answer
 from segmentlog.store.ha.link import Link
+from segmentlog.store.ha.protocol import Greeting, answer
 from segmentlog.store.ha.replica import (
     BUFFER_BYTES,
     Backoff,

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import logging
 import os
 import random
 import resource
@@ -19,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import ConfigError, MessageStore, NoReplicaError, StaleMasterError, StoreReader
+from segmentlog.store import ConfigError, MessageStore, NoReplicaError, ReplicationError, StaleMasterError, StoreReader
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.batch_mark import BatchMark
 from segmentlog.store.format.epochs import Epoch, Epochs
@@ -30,11 +31,14 @@ from segmentlog.store.ha import (
     ReplicationServer,
     ServerConfig,
     master,
+    server,
 )
-from segmentlog.store.ha.handshake import Greeting, Handshake
+from segmentlog.store.ha.protocol import Greeting, Handshake
+from segmentlog.store.ha.server import LINE_EVERY_S, Listener, Places, RareLines
 from segmentlog.store.log.confirmed import confirmed_offset
 from segmentlog.store.log.epochs import check_current, find_epochs, supersede, write_epochs
 from support import certificates, replicas
+from support.parted_store import PartedStore
 from support.reading import read
 from support.replicas import log_bytes, until
 from support.scale import scale
@@ -52,10 +56,10 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def serving(path: Path, copies: int = 1, port: int = 0) -> Iterator[tuple[MessageStore, ReplicationServer]]:
+def serving(path: Path, copies: int = 1, port: int = 0) -> Iterator[tuple[PartedStore, ReplicationServer]]:
     quorum = Quorum(copies, timeout_s=30)
     with (
-        MessageStore.open(path, PLAIN, attached=Attachments(acknowledgers=[quorum], listeners=[quorum])) as store,
+        PartedStore.open(path, PLAIN, attached=Attachments(acknowledgers=[quorum], listeners=[quorum])) as store,
         ReplicationServer(store, quorum, ServerConfig(port=port)) as server,
     ):
         yield store, server
@@ -142,7 +146,7 @@ def test_bytes_of_a_batch_in_flight_are_not_sent(tmp_path: Path) -> None:
         with following(tmp_path / "copy", server.port) as replica:
             until(lambda: replica.status.end == store.end_offset)
             start = store.end_offset
-            marker = store._parts.base.opened.marker
+            marker = store.parts.base.opened.marker
             marker.write(BatchMark(sequence=1, start=start, stop=start, in_flight=True))
             assert marker.in_flight
             put(store, 20, 20)
@@ -534,3 +538,145 @@ def test_a_server_without_descriptors_serves_again_when_they_are_free(tmp_path: 
                 until(lambda: replica.status.end == end)
         child.stdin.write("\n")
         assert child.stdout.readline() == "\n", "the server ended"
+
+
+# Admission
+
+
+# Listening socket
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    made = Listener("127.0.0.1", 0)
+    yield made
+    made.close()
+
+
+class Scarce:
+    """Function that fails for want of a descriptor so many times."""
+
+    def __init__(self, function: Callable[..., object], failures: int) -> None:
+        self.function, self.failures = function, failures
+
+    def __call__(self, *arguments: object, **named: object) -> object:
+        if self.failures:
+            self.failures -= 1
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return self.function(*arguments, **named)
+
+
+def connected(listener: Listener) -> socket.socket:
+    peer = socket.create_connection(("127.0.0.1", listener.port))
+    peer.settimeout(60)
+    return peer
+
+
+def test_a_connection_is_returned_with_its_address(listener: Listener) -> None:
+    assert listener.accept() is None
+    with connected(listener) as peer:
+        accepted = listener.accept()
+        assert accepted is not None
+        with accepted.connection:
+            assert (accepted.host, accepted.port) == peer.getsockname()
+    assert (listener.turned_away, listener.is_exhausted) == (0, False)
+
+
+def test_without_a_descriptor_connections_are_closed(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    spare = listener._spare
+    monkeypatch.setattr(listener, "_socket", Accepting(listener._socket, failures=1))
+    with connected(listener) as peer:
+        assert listener.accept() is None
+        assert peer.recv(1) == b""
+    assert (listener.turned_away, listener.is_exhausted) == (1, False)
+    assert spare is not None
+    assert spare.fileno() == -1, "the descriptor was given up, and another one taken"
+
+
+def test_without_a_spare_descriptor_connections_wait(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "_socket", Accepting(listener._socket, failures=2))
+    with connected(listener):
+        monkeypatch.setattr(server.socket, "socket", Scarce(socket.socket, 2))
+        assert listener.accept() is None
+        assert listener.is_exhausted
+        assert not listener.recover()
+        assert listener.recover()
+        assert not listener.is_exhausted
+        accepted = listener.accept()
+        assert accepted is not None
+        accepted.connection.close()
+
+
+class Accepting:
+    """Listening socket whose `accept` fails so many times."""
+
+    def __init__(self, raw: socket.socket, failures: int) -> None:
+        self.accept, self.close = Scarce(raw.accept, failures), raw.close
+
+
+# Places
+
+
+def taken(places: Places, *connections: tuple[str, int]) -> None:
+    for address, number in connections:
+        places.add_connection(address, number)
+
+
+def test_the_oldest_silent_connection_of_the_address_makes_room() -> None:
+    places = Places(100, 3)
+    assert places.victim_of("a") is None
+    taken(places, ("a", 1), ("a", 2), ("a", 3), ("b", 4))
+    places.note_request("a", 1)
+    assert places.victim_of("a") == 2
+    assert places.victim_of("b") is None
+    places.remove_connection("a", 2)
+    assert places.victim_of("a") is None
+    taken(places, ("a", 2))
+    assert places.victim_of("a") == 3
+
+
+def test_an_address_whose_connections_all_have_requests_is_refused() -> None:
+    places = Places(100, 2)
+    taken(places, ("a", 1), ("a", 2))
+    for number in (1, 2):
+        places.note_request("a", number)
+    with pytest.raises(ReplicationError, match="all 2 places of this address are taken"):
+        places.victim_of("a")
+    assert places.victim_of("b") is None
+
+
+def test_if_all_places_are_taken_the_address_with_most_silent_connections_makes_room() -> None:
+    places = Places(5, 3)
+    taken(places, ("a", 1), ("a", 2), ("a", 3), ("b", 4), ("b", 5))
+    places.note_request("a", 1)
+    places.note_request("a", 2)
+    assert places.victim_of("c") == 4
+    for address, number in (("b", 4), ("b", 5), ("a", 3)):
+        places.note_request(address, number)
+    with pytest.raises(ReplicationError, match="all 5 places are taken"):
+        places.victim_of("c")
+    places.remove_connection("b", 5)
+    assert places.victim_of("c") is None
+
+
+# Log lines
+
+
+def test_a_subject_has_one_line_per_minute(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    monkeypatch.setattr(server.time, "monotonic", lambda: now)
+    lines = RareLines(logging.getLogger("segmentlog.test"))
+    for now in (0.0, 1.0, LINE_EVERY_S - 1):  # noqa: B007 - the clock of the lines
+        lines.write(logging.WARNING, "a", "refused")
+        lines.write(logging.WARNING, "b", "gone")
+    now = LINE_EVERY_S
+    lines.write(logging.WARNING, "a", "refused again")
+    assert [line.getMessage() for line in caplog.records] == ["refused", "gone", "refused again (2 more before)"]
+
+
+def test_many_subjects_are_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    lines = RareLines(logging.getLogger("segmentlog.test"))
+    for number in range(3000):
+        lines.write(logging.WARNING, f"address {number}", "refused")
+    assert len(lines._written) <= 1024
+    assert len(caplog.records) == 3000

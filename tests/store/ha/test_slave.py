@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segmentlog.store import ConfigError, DivergedLogError, ReplicationError
-from segmentlog.store.ha.frames import (
+from segmentlog.store.ha.protocol import (
     HEARTBEAT_S,
     HISTORY,
     MORE_HISTORY,

@@ -1,6 +1,7 @@
 """ConsumeQueues written again: RocketMQ's own bytes, and the effect of damage."""
 
 import fcntl
+import logging
 import shutil
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from segmentlog.store import (
 from segmentlog.store.format import index_file
 from segmentlog.store.format.consume_queue import ENTRY, ENTRY_BYTES, PAD_SIZE
 from segmentlog.store.maintenance import rebuild_index, rebuild_queues
+from segmentlog.store.maintenance.rebuild import log_segment
 from support import fixtures, oracle, reading, writing
 from support.broker_index import Index
 from support.store_builder import Appended, Geometry, StoreBuilder, messages
@@ -265,3 +267,14 @@ def test_an_index_made_again_answers_as_the_one_that_was_written(tmp_path: Path)
         assert Path(one).read_bytes() == Path(other).read_bytes()
     with pytest.raises(ConfigError, match="Nothing is overwritten"):
         rebuild_index(reader, tmp_path / "index", geometry=geometry)
+
+
+# Progress records
+
+
+def test_a_record_has_the_text_and_the_numbers(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    log_segment(logging.getLogger("segmentlog.x"), 1 << 30, 2, 10, "7 of 100 %")
+    (record,) = caplog.records
+    assert record.getMessage() == "CommitLog segment 00000000001073741824 (2 of 10): 7 of 100 %"
+    assert (record.done, record.of) == (2, 10)  # type: ignore[attr-defined]

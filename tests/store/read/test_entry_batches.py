@@ -19,7 +19,7 @@ from segmentlog.store import (
     StoreReader,
     Tags,
 )
-from segmentlog.store.dispatch.walk_cache import WalkCache
+from segmentlog.store.dispatch.derive import WalkCache
 from segmentlog.store.format.consume_queue import ENTRY, Entries
 from segmentlog.store.read import entry_batches
 from segmentlog.store.read.entry_batches import Chunk, Chunks, batches_of, report_lost

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from segmentlog.store.dispatch.walk_cache import WalkCache
+from segmentlog.store.dispatch.derive import WalkCache
 from segmentlog.store.format.consume_queue import NATIVE, Entries
 from segmentlog.store.format.message import Ints
 from segmentlog.store.read.queue_entries import range_blocks

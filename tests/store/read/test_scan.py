@@ -28,13 +28,13 @@ from segmentlog.store import (
     StoreReader,
     Tags,
 )
+from segmentlog.store.directory.retention_history import Deleted, History
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format import message_decode
 from segmentlog.store.format.hashing import java_hash
 from segmentlog.store.format.message_encode import pack_host
 from segmentlog.store.format.record_crc import RecordCrc
 from segmentlog.store.log import commit_log
-from segmentlog.store.retention.history import Deleted, History
 from support import reading
 from support.store_builder import Appended, Geometry, StoreBuilder, messages
 from support.tampering import QueueFiles, WatchedFiles, overwrite, segments

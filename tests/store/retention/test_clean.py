@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from segmentlog.store.directory.retention_history import deletions
 from segmentlog.store.errors import NoSpaceError, StoreInUseError, StoreIOError
 from segmentlog.store.files.segments import SegmentFile
 from segmentlog.store.retention.archive import Archive
 from segmentlog.store.retention.clean import Cleaner, DirectoryRemover, finish
-from segmentlog.store.retention.history import deletions
 from segmentlog.store.retention.policy import Deletion, Plan
 from segmentlog.store.retention.settings import RetentionSettings
 from segmentlog.store.retention.state import FileId, Kind, Memory

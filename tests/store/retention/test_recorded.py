@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from segmentlog.store.retention import disk_space, policy
+from segmentlog.store.retention import policy
 from support import retention_states
 from support.retention_states import Recorded, differences
 
@@ -94,32 +94,32 @@ PLANTED = {
         "            return True\n    return False",
         "            matched = True\n    return bool(locals().get('matched'))",
     ),
-    "shares are not rounded up": (disk_space, "-(-used * 100 //", "(used * 100 //"),
-    "the force level refuses puts": (disk_space, "disk_full=disk_full or log > limits.refuse", "disk_full=True"),
+    "shares are not rounded up": (policy, "-(-used * 100 //", "(used * 100 //"),
+    "the force level refuses puts": (policy, "disk_full=disk_full or log > limits.refuse", "disk_full=True"),
     "the force level clears the refusal": (
-        disk_space,
+        policy,
         "disk_full=disk_full or log > limits.refuse",
         "disk_full=log > limits.refuse",
     ),
     "the refusal stays": (
-        disk_space,
+        policy,
         "return Verdict(delete=short, forced=False, disk_full=False)",
         "return Verdict(delete=short, forced=False, disk_full=disk_full)",
     ),
-    "the queues' disk is not looked at": (disk_space, "    if queues > force:", "    if queues > 2:"),
-    "at the level counts": (disk_space, "share > limits.delete for share", "share >= limits.delete for share"),
+    "the queues' disk is not looked at": (policy, "    if queues > force:", "    if queues > 2:"),
+    "at the level counts": (policy, "share > limits.delete for share", "share >= limits.delete for share"),
     "4.9 deletes at the force level": (
-        disk_space,
+        policy,
         "        elif share > limits.force:\n            forced = True",
         "        elif share > limits.force:\n            return Verdict(delete=True, forced=True, disk_full=disk_full)",
     ),
     "4.9 looks at both disks": (
-        disk_space,
+        policy,
         "            return Verdict(delete=True, forced=forced, disk_full=disk_full)",
         "            pass",
     ),
     "4.9 checks the queues' disk, too": (
-        disk_space,
+        policy,
         "return used_share(disks.logs[0], settings.release) > settings.thresholds.refuse",
         "return disk_full",
     ),

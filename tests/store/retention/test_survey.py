@@ -7,8 +7,7 @@ import pytest
 
 from segmentlog.store.files.disk import Space
 from segmentlog.store.files.fs import LocalFileSystem
-from segmentlog.store.retention.disk_space import Disks
-from segmentlog.store.retention.policy import decide
+from segmentlog.store.retention.policy import Disks, decide
 from segmentlog.store.retention.settings import RetentionSettings
 from segmentlog.store.retention.state import FileId, IndexFiles, Kind, Memory, Moment, QueueFiles, State
 from segmentlog.store.retention.survey import KnownLog, StoreFiles
@@ -118,13 +117,13 @@ def known_log(path: Path) -> KnownLog:
     """A store whose directory has not changed for a while, known once."""
     os.utime(path / "commitlog", ns=(0, (NOW_MS - 3_600_000) * 1_000_000))
     known = KnownLog(files(path))
-    known.look(NOW_MS)
+    known.list_if_changed(NOW_MS)
     return known
 
 
 def oldest_is_from(path: Path, known: KnownLog, now_ms: int) -> int:
     os.utime(path / "commitlog" / f"{0:020d}", ns=(0, 5_000_000))
-    return int(known.look(now_ms).modified_ms[0])
+    return int(known.list_if_changed(now_ms).modified_ms[0])
 
 
 def test_a_known_listing_is_used_for_a_minute(path: Path) -> None:
@@ -139,8 +138,8 @@ def test_a_new_name_a_clock_that_goes_back_and_a_deletion_list_again(path: Path)
     assert oldest_is_from(path, known, NOW_MS + 1) == 5
     known = known_log(path)
     os.utime(path / "commitlog" / f"{0:020d}", ns=(0, 7_000_000))
-    assert known.look(NOW_MS + 1).modified_ms[0] == 5
-    assert known.look(NOW_MS - 1).modified_ms[0] == 7
+    assert known.list_if_changed(NOW_MS + 1).modified_ms[0] == 5
+    assert known.list_if_changed(NOW_MS - 1).modified_ms[0] == 7
     assert oldest_is_from(path, known, NOW_MS + 1) == 7
     assert known.list_again(NOW_MS + 1).modified_ms[0] == 5
 
@@ -148,7 +147,7 @@ def test_a_new_name_a_clock_that_goes_back_and_a_deletion_list_again(path: Path)
 def test_a_listing_of_a_directory_that_just_changed_is_not_kept(path: Path) -> None:
     (path / "commitlog" / "notes.txt").touch()
     known = KnownLog(files(path))
-    known.look(NOW_MS)
+    known.list_if_changed(NOW_MS)
     assert oldest_is_from(path, known, NOW_MS + 1) == 5
 
 
@@ -163,7 +162,7 @@ def test_a_run_with_nothing_to_do_reads_no_queue(tmp_path: Path, monkeypatch: py
     known = known_log(tmp_path)
     space = Disks((Space(100, 90, 90),), Space(100, 90, 90))
     for _ in range(2):
-        state = State(known.look(NOW_MS), known_below, 0, Memory(queues_cleaned_to=1))
+        state = State(known.list_if_changed(NOW_MS), known_below, 0, Memory(queues_cleaned_to=1))
         assert not decide(state, Moment(NOW_MS, 5), space, RetentionSettings()).deletions
     assert listed
     assert {path for path in listed if "consumequeue" in path} == set()

@@ -91,7 +91,7 @@ def test_a_forked_child_takes_no_step() -> None:
     child = os.fork()
     if child == 0:
         teardown.run()
-        teardown.leave()
+        teardown.run_in_thread()
         time.sleep(0.1)  # a thread that should not be there has the time to take the step
         os._exit(len(taken))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -132,7 +132,7 @@ def test_parts_append_and_share_one_failure_and_services_wait_to_be_started(tmp_
         store.wait_dispatched()
         assert list(store.reader().topics()) == ["T"]
     with pytest.raises(StoreClosedError):
-        locked.own()  # the teardown released the lock
+        locked.check_owned()  # the teardown released the lock
 
 
 def test_a_store_is_locked_until_the_teardown_runs(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from support.crash.memory_fs import MemoryFileSystem
 from support.crash.recorder import Kind, RecordingFileSystem
 from support.held_puts import held_puts, interrupt_next_put
 from support.interrupting import own_threads
+from support.parted_store import PartedStore
 from support.reading import read
 from support.written_stores import SMALL
 
@@ -47,8 +48,8 @@ def disk(capacity: int | None = None) -> MemoryFileSystem:
     return made
 
 
-def opened_on_call(fs: WritableFileSystem, config: StoreConfig = SYNCED_ON_CALL) -> MessageStore:
-    return MessageStore.open(ROOT, config, fs=fs, clock=lambda: NOW)
+def opened_on_call(fs: WritableFileSystem, config: StoreConfig = SYNCED_ON_CALL) -> PartedStore:
+    return PartedStore.open(ROOT, config, fs=fs, clock=lambda: NOW)
 
 
 def keyed_message(number: int, size: int = 40) -> Outgoing:
@@ -82,10 +83,10 @@ def within_30_s(condition: Callable[[], bool]) -> None:
 
 
 def gathered(
-    store: MessageStore, numbers: Sequence[int], sizes: Sequence[int] = (), before: Callable[[], None] = lambda: None
+    store: PartedStore, numbers: Sequence[int], sizes: Sequence[int] = (), before: Callable[[], None] = lambda: None
 ) -> list[Appending]:
     """Append messages by threads that wait for each other, so that all but the first go in one round."""
-    singles = store._group_append
+    singles = store.parts.group_append
     with held_puts(store) as began:
         threads = [Appending(store, 99)]
         assert began.wait(30)
@@ -128,7 +129,7 @@ def test_together_or_one_by_one_the_log_has_the_same_bytes(sizes: list[int], bef
                 store.append(keyed_message(number, 100))
             copies = [replace(each, record=bytearray(each.record)) for each in encoded]
             for run in [copies] if together else [[each] for each in copies]:
-                store._put_path.put(run)
+                store.parts.log.put_path.put(run)
         files = fs.files()
         index = [data for path, data in files.items() if "/index/" in path]  # whose name is the time it was made
         kept = {path: data for path, data in files.items() if "/commitlog/" in path or "/consumequeue/" in path}
@@ -155,7 +156,7 @@ def test_every_waiting_thread_gets_its_own_disk_full_error() -> None:
         room = SYNCED_ON_CALL.segment_bytes - store.end_offset
 
         def fill_up() -> None:
-            store._parts.log.supply.discard()
+            store.parts.log.supply.discard()
             faulty.fault = Fault(error=Failure.ENOSPC, at=1, span=Span.STICKY, calls=("allocate",))
 
         threads = gathered(store, [2, 3, 4], [40, room, 40], fill_up)
@@ -182,7 +183,7 @@ def test_a_failed_sync_acknowledges_no_waiting_thread() -> None:
 def test_a_close_refuses_those_who_wait() -> None:
     store = opened_on_call(disk())
     store.append(keyed_message(1))
-    threads = gathered(store, [2, 3, 4], before=store._parts.log.appender.stop)
+    threads = gathered(store, [2, 3, 4], before=store.parts.log.appender.stop)
     assert {type(thread.error) for thread in threads} == {StoreClosedError}
     store.close()
 
@@ -225,8 +226,8 @@ ENOSPC = Fault(error=Failure.ENOSPC, at=1, span=Span.STICKY, calls=("allocate",)
 EIO = Fault(error=Failure.EIO, at=1, span=Span.STICKY, calls=("sync",))
 
 
-def opened(fs: WritableFileSystem, config: StoreConfig = SYNCED, attached: Attachments | None = None) -> MessageStore:
-    return MessageStore.open(ROOT, config, fs=fs, attached=attached or Attachments())
+def opened(fs: WritableFileSystem, config: StoreConfig = SYNCED, attached: Attachments | None = None) -> PartedStore:
+    return PartedStore.open(ROOT, config, fs=fs, attached=attached or Attachments())
 
 
 def message(number: int, size: int = 40) -> Outgoing:
@@ -240,7 +241,7 @@ def firsts(store: MessageStore) -> list[int]:
 
 
 @contextmanager
-def held_up(store: MessageStore, first: int = 99) -> Iterator[None]:
+def held_up(store: PartedStore, first: int = 99) -> Iterator[None]:
     """Hold the put of a first message up, so that what is submitted meanwhile is appended together."""
     with held_puts(store) as began:
         store.append_async(message(first))
@@ -305,7 +306,7 @@ def test_every_pending_append_gets_its_own_disk_full_error() -> None:
         room = SYNCED.segment_bytes - store.end_offset
         with held_up(store):
             pending = [store.append_async(message(number, size)) for number, size in ((2, 40), (3, room), (4, 40))]
-            store._parts.log.supply.discard()
+            store.parts.log.supply.discard()
             faulty.fault = ENOSPC
         pending[0].result()
         with pytest.raises(NoSpaceError):
@@ -387,7 +388,7 @@ def test_without_threads_it_is_appended_at_once() -> None:
         pending = store.append_async(message(1))
         assert pending.is_done
         assert pending.result().physical_offset == 0
-        store._parts.log.supply.discard()
+        store.parts.log.supply.discard()
         faulty.fault = ENOSPC
         pending = store.append_async(message(2, SYNCED.segment_bytes - 200))
         with pytest.raises(NoSpaceError):
@@ -407,13 +408,13 @@ def test_without_threads_an_interruption_is_the_callers(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("dies", [MemoryError, SystemExit])
 def test_an_error_of_another_kind_ends_no_thread_and_leaves_nobody_waiting(dies: Callable[[], BaseException]) -> None:
     with opened(disk()) as store:
-        put = store._put_path.put
+        put = store.parts.log.put_path.put
 
         def failing(encoded: Sequence[object]) -> object:
-            store._put_path.put = put  # type: ignore[method-assign]
+            store.parts.log.put_path.put = put  # type: ignore[method-assign]
             raise dies
 
-        store._put_path.put = failing  # type: ignore[method-assign, assignment]
+        store.parts.log.put_path.put = failing  # type: ignore[method-assign, assignment]
         pending = store.append_async(message(1))
         with pytest.raises(dies):
             pending.result()

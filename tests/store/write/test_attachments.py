@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from segmentlog.store import BatchId, Flush, MessageStore, Outgoing, StoreFailedError
+from segmentlog.store.config import Services
 from segmentlog.store.dispatch.dispatcher import DispatchRequest
 from segmentlog.store.sink import Staging
 from segmentlog.store.write.attachments import Attachments
 from support.batches import batch_of
+from support.parted_store import PartedStore
 from support.written_stores import SMALL
 
 HELLO = Outgoing(topic="Orders", body=b"hello")
@@ -107,3 +109,65 @@ def test_listeners_learn_of_every_record_in_the_order_of_the_log(tmp_path: Path)
             thread.join(30)
         assert replica.ends == sorted(set(replica.ends))
         assert replica.ends[-1] == store.end_offset
+
+
+# Writer metrics
+
+
+class Collected:
+    """Collects what a store measures."""
+
+    def __init__(self) -> None:
+        self.fsyncs: list[float] = []
+        self.waits: list[float] = []
+        self.lags: list[float] = []
+
+    def fsync(self, seconds: float) -> None:
+        self.fsyncs.append(seconds)
+
+    def put_lock_wait(self, seconds: float) -> None:
+        self.waits.append(seconds)
+
+    def dispatch_lag(self, seconds: float) -> None:
+        self.lags.append(seconds)
+
+
+def test_metrics_are_the_time_of_syncs_of_waits_and_until_records_are_visible(tmp_path: Path) -> None:
+    collected = Collected()
+    config = replace(SMALL, flush=Flush.ASYNC, services=Services.ON_CALL, flush_interval_ms=60_000)
+    began = time.perf_counter()
+    with PartedStore.open(tmp_path / "store", config, attached=Attachments(metrics=collected)) as store:
+        store.append(HELLO)
+        store.append_batch(batch_of([HELLO] * 3))
+        assert len(collected.waits) == 2
+        taken = threading.Event()
+
+        def hold() -> None:
+            with store.parts.log.put_path.turn:
+                taken.set()
+                time.sleep(0.2)
+
+        holder = in_thread(hold)
+        assert taken.wait(30)
+        store.append(HELLO)
+        holder.join(30)
+        assert collected.waits[-1] > 0.05 > max(collected.waits[:-1])
+        store.flush()
+        assert len(collected.fsyncs) >= 1
+        store.wait_dispatched()
+        assert len(collected.lags) == 3  # services run on call, so each put was a round
+    elapsed = time.perf_counter() - began
+    for seconds in (*collected.fsyncs, *collected.waits, *collected.lags):
+        assert 0 <= seconds <= elapsed
+
+
+def test_dispatch_lag_is_the_age_of_the_oldest_record_of_a_round(tmp_path: Path) -> None:
+    collected = Collected()
+    config = replace(SMALL, services=Services.BACKGROUND, flush_interval_ms=60_000, queue_flush_interval_ms=60_000)
+    with PartedStore.open(tmp_path / "store", config, attached=Attachments(metrics=collected)) as store:
+        with store.parts.housekeeping._dispatching:  # dispatch is held up
+            store.append(HELLO)
+            time.sleep(0.15)
+            store.append(HELLO)
+        store.wait_dispatched()
+        assert 0.15 <= max(collected.lags) < 30

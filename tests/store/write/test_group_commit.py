@@ -1,12 +1,18 @@
 """Group commit: one sync for all waiting threads, no acknowledgement without one or after a failed one."""
 
+import signal
 import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType, SimpleNamespace
+from typing import Any
 
 import pytest
 
-from segmentlog.store.errors import StoreFailedError
-from segmentlog.store.write.failure import Failure
-from segmentlog.store.write.group_commit import Flusher
+from segmentlog.store.errors import NoSpaceError, StoreFailedError
+from segmentlog.store.write import group_commit as combiner
+from segmentlog.store.write.group_commit import Combiner, Failure, Flusher
 
 
 class Device:
@@ -72,7 +78,7 @@ def test_a_sync_that_fails_is_the_last_one() -> None:
     flusher = Flusher(sync, 7, failure)
     for _ in range(3):
         with pytest.raises(
-            StoreFailedError, match=r"what the device holds is not known: .*Input/output error"
+            StoreFailedError, match=r"the contents of the device are not known: .*Input/output error"
         ) as raised:
             flusher.wait(8)
         assert isinstance(raised.value.__cause__, OSError)
@@ -105,3 +111,277 @@ def test_all_who_wait_hear_of_a_failure() -> None:
     for thread in threads:
         thread.join(30)
     assert (len(heard), device.syncs) == (5, 1)
+
+
+# First failure of a store
+
+
+def test_only_the_first_failure_counts() -> None:
+    failure = Failure("store")
+    failure.check()
+    failure.note(OSError(5, "first"))
+    failure.note(OSError(5, "second"))
+    with pytest.raises(StoreFailedError, match="first"):
+        failure.check()
+
+
+def test_a_full_disk_is_fatal_only_where_nothing_can_be_tried_again() -> None:
+    failure = Failure("store")
+    with pytest.raises(NoSpaceError), failure.fatal_unless_full():
+        raise NoSpaceError("full")
+    failure.check()
+    with pytest.raises(NoSpaceError), failure.fatal():
+        raise NoSpaceError("full")
+    with pytest.raises(StoreFailedError, match="full"):
+        failure.check()
+
+
+def test_an_interruption_is_a_failure_as_well() -> None:
+    failure = Failure("store")
+    with pytest.raises(KeyboardInterrupt), failure.fatal_unless_full():
+        raise KeyboardInterrupt
+    with pytest.raises(StoreFailedError):
+        failure.check()
+
+
+def test_a_put_that_fails_or_is_interrupted_is_noted() -> None:
+    failure = Failure("store")
+    with failure.fatal_put:
+        pass
+    failure.check()
+    with pytest.raises(StoreFailedError, match="no space") as raised, failure.fatal_put:
+        raise NoSpaceError("no space")
+    assert isinstance(raised.value.__cause__, NoSpaceError)
+    interrupted = Failure("store")
+    with pytest.raises(KeyboardInterrupt), interrupted.fatal_put:
+        raise KeyboardInterrupt
+    with pytest.raises(StoreFailedError):
+        interrupted.check()
+
+
+# Concurrent requests of threads
+
+
+class Worker:
+    """Works when it is let to; what it is asked for is kept, call by call."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[str]] = []
+        self.began = threading.Semaphore(0)
+        self.go_on = threading.Semaphore(0)
+        self.failing: set[str] = set()
+        self.combiner = Combiner(self.work)
+
+    def work(self, asked: list[str]) -> None:
+        self.calls.append(asked)
+        self.began.release()
+        assert self.go_on.acquire(timeout=30)
+        if self.failing & set(asked):
+            raise OSError(f"cannot do {asked}")
+
+    def waits_for(self, count: int) -> None:
+        """Come back when so many wait for the one that works."""
+        within_30_s(lambda: len(self.combiner._waiting) == count)
+
+
+class Asking(threading.Thread):
+    """Asks for one thing, and keeps what became of it."""
+
+    def __init__(self, worker: Worker, asked: str) -> None:
+        super().__init__(daemon=True)
+        self.worker, self.asked = worker, asked
+        self.error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.worker.combiner.ask(self.asked)
+        except OSError as error:
+            self.error = error
+
+    def ended(self) -> bool:
+        self.join(30)
+        return not self.is_alive()
+
+
+def within_30_s(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.001)
+
+
+class Interrupted(BaseException):
+    """Stands for a Ctrl-C."""
+
+
+@contextmanager
+def interrupted_when(condition: Callable[[], bool]) -> Iterator[None]:
+    """Interrupt the main thread once, as soon as a condition holds."""
+
+    def handler(_number: int, _frame: FrameType | None) -> None:
+        raise Interrupted
+
+    def watch() -> None:
+        within_30_s(condition)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        with pytest.raises(Interrupted):
+            yield
+    finally:
+        watcher.join()
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_who_is_alone_works_for_itself() -> None:
+    calls: list[tuple[list[str], threading.Thread]] = []
+    alone = Combiner[str](lambda asked: calls.append((asked, threading.current_thread())))
+    alone.ask("a")
+    alone.ask("b")
+    assert calls == [(["a"], threading.current_thread()), (["b"], threading.current_thread())]
+
+
+def test_those_who_come_meanwhile_are_worked_for_together() -> None:
+    worker = Worker()
+    first = Asking(worker, "a")
+    assert worker.began.acquire(timeout=30)
+    others = []
+    for number, asked in enumerate("bcd", start=1):
+        others.append(Asking(worker, asked))
+        worker.waits_for(number)
+    worker.go_on.release()
+    assert first.ended()
+    assert worker.began.acquire(timeout=30)
+    assert all(other.is_alive() for other in others)
+    worker.go_on.release()
+    assert all(other.ended() for other in others)
+    assert worker.calls == [["a"], ["b", "c", "d"]]
+
+
+def test_only_who_works_hears_of_a_failure() -> None:
+    worker = Worker()
+    worker.failing = {"c"}
+    first = Asking(worker, "a")
+    assert worker.began.acquire(timeout=30)
+    leads = Asking(worker, "b")
+    worker.waits_for(1)
+    follows = Asking(worker, "c")
+    worker.waits_for(2)
+    worker.go_on.release(2)
+    assert first.ended()
+    assert leads.ended()
+    assert follows.ended()
+    assert (first.error, str(leads.error), follows.error) == (None, "cannot do ['b', 'c']", None)
+    worker.go_on.release()
+    again = Asking(worker, "c")
+    assert again.ended()
+    assert str(again.error) == "cannot do ['c']"
+
+
+def test_who_is_interrupted_while_it_waits_is_not_worked_for() -> None:
+    worker = Worker()
+    first = Asking(worker, "a")
+    assert worker.began.acquire(timeout=30)
+    with interrupted_when(lambda: len(worker.combiner._waiting) == 1):
+        worker.combiner.ask("interrupted")
+    other = Asking(worker, "b")
+    worker.waits_for(1)
+    worker.go_on.release(2)
+    assert first.ended()
+    assert other.ended()
+    assert worker.calls == [["a"], ["b"]]
+
+
+def test_who_is_interrupted_while_it_is_worked_for_holds_nobody_up() -> None:
+    worker = Worker()
+    first = Asking(worker, "a")
+    assert worker.began.acquire(timeout=30)
+    leads = Asking(worker, "b")
+    worker.waits_for(1)
+
+    def let_the_first_end() -> None:
+        worker.waits_for(2)
+        worker.go_on.release()
+
+    helper = threading.Thread(target=let_the_first_end)
+    helper.start()
+    with interrupted_when(lambda: worker.calls[-1] == ["b", "interrupted"]):
+        worker.combiner.ask("interrupted")
+    helper.join()
+    worker.go_on.release(2)
+    assert first.ended()
+    assert leads.ended()
+    assert Asking(worker, "c").ended()
+    assert worker.calls[1:] == [["b", "interrupted"], ["c"]]
+
+
+def test_who_is_interrupted_when_it_should_lead_hands_that_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = Worker()
+    first = Asking(worker, "a")
+    assert worker.began.acquire(timeout=30)
+
+    class Lock:
+        """Interrupts the thread that got it after having waited."""
+
+        def __init__(self) -> None:
+            self._lock, self._acquired = threading.Lock(), 0
+
+        def acquire(self) -> None:
+            self._lock.acquire()
+            self._acquired += 1
+            if self._acquired == 2:
+                raise Interrupted
+
+        def release(self) -> None:
+            self._lock.release()
+
+        def locked(self) -> bool:
+            return self._lock.locked()
+
+    heard: list[Any] = []
+
+    def run() -> None:
+        try:
+            worker.combiner.ask("interrupted")
+        except Interrupted:
+            heard.append("interrupted")
+
+    monkeypatch.setattr(combiner, "threading", SimpleNamespace(Lock=Lock))
+    interrupted = threading.Thread(target=run)
+    interrupted.start()
+    worker.waits_for(1)
+    monkeypatch.undo()
+    other = Asking(worker, "b")
+    worker.waits_for(2)
+    worker.go_on.release(2)
+    interrupted.join(30)
+    assert first.ended()
+    assert other.ended()
+    assert (worker.calls, heard) == ([["a"], ["b"]], ["interrupted"])
+
+
+def test_many_threads_are_each_worked_for_once() -> None:
+    done: list[int] = []
+    busy = threading.Lock()
+
+    def work(asked: list[int]) -> None:
+        assert busy.acquire(blocking=False)  # one call at a time
+        done.extend(asked)
+        time.sleep(0)
+        busy.release()
+
+    together = Combiner(work)
+    threads = [
+        threading.Thread(target=lambda first=first: [together.ask(first + each) for each in range(100)])
+        for first in range(0, 1600, 100)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert sorted(done) == list(range(1600))

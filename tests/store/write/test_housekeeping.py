@@ -1,17 +1,24 @@
 """Housekeeping: what is flushed and when, what dispatch may show, and what stops it."""
 
+import signal
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from segmentlog.store import Flush, MessageStore, Outgoing, QueueKey, StoreClosedError
+from segmentlog.store import Flush, Outgoing, QueueKey, StoreClosedError
 from segmentlog.store.encode.message import encode_message
+from segmentlog.store.errors import NoSpaceError, StoreFailedError
 from segmentlog.store.retention.state import FileId, Kind
 from segmentlog.store.write import housekeeping as module
-from segmentlog.store.write.housekeeping import Housekeeping
+from segmentlog.store.write.group_commit import Failure
+from segmentlog.store.write.housekeeping import BackgroundServices, Housekeeping
+from support.interrupting import Interrupter, own_threads, points_of
+from support.parted_store import PartedStore
 from support.written_stores import SMALL
 
 HELLO = Outgoing(topic="T", body=b"x" * 100, keys="k")
@@ -26,58 +33,58 @@ IDLE = replace(
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[MessageStore]:
-    with MessageStore.open(tmp_path / "s", IDLE) as opened:
+def store(tmp_path: Path) -> Iterator[PartedStore]:
+    with PartedStore.open(tmp_path / "s", IDLE) as opened:
         yield opened
 
 
-def parts(store: MessageStore) -> tuple[Housekeeping, int]:
-    return store._housekeeping, store._parts.base.opened.durability.point.queues
+def parts(store: PartedStore) -> tuple[Housekeeping, int]:
+    return store.parts.housekeeping, store.parts.base.opened.durability.point.queues
 
 
-def test_keep_flushes_the_log_when_its_interval_has_passed(store: MessageStore) -> None:
+def test_keep_flushes_the_log_when_its_interval_has_passed(store: PartedStore) -> None:
     housekeeping, _ = parts(store)
     store.append(HELLO)
-    housekeeping.keep()
+    housekeeping.run_due()
     assert housekeeping.flusher.flushed == 0
     housekeeping._flushed_at = time.monotonic() - 61
-    housekeeping.keep()
+    housekeeping.run_due()
     assert housekeeping.flusher.flushed == store.end_offset
 
 
-def test_keep_flushes_queues_when_their_interval_has_passed(store: MessageStore) -> None:
+def test_keep_flushes_queues_when_their_interval_has_passed(store: PartedStore) -> None:
     housekeeping, before = parts(store)
     store.append(HELLO)
-    housekeeping.keep()
+    housekeeping.run_due()
     assert parts(store)[1] == before == 0
     housekeeping._queues_flushed_at = time.monotonic() - 61
-    housekeeping.keep()
+    housekeeping.run_due()
     assert parts(store)[1] == store.end_offset == housekeeping.flusher.flushed
 
 
 def test_dispatch_with_sync_shows_flushed_records_alone(tmp_path: Path) -> None:
-    with MessageStore.open(tmp_path / "s", replace(IDLE, flush=Flush.SYNC)) as store:
-        housekeeping = store._housekeeping
-        store._put_path.put([encode_message(HELLO, store.config)])
+    with PartedStore.open(tmp_path / "s", replace(IDLE, flush=Flush.SYNC)) as store:
+        housekeeping = store.parts.housekeeping
+        store.parts.log.put_path.put([encode_message(HELLO, store.config)])
         housekeeping.dispatch(at_once=True)
         assert store.bounds(QueueKey("T", 0)).max_offset == 0
         housekeeping.dispatch_flushed()
         assert store.bounds(QueueKey("T", 0)).max_offset == 1
 
 
-def test_relieve_dispatches_only_after_a_full_disk(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relieve_dispatches_only_after_a_full_disk(store: PartedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     housekeeping, _ = parts(store)
     rounds: list[bool] = []
     monkeypatch.setattr(Housekeeping, "dispatch", lambda _: rounds.append(True))
     monkeypatch.setattr(module, "_BACKLOG_BYTES", -1)
-    housekeeping.relieve()
+    housekeeping.dispatch_if_starved()
     assert rounds == []
     housekeeping._starved = True
-    housekeeping.relieve()
+    housekeeping.dispatch_if_starved()
     assert rounds == [True]
 
 
-def test_a_segment_is_deleted_after_its_queues_are_on_the_device(store: MessageStore) -> None:
+def test_a_segment_is_deleted_after_its_queues_are_on_the_device(store: PartedStore) -> None:
     housekeeping, _ = parts(store)
     while store.end_offset <= SMALL.segment_bytes:
         store.append(HELLO)
@@ -90,10 +97,191 @@ def test_a_segment_is_deleted_after_its_queues_are_on_the_device(store: MessageS
 
 
 def test_nothing_is_dispatched_or_flushed_after_stop(tmp_path: Path) -> None:
-    store = MessageStore.open(tmp_path / "s", IDLE)
+    store = PartedStore.open(tmp_path / "s", IDLE)
     store.append(HELLO)
-    housekeeping = store._housekeeping
+    housekeeping = store.parts.housekeeping
     store.close()
     for act in (housekeeping.dispatch, housekeeping.write_slots, housekeeping._sync_log):
         with pytest.raises(StoreClosedError):
             act()
+
+
+# The threads of a store
+
+
+def within_10_s(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.001)
+
+
+@pytest.fixture(autouse=True)
+def none_left() -> Iterator[None]:
+    yield
+    within_10_s(lambda: not own_threads())
+
+
+def nothing() -> None:
+    """Do nothing."""
+
+
+def services(dispatch: Callable[[], None] = nothing, flush: Callable[[], None] = nothing) -> BackgroundServices:
+    return BackgroundServices(dispatch, {"flush": flush}, 60, Failure("/store"), lambda: False)
+
+
+def test_work_is_done_when_there_is_some() -> None:
+    done = threading.Semaphore(0)
+    running = services(done.release)
+    running.start()
+    for _ in range(3):
+        running.wake()
+        assert done.acquire(timeout=10)
+    running.stop()
+
+
+def test_stopping_waits_for_the_service_that_runs_and_may_be_repeated() -> None:
+    began, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def dispatch() -> None:
+        began.set()
+        assert go_on.wait(10)
+        ended.set()
+
+    running = services(dispatch)
+    running.start()
+    running.wake()
+    assert began.wait(10)
+    threading.Timer(0.05, go_on.set).start()
+    running.stop()
+    assert ended.is_set()
+    running.stop()
+
+
+def test_a_service_that_takes_long_delays_no_other_one() -> None:
+    began, go_on, flushes = threading.Event(), threading.Event(), threading.Semaphore(0)
+
+    def delete() -> None:
+        began.set()
+        assert go_on.wait(10)
+
+    periodic = {"flush": flushes.release, "retention": delete}
+    running = BackgroundServices(nothing, periodic, 0.001, Failure("/store"), lambda: False)
+    running.start()
+    assert began.wait(10)
+    for _ in range(3):
+        assert flushes.acquire(timeout=10)
+    go_on.set()
+    running.stop()
+
+
+def test_what_was_never_started_can_be_stopped() -> None:
+    services().stop()
+
+
+def test_an_interrupt_within_starting_leaves_threads_that_can_be_stopped() -> None:
+    counted = services()
+    points = points_of(counted.start)
+    counted.stop()
+    assert points > 10
+    for at in range(1, points + 1):
+        running = services()
+        Interrupter(at).run(running.start)
+        running.stop()
+        assert not any(lock.locked() for lock in running._running)
+
+
+def test_an_interrupt_within_stopping_is_made_good_by_stopping_again() -> None:
+    """Thread.join would take a thread for ended that still runs."""
+    in_service = threading.Lock()
+
+    def dispatch() -> None:
+        with in_service:
+            time.sleep(0.01)
+
+    for at in range(1, 40):
+        running = services(dispatch)
+        running.start()
+        running.wake()
+        if Interrupter(at).run(running.stop):
+            running.stop()
+        assert not in_service.locked()
+        assert not any(lock.locked() for lock in running._running)
+
+
+@contextmanager
+def interrupted_soon() -> Iterator[None]:
+    """Raise KeyboardInterrupt once in this thread.
+
+    The signal is sent again and again: one that comes just before a wait begins does not end that wait.
+    """
+    raised, main = threading.Event(), threading.get_ident()
+
+    def interrupt(*_: object) -> None:
+        if not raised.is_set():
+            raised.set()
+            raise KeyboardInterrupt
+
+    def send() -> None:
+        while not raised.wait(0.1):
+            signal.pthread_kill(main, signal.SIGINT)
+
+    former = signal.signal(signal.SIGINT, interrupt)
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        yield
+    finally:
+        raised.set()
+        sender.join()
+        signal.signal(signal.SIGINT, former)
+
+
+def test_a_ctrl_c_while_stopping_waits_for_a_service_does_not_make_it_ended() -> None:
+    """Thread.join, interrupted while it waits, takes the thread for ended; the next stop must still wait for it."""
+    in_service, began, goes_on = threading.Lock(), threading.Event(), threading.Event()
+
+    def dispatch() -> None:
+        with in_service:
+            began.set()
+            assert goes_on.wait(30)
+
+    running = services(dispatch)
+    running.start()
+    running.wake()
+    assert began.wait(10)
+    with interrupted_soon(), pytest.raises(KeyboardInterrupt):
+        running.stop()
+    assert in_service.locked()
+    threading.Timer(0.1, goes_on.set).start()
+    running.stop()
+    assert not in_service.locked()
+
+
+def test_an_interrupt_within_waking_does_not_put_dispatch_to_sleep_for_ever() -> None:
+    done = threading.Semaphore(0)
+    running = services(done.release)
+    running.start()
+    for at in range(1, 10):
+        Interrupter(at).run(running.wake)
+        running.wake()
+        assert done.acquire(timeout=10)
+    running.stop()
+
+
+def test_a_lack_of_room_is_waited_out_and_a_failure_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("segmentlog.store.write.housekeeping._RETRY_S", 0.001)
+    failure = Failure("/store")
+    errors: list[Exception] = [NoSpaceError("there is no room"), NoSpaceError("there is no room"), OSError("broken")]
+
+    def dispatch() -> None:
+        if errors:
+            raise errors.pop(0)
+
+    running = BackgroundServices(dispatch, {"flush": nothing}, 60, failure, lambda: False)
+    running.start()
+    running.wake()
+    within_10_s(lambda: not errors and not any(thread.name == "segmentlog-dispatch" for thread in own_threads()))
+    with pytest.raises(StoreFailedError, match="broken"):
+        failure.check()
+    running.stop()

@@ -44,6 +44,7 @@ from support.crash.faults import Fault, FaultyFileSystem, Span
 from support.crash.memory_fs import MemoryFileSystem
 from support.crash.recorder import RecordingFileSystem
 from support.interrupting import own_threads
+from support.parted_store import PartedStore
 from support.reading import read
 from support.written_stores import SMALL, message, open_files, tree
 
@@ -299,12 +300,12 @@ def pairs(**properties: str) -> pa.MapArray:
 
 
 REFUSED_BATCHES: dict[str, tuple[Callable[[], pa.RecordBatch], type[SegmentLogError], str]] = {
-    "no body column": (lambda: batch(body=None), ConfigError, "the batch has no column 'body'"),
-    "no topic column": (lambda: batch(topic=None), ConfigError, "the batch has no column 'topic'"),
+    "no body column": (lambda: batch(body=None), ConfigError, "column 'body' is missing"),
+    "no topic column": (lambda: batch(topic=None), ConfigError, "column 'topic' is missing"),
     "unknown column": (
         lambda: batch(colour=[1, 2]),
         ConfigError,
-        "the batch has a column 'colour' that no message has",
+        "column 'colour' is not a column of messages",
     ),
     "text as queue": (lambda: batch(queueId=["1", "2"]), ConfigError, "column 'queueId' is of type string"),
     "text as flag": (lambda: batch(flag=["1", "2"]), ConfigError, "column 'flag' is of type string"),
@@ -407,7 +408,7 @@ def test_sizes_that_make_no_sense_are_refused(option: str, value: int) -> None:
 def test_a_directory_with_other_things_is_no_store(tmp_path: Path) -> None:
     (tmp_path / "letters").mkdir()
     before = tree(tmp_path)
-    with pytest.raises(NotAStoreError, match="this directory holds no store, and other things, like 'letters'"):
+    with pytest.raises(NotAStoreError, match="this directory has no store, but other files, like 'letters'"):
         MessageStore.open(tmp_path, SMALL)
     assert tree(tmp_path) == before
 
@@ -561,11 +562,11 @@ def test_many_threads_each_find_their_messages_in_order(path: Path) -> None:
 
 def test_new_topics_may_come_while_the_others_are_written_down(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = replace(SMALL, services=Services.BACKGROUND, flush_interval_ms=60_000, queue_flush_interval_ms=60_000)
-    with MessageStore.open(path, config) as store:
+    with PartedStore.open(path, config) as store:
         for number in range(3):
             store.append(replace(HELLO, topic=f"T{number}"))
         store.wait_dispatched()
-        note = store._housekeeping._topics.note
+        note = store.parts.base.opened.topics.note
 
         def slowly(keys: Iterable[QueueKey]) -> None:
             each = iter(keys)
@@ -574,8 +575,8 @@ def test_new_topics_may_come_while_the_others_are_written_down(path: Path, monke
             store.wait_dispatched()
             note([first, *each])
 
-        monkeypatch.setattr(store._housekeeping._topics, "note", slowly)
-        store._housekeeping.flush_queues()
+        monkeypatch.setattr(store.parts.base.opened.topics, "note", slowly)
+        store.parts.housekeeping.flush_queues()
         monkeypatch.undo()
         store.append(HELLO)
     assert {"T0", "T1", "T2", "Another", "Orders"} <= json.loads((path / "config" / "topics.json").read_text())[
@@ -623,7 +624,9 @@ def test_after_a_failure_of_the_disk_nothing_is_accepted(call: str) -> None:
     fault = Fault(error=DiskFailure.EIO, at=2, calls=(call,), path=is_log)
     store = planted_store(fault)
     store.append(HELLO)
-    with pytest.raises(StoreFailedError, match=r"what the device holds is not known.*Input/output error") as raised:
+    with pytest.raises(
+        StoreFailedError, match=r"the contents of the device are not known.*Input/output error"
+    ) as raised:
         store.append(HELLO)
     assert raised.value.fix
     for call_ in (lambda: store.append(HELLO), lambda: store.append_batch(batch()), store.flush, store.wait_dispatched):
@@ -721,7 +724,7 @@ def test_damage_is_cut_only_if_that_is_asked_for(path: Path) -> None:
 
 def test_an_error_inside_the_block_is_not_hidden(path: Path) -> None:
     store = planted_store(Fault(error=DiskFailure.EIO, at=1, calls=("sync",), path=is_log))
-    with pytest.raises(StoreFailedError, match="what the device holds") as raised, store:
+    with pytest.raises(StoreFailedError, match="the contents of the device") as raised, store:
         store.append(HELLO)
     assert raised.value.__cause__ is not None
     with pytest.raises(ZeroDivisionError), MessageStore.open(path, SMALL):
@@ -730,21 +733,21 @@ def test_an_error_inside_the_block_is_not_hidden(path: Path) -> None:
 
 def test_an_interrupt_in_the_middle_of_a_put_is_final(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The record may be in the log, and its number must not be given again."""
-    store = MessageStore.open(path, SMALL)
+    store = PartedStore.open(path, SMALL)
     store.append(HELLO)
 
     def interrupted(*arguments: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(store._parts.log.dispatcher, "add", interrupted)
+        patched.setattr(store.parts.log.dispatcher, "add", interrupted)
         with pytest.raises(KeyboardInterrupt):
             store.append(HELLO)
     with pytest.raises(StoreFailedError):
         store.append(HELLO)
     with pytest.raises(StoreFailedError):
         store.close()
-    with MessageStore.open(path, SMALL) as opened:
+    with PartedStore.open(path, SMALL) as opened:
         assert opened.append(HELLO).queue_offset == 2
         assert len(rows(opened)) == 3
 

@@ -31,9 +31,10 @@ from segmentlog.store.format.consume_queue import ENTRY
 from segmentlog.store.queues.keys import QueueNumbers
 from segmentlog.store.sink import Staging
 from segmentlog.store.write.attachments import Attachments
-from segmentlog.store.write.background import BackgroundServices
+from segmentlog.store.write.housekeeping import BackgroundServices
 from segmentlog.store.write.put_path import AheadPiece, QueueOffsets
 from support.batches import batch_of
+from support.parted_store import PartedStore
 from support.written_stores import SMALL
 
 KEYS = [QueueKey("T", queue_id) for queue_id in range(4)]
@@ -132,14 +133,14 @@ def pieces(*, delayed: bool = False) -> list[EncodedRows]:
     return [encode_batch(batch_of(rows[at : at + 110]), SMALL)[0] for at in (0, 110, 220)]
 
 
-def opened(path: Path) -> MessageStore:
-    return MessageStore.open(path, SMALL, clock=lambda: CLOCK)
+def opened(path: Path) -> PartedStore:
+    return PartedStore.open(path, SMALL, clock=lambda: CLOCK)
 
 
-def place_all(store: MessageStore, rows: list[EncodedRows]) -> Iterator[AheadPiece]:
-    end = store._put_path.end
+def place_all(store: PartedStore, rows: list[EncodedRows]) -> Iterator[AheadPiece]:
+    end = store.parts.log.put_path.end
     for each in rows:
-        piece = store._put_path.place_ahead(each, end)
+        piece = store.parts.log.put_path.place_ahead(each, end)
         run = piece.placed.runs[-1]
         end = run.base + run.position + run.stop - run.start
         yield piece
@@ -155,7 +156,7 @@ def test_pieces_written_in_any_order_are_what_a_batch_writes(tmp_path: Path, *, 
     with opened(tmp_path / "whole") as store:
         before = store.append(FIRST).size
         for rows in pieces(delayed=delayed):
-            store._put_path.put_batch([rows])
+            store.parts.log.put_path.put_batch([rows])
     expected = contents(tmp_path / "whole")
     assert len(list((tmp_path / "whole" / "commitlog").iterdir())) > 1
     for order in permutations(range(3)):
@@ -166,7 +167,7 @@ def test_pieces_written_in_any_order_are_what_a_batch_writes(tmp_path: Path, *, 
             requests = {at: placed[at].write() for at in order}
             assert store.end_offset == before
             for at, piece in enumerate(placed):
-                store._put_path.append_ahead(piece, requests[at])
+                store.parts.log.put_path.append_ahead(piece, requests[at])
         assert contents(path) == expected
 
 
@@ -207,10 +208,10 @@ def listening() -> Listening:
 
 
 @pytest.fixture
-def store(tmp_path: Path, listening: Listening) -> Iterator[MessageStore]:
+def store(tmp_path: Path, listening: Listening) -> Iterator[PartedStore]:
     times = iter([1_000, 900, 5_000, *[10] * 1000])
     attached = Attachments(listeners=[listening])
-    with MessageStore.open(tmp_path / "s", SMALL, clock=lambda: next(times), attached=attached) as opened:
+    with PartedStore.open(tmp_path / "s", SMALL, clock=lambda: next(times), attached=attached) as opened:
         yield opened
 
 
@@ -218,51 +219,56 @@ def encoded(count: int) -> list[Encoded]:
     return [encode_message(HELLO, SMALL) for _ in range(count)]
 
 
-def test_messages_of_one_put_are_placed_one_after_the_other(store: MessageStore, listening: Listening) -> None:
+def test_messages_of_one_put_are_placed_one_after_the_other(store: PartedStore, listening: Listening) -> None:
     several = encoded(3)
-    store._put_path.put(several)
+    store.parts.log.put_path.put(several)
     placed = [each.appended for each in several]
     size = placed[0].size
     assert [each.physical_offset for each in placed] == [0, size, 2 * size]
     assert [each.queue_offset for each in placed] == [0, 1, 2]
     assert {each.store_timestamp for each in placed} == {1_000}
-    assert store._put_path.end == 3 * size
-    assert store._put_path.spans_since(np.zeros(0, np.int64)) == [(KEY, 0, 3)]
+    assert store.parts.log.put_path.end == 3 * size
+    assert store.parts.log.put_path.spans_since(np.zeros(0, np.int64)) == [(KEY, 0, 3)]
     assert [request.stop for request in listening.requests] == [3 * size]
 
 
-def test_store_times_do_not_go_back_between_puts_and_batches(store: MessageStore) -> None:
+def test_store_times_do_not_go_back_between_puts_and_batches(store: PartedStore) -> None:
     pieces = encode_batch(batch_of([HELLO] * 2), SMALL)
-    assert [store._put_path.put_batch(pieces).store_timestamp for _ in range(4)] == [1_000, 1_000, 5_000, 5_000]
+    assert [store.parts.log.put_path.put_batch(pieces).store_timestamp for _ in range(4)] == [
+        1_000,
+        1_000,
+        5_000,
+        5_000,
+    ]
 
 
-def test_a_batch_of_pieces_goes_on_where_the_last_one_ended(store: MessageStore) -> None:
+def test_a_batch_of_pieces_goes_on_where_the_last_one_ended(store: PartedStore) -> None:
     pieces = [*encode_batch(batch_of([HELLO] * 2), SMALL), *encode_batch(batch_of([HELLO] * 3), SMALL)]
-    appended = store._put_path.put_batch(pieces)
+    appended = store.parts.log.put_path.put_batch(pieces)
     assert appended.queue_offsets.tolist() == [0, 1, 2, 3, 4]
     assert np.diff(appended.physical_offsets).tolist() == appended.sizes[:-1].tolist()
 
 
-def test_an_empty_batch_is_put_nowhere(store: MessageStore) -> None:
-    appended = store._put_path.put_batch([])
+def test_an_empty_batch_is_put_nowhere(store: PartedStore) -> None:
+    appended = store.parts.log.put_path.put_batch([])
     assert appended.physical_offsets.size == appended.queue_offsets.size == appended.sizes.size == 0
-    assert store._put_path.end == 0
+    assert store.parts.log.put_path.end == 0
 
 
-def test_a_batch_for_one_segment_rolls_where_it_does_not_fit(store: MessageStore) -> None:
+def test_a_batch_for_one_segment_rolls_where_it_does_not_fit(store: PartedStore) -> None:
     first = encode_batch(batch_of([HELLO] * 100), SMALL)
-    store._put_path.put_batch(first)
-    again = store._put_path.put_batch(
+    store.parts.log.put_path.put_batch(first)
+    again = store.parts.log.put_path.put_batch(
         encode_batch(batch_of([HELLO] * 100), SMALL, BatchPlacement.ONE_SEGMENT), BatchPlacement.ONE_SEGMENT
     )
     assert again.physical_offsets[0] == SMALL.segment_bytes
 
 
-def test_reserve_makes_the_segments_before_anything_is_put(store: MessageStore) -> None:
-    store._put_path.reserve(iter([np.full(200, 250), np.full(200, 250)]))
+def test_reserve_makes_the_segments_before_anything_is_put(store: PartedStore) -> None:
+    store.parts.log.put_path.reserve(iter([np.full(200, 250), np.full(200, 250)]))
     made = {path.name for path in (Path(store.path) / "commitlog").iterdir()}
     assert {f"{base:020d}" for base in (0, SMALL.segment_bytes, 2 * SMALL.segment_bytes)} <= made
-    assert store._put_path.end == 0
+    assert store.parts.log.put_path.end == 0
 
 
 @pytest.mark.parametrize("batch", [False, True])
@@ -270,13 +276,13 @@ def test_a_failed_write_fails_the_store_and_is_not_announced(
     tmp_path: Path, batch: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listening = Listening()
-    store = MessageStore.open(tmp_path / "s", SMALL, attached=Attachments(listeners=[listening]))
-    path = store._put_path
+    store = PartedStore.open(tmp_path / "s", SMALL, attached=Attachments(listeners=[listening]))
+    path = store.parts.log.put_path
 
     def fail(*_: Any) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(store._parts.log.appender, "write", fail)
+    monkeypatch.setattr(store.parts.log.appender, "write", fail)
     for _ in range(2):  # the second one fails before it writes
         with pytest.raises(StoreFailedError):
             path.put_batch(encode_batch(batch_of([HELLO]), SMALL)) if batch else path.put(encoded(1))
@@ -290,12 +296,12 @@ class Ahead:
     """Notes how far the log is ahead of the queues at each put."""
 
     def __init__(self) -> None:
-        self.store: MessageStore | None = None
+        self.store: PartedStore | None = None
         self.bytes: list[int] = []
 
     def add(self, request: DispatchRequest) -> None:
         assert self.store is not None
-        self.bytes.append(request.stop - self.store._parts.log.dispatcher.dispatched)
+        self.bytes.append(request.stop - self.store.parts.log.dispatcher.dispatched)
 
 
 def append_async(store: MessageStore, messages: list[Outgoing]) -> None:
@@ -353,7 +359,7 @@ def test_the_log_is_at_most_eight_segments_ahead_of_the_queues(
         Outgoing(topic=f"T{row % 70}", body=b"x" * (90, 700, 2200)[row % 3], keys=f"k{row}") for row in range(150)
     ]
     ahead = Ahead()
-    with MessageStore.open(tmp_path / "s", config, attached=Attachments(listeners=[ahead])) as store:
+    with PartedStore.open(tmp_path / "s", config, attached=Attachments(listeners=[ahead])) as store:
         ahead.store = store
         way(store, messages)
         assert store.end_offset > 20 * FEW_BYTES

@@ -25,6 +25,7 @@ from segmentlog.store.log.segment_supply import SegmentSupply
 from segmentlog.store.sink import Staging
 from support.batches import batch_of
 from support.broker_index import query_index
+from support.parted_store import PartedStore
 from support.reading import read
 from support.records import one
 from support.written_stores import SMALL, message
@@ -97,11 +98,11 @@ def test_own_messages_take_the_next_queue_offsets_before_anything_is_dispatched(
     own = [message(5, 2, serial) for serial in range(6)]
     found = []
     for name in ("first", "copy"):
-        with MessageStore.open(tmp_path / name, SMALL) as store:
+        with PartedStore.open(tmp_path / name, SMALL) as store:
             if name == "copy":
-                monkeypatch.setattr(store._services, "after_put", lambda: None)
+                monkeypatch.setattr(store.parts.services, "after_put", lambda: None)
                 assert [store.append_encoded(at, piece) for at, piece in pieces(log, 1, 900)][-1] == end
-                assert store._parts.log.dispatcher.dispatched == 0
+                assert store.parts.log.dispatcher.dispatched == 0
             if how == "append":
                 found.append([store.append(each).queue_offset for each in own])
             elif how == "append_batch":
@@ -124,10 +125,10 @@ def test_large_pieces_get_their_places_at_once(tmp_path: Path, monkeypatch: pyte
     kinds = []
     for least in (1, 1 << 20):
         monkeypatch.setattr("segmentlog.store.write.put_path._AT_ONCE_BYTES", least)
-        with MessageStore.open(tmp_path / str(least), SMALL) as copy:
-            monkeypatch.setattr(copy._services, "after_put", lambda: None)
+        with PartedStore.open(tmp_path / str(least), SMALL) as copy:
+            monkeypatch.setattr(copy.parts.services, "after_put", lambda: None)
             copy.append_encoded(0, log)
-            kinds.append({type(each.records) for each in copy._parts.log.dispatcher._waiting if each.size > 100})
+            kinds.append({type(each.records) for each in copy.parts.log.dispatcher._waiting if each.size > 100})
     assert kinds == [{DispatchedRecords}, {ReplicatedRecords}]
 
 
@@ -209,13 +210,13 @@ def test_queue_offsets_are_those_of_the_other_store(tmp_path: Path) -> None:
 
 def _renumbered(tmp_path: Path, log: bytes, at: int) -> bytes:
     """Return the record of another store that is at the same place, with another queue offset."""
-    with MessageStore.open(tmp_path / "renumbered", SMALL) as store:
+    with PartedStore.open(tmp_path / "renumbered", SMALL) as store:
         store.append_encoded(0, log[:at])
-        store._put_path._queues.nexts[0] += 1
+        store.parts.log.put_path._queues.nexts[0] += 1
         store.append(Outgoing(topic="A", body=b"2"))
         end = store.end_offset
         data = (tmp_path / "renumbered" / "commitlog" / f"{0:020d}").read_bytes()[at:end]
-        store._put_path._queues.nexts[0] -= 1
+        store.parts.log.put_path._queues.nexts[0] -= 1
     return data
 
 

@@ -27,7 +27,7 @@ from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.groups import commit_offsets
 from segmentlog.store.maintenance import verify
 from segmentlog.store.retention.clean import DirectoryRemover
-from segmentlog.store.retention.disk_space import Disks
+from segmentlog.store.retention.policy import Disks
 from segmentlog.store.retention.settings import RetentionSettings, RocketMQRelease
 from segmentlog.store.retention.state import Kind
 from segmentlog.store.retention.survey import StoreFiles
@@ -35,6 +35,7 @@ from segmentlog.store.write import retention_service
 from segmentlog.store.write.retention_service import RetentionService, disks_of
 from support.broker_index import query_index
 from support.crash.memory_fs import MemoryFileSystem
+from support.parted_store import PartedStore
 
 STORE = "/store"
 NOW_MS = 1_763_700_000_000  # 04:40 in UTC
@@ -390,15 +391,15 @@ def test_files_go_while_the_store_is_written(tmp_path: Path, index: bool) -> Non
 
 def test_a_store_that_died_is_recovered_from_its_later_start(tmp_path: Path) -> None:
     path = tmp_path / "store"
-    store = MessageStore.open(path, SMALL, retention=EAGER)
+    store = PartedStore.open(path, SMALL, retention=EAGER)
     store.append_batch(rows(0, 1000))  # neither flushed nor dispatched by a timer
     for _ in range(4):
         store.tick()
     start = min(int(each.name) for each in (path / "commitlog").iterdir())
     assert start >= 30 * SMALL.segment_bytes
     first = store.bounds(KEY).min_offset
-    store._parts.base.teardown.run()  # as a crash leaves it
-    with MessageStore.open(path, SMALL) as again:
+    store.parts.base.teardown.run()  # as a crash leaves it
+    with PartedStore.open(path, SMALL) as again:
         assert not again.recovered.was_clean
         assert again.recovered.corrected == 0
         assert again.bounds(KEY).min_offset == first
@@ -486,7 +487,7 @@ def test_above_the_limit_of_a_disk_wanted_messages_go_and_that_is_an_error(
         assert store.bounds(KEY).min_offset > 250
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert said
-    assert all(f"used above 80%, messages are deleted that are still wanted: {why}" in text for text in said)
+    assert all(f"used above 80%, messages are deleted although a rule protects them: {why}" in text for text in said)
     assert why in (path / ".segmentlog" / "retention-history").read_text()
 
 

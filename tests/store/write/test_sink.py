@@ -9,8 +9,30 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import BatchId, MessageStore, NoSpaceError, Outgoing, StoreConfig, StoreInUseError, StoreReader
-from segmentlog.store.sink import Staged, Staging, commit_batch, last_commit, open_in_turn, prepare_store, stored_config
+from segmentlog.store import (
+    BatchId,
+    ConfigError,
+    MessageStore,
+    NoReplicaError,
+    NoSpaceError,
+    Outgoing,
+    ReplicaTimeoutError,
+    StoreConfig,
+    StoreInUseError,
+    StoreReader,
+)
+from segmentlog.store.files.writable_fs import LocalWritableFileSystem
+from segmentlog.store.log.confirmed import ConfirmationFile
+from segmentlog.store.sink import (
+    Staged,
+    Staging,
+    SyncReplication,
+    commit_batch,
+    last_commit,
+    open_in_turn,
+    prepare_store,
+    stored_config,
+)
 from segmentlog.store.write import sink as batch_sink
 from support.batches import batch_of
 from support.reading import read
@@ -31,7 +53,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def stage(path: Path, rows: int, job: str = "job", config: StoreConfig = SMALL) -> list[Staged]:
+def stage(path: str | Path, rows: int, job: str = "job", config: StoreConfig = SMALL) -> list[Staged]:
     with Staging.open(path, job, 0, "a", config) as staging:
         staging.add(batch_of([Outgoing(topic="Orders", body=b"x", queue_id=row % 2) for row in range(rows)]))
         return [staging.finish()]
@@ -121,7 +143,7 @@ def test_a_commit_waits_for_its_turn(path: Path) -> None:
 
 
 def test_it_does_not_wait_for_ever(path: Path) -> None:
-    with MessageStore.open(path, SMALL), pytest.raises(StoreInUseError, match=r"had all of the 0\.05 s"):
+    with MessageStore.open(path, SMALL), pytest.raises(StoreInUseError, match=r"still in use after waiting 0\.05 s"):
         open_in_turn(path, SMALL, wait_s=0.05)
 
 
@@ -166,3 +188,81 @@ def test_two_queries_take_turns(path: Path) -> None:
     assert failures == []
     assert len(list(read(StoreReader.open(path)))) == 90
     assert [last_commit(path, app).version for app in ("a", "b")] == [14, 14]  # type: ignore[union-attr]
+
+
+# Synchronous replication
+
+
+FS = LocalWritableFileSystem()
+BRIEF = SyncReplication(timeout_s=0.05)
+
+
+@pytest.fixture
+def prepared(path: Path) -> str:
+    prepare_store(path, SMALL)
+    return str(path)
+
+
+def test_without_a_master_nothing_is_appended(prepared: str) -> None:
+    with pytest.raises(NoReplicaError, match=r"SLAVE_NOT_AVAILABLE: no master served .*nothing was appended"):
+        commit_batch(prepared, SMALL, BatchId("q", 0), stage(prepared, 5, "a"), replication=BRIEF)
+    assert last_commit(prepared) is None
+
+
+@pytest.mark.parametrize(("needed", "copies"), [(2, 1), (3, 2)])
+def test_with_too_few_replicas_nothing_is_appended(prepared: str, needed: int, copies: int) -> None:
+    with ConfirmationFile(FS, prepared, needed) as file:
+        file.publish(0, copies)
+        with pytest.raises(NoReplicaError, match=f"the master needs {needed}, and {copies} were in sync"):
+            commit_batch(prepared, SMALL, BatchId("q", 0), stage(prepared, 5, "a"), replication=BRIEF)
+    assert last_commit(prepared) is None
+
+
+def test_a_master_that_confirms_with_fewer_copies_does_not_count(prepared: str) -> None:
+    with ConfirmationFile(FS, prepared, 2) as file:
+        file.publish(1 << 40, 3)
+        asked = SyncReplication(timeout_s=0.05, in_sync_replicas=3)
+        with pytest.raises(NoReplicaError, match="3 copies were asked for, the master needs 2"):
+            asked.check(prepared)
+        with pytest.raises(ReplicaTimeoutError):
+            asked.wait(prepared, 1)
+
+
+def test_a_timeout_leaves_the_batch_and_a_repeated_one_waits_again(prepared: str) -> None:
+    with ConfirmationFile(FS, prepared, 2) as file:
+        file.publish(0, 2)
+        with pytest.raises(ReplicaTimeoutError, match=r"FLUSH_SLAVE_TIMEOUT: .* is in this store"):
+            commit_batch(prepared, SMALL, BatchId("q", 0), stage(prepared, 5, "a"), replication=BRIEF)
+        with pytest.raises(ReplicaTimeoutError):
+            commit_batch(prepared, SMALL, BatchId("q", 0), stage(prepared, 5, "b"), replication=BRIEF)
+        committed = last_commit(prepared)
+        assert committed is not None
+        file.publish(committed.stop, 2)
+        assert commit_batch(prepared, SMALL, BatchId("q", 0), stage(prepared, 5, "c"), replication=BRIEF).repeated
+    assert len(list(read(StoreReader.open(prepared)))) == 5
+
+
+def test_a_commit_returns_when_it_is_confirmed(prepared: str) -> None:
+    asked, ended = SyncReplication(timeout_s=60), threading.Event()
+    with ConfirmationFile(FS, prepared, 2) as file:
+        file.publish(0, 2)
+
+        def commit() -> None:
+            commit_batch(prepared, SMALL, BatchId("q", 0), stage(prepared, 5, "a"), replication=asked)
+            ended.set()
+
+        thread = threading.Thread(target=commit)
+        thread.start()
+        while (committed := last_commit(prepared)) is None:
+            assert not ended.is_set()
+        file.publish(committed.stop - 1, 2)
+        assert not ended.wait(0.1)
+        file.publish(committed.stop, 2)
+        thread.join()
+    assert ended.is_set()
+
+
+@pytest.mark.parametrize("wrong", [{"timeout_s": 0}, {"in_sync_replicas": 1}])
+def test_settings_that_make_no_sense(wrong: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match="timeout_s and in_sync_replicas are"):
+        SyncReplication(**wrong)  # type: ignore[arg-type]

@@ -134,7 +134,7 @@ def test_altered_files_are_found(path: str, how: str) -> None:
     data = bytearray(file.read_bytes())
     ALTERED[how](data)
     file.write_bytes(data)
-    with pytest.raises(FormatError, match="staged rows are not what their task wrote") as error:
+    with pytest.raises(FormatError, match="staged rows differ from the rows that their task wrote") as error:
         list(take_staged(FS, path, staged) if how == "a bit" else survey_staged(FS, path, staged))
     assert error.value.path == str(file)
 
@@ -162,7 +162,7 @@ def test_a_file_of_another_attempt_is_not_taken_for_it(path: str) -> None:
     staged, other = stage(path), stage(path, 22, attempt="b")
     with pytest.raises(FormatError, match="are not what their task wrote"):
         list(survey_staged(FS, path, replace(staged, name=other.name)))
-    with pytest.raises(FormatError, match="there is no such file"):
+    with pytest.raises(FormatError, match="the file is missing"):
         list(survey_staged(FS, path, replace(staged, name="job.0.c")))
 
 

@@ -34,8 +34,7 @@ from segmentlog.store.recovery.batch_marker import CutBatches
 from segmentlog.store.recovery.durability import Durability
 from segmentlog.store.write import batch_commit
 from segmentlog.store.write.batch_commit import BatchCommitter, CommitPipeline
-from segmentlog.store.write.failure import Failure
-from segmentlog.store.write.group_commit import Flusher
+from segmentlog.store.write.group_commit import Failure, Flusher
 from segmentlog.store.write.housekeeping import Housekeeping
 from segmentlog.store.write.put_path import AheadPiece, PutPath, QueueOffsets
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from segmentlog.store.directory.retention_history import deletions
 from segmentlog.store.files.disk import Space
 from segmentlog.store.files.segments import list_segments
 from segmentlog.store.files.writable_fs import WritableFileSystem
@@ -24,9 +25,7 @@ from segmentlog.store.format.store_paths import StorePaths
 from segmentlog.store.read.spec import ScanSpec
 from segmentlog.store.read.store_reader import StoreReader
 from segmentlog.store.retention.clean import Cleaner, DirectoryRemover, finish
-from segmentlog.store.retention.disk_space import Disks
-from segmentlog.store.retention.history import deletions
-from segmentlog.store.retention.policy import decide
+from segmentlog.store.retention.policy import Disks, decide
 from segmentlog.store.retention.settings import RetentionSettings
 from segmentlog.store.retention.state import Memory, Moment, State
 from segmentlog.store.retention.survey import StoreFiles

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
 
+from segmentlog.store.directory.retention_history import deletions
 from segmentlog.store.files.segments import list_segments
 from segmentlog.store.format.store_paths import StorePaths
 from segmentlog.store.read.spec import ScanSpec
 from segmentlog.store.read.store_reader import StoreReader
-from segmentlog.store.retention.history import deletions
 from segmentlog.store.retention.settings import RetentionSettings
 from segmentlog.store.retention.state import Kind
 from segmentlog.store.types import QueueKey, QueueRange

@@ -1,19 +1,32 @@
-"""History feed: a promoted replica has each batch as a whole or not at all, and a repeated batch is there once."""
+"""Followed log: its end is on the device, never within a batch, and never goes back without a word."""
 
 from collections import Counter
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from segmentlog.store import BatchGapError, BatchId, FormatError, MessageStore, QueueSource, StoreReader
+from segmentlog.store import (
+    BatchGapError,
+    BatchId,
+    Flush,
+    FormatError,
+    MessageStore,
+    NotAStoreError,
+    QueueSource,
+    ReplicationError,
+    StoreReader,
+)
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.batch_history import BatchHistory, decode_lines
+from segmentlog.store.format.batch_mark import BatchMark
 from segmentlog.store.format.store_paths import StorePaths
 from segmentlog.store.ha import (
     Address,
     Attachments,
+    FollowedLog,
     Quorum,
     ReplicaState,
     ReplicationServer,
@@ -21,16 +34,129 @@ from segmentlog.store.ha import (
     demote,
     promote,
 )
-from segmentlog.store.ha.history_feed import HistoryFeed
+from segmentlog.store.ha.served_log import HistoryFeed
 from segmentlog.store.log.batch_state import BatchRecords
 from segmentlog.store.maintenance import verify
 from segmentlog.store.sink import Staged, Staging, commit_batch
-from segmentlog.store.write.batch_commit import CommittedBatch
+from segmentlog.store.write.batch_commit import CommittedBatch, Publication
 from support.batches import batch_of
+from support.parted_store import PartedStore
 from support.promoted import PLAIN, append, limited, served
 from support.reading import read
 from support.replicas import following, log_bytes, until
-from support.written_stores import message
+from support.written_stores import SMALL, message
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    with MessageStore.open(tmp_path / "store", SMALL) as store:
+        store.append(message(1, 1, 0))
+    return tmp_path / "store"
+
+
+def test_it_follows_writers_that_come_and_go(path: Path) -> None:
+    log = FollowedLog(path)
+    assert log.config.segment_bytes == SMALL.segment_bytes
+    for serial in range(1, 8):
+        with MessageStore.open(path, SMALL) as store:
+            store.append(message(1, 1, serial))
+            store.flush()
+            end = store.end_offset
+            assert log.settled_offset == end
+        assert log.settled_offset == log.end_offset == end
+
+
+def test_what_is_not_on_the_device_is_not_sent(path: Path) -> None:
+    log = FollowedLog(path)
+    # A flush of the queues flushes the log first.
+    late = replace(SMALL, flush=Flush.ASYNC, flush_interval_ms=60_000, queue_flush_thorough_interval_ms=60_000)
+    with MessageStore.open(path, late) as store:
+        before = log.settled_offset
+        store.append(message(1, 1, 1))
+        assert store.end_offset > log.settled_offset == before
+        store.flush()
+        assert log.settled_offset == store.end_offset
+
+
+def test_a_batch_is_sent_as_a_whole_or_not_at_all(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, seen = FollowedLog(path), []
+    with Staging.open(path, "job", 0, "a", SMALL) as staging:
+        staging.add(batch_of([message(1, 1, serial) for serial in range(100)]))
+        staged = [staging.finish()]
+    before, publish = log.settled_offset, Publication.publish
+
+    def look(publication: Publication, batch_id: BatchId, stop: int) -> None:
+        seen.append(log.settled_offset)
+        publish(publication, batch_id, stop)
+
+    monkeypatch.setattr(Publication, "publish", look)
+    committed = commit_batch(path, SMALL, BatchId("q", 0), staged)
+    assert seen == [before]
+    assert log.settled_offset == committed.stop > before + SMALL.segment_bytes
+
+
+def test_a_batch_that_lands_between_the_two_files_is_not_sent_in_part(path: Path) -> None:
+    with Staging.open(path, "job", 0, "a", SMALL) as staging:
+        staging.add(batch_of([message(1, 1, serial) for serial in range(100)]))
+        staged = [staging.finish()]
+    commit_batch(path, SMALL, BatchId("q", 0), staged)
+    log = FollowedLog(path)
+    mark = log._batches.mark()
+    with PartedStore.open(path, SMALL) as store:
+        store.parts.base.opened.durability.note_log((mark.start + mark.stop) // 2)  # as it was while it was flushed
+        assert log.settled_offset == mark.start
+        store.parts.base.opened.durability.note_log(mark.stop)
+        assert log.settled_offset == mark.stop
+
+
+@pytest.mark.parametrize("has_landed", [False, True])
+def test_a_point_within_a_batch_that_others_followed_is_not_sent(
+    path: Path, monkeypatch: pytest.MonkeyPatch, *, has_landed: bool
+) -> None:
+    """Between the reads of point and mark, the batch of the point lands, and another one begins or lands, too."""
+    with Staging.open(path, "job", 0, "a", SMALL) as staging:
+        staging.add(batch_of([message(1, 1, serial) for serial in range(100)]))
+        staged = [staging.finish()]
+    commit_batch(path, SMALL, BatchId("q", 0), staged)
+    log, records = FollowedLog(path), BatchRecords(LocalWritableFileSystem(), str(path))
+    first = records.mark()
+    following = first.begun(first.sequence + 1, first.stop)
+    real = log._batches.mark
+    with PartedStore.open(path, SMALL) as store:
+        note = store.parts.base.opened.durability.note_log
+        note((first.start + first.stop) // 2)
+
+        def mark() -> BatchMark:
+            note(first.stop)
+            records.write_mark(LocalWritableFileSystem(), following.ended(first.stop + 9) if has_landed else following)
+            return real()
+
+        monkeypatch.setattr(log._batches, "mark", mark)
+        assert log.settled_offset == first.stop
+
+
+def test_a_log_that_was_cut_is_an_error(path: Path) -> None:
+    log = FollowedLog(path)
+    with PartedStore.open(path, SMALL) as store:
+        cut_to = store.end_offset
+        store.append(message(1, 1, 1))
+    assert log.settled_offset > cut_to
+    with PartedStore.open(path, SMALL) as store:
+        store.parts.base.opened.durability.note_log(cut_to)
+        with pytest.raises(ReplicationError, match=f"the log was cut from physical offset .* to {cut_to}"):
+            _ = log.settled_offset
+
+
+def test_other_directories_are_refused(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(NotAStoreError, match="no store that segmentlog wrote last"):
+        FollowedLog(tmp_path)
+    (path / "lock").write_bytes(b"lock")  # as a broker does at its start
+    with pytest.raises(NotAStoreError, match="A broker serves replicas itself"):
+        FollowedLog(path)
+
+
+# History feed
+
 
 FS = LocalWritableFileSystem()
 ROWS = 40
@@ -250,7 +376,7 @@ def test_a_feed_follows_the_commits_of_other_processes(tmp_path: Path) -> None:
     path = tmp_path / "store"
     MessageStore.open(path, PLAIN).close()
     feed = HistoryFeed(FS, str(path))
-    feed.look()
+    feed.read_changes()
     sent, generation = b"", -1
     for number in range(4):
         assert lines(feed) == [*range(number)]
@@ -260,7 +386,7 @@ def test_a_feed_follows_the_commits_of_other_processes(tmp_path: Path) -> None:
         assert sent == feed.lines_from(0), "what was sent does not change"
         commit(path, number)
         assert lines(feed) == [*range(number)], "it was not looked at"
-        feed.look()
+        feed.read_changes()
     assert feed.generation == 1, "the file was made"
     feed.close()
 
@@ -273,10 +399,10 @@ def test_a_feed_of_a_replica_sends_its_master_s_batches_on(tmp_path: Path) -> No
     with limited(master, (end := commit(master, 3).start)) as (_, port):
         replicate(port, replica, end)
     feed = HistoryFeed(FS, str(replica))
-    feed.look()
+    feed.read_changes()
     assert lines(feed) == [0, 1, 2, 3]
     promote(replica)
-    feed.look()
+    feed.read_changes()
     assert (lines(feed), feed.generation) == ([0, 1, 2], 2)
     feed.close()
 
@@ -298,7 +424,7 @@ def test_no_replica_gets_rows_whose_batches_are_not_known(tmp_path: Path, name: 
     feed = HistoryFeed(FS, str(master))
     file.write_bytes(b"damaged")
     with pytest.raises(FormatError):
-        feed.look()
+        feed.read_changes()
     feed.close()
 
 
@@ -307,16 +433,16 @@ def test_a_history_that_was_replaced_while_the_ledger_was_damaged_is_sent_as_a_w
     append(path, range(3))
     stops = [commit(path, number).stop for number in range(3)]
     feed = HistoryFeed(FS, str(path))
-    feed.look()
+    feed.read_changes()
     generation, file = feed.generation, Path(StorePaths(str(path)).ledger)
     BatchRecords(FS, str(path)).settle(FS, stops[1])
     good = file.read_bytes()
     file.unlink()
     file.write_bytes(b"damaged")
     with pytest.raises(FormatError):
-        feed.look()
+        feed.read_changes()
     file.unlink()
     file.write_bytes(good)
-    feed.look()
+    feed.read_changes()
     assert (lines(feed), feed.generation) == ([0, 1], generation + 1)
     feed.close()

@@ -1,4 +1,4 @@
-"""Followed log: the log of a store that other processes open, append to and close, as a server sends it.
+"""Served log: the end of a log and its batches, as a server sends them while other processes append.
 
 ::
 
@@ -8,8 +8,17 @@
     settled = durable.log, and never beyond P     ▼
     server  ◄── FollowedLog.settled_offset: two small files are read; no lock is taken and no record is examined
 
+    master    batch in flight ──► ledger ──► no longer in flight ──► end of the log moves over it
+    server    end of the log, then the history up to the ledger's newest batch        `HistoryFeed.read_changes`
+    wire      [whole history] … [lines that were appended] … [frames of the log up to that end]
+    replica   .segmentlog/batches onto the device, then the log                       `IncomingBatches`
+
+    content   [line][line][line]│[line]      the newest batch of the ledger is written to the file with the next commit:
+              └ file             └ ledger    the same bytes, so sent lines stay valid
+
 Bytes that are on the device, and outside a batch in flight, survive a killed writer and a power cut. So no replica is
-ever ahead of its master. The end of a `MessageStore` in this process is known without these files.
+ever ahead of its master. The end of a `MessageStore` in this process is known without these files. RocketMQ's slaves
+get no history.
 """
 
 import os
@@ -18,9 +27,12 @@ from typing import Final, Protocol
 from ..config import StoreConfig
 from ..errors import NotAStoreError, ReplicationError
 from ..files.fs import FileSystem, LocalFileSystem
+from ..files.replaced_file import ReplacedFile
 from ..files.small_file import read_front
 from ..files.store_lock import is_signed
+from ..files.writable_fs import WritableFileSystem
 from ..format import durable_point
+from ..format.batch_history import TITLE_BYTES, decode_title, newest_line
 from ..format.store_paths import StorePaths
 from ..log.batch_state import BatchRecords
 
@@ -122,3 +134,57 @@ class FollowedLog:
     def _point(self) -> durable_point.DurablePoint | None:
         data = read_front(self._fs, self._paths.durable_point, durable_point.FILE_BYTES)
         return None if data is None else durable_point.decode(data)
+
+
+class HistoryFeed:
+    """Lines of the history of a store that other threads or processes write. Not thread-safe."""
+
+    def __init__(self, fs: WritableFileSystem, path: str) -> None:
+        self._fs = fs
+        self._records = BatchRecords(fs, path)
+        self._history_path = StorePaths(path).batch_history
+        self._ledger, self._history = (ReplacedFile(fs, each) for each in (StorePaths(path).ledger, self._history_path))
+        self._file_size: int | None = -1  # at the last call that succeeded
+        self._is_other = False  # whether the file was replaced since then
+        self._in_file = 0  # bytes of lines in the file
+        self._newest = b""  # line of the ledger's newest batch, if the file may lack it
+        self.generation = 0
+        """Number of times that the whole history was replaced."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all lines, as of the last `read_changes`."""
+        return self._in_file + len(self._newest)
+
+    def read_changes(self) -> None:
+        """Read the ledger and the history if one of them changed; otherwise some system calls.
+
+        Raises `FormatError` if one of them is damaged; the next call reads both again.
+        """
+        self._is_other |= self._history.look()
+        size = self._fs.size(self._history_path)
+        if not self._ledger.look() and not self._is_other and size == self._file_size:
+            return
+        self._file_size = -1
+        ledger = self._records.ledger()
+        front = read_front(self._fs, self._history_path, TITLE_BYTES)
+        if front is not None and (title := decode_title(front, self._history_path)).generation > ledger.generation:
+            self._in_file, self._newest = (size or TITLE_BYTES) - TITLE_BYTES, b""  # of a replica
+        else:
+            self._in_file = ledger.recorded - (title.dropped if front is not None else 0)
+            self._newest = newest_line(ledger)
+        self.generation += self._is_other
+        self._file_size, self._is_other = size, False
+
+    def lines_from(self, position: int) -> bytes:
+        """Return the whole lines from a position on, up to `size`."""
+        data = b""
+        if position < self._in_file:
+            data = self._fs.read(self._history_path, TITLE_BYTES + position, self._in_file - position)
+        data += self._newest[max(position - self._in_file, 0) :]
+        return data[: data.rfind(b"\n") + 1]
+
+    def close(self) -> None:
+        """Close the files."""
+        self._ledger.close()
+        self._history.close()

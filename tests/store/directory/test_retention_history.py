@@ -2,9 +2,9 @@
 
 import pytest
 
+from segmentlog.store.directory import retention_history as history
+from segmentlog.store.directory.retention_history import Deleted, History, deletion_note, deletions
 from segmentlog.store.errors import NoSpaceError, Remedy
-from segmentlog.store.retention import history
-from segmentlog.store.retention.history import Deleted, History, deletion_note, deletions
 from support.crash.memory_fs import MemoryFileSystem
 
 STORE = "/store"

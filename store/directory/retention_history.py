@@ -20,8 +20,7 @@ from ..errors import Remedy
 from ..files.fs import FileSystem, LocalFileSystem
 from ..files.small_file import read_whole, replace_file
 from ..files.writable_fs import WritableFileSystem
-from ..format.store_paths import StorePaths
-from .state import Kind
+from ..format.store_paths import COMMIT_LOG, StorePaths
 
 BYTES_MAX: Final = 1 << 20
 """Size from which the history is halved."""
@@ -29,31 +28,19 @@ _READ_MAX: Final = 2 * BYTES_MAX
 
 
 class Deleted(NamedTuple):
-    """One deleted file.
+    """One deleted file."""
 
-    Attributes
-    ----------
-    ms
-        Time of the run, ms since the epoch.
-    file, bytes
-        Path in the store, and length.
-    reason
-        Rule by which it went.
-    archive
-        Directory of the archive that has a copy; empty without one.
-    """
-
-    ms: int
-    file: str
-    bytes: int
-    reason: str
-    archive: str = ""
+    ms: int  # time of the run, ms since the epoch
+    file: str  # path in the store
+    bytes: int  # its length
+    reason: str  # rule by which it was deleted
+    archive: str = ""  # directory of the archive that has a copy; empty without one
 
     @property
     def log_base(self) -> int | None:
         """First physical offset of a CommitLog segment; None for another file."""
         kind, _, name = self.file.partition("/")
-        return int(name) if kind == Kind.LOG.value and name.isascii() and name.isdecimal() else None
+        return int(name) if kind == COMMIT_LOG and name.isascii() and name.isdecimal() else None
 
     def __str__(self) -> str:
         when = datetime.fromtimestamp(self.ms / 1000, UTC).isoformat(timespec="milliseconds")
@@ -70,13 +57,7 @@ class History:
         self._path = self._paths.retention_history
 
     def add(self, deleted: Iterable[Deleted]) -> None:
-        """Append lines, synced.
-
-        Raises
-        ------
-        NoSpaceError
-            If the disk is full.
-        """
+        """Append lines, synced."""
         lines = "".join(
             json.dumps({name: value for name, value in each._asdict().items() if value or name != "archive"}) + "\n"
             for each in deleted
@@ -122,22 +103,14 @@ def deletions(fs: FileSystem, path: str) -> Iterator[Deleted]:
 
 
 class DeletionNote(NamedTuple):
-    """Part of a data-loss report that retention adds.
+    """Part of a data-loss report that retention adds."""
 
-    Attributes
-    ----------
-    text
-        Clause about the last deletion of a CommitLog segment; empty without one.
-    remedies
-        Changes to the call that read, which find the messages.
-    """
-
-    text: str
-    remedies: tuple[Remedy, ...]
+    text: str  # clause about the last deletion of a CommitLog segment; empty without one
+    remedies: tuple[Remedy, ...]  # changes to the call that read, which find the messages
 
 
 def deletion_note(path: str, fs: FileSystem | None = None) -> DeletionNote:
-    """Return what a data-loss report says about the last deletion of a CommitLog segment.
+    """Return the clause of a data-loss report about the last deletion of a CommitLog segment.
 
     Parameters
     ----------
