@@ -17,8 +17,8 @@ from ..files.fs import FileSystem
 from ..files.joined_fs import JoinedFileSystem
 from ..files.small_file import read_whole
 from ..format.store_paths import OURS, StorePaths
-from .location import StoreLocation
-from .store_id import is_store_id, store_id
+from .layout import StoreLocation
+from .own_state import is_store_id, store_id
 
 _OWNER_BYTES_MAX = 1 << 13
 _NAMES_BEFORE = {OURS, "lost+found"}

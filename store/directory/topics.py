@@ -20,7 +20,7 @@ from ..format.naming import is_broker_topic
 from ..format.store_paths import StorePaths
 from ..types import QueueKey
 from .documents import load_document, replace_document
-from .location import StoreLocation
+from .layout import StoreLocation
 
 _log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from ..errors import ConfigError
-from .modes import directory_mode, file_mode
+from .fs import directory_mode, file_mode
 from .os_errors import Writing
 
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

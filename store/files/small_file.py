@@ -1,10 +1,14 @@
-"""Files created under a temporary name, and small files, read and replaced whole: JSON, checkpoint, abort.
+"""Small files, read and replaced whole: JSON, checkpoint, abort; and the notice that a file was replaced.
 
 ::
 
     .segmentlog/small   write, sync ──► rename ──► config/topics.json      and its directory is synced
 
-A reader finds the old file or the new one. RocketMQ writes its JSON in place, with a ``.bak`` beside it.
+    ReplacedFile   a file held open, inode 17     name ──► 17   the same
+                                                  name ──► 18   replaced: 18 is held open from now on
+
+A reader finds the old file or the new one. RocketMQ writes its JSON in place, with a ``.bak`` beside it. A file that is
+held open keeps its inode number, so a later file has another one, whatever its times say.
 
 Each kind of small file has a limit. A larger file is an error before any of it is read, and is not written either::
 
@@ -109,3 +113,35 @@ def check_size(path: str, size: int, limit: int) -> None:
             path=path,
             fix="Take it from a copy of the store, or move it away if it is not the store's",
         )
+
+
+class ReplacedFile:
+    """One name, as of the last look. Not thread-safe.
+
+    Parameters
+    ----------
+    fs, path
+        The file, which may not exist yet. It is never written in place.
+    """
+
+    def __init__(self, fs: WritableFileSystem, path: str) -> None:
+        self._fs = fs
+        self._path = path
+        self._file: WritableFile | None = None
+
+    def look(self) -> bool:
+        """Return whether there is another file than at the last look, or none any more. Costs a system call or two."""
+        if self._file is not None and self._file.is_at(self._path):
+            return False
+        was_there = self._file is not None
+        self.close()
+        if self._fs.size(self._path) is None:
+            return was_there
+        self._file = self._fs.open(self._path)  # before it is read: what is read is this one, or a later one
+        return True
+
+    def close(self) -> None:
+        """Close the file that is held open."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

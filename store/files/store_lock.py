@@ -6,6 +6,8 @@
             ^ byte 0             ^ byte 8
             record lock          open-file-description lock
             fcntl(F_SETLK)       fcntl(F_OFD_SETLK)
+            F_GETLK names the    its owner cannot be named
+            owning process
             brokers take it,     brokers do not know it,
             released with any    released with the last copy of
             descriptor of the    the descriptor that took it
@@ -16,9 +18,9 @@
 
 The first four bytes are a signature: a broker writes ``lock`` when it starts, this library writes ``slog`` once the
 store is open. Java's ``FileChannel.tryLock(0, 1, false)`` takes the record lock of byte 0 on Linux. A record lock
-belongs to the process: a ``shutil.copytree`` of the store in the owning process releases it. So `StoreLock.keep` takes
-it again before each step that relies on it, and fails if a broker was faster. The lock of byte 8 is never lost this
-way, and excludes other processes of this library throughout.
+belongs to the process: a ``shutil.copytree`` of the store in the owning process releases it. So `StoreLock.retake`
+takes it again before each step that relies on it, and fails if a broker was faster. The lock of byte 8 is never lost
+this way, and excludes other processes of this library throughout.
 
 Forked children share an open-file-description lock, and would keep it after the death of its owner. So children close
 their copies at once, and no fork happens while a descriptor of the file is being opened. The kernel releases both locks
@@ -26,26 +28,131 @@ when the owner dies. The file is never unlinked, since two processes could then 
 ``DefaultMessageStore.start``.
 """
 
+import errno
 import fcntl
 import os
+import stat
+import struct
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, Self
 from weakref import WeakSet, WeakValueDictionary
 
-from ..errors import StoreClosedError, StoreInUseError, UnreadableError
+from ..errors import SegmentLogError, StoreClosedError, StoreInUseError, UnreadableError, UnsafeFileError
 from .fs import Descriptor, LocalFileSystem
-from .lock_calls import lock_ours, lock_record, open_lock_file, record_owner, unlock, wait_for_owner
 from .os_errors import Writing, read_error, write_error
+
+_RECORD_BYTE: Final = 0
+_OURS_BYTE: Final = 8
+_FLOCK: Final = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, length, process
+_FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_REFUSED: Final = {errno.EACCES, errno.EAGAIN}
+_NAMED_AFTER_S: Final = 0.02
+"""The owner takes its second lock, by which it can be named, within this time."""
+
 
 _CONTENT: Final = b"lock"
 _SIGNATURE: Final = b"slog"
-
 _registry = threading.RLock()  # held while a descriptor of a lock file is opened or closed
 _held: WeakValueDictionary[tuple[int, int], "StoreLock"] = WeakValueDictionary()  # by device and inode
 _open: WeakSet[Descriptor] = WeakSet()  # descriptors of all lock files, which forked children close
+
+
+def open_lock_file(path: str, *, make: bool) -> Descriptor:
+    """Open a plain file to lock it.
+
+    Parameters
+    ----------
+    make
+        Whether it is made if it is not there, else FileNotFoundError.
+
+    Raises
+    ------
+    UnsafeFileError
+        If it is a symbolic link, FIFO, socket, device or directory.
+    UnreadableError
+        If this process may not write it.
+    """
+    try:
+        file = Descriptor(path, _FLAGS | (os.O_CREAT if make else 0))
+    except OSError as error:
+        raise _explained(error, path) from None
+    with Writing(path, "looking at it"):
+        is_plain = stat.S_ISREG(os.fstat(file.fd).st_mode)
+    if not is_plain:
+        file.close()
+        raise _explained(OSError(errno.ENXIO, "not a plain file"), path)
+    return file
+
+
+def lock_record(fd: int) -> bool:
+    """Take the record lock, which does nothing if this process has it; False if another one has."""
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _RECORD_BYTE)
+    except OSError as error:
+        if error.errno not in _REFUSED:
+            raise
+        return False
+    return True
+
+
+def lock_ours(fd: int) -> bool:
+    """Take the lock against others of ours; False if one has it."""
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, _OURS_BYTE, 1, 0))
+    except OSError as error:
+        # EINVAL: a kernel or file system without such locks. The record lock and the signature have to do there.
+        if error.errno not in {*_REFUSED, errno.EINVAL}:
+            raise
+        return error.errno == errno.EINVAL
+    return True
+
+
+def unlock(file: Descriptor) -> None:
+    """Release both locks and close; closing alone would leave one to a child that is about to start a program."""
+    for command, byte in ((fcntl.F_SETLK, _RECORD_BYTE), (fcntl.F_OFD_SETLK, _OURS_BYTE)):
+        try:
+            fcntl.fcntl(file.fd, command, struct.pack(_FLOCK, fcntl.F_UNLCK, os.SEEK_SET, byte, 1, 0))
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+    file.close()
+
+
+def record_owner(fd: int) -> int | None:
+    """Process that keeps this one from the record lock; 0 if it cannot be seen, None if none does."""
+    asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, _RECORD_BYTE, 1, 0)
+    kind, _, _, _, owner = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+    return None if kind == fcntl.F_UNLCK else max(owner, 0)
+
+
+def wait_for_owner(fd: int) -> int | None:
+    """Name the process that has the other lock, by the record lock that it takes next."""
+    until = time.monotonic() + _NAMED_AFTER_S
+    while (owner := record_owner(fd)) is None and time.monotonic() < until:
+        time.sleep(0.001)
+    return owner
+
+
+def _explained(error: OSError, path: str) -> SegmentLogError:
+    match error.errno:
+        case errno.ELOOP | errno.ENXIO | errno.EISDIR:
+            return UnsafeFileError(
+                "this is a symbolic link, FIFO, socket, device or directory, the store wants a plain file",
+                path=path,
+                fix="Find out its origin, and delete it while no broker or job has the store open",
+            )
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return UnreadableError(
+                f"this process may not write it: {error.strerror}",
+                path=path,
+                fix="Run as the store's owner, or as another user with write permission for this directory",
+            )
+        case _:
+            return write_error(error, "opening", path)
 
 
 def _forget_in_child() -> None:

@@ -18,8 +18,7 @@ from enum import Enum
 
 from ..directory.documents import replace_document
 from ..directory.group_offsets import Progress, Table, owner_key, read_progress, sidecar_document
-from ..directory.layout import check_is_store
-from ..directory.location import StoreLocation
+from ..directory.layout import StoreLocation, check_is_store
 from ..errors import StoreInUseError
 from ..files.small_file import DOCUMENT_BYTES_MAX, check_size, replace_file
 from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem

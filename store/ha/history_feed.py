@@ -13,8 +13,7 @@
 A server of a replica sends its master's history on in the same way. RocketMQ has no counterpart: its slaves get none.
 """
 
-from ..files.replaced_file import ReplacedFile
-from ..files.small_file import read_front
+from ..files.small_file import ReplacedFile, read_front
 from ..files.writable_fs import WritableFileSystem
 from ..format.batch_history import TITLE_BYTES, decode_title, newest_line
 from ..format.store_paths import StorePaths

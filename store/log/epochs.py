@@ -15,8 +15,7 @@ from typing import Final
 
 from ..errors import StaleMasterError
 from ..files.fs import FileSystem
-from ..files.replaced_file import ReplacedFile
-from ..files.small_file import read_whole, replace_file
+from ..files.small_file import ReplacedFile, read_whole, replace_file
 from ..files.writable_fs import WritableFileSystem
 from ..format import epochs as codec
 from ..format.epochs import Epochs

@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from ..errors import ConfigError
-from ..files.disk import Space, space_of
+from ..files.fs import Space, space_of
 from ..files.writable_fs import LocalWritableFileSystem
 from ..format.message import MIN_RECORD_BYTES
 from ..format.store_paths import StorePaths

@@ -40,8 +40,8 @@ from ..log.commit_log import MAPS_MAX
 from .entry_batches import Chunk, Chunks, batches_of, report_loss
 from .heal import Block, StoreView, heal
 from .matching import Matcher, record_batch
+from .plan import ScanTask
 from .spec import OnCorrupt, ScanSpec
-from .tasks import ScanTask
 
 _log = logging.getLogger(__name__)
 

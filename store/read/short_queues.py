@@ -22,8 +22,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from ..directory.layout import ListedQueues
-from ..directory.location import StoreLocation
+from ..directory.layout import ListedQueues, StoreLocation
 from ..directory.topics import topic_table
 from ..dispatch.derive import DerivedQueue, derive_queues
 from ..dispatch.rules import is_named, is_queued, queues_of
@@ -145,7 +144,7 @@ class QueueSearch:
         queue = opened(last)
         end = queue.data_end()
         entry = queue.entries(end - 1, end) if end > queue.first else None
-        # A last entry that makes no sense is left to `queue_end`: it asks the log about this queue alone.
+        # A last entry that makes no sense is left to `queue_view`: it asks the log about this queue alone.
         short = entry is None or bool(is_plausible(entry)[0] and entry["physical_offset"][0] < physical)
         return short and self._should_have_entry(physical)
 

@@ -18,15 +18,14 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..directory.layout import ListedQueues, look_at_queues
-from ..directory.location import StoreLocation
+from ..directory.layout import ListedQueues, StoreLocation, look_at_queues
 from ..directory.own_state import OwnState
 from ..dispatch.derive import DerivedQueue, derive_queues
 from ..files.notices import warn_once
 from ..files.store_lock import is_signed
 from ..log.batch_state import Visibility
 from ..log.commit_log import CommitLog
-from ..log.known_end import KnownEnd
+from ..log.log_end import KnownEnd
 from ..queues.consume_queue import ConsumeQueue
 from ..types import QueueKey
 from .short_queues import QueueSearch

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ..config import OnDamage, StoreConfig
 from ..directory.file_sizes import check_file_sizes
-from ..directory.store_id import ensure_store_id
+from ..directory.own_state import ensure_store_id
 from ..directory.topics import TopicTable
 from ..files.writable_fs import Lock, WritableFileSystem
 from ..format.index_file import EMPTY_INDEX, Geometry

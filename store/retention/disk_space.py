@@ -13,7 +13,7 @@ The disks of the CommitLog and of the ConsumeQueues are looked at in this order.
 import math
 from typing import NamedTuple
 
-from ..files.disk import Space
+from ..files.fs import Space
 from .settings import RetentionSettings, RocketMQRelease, Thresholds
 
 

@@ -32,8 +32,7 @@ from segmentlog.store import (
     StoreConfig,
     StoreReader,
 )
-from segmentlog.store.files.disk import space_of
-from segmentlog.store.files.fs import LocalFileSystem
+from segmentlog.store.files.fs import LocalFileSystem, space_of
 from segmentlog.store.maintenance import verify
 from segmentlog.store.retention.disk_space import used_share
 from segmentlog.store.retention.history import deletions

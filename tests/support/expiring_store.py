@@ -35,8 +35,7 @@ from segmentlog.store import (
     SegmentLogError,
     StoreReader,
 )
-from segmentlog.store.files.disk import Space
-from segmentlog.store.files.fs import LocalFileSystem
+from segmentlog.store.files.fs import LocalFileSystem, Space
 from segmentlog.store.retention.history import deletions
 from segmentlog.store.retention.state import Kind
 from segmentlog.store.write import retention_service

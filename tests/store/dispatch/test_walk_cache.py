@@ -14,7 +14,7 @@ from segmentlog.store.dispatch.derive import derive_queue
 from segmentlog.store.dispatch.walk_cache import WalkCache
 from segmentlog.store.format.message import Ints
 from segmentlog.store.log.commit_log import CommitLog, FoundRecords
-from segmentlog.store.read.tasks import PlannedRange
+from segmentlog.store.read.plan import PlannedRange
 from segmentlog.store.types import QueueKey
 from support import reading
 from support.scale import sample, scale

@@ -2,7 +2,7 @@
 
 import pytest
 
-from segmentlog.store.files.disk import Space
+from segmentlog.store.files.fs import Space
 from segmentlog.store.retention.disk_space import (
     Disks,
     Verdict,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from segmentlog.store.errors import ConfigError
-from segmentlog.store.files.disk import Space
+from segmentlog.store.files.fs import Space
 from segmentlog.store.retention.disk_space import Disks
 from segmentlog.store.retention.policy import Plan, decide, is_due
 from segmentlog.store.retention.settings import RetentionSettings, RocketMQRelease
