@@ -87,18 +87,10 @@ class StoreLocation:
 
 
 class ListedQueues(NamedTuple):
-    """Content of ``consumequeue/``.
+    """Content of ``consumequeue/``."""
 
-    Attributes
-    ----------
-    ids
-        Queue ids of each topic, of those that have a directory.
-    in_the_way
-        Paths of queues where something else is than a directory: a FIFO, a plain file.
-    """
-
-    ids: dict[str, list[int]]
-    in_the_way: list[str]
+    ids: dict[str, list[int]]  # of each topic, of the queues that have a directory
+    in_the_way: list[str]  # paths of queues that are not directories: a FIFO, a plain file
 
 
 def list_queues(fs: FileSystem, path: str) -> dict[str, list[int]]:

@@ -67,34 +67,19 @@ def ensure_store_id(fs: WritableFileSystem, path: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnState:
-    """Recorded state of one store.
+    """Recorded state of one store."""
 
-    Attributes
-    ----------
-    point
-        Its durable point; None if it has none.
-    checkpoint
-        Its checkpoint; all zeros if it has none.
-    was_aborted
-        Whether it was not closed.
-    was_ours
-        Whether it was not closed by us: no broker wrote it since the durable point.
-    """
-
-    point: DurablePoint | None
-    checkpoint: Checkpoint
-    was_aborted: bool
-    was_ours: bool
+    point: DurablePoint | None  # durable point; None if there is none
+    checkpoint: Checkpoint  # all zeros if there is none
+    was_aborted: bool  # whether it was not closed
+    was_ours: bool  # whether we were its last owner: no broker wrote it since the durable point
 
     @classmethod
     def read(cls, fs: FileSystem, path: str, *, is_signed: bool) -> "OwnState":
-        """Read it from a store directory.
+        """Read the state of a store directory.
 
-        Parameters
-        ----------
-        is_signed
-            Whether no other process opened the store since we last had it, as far as the lock tells. The file ``abort``
-            tells too, but 4.x leaves an existing one as it is.
+        ``is_signed`` is whether the lock says that no other process opened the store since we last had it. The file
+        ``abort`` tells too, but 4.x leaves an existing one as it is.
         """
         paths = StorePaths(path)
         point = durable_point.decode(read_front(fs, paths.durable_point, durable_point.FILE_BYTES) or b"")

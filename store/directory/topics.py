@@ -26,13 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class TopicTable:
-    """The topics of one store that is open for writing.
-
-    Parameters
-    ----------
-    fs, paths
-        The store.
-    """
+    """The topics of one store that is open for writing."""
 
     def __init__(self, fs: WritableFileSystem, paths: StorePaths) -> None:
         self._fs = fs

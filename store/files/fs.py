@@ -66,13 +66,7 @@ class Space(NamedTuple):
 
 
 def space_of(path: str) -> Space | None:
-    """Return the space of the file system that holds a path; None if the path does not exist.
-
-    Raises
-    ------
-    StoreIOError, UnreadableError
-        If the file system does not say.
-    """
+    """Return the space of the file system that holds a path; None if the path does not exist."""
     try:
         found = os.statvfs(path)
     except OSError as error:
@@ -101,13 +95,8 @@ class Descriptor:
 
     Python raises KeyboardInterrupt between two bytecodes, for instance after ``os.open`` returned and before its result
     was stored. Here opening and storing are one call into C, and so are forgetting and closing. A descriptor whose
-    owner was lost to an exception is closed by reference counting. Close it from several threads, or several times:
-    it is closed once.
-
-    Parameters
-    ----------
-    path, flags
-        As of ``os.open``. A file that is created gets `file_mode`.
+    owner was lost to an exception is closed by reference counting. Close it from several threads, or several times: it
+    is closed once.
     """
 
     __slots__ = ("__weakref__", "_held")
@@ -171,13 +160,7 @@ class FileSystem(Protocol):
         """Fill a buffer from ``offset``; return the number of bytes, fewer only at the end of the file."""
 
     def map(self, path: str, start: int = 0, stop: int | None = None) -> Bytes:
-        """Bytes ``[start, stop)`` of a file, as far as it has them; all of it by default.
-
-        Returns
-        -------
-        (n,) uint8
-            Read-only. It owns its map, if there is one: dropping the array unmaps.
-        """
+        """Bytes ``[start, stop)`` of a file, as far as it has them, (n,) uint8, read-only; dropping it unmaps."""
 
     def data_end(self, path: str) -> int:
         """Return the end of the last non-zero byte of a file; 0 if there is none."""

@@ -31,14 +31,9 @@ DOCUMENT_BYTES_MAX: Final = 64 << 20
 
 @contextmanager
 def made_aside(fs: WritableFileSystem, making: str) -> Iterator[WritableFile]:
-    """Yield a new, empty file, which is removed again if the body cannot finish it.
+    """Yield a new, empty file at the path ``making``, which is removed again if the body cannot finish it.
 
-    The body renames it; the new owner closes it.
-
-    Parameters
-    ----------
-    making
-        Path of the file; an unfinished file there is replaced.
+    The body renames it; the new owner closes it. An unfinished file of an earlier process is replaced.
     """
     fs.unlink(making)
     made = fs.create(making)
@@ -51,13 +46,7 @@ def made_aside(fs: WritableFileSystem, making: str) -> Iterator[WritableFile]:
 
 
 def replace_file(fs: WritableFileSystem, path: str, content: bytes, making: str) -> None:
-    """Put a file in place of what has its name, or of nothing, and both onto the device.
-
-    Parameters
-    ----------
-    making
-        Path on the same file system where it is written first; what is there goes.
-    """
+    """Create or replace a file, and sync it and its name; it is written at the path ``making`` first."""
     with made_aside(fs, making) as made:
         made.write(0, content)
         made.sync()
@@ -67,23 +56,7 @@ def replace_file(fs: WritableFileSystem, path: str, content: bytes, making: str)
 
 
 def read_whole(fs: FileSystem, path: str, limit: int) -> bytes | None:
-    """Read all bytes of a small file.
-
-    Parameters
-    ----------
-    limit
-        The most bytes that a file of this kind can have; it bounds what is read and the memory that this takes.
-
-    Returns
-    -------
-    bytes or None
-        None if there is no such file.
-
-    Raises
-    ------
-    FileTooLargeError
-        If it has more than ``limit`` bytes.
-    """
+    """Read all bytes of a small file; None if it does not exist, `FileTooLargeError` beyond ``limit`` bytes."""
     size = fs.size(path)
     while size is not None:
         check_size(path, size, limit)
@@ -116,13 +89,7 @@ def check_size(path: str, size: int, limit: int) -> None:
 
 
 class ReplacedFile:
-    """One name, as of the last look. Not thread-safe.
-
-    Parameters
-    ----------
-    fs, path
-        The file, which may not exist yet. It is never written in place.
-    """
+    """A name whose file is never written in place, as of the last look. Not thread-safe."""
 
     def __init__(self, fs: WritableFileSystem, path: str) -> None:
         self._fs = fs

@@ -62,20 +62,7 @@ _open: WeakSet[Descriptor] = WeakSet()  # descriptors of all lock files, which f
 
 
 def open_lock_file(path: str, *, make: bool) -> Descriptor:
-    """Open a plain file to lock it.
-
-    Parameters
-    ----------
-    make
-        Whether it is made if it is not there, else FileNotFoundError.
-
-    Raises
-    ------
-    UnsafeFileError
-        If it is a symbolic link, FIFO, socket, device or directory.
-    UnreadableError
-        If this process may not write it.
-    """
+    """Open a plain file to lock it; if it does not exist, ``make`` creates it."""
     try:
         file = Descriptor(path, _FLAGS | (os.O_CREAT if make else 0))
     except OSError as error:
@@ -175,19 +162,8 @@ os.register_at_fork(
 class StoreLock:
     """Both locks of one store, held from construction to `release`. Thread-safe.
 
-    Parameters
-    ----------
-    path
-        The file ``lock`` of a store; it is created if it does not exist.
-
-    Raises
-    ------
-    StoreInUseError
-        If another process or this one holds one of the locks; the message names the process.
-    UnsafeFileError
-        If the file is a symbolic link, FIFO, socket, device or directory.
-    UnreadableError
-        If this process has no permission to write the file.
+    Raises `StoreInUseError` if another process or this one holds one of the locks; the message names the process.
+    `UnsafeFileError` for a link or special file; `UnreadableError` without the permission to write the file.
     """
 
     def __init__(self, path: str) -> None:
@@ -243,13 +219,7 @@ class StoreLock:
             self._written_ns = os.fstat(self._file.fd).st_mtime_ns
 
     def check(self) -> None:
-        """Check that the lock is not released, and that this process took it. Makes no system call.
-
-        Raises
-        ------
-        StoreClosedError
-            In a child that was forked from the owner, or after `release`.
-        """
+        """Raise `StoreClosedError` after `release`, and in a child forked from the owner. Makes no system call."""
         if self._pid != os.getpid() or self._file.fd < 0:
             why = (
                 "it was closed"
@@ -264,14 +234,8 @@ class StoreLock:
         """Check that both locks are held, and take the record lock again if this process lost it.
 
         It costs two system calls, some 2 µs. The identity of the locked file is known since it was opened. So one
-        ``stat`` of the path tells whether it still names that file, and when the file was written last.
-
-        Raises
-        ------
-        StoreClosedError
-            See `check`.
-        StoreInUseError
-            If a broker has opened the store since, or the file was replaced. The caller must not write to the store.
+        ``stat`` of the path tells whether it still names that file, and when the file was written last. After a
+        `StoreInUseError` the caller must not write: a broker has opened the store, or the file was replaced.
         """
         self.check()
         fd = self._file.fd
@@ -338,24 +302,7 @@ def is_held_here(path: str) -> bool:
 
 
 def broker_of(path: str) -> int | None:
-    """Return the process of the broker that has a store open.
-
-    Parameters
-    ----------
-    path
-        The file ``lock`` of a store.
-
-    Returns
-    -------
-    int or None
-        Its process id, or 0 if the process is not visible. None if no broker has the store open: it is closed, or
-        another process of this library has it open or is opening it.
-
-    Raises
-    ------
-    UnsafeFileError, UnreadableError
-        See `StoreLock`.
-    """
+    """Return the process id of the broker that has a store open; 0 if it is not visible, None without a broker."""
     with _registry:
         if _holder(path) is not None:
             return None
@@ -376,20 +323,10 @@ def broker_of(path: str) -> int | None:
 
 @contextmanager
 def held_lock(path: str) -> Iterator[StoreLock | None]:
-    """Hold a store's lock, so that no broker opens it meanwhile.
+    """Hold a store's lock, so that no broker opens it meanwhile; the caller calls `StoreLock.keep` before it publishes.
 
-    A store without the file is not locked: no broker ever opened it under this path. A tool that reads creates no file
-    that its caller did not ask for.
-
-    Yields
-    ------
-    StoreLock or None
-        The lock; the caller calls `StoreLock.keep` before it publishes anything. None without the file.
-
-    Raises
-    ------
-    StoreInUseError
-        If another process or this one holds the lock.
+    A store without the file is not locked, and None is yielded: no broker ever opened it under this path. A tool that
+    reads creates no file that its caller did not ask for.
     """
     if not os.path.lexists(path):
         yield None
@@ -402,19 +339,9 @@ def held_lock(path: str) -> Iterator[StoreLock | None]:
 def momentary_lock(path: str) -> Iterator[bool]:
     """Hold a store's lock for a moment; shared with the store that holds it, if that is open in this process.
 
-    Meanwhile this process can open and close no store, and another process cannot open this one. So the block under
-    ``with`` has to be short.
-
-    Parameters
-    ----------
-    path
-        The file ``lock`` of a store; it is created if it does not exist.
-
-    Yields
-    ------
-    bool
-        True if the lock is held. False if a broker or another process has the store open, or if this process has no
-        permission to open the file.
+    Yields False if a broker or another process has the store open, or this process may not open the file. Meanwhile
+    this process can open and close no store, and another process cannot open this one. So the block under ``with`` has
+    to be short.
     """
     with _registry:
         holder = _holder(path)
@@ -434,19 +361,9 @@ def momentary_lock(path: str) -> Iterator[bool]:
 
 @contextmanager
 def mutex(path: str) -> Iterator[None]:
-    """Mutual exclusion by a file, between processes and between threads of this process; waits for the holder.
+    """Mutual exclusion by a file of its own, between processes and between threads of this one; waits for the holder.
 
     It is a ``flock``, since a record lock does not exclude threads of one process from each other.
-
-    Parameters
-    ----------
-    path
-        A file that serves nothing else; it is created if it does not exist.
-
-    Raises
-    ------
-    UnsafeFileError, UnreadableError
-        See `StoreLock`.
     """
     with _registry:
         file = _opened(path)

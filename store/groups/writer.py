@@ -38,15 +38,7 @@ class Recorded(Enum):
 
 
 class GroupWriter:
-    """Changes the documents of one store, one change each.
-
-    Parameters
-    ----------
-    path
-        The store directory.
-    fs
-        What to write through, with its locks; None for the machine's own.
-    """
+    """Changes the documents of one store, one change each; ``fs`` is None for the machine's own."""
 
     def __init__(self, path: str, fs: WritableFileSystem | None) -> None:
         self._fs = fs or LocalWritableFileSystem()
@@ -78,10 +70,7 @@ class GroupWriter:
     def delete(self, group: str, topics: Collection[str] | None) -> None:
         """Forget what a group and its broadcasting consumers have read, of some topics or of all.
 
-        Raises
-        ------
-        StoreInUseError
-            If the broker's document knows the group and another process has the store open.
+        Raises `StoreInUseError` if the broker's document knows the group and another process has the store open.
         """
         with self._alone():
             progress = read_progress(self._fs, self.path)

@@ -42,53 +42,26 @@ _RESIDENT_BYTES_MAX: Final = 64 << 20
 
 
 class FoundRecord(NamedTuple):
-    """A whole record that was looked up.
-
-    Attributes
-    ----------
-    segment
-        The segment that holds it.
-    position
-        Where it begins in that segment.
-    record
-        Its fields and parts.
-    """
+    """A whole record that was looked up."""
 
     segment: SegmentFile
-    position: int
+    position: int  # where it begins in the segment
     record: Record
 
 
 class FoundRecords(NamedTuple):
-    """Whole records found by walking the log.
-
-    Attributes
-    ----------
-    segment
-        The segment that holds them.
-    records
-        Their headers and parts, positions within the segment.
-    """
+    """Whole records found by walking the log."""
 
     segment: SegmentFile
-    records: Records
+    records: Records  # positions are within the segment
 
 
 class CommitLog:
     """Read access to the segments of one CommitLog, which may be spread over several directories.
 
-    Segments that appear later are found by `refresh`; a segment that is unlinked stays readable while it is mapped.
-    Not thread-safe.
-
-    Parameters
-    ----------
-    fs
-        Where the bytes come from.
-    directories
-        All directories that hold segments; RocketMQ's ``storePathCommitLog`` and ``readOnlyCommitLogStorePaths``.
-    window_bytes
-        Segments are mapped in windows of so many bytes, or multiples. None maps each as a whole: on a local disk a
-        map costs the same whatever its length.
+    Segments that appear later are found by `refresh`; a segment that is unlinked stays readable while it is mapped. Not
+    thread-safe. ``window_bytes`` maps segments in windows of this size, or multiples. None maps each as a whole: on a
+    local disk a map costs the same whatever its length.
     """
 
     def __init__(self, fs: FileSystem, directories: Sequence[str], *, window_bytes: int | None = None) -> None:
@@ -155,19 +128,10 @@ class CommitLog:
         return self.min_offset
 
     def view(self, segment: SegmentFile, start: int = 0, stop: int | None = None) -> Bytes:
-        """Bytes ``[start, stop)`` of a segment, as far as its file has them; all of it by default.
+        """Bytes ``[start, stop)`` of a segment, as far as its file has them, (n,) uint8, read-only; all by default.
 
+        The array keeps the map alive, also after the file was unlinked; `DataLossError` if the file is already gone.
         Callers that know what they need ask for no more: where the log is mapped in windows, the rest is not fetched.
-
-        Returns
-        -------
-        (n,) uint8
-            Read-only; keeps the map alive, also after the file was unlinked.
-
-        Raises
-        ------
-        DataLossError
-            If the file is gone.
         """
         unit = self._window_bytes
         if unit is None:
@@ -210,12 +174,7 @@ class CommitLog:
                 release(mapped)
 
     def locate(self, offsets: Ints) -> Ints:
-        """Which segment holds each physical offset.
-
-        Returns
-        -------
-        (n,) int64, indices into `segments`, -1 where none does
-        """
+        """Index into `segments` of the holder of each physical offset, (n,) int64; -1 where none holds it."""
         if not self.segments:
             return np.full(offsets.size, -1, np.int64)
         index = np.searchsorted(self._bases, offsets, side="right") - 1
@@ -227,13 +186,9 @@ class CommitLog:
         return find(self.segments, offset)
 
     def sound(self, offsets: Ints, sizes: Ints) -> Mask:
-        """Tell whether a whole record of the given size begins at each physical offset.
+        """Return whether a whole record of the given size begins at each physical offset, (n,) bool.
 
         True also where the segment was deleted since it was listed: the record may have been there.
-
-        Returns
-        -------
-        (n,) bool
         """
         good = np.zeros(offsets.size, np.bool_)
         holder = self.locate(offsets)
@@ -372,19 +327,9 @@ class CommitLog:
 
 
 def records_at(log: CommitLog, offsets: Ints) -> Iterator[tuple[SegmentFile, Ints, Records]]:
-    """Look at the records that begin at physical offsets, segment by segment.
+    """Yield the records that begin at (n,) ascending physical offsets, by segment, and which of the offsets.
 
-    Parameters
-    ----------
-    offsets
-        (n,) int64, ascending.
-
-    Yields
-    ------
-    SegmentFile, (k,) int64, Records
-        Per segment that holds some of them: which of the offsets, and what begins there. Damaged records, and those
-        that do not state their own offset, are flagged. Offsets that no segment holds, or one that retention just
-        deleted, are left out.
+    Damaged records, and those that do not state their own offset, are flagged. Offsets without a segment are left out.
     """
     for segment, buffer, rows in views_at(log, offsets):
         some = offsets[rows]
@@ -394,18 +339,9 @@ def records_at(log: CommitLog, offsets: Ints) -> Iterator[tuple[SegmentFile, Int
 
 
 def views_at(log: CommitLog, offsets: Ints) -> Iterator[tuple[SegmentFile, Bytes, slice]]:
-    """Map the segments that hold physical offsets.
+    """Yield the segments that hold (n,) ascending physical offsets: bytes of the segment, and which offsets.
 
-    Parameters
-    ----------
-    offsets
-        (n,) int64, ascending.
-
-    Yields
-    ------
-    SegmentFile, (size,) uint8, slice
-        Per segment that holds some of them: its bytes, and which of the offsets. Offsets that no segment holds, or one
-        that retention just deleted, are left out.
+    Offsets that no segment holds, or one that retention just deleted, are left out.
     """
     holder = log.locate(offsets)
     edges = [0, *(np.flatnonzero(np.diff(holder)) + 1).tolist(), offsets.size]
@@ -421,13 +357,7 @@ def views_at(log: CommitLog, offsets: Ints) -> Iterator[tuple[SegmentFile, Bytes
 
 
 def store_times_at(log: CommitLog, offsets: Ints) -> tuple[Ints, Mask]:
-    """Store timestamps of the records at (n,) physical offsets, in any order.
-
-    Returns
-    -------
-    (n,) int64, (n,) bool
-        Milliseconds, and False where no whole record begins or it was deleted.
-    """
+    """Store times in ms at (n,) physical offsets, and whether a whole record begins there, (n,) bool."""
     order = np.argsort(offsets, kind="stable")
     times, is_read = np.zeros(offsets.size, np.int64), np.zeros(offsets.size, np.bool_)
     for _, rows, records in records_at(log, offsets[order]):

@@ -61,44 +61,22 @@ _ZERO_BODIES_MAX: Final = 256
 
 
 class LogState(NamedTuple):
-    """Result of a walk over the end of the log.
+    """Result of a walk over the end of the log."""
 
-    Attributes
-    ----------
-    start
-        Where it began.
-    end
-        Physical offset after the last record that follows on the one before.
-    problem
-        What is wrong there; empty if there is nothing but zeros.
-    beyond
-        Whole records after the problem that are not older than those before it.
-    newest
-        Store time in ms of the newest record up to ``end``; 0 if there is none.
-    last
-        Physical offset after the last whole record of all, be it beyond a problem or not.
-    """
-
-    start: int
-    end: int
-    problem: str
-    beyond: int
-    newest: int
-    last: int
+    start: int  # where the walk began
+    end: int  # physical offset after the last record that follows on the one before
+    problem: str  # what is wrong at ``end``; empty if only zeros follow
+    beyond: int  # whole records after the problem that are not older than those before it
+    newest: int  # store time in ms of the newest record up to ``end``; 0 if there is none
+    last: int  # physical offset after the last whole record of all, be it beyond a problem or not
 
 
 def examine_log(log: CommitLog, start: int, sealed_from: int | None = None, data_stop: int | None = None) -> LogState:
-    """Follow the records to where they end.
+    """Follow the records from ``start``, where a record or segment begins, to their end.
 
-    Parameters
-    ----------
-    start
-        Physical offset where a record, or a segment, begins.
-    sealed_from
-        Where the records begin that all end in a right ``__CRC32#``, if that is known: one without it is torn. Its body
-        may be whole, and what the body's CRC does not cover is not.
-    data_stop
-        Result of an earlier `CommitLog.data_stop`, from which on no record counts; None looks now.
+    From ``sealed_from`` on, if known, all records end in a right ``__CRC32#``: one without it is torn. Its body may be
+    whole, but the body's CRC does not cover the rest. No record counts from ``data_stop`` on, an earlier
+    `CommitLog.data_stop`; None looks now.
     """
     last = end = min(start, log.stop)
     problem, beyond, newest = "", 0, 0
@@ -149,17 +127,9 @@ def _warn_doubtful(log: CommitLog, doubtful: list[int]) -> None:
 
 
 def _keep_doubtful(walked: Walk, sealed: Mask) -> Ints:
-    """Let records count as whole that only their ``__CRC32#`` denies, and those as torn that should have it.
+    """Count records as whole that only ``__CRC32#`` denies; but as torn those of ``sealed``, (n,) bool, without it.
 
-    Parameters
-    ----------
-    sealed
-        (n,) bool, records of which it is known that they end in a right one.
-
-    Returns
-    -------
-    (m,) int64
-        Where in the segment those begin that are in doubt.
+    Returns the positions of doubtful records in the segment, (m,) int64.
     """
     records = walked.records
     if sealed.any():
@@ -183,15 +153,7 @@ class _Seen(NamedTuple):
 
 
 class KnownEnd:
-    """End of the records of one log. Not thread-safe.
-
-    Parameters
-    ----------
-    fs
-        Where the bytes come from.
-    log
-        The CommitLog; its segments are those that it listed last.
-    """
+    """End of the records of one log. Not thread-safe."""
 
     def __init__(self, fs: FileSystem, log: CommitLog) -> None:
         self._fs = fs

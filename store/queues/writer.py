@@ -82,13 +82,7 @@ For more files, one call syncs the whole file system: ten thousand fsyncs take s
 
 
 class OpenFiles:
-    """Open files of one writer. Not thread-safe; each thread may have its own.
-
-    Parameters
-    ----------
-    fs
-        File system that holds the files.
-    """
+    """Open files of one writer. Not thread-safe; each thread may have its own."""
 
     def __init__(self, fs: WritableFileSystem) -> None:
         self._fs = fs
@@ -129,18 +123,10 @@ class OpenFiles:
 
 
 class QueueEnds(NamedTuple):
-    """Ends of queues.
+    """Ends of queues."""
 
-    Attributes
-    ----------
-    ends
-        Queue offset after the last entry that stays, of the queues that have one.
-    last_physical
-        Largest physical offset of these entries; -1 without one.
-    """
-
-    ends: dict[QueueKey, int]
-    last_physical: int
+    ends: dict[QueueKey, int]  # queue offset after the last entry that stays, of the queues that have one
+    last_physical: int  # largest physical offset of these entries; -1 without one
 
 
 class _LastEntries(NamedTuple):
@@ -158,13 +144,6 @@ def find_ends(
 
     Physical offsets of entries have to rise, and the size of the last entry has to be that of its record. Records that
     retention deleted are not compared.
-
-    Parameters
-    ----------
-    segments
-        Files of each queue, by base.
-    log_end, log
-        Physical offset, and the log that ends there.
     """
     ends: dict[QueueKey, int] = {}
     last = -1
@@ -253,12 +232,7 @@ def _may_stay(entries: Entries, log_end: int) -> Mask:
 def _ends_well(entries: Entries, stops: Ints, log_end: int) -> Mask:
     """Queues whose last entry may stay, and whose last record follows those of all entries before it.
 
-    Parameters
-    ----------
-    entries
-        Entries of all queues, one queue after the other.
-    stops
-        (q,) int64, where those of each queue end; no queue is empty.
+    ``entries`` holds all queues, one after the other; ``stops`` is where each ends, (q,) int64, none empty.
     """
     good = _may_stay(entries, log_end)
     physical = np.where(good, entries["physical_offset"], -1)
@@ -284,18 +258,8 @@ class _LastFile(NamedTuple):
 class QueueWriter:
     """Writer of the ConsumeQueues of one store. Not thread-safe.
 
-    Parameters
-    ----------
-    fs
-        File system that holds the queues.
-    directory
-        Path of the directory ``consumequeue``.
-    making
-        Path at which a file is created before it is renamed to its final name.
-    entries_per_file
-        Number of entries per file.
-    listed
-        Files of queues by directory, as far as the caller has listed them; other directories are listed when needed.
+    ``making`` is the path at which a file is created before it is renamed. ``listed`` has the files of the queue
+    directories that the caller has listed; other directories are listed when needed.
     """
 
     def __init__(
@@ -413,11 +377,6 @@ class QueueWriter:
         """Unlink a full file of a queue whose messages expired, and fsync its directory.
 
         Retention calls it for the first file only, and never for the last one, which keeps the queue's offsets.
-
-        Raises
-        ------
-        ValueError
-            If entries are appended to the file, or to an earlier one.
         """
         path = self._path(key)
         tail = self._tails.get(key)

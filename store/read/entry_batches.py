@@ -61,39 +61,19 @@ _REMOVED: Final = "Retention or truncation removed them since the query was plan
 
 
 class Together(NamedTuple):
-    """Entries of consecutive ranges of a task, all of them sound.
+    """Entries of consecutive ranges of a task, all of them sound."""
 
-    Attributes
-    ----------
-    range_index, queue_offset
-        (n,) int64 of each message, ascending by range and then by queue offset.
-    entries
-        (n,) array of ``format.consume_queue.NATIVE``.
-    """
-
-    range_index: Ints
-    queue_offset: Ints
-    entries: Entries
+    range_index: Ints  # (n,) int64, ascending
+    queue_offset: Ints  # (n,) int64, ascending within a range
+    entries: Entries  # (n,) NATIVE
 
 
 def together(
     queues: ConsumeQueues, ranges: Sequence[PlannedRange], rows_max: int = SHORT_ROWS_MAX
 ) -> Iterator[Together | int]:
-    """Read the short ranges of a task, many at once.
+    """Read the short ranges of a task, about ``rows_max`` messages at a time.
 
-    Parameters
-    ----------
-    queues
-        ConsumeQueues of the store.
-    ranges
-        All ranges of the task.
-    rows_max
-        No more ranges are read together from so many messages on.
-
-    Yields
-    ------
-    Together or int
-        In the order of the ranges: entries of sound ranges, or the index of a range that has to be read by itself.
+    Yields, in the order of the ranges: entries of sound ranges, or the index of a range that has to be read by itself.
     """
     at = 0
     while at < len(ranges):
@@ -151,15 +131,10 @@ def _read(queues: ConsumeQueues, ranges: Sequence[PlannedRange], at: int, stop: 
 
 
 def range_blocks(store: StoreView, planned: PlannedRange, walks: WalkCache) -> Iterator[Block]:
-    """All messages of a range, in order, in blocks.
+    """Read all messages of one range, in order, in blocks.
 
-    Pads at the front are left out. Entries that make no sense are healed where the log can, else handed on as they are.
-    Those that repeat the next one are healed too; else they are left out, and the block states them as lost.
-
-    Parameters
-    ----------
-    walks
-        Those of all ranges of the task.
+    Pads at the front are left out. Implausible entries are healed where the log can, else passed on as they are.
+    Entries that repeat the next one are healed too; otherwise they are left out, and the block reports them as lost.
     """
     if planned.walk is not None:
         derived = walks.queue(planned.key, *planned.walk)
@@ -248,20 +223,9 @@ def _weights(entries: Entries, spec: ScanSpec) -> Ints:
 
 
 class Chunks:
-    """The rows of a task that can match by their entries, a batch of them at a time, or some small ones.
+    """Rows of a task that can match by their entries: one batch at a time, or several batches of few rows.
 
-    Parameters
-    ----------
-    store
-        Whose ConsumeQueues are read; of the log no more than where entries are damaged.
-    task
-        Which messages.
-    spec
-        Which of them, what of them, and how large a batch is.
-    walks
-        Derives ranges and entries that need it from the log.
-    matcher
-        The predicate of ``spec``.
+    The log is read only where entries are damaged.
     """
 
     def __init__(self, store: StoreView, task: ScanTask, spec: ScanSpec, walks: WalkCache, matcher: Matcher) -> None:

@@ -123,23 +123,13 @@ Extents = Callable[[Sequence[PlannedRange], Sequence[int], Sequence[int]], tuple
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exact:
-    """A range in slots of some messages each, with the bytes up to the end of each slot.
-
-    Attributes
-    ----------
-    planned
-        The range.
-    slot
-        Queue offsets in each slot; the last has fewer.
-    physical, ends, present
-        (n,) int64 by slot: where its last record begins, never falling; bytes and messages up to its end.
-    """
+    """A range in slots of some messages each, with the bytes up to the end of each slot."""
 
     planned: PlannedRange
-    slot: int
-    physical: Ints
-    ends: Ints
-    present: Ints
+    slot: int  # queue offsets per slot; the last slot has fewer
+    physical: Ints  # (n,) by slot: physical offset of its last record, never falling
+    ends: Ints  # (n,) by slot: bytes of the range up to its end
+    present: Ints  # (n,) by slot: messages of the range up to its end
 
     @property
     def slots(self) -> int:
@@ -167,18 +157,10 @@ class Exact:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """A range of which only the mean size of its records is known; each message is a slot.
-
-    Attributes
-    ----------
-    planned
-        The range.
-    mean
-        Bytes per message.
-    """
+    """A range of which only the mean size of its records is known; each message is a slot."""
 
     planned: PlannedRange
-    mean: float
+    mean: float  # bytes per message
     slot: ClassVar[int] = 1
 
     @property
@@ -204,26 +186,14 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExactRanges:
-    """Ranges of which every entry was read.
-
-    Attributes
-    ----------
-    ranges
-        k ranges.
-    slot
-        Queue offsets in each slot; the last of a range has fewer.
-    edges
-        (k + 1,) int64: the first slot of each range, and one past the last.
-    physical, sizes, present
-        (n,) int64 by slot: where its last record begins, never falling within a range; its bytes and messages.
-    """
+    """Ranges of which every entry was read."""
 
     ranges: Sequence[PlannedRange]
-    slot: int
-    edges: Ints
-    physical: Ints
-    sizes: Ints
-    present: Ints
+    slot: int  # queue offsets per slot; the last slot of a range has fewer
+    edges: Ints  # (k + 1,): the first slot of each of k ranges, and one past the last
+    physical: Ints  # (n,) by slot: physical offset of its last record, never falling within a range
+    sizes: Ints  # (n,) by slot: bytes
+    present: Ints  # (n,) by slot: messages
 
     @property
     def bytes(self) -> list[int]:
@@ -245,13 +215,7 @@ class ExactRanges:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeparateRanges:
-    """Ranges that are measured one by one, since few of their entries are read, or none.
-
-    Attributes
-    ----------
-    ranges, measured
-        k ranges, and what is known of each.
-    """
+    """Ranges that are measured one by one, since few of their entries are read, or none."""
 
     ranges: Sequence[PlannedRange]
     measured: Sequence[Exact | Sampled]
@@ -273,15 +237,7 @@ MeasuredRanges: TypeAlias = ExactRanges | SeparateRanges
 def measure_all(
     ranges: Sequence[PlannedRange], limits: TaskLimits, extents: Extents, *, exact: bool, slot: int
 ) -> MeasuredRanges:
-    """Measure ranges, none of which is empty.
-
-    Parameters
-    ----------
-    exact
-        Whether every entry is read; else some are.
-    slot
-        Queue offsets that are measured together.
-    """
+    """Measure ranges, none of which is empty: all entries if ``exact``, in slots of ``slot`` of them; else samples."""
     if exact and not limits.entries_only:
         return _measure_exactly(ranges, extents, slot)
     measured: list[Exact | Sampled] = []
@@ -360,17 +316,7 @@ def _mean(planned: PlannedRange, extents: Extents) -> float:
 
 
 def plan_tasks(ranges: Sequence[PlannedRange], limits: TaskLimits, extents: Extents) -> list[ScanTask]:
-    """Cut and pack ranges into tasks.
-
-    Parameters
-    ----------
-    ranges
-        In the order in which they should be read.
-    limits
-        Of each task.
-    extents
-        Places and sizes of records; asked in blocks.
-    """
+    """Cut and pack ranges into tasks that read them in their order; ``extents`` is called for a block at a time."""
     ranges = [r for r in ranges if r.rows]
     exact = sum(r.stop - r.start for r in ranges) <= EXACT_ROWS_MAX
     slot = _SLOT_ROWS if _is_fine(_SLOT_ROWS, _SLOT_ROWS * MIN_RECORD_BYTES, limits.max_bytes, limits) else 1

@@ -49,17 +49,7 @@ _BLOCK_ROWS: Final = 1 << 18
 def all_bounds(
     snapshot: StoreSnapshot, log: CommitLog, queues: ConsumeQueues, keys: Sequence[QueueKey]
 ) -> list[QueueBounds]:
-    """Find the offsets that each of many queues holds; the result of `queue_bounds` for each.
-
-    Parameters
-    ----------
-    snapshot, log
-        The store.
-    queues
-        Its ConsumeQueues; what is read of them is kept for a plan, see `ConsumeQueues.front`.
-    keys
-        Which queues.
-    """
+    """Find the offsets that each of many queues holds; keeps the entries read, see `ConsumeQueues.front`."""
     fronts = queues.fronts(keys) if snapshot.goes_by_queues else [None for _ in keys]
     hidden_from = snapshot.visibility.hidden_from()  # after the entries that it applies to
     data = [front.entries for front in fronts if front is not None]
@@ -81,23 +71,11 @@ def all_bounds(
 
 
 def _front_bounds(log: CommitLog, data: bytes, lengths: Ints, hidden_from: int | None) -> tuple[Ints, Mask]:
-    """Find the first entry that is alive of each of k queues, and whether that and the end are certain.
+    """Return entries before the first alive one of k queues, (k,) int64, and which are certain, (k,) bool.
 
-    Parameters
-    ----------
-    data
-        All entries of all queues, up to the last that is not zero.
-    lengths
-        (k,) entries of each, at least one.
-    hidden_from
-        Physical offset from which on records are hidden; None for none.
-
-    Returns
-    -------
-    (k,) int64, (k,) bool
-        Entries before the first that is alive. False where `queue_bounds` has to decide: where the last entry names
-        nothing, a pad follows a message, or entries are hidden. So it does where retention took the front of a queue
-        longer than one probe.
+    ``data`` holds the entries of all queues, each up to the last one that is not zero; ``lengths`` counts them, (k,).
+    `queue_bounds` decides about uncertain queues: the last entry names no record, a pad follows a message, or entries
+    are hidden. Or retention took the front of a queue longer than one probe.
     """
     entries = decode(data)
     physical = entries["physical_offset"]
@@ -123,18 +101,8 @@ def _front_bounds(log: CommitLog, data: bytes, lengths: Ints, hidden_from: int |
 def queue_bounds(snapshot: StoreSnapshot, log: CommitLog, queue: ConsumeQueue) -> QueueBounds:
     """Find the offsets that one queue holds; both 0 for a queue that does not exist.
 
-    Parameters
-    ----------
-    snapshot, log
-        The store.
-    queue
-        The ConsumeQueue, which may have no files. Its files were listed after the snapshot's first look at the
-        in-flight marker.
-
-    Notes
-    -----
-    The first offset is that of the first message whose segment still exists. 4.x may report 0 where retention or pads
-    took the front.
+    Its files were listed after the snapshot's first look at the in-flight marker. The first offset is that of the first
+    message whose segment still exists. 4.x may report 0 where retention or pads took the front.
     """
     extra = snapshot.from_log(queue.key)
     if snapshot.derived is not None:
@@ -166,14 +134,9 @@ def _visible_end(snapshot: StoreSnapshot, log: CommitLog, queue: ConsumeQueue) -
 
 
 def _sound_end(log: CommitLog, queue: ConsumeQueue, end: int, *, is_live: bool) -> int:
-    """One past the last message that a ConsumeQueue names.
+    """One past the last message that a ConsumeQueue names, of entries before ``end``.
 
-    Parameters
-    ----------
-    end
-        One past its last entry that is not zero, or that is to be looked at.
-    is_live
-        Whether a writer may be at work: an entry that makes no sense is then not finished yet.
+    A writer of a live store may not have finished an implausible entry; otherwise the log tells what it was.
     """
     if end <= queue.first:
         return queue.first
@@ -204,15 +167,7 @@ def _sound_end(log: CommitLog, queue: ConsumeQueue, end: int, *, is_live: bool) 
 
 
 class RecordExtents:
-    """Extents of the records of a store, as of one snapshot. Not thread-safe.
-
-    Parameters
-    ----------
-    snapshot, log
-        The store.
-    queues
-        Its ConsumeQueues.
-    """
+    """Physical offsets and sizes of the records of a store, as of one snapshot. Not thread-safe."""
 
     def __init__(self, snapshot: StoreSnapshot, log: CommitLog, queues: ConsumeQueues) -> None:
         self._snapshot = snapshot
@@ -244,12 +199,9 @@ class RecordExtents:
         return self.of_all([planned], [start], [stop])
 
     def of_all(self, planned: Sequence[PlannedRange], starts: Sequence[int], stops: Sequence[int]) -> tuple[Ints, Ints]:
-        """Extents of the queue offsets ``[start, stop)`` of each of some of the `ranges`, one after the other.
+        """Physical offsets and sizes of the queue offsets ``[start, stop)`` of some of the `ranges`, concatenated.
 
-        Returns
-        -------
-        (sum of stop - start,) int64 twice
-            Physical offsets, and sizes in bytes; size 0 where there is no message or its entry is damaged.
+        int64; the size is 0 where there is no message, or its entry is damaged.
         """
         parts = list(zip(planned, starts, stops, strict=True))
         if all(each.walk is None for each in planned):
@@ -294,13 +246,7 @@ class RecordExtents:
         return physical, sizes
 
     def sizes(self, wanted: QueueRange) -> Ints:
-        """Bytes of the records of a range.
-
-        Returns
-        -------
-        (len(wanted),) int64
-            By queue offset; 0 where there is no message or its entry is damaged.
-        """
+        """Bytes of each record of a range, (len(wanted),) int64; 0 for no message or a damaged entry."""
         found = np.zeros(len(wanted), np.int64)
         for planned in self.ranges(wanted):
             found[planned.start - wanted.start : planned.stop - wanted.start] = self.of(
@@ -323,18 +269,7 @@ class RecordExtents:
         return int(entry["physical_offset"][0]) if is_plausible(entry)[0] else None
 
     def places_at(self, key: QueueKey, queue_offsets: Ints) -> Ints:
-        """Physical offsets of messages; see `place_of`.
-
-        Parameters
-        ----------
-        queue_offsets
-            (n,) int64, ascending.
-
-        Returns
-        -------
-        (n,) int64
-            -1 where there is no message, or its entry is damaged.
-        """
+        """Physical offsets at (n,) ascending queue offsets, (n,) int64; -1 for no message or a damaged entry."""
         found = np.full(queue_offsets.size, -1, np.int64)
         extra = self._snapshot.from_log(key)
         first = queue_offsets.size

@@ -84,23 +84,13 @@ listed again."""
 
 
 class Piece(NamedTuple):
-    """A part of a queue's file, and what it reads as while nothing is appended.
-
-    Attributes
-    ----------
-    path, position, length
-        Which bytes.
-    still
-        What they were when the queue was looked at, with zeros for the next entry; None where there is no file yet.
-    begins_with_last
-        True if the piece begins with the last known entry, which no writer should change.
-    """
+    """A part of a queue's file, and its bytes while nothing is appended."""
 
     path: str
     position: int
     length: int
-    still: bytes | None
-    begins_with_last: bool
+    still: bytes | None  # its bytes at the last look, with zeros for the next entry; None without a file
+    begins_with_last: bool  # True if it begins with the last known entry, which no writer should change
 
 
 @dataclass(slots=True)
@@ -116,15 +106,7 @@ class _Tail:
 
 
 class QueueTails:
-    """Tails of the queues that one reader follows. Keeps one map per queue, and no descriptor. Not thread-safe.
-
-    Parameters
-    ----------
-    fs
-        Where the bytes come from.
-    clock
-        Seconds that never fall.
-    """
+    """Tails of the queues that one reader follows. Keeps one map per queue, and no descriptor. Not thread-safe."""
 
     def __init__(self, fs: FileSystem, clock: Callable[[], float]) -> None:
         self._fs = fs
@@ -151,20 +133,7 @@ class QueueTails:
                         self._tails[key, number] = tail
 
     def wait(self, limit_s: float, pause: Callable[[float], bool]) -> bool:
-        """Wait until a tail changes, at most ``limit_s`` seconds.
-
-        Parameters
-        ----------
-        limit_s
-            When to return in any case.
-        pause
-            Sleeps for so many seconds; True to end the wait.
-
-        Returns
-        -------
-        bool
-            True if ``pause`` has ended it.
-        """
+        """Wait until a tail changes, at most ``limit_s`` seconds; return whether ``pause`` ended the wait."""
         began = now = self._clock()
         while not self._changed():
             compared = self._clock()
@@ -202,18 +171,7 @@ class QueueTails:
 
 
 class LogFollower:
-    """The end of a CommitLog, and since when it is there. Keeps nothing open. Not thread-safe.
-
-    Parameters
-    ----------
-    fs, log
-        Which log.
-
-    Attributes
-    ----------
-    since
-        When the end was first found where it is, in seconds; None while it is not known where that is.
-    """
+    """Follows the end of a CommitLog from record to record. Keeps nothing open. Not thread-safe."""
 
     def __init__(self, fs: FileSystem, log: CommitLog) -> None:
         self._fs = fs

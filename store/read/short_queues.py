@@ -59,37 +59,20 @@ class _Seen(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueueSearch:
-    """Search of one store for its short queues.
-
-    Attributes
-    ----------
-    location, log
-        The store.
-    listed
-        Its queues by their directories, listed after ``log``.
-    stop
-        Physical offset near which the records end that may be read, and not before it.
-    is_live
-        Whether a writer may be at work.
-    """
+    """Search of one store for its short queues."""
 
     location: StoreLocation
     log: CommitLog
-    listed: ListedQueues
-    stop: int
-    is_live: bool
+    listed: ListedQueues  # listed after ``log``
+    stop: int  # physical offset near which the readable records end, and not before their end
+    is_live: bool  # whether a writer may be at work
 
     def find(
         self, queue: Callable[[QueueKey], ConsumeQueue], exact_stop: Callable[[], int]
     ) -> dict[QueueKey, DerivedQueue]:
         """Return the messages without an entry in a store that is live or was closed, of each short queue.
 
-        Parameters
-        ----------
-        queue
-            Opens a ConsumeQueue.
-        exact_stop
-            Finds where the records end that may be read.
+        Only a doubt calls ``exact_stop``, which finds where the readable records end.
         """
         if not (self.listed.in_the_way or self._tail_is_short(queue) or self._has_lost_queue()):
             return {}
@@ -105,11 +88,8 @@ class QueueSearch:
     ) -> dict[QueueKey, DerivedQueue]:
         """Return all messages of queues without a directory, of a store that a crash left.
 
-        Parameters
-        ----------
-        undispatched
-            What is already known to lack entries. A queue that was new at the crash begins there with its first
-            message; one that does not was there before.
+        Of the queues whose ``undispatched`` records are known, one that was new at the crash begins there with its
+        first message; any other existed before.
         """
         lost = {
             key: derived

@@ -76,13 +76,10 @@ class Message:
 
 
 def read_message(log: CommitLog, found: FoundRecord) -> Message:
-    """Make an object of one record that is whole.
+    """Make an object of one whole record.
 
-    Raises
-    ------
-    CorruptRecordError
-        If its body contradicts its CRC, is compressed and damaged, or inflates to more than `MAX_BODY_BYTES`. Also if
-        one of its times is in no calendar year from 1 to 9999.
+    Raises `CorruptRecordError` if its body contradicts its CRC, or cannot be inflated to at most `MAX_BODY_BYTES`. Also
+    if one of its times is in no calendar year from 1 to 9999.
     """
     record, path = found.record, found.segment.path
     problem, body = log.check_crc(found), bytes(record.body)
