@@ -4,7 +4,7 @@ from .config import OnChangedReplay as OnChangedReplay
 from .config import OnDamage as OnDamage
 from .config import Services as Services
 from .config import StoreConfig as StoreConfig
-from .directory.location import StoreLocation as StoreLocation
+from .directory.layout import StoreLocation as StoreLocation
 from .encode.message import Appended as Appended
 from .encode.message import Outgoing as Outgoing
 from .errors import BatchGapError as BatchGapError
@@ -46,7 +46,9 @@ from .format.ledger import QueueSpan as QueueSpan
 from .format.message_decode import NATIVE_SCHEMA as NATIVE_SCHEMA
 from .format.message_decode import QUEUE_COLUMNS as QUEUE_COLUMNS
 from .format.naming import is_system_topic as is_system_topic
-from .read.message import Message as Message
+from .read.plan import PlannedRange as PlannedRange
+from .read.plan import ScanTask as ScanTask
+from .read.plan import TaskLimits as TaskLimits
 from .read.spec import OnCorrupt as OnCorrupt
 from .read.spec import OnLoss as OnLoss
 from .read.spec import Predicate as Predicate
@@ -54,10 +56,8 @@ from .read.spec import PropertyFilter as PropertyFilter
 from .read.spec import QueueSource as QueueSource
 from .read.spec import ScanSpec as ScanSpec
 from .read.spec import Tags as Tags
+from .read.store_reader import Message as Message
 from .read.store_reader import StoreReader as StoreReader
-from .read.tasks import PlannedRange as PlannedRange
-from .read.tasks import ScanTask as ScanTask
-from .read.tasks import TaskLimits as TaskLimits
 from .recovery.decide import Recovery as Recovery
 from .retention.settings import RetentionSettings as RetentionSettings
 from .retention.settings import RocketMQRelease as RocketMQRelease

@@ -18,11 +18,8 @@ import pytest
 
 ROOT: Final = Path(__file__).parent.parent
 CALLERS: Final = {
-    "disk": "statvfs",
     "fresh_directory": "a directory that no other process knows yet",
-    "fs": "FileSystem",
-    "lock_calls": "record locks",
-    "modes": "permissions of what is made",
+    "fs": "FileSystem, permissions of new files, statvfs",
     "os_errors": "limits of descriptors",
     "plain_files": "deletes relative to a descriptor",
     "plain_reads": "FileSystem, its loops over many files",

@@ -17,8 +17,8 @@ from ..files.fs import FileSystem
 from ..files.joined_fs import JoinedFileSystem
 from ..files.small_file import read_whole
 from ..format.store_paths import OURS, StorePaths
-from .location import StoreLocation
-from .store_id import is_store_id, store_id
+from .layout import StoreLocation
+from .own_state import is_store_id, store_id
 
 _OWNER_BYTES_MAX = 1 << 13
 _NAMES_BEFORE = {OURS, "lost+found"}
@@ -27,10 +27,7 @@ _NAMES_BEFORE = {OURS, "lost+found"}
 def owner_of(fs: FileSystem, archive: str) -> str | None:
     """Return the id or path of the store that an archive belongs to; None for a directory that is still empty.
 
-    Raises
-    ------
-    ConfigError
-        If it holds other things.
+    Raises `ConfigError` if it holds other things.
     """
     found = read_whole(fs, StorePaths(archive).archive_of, _OWNER_BYTES_MAX)
     if found is not None:
@@ -46,15 +43,10 @@ def owner_of(fs: FileSystem, archive: str) -> str | None:
 
 
 def check_owner(fs: FileSystem, archive: str, path: str) -> str | None:
-    """Return `owner_of` an archive after a look whether that is the store at a path.
+    """Return the owner of an archive; `ConfigError` if it is another store, or the archive is within the store.
 
     An archive of a store that had no id when it was begun knows its path only, which differs where the store is mounted
     elsewhere. So a path is not compared.
-
-    Raises
-    ------
-    ConfigError
-        If it is another store's archive, or none, or within the store.
     """
     for one, two in ((archive, path), (path, archive)):
         if os.path.commonpath([one, two]) == one:
@@ -74,17 +66,9 @@ def check_owner(fs: FileSystem, archive: str, path: str) -> str | None:
 
 
 def join_archive(location: StoreLocation, archive: str | os.PathLike[str], commit_log: str) -> StoreLocation:
-    """Return the location of a store that continues in its archive.
+    """Return the location of a store that continues in its archive, whose segments follow those in ``commit_log``.
 
-    Parameters
-    ----------
-    commit_log
-        The directory of CommitLog segments that the archived ones are listed with.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such directory, or it is not the archive of this store.
+    Raises `ConfigError` if there is no such directory, or it is not the archive of this store.
     """
     root = location.beside(archive)
     if location.fs.stamp(os.path.join(root, "")) is None:

@@ -26,19 +26,9 @@ T = TypeVar("T")
 
 
 def load_document(fs: FileSystem, path: str, parse: Callable[[Loaded], T]) -> T:
-    """Load a document, or its backup, and parse it.
+    """Load a document, or its backup, and ``parse`` it; a `FormatError` gets the path.
 
-    Parameters
-    ----------
-    parse
-        Called with what was loaded; a `FormatError` that it raises gets the path.
-
-    Raises
-    ------
-    FormatError
-        If neither the document nor its backup can be read; with the path.
-    FileTooLargeError
-        If one has more than `DOCUMENT_BYTES_MAX` bytes.
+    Raises `FormatError` if neither can be read, `FileTooLargeError` beyond `DOCUMENT_BYTES_MAX`.
     """
     file, backup = (read_whole(fs, name, DOCUMENT_BYTES_MAX) for name in (path, f"{path}.bak"))
     try:
@@ -54,28 +44,10 @@ def replace_document(
     making: str,
     guard: AbstractContextManager[bool] | None = None,
 ) -> bool:
-    """Replace a document by a changed one, with a new ``dataVersion``, and keep the former one as its backup.
+    """Replace a document by ``loaded``, changed in place, with a new ``dataVersion``; return whether it was replaced.
 
-    Parameters
-    ----------
-    path
-        The document; its directory exists.
-    loaded
-        What `load_document` returned, its document changed in place.
-    making
-        Path on the same file system where the new one is written first.
-    guard
-        Entered for the two renames; if it returns False, nothing is renamed.
-
-    Returns
-    -------
-    bool
-        Whether the document was replaced. If so, it is on the device.
-
-    Raises
-    ------
-    FileTooLargeError
-        If the document became larger than a reader accepts; nothing was changed.
+    The former one becomes the backup. ``guard`` is entered for the two renames; if it returns False, nothing is
+    renamed. A document larger than readers accept raises `FileTooLargeError`, and nothing is changed.
     """
     _bump(loaded.document)
     content = render(loaded.document).encode()

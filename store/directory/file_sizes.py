@@ -63,13 +63,7 @@ def known_sizes(fs: FileSystem, path: str) -> FileSizes:
 
 
 def check_queue_entries(fs: FileSystem, path: str, entries: int) -> None:
-    """Make sure that queue files of a number of entries fit a store.
-
-    Raises
-    ------
-    ConfigError
-        If the store is known to have others.
-    """
+    """Raise `ConfigError` if a store is known to have queue files of another number of entries."""
     held = known_sizes(fs, path).queue_segment_entries
     if held and held != entries:
         raise _other("queue_segment_entries", entries, held, path)
@@ -85,21 +79,10 @@ def check_segment_bytes(fs: FileSystem, path: str, segment_bytes: int) -> None:
 def check_file_sizes(
     fs: FileSystem, path: str, config: StoreConfig, durable: DurablePoint | None
 ) -> dict[str, list[SegmentFile]]:
-    """Make sure that a store is opened with the sizes that it states, and that its files have.
+    """Check that a store is opened with the sizes that it states and that its files have; the error names the option.
 
-    Lengths are compared whatever the store states: files may have been copied or rebuilt with other sizes.
-
-    Returns
-    -------
-    dict
-        Files of each ConsumeQueue by its directory, so that the caller need not list thousands of directories again.
-
-    Raises
-    ------
-    ConfigError
-        If a file has another length, or begins where none of this size can; the message names the option.
-    FormatError
-        If a segment begins where none of its size can.
+    Lengths are compared whatever the store states: files may have been copied or rebuilt with other sizes. Returns the
+    files of each ConsumeQueue by directory, so that the caller need not list thousands of directories again.
     """
     states = durable is not None and durable.sizes.segment_bytes > 0
     if durable is not None and states:

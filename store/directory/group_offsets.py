@@ -44,41 +44,22 @@ Table = dict[GroupTopic, dict[int, int]]
 
 @dataclass(slots=True)
 class Sidecar:
-    """Content of ``.segmentlog/groups.json``.
+    """Content of ``.segmentlog/groups.json``."""
 
-    Attributes
-    ----------
-    offsets
-        What we said last.
-    seen
-        What the broker's document said then; a queue is missing where it said nothing.
-    broadcast
-        By group and consumer: positions of consumers that read all queues, each for itself.
-    """
-
-    offsets: Table = field(default_factory=dict)
-    seen: Table = field(default_factory=dict)
+    offsets: Table = field(default_factory=dict)  # the positions that this library published last
+    seen: Table = field(default_factory=dict)  # the broker's positions at that time; queues without one are missing
+    # by group and consumer: positions of consumers that each read all queues
     broadcast: dict[str, dict[str, Table]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Progress:
-    """Both documents of one store.
+    """Both documents of one store."""
 
-    Attributes
-    ----------
-    document, origin
-        ``consumerOffset.json`` as it is, with what we do not understand, or what stands in for it.
-    stored
-        The positions in it.
-    sidecar
-        Ours.
-    """
-
-    document: Document
+    document: Document  # ``consumerOffset.json``, with keys that this library does not know; or an empty one
     origin: Origin
-    stored: Table
-    sidecar: Sidecar
+    stored: Table  # the positions in it
+    sidecar: Sidecar  # this library's document
 
     def merged(self) -> Table:
         """Return the offsets of all groups, by the rule above."""
@@ -94,14 +75,9 @@ class Progress:
 
 
 def later(stored: int | None, published: int | None, seen: int | None) -> int:
-    """Choose between what the broker's document says of a queue, and what we said; one of them says something.
+    """Choose between the broker's position of a queue and the position published last, one of which is not None.
 
-    Parameters
-    ----------
-    stored
-        The document's offset now.
-    published, seen
-        What we said last, and the document's offset then.
+    ``seen`` is the broker's position when ``published`` was written.
     """
     if published is None or stored is None:
         found = stored if published is None else published

@@ -1,42 +1,96 @@
-"""The directories of a store, checked before anything in them is read.
+"""Layout of a store: its root directory on a file system, and its directories, checked before anything in them is read.
 
 ::
+
+    "../data/store"  ──► StoreLocation ── fs ─────► LocalFileSystem, or a test's, or one that reads a remote store
+                                       └─ paths ──► /abs/data/store/commitlog, …
 
     path/   commitlog/                      segments of the log
             consumequeue/TOPIC/QUEUE_ID/    files of one queue each
             consumequeue_ext/               of a broker with enableConsumeQueueExt
 
-A symbolic link among them is refused. Names that no broker writes are ignored.
+Only this module makes a path of a caller absolute: on another file system that is another rule. A symbolic link among
+the directories is refused. Names that no broker writes are ignored.
 """
 
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
 
-from ..errors import NotAStoreError, Remedy, UnsafeFileError, UnsupportedStoreError
-from ..files.fs import FileSystem, Listed
+from ..errors import ConfigError, NotAStoreError, Remedy, UnsafeFileError, UnsupportedStoreError
+from ..files.fs import FileSystem, Listed, LocalFileSystem
 from ..files.notices import warn_once
 from ..format.naming import is_readable_topic, parse_queue_id
 from ..format.store_paths import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, StorePaths
-from .location import StoreLocation
 
 _log = logging.getLogger(__name__)
 
 
-class ListedQueues(NamedTuple):
-    """Content of ``consumequeue/``.
+@dataclass(frozen=True, slots=True)
+class StoreLocation:
+    """A store directory on a file system.
 
     Attributes
     ----------
-    ids
-        Queue ids of each topic, of those that have a directory.
-    in_the_way
-        Paths of queues where something else is than a directory: a FIFO, a plain file.
+    fs
+        Its file system.
+    root
+        Its absolute path.
     """
 
-    ids: dict[str, list[int]]
-    in_the_way: list[str]
+    fs: FileSystem
+    root: str
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str], fs: FileSystem | None = None) -> "StoreLocation":
+        """Locate a store by the path that a caller has; on this machine unless a file system is given."""
+        return cls(fs or LocalFileSystem(), os.path.abspath(os.fspath(path)))
+
+    @classmethod
+    def at_url(cls, url: str) -> "StoreLocation":
+        """Locate a store by a path, in which ``~`` is expanded, or by a ``file:`` URL, as of Spark tables.
+
+        Raises
+        ------
+        ConfigError
+            If it is a URL of another file system.
+        """
+        parts = urlsplit(url)
+        if parts.scheme and parts.scheme != "file" and ":/" in url:
+            raise ConfigError(
+                f"`{url}` is not a local directory",
+                fix="Pass a local directory: a store is read through memory maps, which need a mounted file system",
+            )
+        return cls.of(os.path.expanduser(unquote(parts.path) if parts.scheme == "file" else url))
+
+    @property
+    def paths(self) -> StorePaths:
+        """Paths within the store."""
+        return StorePaths(self.root)
+
+    @property
+    def name(self) -> str:
+        """Last part of the root's path."""
+        return os.path.basename(self.root)
+
+    @property
+    def exists(self) -> bool:
+        """True if the root is a directory."""
+        return self.fs.stamp(os.path.join(self.root, "")) is not None  # with the slash a file has no stamp
+
+    def beside(self, path: str | os.PathLike[str]) -> str:
+        """Absolute form of another path of the caller on the same file system."""
+        return os.path.abspath(os.fspath(path))
+
+
+class ListedQueues(NamedTuple):
+    """Content of ``consumequeue/``."""
+
+    ids: dict[str, list[int]]  # of each topic, of the queues that have a directory
+    in_the_way: list[str]  # paths of queues that are not directories: a FIFO, a plain file
 
 
 def list_queues(fs: FileSystem, path: str) -> dict[str, list[int]]:

@@ -1,27 +1,37 @@
-"""Recorded state of a store: how much of it is on the device, whether it was closed, and its last owner.
+"""Recorded state of a store: its id, how much of it is on the device, whether it was closed, and its last owner.
 
 ::
 
+    .segmentlog/id        32 hex digits and a line end       kept when the store is copied or moved
     .segmentlog/durable   durable point                      format.durable_point
     checkpoint            store times that were flushed      format.checkpoint
-    abort                 there while it is open; ours ends in " segmentlog"
+    abort                 exists while the store is open; ours ends in " segmentlog"
     lock                  ours begins with a signature; brokers overwrite the file
 
     was ours = durable point, and abort is ours, and the lock is signed: no other process wrote the store since
 
-Recovery and readers of a crashed store ask the same questions here.
+Recovery and readers of a crashed store ask the same questions here. Only stores that we write have an id; a broker's
+directory is not written to. A stream also remembers the identity of the last message that it read
+(`types.MessageIdentity`), and checks that the message is still at its place.
 """
 
+import re
+import uuid
 from dataclasses import dataclass
 from typing import Final
 
-from ..files.fs import FileSystem
-from ..files.small_file import read_front
+from ..files.fs import FileSystem, LocalFileSystem
+from ..files.small_file import read_front, read_whole, replace_file
+from ..files.writable_fs import WritableFileSystem
 from ..format import checkpoint as checkpoints
 from ..format import durable_point
 from ..format.checkpoint import Checkpoint
 from ..format.durable_point import DurablePoint
 from ..format.store_paths import StorePaths
+
+_ID: Final = re.compile(rb"[0-9a-f]{32}")
+_ID_BYTES_MAX: Final = 64  # the name, its line end, and what an editor may have added
+
 
 ABORT_SIGNATURE: Final = b" segmentlog\n"
 """Ends the file ``abort`` of a store that we have open, after our process id; RocketMQ does not read it."""
@@ -29,36 +39,47 @@ _ABORT_BYTES_MAX: Final = 64
 """More than a process id and our signature have; a longer file is not ours."""
 
 
+def store_id(path: str, fs: FileSystem | None = None) -> str | None:
+    """The name of a store; None for one that has none, such as a broker's."""
+    found = read_whole(fs or LocalFileSystem(), StorePaths(path).store_id, _ID_BYTES_MAX)
+    whole = None if found is None else _ID.fullmatch(found.strip())
+    return None if whole is None else whole[0].decode("ascii")
+
+
+def is_store_id(text: str) -> bool:
+    """Return whether a text has the form of an id."""
+    return _ID.fullmatch(text.encode("utf-8", "replace")) is not None
+
+
+def ensure_store_id(fs: WritableFileSystem, path: str) -> str:
+    """Return the id of a store, created if it has none; the caller holds its lock and created ``.segmentlog``.
+
+    What is there and is no name is replaced: nothing can have been remembered by it.
+    """
+    known = store_id(path, fs)
+    if known is not None:
+        return known
+    made = uuid.uuid4().hex
+    paths = StorePaths(path)
+    replace_file(fs, paths.store_id, made.encode("ascii") + b"\n", paths.making_state)
+    return made
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnState:
-    """Recorded state of one store.
+    """Recorded state of one store."""
 
-    Attributes
-    ----------
-    point
-        Its durable point; None if it has none.
-    checkpoint
-        Its checkpoint; all zeros if it has none.
-    was_aborted
-        Whether it was not closed.
-    was_ours
-        Whether it was not closed by us: no broker wrote it since the durable point.
-    """
-
-    point: DurablePoint | None
-    checkpoint: Checkpoint
-    was_aborted: bool
-    was_ours: bool
+    point: DurablePoint | None  # durable point; None if there is none
+    checkpoint: Checkpoint  # all zeros if there is none
+    was_aborted: bool  # whether it was not closed
+    was_ours: bool  # whether we were its last owner: no broker wrote it since the durable point
 
     @classmethod
     def read(cls, fs: FileSystem, path: str, *, is_signed: bool) -> "OwnState":
-        """Read it from a store directory.
+        """Read the state of a store directory.
 
-        Parameters
-        ----------
-        is_signed
-            Whether no other process opened the store since we last had it, as far as the lock tells. The file ``abort``
-            tells too, but 4.x leaves an existing one as it is.
+        ``is_signed`` is whether the lock says that no other process opened the store since we last had it. The file
+        ``abort`` tells too, but 4.x leaves an existing one as it is.
         """
         paths = StorePaths(path)
         point = durable_point.decode(read_front(fs, paths.durable_point, durable_point.FILE_BYTES) or b"")

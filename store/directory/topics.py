@@ -20,19 +20,13 @@ from ..format.naming import is_broker_topic
 from ..format.store_paths import StorePaths
 from ..types import QueueKey
 from .documents import load_document, replace_document
-from .location import StoreLocation
+from .layout import StoreLocation
 
 _log = logging.getLogger(__name__)
 
 
 class TopicTable:
-    """The topics of one store that is open for writing.
-
-    Parameters
-    ----------
-    fs, paths
-        The store.
-    """
+    """The topics of one store that is open for writing."""
 
     def __init__(self, fs: WritableFileSystem, paths: StorePaths) -> None:
         self._fs = fs

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from ..errors import ConfigError
-from .modes import directory_mode, file_mode
+from .fs import directory_mode, file_mode
 from .os_errors import Writing
 
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -27,17 +27,8 @@ _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 class FreshDirectory:
     """Files on their way into a new directory; a context manager that removes them unless published.
 
-    Parameters
-    ----------
-    target
-        Where they will be: a path that is not there, or an empty directory. Its parent is there.
-    like
-        A directory whose permissions bound those of the new one, such as the store that is copied.
-
-    Raises
-    ------
-    ConfigError
-        On entering or publishing, if something is at ``target``, or its parent is missing.
+    ``target`` must not exist, or be an empty directory, and its parent must exist: `ConfigError` otherwise, on entering
+    and on publishing. Permissions are bounded by those of the directory ``like``.
     """
 
     def __init__(self, target: str, *, like: str | None = None) -> None:
@@ -66,14 +57,9 @@ class FreshDirectory:
                 shutil.rmtree(self._work, ignore_errors=True)
 
     def write(self, name: str, position: int, data: bytes, *, file_bytes: int) -> None:
-        """Write into a file, which is made at its full size, sparse, at the first time.
+        """Write into a file, which is created sparse, at its full size, by the first write.
 
-        Parameters
-        ----------
-        name
-            Path of the file below the target. Each part of it has been checked to be a plain name.
-        position
-            Bytes from the start of the file; ``position + len(data) <= file_bytes``.
+        Each part of ``name``, a path below the target, has been checked to be a plain name.
         """
         path = os.path.join(self._work, name)
         with Writing(path):

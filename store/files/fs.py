@@ -10,6 +10,16 @@ Readers use this part: they never lock, never write and never create. Every file
 be a plain file. So a link, FIFO or device planted in a store directory is an error. It neither leads out of the store
 nor blocks a read for ever. A system call that fails raises an error of the store's own
 (`os_errors`), never a plain OSError.
+
+Files and directories that the store creates have at most the permissions of the directory they are created in::
+
+    store directory   0750   ──►  directories   0750     files   0640
+                      0755                      0755             0644
+                      0777                      0777             0644      never writable by others
+    a shared, sticky directory (1777)  ──►  a store directory that is created in it   0755
+
+The umask takes further permissions away, and is not relied upon: a process with umask 0 creates nothing wider. Since
+each directory of a store is bounded by the one above it, all of them are bounded by the store directory.
 """
 
 import errno
@@ -25,9 +35,45 @@ import numpy as np
 
 from ..errors import StoreIOError, UnsafeFileError
 from ..format.message import Bytes
-from .modes import file_mode
 from .os_errors import ABSENT, read_error
 from .plain_reads import READ_FLAGS, Front, data_end, fronts, plain_size, pread, read_each, size_of
+
+_FILE: Final = 0o644
+_DIRECTORY: Final = 0o777
+_OWN_DIRECTORY: Final = 0o755
+
+
+_LOCK_TABLE: Final = "/proc/locks"
+
+
+def file_mode(path: str) -> int:
+    """Return the permissions to create a file with; OSError if the directory cannot be looked at."""
+    return _FILE & os.stat(os.path.dirname(path) or ".").st_mode
+
+
+def directory_mode(path: str) -> int:
+    """Return the permissions to create a directory with; OSError if the one it is in cannot be looked at."""
+    above = os.stat(os.path.dirname(path) or ".").st_mode
+    return (_OWN_DIRECTORY if above & stat.S_ISVTX else _DIRECTORY) & above
+
+
+class Space(NamedTuple):
+    """Bytes of a file system: all, free, and free for this user."""
+
+    total: int
+    free: int
+    usable: int
+
+
+def space_of(path: str) -> Space | None:
+    """Return the space of the file system that holds a path; None if the path does not exist."""
+    try:
+        found = os.statvfs(path)
+    except OSError as error:
+        if error.errno in ABSENT:
+            return None
+        raise read_error(error, "asking for the space", path) from error
+    return Space(found.f_blocks * found.f_frsize, found.f_bfree * found.f_frsize, found.f_bavail * found.f_frsize)
 
 
 class Listed(NamedTuple):
@@ -49,13 +95,8 @@ class Descriptor:
 
     Python raises KeyboardInterrupt between two bytecodes, for instance after ``os.open`` returned and before its result
     was stored. Here opening and storing are one call into C, and so are forgetting and closing. A descriptor whose
-    owner was lost to an exception is closed by reference counting. Close it from several threads, or several times:
-    it is closed once.
-
-    Parameters
-    ----------
-    path, flags
-        As of ``os.open``. A file that is created gets `modes.file_mode`.
+    owner was lost to an exception is closed by reference counting. Close it from several threads, or several times: it
+    is closed once.
     """
 
     __slots__ = ("__weakref__", "_held")
@@ -119,13 +160,7 @@ class FileSystem(Protocol):
         """Fill a buffer from ``offset``; return the number of bytes, fewer only at the end of the file."""
 
     def map(self, path: str, start: int = 0, stop: int | None = None) -> Bytes:
-        """Bytes ``[start, stop)`` of a file, as far as it has them; all of it by default.
-
-        Returns
-        -------
-        (n,) uint8
-            Read-only. It owns its map, if there is one: dropping the array unmaps.
-        """
+        """Bytes ``[start, stop)`` of a file, as far as it has them, (n,) uint8, read-only; dropping it unmaps."""
 
     def data_end(self, path: str) -> int:
         """Return the end of the last non-zero byte of a file; 0 if there is none."""
@@ -274,9 +309,6 @@ class LocalFileSystem:
                 return None
             raise read_error(error, "looking at it", path) from error
         return status.st_ino, status.st_mtime_ns
-
-
-_LOCK_TABLE: Final = "/proc/locks"
 
 
 def _listed(entries: Iterable[os.DirEntry[str]]) -> Iterator[Listed]:

@@ -21,15 +21,7 @@ T = TypeVar("T")
 
 
 class JoinedFileSystem:
-    """Read access to a file system on which some directories continue in others.
-
-    Parameters
-    ----------
-    fs
-        File system of both.
-    continued
-        Second directory by first one. Neither has a slash at its end.
-    """
+    """Read access to a file system on which some directories continue in others, none with a final slash."""
 
     def __init__(self, fs: FileSystem, continued: Mapping[str, str]) -> None:
         self._fs = fs

@@ -21,17 +21,7 @@ _lock: Final = threading.Lock()
 
 
 def warn_once(log: logging.Logger, store: str, text: str, *values: object) -> None:
-    """Log a warning, unless this process logged the same text for the same store before.
-
-    Parameters
-    ----------
-    log
-        Logger of the caller.
-    store
-        Path of the store, or of the file or directory in it that the text is about.
-    text, values
-        As of `logging.Logger.warning`.
-    """
+    """Log a warning, unless this process logged the same text for the same ``store``, a path, before."""
     key = store, text % values
     with _lock:
         if key in _seen:

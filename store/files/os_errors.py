@@ -57,18 +57,9 @@ _FIXES: Final = {
 
 
 def read_error(error: OSError, doing: str, path: str, offset: int | None = None) -> SegmentLogError:
-    """Return the error of the store that a failed system call on the reading side is.
+    """Return the store's error for a failed system call on the reading side; one of the store's own stays as it is.
 
-    Parameters
-    ----------
-    error
-        What the call raised; one of the store's own is returned as it is.
-    doing
-        The call as a noun, such as ``reading``.
-    path
-        The file or directory.
-    offset
-        Where in it, in bytes from its start.
+    ``doing`` is the call as a noun, such as ``reading``.
     """
     if isinstance(error, SegmentLogError):
         return error
@@ -104,14 +95,7 @@ class Writing:
 
     A class, since a generator would cost as much as the write inside.
 
-    Parameters
-    ----------
-    path
-        The file or directory.
-    doing
-        The call as a noun.
-    is_sync
-        Whether a failure is final: it is a `StoreIOError` then, whatever the errno.
+    ``doing`` is the call as a noun. With ``is_sync`` a failure is final: a `StoreIOError`, whatever the errno.
     """
 
     __slots__ = ("_doing", "_is_sync", "_path")
@@ -135,20 +119,7 @@ class Writing:
 
 
 def descriptor_budget(most: int, share: int) -> int:
-    """Return how many descriptors a cache may hold, so that a low limit of the process is not used up by it.
-
-    Parameters
-    ----------
-    most
-        How many it is to hold at most.
-    share
-        Which part of the limit (RLIMIT_NOFILE, soft) is its own: one of so many parts.
-
-    Returns
-    -------
-    int
-        Between 1 and ``most``.
-    """
+    """Return how many descriptors a cache may hold: 1 to ``most``, at most one of ``share`` parts of RLIMIT_NOFILE."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return most if soft == resource.RLIM_INFINITY else max(1, min(most, soft // share))
 

@@ -33,12 +33,8 @@ class PlainFiles:
     def open(cls, root: str, *names: str) -> Self:
         """Open the directory ``root/names[0]/names[1]/…``.
 
-        Raises
-        ------
-        FileNotFoundError
-            If one of the directories does not exist.
-        UnsafeFileError
-            If one after ``root`` is a symbolic link, or not a directory.
+        Raises FileNotFoundError if one of them does not exist, `UnsafeFileError` if one after ``root`` is a symbolic
+        link or a file.
         """
         with ExitStack() as stack:
             path, fd = root, os.open(root, _DIRECTORY)

@@ -40,22 +40,12 @@ _STRIPPED_MAX: Final = 64
 
 
 class Front(NamedTuple):
-    """The only file of a directory, and its data if it is short.
-
-    Attributes
-    ----------
-    name, size
-        Of the file, its size in bytes.
-    end
-        End of its last non-zero byte; 0 if there is none.
-    data
-        Bytes from its start to ``end`` at least, and zeros after that; fewer only where ``end`` is beyond the limit.
-    """
+    """The only file of a directory, and its data if it is short."""
 
     name: str
     size: int
-    end: int
-    data: bytes
+    end: int  # end of its last non-zero byte; 0 if there is none
+    data: bytes  # from its start to ``end`` at least, then zeros; fewer only where ``end`` is beyond the limit
 
 
 def plain_size(fd: int, path: str) -> int:

@@ -41,26 +41,14 @@ def list_segments(fs: FileSystem, directories: Sequence[str]) -> list[SegmentFil
     """The segments in one or several directories, by base offset.
 
     Names that are no decimal number are left alone (a broker would refuse to start; a copy may hold anything). A base
-    that two directories hold is taken from the first.
-
-    Raises
-    ------
-    FormatError
-        If one is larger than RocketMQ can make any: its sizes are 32-bit.
-    UnsafeFileError
-        If what has the name of a segment is no plain file.
+    that two directories hold is taken from the first. Raises `FormatError` for a file larger than RocketMQ can create,
+    whose sizes are 32-bit. A link or directory with the name of a segment is an `UnsafeFileError`.
     """
     return segments_of({directory: fs.list_dir(directory) for directory in directories})
 
 
 def segments_of(listings: Mapping[str, Sequence[Listed]]) -> list[SegmentFile]:
-    """The segments among the names of some directories, by base offset; see `list_segments`.
-
-    Parameters
-    ----------
-    listings
-        Names by directory, in the order of the directories.
-    """
+    """The segments among the names of some directories, by base offset; see `list_segments`."""
     found: dict[int, SegmentFile] = {}
     for directory, names in listings.items():
         for listed in names:

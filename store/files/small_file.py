@@ -1,10 +1,14 @@
-"""Files created under a temporary name, and small files, read and replaced whole: JSON, checkpoint, abort.
+"""Small files, read and replaced whole: JSON, checkpoint, abort; and the notice that a file was replaced.
 
 ::
 
     .segmentlog/small   write, sync ──► rename ──► config/topics.json      and its directory is synced
 
-A reader finds the old file or the new one. RocketMQ writes its JSON in place, with a ``.bak`` beside it.
+    ReplacedFile   a file held open, inode 17     name ──► 17   the same
+                                                  name ──► 18   replaced: 18 is held open from now on
+
+A reader finds the old file or the new one. RocketMQ writes its JSON in place, with a ``.bak`` beside it. A file that is
+held open keeps its inode number, so a later file has another one, whatever its times say.
 
 Each kind of small file has a limit. A larger file is an error before any of it is read, and is not written either::
 
@@ -27,14 +31,9 @@ DOCUMENT_BYTES_MAX: Final = 64 << 20
 
 @contextmanager
 def made_aside(fs: WritableFileSystem, making: str) -> Iterator[WritableFile]:
-    """Yield a new, empty file, which is removed again if the body cannot finish it.
+    """Yield a new, empty file at the path ``making``, which is removed again if the body cannot finish it.
 
-    The body renames it; the new owner closes it.
-
-    Parameters
-    ----------
-    making
-        Path of the file; an unfinished file there is replaced.
+    The body renames it; the new owner closes it. An unfinished file of an earlier process is replaced.
     """
     fs.unlink(making)
     made = fs.create(making)
@@ -47,13 +46,7 @@ def made_aside(fs: WritableFileSystem, making: str) -> Iterator[WritableFile]:
 
 
 def replace_file(fs: WritableFileSystem, path: str, content: bytes, making: str) -> None:
-    """Put a file in place of what has its name, or of nothing, and both onto the device.
-
-    Parameters
-    ----------
-    making
-        Path on the same file system where it is written first; what is there goes.
-    """
+    """Create or replace a file, and sync it and its name; it is written at the path ``making`` first."""
     with made_aside(fs, making) as made:
         made.write(0, content)
         made.sync()
@@ -63,23 +56,7 @@ def replace_file(fs: WritableFileSystem, path: str, content: bytes, making: str)
 
 
 def read_whole(fs: FileSystem, path: str, limit: int) -> bytes | None:
-    """Read all bytes of a small file.
-
-    Parameters
-    ----------
-    limit
-        The most bytes that a file of this kind can have; it bounds what is read and the memory that this takes.
-
-    Returns
-    -------
-    bytes or None
-        None if there is no such file.
-
-    Raises
-    ------
-    FileTooLargeError
-        If it has more than ``limit`` bytes.
-    """
+    """Read all bytes of a small file; None if it does not exist, `FileTooLargeError` beyond ``limit`` bytes."""
     size = fs.size(path)
     while size is not None:
         check_size(path, size, limit)
@@ -109,3 +86,29 @@ def check_size(path: str, size: int, limit: int) -> None:
             path=path,
             fix="Take it from a copy of the store, or move it away if it is not the store's",
         )
+
+
+class ReplacedFile:
+    """A name whose file is never written in place, as of the last look. Not thread-safe."""
+
+    def __init__(self, fs: WritableFileSystem, path: str) -> None:
+        self._fs = fs
+        self._path = path
+        self._file: WritableFile | None = None
+
+    def look(self) -> bool:
+        """Return whether there is another file than at the last look, or none any more. Costs a system call or two."""
+        if self._file is not None and self._file.is_at(self._path):
+            return False
+        was_there = self._file is not None
+        self.close()
+        if self._fs.size(self._path) is None:
+            return was_there
+        self._file = self._fs.open(self._path)  # before it is read: what is read is this one, or a later one
+        return True
+
+    def close(self) -> None:
+        """Close the file that is held open."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

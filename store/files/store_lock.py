@@ -6,6 +6,8 @@
             ^ byte 0             ^ byte 8
             record lock          open-file-description lock
             fcntl(F_SETLK)       fcntl(F_OFD_SETLK)
+            F_GETLK names the    its owner cannot be named
+            owning process
             brokers take it,     brokers do not know it,
             released with any    released with the last copy of
             descriptor of the    the descriptor that took it
@@ -16,9 +18,9 @@
 
 The first four bytes are a signature: a broker writes ``lock`` when it starts, this library writes ``slog`` once the
 store is open. Java's ``FileChannel.tryLock(0, 1, false)`` takes the record lock of byte 0 on Linux. A record lock
-belongs to the process: a ``shutil.copytree`` of the store in the owning process releases it. So `StoreLock.keep` takes
-it again before each step that relies on it, and fails if a broker was faster. The lock of byte 8 is never lost this
-way, and excludes other processes of this library throughout.
+belongs to the process: a ``shutil.copytree`` of the store in the owning process releases it. So `StoreLock.retake`
+takes it again before each step that relies on it, and fails if a broker was faster. The lock of byte 8 is never lost
+this way, and excludes other processes of this library throughout.
 
 Forked children share an open-file-description lock, and would keep it after the death of its owner. So children close
 their copies at once, and no fork happens while a descriptor of the file is being opened. The kernel releases both locks
@@ -26,26 +28,118 @@ when the owner dies. The file is never unlinked, since two processes could then 
 ``DefaultMessageStore.start``.
 """
 
+import errno
 import fcntl
 import os
+import stat
+import struct
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, Self
 from weakref import WeakSet, WeakValueDictionary
 
-from ..errors import StoreClosedError, StoreInUseError, UnreadableError
+from ..errors import SegmentLogError, StoreClosedError, StoreInUseError, UnreadableError, UnsafeFileError
 from .fs import Descriptor, LocalFileSystem
-from .lock_calls import lock_ours, lock_record, open_lock_file, record_owner, unlock, wait_for_owner
 from .os_errors import Writing, read_error, write_error
+
+_RECORD_BYTE: Final = 0
+_OURS_BYTE: Final = 8
+_FLOCK: Final = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, length, process
+_FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_REFUSED: Final = {errno.EACCES, errno.EAGAIN}
+_NAMED_AFTER_S: Final = 0.02
+"""The owner takes its second lock, by which it can be named, within this time."""
+
 
 _CONTENT: Final = b"lock"
 _SIGNATURE: Final = b"slog"
-
 _registry = threading.RLock()  # held while a descriptor of a lock file is opened or closed
 _held: WeakValueDictionary[tuple[int, int], "StoreLock"] = WeakValueDictionary()  # by device and inode
 _open: WeakSet[Descriptor] = WeakSet()  # descriptors of all lock files, which forked children close
+
+
+def open_lock_file(path: str, *, make: bool) -> Descriptor:
+    """Open a plain file to lock it; if it does not exist, ``make`` creates it."""
+    try:
+        file = Descriptor(path, _FLAGS | (os.O_CREAT if make else 0))
+    except OSError as error:
+        raise _explained(error, path) from None
+    with Writing(path, "looking at it"):
+        is_plain = stat.S_ISREG(os.fstat(file.fd).st_mode)
+    if not is_plain:
+        file.close()
+        raise _explained(OSError(errno.ENXIO, "not a plain file"), path)
+    return file
+
+
+def lock_record(fd: int) -> bool:
+    """Take the record lock, which does nothing if this process has it; False if another one has."""
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _RECORD_BYTE)
+    except OSError as error:
+        if error.errno not in _REFUSED:
+            raise
+        return False
+    return True
+
+
+def lock_ours(fd: int) -> bool:
+    """Take the lock against others of ours; False if one has it."""
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, _OURS_BYTE, 1, 0))
+    except OSError as error:
+        # EINVAL: a kernel or file system without such locks. The record lock and the signature have to do there.
+        if error.errno not in {*_REFUSED, errno.EINVAL}:
+            raise
+        return error.errno == errno.EINVAL
+    return True
+
+
+def unlock(file: Descriptor) -> None:
+    """Release both locks and close; closing alone would leave one to a child that is about to start a program."""
+    for command, byte in ((fcntl.F_SETLK, _RECORD_BYTE), (fcntl.F_OFD_SETLK, _OURS_BYTE)):
+        try:
+            fcntl.fcntl(file.fd, command, struct.pack(_FLOCK, fcntl.F_UNLCK, os.SEEK_SET, byte, 1, 0))
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+    file.close()
+
+
+def record_owner(fd: int) -> int | None:
+    """Process that keeps this one from the record lock; 0 if it cannot be seen, None if none does."""
+    asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, _RECORD_BYTE, 1, 0)
+    kind, _, _, _, owner = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+    return None if kind == fcntl.F_UNLCK else max(owner, 0)
+
+
+def wait_for_owner(fd: int) -> int | None:
+    """Name the process that has the other lock, by the record lock that it takes next."""
+    until = time.monotonic() + _NAMED_AFTER_S
+    while (owner := record_owner(fd)) is None and time.monotonic() < until:
+        time.sleep(0.001)
+    return owner
+
+
+def _explained(error: OSError, path: str) -> SegmentLogError:
+    match error.errno:
+        case errno.ELOOP | errno.ENXIO | errno.EISDIR:
+            return UnsafeFileError(
+                "this is a symbolic link, FIFO, socket, device or directory, the store wants a plain file",
+                path=path,
+                fix="Find out its origin, and delete it while no broker or job has the store open",
+            )
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return UnreadableError(
+                f"this process may not write it: {error.strerror}",
+                path=path,
+                fix="Run as the store's owner, or as another user with write permission for this directory",
+            )
+        case _:
+            return write_error(error, "opening", path)
 
 
 def _forget_in_child() -> None:
@@ -68,19 +162,8 @@ os.register_at_fork(
 class StoreLock:
     """Both locks of one store, held from construction to `release`. Thread-safe.
 
-    Parameters
-    ----------
-    path
-        The file ``lock`` of a store; it is created if it does not exist.
-
-    Raises
-    ------
-    StoreInUseError
-        If another process or this one holds one of the locks; the message names the process.
-    UnsafeFileError
-        If the file is a symbolic link, FIFO, socket, device or directory.
-    UnreadableError
-        If this process has no permission to write the file.
+    Raises `StoreInUseError` if another process or this one holds one of the locks; the message names the process.
+    `UnsafeFileError` for a link or special file; `UnreadableError` without the permission to write the file.
     """
 
     def __init__(self, path: str) -> None:
@@ -136,13 +219,7 @@ class StoreLock:
             self._written_ns = os.fstat(self._file.fd).st_mtime_ns
 
     def check(self) -> None:
-        """Check that the lock is not released, and that this process took it. Makes no system call.
-
-        Raises
-        ------
-        StoreClosedError
-            In a child that was forked from the owner, or after `release`.
-        """
+        """Raise `StoreClosedError` after `release`, and in a child forked from the owner. Makes no system call."""
         if self._pid != os.getpid() or self._file.fd < 0:
             why = (
                 "it was closed"
@@ -157,14 +234,8 @@ class StoreLock:
         """Check that both locks are held, and take the record lock again if this process lost it.
 
         It costs two system calls, some 2 µs. The identity of the locked file is known since it was opened. So one
-        ``stat`` of the path tells whether it still names that file, and when the file was written last.
-
-        Raises
-        ------
-        StoreClosedError
-            See `check`.
-        StoreInUseError
-            If a broker has opened the store since, or the file was replaced. The caller must not write to the store.
+        ``stat`` of the path tells whether it still names that file, and when the file was written last. After a
+        `StoreInUseError` the caller must not write: a broker has opened the store, or the file was replaced.
         """
         self.check()
         fd = self._file.fd
@@ -231,24 +302,7 @@ def is_held_here(path: str) -> bool:
 
 
 def broker_of(path: str) -> int | None:
-    """Return the process of the broker that has a store open.
-
-    Parameters
-    ----------
-    path
-        The file ``lock`` of a store.
-
-    Returns
-    -------
-    int or None
-        Its process id, or 0 if the process is not visible. None if no broker has the store open: it is closed, or
-        another process of this library has it open or is opening it.
-
-    Raises
-    ------
-    UnsafeFileError, UnreadableError
-        See `StoreLock`.
-    """
+    """Return the process id of the broker that has a store open; 0 if it is not visible, None without a broker."""
     with _registry:
         if _holder(path) is not None:
             return None
@@ -269,20 +323,10 @@ def broker_of(path: str) -> int | None:
 
 @contextmanager
 def held_lock(path: str) -> Iterator[StoreLock | None]:
-    """Hold a store's lock, so that no broker opens it meanwhile.
+    """Hold a store's lock, so that no broker opens it meanwhile; the caller calls `StoreLock.keep` before it publishes.
 
-    A store without the file is not locked: no broker ever opened it under this path. A tool that reads creates no file
-    that its caller did not ask for.
-
-    Yields
-    ------
-    StoreLock or None
-        The lock; the caller calls `StoreLock.keep` before it publishes anything. None without the file.
-
-    Raises
-    ------
-    StoreInUseError
-        If another process or this one holds the lock.
+    A store without the file is not locked, and None is yielded: no broker ever opened it under this path. A tool that
+    reads creates no file that its caller did not ask for.
     """
     if not os.path.lexists(path):
         yield None
@@ -295,19 +339,9 @@ def held_lock(path: str) -> Iterator[StoreLock | None]:
 def momentary_lock(path: str) -> Iterator[bool]:
     """Hold a store's lock for a moment; shared with the store that holds it, if that is open in this process.
 
-    Meanwhile this process can open and close no store, and another process cannot open this one. So the block under
-    ``with`` has to be short.
-
-    Parameters
-    ----------
-    path
-        The file ``lock`` of a store; it is created if it does not exist.
-
-    Yields
-    ------
-    bool
-        True if the lock is held. False if a broker or another process has the store open, or if this process has no
-        permission to open the file.
+    Yields False if a broker or another process has the store open, or this process may not open the file. Meanwhile
+    this process can open and close no store, and another process cannot open this one. So the block under ``with`` has
+    to be short.
     """
     with _registry:
         holder = _holder(path)
@@ -327,19 +361,9 @@ def momentary_lock(path: str) -> Iterator[bool]:
 
 @contextmanager
 def mutex(path: str) -> Iterator[None]:
-    """Mutual exclusion by a file, between processes and between threads of this process; waits for the holder.
+    """Mutual exclusion by a file of its own, between processes and between threads of this one; waits for the holder.
 
     It is a ``flock``, since a record lock does not exclude threads of one process from each other.
-
-    Parameters
-    ----------
-    path
-        A file that serves nothing else; it is created if it does not exist.
-
-    Raises
-    ------
-    UnsafeFileError, UnreadableError
-        See `StoreLock`.
     """
     with _registry:
         file = _opened(path)

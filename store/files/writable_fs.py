@@ -24,8 +24,7 @@ import numpy as np
 
 from ..errors import NotAStoreError, UnsafeFileError
 from ..format.pieces import Data, Pieces, contiguous
-from .fs import Descriptor, FileSystem, LocalFileSystem
-from .modes import directory_mode
+from .fs import Descriptor, FileSystem, LocalFileSystem, directory_mode
 from .os_errors import Writing
 from .plain_reads import plain_size
 from .store_lock import StoreLock, is_held_here, momentary_lock, mutex

@@ -26,8 +26,7 @@ from ..format.message import Ints, Mask, Problem
 from ..format.message_id import decode_offset_ids
 from ..index.asked import Asked, ask, each_in
 from ..index.criteria import ALWAYS, KeyField, SingleKey, Window
-from ..log.commit_log import CommitLog
-from ..log.point_reads import records_at
+from ..log.commit_log import CommitLog, records_at
 from ..read.spec import OnCorrupt, OnLoss, ScanSpec
 from ..read.store_reader import StoreReader
 from ..types import Boundary, QueueKey, QueueRange

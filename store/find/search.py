@@ -40,8 +40,7 @@ from ..index.table import (
     read_header,
     sorted_rows,
 )
-from ..log.commit_log import CommitLog
-from ..log.point_reads import records_at, views_at
+from ..log.commit_log import CommitLog, records_at, views_at
 from .coverage import Coverage, Hits, Span, cover, without
 
 CANDIDATES_MAX: Final = 64

@@ -18,8 +18,7 @@ from enum import Enum
 
 from ..directory.documents import replace_document
 from ..directory.group_offsets import Progress, Table, owner_key, read_progress, sidecar_document
-from ..directory.layout import check_is_store
-from ..directory.location import StoreLocation
+from ..directory.layout import StoreLocation, check_is_store
 from ..errors import StoreInUseError
 from ..files.small_file import DOCUMENT_BYTES_MAX, check_size, replace_file
 from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
@@ -39,15 +38,7 @@ class Recorded(Enum):
 
 
 class GroupWriter:
-    """Changes the documents of one store, one change each.
-
-    Parameters
-    ----------
-    path
-        The store directory.
-    fs
-        What to write through, with its locks; None for the machine's own.
-    """
+    """Changes the documents of one store, one change each; ``fs`` is None for the machine's own."""
 
     def __init__(self, path: str, fs: WritableFileSystem | None) -> None:
         self._fs = fs or LocalWritableFileSystem()
@@ -79,10 +70,7 @@ class GroupWriter:
     def delete(self, group: str, topics: Collection[str] | None) -> None:
         """Forget what a group and its broadcasting consumers have read, of some topics or of all.
 
-        Raises
-        ------
-        StoreInUseError
-            If the broker's document knows the group and another process has the store open.
+        Raises `StoreInUseError` if the broker's document knows the group and another process has the store open.
         """
         with self._alone():
             progress = read_progress(self._fs, self.path)

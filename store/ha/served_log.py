@@ -27,8 +27,7 @@ from typing import Final, Protocol
 from ..config import StoreConfig
 from ..errors import NotAStoreError, ReplicationError
 from ..files.fs import FileSystem, LocalFileSystem
-from ..files.replaced_file import ReplacedFile
-from ..files.small_file import read_front
+from ..files.small_file import ReplacedFile, read_front
 from ..files.store_lock import is_signed
 from ..files.writable_fs import WritableFileSystem
 from ..format import durable_point

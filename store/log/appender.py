@@ -7,13 +7,20 @@
 
     place ──► reserve (all segments of the batch) ──► write (may roll) ──► sync
 
+    SegmentSupply   prepare   .segmentlog/spare  [000000000000]     space reserved, zeros, synced
+                                  │ rename
+                    take      commitlog/00000000001073741824        when the log rolls
+
 Space is reserved before bytes are written: all segments of a batch exist before its first byte is written. So an append
-to a full disk fails before it has written anything. Methods that need the put lock name it. RocketMQ:
-``CommitLog.asyncPutMessage``, ``DefaultAppendMessageCallback``.
+to a full disk fails before it has written anything. Readers and brokers only see segments of full length.
+Methods that need the put lock name it. RocketMQ: ``CommitLog.asyncPutMessage``, ``DefaultAppendMessageCallback``,
+``AllocateMappedFileService``.
 """
 
+import logging
 import os
 import threading
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -21,11 +28,72 @@ import numpy as np
 from ..config import BatchPlacement
 from ..errors import ConfigError, StoreClosedError
 from ..files.segments import SegmentFile
+from ..files.small_file import made_aside
 from ..files.writable_fs import WritableFile, WritableFileSystem
 from ..format.message import BLANK_BYTES, Ints, blank_record
 from ..format.naming import segment_name
 from ..format.pieces import Data, Pieces, part
-from .segment_supply import SegmentSupply
+
+_log = logging.getLogger(__name__)
+
+
+class SegmentSupply:
+    """Supply of new segments, one of which is kept at the path ``spare``. Thread-safe.
+
+    ``own`` raises if another process has the store; it is called before a segment is created or named.
+    """
+
+    def __init__(
+        self, fs: WritableFileSystem, spare: str, log_directory: str, segment_bytes: int, own: Callable[[], None]
+    ) -> None:
+        self._fs = fs
+        self._spare = spare
+        self._directory = log_directory
+        self._bytes = segment_bytes
+        self._own = own
+        self._lock = threading.Lock()
+        self._stock: WritableFile | None = None
+
+    def prepare(self) -> None:
+        """Allocate the next segment if the stock is empty."""
+        with self._lock:
+            if self._stock is None:
+                self._own()
+                self._stock = self._make()
+
+    def take(self, base: int) -> WritableFile:
+        """Return the segment of a base offset under its final name; the caller syncs its directory."""
+        with self._lock:
+            self._own()
+            if self._stock is not None and not self._stock.is_at(self._spare):
+                _log.warning("%s is not the segment that was allocated there; another one is allocated", self._spare)
+                self._stock.close()
+                self._stock = None
+            if self._stock is None:
+                self._stock = self._make()
+            path = os.path.join(self._directory, segment_name(base))
+            self._fs.rename(self._spare, path)
+            made, self._stock = self._stock, None
+            made.path = path
+            return made
+
+    def discard(self) -> None:
+        """Delete the segment in stock."""
+        self.close()
+        self._fs.unlink(self._spare)
+
+    def close(self) -> None:
+        """Close the segment in stock and leave its file, which the next open deletes."""
+        with self._lock:
+            if self._stock is not None:
+                self._stock.close()
+                self._stock = None
+
+    def _make(self) -> WritableFile:
+        with made_aside(self._fs, self._spare) as made:
+            made.allocate(self._bytes)
+            made.sync()
+        return made
 
 
 class Run(NamedTuple):
@@ -40,18 +108,7 @@ class Run(NamedTuple):
 class LogAppender:
     """Writer at the end of a CommitLog. Thread-safe as far as each method says.
 
-    Parameters
-    ----------
-    fs
-        File system that holds the log.
-    log_directory
-        Directory of the segments.
-    supply
-        Source of new segments.
-    segment_bytes
-        Size of each segment in bytes.
-    end
-        Physical offset after the last record, or after the blank record of a finished segment.
+    ``end`` is the physical offset after the last record, or after the blank record of a finished segment.
     """
 
     def __init__(
@@ -78,24 +135,10 @@ class LogAppender:
     def place(
         self, stops: Ints, placement: BatchPlacement = BatchPlacement.RUN_ON, *, end: int | None = None
     ) -> list[Run]:
-        """Assign records to segments. Needs the put lock.
+        """Assign records, which end at ``stops`` in their buffer, (n,) int64, to segments. Needs the put lock.
 
         The caller has checked that each record fits an empty segment with its blank record. With ``ONE_SEGMENT``, all
-        of them together fit.
-
-        Parameters
-        ----------
-        stops
-            (n,) int64, end of each record in the buffer, ascending.
-        placement
-            Whether the records have to share one segment.
-        end
-            Physical offset at which the log will end when they are appended; None for its present end.
-
-        Returns
-        -------
-        list of Run
-            In the order of the records.
+        of them together fit. ``end`` is where the log will end when they are appended; None for its present end.
         """
         end = self.end if end is None else end
         position = end % self._bytes
@@ -123,13 +166,9 @@ class LogAppender:
         return Run(self._base, position, 0, size)
 
     def place_at(self, physical: int, size: int) -> Run:
-        """Assign ``size`` bytes to a given physical offset. Needs the put lock.
+        """Assign ``size`` bytes to the end of the log, or to the start of the next segment. Needs the put lock.
 
-        Raises
-        ------
-        ConfigError
-            If the offset is neither the end of the log nor the start of the next segment. An empty log begins at the
-            start of any segment.
+        An empty log begins at the start of any segment.
         """
         position = physical % self._bytes
         is_empty = self.end == 0 and self._active is None
@@ -143,12 +182,7 @@ class LogAppender:
     def reserve(self, runs: list[Run]) -> None:
         """Create the segments that runs need and the log does not have. Needs the put lock.
 
-        Raises
-        ------
-        NoSpaceError
-            If the disk has no room for one; a later append uses those that were created before.
-        StoreClosedError
-            After `stop`.
+        After `NoSpaceError` a later append uses the segments that were created before it.
         """
         if self._stopped:
             raise StoreClosedError("this store was closed", path=self._directory, fix="Open it")
@@ -234,11 +268,6 @@ class LogAppender:
         """Unlink a finished segment whose messages expired, and fsync its directory; existing maps stay readable.
 
         Retention calls it for the first segment only, so that the log has no gap. It takes the put lock.
-
-        Raises
-        ------
-        ValueError
-            If the segment is the active one, or a later one.
         """
         with self.lock:
             if segment.stop > self._base:

@@ -40,13 +40,7 @@ _HISTORY_MAX: Final = 250_000  # batches; with the longest names they are within
 
 
 class BatchRecords:
-    """The in-flight marker, the ledger and the history of batches of one store.
-
-    Parameters
-    ----------
-    fs, path
-        Which store.
-    """
+    """The in-flight marker, the ledger and the history of batches of one store."""
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self._fs = fs
@@ -68,12 +62,9 @@ class BatchRecords:
         return batch_mark.decode(read_whole(self._fs, self._mark_path, batch_mark.FILE_BYTES), self._mark_path)
 
     def ledger(self) -> Ledger:
-        """Read the ledger.
+        """Read the ledger; `FormatError` if it is damaged, or older than the store.
 
-        Raises
-        ------
-        FormatError
-            If it is damaged, or is older than the store: batches that are there would be appended again.
+        With an older one, existing batches would be appended again.
         """
         # All of them before the ledger, which may be replaced meanwhile. A replica's history is its master's.
         mark, is_followed = self.mark(), self.is_followed
@@ -99,13 +90,7 @@ class BatchRecords:
         return ledger
 
     def history(self) -> BatchHistory:
-        """Read all batches of the log; of a replica, those of its master.
-
-        Raises
-        ------
-        FormatError
-            If ledger or history is damaged, or the history is older than the ledger.
-        """
+        """Read all batches of the log, on a replica those of its master; `FormatError` if it is damaged or too old."""
         ledger = self._read_ledger()  # before the history: its newest batch joins the history with the next commit
         content = read_whole(self._fs, self._history_path, DOCUMENT_BYTES_MAX)
         if content is None:
@@ -139,13 +124,7 @@ class BatchRecords:
         return Title() if front is None else batch_history.decode_title(front, self._history_path)
 
     def incoming(self) -> BatchMark:
-        """Read the mark of a replica. A power cut may leave a damaged one: the history tells what it hid, or more.
-
-        Raises
-        ------
-        FormatError
-            If the history is damaged as well.
-        """
+        """Read the mark of a replica. A power cut may leave a damaged one: the history tells what it hid, or more."""
         try:
             content = read_whole(self._fs, self._incoming_path, batch_mark.FILE_BYTES)
             return batch_mark.decode(content, self._incoming_path)
@@ -174,19 +153,9 @@ class BatchRecords:
         made.close()
 
     def commit(self, fs: WritableFileSystem, former: Ledger, ledger: Ledger) -> Ledger:
-        """Write a ledger with one batch more, onto the device; the newest batch of the former one joins the history.
+        """Write a ``ledger`` with one batch more than ``former``, onto the device; return it as written.
 
-        Parameters
-        ----------
-        former
-            Ledger that is stored.
-        ledger
-            Ledger with one entry more.
-
-        Returns
-        -------
-        Ledger
-            As it was written.
+        The newest batch of the former ledger joins the history.
         """
         line = newest_line(former)
         if line:
@@ -285,14 +254,9 @@ def _up_to(entry: LedgerEntry, end: int) -> LedgerEntry:
 
 
 def end_following(fs: WritableFileSystem, path: str, end: int) -> None:
-    """Make a replica, whose log ends at ``end``, a store that takes rows of its own; nothing if it is one.
+    """Make a replica, whose log ends at ``end``, a store that takes rows of its own; nothing if it is not a replica.
 
-    Raises
-    ------
-    ReplicationError
-        If it has a part of a batch: the rows after it would make that part look whole.
-    FormatError
-        If its history of batches is damaged.
+    Raises `ReplicationError` if it has a part of a batch: the rows after it would make that part look whole.
     """
     records = BatchRecords(fs, path)
     if not records.is_followed:
@@ -310,17 +274,7 @@ def end_following(fs: WritableFileSystem, path: str, end: int) -> None:
 class Visibility:
     """Part of the log that a reader may see: up to a batch in flight, and no batch that landed after its first look.
 
-    Parameters
-    ----------
-    fs, path
-        Which store.
-    read_from
-        Whether messages that too few replicas hold may be seen.
-
-    Raises
-    ------
-    UnconfirmedError
-        If only confirmed messages may be seen, and no master says which ones are.
+    Raises `UnconfirmedError` if only confirmed messages may be seen, and no master says which ones are.
     """
 
     def __init__(self, fs: FileSystem, path: str, read_from: ReadFrom = ReadFrom.APPENDED) -> None:

@@ -6,12 +6,16 @@
                       [ segment ....B][ segment ....B][ segment ..0000]       B blank record, 0 not yet written
                           ^ view(): the whole segment as uint8, mapped, shared by all that read from it
 
-At most a few segments are mapped at a time, so that any number of them needs few descriptors. RocketMQ: ``CommitLog``.
+    records_at        17   4100   4900 │ 65536        ascending offsets: one part per segment that holds some of them
+
+At most a few segments are mapped at a time, so that any number of them needs few descriptors. RocketMQ: ``CommitLog``,
+``DefaultMessageStore.lookMessageByOffset``.
 """
 
 import logging
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -34,57 +38,30 @@ MAPS_MAX: Final = 16
 _FRONT_BYTES = (4 << 20) + (1 << 17)  # a blank as long as the longest usual record, and records before it
 
 
-class FoundRecord(NamedTuple):
-    """A whole record that was looked up.
+_RESIDENT_BYTES_MAX: Final = 64 << 20
 
-    Attributes
-    ----------
-    segment
-        The segment that holds it.
-    position
-        Where it begins in that segment.
-    record
-        Its fields and parts.
-    """
+
+class FoundRecord(NamedTuple):
+    """A whole record that was looked up."""
 
     segment: SegmentFile
-    position: int
+    position: int  # where it begins in the segment
     record: Record
 
 
 class FoundRecords(NamedTuple):
-    """Whole records found by walking the log.
-
-    Attributes
-    ----------
-    segment
-        The segment that holds them.
-    records
-        Their headers and parts, positions within the segment.
-    """
+    """Whole records found by walking the log."""
 
     segment: SegmentFile
-    records: Records
-
-
-_RESIDENT_BYTES_MAX: Final = 64 << 20
+    records: Records  # positions are within the segment
 
 
 class CommitLog:
     """Read access to the segments of one CommitLog, which may be spread over several directories.
 
-    Segments that appear later are found by `refresh`; a segment that is unlinked stays readable while it is mapped.
-    Not thread-safe.
-
-    Parameters
-    ----------
-    fs
-        Where the bytes come from.
-    directories
-        All directories that hold segments; RocketMQ's ``storePathCommitLog`` and ``readOnlyCommitLogStorePaths``.
-    window_bytes
-        Segments are mapped in windows of so many bytes, or multiples. None maps each as a whole: on a local disk a
-        map costs the same whatever its length.
+    Segments that appear later are found by `refresh`; a segment that is unlinked stays readable while it is mapped. Not
+    thread-safe. ``window_bytes`` maps segments in windows of this size, or multiples. None maps each as a whole: on a
+    local disk a map costs the same whatever its length.
     """
 
     def __init__(self, fs: FileSystem, directories: Sequence[str], *, window_bytes: int | None = None) -> None:
@@ -151,19 +128,10 @@ class CommitLog:
         return self.min_offset
 
     def view(self, segment: SegmentFile, start: int = 0, stop: int | None = None) -> Bytes:
-        """Bytes ``[start, stop)`` of a segment, as far as its file has them; all of it by default.
+        """Bytes ``[start, stop)`` of a segment, as far as its file has them, (n,) uint8, read-only; all by default.
 
+        The array keeps the map alive, also after the file was unlinked; `DataLossError` if the file is already gone.
         Callers that know what they need ask for no more: where the log is mapped in windows, the rest is not fetched.
-
-        Returns
-        -------
-        (n,) uint8
-            Read-only; keeps the map alive, also after the file was unlinked.
-
-        Raises
-        ------
-        DataLossError
-            If the file is gone.
         """
         unit = self._window_bytes
         if unit is None:
@@ -206,12 +174,7 @@ class CommitLog:
                 release(mapped)
 
     def locate(self, offsets: Ints) -> Ints:
-        """Which segment holds each physical offset.
-
-        Returns
-        -------
-        (n,) int64, indices into `segments`, -1 where none does
-        """
+        """Index into `segments` of the holder of each physical offset, (n,) int64; -1 where none holds it."""
         if not self.segments:
             return np.full(offsets.size, -1, np.int64)
         index = np.searchsorted(self._bases, offsets, side="right") - 1
@@ -223,13 +186,9 @@ class CommitLog:
         return find(self.segments, offset)
 
     def sound(self, offsets: Ints, sizes: Ints) -> Mask:
-        """Tell whether a whole record of the given size begins at each physical offset.
+        """Return whether a whole record of the given size begins at each physical offset, (n,) bool.
 
         True also where the segment was deleted since it was listed: the record may have been there.
-
-        Returns
-        -------
-        (n,) bool
         """
         good = np.zeros(offsets.size, np.bool_)
         holder = self.locate(offsets)
@@ -365,3 +324,43 @@ class CommitLog:
             offset=offset,
             remedies=(Remedy.SKIP_DAMAGED,),
         )
+
+
+def records_at(log: CommitLog, offsets: Ints) -> Iterator[tuple[SegmentFile, Ints, Records]]:
+    """Yield the records that begin at (n,) ascending physical offsets, by segment, and which of the offsets.
+
+    Damaged records, and those that do not state their own offset, are flagged. Offsets without a segment are left out.
+    """
+    for segment, buffer, rows in views_at(log, offsets):
+        some = offsets[rows]
+        records = Records(buffer, some - segment.base)
+        records.flag_problem(records.field("physical_offset") != some, Problem.PHYSICAL_OFFSET)
+        yield segment, np.arange(rows.start, rows.stop), records
+
+
+def views_at(log: CommitLog, offsets: Ints) -> Iterator[tuple[SegmentFile, Bytes, slice]]:
+    """Yield the segments that hold (n,) ascending physical offsets: bytes of the segment, and which offsets.
+
+    Offsets that no segment holds, or one that retention just deleted, are left out.
+    """
+    holder = log.locate(offsets)
+    edges = [0, *(np.flatnonzero(np.diff(holder)) + 1).tolist(), offsets.size]
+    for first, last in pairwise(edges):
+        if first == last or holder[first] < 0:
+            continue
+        segment = log.segments[int(holder[first])]
+        try:
+            buffer = log.view(segment)
+        except DataLossError:
+            continue
+        yield segment, buffer, slice(first, last)
+
+
+def store_times_at(log: CommitLog, offsets: Ints) -> tuple[Ints, Mask]:
+    """Store times in ms at (n,) physical offsets, and whether a whole record begins there, (n,) bool."""
+    order = np.argsort(offsets, kind="stable")
+    times, is_read = np.zeros(offsets.size, np.int64), np.zeros(offsets.size, np.bool_)
+    for _, rows, records in records_at(log, offsets[order]):
+        times[order[rows]] = records.field("store_timestamp")
+        is_read[order[rows]] = records.problem == Problem.OK
+    return times, is_read

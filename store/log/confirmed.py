@@ -34,13 +34,7 @@ def find_confirmation(fs: FileSystem, path: str) -> Confirmation | None:
 
 
 def confirmed_offset(fs: FileSystem, path: str) -> int:
-    """Return the physical offset below which all records are confirmed.
-
-    Raises
-    ------
-    UnconfirmedError
-        If the store has none.
-    """
+    """Return the physical offset below which all records are confirmed; `UnconfirmedError` if the store has none."""
     found = find_confirmation(fs, path)
     if found is None:
         raise UnconfirmedError(
@@ -55,12 +49,7 @@ def confirmed_offset(fs: FileSystem, path: str) -> int:
 def settle_confirmation(fs: WritableFileSystem, path: str, end: int, making: str, *, was_ours: bool) -> None:
     """Make the confirmation fit a log that recovery ends at ``end``; called before the first record is appended.
 
-    Parameters
-    ----------
-    making
-        Path where a small file is written before it gets its name.
-    was_ours
-        False if a broker had the store since the confirmation was published.
+    ``was_ours`` is False if a broker had the store since the confirmation was published.
     """
     paths = StorePaths(path)
     data = read_front(fs, paths.confirmed, confirmations.FILE_BYTES)
@@ -76,15 +65,7 @@ def settle_confirmation(fs: WritableFileSystem, path: str, end: int, making: str
 
 
 class ConfirmationFile:
-    """Publishes the confirmations of one master; a context manager. Not thread-safe.
-
-    Parameters
-    ----------
-    fs, path
-        The store; no other master serves it.
-    needed
-        Copies that confirm a record.
-    """
+    """Publishes what ``needed`` copies confirm, for the only master of a store. Not thread-safe."""
 
     def __init__(self, fs: WritableFileSystem, path: str, needed: int) -> None:
         paths = StorePaths(path)
@@ -98,10 +79,7 @@ class ConfirmationFile:
     def publish(self, offset: int, copies: int) -> None:
         """State an offset, unless a greater one was stated, and the number of copies in sync.
 
-        Raises
-        ------
-        StoreIOError
-            If the file cannot be written; the last statement holds.
+        If the file cannot be written, the last statement holds.
         """
         last = self.last
         stated = Confirmation(last.sequence + 1, max(offset, last.offset), last.needed, copies)

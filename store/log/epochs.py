@@ -15,8 +15,7 @@ from typing import Final
 
 from ..errors import StaleMasterError
 from ..files.fs import FileSystem
-from ..files.replaced_file import ReplacedFile
-from ..files.small_file import read_whole, replace_file
+from ..files.small_file import ReplacedFile, read_whole, replace_file
 from ..files.writable_fs import WritableFileSystem
 from ..format import epochs as codec
 from ..format.epochs import Epochs
@@ -26,13 +25,7 @@ _written: Final[list[None]] = []  # one item for each call of `write_epochs` in 
 
 
 def find_epochs(fs: FileSystem, path: str) -> Epochs:
-    """Read the epochs of a store; none if it was never promoted, nor the replica of a promoted one.
-
-    Raises
-    ------
-    FormatError
-        If the file is damaged.
-    """
+    """Read the epochs of a store; none if it was never promoted, nor the replica of a promoted one."""
     file = StorePaths(path).epochs
     data = read_whole(fs, file, codec.FILE_BYTES_MAX)
     return Epochs() if data is None else codec.decode(data, file)
@@ -58,15 +51,7 @@ def supersede(fs: WritableFileSystem, path: str, epoch: int) -> None:
 
 
 def check_current(fs: FileSystem, path: str) -> None:
-    """Make sure that no other master has replaced a store.
-
-    Raises
-    ------
-    StaleMasterError
-        If one has.
-    FormatError
-        If a file is damaged.
-    """
+    """Raise `StaleMasterError` if another master has replaced a store."""
     newest, epoch = find_epochs(fs, path).newest, _superseded(fs, path)
     if epoch > newest:
         raise stale_master(path, newest, epoch)
@@ -83,13 +68,7 @@ def stale_master(path: str, newest: int, epoch: int) -> StaleMasterError:
 
 
 class EpochWatch:
-    """Epochs of a store that another process or thread may promote. Not thread-safe.
-
-    Parameters
-    ----------
-    fs, path
-        The store.
-    """
+    """Epochs of a store that another process or thread may promote. Not thread-safe."""
 
     def __init__(self, fs: WritableFileSystem, path: str) -> None:
         self._fs = fs
@@ -100,13 +79,7 @@ class EpochWatch:
         self.look()
 
     def look(self) -> bool:
-        """Read the epochs if the file was replaced; return whether they changed. Costs a system call or two.
-
-        Raises
-        ------
-        FormatError
-            If the file is damaged.
-        """
+        """Read the epochs if the file was replaced; return whether they changed. Costs a system call or two."""
         if not self._file.look():
             return False
         before, self.now = self.now, find_epochs(self._fs, self._path)

@@ -22,8 +22,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from ..errors import ConfigError
-from ..files.disk import Space, space_of
-from ..files.fs import FileSystem, LocalFileSystem
+from ..files.fs import FileSystem, LocalFileSystem, Space, space_of
 from ..files.segments import list_segments
 from ..files.writable_fs import LocalWritableFileSystem
 from ..format.java_properties import parse_properties

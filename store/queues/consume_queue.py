@@ -38,19 +38,8 @@ _WINDOW_ENTRIES: Final = 1 << 16
 class ConsumeQueue:
     """Read access to the entries of one queue. Not thread-safe.
 
-    Parameters
-    ----------
-    fs
-        Where the bytes come from.
-    directory
-        ``consumequeue/TOPIC/QUEUE``.
-    key
-        Which queue this is.
-    missing_max
-        The most entries that can be missing between two files: as many as the CommitLog can hold records. A file after
-        a wider gap does not belong to this queue.
-    listed
-        Its files, by a caller that has listed them; None lists them now.
+    A file after a gap of more than ``missing_max`` entries, as many as the CommitLog can hold records, does not belong
+    to the queue. ``listed`` are its files; None lists them now.
     """
 
     def __init__(
@@ -90,12 +79,7 @@ class ConsumeQueue:
         return 0
 
     def entries(self, start: int, stop: int) -> Entries:
-        """Entries ``[start, stop)``; zeros where no file holds any.
-
-        Returns
-        -------
-        (stop - start,) array of ``format.consume_queue.NATIVE``
-        """
+        """Entries ``[start, stop)``, (stop - start,) NATIVE; zeros where no file holds any."""
         at = find(self.segments, start * ENTRY_BYTES)
         if at is not None and stop * ENTRY_BYTES <= at.stop:
             found = self._read(at, start, stop)
@@ -111,12 +95,7 @@ class ConsumeQueue:
         return found
 
     def entries_at(self, offsets: Ints) -> Entries:
-        """Entries at (n,) ascending queue offsets; zeros where no file holds any. Near ones share a read.
-
-        Returns
-        -------
-        (n,) array of ``format.consume_queue.NATIVE``
-        """
+        """Entries at (n,) ascending queue offsets, (n,) NATIVE; zeros where no file has one. Near ones share a read."""
         found = np.zeros(offsets.size, NATIVE)
         for first, last in _windows(offsets):
             start = int(offsets[first])
@@ -138,12 +117,8 @@ class ConsumeQueue:
     def first_alive(self, log_min: int, end: int) -> int:
         """The first queue offset below ``end`` whose record can still be in a log that begins at ``log_min``.
 
-        Records that retention deleted and pads are at the front. A damaged entry counts as alive: what it stood for
-        may be found in the log.
-
-        Notes
-        -----
-        ``ConsumeQueue.correctMinOffset``; 4.x counts pads, which stand for nothing, as messages.
+        Records that retention deleted and pads are at the front. A damaged entry counts as alive: the log may have its
+        record. RocketMQ: ``ConsumeQueue.correctMinOffset``; 4.x counts pads as messages.
         """
         low, high = self.first, end
         start = low  # most queues begin with a message that is alive

@@ -44,22 +44,12 @@ class Span(NamedTuple):
 
 
 class QueueFront(NamedTuple):
-    """The only file of a short queue.
+    """The only file of a short queue."""
 
-    Attributes
-    ----------
-    base, size
-        Bytes of the queue before it, and in it.
-    path
-        Of the file.
-    entries
-        Its entries up to the last that is not all zero, at least one; 20 bytes each.
-    """
-
-    base: int
-    size: int
+    base: int  # bytes of the queue before the file
+    size: int  # bytes of the file
     path: str
-    entries: bytes
+    entries: bytes  # up to the last that is not all zero, at least one; 20 bytes each
 
     @property
     def file(self) -> SegmentFile:
@@ -68,17 +58,7 @@ class QueueFront(NamedTuple):
 
 
 class ConsumeQueues:
-    """The ConsumeQueues of a store, each opened when it is first asked for. Not thread-safe.
-
-    Parameters
-    ----------
-    fs
-        Where the bytes come from.
-    root
-        Path of the store.
-    log
-        Its CommitLog, which limits the gaps between files of a queue.
-    """
+    """The ConsumeQueues of a store, each opened when it is first asked for. Not thread-safe."""
 
     def __init__(self, fs: FileSystem, root: str, log: CommitLog) -> None:
         self._fs = fs
@@ -91,13 +71,7 @@ class ConsumeQueues:
         self._topics: dict[str, str] = {}
 
     def queue(self, key: QueueKey) -> ConsumeQueue:
-        """The ConsumeQueue of a queue; one without files where there is none.
-
-        Raises
-        ------
-        UnknownQueueError
-            If no topic can have this name.
-        """
+        """The ConsumeQueue of a queue, with or without files; `UnknownQueueError` if no topic can have this name."""
         found = self._opened.get(key)
         if found is None:
             directory = f"{self._topic_directory(key.topic)}{key.queue_id}"
@@ -132,13 +106,10 @@ class ConsumeQueues:
         self.drop_fronts()
 
     def fronts(self, keys: Iterable[QueueKey]) -> list[QueueFront | None]:
-        """The fronts of many queues, each for one listing and one read.
+        """Fronts of many queues, each for one listing and one read.
 
-        Returns
-        -------
-        list of QueueFront
-            None for a queue that has no entries, several files, or more than `FRONT_BYTES` of entries. The others
-            are kept for `front` until `drop_fronts`, up to 64 MiB of entries.
+        None for a queue that has no entries, several files, or more than `FRONT_BYTES` of entries. The others are kept
+        for `front` until `drop_fronts`, up to 64 MiB of entries.
         """
         asked = list(keys)
         found: list[QueueFront | None] = []

@@ -33,19 +33,11 @@ def queue_key(topic: str, queue_id: int) -> QueueKey:
 
 
 class Queues(NamedTuple):
-    """Some queues, each of them once.
-
-    Attributes
-    ----------
-    topics
-        Names.
-    topic_of, queue_id
-        (k,) int64: the topic of each queue, as an index into ``topics``, ascending; and its queue id.
-    """
+    """Some queues, each of them once."""
 
     topics: list[str]
-    topic_of: Ints
-    queue_id: Ints
+    topic_of: Ints  # (k,) int64, ascending, index into ``topics``
+    queue_id: Ints  # (k,) int64
 
     def as_keys(self) -> list[QueueKey]:
         """Return the key of each."""
@@ -54,17 +46,9 @@ class Queues(NamedTuple):
 
 
 def different_queues(topics: pa.DictionaryArray, queue_id: Ints) -> tuple[Queues, Ints]:
-    """Tell apart the queues of some rows.
+    """Return the different queues of n rows, and which of them each row belongs to, (n,) int64.
 
-    Parameters
-    ----------
-    topics, queue_id
-        (n,) of each row; ids of 32 bits, those of damaged records below zero, too.
-
-    Returns
-    -------
-    Queues, (n,) int64
-        The different queues, and which of them each row belongs to.
+    Queue ids have 32 bits; those of damaged records may be below zero.
     """
     if not len(topics):
         nothing = np.zeros(0, np.int64)

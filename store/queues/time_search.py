@@ -19,24 +19,10 @@ from ..types import Boundary
 
 
 def offset_at(time_ms: int, start: int, stop: int, store_time: Callable[[int], int | None], boundary: Boundary) -> int:
-    """Search the messages ``[start, stop)`` of a queue, whose store times do not fall.
+    """Search the messages ``[start, stop)`` of a queue, whose store times do not fall, for a store time in ms.
 
-    Parameters
-    ----------
-    time_ms
-        What is looked for.
-    start, stop
-        Queue offsets, half-open.
-    store_time
-        Store time in ms of one message; None where it cannot be read, such messages are stepped over.
-    boundary
-        Which message counts.
-
-    Returns
-    -------
-    queue offset
-        LOWER: of the first message at or after the time, ``stop`` if there is none. UPPER: of the last one at or
-        before it, ``start`` if there is none.
+    LOWER: the first message at or after the time, ``stop`` if there is none. UPPER: the last one at or before it,
+    ``start`` if there is none. Messages whose ``store_time`` is None cannot be read, and are stepped over.
     """
     low, high = start, stop
     while low < high:
@@ -62,26 +48,10 @@ def offsets_at(
     boundary: Boundary,
     single: Callable[[int], int],
 ) -> Ints:
-    """Search for many store times together: each step looks at one message per time, all in one call.
+    """Search for (n,) ascending store times together, as `offset_at` does: each step looks at one message per time.
 
-    Parameters
-    ----------
-    times_ms
-        (n,) int64, ascending.
-    bounds
-        Start and stop, as of `offset_at`.
-    store_times
-        Store times in ms at (m,) distinct ascending queue offsets: (m,) int64, and (m,) bool, False where a message
-        cannot be read.
-    boundary
-        Which message counts.
-    single
-        `offset_at` of a single time, for times whose search meets a message that cannot be read.
-
-    Returns
-    -------
-    (n,) int64
-        `offset_at` of each time.
+    ``store_times`` returns ms and a mask, False where a message cannot be read, at (m,) distinct ascending queue
+    offsets. ``single`` is `offset_at` of one time, for searches that meet such a message.
     """
     start, stop = bounds
     low, high = np.full(times_ms.size, start), np.full(times_ms.size, stop)

@@ -1,4 +1,4 @@
-"""ConsumeQueue writer: appends entries after the last one, and creates each file with its first entries.
+"""ConsumeQueue writer: appends entries after the last one, and finds the end of each queue after a crash.
 
 ::
 
@@ -7,20 +7,46 @@
                                                                     ▲ next entry: one write per run
 
 A broker reads a file without an entry as one phantom message. So a file is renamed to its final name after its first
-entries are written. Files are sparse: each has a size of 6 MB, and ten thousand of them hold hardly any data. A limited
-number of them is open at a time (`open_files`). RocketMQ: ``ConsumeQueue.putMessagePositionInfo``.
+entries are written. Files are sparse: each has a size of 6 MB, and ten thousand of them hold hardly any data. RocketMQ:
+``ConsumeQueue.putMessagePositionInfo``.
+
+The end of a queue is after the last entry whose record is in the log::
+
+    entries   [e0][e1][e2] … [eN][torn][00]…          records   … [r0] … [r1] … [rN]
+                               ▲                                                  ▲ before the end of the log
+                               └ last entry that stays: physical offsets rise up to it, its size is that of its record
+
+    queue 0   [e0 … eN]  ┐
+    queue 1   [e0 … eN]  ├─► one array ──► last entries ──► compared with the log at once
+    queue 2   [e0 … eN]  ┘                └ a queue whose last entry does not stay is searched by itself
+
+A torn entry may be half zeros, and look like an entry of another record. RocketMQ: ``ConsumeQueue.recover``,
+``truncateDirtyLogicFiles``.
+
+Each writer keeps the files open that it used last, and all writers of a process share one limit::
+
+    open(path)   [oldest … newest]      a file that is used becomes the newest
+                  └── closed while the writers of this process hold half of its descriptors; each may hold 64
+
+An append to 10,000 queues writes to each in turn. If the limit is lower, the oldest file is closed shortly before its
+turn comes again, and each write opens and closes a file. That costs twice as much as the write. RocketMQ maps all
+files.
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
+from weakref import finalize
 
 import numpy as np
 
+from ..files.fs import FileSystem
+from ..files.os_errors import descriptor_budget
 from ..files.segments import SegmentFile, list_segments
 from ..files.small_file import made_aside
-from ..files.writable_fs import WritableFileSystem
+from ..files.writable_fs import WritableFile, WritableFileSystem
 from ..format.consume_queue import (
     ENTRY,
     ENTRY_BYTES,
@@ -28,15 +54,26 @@ from ..format.consume_queue import (
     Entries,
     by_file,
     decode,
+    is_pad,
     is_plausible,
     pads,
+    repeats_next,
 )
+from ..format.message import Ints, Mask
 from ..format.naming import is_readable_topic, parse_queue_id
 from ..log.commit_log import CommitLog
 from ..types import QueueKey
-from .ends import QueueEnds, find_ends
-from .open_files import OpenFiles
 
+OPEN_MAX: Final = 16_384
+"""Maximum of files that the writers of a process hold, and at most half of its descriptors (RLIMIT_NOFILE)."""
+EACH_MIN: Final = 64
+"""Files that each writer may hold whatever the others hold, as far as a quarter of the descriptors allows."""
+
+_held: dict[int, OrderedDict[str, WritableFile]] = {}  # by writer; single calls into C read it, so no lock is needed
+
+
+_TAIL_ENTRIES: Final = 4096
+_TOGETHER_BYTES: Final = 4 << 20
 SYNCED_EACH_MAX: Final = 256
 """Maximum of files that are fsynced one by one.
 
@@ -44,7 +81,174 @@ For more files, one call syncs the whole file system: ten thousand fsyncs take s
 """
 
 
-class _Tail(NamedTuple):
+class OpenFiles:
+    """Open files of one writer. Not thread-safe; each thread may have its own."""
+
+    def __init__(self, fs: WritableFileSystem) -> None:
+        self._fs = fs
+        self._files: OrderedDict[str, WritableFile] = OrderedDict()
+        self._most = descriptor_budget(OPEN_MAX, 2)
+        self._least = descriptor_budget(EACH_MIN, 4)
+        _held[id(self)] = self._files
+        finalize(self, _held.pop, id(self))
+
+    def open(self, path: str) -> WritableFile:
+        """Return a file, which is opened if it is not open; it stays open until others are used."""
+        file = self._files.get(path)
+        if file is None:
+            file = self._fs.open(path)
+            self.keep(path, file)
+        else:
+            self._files.move_to_end(path)
+        return file
+
+    def keep(self, path: str, file: WritableFile) -> None:
+        """Take over a file that was created at a path."""
+        self._files[path] = file
+        while len(self._files) > self._least and sum(map(len, list(_held.values()))) > self._most:
+            _, oldest = self._files.popitem(last=False)
+            oldest.close()
+
+    def forget(self, path: str) -> None:
+        """Close a file that is to be unlinked, if it is open."""
+        file = self._files.pop(path, None)
+        if file is not None:
+            file.close()
+
+    def close(self) -> None:
+        """Close all files."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+
+class QueueEnds(NamedTuple):
+    """Ends of queues."""
+
+    ends: dict[QueueKey, int]  # queue offset after the last entry that stays, of the queues that have one
+    last_physical: int  # largest physical offset of these entries; -1 without one
+
+
+class _LastEntries(NamedTuple):
+    """Last entries of a queue's last file, and the queue offset after them."""
+
+    key: QueueKey
+    stop: int
+    data: bytes
+
+
+def find_ends(
+    fs: FileSystem, segments: Mapping[QueueKey, Sequence[SegmentFile]], log_end: int, log: CommitLog
+) -> QueueEnds:
+    """Find the end of each queue: after its last entry whose record ends at or before ``log_end``.
+
+    Physical offsets of entries have to rise, and the size of the last entry has to be that of its record. Records that
+    retention deleted are not compared.
+    """
+    ends: dict[QueueKey, int] = {}
+    last = -1
+    tails: list[_LastEntries] = []
+    size = 0
+    for number, (key, files) in enumerate(segments.items(), 1):
+        tails.append(_read_tail(fs, key, files))
+        size += len(tails[-1].data)
+        if size >= _TOGETHER_BYTES or number == len(segments):
+            found = _ends_of(fs, segments, tails, log_end, log)
+            ends |= found.ends
+            last = max(last, found.last_physical)
+            tails, size = [], 0
+    return QueueEnds(ends, last)
+
+
+def _read_tail(fs: FileSystem, key: QueueKey, files: Sequence[SegmentFile]) -> _LastEntries:
+    """Read the last entries of a queue's last file; no bytes if it has none, or is cut inside of one."""
+    if not files:
+        return _LastEntries(key, 0, b"")
+    stop = _entries_in(fs, files[-1])
+    start = max(0, stop - _TAIL_ENTRIES)
+    data = fs.read(files[-1].path, start * ENTRY_BYTES, (stop - start) * ENTRY_BYTES)
+    return _LastEntries(key, files[-1].base // ENTRY_BYTES + stop, data if len(data) % ENTRY_BYTES == 0 else b"")
+
+
+def _ends_of(
+    fs: FileSystem,
+    segments: Mapping[QueueKey, Sequence[SegmentFile]],
+    tails: list[_LastEntries],
+    log_end: int,
+    log: CommitLog,
+) -> QueueEnds:
+    """Compare the last entries of several queues with the log; search the queues whose last entry does not stay."""
+    ends: dict[QueueKey, int] = {}
+    reached = -1
+    filled = [tail for tail in tails if tail.data]
+    if filled:
+        entries = decode(b"".join(tail.data for tail in filled))
+        stops = np.cumsum([len(tail.data) // ENTRY_BYTES for tail in filled])
+        last = entries[stops - 1]
+        stays = _ends_well(entries, stops, log_end)
+        stays[stays] = _are_there(last[stays], log)
+        reached = int(last["physical_offset"][stays].max(initial=-1))
+        ends = {tail.key: tail.stop for tail, is_last in zip(filled, stays.tolist(), strict=True) if is_last}
+    for tail in tails:
+        if tail.key not in ends:
+            found = _search(fs, segments[tail.key], log_end, log)
+            if found is not None:
+                ends[tail.key] = found[0]
+                reached = max(reached, found[1])
+    return QueueEnds(ends, reached)
+
+
+def _search(fs: FileSystem, files: Sequence[SegmentFile], log_end: int, log: CommitLog) -> tuple[int, int] | None:
+    """Return the queue offset after the last entry of one queue that stays, and its physical offset; or None."""
+    for file in reversed(files):
+        stop = _entries_in(fs, file)
+        while stop > 0:
+            start = max(0, stop - _TAIL_ENTRIES)
+            data = fs.read(file.path, start * ENTRY_BYTES, (stop - start) * ENTRY_BYTES)
+            entries = decode(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES])
+            good = _may_stay(entries, log_end)
+            physical = np.where(good, entries["physical_offset"], -1)
+            before = np.maximum.accumulate(physical)[:-1]
+            # Two equal offsets are the placeholder of a lost message, and the message after it.
+            good[1:] &= (physical[1:] > before) | (repeats_next(entries) & (physical[1:] == before))
+            for row in reversed(np.flatnonzero(good).tolist()):
+                if _are_there(entries[row : row + 1], log)[0]:
+                    return file.base // ENTRY_BYTES + start + row + 1, int(physical[row])
+            stop = start
+    return None
+
+
+def _entries_in(fs: FileSystem, file: SegmentFile) -> int:
+    """Return the number of entries up to the last byte of a file that is not zero."""
+    return (fs.data_end(file.path) + ENTRY_BYTES - 1) // ENTRY_BYTES
+
+
+def _may_stay(entries: Entries, log_end: int) -> Mask:
+    """Entries that name a record before ``log_end``."""
+    good: Mask = is_plausible(entries) & (entries["physical_offset"] + entries["size"] <= log_end)
+    return good & ~is_pad(entries)
+
+
+def _ends_well(entries: Entries, stops: Ints, log_end: int) -> Mask:
+    """Queues whose last entry may stay, and whose last record follows those of all entries before it.
+
+    ``entries`` holds all queues, one after the other; ``stops`` is where each ends, (q,) int64, none empty.
+    """
+    good = _may_stay(entries, log_end)
+    physical = np.where(good, entries["physical_offset"], -1)
+    last = physical[stops - 1]
+    physical[stops - 1] = -1
+    before = np.maximum.reduceat(physical, np.concatenate([[0], stops[:-1]]))
+    return good[stops - 1] & (last > before)
+
+
+def _are_there(entries: Entries, log: CommitLog) -> Mask:
+    """Entries whose record is in the log, or was deleted from its front by retention."""
+    physical = entries["physical_offset"]
+    return (physical < log.min_offset) | log.sound(physical, entries["size"])
+
+
+class _LastFile(NamedTuple):
     """File to which entries of a queue were written last, and the queue offset of its first entry."""
 
     path: str
@@ -54,18 +258,8 @@ class _Tail(NamedTuple):
 class QueueWriter:
     """Writer of the ConsumeQueues of one store. Not thread-safe.
 
-    Parameters
-    ----------
-    fs
-        File system that holds the queues.
-    directory
-        Path of the directory ``consumequeue``.
-    making
-        Path at which a file is created before it is renamed to its final name.
-    entries_per_file
-        Number of entries per file.
-    listed
-        Files of queues by directory, as far as the caller has listed them; other directories are listed when needed.
+    ``making`` is the path at which a file is created before it is renamed. ``listed`` has the files of the queue
+    directories that the caller has listed; other directories are listed when needed.
     """
 
     def __init__(
@@ -86,7 +280,7 @@ class QueueWriter:
         self._known: set[str] = set()  # paths of existing files
         self._directories: set[str] = set()
         self._found = dict(listed)  # files of queues by directory; stale once a queue is written to
-        self._tails: dict[QueueKey, _Tail] = {}
+        self._tails: dict[QueueKey, _LastFile] = {}
 
     def queues(self) -> Iterable[QueueKey]:
         """Yield the queues that have a directory."""
@@ -107,7 +301,7 @@ class QueueWriter:
         for piece in by_file(start, entries, self._per_file):
             path = f"{directory}/{piece.name}"
             self._write(path, piece.position, piece.entries)
-            self._tails[key] = _Tail(path, int(piece.name) // ENTRY_BYTES)
+            self._tails[key] = _LastFile(path, int(piece.name) // ENTRY_BYTES)
 
     def correct(self, key: QueueKey, start: int, entries: Entries) -> int:
         """Overwrite stored entries that differ from the given ones or are missing; return the number of both."""
@@ -183,11 +377,6 @@ class QueueWriter:
         """Unlink a full file of a queue whose messages expired, and fsync its directory.
 
         Retention calls it for the first file only, and never for the last one, which keeps the queue's offsets.
-
-        Raises
-        ------
-        ValueError
-            If entries are appended to the file, or to an earlier one.
         """
         path = self._path(key)
         tail = self._tails.get(key)

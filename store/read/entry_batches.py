@@ -2,18 +2,32 @@
 
 ::
 
-    range 0   e0 e1 e2 …  ──► tags hash, physical offset: rows that cannot match go
+    ranges    T/0 [0, 3)   T/1 [0, 2)   T/2 [4, 6)   T/3 [0, 90000)
+    read      e0 e1 e2 +   e0 ## +      e4 e5 +      by itself, in blocks    + the entry after the range
+    yields    Together(T/0)  1            Together(T/2)  3                   ## implausible: the range is read by itself
+
+    by itself      e0  e1  ##  ##  e4  e5          ## healed, see `heal`
+                   e0  e1  e3  e3  e4              an entry that repeats the next one: the place of a lost message,
+                           ▲ 2: a known gap        unless the log has the message after all
+
+    range 0   e0 e1 e2 …  ──► tags hash, physical offset: rows that cannot match are dropped
     range 1   e0 e1 …     ──►                                         │
                                          run: rows of many ranges in the order of the log
                                               ├──► chunk (a batch, or some of few rows each)
                                               └──► chunk …
+
+A range is *sound* if it holds a plausible entry for each of its messages, and none repeats the next one. The entries of
+thousands of short, sound ranges are one array, each range for one read of one file, and are checked together. Every
+other range is read by itself: from the ConsumeQueue, healed where it is damaged, or from the log
+where it has no entries.
 
 After a range, it has seen exactly the messages that the plan promised, or it reports what is missing.
 """
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -22,24 +36,153 @@ from ..directory.retention_history import deletion_note
 from ..dispatch.derive import WalkCache
 from ..dispatch.entry_placement import holds_filler
 from ..errors import DataLossError, Remedy
-from ..format.consume_queue import Entries, joined, some
+from ..format.consume_queue import SCHEDULE_TOPIC, Entries, decode, is_plausible, joined, repeats_next, some
 from ..format.message import Ints, Mask, Problem
+from ..queues.consume_queues import ConsumeQueues, Span
 from ..types import QueueKey
-from .heal import Block, StoreView
+from .heal import Block, StoreView, as_entries, heal, span_between
 from .matching import Matcher
-from .queue_entries import range_blocks
-from .short_ranges import SHORT_ROWS_MAX, Together, together
+from .plan import PlannedRange, ScanTask
 from .spec import OnCorrupt, OnLoss, ScanSpec
-from .tasks import PlannedRange, ScanTask
 
+SHORT_ROWS_MAX: Final = 1 << 16
+"""Messages of a range up to which it is read together with others, and about as many are read at once."""
+
+
+_BLOCK_ENTRIES = 1 << 16
 _log = logging.getLogger(__name__)
-
 _PROPERTY_BYTES_MAX = 1 << 15
 _RUN_ROWS = 1 << 20
 _ROWS_AT_ONCE = 1 << 13
 _BATCHES_AT_ONCE = 4  # so that properties as long as they can be do not pile up
 _PLACE_BITS = 46  # of a physical offset, for sorting: a log of 64 TiB, in up to 2^17 ranges
 _PLACE_MASK = (1 << _PLACE_BITS) - 1
+_REMOVED: Final = "Retention or truncation removed them since the query was planned: run it again from a later offset"
+
+
+class Together(NamedTuple):
+    """Entries of consecutive ranges of a task, all of them sound."""
+
+    range_index: Ints  # (n,) int64, ascending
+    queue_offset: Ints  # (n,) int64, ascending within a range
+    entries: Entries  # (n,) NATIVE
+
+
+def together(
+    queues: ConsumeQueues, ranges: Sequence[PlannedRange], rows_max: int = SHORT_ROWS_MAX
+) -> Iterator[Together | int]:
+    """Read the short ranges of a task, about ``rows_max`` messages at a time.
+
+    Yields, in the order of the ranges: entries of sound ranges, or the index of a range that has to be read by itself.
+    """
+    at = 0
+    while at < len(ranges):
+        stop, rows = at, 0
+        while stop < len(ranges) and rows < rows_max and _is_short(ranges[stop]):
+            rows += ranges[stop].rows
+            stop += 1
+        if stop == at:
+            yield at
+            at += 1
+        else:
+            yield from _read(queues, ranges, at, stop)
+            at = stop
+
+
+def _is_short(planned: PlannedRange) -> bool:
+    # Tags codes of delayed messages are times: no other topic is matched as theirs is.
+    rows = planned.stop - planned.start
+    return planned.base is not None and planned.rows == rows <= SHORT_ROWS_MAX and planned.key.topic != SCHEDULE_TOPIC
+
+
+def _read(queues: ConsumeQueues, ranges: Sequence[PlannedRange], at: int, stop: int) -> Iterator[Together | int]:
+    """Read ranges ``[at, stop)``, and yield stretches of sound ones between the others."""
+    data = queues.read(
+        [Span(key, start, end + 1, base) for key, start, end, _, _, base in ranges[at:stop] if base is not None]
+    )
+    read = [number for number, piece in enumerate(data, at) if piece is not None]
+    if read:
+        index = np.array(read)
+        starts = np.array([ranges[number].start for number in read])
+        lengths = np.array([ranges[number].rows for number in read])
+        entries = decode(b"".join(piece for piece in data if piece is not None))
+        after = np.cumsum(lengths + 1) - 1  # the entry after each range
+        unusual = ~is_plausible(entries)
+        unusual[:-1] |= repeats_next(entries)
+        unusual[after] = False
+        real = np.ones(entries.size, np.bool_)
+        real[after] = False
+        sound = ~np.logical_or.reduceat(unusual, after - lengths)
+        ends = np.cumsum(lengths)
+        offsets = np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)
+        all_of_them = Together(np.repeat(index, lengths), offsets, some(entries, real))
+        read = index[sound].tolist()
+        if len(read) == stop - at:
+            yield all_of_them
+            return
+        firsts = np.searchsorted(all_of_them.range_index, np.arange(at, stop + 1)).tolist()
+    alone = sorted({*range(at, stop)} - {*read})
+    for before, number in pairwise([at - 1, *alone, stop]):
+        if number - before > 1:
+            rows = slice(firsts[before + 1 - at], firsts[number - at])
+            yield Together(all_of_them.range_index[rows], all_of_them.queue_offset[rows], all_of_them.entries[rows])
+        if number < stop:
+            yield number
+
+
+def range_blocks(store: StoreView, planned: PlannedRange, walks: WalkCache) -> Iterator[Block]:
+    """Read all messages of one range, in order, in blocks.
+
+    Pads at the front are left out. Implausible entries are healed where the log can, else passed on as they are.
+    Entries that repeat the next one are healed too; otherwise they are left out, and the block reports them as lost.
+    """
+    if planned.walk is not None:
+        derived = walks.queue(planned.key, *planned.walk)
+        inside = (derived.queue_offset >= planned.start) & (derived.queue_offset < planned.stop)
+        yield Block(derived.queue_offset[inside], as_entries(derived)[inside])
+        return
+    queue = store.queue(planned.key)
+    for start in range(planned.start, planned.stop, _BLOCK_ENTRIES):
+        stop = min(start + _BLOCK_ENTRIES, planned.stop)
+        ahead = queue.entries(start, stop + 1)
+        entries, repeats = ahead[:-1], repeats_next(ahead)
+        offsets = np.arange(start, stop)
+        real = ~queue.front_pads(start, entries)
+        if not real.all():
+            entries, offsets = entries[real], offsets[real]
+        first = queue.first if queue.segments else planned.stop
+        if start < first and offsets.size:
+            entries, offsets = _without_deleted(store, walks, planned.key, Block(offsets, entries), first)
+        senseless = ~is_plausible(entries)
+        lost = np.zeros(offsets.size, np.bool_)
+        if repeats.any():
+            lost = repeats[offsets - start]
+            senseless |= lost
+            senseless[1:] |= lost[:-1]  # of two that are equal the second may be the wrong one
+        if not senseless.any():
+            yield Block(offsets, entries)
+            continue
+        healed = heal(store, walks, planned.key, Block(offsets, entries), senseless)
+        lost &= ~healed.sound
+        yield Block(offsets[~lost], healed.entries[~lost], offsets[lost])
+
+
+def _without_deleted(
+    store: StoreView, walks: WalkCache, key: QueueKey, block: Block, first: int
+) -> tuple[Entries, Ints]:
+    """Leave out entries below ``first``, whose file retention deleted, unless the log still has just that message.
+
+    They are gone, not damaged: the scan misses them, and says so. Records of other offsets never stand for them,
+    however many there are.
+    """
+    offsets, entries = block.queue_offset, block.entries
+    deleted = int(np.searchsorted(offsets, first))
+    span = span_between(store, key, block, slice(0, deleted), anchored=True) if deleted else (0, 0)
+    derived = walks.queue(key, *span)
+    _, at, stated = np.intersect1d(offsets[:deleted], derived.queue_offset, assume_unique=True, return_indices=True)
+    kept = np.concatenate([at, np.arange(deleted, offsets.size)])
+    found = as_entries(derived)[stated]
+    return np.concatenate([found, entries[deleted:]]), offsets[kept]
 
 
 class Chunk(NamedTuple):
@@ -80,20 +223,9 @@ def _weights(entries: Entries, spec: ScanSpec) -> Ints:
 
 
 class Chunks:
-    """The rows of a task that can match by their entries, a batch of them at a time, or some small ones.
+    """Rows of a task that can match by their entries: one batch at a time, or several batches of few rows.
 
-    Parameters
-    ----------
-    store
-        Whose ConsumeQueues are read; of the log no more than where entries are damaged.
-    task
-        Which messages.
-    spec
-        Which of them, what of them, and how large a batch is.
-    walks
-        Derives ranges and entries that need it from the log.
-    matcher
-        The predicate of ``spec``.
+    The log is read only where entries are damaged.
     """
 
     def __init__(self, store: StoreView, task: ScanTask, spec: ScanSpec, walks: WalkCache, matcher: Matcher) -> None:
@@ -208,9 +340,6 @@ def report_lost(store: StoreView, spec: ScanSpec, key: QueueKey, lost: Ints) -> 
         " there when its queues were rebuilt or salvaged",
         "No store has them any more",
     )
-
-
-_REMOVED: Final = "Retention or truncation removed them since the query was planned: run it again from a later offset"
 
 
 def report_loss(store: StoreView, spec: ScanSpec, what: str, fix: str = _REMOVED) -> None:

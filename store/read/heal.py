@@ -47,54 +47,26 @@ class StoreView(Protocol):
 
 
 class Block(NamedTuple):
-    """Consecutive messages of one queue.
+    """Consecutive messages of one queue."""
 
-    Attributes
-    ----------
-    queue_offset
-        (n,) int64, rising.
-    entries
-        (n,) array of ``format.consume_queue.NATIVE``.
-    lost
-        (m,) int64, rising: queue offsets between them whose messages are known to be lost.
-    """
-
-    queue_offset: Ints
-    entries: Entries
-    lost: Ints = _NONE
+    queue_offset: Ints  # (n,) int64, rising
+    entries: Entries  # (n,) NATIVE
+    lost: Ints = _NONE  # (m,) int64, rising: queue offsets between them whose messages are known to be lost
 
 
 class Healed(NamedTuple):
-    """Entries that were in doubt, after the log was asked.
+    """Entries that were in doubt, after the log was asked."""
 
-    Attributes
-    ----------
-    entries
-        (n,) entries, replaced where the log knows better.
-    sound
-        (n,) bool: replaced, or confirmed as they were. The others stand for records that are damaged or missing.
-    confirmed
-        (n,) bool: the entry is right although its record states another queue offset. A broker of 5.0 to 5.1.0 burns a
-        queue offset when a put fails: the record's number jumps, its place in the queue does not.
-    """
-
-    entries: Entries
+    entries: Entries  # (n,) NATIVE, replaced where the log knows better
+    # (n,) bool: replaced, or confirmed as they were; the others stand for records that are damaged or missing
     sound: Mask
+    # (n,) bool: the entry is right although its record states another queue offset. A broker of 5.0 to 5.1.0
+    # burns a queue offset when a put fails: the record's number jumps, its place in the queue does not.
     confirmed: Mask
 
 
 def heal(store: StoreView, walks: WalkCache, key: QueueKey, block: Block, doubtful: Mask) -> Healed:
-    """Ask the log about entries that make no sense, or whose record is not the one they should name.
-
-    Parameters
-    ----------
-    walks
-        Those of all ranges of the task.
-    block
-        Messages of one queue.
-    doubtful
-        (n,) bool, which of them are in doubt; the others are taken as sound.
-    """
+    """Ask the log about ``doubtful`` entries, (n,) bool: implausible ones, and ones whose record is another."""
     offsets, entries = block.queue_offset, block.entries
     healed = entries.copy()
     sound = ~doubtful

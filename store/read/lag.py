@@ -1,25 +1,61 @@
-"""Lag of a reader in a queue: in messages, in bytes and in time.
+"""Lag of a reader in a queue: in messages, in bytes and in time; store time and identity of single messages.
 
 ::
 
     queue        min                  position                      stop
                   [ . . . . . . . . . . . . . | n . . . . . . . . . . . ]
                                      messages   ◄─────────────────────► lag: count, sum of the ConsumeQueue's sizes
-                  time                        t(n) ◄───── newest message ──────►   lag: by so much is what waits older
+                  time                        t(n) ◄───── newest message ──────►   lag: age difference
 
-    position    min          lost: what retention took before it was read, no lag
+    position    min          lost: messages that retention deleted before they were read, not part of the lag
         ◄───────► [ . . .
+
+    ConsumeQueue   … [ physical_offset | size | tags ] …
+                          │
+    CommitLog             └──► [ … store time … ]        identity: (physical offset, store time)
 
 An unknown lag is None, never 0: without a position, or with one beyond the end of the queue. The time is unknown if the
 record of the next message cannot be read. Zero means that nothing waits.
+
+A queue offset whose identity changed holds another message: its topic was recreated, or the store was truncated.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
-from ..types import QueueBounds, QueueKey, QueueRange
-from .probe import store_times
+import pyarrow as pa
+
+from ..types import MessageIdentity, QueueBounds, QueueKey, QueueRange
+from .spec import OnCorrupt, OnLoss, ScanSpec
 from .store_reader import StoreReader
+
+_NO_LIMIT: Final = 1 << 62
+_TIMES: Final = ScanSpec(columns=("topic", "queueId", "storeTimestamp"), on_corrupt=OnCorrupt.SKIP, on_loss=OnLoss.SKIP)
+
+
+def message_identity(reader: StoreReader, key: QueueKey, queue_offset: int) -> MessageIdentity | None:
+    """Identity of the message at a queue offset; None where no message can be read."""
+    place = reader.place_of(key, queue_offset)
+    time = None if place is None else reader.log.store_time_at(place)  # None also where retention was faster
+    return None if place is None or time is None else MessageIdentity(place, time)
+
+
+def store_times(reader: StoreReader, offsets: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
+    """Store time of one message per queue, in ms since 1970; queues whose message cannot be read are missing.
+
+    Parameters
+    ----------
+    offsets
+        A queue offset of each queue, within its bounds.
+    """
+    found: dict[QueueKey, int] = {}
+    for task in reader.plan([QueueRange(key, at, at + 1) for key, at in offsets.items()], max_bytes=_NO_LIMIT):
+        for batch in reader.scan(task, _TIMES):
+            topics, ids = batch.column(0).to_pylist(), batch.column(1).to_pylist()
+            times = batch.column(2).cast(pa.int64()).to_pylist()
+            found.update((QueueKey(topic, at), us // 1000) for topic, at, us in zip(topics, ids, times, strict=True))
+    return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,13 +22,7 @@ from .spec import Filter, Predicate, Tags
 
 
 class Matcher:
-    """A predicate, prepared for the rows of one scan.
-
-    Parameters
-    ----------
-    predicate
-        The condition.
-    """
+    """A predicate, prepared for the rows of one scan."""
 
     def __init__(self, predicate: Predicate) -> None:
         wanted = predicate.filter
@@ -49,13 +43,10 @@ class Matcher:
         return keep
 
     def by_records(self, records: Records, entries: Entries) -> Mask | None:
-        """Return which messages match, (n,) bool; None for all of them.
+        """Return which of n records match, (n,) bool; None for all of them.
 
-        Parameters
-        ----------
-        records, entries
-            n records and their entries, which may have been healed since `by_entries` saw them. A damaged record
-            matches no condition on the record itself.
+        Entries may have been healed since `by_entries` saw them. A damaged record matches no condition on the record
+        itself.
         """
         keep = self._by_place(entries)
         start, stop = self._times

@@ -1,47 +1,73 @@
-"""QueueWatch: queues of a store that moved, for a read of 40 bytes per queue.
+"""QueueWatch: queues of a store that moved, for a read of 40 bytes per queue, and the wait for the next message.
 
 ::
 
-    ConsumeQueue file   … [ e(end-1) ][ 00000000 ] …     what was there when the queue was last looked at
+    ConsumeQueue file   … [ e(end-1) ][ 00000000 ] …     the bytes at the last look
                           [ e(end-1) ][ e(end)   ]       moved: a message was appended
                           [ another  ][ …        ]       rewritten: truncated, repaired, recreated
                           no such file                   retention, or the topic was deleted
 
+    CommitLog   …[record][last record][00000000 …        header of the last record unchanged, zeros after it:
+                         ▲ _last      ▲ _end             nothing was appended, and no queue is read
+                         └─ size ─────┘  hop to the next record, or over the blank at the end of a segment
+
+    QueueTails          … [ e(end-1) ][ 00000000 ][ 00000000 ] …
+                          └──── mapped, 64 KiB ────────────────►
+                          ◄─ 20 or 40 bytes ─────►       compared with the bytes at the last look
+
 The modification time of a file does not tell. A broker writes through a map, and the kernel updates the time only when
 a clean page becomes dirty. So the place of the next entry is read, which costs some microseconds and keeps neither
 descriptor nor map. New topics and queues are directories, and those change the time of the directory that holds them.
+A look only finds hints: offsets come from `StoreReader`, which knows what may be seen.
 
-What a look finds is only a hint: offsets come from `StoreReader`, which knows what may be seen.
+A watch of thousands of queues looks at the end of the log first. No queue is read if nothing was appended for
+long enough that all records are in the queues. After some seconds all queues are read again, whatever the log says.
 
-A watch of thousands of queues looks at the end of the log first::
-
-    CommitLog   …[record][last record][00000000 …       still zero, and long enough for all to be in the queues:
-                          ▲ the same   ▲ the end        nothing moved, and no queue is read
-
-For some seconds only: then all queues are read again, whatever the log says.
-
-Between two looks `QueueWatch.wait` waits for the next entry of any queue (`queue_tails`).
+Between two looks, `QueueWatch.wait` compares the mapped tails of the queues. A broker and this library write entries
+into the page cache, by a map or by ``pwrite``. A map of the same file shows both at once, on the machine of the writer.
+inotify reports only ``pwrite``. A comparison costs 0.2 µs per queue. A tail that differs is reported once, and again
+when it changes once more. So an entry that a batch in flight hides does not keep a follower busy until the batch is
+visible.
 """
 
 import math
 import os
+import struct
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..directory.layout import list_queue_ids
+from ..errors import StoreIOError
 from ..files.fs import FileSystem
 from ..files.segments import find
 from ..format.consume_queue import ENTRY_BYTES
+from ..format.message import BLANK_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
 from ..format.naming import is_readable_topic, segment_name
+from ..format.record_layout import HEADER
 from ..format.store_paths import StorePaths
+from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ConsumeQueue
 from ..types import QueueBounds, QueueKey, ReadFrom
-from .log_follower import LogFollower
-from .queue_tails import Piece, QueueTails
 from .store_reader import StoreReader
 
+PAUSE_MIN_S: Final = 0.0005
+"""Pause between two comparisons while messages come."""
+PAUSE_MAX_S: Final = 0.02
+"""Pause after some five seconds without a message."""
+_SLOWER_AFTER: Final = 256
+"""A pause is at most this part of the time since the last change."""
+_SHARE_MAX: Final = 200
+"""A pause is at least so many times as long as a comparison of all tails: half a percent of one core."""
+_COMPARISONS: Final = 4
+"""The shortest of so many counts: one that the scheduler interrupted for 40 µs would cost a pause of 8 ms."""
+_WINDOW_BYTES: Final = 1 << 16
+
+
+_HOPS_MAX: Final = 64
+_FRONT: Final = struct.Struct(">ii")
 _MANY_QUEUES: Final = 64
 """From so many on it is worth while to ask the log first."""
 _DISPATCHED_S: Final = 3.0
@@ -55,6 +81,161 @@ _TAILS_MAX: Final = 1024
 _SETTLED_NS: Final = 2_000_000_000
 """Two changes within one tick of the file system's clock leave the same time. For so long after a change a directory is
 listed again."""
+
+
+class Piece(NamedTuple):
+    """A part of a queue's file, and its bytes while nothing is appended."""
+
+    path: str
+    position: int
+    length: int
+    still: bytes | None  # its bytes at the last look, with zeros for the next entry; None without a file
+    begins_with_last: bool  # True if it begins with the last known entry, which no writer should change
+
+
+@dataclass(slots=True)
+class _Tail:
+    """A mapped piece, and what it read as at the last report."""
+
+    piece: Piece
+    window: memoryview
+    start: int
+    """Position of the window in the file."""
+    view: memoryview
+    seen: bytes
+
+
+class QueueTails:
+    """Tails of the queues that one reader follows. Keeps one map per queue, and no descriptor. Not thread-safe."""
+
+    def __init__(self, fs: FileSystem, clock: Callable[[], float]) -> None:
+        self._fs = fs
+        self._clock = clock
+        self._tails: dict[tuple[QueueKey, int], _Tail] = {}
+        self._changed_at = clock()
+        self._took: deque[float] = deque(maxlen=_COMPARISONS)
+        """Seconds of the last comparisons of all tails."""
+
+    def place(self, moved: Mapping[QueueKey, Sequence[Piece]]) -> None:
+        """Note where the tails of queues that were looked at are now; no pieces for a queue that is gone.
+
+        A tail that stays in its window costs no system call. A file that does not exist yet is left to the next look.
+        """
+        for key, pieces in moved.items():
+            for number in range(2):  # at the end of a file a queue has two
+                piece = pieces[number] if number < len(pieces) else None
+                before = self._tails.pop((key, number), None)
+                if before is not None and before.piece == piece:
+                    self._tails[key, number] = before
+                elif piece is not None and piece.still is not None:
+                    tail = self._mapped(piece, piece.still, before)
+                    if tail is not None:
+                        self._tails[key, number] = tail
+
+    def wait(self, limit_s: float, pause: Callable[[float], bool]) -> bool:
+        """Wait until a tail changes, at most ``limit_s`` seconds; return whether ``pause`` ended the wait."""
+        began = now = self._clock()
+        while not self._changed():
+            compared = self._clock()
+            self._took.append(compared - now)
+            slowest = max(PAUSE_MIN_S, min(PAUSE_MAX_S, (compared - self._changed_at) / _SLOWER_AFTER))
+            left = limit_s - (compared - began)
+            if left <= 0:
+                return False
+            if pause(min(left, max(slowest, min(self._took) * _SHARE_MAX))):
+                return True
+            now = self._clock()
+        self._changed_at = self._clock()
+        return False
+
+    def _changed(self) -> bool:
+        """Return whether a tail differs from what it was at the last report."""
+        found = [tail for tail in self._tails.values() if tail.view != tail.seen]
+        for tail in found:
+            tail.seen = bytes(tail.view)
+        return bool(found)
+
+    def _mapped(self, piece: Piece, still: bytes, before: _Tail | None) -> _Tail | None:
+        """Map a piece, or find it in the window of the tail before."""
+        if before is not None and before.piece.path == piece.path:
+            at = piece.position - before.start
+            if at >= 0 and at + piece.length <= len(before.window):
+                return _Tail(piece, before.window, before.start, before.window[at : at + piece.length], still)
+        try:
+            window = self._fs.map(piece.path, piece.position, piece.position + _WINDOW_BYTES).data
+        except (FileNotFoundError, StoreIOError):
+            return None
+        if len(window) < piece.length:
+            return None
+        return _Tail(piece, window, piece.position, window[: piece.length], still)
+
+
+class LogFollower:
+    """Follows the end of a CommitLog from record to record. Keeps nothing open. Not thread-safe."""
+
+    def __init__(self, fs: FileSystem, log: CommitLog) -> None:
+        self._fs = fs
+        self._log = log
+        self._last = -1
+        self._header: bytes | None = None
+        self._end = -1
+        self.since: float | None = None
+
+    def follow(self, named: int, now: float) -> None:
+        """Follow records to the end, from one that a queue names or from the last one found, whichever is later.
+
+        After `_HOPS_MAX` records it stops; the next call continues there.
+        """
+        if self._read(self._last, HEADER.itemsize) != self._header:
+            self._last = -1  # the log was cut
+        before, self.since = self.since, None
+        at = max(named, self._last)
+        for hop in range(_HOPS_MAX):
+            size = self._front(at)
+            if size == 0 and hop:
+                self.since = now if before is None or at != self._end else before
+                self._end = at
+                break
+            if not size:
+                break
+            if size > 0:
+                self._last = at
+            at += abs(size)
+        self._header = self._read(self._last, HEADER.itemsize)
+
+    def stands(self) -> bool:
+        """Return whether the last record is unchanged and nothing follows it; one read of each."""
+        return (
+            self.since is not None
+            and self._front(self._end) == 0
+            and self._read(self._last, HEADER.itemsize) == self._header
+        )
+
+    def _front(self, at: int) -> int | None:
+        """Size of the record at an offset. Below 0: the rest of its segment. 0: the end. None: none of these."""
+        segment = self._log.find(at)
+        if segment is None:
+            return 0 if at == self._log.stop else None
+        if segment.stop - at < BLANK_BYTES:
+            return at - segment.stop
+        front = self._read(at, BLANK_BYTES)
+        if front is None or len(front) < BLANK_BYTES:
+            return None
+        size, magic = _FRONT.unpack(front)
+        if magic == MAGIC_BLANK:
+            return at - segment.stop
+        if magic in {MAGIC_V1, MAGIC_V2} and size >= MIN_RECORD_BYTES:
+            return int(size)
+        return None if any(front) else 0
+
+    def _read(self, at: int, count: int) -> bytes | None:
+        segment = self._log.find(at) if at >= 0 else None
+        if segment is None:
+            return None
+        try:
+            return self._fs.read(segment.path, at - segment.base, count)
+        except FileNotFoundError:
+            return None
 
 
 @dataclass(frozen=True, slots=True)

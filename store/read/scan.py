@@ -40,8 +40,8 @@ from ..log.commit_log import MAPS_MAX
 from .entry_batches import Chunk, Chunks, batches_of, report_loss
 from .heal import Block, StoreView, heal
 from .matching import Matcher, record_batch
+from .plan import ScanTask
 from .spec import OnCorrupt, ScanSpec
-from .tasks import ScanTask
 
 _log = logging.getLogger(__name__)
 
@@ -52,27 +52,9 @@ _SIZE = np.dtype(">i4")
 def scan(store: StoreView, task: ScanTask, spec: ScanSpec) -> Iterator[pa.RecordBatch]:
     """Read the messages of a task.
 
-    Parameters
-    ----------
-    store
-        Where from.
-    task
-        Which messages, by queue offset.
-    spec
-        Which columns of which of them, and what becomes of damage.
-
-    Yields
-    ------
-    RecordBatch
-        Of schema ``select(spec.columns, spec.property_columns)``; never empty. All memory is its own. Messages of one
-        queue come in the order of their queue offsets.
-
-    Raises
-    ------
-    CorruptRecordError, CorruptQueueError
-        At the first damaged record or entry, if ``spec.on_corrupt`` is ``FAIL``.
-    DataLossError
-        If messages of the plan are gone, and ``spec.on_loss`` is ``FAIL``.
+    Batches have the schema ``select(spec.columns, spec.property_columns)``, are never empty, and own their memory.
+    Messages of one queue come in the order of their queue offsets. With ``FAIL``, the first damage raises
+    `CorruptRecordError` or `CorruptQueueError`, the first loss `DataLossError`.
     """
     yield from _Scan(store, task, spec).batches()
 
@@ -103,7 +85,7 @@ class _Scan:
                 yield from self._record_batches(chunk)
 
     def _queue_batches(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        """Entries as they are, taken at their word as far as they make sense."""
+        """Batches of queue columns, from the entries alone; implausible entries are damage."""
         sensible = is_plausible(chunk.entries)
         if not sensible.all():
             bad = np.flatnonzero(~sensible)
@@ -250,7 +232,7 @@ class _Scan:
                 yield from self._decoded(piece, piece_part, name, bodies)
 
     def _after_damage(self, records: Records, part: Chunk) -> Mask | None:
-        """Rows that stay when the spec has been asked about damaged and lost ones; None for all of them."""
+        """Apply `on_corrupt` and `on_loss`; return a mask of the rows to keep, or None for all."""
         bad = records.problem != Problem.OK
         if not bad.any():
             return None

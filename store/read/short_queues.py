@@ -22,8 +22,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from ..directory.layout import ListedQueues
-from ..directory.location import StoreLocation
+from ..directory.layout import ListedQueues, StoreLocation
 from ..directory.topics import topic_table
 from ..dispatch.derive import DerivedQueue, derive_queues
 from ..dispatch.rules import is_named, is_queued, queues_of
@@ -60,37 +59,20 @@ class _Seen(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueueSearch:
-    """Search of one store for its short queues.
-
-    Attributes
-    ----------
-    location, log
-        The store.
-    listed
-        Its queues by their directories, listed after ``log``.
-    stop
-        Physical offset near which the records end that may be read, and not before it.
-    is_live
-        Whether a writer may be at work.
-    """
+    """Search of one store for its short queues."""
 
     location: StoreLocation
     log: CommitLog
-    listed: ListedQueues
-    stop: int
-    is_live: bool
+    listed: ListedQueues  # listed after ``log``
+    stop: int  # physical offset near which the readable records end, and not before their end
+    is_live: bool  # whether a writer may be at work
 
     def find(
         self, queue: Callable[[QueueKey], ConsumeQueue], exact_stop: Callable[[], int]
     ) -> dict[QueueKey, DerivedQueue]:
         """Return the messages without an entry in a store that is live or was closed, of each short queue.
 
-        Parameters
-        ----------
-        queue
-            Opens a ConsumeQueue.
-        exact_stop
-            Finds where the records end that may be read.
+        Only a doubt calls ``exact_stop``, which finds where the readable records end.
         """
         if not (self.listed.in_the_way or self._tail_is_short(queue) or self._has_lost_queue()):
             return {}
@@ -106,11 +88,8 @@ class QueueSearch:
     ) -> dict[QueueKey, DerivedQueue]:
         """Return all messages of queues without a directory, of a store that a crash left.
 
-        Parameters
-        ----------
-        undispatched
-            What is already known to lack entries. A queue that was new at the crash begins there with its first
-            message; one that does not was there before.
+        Of the queues whose ``undispatched`` records are known, one that was new at the crash begins there with its
+        first message; any other existed before.
         """
         lost = {
             key: derived
@@ -145,7 +124,7 @@ class QueueSearch:
         queue = opened(last)
         end = queue.data_end()
         entry = queue.entries(end - 1, end) if end > queue.first else None
-        # A last entry that makes no sense is left to `queue_end`: it asks the log about this queue alone.
+        # A last entry that makes no sense is left to `queue_view`: it asks the log about this queue alone.
         short = entry is None or bool(is_plausible(entry)[0] and entry["physical_offset"][0] < physical)
         return short and self._should_have_entry(physical)
 

@@ -18,15 +18,14 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..directory.layout import ListedQueues, look_at_queues
-from ..directory.location import StoreLocation
+from ..directory.layout import ListedQueues, StoreLocation, look_at_queues
 from ..directory.own_state import OwnState
 from ..dispatch.derive import DerivedQueue, derive_queues
 from ..files.notices import warn_once
 from ..files.store_lock import is_signed
 from ..log.batch_state import Visibility
 from ..log.commit_log import CommitLog
-from ..log.known_end import KnownEnd
+from ..log.log_end import KnownEnd
 from ..queues.consume_queue import ConsumeQueue
 from ..types import QueueKey
 from .short_queues import QueueSearch
@@ -38,27 +37,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StoreSnapshot:
-    """Facts about one store that belong together; immutable. A reader replaces it as a whole.
-
-    Attributes
-    ----------
-    visibility
-        What may be seen of batches that are in flight.
-    is_live
-        Whether a process held the store's lock.
-    queue_ids
-        Queue ids of each topic, ascending, from directories and from the log.
-    derived
-        All queues by the log alone; None where ConsumeQueues are read.
-    tail
-        Records that have no entries: a crash left them, or queues are absent or too short. None where there are none,
-        or all queues are derived.
-    """
+    """Facts about one store that were found together; immutable. A reader replaces it as a whole."""
 
     visibility: Visibility
-    is_live: bool
-    queue_ids: Mapping[str, tuple[int, ...]]
-    derived: Mapping[QueueKey, DerivedQueue] | None
+    is_live: bool  # whether a process held the store's lock
+    queue_ids: Mapping[str, tuple[int, ...]]  # ascending, by topic, from directories and from the log
+    derived: Mapping[QueueKey, DerivedQueue] | None  # all queues by the log alone; None where ConsumeQueues are read
+    # Records without entries: a crash left them, or queues are absent or too short. None if there are none,
+    # or all queues are derived.
     tail: UndispatchedTail | None
 
     @classmethod
@@ -71,23 +57,7 @@ class StoreSnapshot:
         queue: Callable[[QueueKey], ConsumeQueue],
         end: KnownEnd,
     ) -> "StoreSnapshot":
-        """Take a snapshot.
-
-        Parameters
-        ----------
-        location
-            The store.
-        log
-            Its CommitLog, listed after ``visibility`` had its first look.
-        source
-            Where queues are read from.
-        visibility
-            See `StoreSnapshot`.
-        queue
-            Opens a ConsumeQueue.
-        end
-            The end of ``log``.
-        """
+        """Take a snapshot; ``log`` was listed after the first look of ``visibility``, and ``end`` is its end."""
         fs, paths = location.fs, location.paths
         listed = look_at_queues(fs, location.root) if source is QueueSource.AUTO else ListedQueues({}, [])
         is_live = fs.lock_owner(paths.lock) is not None

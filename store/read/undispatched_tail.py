@@ -40,24 +40,13 @@ _LAST_ENTRIES = 4096
 
 
 class UndispatchedTail(NamedTuple):
-    """Records that a crash left after the end of the queues.
+    """Records that a crash left after the end of the queues."""
 
-    Attributes
-    ----------
-    log_end
-        Physical offset where the last record ends.
-    queues
-        Of queues that lack entries: all records from the first on that has none.
-    ends
-        One past the last message of each queue.
-    is_exact
-        Whether the log tells all of it. If not, a queue may end in entries that make no sense: damage, or torn ones.
-    """
-
-    log_end: int
+    log_end: int  # physical offset where the last record ends
+    # of queues that lack entries: all records from the first one without an entry on
     queues: dict[QueueKey, DerivedQueue]
-    ends: dict[QueueKey, int]
-    is_exact: bool
+    ends: dict[QueueKey, int]  # one past the last message of each queue
+    is_exact: bool  # False if a queue may end in implausible entries: damage, or torn ones
 
 
 class _LogEnd(NamedTuple):
@@ -68,13 +57,7 @@ class _LogEnd(NamedTuple):
 
 
 def log_end_after_crash(log: CommitLog, own: OwnState, data_stop: int) -> int:
-    """Physical offset where the last record ends, in a store that no process owns and that was not closed.
-
-    Parameters
-    ----------
-    data_stop
-        Result of `CommitLog.data_stop`: records that begin there or later do not count.
-    """
+    """Physical offset of the end of the last record before ``data_stop``, in a store that a crash left."""
     begin = _begin_of_ours(log, own)
     if begin is None:  # older pages were written back long ago
         begin = log.segments[-2:][0].base if log.segments else 0
@@ -89,20 +72,10 @@ def find_undispatched_tail(
     data_stop: int,
     hidden_from: int | None,
 ) -> UndispatchedTail:
-    """Look at the end of the log of a store that no process owns and that was not closed.
+    """Examine the end of the log of a store that no process owns and that was not closed.
 
-    Parameters
-    ----------
-    log
-        Its CommitLog.
-    ends
-        All its queues, with one past the last entry that is not zero.
-    own
-        What the store says of itself, read before ``ends``.
-    data_stop
-        See `log_end_after_crash`.
-    hidden_from
-        Physical offset from which on nothing counts: a batch that was not finished. None if all of it counts.
+    ``ends`` has one past the last non-zero entry of every queue, read after ``own``. Records from ``data_stop`` or
+    ``hidden_from`` on, where an unfinished batch begins, do not count.
     """
     begin = _begin_of_ours(log, own)
     if begin is None:
@@ -142,14 +115,9 @@ def find_undispatched_tail(
 def _compare(
     queue: ConsumeQueue, kept: int, data_end: int, derived: DerivedQueue, log_end: int | None
 ) -> tuple[Mask, int]:
-    """Say which records lack an entry, and one past the last entry that counts, of those from ``kept`` on.
+    """Return which derived records lack an entry, and one past the last entry that counts, of those from ``kept`` on.
 
-    Parameters
-    ----------
-    derived
-        The records that should have these entries.
-    log_end
-        None if these are all of them; otherwise entries before this physical offset count as well.
+    Without ``log_end``, the records are all that have entries; else entries before that physical offset count as well.
     """
     if log_end is None:
         # One entry for each record, in their order: a torn one may name another record of the queue.
@@ -217,12 +185,8 @@ def _log_end(log: CommitLog, own: OwnState, begin: int, data_stop: int) -> _LogE
 def _end_below(queue: ConsumeQueue, bound: int, end: int, log: CommitLog | None) -> int:
     """One past the last entry below ``end`` that names a record before a physical offset.
 
-    A torn entry may hold half of its zeros, and look like one of an earlier record: physical offsets have to rise.
-
-    Parameters
-    ----------
-    log
-        If given, a record that is whole has to be the one that the entry is of: 5.0 to 5.1.0 wrote others.
+    A torn entry may hold half of its zeros, and look like one of an earlier record: physical offsets have to rise. With
+    ``log``, a whole record has to be the one that the entry is of: 5.0 to 5.1.0 wrote others.
     """
     if queue.key.topic.startswith(LMQ_PREFIX):  # a second queue for records of another one
         log = None

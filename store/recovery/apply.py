@@ -35,17 +35,7 @@ _SEARCH_ENTRIES: Final = 1 << 16
 
 
 class Repair:
-    """The repair of one store that is being opened.
-
-    Parameters
-    ----------
-    fs, path, config
-        Which store, and how it is written.
-    durability
-        What the store says of itself.
-    queues, index
-        Its queues and index, not opened yet.
-    """
+    """The repair of one store that is being opened; its queues and index are not opened yet."""
 
     def __init__(
         self,
@@ -123,12 +113,9 @@ class Repair:
     # -- queues and index
 
     def redispatch(self, state: LogState, end: int) -> tuple[dict[QueueKey, int], int]:
-        """Make queues and index what the log says, and sync them.
+        """Dispatch the log again into queues and index, and sync them.
 
-        Returns
-        -------
-        dict, int
-            One past the last entry of each queue; how many entries were missing or wrong in a store taken over.
+        Returns one past the last entry of each queue, and how many entries were missing or wrong in a store taken over.
         """
         durable = self._durable
         kept = end if durable is None else max(min(durable.queues, end), self._log.min_offset)
@@ -181,13 +168,7 @@ class Repair:
         return start
 
     def _kept_index(self, end: int) -> tuple[IndexPosition | None, int]:
-        """Find the part of the index that is kept if the log ends at a physical offset.
-
-        Returns
-        -------
-        IndexPosition or None, int
-            Where that part ends, None without any; and the physical offset from which keys are missing in it.
-        """
+        """Return the end of the index that is kept, None for none, and from which physical offset keys are missing."""
         durable = self._durable
         if self._index is None:
             return None, end

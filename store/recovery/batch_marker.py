@@ -23,35 +23,14 @@ _log = logging.getLogger(__name__)
 
 
 class UnfinishedBatch(NamedTuple):
-    """Batch state of a store when it is opened.
-
-    Attributes
-    ----------
-    mark
-        The batch mark that was found.
-    undone_from
-        Physical offset at which an unfinished batch begins, which recovery cuts off; None if there is none.
-    """
+    """Batch state of a store when it is opened."""
 
     mark: BatchMark
-    undone_from: int | None
+    undone_from: int | None  # physical offset of an unfinished batch, which recovery cuts off; None for none
 
     @classmethod
     def find(cls, fs: WritableFileSystem, path: str, *, was_ours: bool) -> Self:
-        """Read mark and ledger of a store.
-
-        Parameters
-        ----------
-        path
-            Store directory.
-        was_ours
-            Whether no broker had the store open since the mark was written.
-
-        Raises
-        ------
-        FormatError
-            If the mark or the ledger is damaged.
-        """
+        """Read mark and ledger of a store; ``was_ours`` unless a broker had it open since the mark was written."""
         records = BatchRecords(fs, path)
         mark = records.mark()
         if not records.pending(mark):
@@ -73,13 +52,7 @@ class UnfinishedBatch(NamedTuple):
         return cls(mark, None)
 
     def settled(self, log_end: int) -> BatchMark:
-        """Return the mark after recovery, which hides nothing: the batch ends where the log ends, or is empty.
-
-        Parameters
-        ----------
-        log_end
-            Physical offset at which recovery ended the log.
-        """
+        """Return the mark after recovery, which hides nothing: the batch ends at ``log_end``, or is empty."""
         start = min(self.mark.start, log_end)
         mark = self.mark._replace(start=start)
         if not mark.in_flight:
@@ -134,15 +107,7 @@ class CutBatches(NamedTuple):
 
 
 class BatchMarker:
-    """Batch mark of an open store. One thread writes at a time; any thread may read `in_flight`.
-
-    Parameters
-    ----------
-    fs, path
-        File system and directory of the store.
-    mark
-        The mark that is stored.
-    """
+    """Batch mark of an open store. One thread writes at a time; any thread may read `in_flight`."""
 
     def __init__(self, fs: WritableFileSystem, path: str, mark: BatchMark) -> None:
         self._fs = fs

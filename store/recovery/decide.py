@@ -82,22 +82,9 @@ class Recovery:
 def decide(
     state: LogState, durable: DurablePoint | None, on_damage: OnDamage, path: str, undone_from: int | None = None
 ) -> int:
-    """Say where the log ends from now on.
+    """Return the physical offset where the log ends from now on; ``undone_from`` is where an unfinished batch begins.
 
-    Parameters
-    ----------
-    undone_from
-        Physical offset at which an unfinished batch begins; see `batch_marker`.
-
-    Returns
-    -------
-    int
-        A physical offset.
-
-    Raises
-    ------
-    DamagedLogError
-        If the log is damaged where nothing can be torn, and the caller did not ask to cut it.
+    Raises `DamagedLogError` if the log is damaged where nothing can be torn, and the caller did not ask to cut it.
     """
     floor = durable.log if durable is not None else 0
     if undone_from is not None:

@@ -30,15 +30,8 @@ from ..format.store_paths import StorePaths
 class Durability:
     """Reads and writes ``.segmentlog/durable``, ``checkpoint`` and ``abort`` of one store.
 
-    Parameters
-    ----------
-    fs, path
-        Which store.
-    config
-        How it is written from now on.
-    was_ours
-        Whether no broker had it open since we last had, as far as the lock tells. A file ``abort`` tells too, but 4.x
-        leaves an existing one as it is.
+    ``was_ours`` is whether the lock says that no broker had it open since we last had. The file ``abort`` tells too,
+    but 4.x leaves an existing one as it is.
     """
 
     def __init__(self, fs: WritableFileSystem, path: str, config: StoreConfig, *, was_ours: bool) -> None:
@@ -108,21 +101,12 @@ class Durability:
             self._note(log=end)
 
     def note_queues(self, end: int, entries: int, index_end: IndexPosition, newest_ms: int, index_ms: int) -> None:
-        """Say that queues and index have the records up to a physical offset on the device.
+        """Record that queues and index have the records up to a physical offset on the device.
 
-        The first time ends an opening; from then on all records after the point are as ``config`` has it. Until then
-        they are those of the former writer.
-
-        Parameters
-        ----------
-        entries
-            Sum of the ends of all queues.
-        index_end
-            Position in the index up to which its entries are on the device.
-        newest_ms
-            Store time of the last of these records.
-        index_ms
-            End of the last index file that was filled; 0 if no file was filled since the store was opened.
+        The first call ends an opening. From then on all records after the point are as ``config`` has it; until then
+        they are those of the former writer. ``entries`` is the sum of the ends of all queues, ``newest_ms`` the store
+        time of the last record. ``index_ms`` is the end of the last index file that was filled, 0 if no file was filled
+        since the store was opened.
         """
         self.checkpoint = replace(
             self.checkpoint,

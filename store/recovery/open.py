@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ..config import OnDamage, StoreConfig
 from ..directory.file_sizes import check_file_sizes
-from ..directory.store_id import ensure_store_id
+from ..directory.own_state import ensure_store_id
 from ..directory.topics import TopicTable
 from ..files.writable_fs import Lock, WritableFileSystem
 from ..format.index_file import EMPTY_INDEX, Geometry
@@ -34,30 +34,16 @@ from .durability import Durability
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Opened:
-    """Parts of a store that was recovered: log, queues, index and durable point agree and are on the device.
-
-    Attributes
-    ----------
-    durability, queues, index, topics, marker
-        Open and ready to be written; ``index`` is None where the store is configured to have none.
-    ends
-        One past the last entry of each queue.
-    log_end
-        Physical offset at which the log ends.
-    newest_timestamp
-        Store time of the last record, ms since the epoch; 0 if there is none.
-    report
-        Findings and repairs.
-    """
+    """Parts of a store that was recovered: log, queues, index and durable point agree and are on the device."""
 
     durability: Durability
     queues: QueueWriter
-    index: IndexWriter | None
+    index: IndexWriter | None  # None if the store is configured to have none
     topics: TopicTable
     marker: BatchMarker
-    ends: dict[QueueKey, int]
-    log_end: int
-    newest_timestamp: int
+    ends: dict[QueueKey, int]  # one past the last entry of each queue
+    log_end: int  # physical offset
+    newest_timestamp: int  # store time of the last record, ms since the epoch; 0 if there is none
     report: Recovery
 
 
@@ -71,31 +57,11 @@ def recover(
     own: Callable[[], None],
     undo: Callable[[Callable[[], None]], None],
 ) -> Opened:
-    """Recover a store directory and open its queues, index and durable point.
+    """Recover a store directory and open its queues, index and durable point, under its lock.
 
-    Parameters
-    ----------
-    fs, path, config
-        File system, directory and configuration of the store; the directory exists.
-    on_damage
-        Whether a damaged log is refused or cut.
-    lock
-        Lock of the store, held.
-    own
-        Raises if another process has the store.
-    undo
-        Takes a step that closes what was just opened; the caller runs these steps if an error is raised, too.
-
-    Raises
-    ------
-    ConfigError
-        If the store has files of other sizes than ``config``; nothing was changed.
-    DamagedLogError
-        If the log is damaged and ``on_damage`` is REFUSE; nothing was changed.
-    FormatError
-        If a batch mark or ledger is damaged; nothing was changed.
-    NoSpaceError
-        If the disk is full; the next open recovers in the same way.
+    ``own`` raises if another process has the store. ``undo`` takes steps that close what was just opened; the caller
+    runs them if an error is raised, too. Nothing is changed on `ConfigError`, `DamagedLogError` and `FormatError`.
+    After `NoSpaceError` the next open recovers in the same way.
     """
     opening = _Opening(fs, path, config, lock=lock, undo=undo)
     examined = opening.examine(on_damage)

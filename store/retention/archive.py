@@ -17,9 +17,9 @@ from collections.abc import Callable, Generator
 from typing import Final
 
 from ..directory.archive import check_owner
-from ..directory.store_id import store_id
+from ..directory.own_state import store_id
 from ..errors import ConfigError, NoSpaceError, StoreIOError
-from ..files.disk import Space, space_of
+from ..files.fs import Space, space_of
 from ..files.segments import SegmentFile
 from ..files.small_file import made_aside, replace_file
 from ..files.writable_fs import WritableFileSystem

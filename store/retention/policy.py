@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..files.disk import Space
+from ..files.fs import Space
 from ..format.message import Ints
 from .settings import RetentionSettings, RocketMQRelease, Thresholds
 from .state import UNKNOWN_MS, FileId, IndexFiles, Kind, LogFiles, Memory, Moment, QueueFiles, State

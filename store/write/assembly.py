@@ -28,8 +28,7 @@ from ..dispatch.dispatcher import Dispatcher
 from ..errors import NoSpaceError, NotAStoreError, SegmentLogError
 from ..files.writable_fs import Lock, WritableFileSystem
 from ..format.store_paths import ABORT, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, LOCK, OURS, StorePaths
-from ..log.appender import LogAppender
-from ..log.segment_supply import SegmentSupply
+from ..log.appender import LogAppender, SegmentSupply
 from ..read.store_reader import StoreReader
 from ..recovery.open import Opened, recover
 from ..retention.settings import RetentionSettings

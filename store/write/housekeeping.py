@@ -34,8 +34,7 @@ from ..errors import NoSpaceError, SegmentLogError, StoreClosedError
 from ..files.segments import SegmentFile
 from ..files.writable_fs import WritableFileSystem
 from ..format.index_file import EMPTY_INDEX
-from ..log.appender import LogAppender
-from ..log.segment_supply import SegmentSupply
+from ..log.appender import LogAppender, SegmentSupply
 from ..recovery.open import Opened
 from ..retention.state import FileId, Kind
 from .attachments import WriterMetrics

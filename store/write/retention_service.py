@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Final
 
 from ..errors import NoSpaceError, SegmentLogError, StoreClosedError, StoreFailedError, StoreInUseError
-from ..files.disk import space_of
+from ..files.fs import space_of
 from ..files.writable_fs import WritableFileSystem
 from ..format.store_paths import StorePaths
 from ..retention.clean import Cleaner, Counts, Remover

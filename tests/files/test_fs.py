@@ -1,9 +1,15 @@
-"""The seam to the operating system; what it refuses is in tests/attack/test_hostile_directories.py."""
+"""The seam to the operating system; what it refuses is in tests/attack/test_hostile_directories.py.
+
+Permissions of new files and directories.
+
+Disk space of a path.
+"""
 
 import errno
 import fcntl
 import mmap
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -13,7 +19,7 @@ import numpy as np
 import pytest
 
 from segmentlog.store.errors import StoreIOError, UnreadableError, UnsafeFileError
-from segmentlog.store.files.fs import Listed, LocalFileSystem, release
+from segmentlog.store.files.fs import Listed, LocalFileSystem, directory_mode, file_mode, release, space_of
 
 FS = LocalFileSystem()
 
@@ -273,3 +279,50 @@ def test_release_leaves_memory_that_is_no_file_alone() -> None:
     release(anonymous)
     release(np.zeros(5, np.uint8))
     assert (anonymous == 7).all()
+
+
+@pytest.mark.parametrize(
+    ("above", "file", "directory"),
+    [
+        (0o700, 0o600, 0o700),
+        (0o750, 0o640, 0o750),
+        (0o755, 0o644, 0o755),
+        (0o775, 0o644, 0o775),
+        (0o777, 0o644, 0o777),
+        (0o1777, 0o644, 0o755),
+        (0o2770, 0o640, 0o770),
+    ],
+)
+def test_nothing_is_wider_than_the_directory_it_is_in(tmp_path: Path, above: int, file: int, directory: int) -> None:
+    tmp_path.chmod(above)
+    path = os.path.join(tmp_path, "new")
+    assert file_mode(path) == file
+    assert directory_mode(path) == directory
+
+
+def test_there_must_be_a_directory(tmp_path: Path) -> None:
+    for mode in (file_mode, directory_mode):
+        with pytest.raises(FileNotFoundError):
+            mode(os.path.join(tmp_path, "none", "new"))
+
+
+def test_the_space_is_the_file_systems(tmp_path: Path) -> None:
+    found = space_of(str(tmp_path))
+    assert found is not None
+    usage = shutil.disk_usage(tmp_path)
+    assert found.total == usage.total
+    assert found.total > found.free >= found.usable > 0
+    assert abs(found.usable - usage.free) < 1 << 30  # others write meanwhile
+
+
+def test_a_path_that_does_not_exist_has_none(tmp_path: Path) -> None:
+    assert space_of(str(tmp_path / "missing")) is None
+
+
+def test_an_error_names_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(path: str) -> os.statvfs_result:
+        raise OSError(errno.EIO, "Input/output error", path)
+
+    monkeypatch.setattr(os, "statvfs", failing)
+    with pytest.raises(StoreIOError, match="asking for the space"):
+        space_of("/data/store")

@@ -1,4 +1,7 @@
-"""Small files, replaced whole."""
+"""Small files, replaced whole.
+
+Replaced file: a look says once that there is another file, or none any more.
+"""
 
 import os
 from pathlib import Path
@@ -6,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from segmentlog.store.errors import FileTooLargeError, NoSpaceError
-from segmentlog.store.files.small_file import made_aside, read_front, read_whole, replace_file
+from segmentlog.store.files.small_file import ReplacedFile, made_aside, read_front, read_whole, replace_file
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from support.crash.faults import Failure, Fault, FaultyFileSystem
 from support.crash.memory_fs import MemoryFileSystem
@@ -128,3 +131,34 @@ def test_the_front_of_a_file(tmp_path: Path) -> None:
     assert read_front(fs, str(path), 4) == b"abc"
     os.truncate(path, 1 << 40)
     assert read_front(fs, str(path), 4) == b"abc\0"
+
+
+def put(path: Path, content: bytes) -> None:
+    made = path.with_suffix(".making")
+    made.write_bytes(content)
+    made.rename(path)
+
+
+def test_each_replacement_is_seen_once(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    watched = ReplacedFile(LocalWritableFileSystem(), str(path))
+    assert [watched.look(), watched.look()] == [False, False]
+    for content in (b"first", b"other", b"other"):  # the same size, and at last the same content
+        put(path, content)
+        assert [watched.look(), watched.look()] == [True, False]
+    path.unlink()
+    assert [watched.look(), watched.look()] == [True, False]
+    put(path, b"other")
+    assert [watched.look(), watched.look()] == [True, False]
+    watched.close()
+    watched.close()
+
+
+def test_what_is_written_in_place_is_not_seen(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"first")
+    watched = ReplacedFile(LocalWritableFileSystem(), str(path))
+    assert watched.look()
+    path.write_bytes(b"other")
+    assert not watched.look()
+    watched.close()

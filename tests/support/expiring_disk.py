@@ -33,8 +33,7 @@ from segmentlog.store import (
     StoreReader,
 )
 from segmentlog.store.directory.retention_history import deletions
-from segmentlog.store.files.disk import space_of
-from segmentlog.store.files.fs import LocalFileSystem
+from segmentlog.store.files.fs import LocalFileSystem, space_of
 from segmentlog.store.maintenance import verify
 from segmentlog.store.retention.policy import used_share
 from segmentlog.store.retention.settings import RocketMQRelease

@@ -36,8 +36,7 @@ from segmentlog.store import (
     StoreReader,
 )
 from segmentlog.store.directory.retention_history import deletions
-from segmentlog.store.files.disk import Space
-from segmentlog.store.files.fs import LocalFileSystem
+from segmentlog.store.files.fs import LocalFileSystem, Space
 from segmentlog.store.retention.state import Kind
 from segmentlog.store.write import retention_service
 

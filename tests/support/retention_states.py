@@ -26,8 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from segmentlog.store import Flush, MessageStore, QueueKey, Services, StoreConfig
-from segmentlog.store.files.disk import Space
-from segmentlog.store.files.fs import LocalFileSystem
+from segmentlog.store.files.fs import LocalFileSystem, Space
 from segmentlog.store.retention.policy import Disks, Plan, decide
 from segmentlog.store.retention.settings import RetentionSettings, RocketMQRelease
 from segmentlog.store.retention.state import FileId, IndexFiles, Kind, LogFiles, Memory, Moment, QueueFiles, State

@@ -6,8 +6,8 @@ import pytest
 
 from segmentlog.store import MessageStore, Outgoing, StoreConfig
 from segmentlog.store.directory.archive import check_owner, join_archive, owner_of
-from segmentlog.store.directory.location import StoreLocation
-from segmentlog.store.directory.store_id import store_id
+from segmentlog.store.directory.layout import StoreLocation
+from segmentlog.store.directory.own_state import store_id
 from segmentlog.store.errors import ConfigError
 from segmentlog.store.files.fs import LocalFileSystem
 

@@ -18,7 +18,7 @@ from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.hashing import java_hash
 from segmentlog.store.format.message import Ints, Records
 from segmentlog.store.log.commit_log import CommitLog, FoundRecords
-from segmentlog.store.read.tasks import PlannedRange
+from segmentlog.store.read.plan import PlannedRange
 from segmentlog.store.types import QueueKey
 from support import reading
 from support.scale import sample, scale

@@ -40,8 +40,8 @@ from segmentlog.store.ha.replica import (
     find_first_segment,
     serves_segment,
 )
+from segmentlog.store.log.appender import SegmentSupply
 from segmentlog.store.log.epochs import find_epochs, supersede, write_epochs
-from segmentlog.store.log.segment_supply import SegmentSupply
 from support.patched import patch_import
 from support.reading import read
 from support.replicas import log_bytes

@@ -1,18 +1,23 @@
-"""The end of a CommitLog: where records go, what is there before they do, and what is left behind."""
+"""The end of a CommitLog: where records go, what is there before they do, and what is left behind.
+
+Supply of segments: allocated ahead, named when the log rolls, refused on a full disk and without the lock.
+"""
 
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segmentlog.store.errors import NoSpaceError, StoreClosedError
+from segmentlog.store.errors import NoSpaceError, StoreClosedError, StoreInUseError
 from segmentlog.store.files.segments import list_segments
-from segmentlog.store.files.writable_fs import WritableFileSystem
+from segmentlog.store.files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from segmentlog.store.format.message import MAGIC_BLANK
-from segmentlog.store.log.appender import LogAppender, Run
-from segmentlog.store.log.segment_supply import SegmentSupply
+from segmentlog.store.format.naming import segment_name
+from segmentlog.store.log.appender import LogAppender, Run, SegmentSupply
+from support.crash.faults import Failure, Fault, FaultyFileSystem
 from support.crash.memory_fs import MemoryFileSystem
 from support.crash.recorder import Kind, RecordingFileSystem
 
@@ -186,3 +191,52 @@ def test_a_segment_that_is_reopened_is_not_dropped() -> None:
     log.drop(first)
     assert list_segments(fs, [LOG]) == [second]
     log.close()
+
+
+def test_after_a_full_disk_the_segment_is_allocated_again() -> None:
+    for call in ("create", "allocate", "sync", "rename"):
+        disk = MemoryFileSystem()
+        fs = FaultyFileSystem(disk, Fault(error=Failure.ENOSPC, at=1, calls=(call,)))
+        disk.make_dir("/log")
+        supply = SegmentSupply(fs, "/spare", "/log", SIZE, lambda: None)
+        with pytest.raises(NoSpaceError):
+            supply.take(0)
+        assert not disk.list_dir("/log")
+        supply.take(0)
+        assert [(listed.name, listed.size) for listed in disk.list_dir("/log")] == [(segment_name(0), SIZE)]
+        assert disk.size("/spare") is None
+
+
+def test_a_spare_file_that_was_exchanged_is_not_used(tmp_path: Path) -> None:
+    fs, spare = LocalWritableFileSystem(), tmp_path / "spare"
+    for exchange in (spare.unlink, lambda: spare.write_bytes(b"another one's")):
+        supply = SegmentSupply(fs, str(spare), str(tmp_path), SIZE, lambda: None)
+        supply.prepare()
+        spare.rename(tmp_path / "kept")  # so that its number is not given again
+        spare.touch()
+        exchange()
+        made = supply.take(0)
+        assert made.is_at(str(tmp_path / segment_name(0)))
+        assert (tmp_path / segment_name(0)).read_bytes() == bytes(SIZE)
+        made.close()
+        supply.close()
+
+
+def test_without_the_lock_of_the_store_no_segment_is_made_or_named(tmp_path: Path) -> None:
+    lost: list[bool] = []
+
+    def own() -> None:
+        if lost:
+            raise StoreInUseError("this process lost the lock of the store")
+
+    supply = SegmentSupply(LocalWritableFileSystem(), str(tmp_path / "spare"), str(tmp_path), SIZE, own)
+    supply.prepare()
+    lost.append(True)
+    with pytest.raises(StoreInUseError):
+        supply.take(0)
+    supply.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["spare"]
+    (tmp_path / "spare").unlink()
+    with pytest.raises(StoreInUseError):
+        supply.prepare()
+    assert not list(tmp_path.iterdir())

@@ -1,26 +1,35 @@
 """End of a log: a failed check of RocketMQ cuts it, other doubts are reported and kept.
 
 One test for each rule of docs/reliability.md, *End of a log*.
+
+End of the records of a log: equal to the last whole record, whatever is before, after and between.
 """
 
 import logging
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from segmentlog.store import DamagedLogError, MessageStore, OnDamage, Outgoing, QueueKey, StoreConfig, StoreReader
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format import durable_point
+from segmentlog.store.format.message import blank_record
 from segmentlog.store.format.naming import segment_name
 from segmentlog.store.format.record_crc import RecordCrc
+from segmentlog.store.format.walk import walk
 from segmentlog.store.log.commit_log import CommitLog
-from segmentlog.store.log.log_end import LogState, examine_log
+from segmentlog.store.log.log_end import KnownEnd, LogState, examine_log
 from support.batches import batch_of
+from support.indexed_stores import Row, build
 from support.live_copy import copy_live
 from support.store_builder import Geometry, StoreBuilder, messages
-from support.tampering import contents, overwrite
+from support.tampering import contents, overwrite, put_at
 
 CONFIG = replace(StoreConfig(), segment_bytes=8192, queue_segment_entries=50, index=False)
 GEOMETRY = Geometry(segment_bytes=8192, queue_segment_entries=50)
@@ -173,3 +182,209 @@ def test_a_checksum_that_is_forwarded_to_our_writer_is_replaced(tmp_path: Path) 
     with MessageStore.open(store, CONFIG) as opened:
         assert opened.end_offset == end
     assert count_read(store) == 19
+
+
+SEGMENT = 1 << 20
+
+
+class CountingFs(LocalFileSystem):
+    """Counts reads, and runs something between them."""
+
+    def __init__(self) -> None:
+        self.reads = self.ends = 0
+        self.between: Callable[[], object] = lambda: None
+
+    def read(self, path: str, offset: int, count: int) -> bytes:
+        self.reads += 1
+        found = super().read(path, offset, count)
+        self.between()
+        return found
+
+    def data_end(self, path: str) -> int:
+        self.ends += 1
+        return super().data_end(path)
+
+
+class Log:
+    def __init__(self, path: Path, rows: list[Row]) -> None:
+        build(path, rows, segment_bytes=SEGMENT)
+        self.files = sorted((path / "commitlog").iterdir())
+        for file in self.files:  # real zeros, no holes
+            content = file.read_bytes()
+            file.write_bytes(content + bytes(SEGMENT - len(content)))
+        self.fs = CountingFs()
+        self.log = CommitLog(self.fs, [str(path / "commitlog")])
+        self.end = KnownEnd(self.fs, self.log)
+
+    def last_record(self) -> int:
+        """End of the last whole record, by reading the log from its first byte."""
+        end = 0
+        for segment in CommitLog(LocalFileSystem(), self.log.directories).segments:
+            walked = walk(np.fromfile(segment.path, np.uint8), segment.base, 0, segment.size)
+            if len(walked.records):
+                end = segment.base + walked.end
+        return end
+
+    def take_from(self, start: int) -> bytes:
+        """Cut off all bytes of the last file from a physical offset on, as if they had not been written yet."""
+        file = self.files[-1]
+        at = start - int(file.name)
+        content = file.read_bytes()
+        put_at(file, at, bytes(len(content) - at))
+        return content[at:].rstrip(b"\0")
+
+
+def rows(count: int, **kinds: Any) -> list[Row]:
+    return [Row("T", f"k-{number}", f"u-{number}", **kinds) for number in range(count)]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., Log]:
+    return lambda some: Log(tmp_path / "store", some)
+
+
+def starts(log: Log) -> list[int]:
+    return [
+        found.segment.base + position
+        for found in log.log.walk(0, log.log.stop)
+        for position in found.records.positions.tolist()
+    ]
+
+
+@pytest.mark.parametrize(
+    "some",
+    [
+        rows(1),
+        rows(30),
+        rows(5_000),
+        rows(12_000),
+        rows(7, body_bytes=100_000),
+        rows(9, body_bytes=200_000),
+        [*rows(3), *rows(1, body_bytes=900_000)],
+        [*rows(1, body_bytes=900_000), *rows(3)],
+    ],
+    ids=["one", "few", "many", "two files", "zero bodies", "blanks", "large last", "large first"],
+)
+def test_the_end_is_that_of_the_last_record(make: Callable[..., Log], some: list[Row]) -> None:
+    log = make(some)
+    assert log.end.now() == log.last_record()
+    assert log.fs.ends == 0
+    log.fs.reads = 0
+    assert log.end.now() == log.last_record()
+    assert log.fs.reads == 1
+
+
+@pytest.mark.parametrize("count", [0, 1, 100, 12_000])
+def test_a_place_near_the_end_is_at_most_a_page_after_it(make: Callable[..., Log], count: int) -> None:
+    log = make(rows(count))
+    assert 0 <= log.end.nearby() - log.end.now() <= 4096
+
+
+def test_segments_made_ahead_are_empty(make: Callable[..., Log]) -> None:
+    log = make(rows(100))
+    for ahead in (1, 2):
+        (log.files[0].parent / f"{ahead * SEGMENT:020d}").write_bytes(bytes(SEGMENT))
+    log.log.refresh()
+    assert log.end.now() == log.last_record() < SEGMENT
+    assert log.end.now() == log.last_record()
+    assert log.fs.ends == 0
+
+
+def test_records_that_are_appended_move_the_end(make: Callable[..., Log]) -> None:
+    log = make(rows(2_000))
+    places = starts(log)
+    content = log.take_from(places[10])
+    assert log.end.now() == places[10]
+    for first, stop in ((10, 11), (11, 500), (500, 1999)):
+        put_at(log.files[-1], places[first], content[places[first] - places[10] : places[stop] - places[10]])
+        assert log.end.now() == places[stop]
+    assert log.fs.ends == 0
+
+
+def test_the_first_record_of_a_segment_made_ahead_moves_the_end(make: Callable[..., Log]) -> None:
+    log = make(rows(12_000))
+    first = next(place for place in starts(log) if place >= SEGMENT)
+    content = log.take_from(first)
+    assert log.end.now() == SEGMENT
+    put_at(log.files[-1], 0, content)
+    assert log.end.now() == log.last_record()
+
+
+def test_a_record_that_is_half_written_is_not_there_yet(make: Callable[..., Log]) -> None:
+    log = make(rows(50))
+    places = starts(log)
+    content = log.take_from(places[-1])
+    assert log.end.now() == places[-1]
+    put_at(log.files[-1], places[-1], content[:40])
+    assert log.end.now() == places[-1]
+    put_at(log.files[-1], places[-1], content)
+    assert log.end.now() == log.last_record()
+    assert log.fs.ends == 0
+
+
+def test_a_writer_in_between_hides_nothing_that_was_there(make: Callable[..., Log]) -> None:
+    log = make(rows(4_000))
+    places = starts(log)
+    content = log.take_from(places[100])
+    written = [100]
+
+    def append() -> None:
+        upto = min(written[0] + 7, len(places) - 1)
+        put_at(
+            log.files[-1], places[written[0]], content[places[written[0]] - places[100] : places[upto] - places[100]]
+        )
+        written[0] = upto
+
+    log.fs.between = append
+    while written[0] < len(places) - 1:
+        before = places[written[0]]
+        assert before <= log.end.now() <= places[written[0]]
+    assert log.fs.ends == 0
+
+
+def test_a_log_that_was_truncated_is_searched_anew(make: Callable[..., Log]) -> None:
+    log = make(rows(500))
+    places = starts(log)
+    assert log.end.now() == log.last_record()
+    log.take_from(places[200])
+    assert log.end.now() == places[200]
+
+
+def test_a_log_that_was_replaced_is_searched_anew(make: Callable[..., Log], tmp_path: Path) -> None:
+    log = make(rows(500))
+    assert log.end.now() == log.last_record()
+    other = Log(tmp_path / "other", [*rows(500), *rows(3)])
+    shutil.move(other.files[0], log.files[0])
+    log.log.refresh()
+    assert log.end.now() == log.last_record()
+
+
+@pytest.mark.parametrize("lost", [(100, 200), (100, 1200), (1, 1990), (1900, 1999)])
+def test_records_after_a_lost_stretch_are_before_the_end(make: Callable[..., Log], lost: tuple[int, int]) -> None:
+    log = make(rows(2_000))
+    places = starts(log)
+    put_at(log.files[0], places[lost[0]], bytes(places[lost[1]] - places[lost[0]]))
+    assert log.end.now() >= log.last_record()
+
+
+def test_damage_of_the_last_records_hides_none_before_it(make: Callable[..., Log]) -> None:
+    log = make(rows(2_000))
+    places = starts(log)
+    put_at(log.files[0], places[1990], b"\xff" * (places[1999] - places[1990]))
+    assert log.end.now() >= log.last_record()
+    put_at(log.files[0], places[1999], b"\xff" * 40)
+    assert log.end.now() >= places[1990]
+
+
+@pytest.mark.parametrize("content", [b"", blank_record(SEGMENT)])
+def test_a_log_without_records_has_no_end_but_its_start(make: Callable[..., Log], content: bytes) -> None:
+    log = make(rows(1))
+    log.files[0].write_bytes(content + bytes(SEGMENT - len(content)))
+    assert log.end.now() == (SEGMENT if content else 0)
+
+
+def test_a_segment_that_was_deleted_meanwhile_ends_nothing(make: Callable[..., Log]) -> None:
+    log = make(rows(12_000))
+    assert log.end.now() == log.last_record()
+    log.files[-1].unlink()
+    assert log.end.now() == SEGMENT

@@ -1,10 +1,18 @@
-"""Chunks of a task: which entries they hold, how they are cut and ordered, and losses that they report."""
+"""Chunks of a task: which entries they hold, how they are cut and ordered, and losses that they report.
+
+`together`: entries of short ranges against those of each range by itself, whatever is damaged.
+
+Entries of planned ranges: what the ConsumeQueue says, what the log knows better.
+"""
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from segmentlog.store import (
     CorruptRecordError,
@@ -14,18 +22,20 @@ from segmentlog.store import (
     PlannedRange,
     Predicate,
     QueueKey,
+    QueueRange,
     ScanSpec,
     ScanTask,
     StoreReader,
     Tags,
 )
 from segmentlog.store.dispatch.derive import WalkCache
-from segmentlog.store.format.consume_queue import ENTRY, Entries
+from segmentlog.store.format.consume_queue import ENTRY, ENTRY_BYTES, NATIVE, SCHEDULE_TOPIC, Entries
+from segmentlog.store.format.message import Ints
 from segmentlog.store.read import entry_batches
-from segmentlog.store.read.entry_batches import Chunk, Chunks, batches_of, report_lost
+from segmentlog.store.read.entry_batches import Chunk, Chunks, Together, batches_of, range_blocks, report_lost, together
 from segmentlog.store.read.matching import Matcher
-from support.store_builder import StoreBuilder, messages
-from support.tampering import overwrite
+from support.store_builder import Geometry, StoreBuilder, messages
+from support.tampering import QueueFiles, overwrite, segments
 
 COUNT = 240
 QUEUES = 4
@@ -180,3 +190,215 @@ def test_lost_places_are_counted(store: Path) -> None:
     with pytest.raises(DataLossError, match="2 messages of queue Orders/1 are lost, the first at offset 5") as caught:
         report_lost(StoreReader.open(store), ROWS, QueueKey("Orders", 1), np.array([5, 9]))
     assert "retention" not in caught.value.described.lower()
+
+
+SHORT_QUEUES = 6
+HELD = 10
+KEYS = [QueueKey("Orders", queue_id) for queue_id in range(SHORT_QUEUES)]
+DAMAGE = ("sound", "zero", "pad", "repeat", "repeats what follows the range", "garbage", "gone", "short")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("short") / "s"
+    with StoreBuilder(path) as builder:
+        builder.append(messages(SHORT_QUEUES * HELD, queues=SHORT_QUEUES))
+    return path
+
+
+def damage(files: QueueFiles, how: str, at: int) -> None:
+    entries = files.entries
+    match how:
+        case "zero":
+            files.zero(at, at + 1)
+        case "pad":
+            files.pad(at + 1)
+        case "repeat" | "repeats what follows the range":
+            files.put(at, *entries[at + 1].tolist())
+        case "garbage":
+            files.put(at, 1 << 60, -3)
+        case "gone":
+            files.files[0].unlink()
+        case "short":
+            files.files[0].write_bytes(files.files[0].read_bytes()[: at * ENTRY_BYTES + 5])
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(DAMAGE), st.integers(0, HELD - 2)),
+        min_size=SHORT_QUEUES,
+        max_size=SHORT_QUEUES,
+    )
+)
+def test_sound_ranges_are_read_together_and_the_others_alone(built: Path, damages: list[tuple[str, int]]) -> None:
+    ranges = [PlannedRange(key, 1, HELD - 1, HELD - 2, None, 0) for key in KEYS]
+    saved = {key: QueueFiles(built, *key).files[0] for key in KEYS}
+    whole = {path: path.read_bytes()[: 50 * ENTRY_BYTES] for path in saved.values()}
+    try:
+        for path, data in whole.items():
+            path.write_bytes(data)
+        expected_alone = []
+        for number, (how, at) in enumerate(damages):
+            at_risk = HELD - 2 if how == "repeats what follows the range" else at
+            damage(QueueFiles(built, *KEYS[number]), how, at_risk)
+            if _is_unsound(how, at_risk):
+                expected_alone.append(number)
+        reader = StoreReader.open(built)
+        found = list(together(reader.consume_queues, ranges))
+        walks = WalkCache(reader.log, KEYS)
+        assert [each for each in found if isinstance(each, int)] == expected_alone
+        seen = []
+        for each in found:
+            if isinstance(each, int):
+                seen.append(each)
+                continue
+            assert each.range_index.size == each.queue_offset.size == each.entries.size > 0
+            for number in np.unique(each.range_index).tolist():
+                seen.append(number)
+                rows = each.range_index == number
+                (block,) = range_blocks(reader, ranges[number], walks)
+                assert each.queue_offset[rows].tolist() == block.queue_offset.tolist() == list(range(1, HELD - 1))
+                assert (each.entries[rows] == block.entries).all()
+                assert not block.lost.size
+        assert seen == list(range(SHORT_QUEUES))
+    finally:
+        for path, data in whole.items():
+            path.write_bytes(data)
+
+
+def _is_unsound(how: str, at: int) -> bool:
+    """Return whether the entries [1, HELD - 1), or the one that follows them, are not as they should be."""
+    match how:
+        case "sound":
+            return False
+        case "gone":
+            return True
+        case "short":
+            return at < HELD
+        case "pad":
+            return at >= 1
+        case _:
+            return 1 <= at < HELD - 1
+
+
+def test_ranges_that_are_not_short_are_read_alone(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry_batches, "SHORT_ROWS_MAX", 5)
+    key = KEYS[0]
+    ranges = [
+        PlannedRange(key, 0, 5, 5, None, 0),
+        PlannedRange(key, 0, 6, 6, None, 0),
+        PlannedRange(key, 0, 5, 5),
+        PlannedRange(key, 0, 5, 4, None, 0),
+        PlannedRange(key, 0, 5, 5, (0, 100)),
+        PlannedRange(QueueKey(SCHEDULE_TOPIC, 0), 0, 5, 5, None, 0),
+        PlannedRange(key, 5, 7, 2, None, 0),
+    ]
+    first, *alone, last = together(StoreReader.open(built).consume_queues, ranges)
+    assert alone == [1, 2, 3, 4, 5]
+    assert isinstance(first, Together)
+    assert isinstance(last, Together)
+    assert (first.range_index.tolist(), first.queue_offset.tolist()) == ([0] * 5, list(range(5)))
+    assert (last.range_index.tolist(), last.queue_offset.tolist()) == ([6] * 2, [5, 6])
+
+
+@pytest.mark.parametrize(("rows_max", "stretches"), [(1, 6), (11, 3), (20, 3), (21, 2), (1000, 1)])
+def test_so_many_rows_are_read_at_once(built: Path, rows_max: int, stretches: int) -> None:
+    reader = StoreReader.open(built)
+    (task,) = reader.plan([QueueRange(key, 0, HELD) for key in KEYS], max_bytes=1 << 30)
+    found = list(together(reader.consume_queues, task.ranges, rows_max))
+    assert len(found) == stretches
+    assert all(isinstance(each, Together) for each in found)
+    assert list(together(reader.consume_queues, [])) == []
+
+
+KEY = QueueKey("Orders", 1)
+ENTRIES_COUNT = 50
+
+
+@pytest.fixture
+def one_queue(tmp_path: Path) -> Path:
+    geometry = Geometry(segment_bytes=4096, queue_segment_entries=10)
+    with StoreBuilder(tmp_path / "s", geometry=geometry) as builder:
+        builder.append(messages(2 * ENTRIES_COUNT, queues=2))
+    return tmp_path / "s"
+
+
+@pytest.fixture
+def sound(one_queue: Path) -> Entries:
+    return QueueFiles(one_queue, "Orders", 1).entries[:ENTRIES_COUNT].astype(NATIVE)
+
+
+def blocks(
+    one_queue: Path, start: int = 0, stop: int = ENTRIES_COUNT, walk: tuple[int, int] | None = None
+) -> tuple[Ints, Entries]:
+    planned = PlannedRange(KEY, start, stop, stop - start, walk)
+    reader = StoreReader.open(one_queue)
+    found = list(
+        range_blocks(
+            reader, planned, WalkCache(reader.log, [planned.key], [] if planned.walk is None else [planned.walk])
+        )
+    )
+    return np.concatenate([b.queue_offset for b in found]), np.concatenate([b.entries for b in found])
+
+
+Damage = Callable[[QueueFiles], None]
+
+
+def implausible(queue: QueueFiles) -> None:
+    for slot, entry in enumerate([(-1, 100), (1 << 62, -5), (0, 0), (200, 20)]):
+        queue.put(20 + slot, *entry)
+
+
+SENSELESS: dict[str, Damage] = {
+    "a page in the middle": lambda queue: queue.zero(13, 31),
+    "the front": lambda queue: queue.zero(0, 15),
+    "one entry": lambda queue: queue.zero(7, 8),
+    "several holes": lambda queue: [queue.zero(a, a + 3) for a in (2, 9, 18, 40)] and None,
+    "all but the last": lambda queue: queue.zero(0, ENTRIES_COUNT - 1),
+    "nonsense": implausible,
+}
+
+
+@pytest.mark.parametrize("damage", SENSELESS)
+def test_entries_that_make_no_sense_are_healed(one_queue: Path, sound: Entries, damage: str) -> None:
+    SENSELESS[damage](QueueFiles(one_queue, "Orders", 1))
+    offsets, entries = blocks(one_queue)
+    assert offsets.tolist() == list(range(ENTRIES_COUNT))
+    assert entries.tolist() == sound.tolist()
+
+
+def test_a_missing_middle_file_is_healed(one_queue: Path, sound: Entries) -> None:
+    QueueFiles(one_queue, "Orders", 1).files[2].unlink()
+    assert blocks(one_queue)[1].tolist() == sound.tolist()
+
+
+def test_pads_are_left_out(one_queue: Path, sound: Entries) -> None:
+    QueueFiles(one_queue, "Orders", 1).pad(12)
+    offsets, entries = blocks(one_queue)
+    assert offsets.tolist() == list(range(12, ENTRIES_COUNT))
+    assert entries.tolist() == sound[12:].tolist()
+
+
+def test_a_walk_gives_what_the_queue_would(one_queue: Path, sound: Entries) -> None:
+    offsets, entries = blocks(one_queue, 5, 20, walk=(0, 1 << 40))
+    assert offsets.tolist() == list(range(5, 20))
+    assert entries.tolist() == sound[5:20].tolist()
+
+
+def test_what_the_log_does_not_know_stays_as_it_is(one_queue: Path, sound: Entries) -> None:
+    overwrite(one_queue, int(sound["physical_offset"][22]) + 4, b"\0\0\0\0")
+    QueueFiles(one_queue, "Orders", 1).zero(20, 25)
+    _, entries = blocks(one_queue)
+    assert entries[22].item() == (0, 0, 0)
+    assert np.delete(entries, 22).tolist() == np.delete(sound, 22).tolist()
+
+
+def test_a_hole_in_a_log_whose_segment_is_gone(one_queue: Path, sound: Entries) -> None:
+    gone = segments(one_queue)[1]
+    gone.unlink()
+    QueueFiles(one_queue, "Orders", 1).zero(0, ENTRIES_COUNT - 1)
+    _, entries = blocks(one_queue)
+    lost = (sound["physical_offset"] >= 4096) & (sound["physical_offset"] < 8192)
+    assert lost.any()
+    assert entries[lost]["size"].tolist() == [0] * int(lost.sum())
+    assert entries[~lost].tolist() == sound[~lost].tolist()

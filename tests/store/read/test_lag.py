@@ -1,14 +1,17 @@
-"""Lag in a queue, in messages, bytes and time, and unknown lag."""
+"""Lag in a queue, in messages, bytes and time, and unknown lag.
+
+Sizes and identities of messages, against a scan of the same messages.
+"""
 
 import shutil
 from pathlib import Path
 
 import pytest
 
-from segmentlog.store import MessageStore, Outgoing, QueueKey, StoreReader
-from segmentlog.store.read.lag import Lag, measure_lag
-from segmentlog.store.read.probe import store_times
-from support import fixtures
+from segmentlog.store import MessageStore, Outgoing, QueueKey, QueueRange, QueueSource, ScanSpec, StoreReader
+from segmentlog.store.follow import message_identity
+from segmentlog.store.read.lag import Lag, measure_lag, store_times
+from support import fixtures, reading, writing
 from support.written_stores import SMALL
 
 A, B, EMPTY = QueueKey("A", 0), QueueKey("B", 3), QueueKey("C", 0)
@@ -100,3 +103,42 @@ def test_what_retention_took_is_lost_and_does_not_wait(tmp_path: Path) -> None:
 def test_no_queue_is_no_lag(store: Path) -> None:
     assert measure_lag(StoreReader.open(store), {}) == []
     assert store_times(StoreReader.open(store), {}) == {}
+
+
+COLUMNS = ("queueId", "queueOffset", "physicalOffset", "storeTimestamp", "storeSize")
+
+
+@pytest.mark.parametrize("source", list(QueueSource))
+@pytest.mark.parametrize("name", ["basic-5.3.3", "retention-5.3.3"])
+def test_every_message(name: str, source: QueueSource, tmp_path: Path) -> None:
+    reader = StoreReader.open(fixtures.unpack(name, tmp_path), queue_source=source)
+    checked = 0
+    for topic in reader.topics():
+        for bounds in reader.queues(topic):
+            wanted = QueueRange(bounds.key, bounds.min_offset, bounds.max_offset)
+            rows = [
+                row
+                for task in reader.plan([wanted], max_bytes=1 << 40)
+                for batch in reader.scan(task, ScanSpec(columns=COLUMNS))
+                for row in batch.to_pylist()
+            ]
+            assert reader.record_sizes(wanted).tolist() == [row["storeSize"] for row in rows]
+            for row in rows[:: max(1, len(rows) // 5)]:
+                found = message_identity(reader, bounds.key, row["queueOffset"])
+                assert found == (row["physicalOffset"], reading.millis(row["storeTimestamp"]))
+                checked += 1
+    assert checked > 10
+
+
+def test_a_message_whose_record_is_gone_has_no_identity(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store", writing.SMALL) as store:
+        for message in writing.plain(300):
+            store.append(message)
+    key = QueueKey("Plain", 0)
+    reader = StoreReader.open(tmp_path / "store")
+    assert message_identity(reader, key, 0) is not None
+    first, *_ = sorted((tmp_path / "store" / "commitlog").iterdir())
+    first.unlink()
+    again = StoreReader.open(tmp_path / "store")
+    assert message_identity(again, key, 0) is None
+    assert message_identity(again, key, 1 << 40) is None

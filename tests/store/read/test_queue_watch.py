@@ -1,5 +1,13 @@
-"""Changes of a written store that a watch notices, and their cost."""
+"""Changes of a written store that a watch notices, and their cost.
 
+A watch of many queues asks the log first: when it may, what that costs, and what it notices all the same.
+
+Tails of queues: which changes end a wait, how often each is reported, and the pauses between two comparisons.
+
+`LogFollower`: the end of a log is found by hops, stands while nothing is appended, and is lost with a cut.
+"""
+
+import mmap
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -7,11 +15,20 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import MessageStore, Outgoing, QueueKey, QueueSource, StoreReader
+from segmentlog.store import BatchId, MessageStore, Outgoing, QueueKey, QueueSource, StoreConfig, StoreReader
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.follow import QueueWatch, message_identity
+from segmentlog.store.format.message import Bytes
+from segmentlog.store.log.commit_log import CommitLog
+from segmentlog.store.read import queue_watch as module
+from segmentlog.store.read.queue_watch import PAUSE_MAX_S, PAUSE_MIN_S, LogFollower, Piece, QueueTails
+from segmentlog.store.sink import Staging
+from segmentlog.store.write.batch_commit import Publication
 from support import fixtures, store_builder, writing
 from support.live_copy import copy_live
+from support.store_builder import Appended, Geometry, StoreBuilder, messages
+from support.tampering import overwrite
+from support.telling import batch_of
 
 Watched = Callable[..., QueueWatch]
 
@@ -314,3 +331,440 @@ def test_a_file_of_0_bytes_becomes_a_segment(store: MessageStore, tmp_path: Path
         file.write(written)
     assert keys(seen.look().moved) == ["T/0"]
     assert seen.ends["T"][0] > before
+
+
+QUEUES = 100
+KEYS = [QueueKey("T", queue_id) for queue_id in range(QUEUES)]
+CONFIG = StoreConfig(segment_bytes=32 << 10, queue_segment_entries=40, index=False)
+LONG_S = 100.0
+
+
+class Counting(LocalFileSystem):
+    """Counts the files that are opened."""
+
+    opened = 0
+
+    def read(self, path: str, offset: int, count: int) -> bytes:
+        self.opened += 1
+        return super().read(path, offset, count)
+
+    def read_each(self, pieces: Iterable[tuple[str, int, int]]) -> list[bytes | None]:
+        asked = list(pieces)
+        self.opened += len(asked)
+        return super().read_each(asked)
+
+    def size(self, path: str) -> int | None:
+        self.opened += 1
+        return super().size(path)
+
+
+class Quiet:
+    """A watch, its clock, and a store that it watches."""
+
+    def __init__(self, quiet_store: MessageStore, topic: str | None = None) -> None:
+        self.store = quiet_store
+        self.ends = dict.fromkeys(KEYS, 0)
+        self.fs = Counting()
+        self.now = 0.0
+        reader = StoreReader.open(quiet_store.path, fs=self.fs)
+        self.watch = QueueWatch(
+            reader, lambda name: topic in (None, name), lambda _: True, fs=self.fs, clock=lambda: self.now
+        )
+        self.look()
+
+    def put(self, *keys: QueueKey, rows: int = 1) -> None:
+        self.store.append_batch(batch_of([(key, self.ends.get(key, 0), rows) for key in keys]))
+        for key in keys:
+            self.ends[key] = self.ends.get(key, 0) + rows
+        self.store.wait_dispatched()
+
+    def look(self) -> list[str]:
+        """Look, with directories that have not changed for long, unless there is something new in them."""
+        for folder in Path(self.store.path).rglob("*"):
+            if folder.is_dir():
+                names = len(os.listdir(folder))
+                os.utime(folder, (names, names))
+        return sorted(map(str, self.watch.look().moved))
+
+    def settle(self) -> None:
+        """Let time pass, with full looks, until the log is believed."""
+        for _ in range(3):
+            self.now += LONG_S
+            assert self.look() == []
+
+    def cost(self) -> int:
+        """Look once: how many files that opens."""
+        before = self.fs.opened
+        assert self.look() == []
+        return self.fs.opened - before
+
+
+@pytest.fixture
+def quiet_store(tmp_path: Path) -> Iterator[MessageStore]:
+    with MessageStore.open(tmp_path / "quiet_store", CONFIG) as opened:
+        opened.append_batch(batch_of([(key, 0, 1) for key in KEYS]))
+        opened.wait_dispatched()
+        yield opened
+
+
+@pytest.fixture
+def quiet(quiet_store: MessageStore) -> Quiet:
+    made = Quiet(quiet_store)
+    made.ends = dict.fromkeys(KEYS, 1)
+    return made
+
+
+def test_a_quiet_look_opens_a_few_files_only(quiet: Quiet) -> None:
+    assert quiet.cost() > QUEUES
+    quiet.settle()
+    assert quiet.cost() < 10
+    quiet.now += 4.0
+    assert quiet.cost() < 10
+    quiet.now += 4.0  # that was long enough to believe it
+    assert quiet.cost() > QUEUES
+    assert quiet.cost() < 10
+
+
+def test_not_before_all_must_have_been_dispatched(quiet: Quiet) -> None:
+    quiet.settle()
+    quiet.put(KEYS[7])
+    assert quiet.look() == ["T/7"]
+    for _ in range(4):
+        assert quiet.cost() > QUEUES
+        quiet.now += 0.9
+    quiet.now += 1.0
+    assert quiet.cost() > QUEUES
+    assert quiet.cost() < 10
+
+
+@pytest.mark.slow
+def test_what_is_put_is_seen_at_once_also_over_the_ends_of_segments(quiet: Quiet) -> None:
+    segments = set()
+    for number in range(50):
+        quiet.settle()
+        quiet.put(KEYS[number % 9], rows=4 + number % 5)
+        assert quiet.look() == [f"T/{number % 9}"]
+        assert quiet.watch.ends["T"][number % 9] == quiet.ends[KEYS[number % 9]]
+        segments.add(quiet.watch.bounds(KEYS[0]) and len(quiet.watch._reader.log.segments))
+    assert len(segments) > 1
+
+
+def test_topics_that_are_not_watched_do_not_keep_it_busy(quiet_store: MessageStore) -> None:
+    quiet = Quiet(quiet_store, "T")
+    quiet.ends = dict.fromkeys(KEYS, 1)
+    other = QueueKey("Other", 0)
+    quiet.put(other, rows=500)
+    for _ in range(9):
+        quiet.settle()
+    assert quiet.cost() < 10
+    quiet.put(other)
+    assert quiet.cost() > QUEUES
+    quiet.put(KEYS[3])
+    assert quiet.look() == ["T/3"]
+
+
+def test_an_entry_that_comes_late_is_seen_a_little_later(quiet: Quiet) -> None:
+    path = Path(quiet.store.path, "consumequeue", "T", "5", "0" * 20)
+    quiet.put(KEYS[5])
+    entry = path.read_bytes()[20:40]
+    with path.open("r+b") as file:
+        file.seek(20)
+        file.write(bytes(20))
+    quiet.now += LONG_S
+    quiet.look()
+    quiet.settle()
+    with path.open("r+b") as file:
+        file.seek(20)
+        file.write(entry)
+    assert quiet.look() == []
+    quiet.now += 6.0
+    assert quiet.look() == ["T/5"]
+
+
+def test_a_batch_is_seen_when_it_is_published_however_long_that_takes(
+    quiet: Quiet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish = Publication._publish
+    looked = []
+
+    def wait_then_publish(publication: Publication, stop: int) -> None:
+        publication._make_visible()
+        for _ in range(4):
+            quiet.now += LONG_S
+            quiet.look()
+        before = quiet.fs.opened
+        assert quiet.look() == []
+        looked.append(quiet.fs.opened - before)
+        assert quiet.watch.ends == {"T": dict.fromkeys(range(QUEUES), 1)}
+        publish(publication, stop)
+
+    monkeypatch.setattr(Publication, "_publish", wait_then_publish)
+    with Staging.open(quiet.store.path, "job", 0, "a", CONFIG) as staging:
+        staging.add(batch_of([(key, 1, 1) for key in KEYS[:20]]))
+        staged = staging.finish()
+    quiet.store.commit_batch(BatchId("q", 0), [staged])
+    assert looked[0] < 10, "it was quiet meanwhile"
+    assert len(quiet.look()) == 20
+
+
+def test_a_log_that_was_cut_is_looked_at_in_full(quiet: Quiet) -> None:
+    quiet.put(KEYS[8])
+    quiet.look()
+    quiet.settle()
+    assert quiet.cost() < 10
+    queue = Path(quiet.store.path, "consumequeue", "T", "8", "0" * 20)
+    at = int.from_bytes(queue.read_bytes()[20:28], "big")
+    segment = max(s for s in quiet.watch._reader.log.segments if s.base <= at)
+    for file, position, count in ((segment.path, at - segment.base, 91), (queue, 20, 20)):
+        with open(file, "r+b") as opened:
+            opened.seek(position)
+            opened.write(bytes(count))
+    sighting = quiet.watch.look()
+    assert sighting.rewritten == {KEYS[8]}
+    assert quiet.watch.ends["T"][8] == 1
+    quiet.settle()
+    assert quiet.cost() < 10
+
+
+KEY, OTHER = QueueKey("T", 0), QueueKey("T", 1)
+WAIT_S = 1000.0
+ENTRY = bytes(range(1, 21))
+
+
+class Tails:
+    """Tails of a file, a clock that pauses move on, and what happens in the first pause."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = str(folder / "00000000000000000000")
+        Path(self.path).write_bytes(bytes(1 << 18))
+        self.now = 0.0
+        self.pauses: list[float] = []
+        self.maps = 0
+        self.event: Callable[[], object] = bool
+        outer = self
+
+        class Counting(LocalFileSystem):
+            def map(self, path: str, start: int = 0, stop: int | None = None) -> Bytes:
+                outer.maps += 1
+                return super().map(path, start, stop)
+
+        self.tails = QueueTails(Counting(), lambda: self.now)
+
+    def at(self, position: int, length: int = 20, still: bytes | None = bytes(20)) -> Piece:
+        return Piece(self.path, position, length, still, begins_with_last=False)
+
+    def write(self, position: int, data: bytes = ENTRY) -> None:
+        with open(self.path, "rb+", buffering=0) as file:
+            os.pwrite(file.fileno(), data, position)
+
+    def _pause(self, seconds: float) -> bool:
+        self.pauses.append(seconds)
+        self.now += seconds
+        event, self.event = self.event, bool
+        event()
+        return False
+
+    def wait(self, limit_s: float = WAIT_S) -> float:
+        """Wait; return how long that took."""
+        began, self.pauses = self.now, []
+        assert not self.tails.wait(limit_s, self._pause)
+        return self.now - began
+
+
+@pytest.fixture
+def tails(tmp_path: Path) -> Tails:
+    return Tails(tmp_path)
+
+
+def mapped_store(tails: Tails) -> None:
+    with open(tails.path, "rb+") as file, mmap.mmap(file.fileno(), 0) as mapped:
+        mapped[20:40] = ENTRY
+
+
+@pytest.mark.parametrize("write", [lambda tails: tails.write(20), mapped_store], ids=["pwrite", "map"])
+def test_an_entry_ends_the_wait_at_once_however_it_is_written(tails: Tails, write: Callable[[Tails], object]) -> None:
+    tails.tails.place({KEY: [tails.at(20)]})
+    tails.event = lambda: write(tails)
+    assert tails.wait() == PAUSE_MIN_S
+
+
+@pytest.mark.parametrize("index", range(20))
+def test_a_change_of_any_byte_counts(tails: Tails, index: int) -> None:
+    tails.tails.place({KEY: [tails.at(20)]})
+    tails.event = lambda: tails.write(20 + index, b"\1")
+    assert tails.wait() == PAUSE_MIN_S
+
+
+def test_what_was_there_before_the_wait_ends_it_without_a_pause(tails: Tails) -> None:
+    tails.write(20)
+    tails.tails.place({KEY: [tails.at(20)]})
+    assert tails.wait() == 0
+    assert not tails.pauses
+
+
+def test_a_change_is_reported_once_and_the_next_one_again(tails: Tails) -> None:
+    tails.tails.place({KEY: [tails.at(20)]})
+    tails.write(20, b"\1")
+    assert tails.wait() == 0
+    tails.tails.place({KEY: [tails.at(20)]})  # a look that found nothing: the entry is hidden, or half written
+    assert tails.wait(2) == pytest.approx(2)
+    tails.write(20)
+    assert tails.wait() == 0
+
+
+def test_a_queue_that_moved_is_compared_at_its_new_place(tails: Tails) -> None:
+    tails.tails.place({KEY: [tails.at(20)]})
+    tails.write(20)
+    assert tails.wait() == 0
+    tails.tails.place({KEY: [tails.at(20, 40, ENTRY + bytes(20))]})
+    assert tails.wait(1) == pytest.approx(1)
+    tails.write(40)
+    assert tails.wait() == 0
+
+
+def test_places_in_one_window_share_a_map(tails: Tails) -> None:
+    for position in range(0, 1 << 17, 20):
+        tails.tails.place({KEY: [tails.at(position)]})
+    assert tails.maps == 2 + (1 << 17) // (1 << 16) - 1
+    tails.write(position)
+    assert tails.wait() == 0
+
+
+def test_a_queue_has_two_tails_at_the_end_of_a_file_and_none_when_it_is_gone(tails: Tails) -> None:
+    last, following = tails.at(20, still=ENTRY), tails.at(1 << 16)
+    tails.write(20)
+    tails.tails.place({KEY: [last, following], OTHER: [tails.at(60)]})
+    tails.write(1 << 16)
+    assert tails.wait() == 0
+    tails.tails.place({KEY: ()})
+    tails.write(20, bytes(20))
+    assert tails.wait(1) == pytest.approx(1)
+    tails.write(60)
+    assert tails.wait() == 0
+
+
+@pytest.mark.parametrize("lacks", ["no file yet", "deleted", "shorter"])
+def test_a_file_that_is_not_there_is_left_to_the_next_look(tails: Tails, lacks: str) -> None:
+    piece = tails.at(20, still=None if lacks == "no file yet" else bytes(20))
+    if lacks == "deleted":
+        os.unlink(tails.path)
+    if lacks == "shorter":
+        os.truncate(tails.path, 30)
+    tails.tails.place({KEY: [piece]})
+    assert tails.wait(1) == pytest.approx(1)
+
+
+def test_pauses_grow_while_nothing_comes_and_are_short_again_after_a_change(tails: Tails) -> None:
+    tails.tails.place({KEY: [tails.at(20)]})
+    tails.wait(0.05)
+    assert set(tails.pauses[:-1]) == {PAUSE_MIN_S}
+    tails.wait(10)
+    assert tails.pauses[:-1] == sorted(tails.pauses[:-1])
+    assert tails.pauses[-2] == PAUSE_MAX_S
+    tails.write(20)
+    assert tails.wait() == 0
+    tails.tails.place({KEY: [tails.at(40)]})
+    tails.wait(0.05)
+    assert set(tails.pauses[:-1]) == {PAUSE_MIN_S}
+
+
+def test_the_limit_is_kept(tails: Tails) -> None:
+    tails.tails.place({KEY: [tails.at(20)]})
+    tails.wait(10)
+    assert tails.wait(0.0005) == pytest.approx(0.0005)
+    assert tails.wait(0) == 0
+
+
+def test_slow_comparisons_make_pauses_longer(tails: Tails) -> None:
+    tails.tails.place({KEY: [tails.at(20)]})
+    compared = tails.tails._changed
+
+    def slowly() -> bool:
+        tails.now += 0.001
+        return compared()
+
+    tails.tails._changed = slowly  # type: ignore[method-assign]
+    tails.wait(10)
+    assert min(tails.pauses[:-1]) >= 0.1
+
+
+def test_one_comparison_that_is_interrupted_makes_no_pause_longer(tails: Tails) -> None:
+    tails.tails.place({KEY: [tails.at(20)]})
+    compared, comparisons = tails.tails._changed, 0
+
+    def interrupted() -> bool:
+        nonlocal comparisons
+        comparisons += 1
+        tails.now += 0.001 if comparisons == 10 else 0
+        return compared()
+
+    tails.tails._changed = interrupted  # type: ignore[method-assign]
+    tails.wait(0.05)
+    assert comparisons > 50
+    assert set(tails.pauses[:-1]) == {PAUSE_MIN_S}
+
+
+def test_a_pause_ends_the_wait(tails: Tails) -> None:
+    tails.tails.place({KEY: [tails.at(20)]})
+    assert tails.tails.wait(WAIT_S, lambda _: True)
+
+
+GEOMETRY = Geometry(segment_bytes=4096, queue_segment_entries=100)
+
+
+@pytest.fixture
+def log_store(tmp_path: Path) -> Path:
+    return tmp_path / "s"
+
+
+def build(log_store: Path, count: int) -> Appended:
+    with StoreBuilder(log_store, geometry=GEOMETRY) as builder:
+        return builder.append(messages(count))
+
+
+def follower(log_store: Path) -> LogFollower:
+    fs = LocalFileSystem()
+    return LogFollower(fs, CommitLog(fs, [str(log_store / "commitlog")]))
+
+
+def test_the_end_is_found_over_the_ends_of_segments_and_stands(log_store: Path) -> None:
+    appended = build(log_store, 50)  # some segments, and a blank at the end of each
+    found = follower(log_store)
+    assert not found.stands()
+    found.follow(0, 7.0)
+    assert found.since == 7.0
+    assert found.stands()
+    found.follow(int(appended.physical_offsets[3]), 9.0)
+    assert found.since == 7.0  # it is where it was
+
+
+def test_a_record_that_is_appended_moves_the_end(log_store: Path) -> None:
+    appended = build(log_store, 10)
+    end = int(appended.physical_offsets[-1]) + int(appended.sizes[-1])
+    found = follower(log_store)
+    found.follow(0, 1.0)
+    overwrite(log_store, end, b"\0\0\1\0")
+    assert not found.stands()
+
+
+def test_a_log_that_was_cut_does_not_stand(log_store: Path) -> None:
+    appended = build(log_store, 10)
+    found = follower(log_store)
+    found.follow(0, 1.0)
+    overwrite(log_store, int(appended.physical_offsets[-1]), bytes(100))
+    assert not found.stands()
+    found.follow(0, 5.0)
+    assert found.since == 5.0
+    assert found.stands()
+
+
+def test_it_gives_up_after_some_hops_and_goes_on_there(log_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build(log_store, 20)
+    monkeypatch.setattr(module, "_HOPS_MAX", 8)
+    found = follower(log_store)
+    calls = 0
+    while found.since is None:
+        found.follow(0, float(calls))
+        calls += 1
+    assert 2 < calls < 6
+    assert found.stands()

@@ -1,11 +1,17 @@
-"""The reader as a whole: what a store holds, where queues come from, and what is no store."""
+"""The reader as a whole: what a store holds, where queues come from, and what is no store.
 
+One message as an object: each field, compressed bodies, damage, and times that no calendar has.
+"""
+
+import dataclasses
 import gc
 import os
 import pickle
 import shutil
 import subprocess
 import sys
+import zlib
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +23,7 @@ from segmentlog.store import (
     MessageStore,
     NotAStoreError,
     OffsetOutOfRangeError,
+    Outgoing,
     QueueKey,
     QueueRange,
     QueueSource,
@@ -28,7 +35,9 @@ from segmentlog.store import (
     UnsupportedStoreError,
 )
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
+from segmentlog.store.format.message import Problem
 from segmentlog.store.log.confirmed import ConfirmationFile
+from segmentlog.store.read.store_reader import Message, read_message
 from support import reading
 from support.orders_store import COUNT, GEOMETRY, KEY, build_orders, offsets
 from support.store_builder import Appended, Queues, StoreBuilder, messages
@@ -327,3 +336,101 @@ def check_confirmed(path: Path, source: QueueSource, ends: list[int]) -> None:
                 assert sum(len(each) for each in bounds) == count
                 held = {key: everything.bounds(key).max_offset for key in (each.key for each in bounds)}
                 assert {each.key: reader.held_end(each.key) for each in bounds} == held
+
+
+BORN = datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=UTC)
+STORED = BORN + timedelta(seconds=2, milliseconds=125)
+
+
+def ms(time: datetime) -> int:
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    config = dataclasses.replace(SMALL, compress_over_bytes=400, record_crc=False)
+    with MessageStore.open(tmp_path / "written", config, clock=lambda: ms(STORED)) as made:
+        made.append(
+            Outgoing(
+                topic="orders",
+                queue_id=2,
+                body=b"body",
+                tags="t",
+                keys="k1 k2",
+                properties={"a": "1", "UNIQ_KEY": "U"},
+                born_timestamp=ms(BORN),
+                flag=7,
+            )
+        )
+        made.append(Outgoing(topic="orders", queue_id=2, body=b"long " * 1000))
+    return tmp_path / "written"
+
+
+def read(path: Path, queue_offset: int) -> Message:
+    reader = StoreReader.open(path)
+    (place,) = reader.queue(QueueKey("orders", 2)).entries(queue_offset, queue_offset + 1)["physical_offset"].tolist()
+    found = reader.log.record_at(place)
+    assert found is not None
+    return read_message(reader.log, found)
+
+
+def patch(path: Path, at: int, data: bytes) -> None:
+    segment = path / "commitlog" / f"{0:020d}"
+    whole = bytearray(segment.read_bytes())
+    whole[at : at + len(data)] = data
+    segment.write_bytes(whole)
+
+
+def test_every_field_is_as_it_was_put(written: Path) -> None:
+    found = read(written, 0)
+    assert (found.topic, found.queue_id, found.queue_offset, found.physical_offset) == ("orders", 2, 0, 0)
+    assert (found.body, found.tags, found.keys, found.uniq_key) == (b"body", "t", "k1 k2", "U")
+    assert found.properties["a"] == "1"
+    assert (found.born_timestamp, found.store_timestamp) == (BORN, STORED)
+    assert (found.flag, found.reconsume_times, found.prepared_transaction_offset) == (7, 0, 0)
+    assert found.body_crc == zlib.crc32(b"body") & 0x7FFFFFFF
+    assert found.store_host == "127.0.0.1:10911"
+    assert found.message_id == "7F00000100002A9F" + "0" * 16
+    assert read(written, 1).physical_offset == found.store_size
+
+
+def test_a_message_without_properties_has_none_of_them(written: Path) -> None:
+    found = read(written, 1)
+    assert (found.tags, found.keys) == (None, None)
+
+
+def test_a_compressed_body_is_inflated(written: Path) -> None:
+    found = read(written, 1)
+    assert found.body == b"long " * 1000
+    assert found.store_size < 1000
+
+
+def test_a_body_larger_than_it_may_be_is_an_error(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("segmentlog.store.read.store_reader.MAX_BODY_BYTES", 4999)
+    with pytest.raises(CorruptRecordError, match=Problem.INFLATE.text):
+        read(written, 1)
+    monkeypatch.setattr("segmentlog.store.read.store_reader.MAX_BODY_BYTES", 5000)
+    assert len(read(written, 1).body) == 5000
+
+
+def test_a_body_that_contradicts_its_crc_is_an_error(written: Path) -> None:
+    place = (written / "commitlog" / f"{0:020d}").read_bytes().index(b"body")
+    patch(written, place, b"BODY")
+    with pytest.raises(CorruptRecordError) as caught:
+        read(written, 0)
+    assert caught.value.offset == 0
+
+
+@pytest.mark.parametrize("field", ["born_timestamp", "store_timestamp"])
+@pytest.mark.parametrize("millis", [-62_135_596_800_001, 253_402_300_800_000, (1 << 63) - 1])
+def test_a_time_in_no_calendar_year_is_an_error(written: Path, field: str, millis: int) -> None:
+    at = {"born_timestamp": 40, "store_timestamp": 56}[field]
+    patch(written, at, millis.to_bytes(8, "big", signed=True))
+    with pytest.raises(CorruptRecordError, match=f"its {field} of {millis} ms"):
+        read(written, 0)
+
+
+@pytest.mark.parametrize("millis", [-62_135_596_800_000, 253_402_300_799_999])
+def test_the_first_and_the_last_year_can_be_read(written: Path, millis: int) -> None:
+    patch(written, 40, millis.to_bytes(8, "big", signed=True))
+    assert ms(read(written, 0).born_timestamp) == millis

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from segmentlog.store.errors import ConfigError, NoSpaceError, StoreIOError
-from segmentlog.store.files.disk import Space
+from segmentlog.store.files.fs import Space
 from segmentlog.store.files.segments import SegmentFile
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.retention import archive as module

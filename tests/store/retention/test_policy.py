@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from segmentlog.store.errors import ConfigError
-from segmentlog.store.files.disk import Space
+from segmentlog.store.files.fs import Space
 from segmentlog.store.retention.policy import (
     Disks,
     Plan,

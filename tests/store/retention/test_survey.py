@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store.files.disk import Space
-from segmentlog.store.files.fs import LocalFileSystem
+from segmentlog.store.files.fs import LocalFileSystem, Space
 from segmentlog.store.retention.policy import Disks, decide
 from segmentlog.store.retention.settings import RetentionSettings
 from segmentlog.store.retention.state import FileId, IndexFiles, Kind, Memory, Moment, QueueFiles, State

@@ -21,7 +21,7 @@ from segmentlog.store import (
 from segmentlog.store.dispatch.dispatcher import ReplicatedRecords
 from segmentlog.store.dispatch.rules import DispatchedRecords
 from segmentlog.store.format.message import MAGIC_BLANK
-from segmentlog.store.log.segment_supply import SegmentSupply
+from segmentlog.store.log.appender import SegmentSupply
 from segmentlog.store.sink import Staging
 from support.batches import batch_of
 from support.broker_index import query_index

@@ -22,7 +22,7 @@ from segmentlog.store import (
     StoreReader,
 )
 from segmentlog.store.errors import NoSpaceError, StoreInUseError, StoreIOError
-from segmentlog.store.files.disk import Space
+from segmentlog.store.files.fs import Space
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.groups import commit_offsets
 from segmentlog.store.maintenance import verify

@@ -20,10 +20,9 @@ from segmentlog.store.format.message import Problem
 from segmentlog.store.format.pieces import Data, Pieces, contiguous, part
 from segmentlog.store.index.writer import IndexWriter
 from segmentlog.store.log import log_end
-from segmentlog.store.log.appender import LogAppender
+from segmentlog.store.log.appender import LogAppender, SegmentSupply
 from segmentlog.store.log.batch_state import BatchRecords, Visibility
 from segmentlog.store.log.commit_log import CommitLog
-from segmentlog.store.log.segment_supply import SegmentSupply
 from segmentlog.store.queues.writer import QueueWriter
 from segmentlog.store.read import undispatched_tail as crash_tail
 from segmentlog.store.recovery import apply as repair

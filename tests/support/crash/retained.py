@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from segmentlog.store.directory.retention_history import deletions
-from segmentlog.store.files.disk import Space
+from segmentlog.store.files.fs import Space
 from segmentlog.store.files.segments import list_segments
 from segmentlog.store.files.writable_fs import WritableFileSystem
 from segmentlog.store.format.store_paths import StorePaths

@@ -1,4 +1,7 @@
-"""`queue_bounds`: where a queue begins and ends, whatever retention, copies and damage left of it."""
+"""`queue_bounds`: where a queue begins and ends, whatever retention, copies and damage left of it.
+
+`RecordExtents`: places and sizes of messages, from ConsumeQueues, from the log, and from both after a crash.
+"""
 
 import shutil
 from collections.abc import Callable
@@ -6,13 +9,15 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from segmentlog.store import CorruptError, OnCorrupt, QueueKey, QueueRange, QueueSource, ScanSpec, StoreReader
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.consume_queue import PAD_SIZE
 from segmentlog.store.queues.consume_queues import ConsumeQueues
-from segmentlog.store.read.queue_end import all_bounds, queue_bounds
+from segmentlog.store.read import queue_view as module
+from segmentlog.store.read.queue_view import all_bounds, queue_bounds
 from support import reading
 from support.orders_store import COUNT, GEOMETRY, KEY, build_orders, offsets
 from support.store_builder import Appended, Geometry, StoreBuilder, messages
@@ -212,3 +217,75 @@ def test_sound_queues_cost_one_listing_and_one_read_to_plan_and_one_read_to_scan
         before = fs.calls.copy()
         assert sum(len(batch) for batch in scanning.scan(task, ScanSpec(columns=("queueOffset",)))) == 500
         assert fs.calls - before == {"read": 100}
+
+
+QUEUE_1 = QueueKey("Orders", 1)
+MESSAGES = 120
+COLUMNS = ("topic", "queueId", "queueOffset", "physicalOffset", "storeSize")
+
+
+@pytest.fixture
+def store_of_120(tmp_path: Path) -> Path:
+    with StoreBuilder(tmp_path / "s", geometry=Geometry(segment_bytes=4096, queue_segment_entries=10)) as builder:
+        builder.append(messages(MESSAGES))
+    return tmp_path / "s"
+
+
+def after_a_crash(store_of_120: Path) -> StoreReader:
+    """A reader of the store as a crash may leave it: the last entries of the queue are missing."""
+    QueueFiles(store_of_120, QUEUE_1.topic, QUEUE_1.queue_id).zero(22, 30)
+    (store_of_120 / "abort").touch()
+    return StoreReader.open(store_of_120)
+
+
+def scanned(reader: StoreReader) -> list[tuple[int, int, int]]:
+    rows = reading.read(reader, columns=COLUMNS, check_crc=False)
+    mine = (row for row in rows if QueueKey(row["topic"], row["queueId"]) == QUEUE_1)
+    return [(row["queueOffset"], row["physicalOffset"], row["storeSize"]) for row in mine]
+
+
+@pytest.mark.parametrize("how", ["queue", "log", "crash"])
+def test_places_and_sizes_are_those_of_a_scan(store_of_120: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = QueueSource.COMMIT_LOG if how == "log" else QueueSource.AUTO
+    reader = after_a_crash(store_of_120) if how == "crash" else StoreReader.open(store_of_120, queue_source=source)
+    assert reader.goes_by_queues is (how == "queue")
+    rows = scanned(reader)
+    assert [row[0] for row in rows] == list(range(MESSAGES // 4))
+    assert [reader.place_of(QUEUE_1, row[0]) for row in rows] == [row[1] for row in rows]
+    assert reader.place_of(QUEUE_1, MESSAGES) is None
+    for step in (1, 4):
+        expected = [*(row[1] for row in rows[::step]), -1]
+        assert reader.places_at(QUEUE_1, np.array([*range(0, len(rows), step), MESSAGES])).tolist() == expected
+    wanted = QueueRange(QUEUE_1, 3, 27)
+    assert reader.record_sizes(wanted).tolist() == [row[2] for row in rows[3:27]]
+    for block in (1, 7, 1 << 20):
+        monkeypatch.setattr(module, "_BLOCK_ROWS", block)
+        assert reader.stored_bytes(wanted) == sum(row[2] for row in rows[3:27])
+    assert reader.stored_bytes(QueueRange(QUEUE_1, 3, 3)) == 0
+
+
+def test_a_damaged_entry_has_no_place_and_no_size(store_of_120: Path) -> None:
+    QueueFiles(store_of_120, QUEUE_1.topic, QUEUE_1.queue_id).zero(5, 6)
+    reader = StoreReader.open(store_of_120)
+    assert reader.place_of(QUEUE_1, 5) is None
+    assert (reader.places_at(QUEUE_1, np.arange(10)) < 0).tolist() == [offset == 5 for offset in range(10)]
+    assert np.flatnonzero(reader.record_sizes(QueueRange(QUEUE_1, 0, 10)) == 0).tolist() == [5]
+
+
+@pytest.mark.parametrize("how", ["log", "crash"])
+def test_a_task_walks_no_more_of_the_log_than_its_ranges_need(store_of_120: Path, how: str) -> None:
+    reader = (
+        after_a_crash(store_of_120)
+        if how == "crash"
+        else StoreReader.open(store_of_120, queue_source=QueueSource.COMMIT_LOG)
+    )
+    rows = scanned(reader)
+    for start, stop in ((0, 30), (23, 25), (10, 24), (29, 30)):
+        (task,) = reader.plan([QueueRange(QUEUE_1, start, stop)], max_bytes=1 << 30)
+        walks = [piece.walk for piece in task.ranges if piece.walk is not None]
+        first = next(piece.start for piece in task.ranges if piece.walk is not None) if walks else stop
+        for low, high in walks:
+            assert low >= (rows[first - 1][1] + rows[first - 1][2] if first else 0)
+            assert high <= (rows[stop][1] if stop < len(rows) else rows[-1][1] + rows[-1][2])
+        found = [n for b in reader.scan(task, ScanSpec(columns=("queueOffset",))) for n in b.column(0).to_pylist()]
+        assert found == list(range(start, stop))
