@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import ConfigError
-from ..format.arrow_buffers import only_chunk
+from ..format.buffers import only_chunk
 from ..format.message import Ints
 from .message import packed_host
 

@@ -21,18 +21,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..format.arrow_buffers import integers, numbers
+from ..format.buffers import integers, numbers
 from ..format.message import Ints, Mask, Problem
 from ..format.message_id import decode_offset_ids
-from ..index.asked import Asked, ask, each_in
-from ..index.criteria import ALWAYS, KeyField, SingleKey, Window
+from ..index.asked import Asked, SingleKey, ask, each_in
 from ..log.commit_log import CommitLog
 from ..log.point_reads import records_at
 from ..read.spec import OnCorrupt, OnLoss, ScanSpec
 from ..read.store_reader import StoreReader
-from ..types import Boundary, QueueKey, QueueRange
-from .coverage import Coverage, Hits
-from .found import Found, Order, fetch
+from ..types import ALWAYS, Boundary, KeyField, QueueKey, QueueRange, Window
+from .found import Coverage, Found, Hits, Order, fetch
 from .search import KeySearch
 
 Texts: TypeAlias = Sequence[str] | pa.Array | pa.ChunkedArray

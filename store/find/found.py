@@ -1,4 +1,4 @@
-"""Result of a look-up: which records, asked by what, and how complete the search was.
+"""Result of a look-up: which records, asked by which key, and how completely the log was searched.
 
 ::
 
@@ -7,12 +7,17 @@
               ▼
             RecordBatch   native columns …, asked
 
-Only the places of the records are held. Rows are decoded when they are asked for, so that a million hits with large
-bodies need no more memory than a batch.
+    coverage  log      [ ······· ════════ ═══════════ ·· ════════ ······ )        ═ by the index   · by a scan
+                          expired  file 1    file 2     no  file 4   not indexed yet
+                          file     1..1      1..2     entry
+
+Only the physical offsets of the records are held. Rows are decoded when they are read, so that a million hits with
+large bodies need no more memory than a batch.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -23,14 +28,125 @@ import pyarrow as pa
 from ..dispatch.rules import tags_codes
 from ..errors import DataLossError, Remedy
 from ..files.segments import SegmentFile
-from ..format.arrow_buffers import booleans, numbers, only_chunk
-from ..format.consume_queue import SCHEDULE_TOPIC
+from ..format.buffers import booleans, numbers, only_chunk, slices, text
 from ..format.message import Ints, Mask, Problem, Records
 from ..format.message_decode import Decoder, Inflated, Origin, inflate_in_pieces, select
-from ..format.slices import slices, text
+from ..format.naming import SCHEDULE_TOPIC
 from ..log.commit_log import CommitLog
 from ..read.spec import OnCorrupt, OnLoss, ScanSpec
-from .coverage import Coverage, Hits
+
+
+class Source(Enum):
+    """Method by which a span of the log was searched."""
+
+    INDEX = "index"
+    """Through an index file whose chains are whole."""
+    SCAN = "scan"
+    """By reading each of its records."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoveredRange:
+    """A span of the log, half-open, and how it was searched."""
+
+    start: int
+    stop: int
+    source: Source
+    reason: str
+    """The index file, or why none answers for the span."""
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """All of the log that could be read, in order and without gaps."""
+
+    ranges: tuple[CoveredRange, ...]
+
+    @property
+    def indexed_bytes(self) -> int:
+        """Bytes of log that an index answered for."""
+        return sum(len(each) for each in self.ranges if each.source is Source.INDEX)
+
+    @property
+    def scanned_bytes(self) -> int:
+        """Bytes of log that were scanned."""
+        return sum(len(each) for each in self.ranges if each.source is Source.SCAN)
+
+    def scanned(self) -> Iterator[CoveredRange]:
+        """The spans that were scanned."""
+        return (each for each in self.ranges if each.source is Source.SCAN)
+
+
+class Span(NamedTuple):
+    """A span of the log that one index file answers for."""
+
+    start: int
+    stop: int
+    path: str
+
+
+def cover(start: int, stop: int, spans: Iterable[Span], reasons: Sequence[str]) -> Coverage:
+    """Cut a log into what index files answer for and what has to be scanned.
+
+    Parameters
+    ----------
+    start, stop
+        The log.
+    spans
+        What index files answer for; they may overlap.
+    reasons
+        Why files that are there answer for nothing.
+    """
+    ranges: list[CoveredRange] = []
+    at = start
+    last = ""
+    for span in sorted(spans):
+        lo, hi = max(span.start, at), min(span.stop, stop)
+        if lo >= hi:
+            continue
+        if lo > at:
+            why = "before the first index file" if not last else "between indexed records"
+            ranges.append(CoveredRange(at, lo, Source.SCAN, _because(why, reasons)))
+        ranges.append(CoveredRange(lo, hi, Source.INDEX, span.path))
+        at, last = hi, span.path
+    if at < stop:
+        why = "after the last indexed record" if last else "no index file answers for this log"
+        ranges.append(CoveredRange(at, stop, Source.SCAN, _because(why, reasons)))
+    return Coverage(tuple(ranges))
+
+
+def _because(why: str, reasons: Sequence[str]) -> str:
+    return f"{why}; {'; '.join(reasons)}" if reasons else why
+
+
+def without(span: Span, holes: Iterable[tuple[int, int]]) -> Iterator[Span]:
+    """Cut ascending holes out of a span."""
+    at = span.start
+    for start, stop in holes:
+        if at < start:
+            yield span._replace(start=at, stop=start)
+        at = max(at, stop)
+    if at < span.stop:
+        yield span._replace(start=at)
+
+
+class Hits(NamedTuple):
+    """Records that were found, and what they were asked by.
+
+    Attributes
+    ----------
+    physical_offset
+        (n,) int64.
+    asked
+        (n,) int64, an index into what was asked for.
+    """
+
+    physical_offset: Ints
+    asked: Ints
+
 
 _log = logging.getLogger(__name__)
 

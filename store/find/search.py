@@ -26,8 +26,7 @@ from ..errors import FormatError
 from ..files.fs import FileSystem
 from ..files.segments import SegmentFile
 from ..format.message import Ints, Problem, Records, is_blank
-from ..index.asked import Asked, Carriers, Matches, ask, confirm, match
-from ..index.criteria import ALWAYS, KeyField, SingleKey
+from ..index.asked import Asked, Carriers, Matches, SingleKey, ask, confirm, match
 from ..index.table import (
     ChainWalk,
     IndexTable,
@@ -42,7 +41,8 @@ from ..index.table import (
 )
 from ..log.commit_log import CommitLog
 from ..log.point_reads import records_at, views_at
-from .coverage import Coverage, Hits, Span, cover, without
+from ..types import ALWAYS, KeyField
+from .found import Coverage, Hits, Span, cover, without
 
 CANDIDATES_MAX: Final = 64
 """Records to read one by one; more of them are faster in bulk."""

@@ -16,7 +16,7 @@
 
 Batches are numbered; one is in flight at a time. The file is replaced as a whole: before the first byte of a batch is
 written, and once all of its queue entries are written. A reader hides all batches that began after its first look. It
-finds the first of them among the starts, however many came since. Files of former versions have no starts.
+finds the first of them among the starts, however many came since.
 """
 
 import struct
@@ -31,10 +31,8 @@ _FIELDS: Final = struct.Struct(">IqqqI")
 _STARTS: Final = struct.Struct(f">{BEFORE_MAX}q")
 _CRC: Final = struct.Struct(">I")
 _MAGIC: Final = 0x5E6109BB
-_MAGIC_WITHOUT_STARTS: Final = 0x5E6109BA
 FILE_BYTES: Final = _FIELDS.size + _STARTS.size + _CRC.size
 _NONE: Final = -1
-_BYTES_BY_MAGIC: Final = {_MAGIC: FILE_BYTES, _MAGIC_WITHOUT_STARTS: _FIELDS.size + _CRC.size}
 
 
 class BatchMark(NamedTuple):
@@ -101,11 +99,10 @@ def decode(data: bytes | None, path: str) -> BatchMark:
     if data is None:
         return NO_BATCH
     fields, crc = data[: -_CRC.size], data[-_CRC.size :]
-    if len(fields) >= _FIELDS.size and crc == _CRC.pack(zlib.crc32(fields)):
+    if len(data) == FILE_BYTES and crc == _CRC.pack(zlib.crc32(fields)):
         magic, sequence, start, stop, in_flight = _FIELDS.unpack_from(fields)
-        if len(data) == _BYTES_BY_MAGIC.get(magic) and in_flight in {0, 1}:
-            starts = _STARTS.unpack_from(fields, _FIELDS.size) if magic == _MAGIC else ()
-            before = tuple(each for each in starts if each != _NONE)
+        if magic == _MAGIC and in_flight in {0, 1}:
+            before = tuple(each for each in _STARTS.unpack_from(fields, _FIELDS.size) if each != _NONE)
             return BatchMark(sequence, start, stop, bool(in_flight), before)
     raise FormatError(
         f"the batch mark is damaged: {len(data)} bytes that are not what was written",

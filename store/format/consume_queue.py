@@ -36,11 +36,6 @@ _PLAIN: Final = np.dtype(f"V{NATIVE.itemsize}")
 PAD_SIZE: Final = (1 << 31) - 1
 EXTENSION_ADDRESS_MAX: Final = -(1 << 31) - 1  # tags codes at or below are addresses in consumequeue_ext/
 
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
-"""Holds delayed messages; its tags codes are times of delivery."""
-LMQ_PREFIX: Final = "%LMQ%"
-"""Begins the name of a light queue: a further ConsumeQueue for records of another topic."""
-
 Entries = npt.NDArray[np.void]
 
 

@@ -9,7 +9,7 @@
                  └ patch: queue offset, physical offset, store timestamp
 
 The checksum of a record is derived from those of its body and its frame, before its offsets are known. It is adjusted
-for the offsets (`record_crc`), and the body is not read again.
+for the offsets (`checksums`), and the body is not read again.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FormatError
-from .crc_algebra import Words, combined_crcs
-from .message import CRC_MASK, RECORD_CRC_BYTES, SYS_BORN_HOST_V6, Bytes, Ints, gather, scatter
-from .pieces import Data, Pieces
-from .record_crc import (
+from .buffers import Data, Pieces
+from .checksums import (
     RecordCrc,
+    Words,
+    combined_crcs,
     covered_bytes,
     crc32_ranges,
     moved_crcs,
@@ -33,7 +33,17 @@ from .record_crc import (
     similar_crcs,
     write_crcs,
 )
-from .record_layout import HEADER, IPV6_EXTRA_BYTES
+from .message import (
+    CRC_MASK,
+    HEADER,
+    IPV6_EXTRA_BYTES,
+    RECORD_CRC_BYTES,
+    SYS_BORN_HOST_V6,
+    Bytes,
+    Ints,
+    gather,
+    scatter,
+)
 
 Integers: TypeAlias = int | npt.NDArray[np.integer]
 """One value for all records, or an (n,) array."""
@@ -173,7 +183,7 @@ def patch(
     record_crc
         As given to ``encode``: with ``PROPERTY`` the checksums are written here, of the final bytes.
     crcs
-        (n,) the records' checksums as they are, see `record_crc.record_crcs`; without them all bytes are read.
+        (n,) the records' checksums as they are, see `checksums.record_crcs`; without them all bytes are read.
 
     Raises
     ------

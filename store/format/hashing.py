@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import FormatError
-from .arrow_buffers import NO_TEXT, integers, numbers, present, value_lengths
+from .buffers import NO_TEXT, integers, numbers, present, value_lengths
 from .message import Ints, Mask, gather
 
 Units: TypeAlias = npt.NDArray[np.uint32]

@@ -71,7 +71,7 @@ class LedgerEntry(NamedTuple):
     committed_ms
         When it was appended, ms since the epoch.
     digest
-        See `row_digest.row_digest`; None if it is not known.
+        See `staged_rows.row_digest`; None if it is not known.
     """
 
     version: int

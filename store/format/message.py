@@ -1,23 +1,91 @@
-"""CommitLog records at known places: whether they are whole, and their headers as columns.
+"""CommitLog records at known positions: their layout, whether they are whole, and their headers as columns.
 
-::
+A record, big-endian, packed, its hosts 4 or 16 bytes of address each::
+
+     0      4      8      12     16     20            28            36     40            48
+    +------+------+------+------+------+-------------+-------------+------+-------------+- -
+    | total| magic| body | queue| flag | queue       | physical    | sys  | born        |
+    | size |      | CRC  | id   |      | offset      | offset      | flag | timestamp   |
+    +------+------+------+------+------+-------------+-------------+------+-------------+- -
+     48               56            64               72     76            84     88
+    +- - - - - + - - -+-------------+- - - - - + - - -+------+-------------+------+---------
+    | born host, port | store       | store host, port| re-  | prepared    | body | body …
+    | 4 or 16  | int32| timestamp   | 4 or 16  | int32| tries| transaction | size |
+    +- - - - - + - - -+-------------+- - - - - + - - -+------+-------------+------+---------
+    … body | topic size: int8 (v1) or int16 (v2) | topic | properties size: int16 | properties
 
     positions (n,) ──► header ──► layout (one of eight) ──► body | topic length, topic | properties length, properties
                          │                                    each length is compared with the end before it is used
                          └── magic, sizes …                   problem (n,): OK, or the first that was found
 
 A *blank* record ends each finished segment: ``int32 rest of the file, int32 MAGIC_BLANK``; the bytes after these eight
-are whatever they are. RocketMQ: ``CommitLog.checkMessageAndReturnSize``, ``MessageExtEncoder``.
+have no meaning. RocketMQ: ``CommitLog.checkMessageAndReturnSize``, ``MessageExtEncoder``, ``MessageDecoder.decode``.
 """
 
+import struct
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import Final, TypeVar
+from functools import cache
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from .record_layout import HEADER, LAYOUTS, Layout
+IPV6_EXTRA_BYTES: Final = 12
+"""Bytes by which a host with an IPv6 address is longer."""
+
+
+class Layout(NamedTuple):
+    """Shape of a record, one of eight: topic length of one or two bytes, each host IPv4 or IPv6."""
+
+    version: int
+    born_v6: bool
+    store_v6: bool
+
+    @property
+    def header(self) -> np.dtype[np.void]:
+        """Fields up to the body length, big-endian and packed."""
+        return _HEADERS[self.born_v6, self.store_v6]
+
+    @property
+    def topic_size(self) -> np.dtype[np.signedinteger]:
+        """Integer type of the topic length, before the topic."""
+        return np.dtype(">i1") if self.version == 1 else np.dtype(">i2")
+
+
+def _header(*, born_v6: bool, store_v6: bool) -> np.dtype[np.void]:
+    return np.dtype(
+        [
+            ("total_size", ">i4"),
+            ("magic", ">i4"),
+            ("body_crc", ">i4"),
+            ("queue_id", ">i4"),
+            ("flag", ">i4"),
+            ("queue_offset", ">i8"),
+            ("physical_offset", ">i8"),
+            ("sys_flag", ">i4"),
+            ("born_timestamp", ">i8"),
+            ("born_host", "u1", (16 if born_v6 else 4,)),
+            ("born_port", ">i4"),
+            ("store_timestamp", ">i8"),
+            ("store_host", "u1", (16 if store_v6 else 4,)),
+            ("store_port", ">i4"),
+            ("reconsume_times", ">i4"),
+            ("prepared_transaction_offset", ">i8"),
+            ("body_length", ">i4"),
+        ]
+    )
+
+
+_HEADERS: Final = {(b, s): _header(born_v6=b, store_v6=s) for b in (False, True) for s in (False, True)}
+HEADER: Final = _HEADERS[False, False]
+assert HEADER.itemsize == 88
+assert _HEADERS[True, True].itemsize == 88 + 2 * IPV6_EXTRA_BYTES
+
+LAYOUTS: Final = tuple(
+    Layout(version, born_v6, store_v6) for version in (1, 2) for store_v6 in (False, True) for born_v6 in (False, True)
+)
+
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -342,3 +410,93 @@ def blank_record(rest: int) -> bytes:
 _WINDOW_BYTES: Final = 48
 _INT16: Final = np.dtype(">i2")
 _INT32: Final = np.dtype(">i4")
+
+
+HOST_V4_BYTES: Final = 8
+HOST_V6_BYTES: Final = 20
+"""Of an address and its port."""
+
+SYS_FLAG_AT: Final = 36
+
+_MAGIC: Final = struct.Struct(">i")
+_MAGIC_AT: Final = 4
+
+
+@cache
+def header_of(born_bytes: int, store_bytes: int) -> struct.Struct:
+    """The fields of a record before its body, each host with its port."""
+    return struct.Struct(f">5iqqiq{born_bytes}sq{store_bytes}siqi")
+
+
+class Record(NamedTuple):
+    """A record that is whole: its lengths fit. Whether its checksums do is another question.
+
+    Attributes
+    ----------
+    born_host, store_host
+        Address and port as stored.
+    body, topic, properties
+        Slices of the buffer, which they keep alive.
+    """
+
+    total_size: int
+    magic: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes
+    store_timestamp: int
+    store_host: bytes
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body: memoryview
+    topic: memoryview
+    properties: memoryview
+
+
+def read_record(buffer: memoryview, position: int) -> Record | None:
+    """Read the record at a position; None where ``message.Records`` would find a problem.
+
+    Parameters
+    ----------
+    buffer
+        Of bytes, usually a mapped segment.
+    position
+        Any number.
+    """
+    header = _header_at(buffer, position)
+    if header is None:
+        return None
+    *fields, body_length = header.unpack_from(buffer, position)
+    stop, body_at = position + fields[0], position + header.size
+    topic_size_at = body_at + body_length
+    topic_at = topic_size_at + (1 if fields[1] == MAGIC_V1 else 2)
+    if body_length < 0 or topic_at + 2 > stop or stop > len(buffer):
+        return None
+    topic_stop = topic_at + int.from_bytes(buffer[topic_size_at:topic_at], "big", signed=True)
+    properties_at = topic_stop + 2
+    if topic_stop < topic_at or properties_at > stop:
+        return None
+    if properties_at + int.from_bytes(buffer[topic_stop:properties_at], "big", signed=True) != stop:
+        return None
+    parts = buffer[body_at:topic_size_at], buffer[topic_at:topic_stop], buffer[properties_at:stop]
+    return Record._make((*fields, *parts))
+
+
+def _header_at(buffer: memoryview, position: int) -> struct.Struct | None:
+    """Return the layout of the fields at a position; None if they are no record's, or not complete."""
+    if not 0 <= position <= len(buffer) - MIN_RECORD_BYTES:
+        return None
+    (magic,) = _MAGIC.unpack_from(buffer, position + _MAGIC_AT)
+    if magic not in {MAGIC_V1, MAGIC_V2}:
+        return None
+    flags = buffer[position + SYS_FLAG_AT + 3]
+    header = header_of(
+        HOST_V6_BYTES if flags & SYS_BORN_HOST_V6 else HOST_V4_BYTES,
+        HOST_V6_BYTES if flags & SYS_STORE_HOST_V6 else HOST_V4_BYTES,
+    )
+    return header if position + header.size <= len(buffer) else None

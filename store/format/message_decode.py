@@ -12,6 +12,7 @@ RocketMQ: ``MessageDecoder.decode``.
 """
 
 import ipaddress
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -21,12 +22,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .arrow_buffers import booleans, numbers
-from .compression import inflate
-from .message import SYS_COMPRESSED, Ints, Mask, Problem, Records
+from .buffers import binary, booleans, numbers, repeated, slices
+from .message import SYS_COMPRESSED, SYS_COMPRESSION_TYPE, Ints, Mask, Problem, Records
 from .message_id import encode_offset_ids
 from .properties import KEYS, MAP_TYPE, TAGS, UNIQ_KEY, Properties
-from .slices import binary, repeated, slices
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
@@ -331,3 +330,57 @@ def select(columns: Sequence[str], property_columns: Sequence[str]) -> pa.Schema
     """The schema of a scan: native columns, then one string column for each property asked for."""
     fields = [NATIVE_SCHEMA.field(name) for name in columns]
     return pa.schema(fields + [pa.field(name, pa.string()) for name in property_columns])
+
+
+_ZLIB: Final = (0x000, 0x300)
+_STREAMS: Final = {0x100: "lz4", 0x200: "zstd"}
+_STEP_BYTES: Final = 1 << 20
+
+
+def inflate(data: bytes | memoryview, sys_flag: int, limit: int) -> bytes | None:
+    """Inflate one body.
+
+    Parameters
+    ----------
+    data
+        The body as stored.
+    sys_flag
+        Of its record; says which format.
+    limit
+        The most bytes that the result may have.
+
+    Returns
+    -------
+    bytes or None
+        None if the body is damaged, of an unknown format, or larger than ``limit``.
+    """
+    kind = sys_flag & SYS_COMPRESSION_TYPE
+    if kind in _ZLIB:
+        return _inflate_zlib(data, limit)
+    codec = _STREAMS.get(kind)
+    return None if codec is None or not data else _inflate_stream(data, codec, limit)
+
+
+def _inflate_zlib(data: bytes | memoryview, limit: int) -> bytes | None:
+    inflater = zlib.decompressobj()
+    try:
+        body = inflater.decompress(data, limit + 1)
+    except zlib.error:
+        return None
+    # The checksum at the end was compared only if the end was reached.
+    return body if inflater.eof and len(body) <= limit else None
+
+
+def _inflate_stream(data: bytes | memoryview, codec: str, limit: int) -> bytes | None:
+    pieces: list[bytes] = []
+    total = 0
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(data), codec) as stream:
+            while piece := stream.read(min(_STEP_BYTES, limit + 1 - total)):
+                pieces.append(piece)
+                total += len(piece)
+                if total > limit:
+                    return None
+    except (OSError, pa.ArrowException):
+        return None
+    return b"".join(pieces)

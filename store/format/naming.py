@@ -20,6 +20,10 @@ TOPIC_CHARS_MAX: Final = 127
 """RocketMQ's limit for topics that users make."""
 STORED_TOPIC_BYTES_MAX: Final = 255
 """Longest topic that a 5.x broker stores, and the longest directory name of most file systems."""
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+"""Holds delayed messages; its tags codes are times of delivery."""
+LMQ_PREFIX: Final = "%LMQ%"
+"""Begins the name of a light queue: a further ConsumeQueue for records of another topic."""
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 
@@ -29,7 +33,7 @@ _QUEUE_ID_MAX: Final = (1 << 31) - 1
 
 _SYSTEM_TOPICS: Final = frozenset(
     {
-        "SCHEDULE_TOPIC_XXXX",  # delayed messages until their time has come
+        SCHEDULE_TOPIC,
         "TBW102",  # the template of topics that are made by the first put
         "SELF_TEST_TOPIC",
         "BenchmarkTest",

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from .buffers import binary, repeated, slices, text
 from .message import Bytes, Ints, Records, gather
-from .slices import binary, repeated, slices, text
 
 NAME_END: Final = 1
 PAIR_END: Final = 2
@@ -52,6 +52,16 @@ def java_int(text: str) -> int | None:
         return None
     number = int(ascii_digits or "0") * (-1 if text[0] == "-" else 1)
     return number if -(1 << 31) <= number < 1 << 31 else None
+
+
+def parse_properties(text: bytes) -> dict[str, str]:
+    """Parse the property text of one record."""
+    found: dict[str, str] = {}
+    for pair in text.split(bytes([PAIR_END])):
+        name, _, value = pair.partition(bytes([NAME_END]))
+        if name and value:
+            found[name.decode("utf-8", "replace")] = value.decode("utf-8", "replace")
+    return found
 
 
 class Properties:

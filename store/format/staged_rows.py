@@ -22,18 +22,19 @@ big-endian, all others little-endian. Our own format; RocketMQ has no counterpar
 
 import json
 import struct
+import zlib
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 from isal import isal_zlib
 
 from ..errors import FormatError
-from .message import Bytes, Ints, Mask
+from .message import Bytes, Ints, Mask, gather
 
 HEADER: Final = struct.Struct(">IiiiqI")
 HEADER_BYTES: Final = HEADER.size
 _MAGIC: Final = 0x5E610959
-_EARLIER_MAGIC: Final = 0x5E610958  # queues as JSON
 _ROW_BYTES: Final = 17
 _KEY_BYTES: Final = 8
 
@@ -71,7 +72,7 @@ class StagedRows(NamedTuple):
     sizes, queue_of, tags_codes
         (n,) int64: bytes of each record, the index of its queue, and its tags code.
     crcs
-        (n,) int64, the checksum of each record as it is here, see `record_crc.record_crcs`; of no meaning where records
+        (n,) int64, the checksum of each record as it is here, see `checksums.record_crcs`; of no meaning where records
         have none.
     counts
         (n,) bool, whether it gets a number in its queue.
@@ -119,18 +120,10 @@ def encode_chunk(rows: StagedRows) -> tuple[bytes, bytes, Bytes]:
 
 
 def decode_header(data: bytes) -> ChunkHeader | None:
-    """Read the header of a chunk; None if the bytes are no header.
-
-    Raises
-    ------
-    FormatError
-        If an earlier release of this package wrote it.
-    """
+    """Read the header of a chunk; None for any other bytes."""
     if len(data) < HEADER_BYTES:
         return None
     magic, rows, keys, queue_bytes, record_bytes, crc = HEADER.unpack_from(data)
-    if magic == _EARLIER_MAGIC:
-        raise FormatError("an earlier release of segmentlog staged these rows")
     if magic != _MAGIC or rows <= 0 or keys < -1 or queue_bytes < 0 or record_bytes < 0:
         return None
     return ChunkHeader(rows, keys, queue_bytes, record_bytes, crc)
@@ -208,3 +201,44 @@ def _decode_queues(data: Bytes) -> tuple[list[str], Ints, Ints]:
     if count and (topic_of[0] < 0 or topic_of[-1] >= len(topics) or (np.diff(topic_of) < 0).any()):
         raise FormatError("staged rows name topics that they do not have")
     return topics, topic_of, queue_ids
+
+
+_BODY_CRC: Final = np.dtype(">u4")  # without its sign bit, as RocketMQ stores it
+_BODY_CRC_AT: Final = 8  # after total size and magic code
+_MASK: Final = (1 << 64) - 1
+
+
+def row_digest(records: Bytes, positions: Ints, topic_of: Ints, topics: Sequence[str]) -> int:
+    """Compute the digest of encoded records.
+
+    Parameters
+    ----------
+    records
+        uint8; only read.
+    positions
+        (n,) int64 where each record begins.
+    topic_of
+        (n,) int64 which of ``topics`` each record is for.
+    topics
+        The different topics.
+
+    Returns
+    -------
+    int
+        From 0 to 2**64 - 1; 0 without records. Thread-safe.
+    """
+    mixed = gather(records, positions + _BODY_CRC_AT, _BODY_CRC).astype(np.uint64)
+    mixed <<= np.uint64(32)
+    sums = np.array([zlib.crc32(topic.encode()) for topic in topics], np.uint64)
+    mixed |= sums[topic_of] if sums.size > 1 else sums
+    mixed += np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed ^= mixed >> np.uint64(shift)
+        mixed *= np.uint64(factor)
+    mixed ^= mixed >> np.uint64(31)
+    return int(mixed.sum(dtype=np.uint64))
+
+
+def add_digests(*digests: int) -> int:
+    """Return the digest of all rows from those of parts of them."""
+    return sum(digests) & _MASK

@@ -22,9 +22,9 @@ from ..config import BatchPlacement
 from ..errors import ConfigError, StoreClosedError
 from ..files.segments import SegmentFile
 from ..files.writable_fs import WritableFile, WritableFileSystem
+from ..format.buffers import Data, Pieces, part
 from ..format.message import BLANK_BYTES, Ints, blank_record
 from ..format.naming import segment_name
-from ..format.pieces import Data, Pieces, part
 from .segment_supply import SegmentSupply
 
 

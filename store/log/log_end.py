@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ..files.notices import warn_once
-from ..format.lost_crc import ends_in_crc
+from ..format.checksums import ends_in_crc
 from ..format.message import RECORD_CRC_BYTES, Ints, Mask, Problem
 from ..format.naming import segment_name
 from ..format.walk import Walk, walk

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from ..errors import ConfigError
 from ..files.fs import FileSystem, LocalFileSystem
 from ..files.segments import list_segments
-from ..format.java_properties import parse_properties
+from ..format.broker_config import parse_properties
 from ..format.store_paths import StorePaths
 
 _ROOT: Final = "storePathRootDir"

@@ -11,8 +11,7 @@ import struct
 from typing import Final
 
 from ..files.fs import FileSystem
-from ..format.message import BLANK_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
-from ..format.record_layout import HEADER
+from ..format.message import BLANK_BYTES, HEADER, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
 from ..log.commit_log import CommitLog
 
 _HOPS_MAX: Final = 64

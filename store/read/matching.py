@@ -14,9 +14,10 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from ..format.consume_queue import EXTENSION_ADDRESS_MAX, SCHEDULE_TOPIC, Entries
+from ..format.consume_queue import EXTENSION_ADDRESS_MAX, Entries
 from ..format.hashing import java_hash
 from ..format.message import Mask, Problem, Records
+from ..format.naming import SCHEDULE_TOPIC
 from ..format.properties import TAGS, Properties
 from .spec import Filter, Predicate, Tags
 

@@ -5,12 +5,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from ..errors import CorruptRecordError
-from ..format.compression import inflate
 from ..format.message import SYS_COMPRESSED, Problem
-from ..format.message_decode import host_text
-from ..format.message_decode_one import parse_properties
+from ..format.message_decode import host_text, inflate
 from ..format.message_id import encode_offset_id
-from ..format.properties import KEYS, TAGS, UNIQ_KEY
+from ..format.properties import KEYS, TAGS, UNIQ_KEY, parse_properties
 from ..log.commit_log import CommitLog, FoundRecord
 from .spec import MAX_BODY_BYTES
 

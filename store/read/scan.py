@@ -25,8 +25,8 @@ import pyarrow as pa
 from ..dispatch.walk_cache import WalkCache
 from ..errors import CorruptError, DataLossError
 from ..files.segments import SegmentFile
-from ..format.arrow_buffers import booleans, numbers
-from ..format.consume_queue import LMQ_PREFIX, is_plausible
+from ..format.buffers import booleans, numbers
+from ..format.consume_queue import is_plausible
 from ..format.message import Ints, Mask, Problem, Records, gather
 from ..format.message_decode import (
     ENTRY_COLUMNS,
@@ -36,6 +36,7 @@ from ..format.message_decode import (
     inflate_in_pieces,
     select,
 )
+from ..format.naming import LMQ_PREFIX
 from ..log.commit_log import MAPS_MAX
 from .entry_batches import Chunk, Chunks, batches_of, report_loss
 from .heal import Block, StoreView, heal

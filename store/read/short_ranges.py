@@ -16,8 +16,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..format.consume_queue import SCHEDULE_TOPIC, Entries, decode, is_plausible, repeats_next, some
+from ..format.consume_queue import Entries, decode, is_plausible, repeats_next, some
 from ..format.message import Ints
+from ..format.naming import SCHEDULE_TOPIC
 from ..queues.consume_queues import ConsumeQueues, Span
 from .tasks import PlannedRange
 

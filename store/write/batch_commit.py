@@ -55,7 +55,7 @@ from ..encode.batch import EncodedRows
 from ..errors import BatchGapError, ChangedReplayError, ConfigError, Remedy, SegmentLogError
 from ..files.writable_fs import WritableFileSystem
 from ..format.ledger import LOST, VERSION_MAX, Ledger, LedgerEntry, QueueSpan, check_app
-from ..format.row_digest import add_digests
+from ..format.staged_rows import add_digests
 from ..log.batch_state import BatchRecords
 from ..log.epochs import find_epochs
 from ..recovery.batch_marker import BatchMarker
@@ -165,7 +165,7 @@ def find_replay(
     ledger
         Of the store.
     rows, digest
-        How many rows the batch has now, and their `row_digest.row_digest`.
+        How many rows the batch has now, and their `staged_rows.row_digest`.
     on_changed
         What happens to a replay with another number of rows, or whose number of rows cannot be compared any more.
     path

@@ -25,7 +25,7 @@ from segmentlog.store import (
     QueueSource,
     StoreReader,
 )
-from segmentlog.store.format.record_crc import RecordCrc
+from segmentlog.store.format.checksums import RecordCrc
 from segmentlog.store.format.walk import walk
 from segmentlog.store.groups import group_offsets
 from support import reading

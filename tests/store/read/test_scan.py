@@ -30,9 +30,9 @@ from segmentlog.store import (
 )
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format import message_decode
+from segmentlog.store.format.checksums import RecordCrc
 from segmentlog.store.format.hashing import java_hash
 from segmentlog.store.format.message_encode import pack_host
-from segmentlog.store.format.record_crc import RecordCrc
 from segmentlog.store.log import commit_log
 from segmentlog.store.retention.history import Deleted, History
 from support import reading

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from segmentlog.store import PlannedRange, QueueKey, QueueRange, StoreReader
 from segmentlog.store.dispatch.walk_cache import WalkCache
-from segmentlog.store.format.consume_queue import ENTRY_BYTES, SCHEDULE_TOPIC
+from segmentlog.store.format.consume_queue import ENTRY_BYTES
+from segmentlog.store.format.naming import SCHEDULE_TOPIC
 from segmentlog.store.read import short_ranges as module
 from segmentlog.store.read.queue_entries import range_blocks
 from segmentlog.store.read.short_ranges import Together, together
