@@ -46,44 +46,15 @@ _HEX4: Final = np.stack([_HEX[np.arange(1 << 16) >> shift & 15] for shift in (12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Origin:
-    """Whose rows these are; the same for each attempt of a task.
+    """Writer of rows; the same for each attempt of a task."""
 
-    Attributes
-    ----------
-    app
-        The numbering of the batches: a query, a ``txnAppId``, or a name that this write made up.
-    version
-        Number of the batch.
-    partition
-        Which task.
-    """
-
-    app: str
-    version: int
+    app: str  # name of the numbering of the batches: a query, a `txnAppId`, or a generated name
+    version: int  # number of the batch
     partition: int
 
 
 class SinkRows:
-    """Converts the batches of one task, in their order.
-
-    Parameters
-    ----------
-    columns
-        Which column is which field.
-    options
-        What the user asked for.
-    rules
-        What the driver settled about queues.
-    origin
-        Whose rows they are.
-
-    Attributes
-    ----------
-    rows
-        How many came.
-    skipped
-        How many of them were left out.
-    """
+    """Converts the batches of one task, in their order; counts ``rows`` that came, and those ``skipped``."""
 
     def __init__(self, columns: SinkColumns, options: WriteOptions, rules: QueueRules, origin: Origin) -> None:
         self._columns = columns
@@ -100,14 +71,10 @@ class SinkRows:
         return self._chooser.made
 
     def convert(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Convert a batch of the frame; a huge one comes out in pieces, one without a row not at all.
+        """Convert a batch of the frame; a huge batch is returned in pieces, a batch without rows not at all.
 
-        Raises
-        ------
-        IllegalMessageError
-            If a row cannot be a message; the error says which.
-        UnknownTopicError
-            If a topic does not exist and is not to be created.
+        `IllegalMessageError` names the row that cannot be a message; `UnknownTopicError` a topic that must not be
+        created.
         """
         pieces = -(-batch.nbytes // _BATCH_BYTES_MAX)
         each = max(1, -(-batch.num_rows // max(1, pieces)))
@@ -250,15 +217,7 @@ def key_prefix(origin: Origin) -> bytes:
 
 
 def number_keys(prefix: bytes, rows: Ints) -> pa.StringArray:
-    """Make a key for each row.
-
-    Parameters
-    ----------
-    prefix
-        22 digits.
-    rows
-        (n,) numbers below 2**40.
-    """
+    """Make a unique key for each of (n,) rows, numbers below 2**40, from a prefix of 22 digits."""
     keys = np.empty((rows.size, 32), np.uint8)
     keys[:, :22] = np.frombuffer(prefix, np.uint8)
     keys[:, 22:24] = _HEX4[rows >> 32 & 0xFF, 2:]

@@ -46,29 +46,15 @@ _TURN_BYTES: Final = 64 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StagedMessage(WriterCommitMessage):
-    """Message of one task to the commit.
-
-    Attributes
-    ----------
-    partition
-        Which task.
-    query, batch
-        Of a stream: its id and the number of the batch, as the task was told.
-    staged
-        What it staged; None where it appended its rows itself.
-    rows, skipped
-        How many rows it wrote, and left out.
-    made_topics
-        Topics that the store did not have, and how many queues each is to have.
-    """
+    """Message of one task to the commit."""
 
     partition: int
-    query: str | None
-    batch: int | None
-    staged: Staged | None
-    rows: int
-    skipped: int
-    made_topics: dict[str, int]
+    query: str | None  # id of the stream; None for a batch write
+    batch: int | None  # number of the micro-batch, as the task was told
+    staged: Staged | None  # None if the task appended its rows itself
+    rows: int  # number of rows written
+    skipped: int  # number of rows left out
+    made_topics: dict[str, int]  # queues of topics that the store did not have
 
 
 class _Writer(SentToWorkers):
@@ -81,17 +67,7 @@ class _Writer(SentToWorkers):
 
     @in_spark_words()
     def stage(self, batches: Iterator[pa.RecordBatch]) -> StagedMessage:
-        """Do one task's share.
-
-        Raises
-        ------
-        IllegalMessageError
-            If a row cannot be a message.
-        UnknownTopicError
-            If a row's topic is not there and not to be made.
-        SegmentLogError
-            If the rows cannot be put where they belong.
-        """
+        """Stage one task's rows; `IllegalMessageError` or `UnknownTopicError` for a row that cannot be stored."""
         keep_memory()
         task, plan = TaskContext.get(), self._plan
         assert task is not None
@@ -178,20 +154,7 @@ class _Writer(SentToWorkers):
 
 
 class SegmentLogBatchWriter(DataSourceArrowWriter):
-    """Appends a frame once: all of its rows, or none.
-
-    Parameters
-    ----------
-    options
-        What the user asked for.
-    schema
-        Of the frame.
-
-    Raises
-    ------
-    SegmentLogError
-        If the frame cannot be written as asked; see `plan_write`.
-    """
+    """Appends a frame once: all of its rows, or none."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._writer = _Writer(options, schema, Mode.BATCH)
@@ -211,20 +174,7 @@ class SegmentLogBatchWriter(DataSourceArrowWriter):
 
 
 class SegmentLogStreamWriter(DataSourceStreamArrowWriter):
-    """Appends the batches of a stream, each once.
-
-    Parameters
-    ----------
-    options
-        What the user asked for.
-    schema
-        Of the frame.
-
-    Raises
-    ------
-    SegmentLogError
-        If the frame cannot be written as asked; see `plan_write`.
-    """
+    """Appends the batches of a stream, each once."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
@@ -251,21 +201,9 @@ class SegmentLogStreamWriter(DataSourceStreamArrowWriter):
 
 
 def stream_batch(messages: Sequence[StagedMessage], batch: int, app: str | None) -> BatchId:
-    """Tell which batch of which query the messages are of; all have to agree.
+    """Return the batch that the messages of all tasks belong to; ``app`` replaces the id of the query.
 
-    Parameters
-    ----------
-    messages
-        One of each task.
-    batch
-        The number that Spark commits.
-    app
-        What the user calls the query, in place of its id.
-
-    Raises
-    ------
-    NotSupportedError
-        If they do not, or know of no query: then nothing can be appended exactly once.
+    `NotSupportedError` if they disagree, or name no query: an exactly-once append is impossible then.
     """
     said = {(each.query, each.batch) for each in messages}
     (query, number), *others = sorted(said, key=str)

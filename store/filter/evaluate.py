@@ -362,18 +362,9 @@ _BLANKS: Final = "".join(map(chr, range(ord(" ") + 1)))  # what String.trim take
 
 
 def integers(texts: pa.StringArray, bits: int) -> pa.Int64Array:
-    """Parse a column as ``Integer.valueOf`` or ``Long.valueOf`` does.
+    """Parse a column as ``Integer.valueOf`` (32 bits) or ``Long.valueOf`` (64) does.
 
-    Parameters
-    ----------
-    texts
-        (n,) strings.
-    bits
-        32 for Integer, 64 for Long.
-
-    Returns
-    -------
-    (n,) int64 array, null where the text is null or Java throws a ``NumberFormatException``
+    Null where the text is null or Java throws a ``NumberFormatException``.
     """
     if _within(texts, _PLAIN_INTEGER):
         try:
@@ -420,16 +411,9 @@ def _with_ascii_digits(texts: pa.StringArray) -> pa.StringArray:
 
 
 def doubles(texts: pa.StringArray) -> pa.Int64Array:
-    """Parse a column as ``Double.valueOf`` does, to numbers that compare as ``Double.compareTo`` has it.
+    """Parse a column as ``Double.valueOf`` does, to `order_key`s, which compare as ``Double.compareTo`` does.
 
-    Parameters
-    ----------
-    texts
-        (n,) strings.
-
-    Returns
-    -------
-    (n,) int64 array of `order_key`, null where the text is null or Java throws a ``NumberFormatException``
+    Null where the text is null or Java throws a ``NumberFormatException``.
     """
     if _within(texts, _PLAIN_DOUBLE):
         try:

@@ -125,17 +125,9 @@ _SHOWN_MAX: Final = 80
 
 
 def parse(text: str) -> Condition:
-    """Parse a filter.
+    """Parse a SQL92 filter of a RocketMQ subscription.
 
-    Parameters
-    ----------
-    text
-        An expression as in a RocketMQ subscription of type SQL92.
-
-    Raises
-    ------
-    FilterSyntaxError
-        If RocketMQ refuses the text, or ignores a part of it, or if expressions are nested more than 100 deep.
+    `FilterSyntaxError` if RocketMQ refuses the text or ignores a part of it, or for a nesting of more than 100.
     """
     try:
         text.encode()

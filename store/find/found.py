@@ -89,16 +89,9 @@ class Span(NamedTuple):
 
 
 def cover(start: int, stop: int, spans: Iterable[Span], reasons: Sequence[str]) -> Coverage:
-    """Cut a log into what index files answer for and what has to be scanned.
+    """Cut a log into what index files answer for, by ``spans`` that may overlap, and what has to be scanned.
 
-    Parameters
-    ----------
-    start, stop
-        The log.
-    spans
-        What index files answer for; they may overlap.
-    reasons
-        Why files that are there answer for nothing.
+    ``reasons`` tell why existing index files answer for nothing.
     """
     ranges: list[CoveredRange] = []
     at = start
@@ -134,18 +127,10 @@ def without(span: Span, holes: Iterable[tuple[int, int]]) -> Iterator[Span]:
 
 
 class Hits(NamedTuple):
-    """Records that were found, and what they were asked by.
+    """Records that were found, and the index of what found each."""
 
-    Attributes
-    ----------
-    physical_offset
-        (n,) int64.
-    asked
-        (n,) int64, an index into what was asked for.
-    """
-
-    physical_offset: Ints
-    asked: Ints
+    physical_offset: Ints  # (n,)
+    asked: Ints  # (n,) index among the keys, ids or offsets asked for
 
 
 _log = logging.getLogger(__name__)

@@ -143,17 +143,7 @@ class SingleSearch:
 
 
 class KeySearch:
-    """Look-ups by key in one store. Not thread-safe.
-
-    Parameters
-    ----------
-    fs
-        Where the bytes come from.
-    directory
-        ``index``; one that is missing is an index without files.
-    log
-        The CommitLog.
-    """
+    """Look-ups by key in one store, whose ``directory`` of index files may be missing. Not thread-safe."""
 
     def __init__(self, fs: FileSystem, directory: str, log: CommitLog) -> None:
         self._fs = fs
@@ -167,13 +157,9 @@ class KeySearch:
         """For single keys of that part, prepared when it is asked for the second time; None for the search in bulk."""
 
     def find_one(self, asked: SingleKey, start: int, stop: int) -> tuple[list[int], Coverage] | None:
-        """Find all records that carry one key, without arrays; see `find`.
+        """Find all records that carry one key, without arrays: ascending physical offsets, and the coverage.
 
-        Returns
-        -------
-        (list of int, Coverage) or None
-            Physical offsets, ascending. None where `find` has to be asked: while the log grows, or for a key that
-            cannot be looked up alone.
+        None if only `find` can tell: while the log grows, or for a key that cannot be looked up alone.
         """
         part = _Part(start, stop, self._log.segments)
         if not part.is_same(self._part):
@@ -189,20 +175,7 @@ class KeySearch:
         return None if found is None else (found, self._single.coverage)
 
     def find(self, asked: Asked, start: int, stop: int) -> tuple[Hits, Coverage]:
-        """Find all records that carry keys.
-
-        Parameters
-        ----------
-        asked
-            Which keys.
-        start, stop
-            Physical offsets between which records may be seen.
-
-        Returns
-        -------
-        Hits, Coverage
-            Hits by physical offset, each record once per key that it carries.
-        """
+        """Find all records between two physical offsets that carry keys: by offset, once per key of a record."""
         is_first = len(asked) == 1 and not self._checked  # a process that looks a single key up mostly ends with it
         found = self._listed(int(asked.hashes[0])) if is_first else self._looked_up(asked)
         of = np.repeat(np.arange(len(found)), [each.wanted.size for each in found])
@@ -347,12 +320,9 @@ class KeySearch:
     # The log
 
     def _confirm(self, asked: Asked, offsets: Ints, wanted: Ints) -> tuple[Hits, Ints]:
-        """Read the records of (n,) candidates, of which each is named for the first asked key of its hash.
+        """Read the records of (n,) candidates, each named for the first asked key of its hash.
 
-        Returns
-        -------
-        Hits, (m,) int64
-            What was found, and which candidates are no record, or one without a key of their hash.
+        Return the hits, and the (m,) candidates that are not a record, or carry no key of their hash.
         """
         order, offsets = sorted_rows(offsets)
         wanted = wanted[order]

@@ -36,25 +36,13 @@ _NONE: Final = -1
 
 
 class BatchMark(NamedTuple):
-    """Which batch is being appended, or was the last.
+    """Mark of the batch that is being appended, or was appended last."""
 
-    Attributes
-    ----------
-    sequence
-        Number of the batch; 0 for none.
-    start, stop
-        Physical offsets; ``stop`` is that of ``start`` while it is in flight, and of a batch that was undone.
-    in_flight
-        Whether readers must not see it yet.
-    before
-        Starts of the batches before it, of number ``sequence - 1`` first; as many as are known, at most `BEFORE_MAX`.
-    """
-
-    sequence: int = 0
+    sequence: int = 0  # number of the batch; 0 for none
     start: int = 0
-    stop: int = 0
-    in_flight: bool = False
-    before: tuple[int, ...] = ()
+    stop: int = 0  # equal to `start` in flight, and for a batch that was undone
+    in_flight: bool = False  # whether readers must not see it yet
+    before: tuple[int, ...] = ()  # starts of earlier batches, of number `sequence - 1` first, at most `BEFORE_MAX`
 
     @property
     def visible(self) -> int:
@@ -89,13 +77,7 @@ def encode(mark: BatchMark) -> bytes:
 
 
 def decode(data: bytes | None, path: str) -> BatchMark:
-    """Read the bytes of the file; `NO_BATCH` where there is none.
-
-    Raises
-    ------
-    FormatError
-        If it is damaged: which rows may be seen is not known then.
-    """
+    """Decode the file, `NO_BATCH` for None; `FormatError` if damage hides which rows may be seen."""
     if data is None:
         return NO_BATCH
     fields, crc = data[: -_CRC.size], data[-_CRC.size :]
@@ -113,19 +95,10 @@ def decode(data: bytes | None, path: str) -> BatchMark:
 
 
 def hidden_from(seen: BatchMark, now: BatchMark) -> int | None:
-    """Say from which physical offset on a reader sees nothing.
+    """Return the physical offset from which on a reader sees nothing, or None.
 
-    Parameters
-    ----------
-    seen
-        The mark when the reader first looked: what came later is not for it, or it would see parts of a batch.
-    now
-        The mark after it read the ends of queues.
-
-    Returns
-    -------
-    int or None
-        None if nothing is hidden.
+    ``seen`` is the mark at the reader's first look: batches that began later are hidden, or it would see parts of them.
+    ``now`` is the mark after it read the ends of queues.
     """
     if now.sequence <= seen.visible:
         return None

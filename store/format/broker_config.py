@@ -49,17 +49,10 @@ class ClientQueue(NamedTuple):
 
 
 def consumer_offsets(document: Document) -> dict[GroupTopic, dict[int, int]]:
-    """Read ``consumerOffset.json``: the next queue offset each group consumes.
+    """Read ``consumerOffset.json``: next queue offset by topic and group, then by queue id.
 
-    Returns
-    -------
-    dict
-        By topic and group, then by queue id. A key without ``@`` belongs to no group, and is left out, as brokers do.
-
-    Raises
-    ------
-    FormatError
-        If a queue id or an offset is no integer, or out of range; an offset below 0 is RocketMQ's word for unknown.
+    A key without ``@`` belongs to no group and is skipped, as in brokers. `FormatError` for a queue id or offset that
+    is not an integer or out of range; an offset below 0 is RocketMQ's word for unknown.
     """
     return {
         GroupTopic(*key.split("@", 1)): _offsets(key, offsets)
@@ -69,13 +62,7 @@ def consumer_offsets(document: Document) -> dict[GroupTopic, dict[int, int]]:
 
 
 def client_offsets(document: Document) -> dict[ClientQueue, int]:
-    """Read a broadcasting client's ``offsets.json``.
-
-    Raises
-    ------
-    FormatError
-        If a key is not a queue, or an offset no integer.
-    """
+    """Read a broadcasting client's ``offsets.json``; `FormatError` for a key that is not a queue, or a wrong offset."""
     found: dict[ClientQueue, int] = {}
     for key, offset in _table(document, "offsetTable").items():
         if not isinstance(key, tuple):
@@ -153,13 +140,7 @@ _LETTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Return the values of a properties text by name; of several lines with one name the last counts.
-
-    Raises
-    ------
-    FormatError
-        If an escape of a code unit has no four hexadecimal digits.
-    """
+    """Parse a properties text by name; of equal names the last counts. `FormatError` for an incomplete escape."""
     found: dict[str, str] = {}
     for line in _logical_lines(text):
         name = _NAME.match(line)

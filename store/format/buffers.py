@@ -33,13 +33,7 @@ from .message import Bytes, Ints, Mask
 
 
 def value_bounds(values: pa.BinaryArray | pa.StringArray) -> tuple[Ints, Ints]:
-    """Return the start and stop of each value in the array's data buffer.
-
-    Returns
-    -------
-    (n,) int64, (n,) int64
-        Copies. A null has a start and a stop as well, mostly the same.
-    """
+    """Return (n,) int64 copies of each value's start and stop in the array's data buffer; a null has some as well."""
     if len(values) == 0:  # Arrow may then have no offsets at all
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
@@ -56,10 +50,8 @@ def value_lengths(values: pa.BinaryArray | pa.StringArray) -> Ints:
 def binary_array(offsets: Ints, data: pa.Buffer) -> pa.BinaryArray:
     """Make a binary array of ``data``, which it keeps alive, without copying it.
 
-    Parameters
-    ----------
-    offsets
-        (n + 1,) ascending, from 0 or more to at most the size of ``data``: pyarrow checks only the last one.
+    ``offsets`` are (n + 1,), ascending, from 0 or more to at most the size of ``data``: pyarrow checks only the last
+    one.
     """
     narrow = np.ascontiguousarray(offsets, np.int32)
     return pa.BinaryArray.from_buffers(pa.binary(), len(narrow) - 1, [None, pa.py_buffer(narrow), data])
@@ -73,16 +65,9 @@ def bitmap(valid: Mask | None) -> pa.Buffer | None:
 
 
 def numbers(values: npt.NDArray[np.generic], kind: pa.DataType | None = None, *, valid: Mask | None = None) -> pa.Array:
-    """View (n,) values as an Arrow array.
+    """View (n,) values, which must not change any more, as an Arrow array that keeps them alive.
 
-    Parameters
-    ----------
-    values
-        Kept alive by the result, and not to be changed any more.
-    kind
-        Of the same width, such as a timestamp over int64; what they are in numpy by default.
-    valid
-        (n,) bool, False for nulls.
+    ``kind`` has the same width, such as a timestamp over int64. ``valid`` (n,) is False for nulls.
     """
     values = np.ascontiguousarray(values)
     buffers = [bitmap(valid), pa.py_buffer(values)]
@@ -136,34 +121,16 @@ _KEPT_BYTES_MAX: Final = 1 << 20
 
 
 class Slices(NamedTuple):
-    """Bytes of n slices, one after the other.
+    """Bytes of n slices, one after the other."""
 
-    Attributes
-    ----------
-    data
-        (offsets[-1],) uint8, a copy that belongs to the result.
-    offsets
-        (n + 1,) int32.
-    """
-
-    data: Bytes
-    offsets: npt.NDArray[np.int32]
+    data: Bytes  # (offsets[-1],) a copy that belongs to the result
+    offsets: npt.NDArray[np.int32]  # (n + 1,)
 
 
 def slices(buffer: Bytes, starts: Ints, lengths: Ints) -> Slices:
-    """Copy ``buffer[start : start + length]`` for every pair.
+    """Copy ``buffer[start : start + length]`` of a buffer below 2 GiB for each of (n,) pairs.
 
-    Parameters
-    ----------
-    buffer
-        (size,) uint8, under 2 GiB.
-    starts, lengths
-        (n,) int64.
-
-    Raises
-    ------
-    FormatError
-        If a slice leaves the buffer, or all of them hold 2 GiB or more.
+    `FormatError` if a slice leaves the buffer, or all of them hold 2 GiB or more.
     """
     count = starts.size
     if count <= _FEW:
@@ -227,14 +194,7 @@ def binary(cut: Slices, valid: Mask | None = None) -> pa.BinaryArray:
 def text(cut: Slices, *, valid: Mask | None = None, ascii_only: bool = False) -> pa.StringArray:
     """View slices as a string column; bytes that are not UTF-8 become U+FFFD, as in Java.
 
-    Parameters
-    ----------
-    cut
-        The bytes.
-    valid
-        (n,) bool, False for nulls; such rows must have length 0.
-    ascii_only
-        Whether the caller knows that no byte is above 0x7F, which spares the check.
+    ``valid`` (n,) is False for nulls, whose length must be 0. ``ascii_only`` skips the check: no byte is above 0x7F.
     """
     count = cut.offsets.size - 1
     column = pa.Array.from_buffers(
@@ -252,14 +212,10 @@ def text(cut: Slices, *, valid: Mask | None = None, ascii_only: bool = False) ->
 
 
 def repeated(texts: Sequence[str], times: int) -> pa.StringArray:
-    """A few texts again and again, ``times`` times all of them, without a Python object a row.
+    """Repeat a few texts, ``times`` times all of them, without a Python object per row.
 
-    Batches of a scan say the same, so what was repeated last is kept, a few MiB of it, and handed out again.
-
-    Raises
-    ------
-    FormatError
-        If they hold 2 GiB or more.
+    Successive batches of a scan repeat the same texts, so a few MiB of recent results are cached. `FormatError` for 2
+    GiB or more.
     """
     wanted = tuple(texts)
     if not wanted:
@@ -291,20 +247,12 @@ Data: TypeAlias = bytes | bytearray | memoryview
 
 
 class Pieces(NamedTuple):
-    """Pieces of buffers, one after the other.
+    """Pieces of buffers, one after the other."""
 
-    Attributes
-    ----------
-    buffers
-        Their buffers, each (size,) uint8.
-    which, starts, lengths
-        (n,) int64: the buffer of each piece, where it begins in it, and its bytes.
-    """
-
-    buffers: tuple[Bytes, ...]
-    which: Ints
-    starts: Ints
-    lengths: Ints
+    buffers: tuple[Bytes, ...]  # each (size,) uint8
+    which: Ints  # (n,) int64, index of the buffer of each piece
+    starts: Ints  # (n,) int64, position in that buffer
+    lengths: Ints  # (n,) int64
 
     @property
     def size(self) -> int:
@@ -326,13 +274,7 @@ class Pieces(NamedTuple):
         return Pieces(self.buffers, which, starts, lengths)
 
     def addresses(self) -> npt.NDArray[np.uint64]:
-        """Return the memory address of each piece; valid as long as the buffers are.
-
-        Raises
-        ------
-        FormatError
-            If one is not inside its buffer.
-        """
+        """Return the address of each piece, valid as long as the buffers; `FormatError` if one leaves its buffer."""
         sizes = np.array([each.size for each in self.buffers], np.int64)
         room = sizes[self.which] - self.starts
         # The room is looked at by itself: where it is below zero, what is left of it may be no int64 any more.

@@ -56,33 +56,12 @@ _BITS: Final = np.uint32(1) << np.arange(32, dtype=np.uint32)
 
 
 def combined_crcs(first: Words, second: Words, lengths: Ints) -> Words:
-    """CRC-32 of pairs of texts, each joined to one.
-
-    Parameters
-    ----------
-    first, second
-        (n,) uint32, checksums of the first and second texts.
-    lengths
-        (n,) int64, bytes of the second texts; n is at least 1.
-
-    Returns
-    -------
-    (n,) uint32
-        Owns its memory.
-    """
+    """CRC-32 of (n,) pairs of texts, joined; ``lengths`` are the bytes of the second texts, n is at least 1."""
     return append_zeros(first, lengths) ^ second
 
 
 def append_zeros(remainders: Words, zeros: Ints) -> Words:
-    """Remainders of texts with zero bytes after them, each its own number.
-
-    Parameters
-    ----------
-    remainders
-        (n,) uint32, n at least 1.
-    zeros
-        (n,) int64, not negative.
-    """
+    """Remainders of (n,) texts after ``zeros`` (n,) zero bytes more each; n is at least 1."""
     least, most = int(zeros.min()), int(zeros.max())
     if least == most:
         return _times(_zeros(most), remainders)
@@ -190,15 +169,10 @@ def range_crcs(buffer: pa.Buffer | memoryview, start: Ints, stop: Ints) -> Words
 
 
 def similar_crcs(data: Bytes, starts: Ints, stops: Ints) -> Words | None:
-    """Compute the CRC-32 of ranges of few lengths and with mostly equal bytes, all 32 bits of it.
+    """Compute all 32 bits of the CRC-32 of (n,) ranges of few lengths and with mostly equal bytes.
 
     One range of each length is read. Its checksum is changed by table look-ups for the bytes that differ in the others,
-    for all ranges at once.
-
-    Returns
-    -------
-    (n,) uint32, or None
-        None if the ranges differ so much that `range_crcs` costs less.
+    for all ranges at once. None if the ranges differ so much that `range_crcs` costs less.
     """
     lengths = stops - starts
     widths = np.flatnonzero(np.bincount(lengths)).tolist()
@@ -233,17 +207,10 @@ def _similar_crcs(data: Bytes, starts: Ints, width: int) -> Words | None:
 
 
 def covered_bytes(data: Bytes, positions: Ints, stops: Ints | None = None) -> Ints:
-    """Return the number of bytes of each encoded record that its checksum covers, by the sizes that they state.
+    """Return how many bytes of each encoded record its checksum covers, by the sizes that the records state.
 
-    Parameters
-    ----------
-    stops
-        Where what is in ``data`` of each ends, if that is not all of it.
-
-    Raises
-    ------
-    FormatError
-        If a record is not inside ``data``.
+    ``stops`` are the ends of the records' bytes in ``data``, if their bodies are elsewhere. `FormatError` if a record
+    is not inside ``data``.
     """
     sizes = gather(data, positions, _SIZE).astype(np.int64)
     ends = positions + sizes if stops is None else stops
@@ -272,18 +239,9 @@ def write_crcs(data: Bytes, stops: Ints, crcs: Ints) -> None:
 def moved_crcs(crcs: Ints, covered: Ints, numbers: Mapping[int, Ints | int]) -> Ints:
     """Return the checksums of records after zeros in them are replaced by numbers.
 
-    Parameters
-    ----------
-    crcs, covered
-        (n,) int64, their checksums with the zeros, and how many bytes these cover.
-    numbers
-        What 8 bytes become, big-endian: (n,) int64 or one for all, by where they begin in a record. They do not
-        overlap.
-
-    Raises
-    ------
-    FormatError
-        If a record ends before its numbers do.
+    ``crcs`` are the (n,) checksums with the zeros, ``covered`` the bytes that each covers. ``numbers`` maps the
+    position in a record to the big-endian 8-byte number there: (n,) int64, or one for all; they do not overlap.
+    `FormatError` if a record ends before its numbers do.
     """
     end = max(numbers) + NUMBER_BYTES
     if int(covered.min()) < end:
@@ -314,23 +272,9 @@ def lost_crcs(records: Records, without: Mask, front: Front | None) -> Mask:
     """Mask of records that lack ``__CRC32#`` and must have had it: damage must not pass as absence.
 
     The checksum is lost where most of its fixed bytes are still there. After a record that has one, another broker, or
-    one started with other options, may have written this record. That is ruled out if no broker can have written
-    these properties, or if a restart had no time. It is also ruled out if neither a whole record nor the end of the log
+    one started with other options, may have written this record. That is ruled out if no broker can have written these
+    properties, or if a restart had no time. It is also ruled out if neither a whole record nor the end of the log
     follows.
-
-    Parameters
-    ----------
-    records
-        Located records; only those with ``Problem.OK`` are looked at.
-    without
-        (n,) bool, which records are in question.
-    front
-        Asked only where a record in question is the first of its segment.
-
-    Returns
-    -------
-    (n,) bool
-        Owns its memory.
     """
     buffer = records.buffer
     lost = np.zeros(len(records), np.bool_)
@@ -426,21 +370,11 @@ _SEAL: Final = re.compile(b"\x02?" + CRC_NAME + rb"(\d{10})\x02")
 
 
 def check_crcs(records: Records, properties: Properties, front: Front | None = None) -> None:
-    """Flag records whose body CRC, or whose ``__CRC32#`` property where they have one, is not that of their bytes.
+    """Set ``problem`` of records whose body CRC, or whose ``__CRC32#`` if there is one, does not match their bytes.
 
-    Parameters
-    ----------
-    records
-        ``problem`` is set in place, to ``BODY_CRC`` or ``RECORD_CRC``.
-    properties
-        Of the same records.
-    front
-        Returns the end of the segment before; called only if the first record of a segment has no ``__CRC32#``.
-
-    Notes
-    -----
-    RocketMQ computes the body CRC over the body as stored, masks the top bit, and writes 0 for an empty body. A record
-    that states 0 for a body that is not empty is checked like any other.
+    ``front`` returns the end of the previous segment; it is called only if the first record of a segment has no
+    ``__CRC32#``. RocketMQ computes the body CRC over the stored body, masks the top bit, and writes 0 for an empty
+    body. A record that states 0 for a body that is not empty is checked like any other.
     """
     memory = records.buffer.data
     actual = crc32_ranges(memory, records.body_start, records.body_start + records.body_length)

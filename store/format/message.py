@@ -156,20 +156,9 @@ _PROBLEM_TEXTS: Final = {
 
 
 def gather(buffer: Bytes, positions: Ints, dtype: np.dtype[Item]) -> npt.NDArray[Item]:
-    """Copy one ``dtype`` from each position of a buffer.
+    """Copy one ``dtype`` from each of (n,) positions of a buffer, usually a mapped segment; alignment does not matter.
 
-    Parameters
-    ----------
-    buffer
-        (size,) uint8, usually a mapped segment.
-    positions
-        (n,) int64, each with ``0 <= position`` and ``position + dtype.itemsize <= size``: the caller has checked.
-    dtype
-        Its bytes; alignment does not matter.
-
-    Returns
-    -------
-    (n,) array of ``dtype``, a copy
+    The caller has checked that ``0 <= position`` and ``position + dtype.itemsize <= size``.
     """
     width = dtype.itemsize
     if buffer.size < width:
@@ -181,17 +170,7 @@ def gather(buffer: Bytes, positions: Ints, dtype: np.dtype[Item]) -> npt.NDArray
 
 
 def scatter(buffer: Bytes, positions: Ints, values: npt.NDArray[np.generic]) -> None:
-    """Write one item to each position of a buffer: the inverse of `gather`.
-
-    Parameters
-    ----------
-    buffer
-        (size,) writable uint8.
-    positions
-        (n,) int64, each with ``0 <= position`` and ``position + itemsize <= size``: the caller has checked.
-    values
-        (n,) contiguous array, written byte by byte, as in memory.
-    """
+    """Write (n,) contiguous values to positions of a buffer: the inverse of `gather`, with the same bounds."""
     width = values.dtype.itemsize
     windows: npt.NDArray[np.void] = np.ndarray((buffer.size - width + 1,), f"V{width}", buffer.data, strides=(1,))
     windows[positions] = values.view(f"V{width}")
@@ -202,20 +181,14 @@ class Records:
 
     All arrays have one element per record, in the order of the positions asked for. Parts of a record whose ``problem``
     is not ``OK`` have length 0 and position 0, so that kernels may run over all rows.
-
-    Attributes
-    ----------
-    problem
-        (n,) uint8, values of `Problem`.
-    body_start, body_length, topic_start, topic_length, properties_start, properties_length
-        (n,) int64, positions in the buffer.
     """
 
     def __init__(self, buffer: Bytes, positions: Ints) -> None:
         count = positions.size
         self.buffer = buffer
         self.positions = positions
-        self.problem = np.zeros(count, np.uint8)
+        self.problem = np.zeros(count, np.uint8)  # of `Problem`
+        # (n,) int64, starts are positions in the buffer
         self.body_start = np.zeros(count, np.int64)
         self.body_length = np.zeros(count, np.int64)
         self.topic_start = np.zeros(count, np.int64)
@@ -230,12 +203,7 @@ class Records:
         return self.positions.size
 
     def field(self, name: str) -> Ints:
-        """One integer of the header of every record, 0 for records that have none.
-
-        Returns
-        -------
-        (n,) int64, a copy
-        """
+        """One integer of the header of every record, (n,) int64, a copy; 0 for records that have none."""
         if len(self._parts) == 1 and isinstance(self._parts[0][0], slice):
             return self._parts[0][2][name].astype(np.int64)
         values = np.zeros(len(self), np.int64)
@@ -244,12 +212,7 @@ class Records:
         return values
 
     def has_topic(self, name: bytes, rows: Ints | slice) -> Mask:
-        """Return whether records are of a topic, for some rows; False for damaged ones.
-
-        Returns
-        -------
-        (number of rows,) bool
-        """
+        """Return whether records are of a topic, for some rows; False for damaged records."""
         same: Mask = (self.topic_length[rows] == len(name)) & (self.problem[rows] == Problem.OK)
         if self._topics is not None and self._topics.shape[1] == len(name) > 0:
             same &= np.ascontiguousarray(self._topics[rows]).view(f"V{len(name)}").ravel() == np.void(name)
@@ -371,17 +334,11 @@ class Records:
 
 
 def _one_topic_length(buffer: Bytes, at: Ints, stop: Ints, layout: Layout) -> tuple[Ints, Ints, Bytes] | None:
-    """Topic lengths, properties lengths and topics of records whose topics are all of one length, seen in one copy.
+    """Topic lengths, properties lengths and topics of records whose topics are all of one length, read in one copy.
 
-    Most batches are of one topic. The bytes after a body are then read once, and not once for each length. None if that
-    is impossible, and the lengths must be followed one after the other.
-
-    Parameters
-    ----------
-    buffer, at, stop
-        Where topic sizes and the ends of the records are, at least three bytes apart.
-    layout
-        Of all the records.
+    Most batches are of one topic. The bytes after a body are then read once, not once per length. None if the topics
+    differ in length. ``at`` and ``stop`` are the topic sizes' positions and the records' ends, three bytes apart at
+    least.
     """
     size = layout.topic_size.itemsize
     width = min(int((stop - at).min()), _WINDOW_BYTES)
@@ -429,15 +386,7 @@ def header_of(born_bytes: int, store_bytes: int) -> struct.Struct:
 
 
 class Record(NamedTuple):
-    """A record that is whole: its lengths fit. Whether its checksums do is another question.
-
-    Attributes
-    ----------
-    born_host, store_host
-        Address and port as stored.
-    body, topic, properties
-        Slices of the buffer, which they keep alive.
-    """
+    """Record whose lengths fit; its checksums are not compared."""
 
     total_size: int
     magic: int
@@ -448,26 +397,18 @@ class Record(NamedTuple):
     physical_offset: int
     sys_flag: int
     born_timestamp: int
-    born_host: bytes
+    born_host: bytes  # address and port as stored
     store_timestamp: int
-    store_host: bytes
+    store_host: bytes  # likewise
     reconsume_times: int
     prepared_transaction_offset: int
-    body: memoryview
-    topic: memoryview
-    properties: memoryview
+    body: memoryview  # a slice of the buffer, which it keeps alive
+    topic: memoryview  # likewise
+    properties: memoryview  # likewise
 
 
 def read_record(buffer: memoryview, position: int) -> Record | None:
-    """Read the record at a position; None where ``message.Records`` would find a problem.
-
-    Parameters
-    ----------
-    buffer
-        Of bytes, usually a mapped segment.
-    position
-        Any number.
-    """
+    """Read the record at any position of bytes; None where `Records` would find a problem."""
     header = _header_at(buffer, position)
     if header is None:
         return None

@@ -71,19 +71,9 @@ _MILLIS_MAX: Final = ((1 << 63) - 1) // 1000
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Origin:
-    """Facts about n rows before any record is read: their ConsumeQueue entries.
+    """Facts about n rows before any record is read: their ConsumeQueue entries."""
 
-    Attributes
-    ----------
-    topics
-        (n,) string array, or one text for all rows.
-    queue_id, queue_offset, physical_offset, size, tags_code
-        (n,) int64.
-    broker_name
-        Of the store.
-    """
-
-    topics: pa.Array | str
+    topics: pa.Array | str  # (n,) or one text for all rows
     queue_id: Ints
     queue_offset: Ints
     physical_offset: Ints
@@ -130,21 +120,11 @@ class Inflated(NamedTuple):
 
 
 def inflate_in_pieces(records: Records, max_body_bytes: int, piece_bytes: int) -> Iterator[tuple[slice, Inflated]]:
-    """Inflate compressed bodies, and cut the rows where what came out fills a batch.
+    """Inflate compressed bodies; yield slices of the rows with their bodies, counted from the start of the slice.
 
-    Parameters
-    ----------
-    records
-        n records. The ``problem`` of a body that is damaged or too large becomes ``INFLATE``.
-    max_body_bytes
-        The most that one body may inflate to.
-    piece_bytes
-        A piece ends after the row with which its inflated bodies reach this; memory stays near it, whatever the
-        compressed bodies promise.
-
-    Yields
-    ------
-    (rows of the piece, its inflated bodies with rows counted from the start of the piece)
+    A slice ends after the row with which its inflated bodies reach ``piece_bytes``: memory stays near it, whatever the
+    compressed bodies promise. The ``problem`` of a body that is damaged or exceeds ``max_body_bytes`` becomes
+    ``INFLATE``.
     """
     sys_flag = records.field("sys_flag")
     compressed = (sys_flag & SYS_COMPRESSED != 0) & (records.body_length > 0) & (records.problem == Problem.OK)
@@ -172,20 +152,9 @@ def inflate_in_pieces(records: Records, max_body_bytes: int, piece_bytes: int) -
 
 
 class Decoder:
-    """Columns of the records of one segment.
+    """Columns of n records of one segment; rows whose problem is not ``OK`` become nulls.
 
-    Nothing that a column holds points into ``records.buffer``: all bytes are copied.
-
-    Parameters
-    ----------
-    records
-        n records; rows whose problem is not ``OK`` become nulls.
-    origin
-        Their ConsumeQueue entries, in the same order.
-    segment
-        File name of the segment.
-    inflated
-        Bodies to hand out instead of the stored ones.
+    No column points into ``records.buffer``: all bytes are copied. ``inflated`` replaces stored bodies.
     """
 
     def __init__(self, records: Records, origin: Origin, segment: str, inflated: Inflated | None = None) -> None:
@@ -338,22 +307,7 @@ _STEP_BYTES: Final = 1 << 20
 
 
 def inflate(data: bytes | memoryview, sys_flag: int, limit: int) -> bytes | None:
-    """Inflate one body.
-
-    Parameters
-    ----------
-    data
-        The body as stored.
-    sys_flag
-        Of its record; says which format.
-    limit
-        The most bytes that the result may have.
-
-    Returns
-    -------
-    bytes or None
-        None if the body is damaged, of an unknown format, or larger than ``limit``.
-    """
+    """Inflate one body; None if it is damaged, of an unknown format, or larger than ``limit``."""
     kind = sys_flag & SYS_COMPRESSION_TYPE
     if kind in _ZLIB:
         return _inflate_zlib(data, limit)

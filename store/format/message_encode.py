@@ -86,13 +86,7 @@ class RecordColumns:
 
 
 def pack_host(address: bytes, port: int) -> bytes:
-    """Pack a host as a record keeps it: 4 or 16 bytes of address, then the port as int32.
-
-    Raises
-    ------
-    ConfigError
-        If ``address`` is neither an IPv4 nor an IPv6 address.
-    """
+    """Pack a host as in a record: 4 or 16 bytes of address, else a `ConfigError`, then the port as int32."""
     if len(address) not in {4, 16}:
         raise ConfigError(
             f"a host address has {len(address)} bytes", fix="Pass the 4 bytes of an IPv4 or the 16 of an IPv6 address"
@@ -105,24 +99,10 @@ def encode(
 ) -> EncodedBatch:
     """Encode records, with queue offset, physical offset and store timestamp still zero.
 
-    Topics of more than 127 UTF-16 units make version 2 records, all others version 1.
-
-    Parameters
-    ----------
-    record_crc
-        Whether they end in a checksum, which `patch` writes.
-    bodies_apart
-        Whether bodies stay in the memory that they are given in, and all else is laid out, and summed up, at once.
-
-    Raises
-    ------
-    ConfigError
-        If columns differ in length, a topic or property string cannot be stored, or the batch exceeds 2 GiB.
-
-    Notes
-    -----
-    Follows ``MessageExtEncoder`` (RocketMQ 5.x). The size limit of one message is the writer's business, not the
-    format's.
+    Topics of more than 127 UTF-16 units make version 2 records, all others version 1. With ``bodies_apart`` bodies stay
+    in the caller's memory, and all else is laid out, and its checksums computed, at once. The size limit of a message
+    is the writer's. `ConfigError` if columns differ in length, a topic or property string cannot be stored, or the
+    batch exceeds 2 GiB. RocketMQ: ``MessageExtEncoder`` (5.x).
     """
     rows = len(columns.body)
     if rows == 0:
@@ -381,12 +361,9 @@ def encode_record(
     prepared_transaction_offset: int,
     record_crc: RecordCrc,
 ) -> bytearray:
-    """Encode a record with queue offset, physical offset and store timestamp still zero; see `message_encode.encode`.
+    """Encode one record without Arrow, byte for byte as `encode`: a single append must not pay for columns.
 
-    Raises
-    ------
-    ConfigError
-        If the topic or the properties cannot be stored, or a number does not fit its field.
+    `ConfigError` if the topic or the properties cannot be stored, or a number does not fit its field.
     """
     block, magic = topic_block(topic)
     if record_crc is RecordCrc.PROPERTY:
@@ -446,21 +423,7 @@ def encode_properties(
     Null and empty values are left out: RocketMQ cannot read them back. The pairs of ``properties`` come first, without
     names that a column has: as in RocketMQ's own map of properties, no name is stored twice.
 
-    Parameters
-    ----------
-    columns
-        Property name to its values, for example ``{"TAGS": tags}``.
-    properties
-        ``map<string, string>`` of further properties.
-
-    Returns
-    -------
-    (n,) binary array without nulls.
-
-    Raises
-    ------
-    ConfigError
-        If a name is empty or holds U+0001 or U+0002, a value holds U+0002, or there is no column at all.
+    `ConfigError` if a name is empty or holds U+0001 or U+0002, a value holds U+0002, or there is no column at all.
     """
     columns = columns or {}
     parts: list[pa.BinaryArray | bytes] = []

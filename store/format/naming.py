@@ -48,13 +48,7 @@ _SYSTEM_SUFFIX: Final = "_REPLY_TOPIC"  # after the cluster's name: answers of r
 
 
 def segment_name(base_offset: int) -> str:
-    """Name the segment that begins at an offset.
-
-    Raises
-    ------
-    FormatError
-        If the offset is negative or needs more than 63 bits.
-    """
+    """Name of the segment that begins at an offset; `FormatError` unless the offset is from 0 to 2**63 - 1."""
     if not 0 <= base_offset <= _OFFSET_MAX:
         raise FormatError(f"no segment can begin at offset {base_offset}: offsets go from 0 to 2**63 - 1")
     return f"{base_offset:020d}"

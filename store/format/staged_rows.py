@@ -40,23 +40,13 @@ _KEY_BYTES: Final = 8
 
 
 class ChunkHeader(NamedTuple):
-    """Header of a chunk.
-
-    Attributes
-    ----------
-    rows, keys
-        How many records, and hashes of keys; -1 where those are not there.
-    queue_bytes, record_bytes
-        Bytes of the list of queues, and of the records.
-    crc
-        Of all that follows the header.
-    """
+    """Header of a chunk."""
 
     rows: int
-    keys: int
-    queue_bytes: int
+    keys: int  # number of hashes of keys; -1 if they are not in the chunk
+    queue_bytes: int  # bytes of the list of queues
     record_bytes: int
-    crc: int
+    crc: int  # of all bytes after the header
 
     @property
     def rest_bytes(self) -> int:
@@ -65,38 +55,19 @@ class ChunkHeader(NamedTuple):
 
 
 class StagedRows(NamedTuple):
-    """One chunk: columns of n rows and k keys, and the bytes of its records.
+    """One chunk: columns of n rows, k keys and q queues, and the bytes of the records."""
 
-    Attributes
-    ----------
-    sizes, queue_of, tags_codes
-        (n,) int64: bytes of each record, the index of its queue, and its tags code.
-    crcs
-        (n,) int64, the checksum of each record as it is here, see `checksums.record_crcs`; of no meaning where records
-        have none.
-    counts
-        (n,) bool, whether it gets a number in its queue.
-    hashes, hash_rows
-        (k,) int64: hashes of keys, and the row of each; None where the records have to be asked, for tags, too.
-    topics
-        Names of the different topics.
-    topic_of, queue_ids
-        (q,) int64, of the different queues: the index of the topic, ascending, and the queue id.
-    records
-        uint8; a view of what was decoded.
-    """
-
-    sizes: Ints
-    queue_of: Ints
-    tags_codes: Ints
-    crcs: Ints
-    counts: Mask
-    hashes: Ints | None
-    hash_rows: Ints | None
+    sizes: Ints  # (n,) bytes of each record
+    queue_of: Ints  # (n,) index of the queue
+    tags_codes: Ints  # (n,)
+    crcs: Ints  # (n,) see `checksums.record_crcs`; without meaning if records have none
+    counts: Mask  # (n,) whether the record gets a number in its queue
+    hashes: Ints | None  # (k,) of keys; None where keys and tags have to be parsed from the records
+    hash_rows: Ints | None  # (k,) row of each hash
     topics: list[str]
-    topic_of: Ints
-    queue_ids: Ints
-    records: Bytes
+    topic_of: Ints  # (q,) index of the topic, ascending
+    queue_ids: Ints  # (q,)
+    records: Bytes  # a view of the decoded bytes
 
 
 def encode_chunk(rows: StagedRows) -> tuple[bytes, bytes, Bytes]:
@@ -130,13 +101,7 @@ def decode_header(data: bytes) -> ChunkHeader | None:
 
 
 def decode_sizes(header: ChunkHeader, data: bytes) -> Ints:
-    """Read the sizes alone: ``4 * header.rows`` bytes after the header.
-
-    Raises
-    ------
-    FormatError
-        If they are not those of the records.
-    """
+    """Decode the sizes alone, ``4 * header.rows`` bytes; `FormatError` if they are not those of the records."""
     if len(data) == 4 * header.rows:
         sizes = np.frombuffer(data, "<i4").astype(np.int64)
         if sizes.min() > 0 and int(sizes.sum()) == header.record_bytes:
@@ -145,18 +110,7 @@ def decode_sizes(header: ChunkHeader, data: bytes) -> Ints:
 
 
 def decode_chunk(header: ChunkHeader, rest: Bytes) -> StagedRows:
-    """Read a chunk.
-
-    Parameters
-    ----------
-    rest
-        (header.rest_bytes,) uint8 after the header.
-
-    Raises
-    ------
-    FormatError
-        If it is not what was written.
-    """
+    """Decode the (header.rest_bytes,) bytes after the header; `FormatError` if they are not as they were written."""
     if rest.size != header.rest_bytes or isal_zlib.crc32(rest.data) != header.crc:
         raise FormatError("staged rows are not what their task wrote")
     n, k = header.rows, max(header.keys, 0)
@@ -209,23 +163,16 @@ _MASK: Final = (1 << 64) - 1
 
 
 def row_digest(records: Bytes, positions: Ints, topic_of: Ints, topics: Sequence[str]) -> int:
-    """Compute the digest of encoded records.
+    """Digest of a batch's rows, from 0 to 2**64 - 1: whether a repeated batch holds the same messages. Thread-safe.
 
-    Parameters
-    ----------
-    records
-        uint8; only read.
-    positions
-        (n,) int64 where each record begins.
-    topic_of
-        (n,) int64 which of ``topics`` each record is for.
-    topics
-        The different topics.
+    ::
 
-    Returns
-    -------
-    int
-        From 0 to 2**64 - 1; 0 without records. Thread-safe.
+        row      CRC-32 of its stored body | CRC-32 of its topic ──► mix (splitmix64) ──► 64 bits
+        batch    sum of its rows' numbers, modulo 2**64          in any order, over any number of tasks
+
+    It covers only values that a repetition of the same rows keeps. Queue ids, unique keys and born times depend on the
+    task and the time of encoding. Offsets and store times are known only at the commit. ``positions`` (n,) are the
+    starts of the encoded records, ``topic_of`` (n,) the index of the topic of each.
     """
     mixed = gather(records, positions + _BODY_CRC_AT, _BODY_CRC).astype(np.uint64)
     mixed <<= np.uint64(32)

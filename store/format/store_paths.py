@@ -47,13 +47,7 @@ STAGING: Final = "staging"
 
 @dataclass(frozen=True, slots=True)
 class StorePaths:
-    """Paths within one store directory; nothing here touches a disk.
-
-    Attributes
-    ----------
-    root
-        The store directory (``storePathRootDir``). With ``""`` all paths are relative to it.
-    """
+    """Paths within a store directory ``root`` (``storePathRootDir``), relative ones with ``""``. No disk is touched."""
 
     root: str
 

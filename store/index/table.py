@@ -55,38 +55,18 @@ assert (_SLOT.size, _ENTRY.size) == (SLOT.itemsize, ENTRY.itemsize)
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
 class IndexTable:
-    """One index file, mapped, whose chains are whole. Threads may share it.
-
-    Attributes
-    ----------
-    path
-        The file.
-    geometry
-        How it is divided.
-    count
-        Number of the next entry when the file was checked; a broker may have added more since.
-    first, last
-        Physical offsets of the first and the last record that it indexes.
-    jumps
-        (k, 2) int64, physical offsets of neighbouring entries that are `JUMP_BYTES` or more apart.
-    slots
-        (S,) of ``SLOT``, a view of the map.
-    entries
-        (N,) of ``ENTRY`` by number, a view of the map; the first is never used.
-    heads
-        (S,) int32, the newest entry before ``count`` of each slot, 0 for none. Empty for a full file, and where not
-        all chains were checked: `follow` cannot follow these.
-    """
+    """One index file, mapped, whose chains are whole. Threads may share it."""
 
     path: str
     geometry: Geometry
-    count: int
-    first: int
-    last: int
-    jumps: npt.NDArray[np.int64]
-    slots: npt.NDArray[np.signedinteger]
-    entries: npt.NDArray[np.void]
+    count: int  # number of the next entry when the file was checked; a broker may have added more since
+    first: int  # physical offset of the first indexed record
+    last: int  # physical offset of the last
+    jumps: npt.NDArray[np.int64]  # (k, 2) physical offsets of neighbouring entries that are `JUMP_BYTES` or more apart
+    slots: npt.NDArray[np.signedinteger]  # (S,) of `SLOT`, a view of the map
+    entries: npt.NDArray[np.void]  # (N,) of `ENTRY` by number, a view of the map; the first is never used
     heads: npt.NDArray[np.int32]
+    """(S,) the newest entry before `count` of each slot, 0 for none; empty if `follow` cannot check added entries."""
 
 
 def open_table(fs: FileSystem, path: str) -> IndexTable | None:

@@ -52,16 +52,7 @@ _SECONDS_MAX: Final = (1 << 31) - 1
 class IndexWriter:
     """Writer of the index of one store. Not thread-safe.
 
-    Parameters
-    ----------
-    fs
-        File system that holds the index.
-    directory
-        Path of the directory ``index``.
-    making
-        Path at which a file is created before it is renamed to its final name.
-    geometry
-        Numbers of slots and entries per file.
+    A file is created at the path ``making``, before it is renamed into ``directory``.
     """
 
     def __init__(self, fs: WritableFileSystem, directory: str, making: str, geometry: Geometry) -> None:
@@ -115,13 +106,7 @@ class IndexWriter:
                 self._names_unsynced = True
 
     def drop(self, name: int) -> None:
-        """Unlink a file whose records expired, and fsync the directory.
-
-        Raises
-        ------
-        ValueError
-            If the file is the newest one, to which entries are appended.
-        """
+        """Unlink a file whose records expired, and fsync the directory; ValueError for the newest file."""
         if self._file is not None and name >= self._name:
             raise ValueError(
                 f"{self.path_of(name)} cannot be dropped: entries are appended to {self.path_of(self._name)}"
@@ -172,16 +157,9 @@ class IndexWriter:
         self._names_unsynced = True
 
     def put(self, hashes: Ints, offsets: Ints, times: Ints) -> None:
-        """Append entries; begin further files where one is full.
+        """Append (n,) entries, by ascending physical offset; start further files as each is full.
 
-        Parameters
-        ----------
-        hashes
-            (n,) int64 of ``hashing.index_hashes``.
-        offsets
-            (n,) int64 physical offsets, ascending.
-        times
-            (n,) int64 store times in ms.
+        ``hashes`` are of ``hashing.index_hashes``, ``times`` store times in ms.
         """
         at = 0
         while at < hashes.size:
@@ -292,34 +270,13 @@ class IndexWriter:
 
 
 def put_keys(index: IndexWriter, records: Records, physical: Ints) -> int:
-    """Index the keys of records, without those that are indexed already.
-
-    Parameters
-    ----------
-    index
-        The index to write.
-    records
-        n records.
-    physical
-        (n,) physical offset of each record.
-
-    Returns
-    -------
-    int
-        Number of keys that were added.
-    """
+    """Index the keys of records at (n,) physical offsets that are not indexed yet; return how many were added."""
     hashes, rows = indexed_keys(records, Properties(records))
     return put_hashes(index, hashes, physical[rows], records.field("store_timestamp")[rows])
 
 
 def indexed_keys(records: Records, properties: Properties) -> tuple[Ints, Ints]:
-    """Hash the keys of records that the index holds: of all but those rolled back.
-
-    Returns
-    -------
-    (k,) int64, (k,) int64
-        Hashes as index entries hold them, and the row of each, ascending.
-    """
+    """Hash the keys of records that are not rolled back: (k,) hashes as in index entries, and ascending rows."""
     topics = text(slices(records.buffer, records.topic_start, records.topic_length))
     hashes, rows = key_hashes(topics.dictionary_encode(), properties.column(UNIQ_KEY), properties.column(KEYS))
     kept = (records.field("sys_flag") & SYS_TRANSACTION != SYS_ROLLBACK)[rows]
@@ -327,20 +284,7 @@ def indexed_keys(records: Records, properties: Properties) -> tuple[Ints, Ints]:
 
 
 def put_hashes(index: IndexWriter, hashes: Ints, physical: Ints, store_timestamps: Ints) -> int:
-    """Index hashes of keys, without those of records that are indexed already.
-
-    Parameters
-    ----------
-    index
-        The index to write.
-    hashes, physical, store_timestamps
-        (k,) int64: hash of a key, physical offset and store time in ms of its record.
-
-    Returns
-    -------
-    int
-        Number of keys that were added.
-    """
+    """Index (k,) hashes of keys whose records are not indexed yet; return how many were added."""
     # RocketMQ indexes the record at the end offset again, too: the index does not tell how many of its keys it has.
     wanted = physical >= index.end_offset
     if not wanted.all():

@@ -231,7 +231,7 @@ class _Scan:
         keep = self._after_damage(records, part)
         if keep is not None:
             records, part = records.take(keep), part.take(keep)
-        keep = self._matcher.by_records(records, part.entries)
+        keep = self._matcher.by_records(records)
         if keep is not None:
             records, part = records.take(keep), part.take(keep)
         if not len(records):
