@@ -21,7 +21,7 @@ QueueOffset = NewType("QueueOffset", int)
 
 
 class Boundary(Enum):
-    """Which message a time stands for: RocketMQ 5's ``BoundaryType``."""
+    """Side of a time on which a message is searched: RocketMQ 5's ``BoundaryType``."""
 
     LOWER = "lower"
     """The first message stored at or after the time; one past the end when there is none."""
@@ -50,7 +50,7 @@ class KeyField(Enum):
 
 
 class Window(NamedTuple):
-    """Store times, ms since 1970, half-open; None where there is no limit."""
+    """Store times, ms since 1970, half-open; None for no limit."""
 
     start_ms: int | None = None
     stop_ms: int | None = None

@@ -8,7 +8,7 @@
                     ──► queues of its topics                 what tasks choose queues by
                     ──► SinkPlan                             crosses to the workers
 
-What fails here fails before a row moves.
+Errors are raised here, before a row moves.
 """
 
 import logging
@@ -53,7 +53,7 @@ def plan_write(options: WriteOptions, schema: StructType, mode: Mode) -> SinkPla
     try:
         reader = StoreReader.open(options.path)
     except NotAStoreError:
-        reader = None  # or the path holds something else: preparing says so
+        reader = None  # or the path holds something else: `prepare_store` raises
     counts = {} if reader is None else _queue_counts(reader, options)
     if options.topic is not None and not options.create_topic and options.topic not in counts:
         raise unknown_topic(options.topic, "option `topic` asks for")
@@ -70,7 +70,7 @@ def plan_write(options: WriteOptions, schema: StructType, mode: Mode) -> SinkPla
 
 
 def _with_stored_sizes(options: WriteOptions) -> StoreConfig:
-    """Take the file sizes of the store that is there, which are in no option unless they are the same."""
+    """Take the file sizes of the existing store; an option may only repeat them."""
     config = stored_config(options.path, options.config)
     for name in options.sizes:
         field = SIZES[name]
@@ -86,7 +86,7 @@ def _with_stored_sizes(options: WriteOptions) -> StoreConfig:
 
 
 def _queue_counts(reader: StoreReader, options: WriteOptions) -> Mapping[str, int]:
-    """Tell how many queues each topic has: as it was made with, else those that there are."""
+    """Number of queues of each topic: as it was created, else as many as exist."""
     try:
         made = topic_queues(options.path)
     except FormatError as error:

@@ -1,4 +1,4 @@
-"""Selection of the queue of each row. Pure: it knows what the driver found in the store, and its earlier choices.
+"""Selection of the queue of each row. Pure: it depends on the driver's rules, and on its earlier choices.
 
 ::
 
@@ -6,7 +6,7 @@
     shardingKey of the row      |hash| mod the topic's queues: equal keys, one queue, their order kept
     neither                     the topic's queues in turn, from (partition + batch) on
 
-The hash is Java's ``String.hashCode``, what RocketMQ's own clients choose by (``SelectMessageQueueByHash``), so both
+The hash is Java's ``String.hashCode``, as in RocketMQ's own clients (``SelectMessageQueueByHash``), so both
 send a key to the same queue of as many. Turns begin elsewhere for each task and each batch of a stream, so that small
 batches spread. They depend on nothing else but the rows before: a repeated batch goes to the same queues.
 """
@@ -79,7 +79,7 @@ class QueueChooser:
         return chosen.astype(np.int32)
 
     def _counts(self, names: list[str], codes: Ints, rows: Ints) -> Ints:
-        """Queues of each topic by its code; those that the store does not have are noted."""
+        """Queues of each topic by its code; new topics are noted."""
         rules = self._rules
         counts = np.empty(len(names), np.int64)
         for code, name in enumerate(names):
@@ -129,7 +129,7 @@ class QueueChooser:
 
 
 def unknown_topic(name: str, asker: str) -> UnknownTopicError:
-    """Make the error for a topic that is not there and is not to be made."""
+    """Error for a topic that does not exist and must not be created."""
     return UnknownTopicError(
         f"{asker} topic `{name}`, which the store does not have",
         fix="Leave createTopic=false out to make it, or make it with RocketMQ's own tools",

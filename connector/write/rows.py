@@ -105,10 +105,10 @@ class SinkRows:
         native |= {name: columns[name] for name in _AS_THEY_COME if name in columns}
         return pa.RecordBatch.from_arrays(list(native.values()), names=list(native))
 
-    # -- what must be there
+    # -- required columns
 
     def _kept(self, columns: dict[str, pa.Array], rows: Ints) -> tuple[dict[str, pa.Array], Ints]:
-        """Leave out the rows that are to be left out; refuse those that must not be there."""
+        """Apply `onNullTopic` and `onNullBody`: leave out rows, or refuse them."""
         options = self._options
         kept = np.ones(rows.size, np.bool_)
         topic = columns.get("topic") if options.topic is None else None
@@ -172,7 +172,7 @@ class SinkRows:
             return narrow.cast(pa.string())
         except pa.ArrowInvalid:
             wrong = np.array([not _is_utf8(each) for each in narrow.to_pylist()])
-        fix = "Decode them into text first; bytes that are no text, as with hex(…) or base64(…)"
+        fix = "Decode them into text first; binary values, as with hex(…) or base64(…)"
         raise self._refusal(rows, wrong, f"has bytes in column `{name}` that are not UTF-8", fix)
 
     def _uniq_keys(self, given: pa.StringArray | None, pairs: Pairs | None, rows: Ints) -> pa.StringArray:
@@ -183,7 +183,7 @@ class SinkRows:
             has[named.rows] = pc.greater(pc.binary_length(named.values), 0).to_numpy(zero_copy_only=False)
             if has.any():
                 made = pc.if_else(pa.array(has), pa.scalar(None, pa.string()), made)
-        return made if given is None else pc.if_else(pa.array(_says(given)), given, made)
+        return made if given is None else pc.if_else(pa.array(_has_text(given)), given, made)
 
     # -- properties
 
@@ -230,18 +230,18 @@ def number_keys(prefix: bytes, rows: Ints) -> pa.StringArray:
 def _properties(
     texts: dict[str, pa.StringArray | None], found: Pairs | None, sharding: pa.StringArray | None, rows: int
 ) -> pa.MapArray | None:
-    """Put together what no column of the store's own says."""
+    """Properties that have no column in the store's batches."""
     if found is not None:
         # A frame of our source has its tags and keys twice, in columns and in the map: once is enough.
-        said = {_COLUMN_PROPERTIES[name]: _says(values) for name, values in texts.items() if values is not None}
-        found = without(found, said if sharding is None else {**said, SHARDING_KEY: _says(sharding)})
+        said = {_COLUMN_PROPERTIES[name]: _has_text(values) for name, values in texts.items() if values is not None}
+        found = without(found, said if sharding is None else {**said, SHARDING_KEY: _has_text(sharding)})
     if sharding is not None:
         found = with_property(found, SHARDING_KEY, sharding)
     return None if found is None else maps_of_pairs(found, rows).cast(MAP)
 
 
-def _says(values: pa.StringArray) -> Mask:
-    """Which rows have a text, and not an empty one, which RocketMQ takes for none."""
+def _has_text(values: pa.StringArray) -> Mask:
+    """Mask of rows with a text that is not empty: RocketMQ stores no empty values."""
     some = pc.fill_null(pc.greater(pc.binary_length(values), 0), fill_value=False)
     return np.asarray(some.to_numpy(zero_copy_only=False), np.bool_)
 

@@ -1,4 +1,4 @@
-"""The columns of the sink: what a frame may have, and which of its columns becomes which part of a message.
+"""Columns of the sink: the columns that a frame may have, and the part of a message that each becomes.
 
 ::
 
@@ -182,7 +182,7 @@ def _no_column(name: str) -> SchemaError:
     hint = f"Did you mean `{near}`? " if near is not None else f"Drop it, as .drop('{name}'), or put it into the body. "
     written = "; ".join(" or ".join(f"`{each}`" for each in field.names) for field in FIELDS)
     return SchemaError(
-        f"the frame has a column `{name}`, which is no part of a message", fix=f"{hint}The columns are {written}"
+        f"the frame has a column `{name}`, which is not a part of a message", fix=f"{hint}The columns are {written}"
     )
 
 

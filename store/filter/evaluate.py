@@ -288,7 +288,7 @@ class _Evaluation:
                 # Java casts the truth value to text, and fails.
                 return _Verdict(_NULL, pc.and_(pc.is_valid(value), self._present(right)))
         known = pc.and_(self._present(left), self._present(right))
-        return _Verdict(pc.if_else(known, _FALSE, _NULL))  # a truth value is no number
+        return _Verdict(pc.if_else(known, _FALSE, _NULL))  # a truth value never equals a number
 
     def _compare(self, left: _Operand, order: Order, right: _Operand) -> _Verdict:
         # By size there are no texts and no conditions; a verdict is null here, of a minus before something else.
@@ -306,7 +306,7 @@ class _Evaluation:
         compared: Callable[[Any, Any], Booleans],
         wanted: Callable[[int], bool],
     ) -> _Verdict:
-        """Compare as numbers; null where a side is null, failed where a side that is not is no number."""
+        """Compare as numbers; null where a side is null, failed where a side is not a number."""
         if isinstance(left, Number) and isinstance(right, Number):
             return _Verdict(pa.scalar(wanted(left.compare(right))))
         type_ = next((side.type for side in (left, right) if isinstance(side, Number)), NumberType.DOUBLE)
@@ -370,7 +370,7 @@ def integers(texts: pa.StringArray, bits: int) -> pa.Int64Array:
         try:
             return _in_range(pc.cast(texts, pa.int64()), bits)
         except pa.ArrowInvalid:
-            pass  # one of them is no number, or a larger one
+            pass  # one of them is not a number, or too large
     return _integers_by_pattern(_with_ascii_digits(texts), bits)
 
 
@@ -390,7 +390,7 @@ def _integers_by_pattern(texts: pa.StringArray, bits: int) -> pa.Int64Array:
     digits = pc.ascii_ltrim(pc.ascii_ltrim(signed, characters="+-"), characters="0")
     length = pc.binary_length(digits)
     digits = pc.if_else(pc.equal(length, 0), "0", digits)
-    digits = _only(digits, pc.less_equal(length, _LONG_DIGITS_MAX))  # what is longer is no long
+    digits = _only(digits, pc.less_equal(length, _LONG_DIGITS_MAX))  # longer digits do not fit a long
     magnitude = pc.fill_null(pc.cast(digits, pa.uint64()), 0).to_numpy(zero_copy_only=False)
     negative = pc.fill_null(pc.starts_with(signed, "-"), fill_value=False).to_numpy(zero_copy_only=False)
     fits = magnitude <= np.uint64((1 << (bits - 1)) - 1) + negative.astype(np.uint64)
@@ -432,7 +432,9 @@ def _parsed(decimals: pa.StringArray) -> pa.DoubleArray:
     numerals = pc.replace_substring_regex(decimals, _SUFFIX, "")
     try:
         return pc.cast(numerals, pa.float64())
-    except pa.ArrowInvalid:  # some releases of Arrow refuse what a double cannot hold; Java has it infinite
+    except (
+        pa.ArrowInvalid
+    ):  # some releases of Arrow refuse too large doubles; in Java they are infinite. Drop when pyarrow 18 goes
         floats = np.array(pc.fill_null(numerals, "0").to_pylist(), np.str_).astype(np.float64)
         return _only(pa.array(floats), pc.is_valid(numerals))
 
@@ -451,7 +453,7 @@ def _hexadecimal(text: str) -> float:
 
 
 def order_key(number: float) -> int:
-    """Return an integer that stands to others as ``Double.compareTo`` has it: -0.0 is less than 0.0, NaN the most."""
+    """Return an integer that orders as ``Double.compareTo``: -0.0 is less than 0.0, NaN the greatest."""
     return int(_keys(np.array([number], np.float64))[0])
 
 

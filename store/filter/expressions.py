@@ -151,7 +151,7 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """A search in text. Whatever is no text, null included, is false, with ``NOT`` as well as without."""
+    """A search in text. An operand that is not text, null included, is false, also with ``NOT``."""
 
     operand: "Operand"
     match: Match

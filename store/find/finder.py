@@ -77,7 +77,7 @@ class Finder:
         self._keys = KeySearch(store.location.fs, store.location.paths.index, store.log)
 
     def refresh(self) -> None:
-        """Look at the store again, so that what was added since is found."""
+        """Look at the store again, so that messages added since are found."""
         self._store.refresh()
 
     def state(self) -> StoreState:
@@ -156,7 +156,7 @@ class Finder:
         Raises
         ------
         FormatError
-            If a text is no offset message id.
+            If a text is not an offset message id.
         """
         distinct = pc.unique(pc.utf8_upper(_texts(ids)))
         places = places_of_ids(self._store.log, distinct, self._store.readable_stop())
@@ -182,7 +182,7 @@ class Finder:
         boundary: Boundary = Boundary.LOWER,
         order: Order = Order.OLDEST_FIRST,
     ) -> Found:
-        """Find the message of a queue that each of some store times stands for; see `StoreReader.offset_at`.
+        """Find the message of a queue at each of some store times; see `StoreReader.offset_at`.
 
         A time after the last message finds nothing with LOWER.
         """
@@ -233,7 +233,7 @@ def _texts(values: Texts) -> pa.StringArray:
 
 
 def _hits(places: Ints) -> Hits:
-    """Hits by physical offset: (n,) places of what was asked for, -1 where nothing is."""
+    """Hits by physical offset: (n,) physical offsets of the asked rows, -1 for none."""
     asked = np.flatnonzero(places >= 0)
     asked = asked[np.argsort(places[asked], kind="stable")]
     return Hits(places[asked], asked)

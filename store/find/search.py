@@ -1,4 +1,4 @@
-"""Search of a store for keys: candidates of the index, and the records of what the index does not answer for.
+"""Search of a store for keys: candidates of the index, and the records of spans that the index does not cover.
 
 ::
 
@@ -184,7 +184,7 @@ class KeySearch:
         seen = (offsets >= start) & (offsets < stop)
         hits, denied = self._confirm(asked, offsets[seen], wanted[seen])
         for at in set(of[seen][denied].tolist()):
-            self._deny(found[at].path)
+            self._distrust(found[at].path)
         coverage = cover(start, stop, self._spans(start, stop), self._problems())
         parts = [hits, *(self._scan(asked, each.start, each.stop) for each in coverage.scanned())]
         return _joined(parts), coverage
@@ -256,7 +256,7 @@ class KeySearch:
                 continue  # deleted by retention, and so are its records
 
     def _grown(self, before: _Checked, count: int) -> _Checked | None:
-        """Check what was added to a file; None if it has to be checked as a whole."""
+        """Check the entries added to a file; None if the whole file has to be checked."""
         if before.table is None or not _NOT_CHECKED < before.next_number < count:
             return None
         table = before.table if count <= before.table.count else follow(before.table, count)
@@ -273,8 +273,8 @@ class KeySearch:
             return _Checked(inode, count, table, "")
         return _Checked(inode, count, None, _DENIED.format(path))
 
-    def _deny(self, path: str) -> None:
-        """Stop to believe a file."""
+    def _distrust(self, path: str) -> None:
+        """Distrust a file from now on."""
         checked = self._checked[path]
         count = checked.next_number if checked.table is None else checked.table.count
         self._checked[path] = checked._replace(table=None, problem=_DENIED.format(path), next_number=count)
@@ -294,7 +294,7 @@ class KeySearch:
         return [checked.problem for checked in self._checked.values() if checked.problem]
 
     def _spans(self, start: int, stop: int) -> Iterator[Span]:
-        """Spans that the tables answer for, without their first and last record: other files may have keys of those."""
+        """Spans that the tables answer for, without their first and last record, which may have keys in other files."""
         for path, checked in self._checked.items():
             if checked.table is not None:
                 whole = Span(checked.table.first + 1, checked.table.last, path)
@@ -353,13 +353,13 @@ class KeySearch:
         return Hits(*(np.concatenate(column) for column in zip(*hits, strict=True))), np.concatenate(denied)
 
     def _scan(self, asked: Asked, start: int, stop: int) -> Hits:
-        """Read all records that begin in ``[start, stop)``, but those that a truncation left."""
+        """Match all records that begin in ``[start, stop)``, except leftovers of a truncation."""
         hits = [Hits(np.empty(0, np.int64), np.empty(0, np.int64))]
         hits += [Hits(offsets[each.row], each.asked) for offsets, each in self._walk(asked, start, stop)]
         return Hits(*(np.concatenate(column) for column in zip(*hits, strict=True)))
 
     def _walk(self, asked: Asked, start: int, stop: int) -> Iterator[tuple[Ints, Matches]]:
-        """Physical offsets of these records, some thousand at a time, and what they match."""
+        """Physical offsets of these records, some thousand at a time, and their matches."""
         newest = 0
         for found in self._log.walk(start, stop):
             stale, newest = stale_rows(found, newest)
@@ -372,7 +372,7 @@ class KeySearch:
 
 
 def _joined(parts: Sequence[Hits]) -> Hits:
-    """Hits by physical offset and then by what was asked, each once."""
+    """Hits by physical offset and then by asked row, each once."""
     filled = sorted((each for each in parts if each.asked.size), key=lambda each: int(each.physical_offset[0]))
     if not filled:
         return parts[0]

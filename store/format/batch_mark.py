@@ -105,5 +105,5 @@ def hidden_from(seen: BatchMark, now: BatchMark) -> int | None:
     start = now.start_since(seen.visible + 1)
     if start is not None:
         return start
-    # More came than are known. What was put between two of them is hidden, too, until the next look.
+    # More batches came than are known. Messages put between two of them are hidden, too, until the next look.
     return seen.start if seen.in_flight else seen.stop

@@ -75,7 +75,7 @@ def client_offsets(document: Document) -> dict[ClientQueue, int]:
 
 
 class _Fields:
-    """The fields of one entry, with RocketMQ's defaults for what is missing or null."""
+    """Fields of one entry, with RocketMQ's defaults for missing and null fields."""
 
     def __init__(self, owner: Key, fields: Json) -> None:
         if not isinstance(fields, dict):
@@ -152,7 +152,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Join lines that go on, without comments and blank lines."""
+    """Join continued lines; leave out comments and blank lines."""
     held: str | None = None
     for raw in re.split(r"\r\n|\n|\r", text):
         line = raw.lstrip(_BLANKS)

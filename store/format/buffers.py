@@ -136,7 +136,7 @@ def slices(buffer: Bytes, starts: Ints, lengths: Ints) -> Slices:
     if count <= _FEW:
         return _few(buffer, starts.tolist(), lengths.tolist())
     stops = starts + lengths
-    ends = stops.view(np.uint64)  # a sum that is no int64 any more is right as this
+    ends = stops.view(np.uint64)  # a sum that overflows int64 is right as uint64
     most = min(buffer.size, _OFFSET_MAX)
     if int(starts.min()) < 0 or int(lengths.min()) < 0 or int(ends.max()) > most:
         worst = int(np.flatnonzero((starts < 0) | (lengths < 0) | (ends > most))[0])
@@ -147,7 +147,7 @@ def slices(buffer: Bytes, starts: Ints, lengths: Ints) -> Slices:
     interleaved = np.empty(2 * count + 2, np.int32)
     interleaved[1:-1:2] = starts
     interleaved[2:-1:2] = stops
-    # Arrow sets aside what that many values have on average, and goes by the first and the last offset. They stand for
+    # Arrow allocates the average of that many values, from the first and the last offset. These two belong to
     # no slice, so they are chosen to make it exactly enough: half a segment would be mapped and given back, else.
     apart = total * (2 * count + 1) // count + 2
     interleaved[-1] = last = max(int(stops.max()), min(apart, buffer.size, _OFFSET_MAX))
@@ -205,7 +205,7 @@ def text(cut: Slices, *, valid: Mask | None = None, ascii_only: bool = False) ->
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
-        # Rare, and only for such a batch: Python decodes, and re-encodes what it replaced.
+        # Rare, and only for such a batch: Python decodes, and re-encodes the replaced characters.
         raw = column.cast(pa.binary())
         return pa.array([None if v is None else v.decode("utf-8", "replace") for v in raw.to_pylist()], pa.string())
     return column
@@ -277,7 +277,7 @@ class Pieces(NamedTuple):
         """Return the address of each piece, valid as long as the buffers; `FormatError` if one leaves its buffer."""
         sizes = np.array([each.size for each in self.buffers], np.int64)
         room = sizes[self.which] - self.starts
-        # The room is looked at by itself: where it is below zero, what is left of it may be no int64 any more.
+        # The room is looked at by itself: where it is below zero, the difference may overflow int64.
         if any((each < 0).any() for each in (self.starts, self.lengths, room, room - self.lengths)):
             raise FormatError("a piece of bytes to write is outside its buffer")
         bases = np.array([each.ctypes.data for each in self.buffers], np.uint64)

@@ -41,7 +41,7 @@ class Checkpoint:
     confirm_offset: int = 0
     """RocketMQ 5.1.1 and later: physical offset up to which records may be dispatched."""
     rest: bytes = b""
-    """The bytes after these fields, without trailing zeros; what a later release keeps there survives a rewrite."""
+    """The bytes after these fields, without trailing zeros; fields of a later release survive a rewrite."""
 
     @property
     def min_timestamp(self) -> int:

@@ -354,7 +354,7 @@ def _is_of_one_session(records: Records, row: int, buffer: Bytes) -> bool:
 def _is_untouched(properties: bytes, covered: Bytes) -> bool:
     """Return whether a broker that writes no ``__CRC32#`` can have written these properties.
 
-    ``covered`` holds the bytes that a checksum in the last 20 would cover: ten digits that match are no business key.
+    ``covered`` holds the bytes that a checksum in the last 20 would cover: ten matching digits are not a business key.
     """
     try:
         text = properties.decode()

@@ -49,7 +49,7 @@ def encode(confirmation: Confirmation) -> bytes:
 
 
 def decode(data: bytes) -> Confirmation:
-    """Decode the file: the newer slot of those that are whole; `NOT_CONFIRMED` without one."""
+    """Decode the newer of the whole slots; `NOT_CONFIRMED` without any."""
     slots = (data[at : at + _FIELDS.size + _CRC.size] for at in (0, SLOT_BYTES))
     return max(filter(None, map(_slot, slots)), default=NOT_CONFIRMED)
 

@@ -42,7 +42,7 @@ Entries = npt.NDArray[np.void]
 def decode(buffer: bytes | memoryview) -> Entries:
     """Decode whole entries into an (n,) array of `NATIVE`, a copy; `FormatError` if the bytes end inside an entry."""
     if len(buffer) % ENTRY_BYTES:
-        raise FormatError(f"{len(buffer)} bytes are no whole number of 20-byte ConsumeQueue entries")
+        raise FormatError(f"{len(buffer)} bytes are not a whole number of 20-byte ConsumeQueue entries")
     return np.frombuffer(buffer, ENTRY).astype(NATIVE)
 
 
@@ -109,7 +109,7 @@ def is_pad(entries: Entries) -> Mask:
 
 
 def is_plausible(entries: Entries) -> Mask:
-    """Entries that can stand for a record: neither never written, nor a pad, nor damaged beyond sense."""
+    """Mask of entries that can name a record: written, not pads, and of possible offset and size."""
     size = entries["size"]
     return (entries["physical_offset"] >= 0) & (size >= MIN_RECORD_BYTES) & (size < PAD_SIZE)
 

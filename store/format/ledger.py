@@ -25,7 +25,7 @@ from ..errors import FormatError
 
 _TITLE: Final = b"segmentlog-ledger 1 "
 KEPT: Final = 16
-"""Batches of one application that are kept: the number of the newest is what counts."""
+"""Batches of one application that are kept; only the number of the newest decides."""
 LOST: Final = -1
 """Rows of an entry that marks an application of which this log lost all batches from a version on."""
 APP_BYTES_MAX: Final = 255

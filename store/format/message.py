@@ -116,7 +116,7 @@ RECORD_CRC_BYTES: Final = 20  # `__CRC32#`, 0x01, ten digits, 0x02
 
 
 class Problem(IntEnum):
-    """Fault of a record; ``OK`` is no fault."""
+    """Fault of a record; ``OK`` for none."""
 
     OK = 0
     BEYOND_END = 1
@@ -231,11 +231,11 @@ class Records:
         """Some of the records, with the problems noted so far."""
         taken = Records(self.buffer, self.positions[rows])
         noted = self.problem[rows]
-        # The bytes may have changed since: what is no longer a record does not count as one.
+        # The bytes may have changed since, and may not be a record any more.
         taken.problem = np.where(noted == Problem.OK, taken.problem, noted)
         damaged = taken.problem != Problem.OK
         if damaged.any():
-            taken._forget(damaged)
+            taken._forget_parts(damaged)
         return taken
 
     def flag_problem(self, rows: Mask, problem: Problem) -> None:
@@ -243,9 +243,9 @@ class Records:
         if rows.any():
             rows = rows & (self.problem == Problem.OK)
             self.problem[rows] = problem
-            self._forget(rows)
+            self._forget_parts(rows)
 
-    def _forget(self, rows: Mask) -> None:
+    def _forget_parts(self, rows: Mask) -> None:
         """Set the parts of damaged rows to length 0, so that kernels may run over all rows."""
         for part in (self.body_start, self.body_length, self.topic_start, self.topic_length):
             part[rows] = 0
@@ -429,7 +429,7 @@ def read_record(buffer: memoryview, position: int) -> Record | None:
 
 
 def _header_at(buffer: memoryview, position: int) -> struct.Struct | None:
-    """Return the layout of the fields at a position; None if they are no record's, or not complete."""
+    """Return the layout of the fields at a position; None if there is no complete header of a record."""
     if not 0 <= position <= len(buffer) - MIN_RECORD_BYTES:
         return None
     (magic,) = _MAGIC.unpack_from(buffer, position + _MAGIC_AT)

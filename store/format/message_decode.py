@@ -5,7 +5,7 @@
     Records (offsets of parts)    ──► header fields   astype, one copy
                                   ──► body            slices(): one memcpy a row
                                   ──► properties      parsed once, then tags, keys, uniqKey, single ones, the map
-    Origin  (what the queue says) ──► topic, queueId, queueOffset, tagsCode, …
+    Origin  (queue entries)       ──► topic, queueId, queueOffset, tagsCode, …
 
 Only the columns asked for are computed. Rows that are damaged get nulls in every column that comes from the record.
 RocketMQ: ``MessageDecoder.decode``.
@@ -64,7 +64,7 @@ QUEUE_COLUMNS: Final = frozenset(
 """Columns known from the ConsumeQueue alone: a scan of nothing else never opens the CommitLog."""
 
 ENTRY_COLUMNS: Final = frozenset({"physicalOffset", "storeSize", "tagsCode"})
-"""Those of them that a single entry holds."""
+"""The queue columns that a single entry holds."""
 
 _MILLIS_MAX: Final = ((1 << 63) - 1) // 1000
 
@@ -107,13 +107,13 @@ assert {"topic", "brokerName", *_QUEUE_FIELDS} == QUEUE_COLUMNS
 
 
 class Inflated(NamedTuple):
-    """Rows whose body was compressed, and what it inflated to, in the same order."""
+    """Rows with compressed bodies, and the inflated bodies in the same order."""
 
     rows: Ints
     bodies: list[bytes]
 
     def kept(self, keep: Mask) -> "Inflated":
-        """The same, of the records that are left when only those of a mask stay."""
+        """The inflated rows among the records of a mask, renumbered."""
         stays = keep[self.rows]
         rows = (np.cumsum(keep) - 1)[self.rows[stays]]
         return Inflated(rows, [body for body, stay in zip(self.bodies, stays, strict=True) if stay])
@@ -219,7 +219,7 @@ class Decoder:
         return numbers(micros, TIMESTAMP, valid=~beyond)
 
     def _bodies(self, rows: slice) -> pa.BinaryArray:
-        """Bodies as stored, or what they inflated to."""
+        """Bodies as stored, or inflated."""
         records = self.records
         stored = binary(slices(records.buffer, records.body_start[rows], records.body_length[rows]))
         if self.inflated is None:

@@ -406,7 +406,7 @@ def encode_record(
 def patch_record(
     record: bytearray, *, queue_offset: int, physical_offset: int, store_timestamp: int, record_crc: RecordCrc
 ) -> None:
-    """Write into an encoded record, in place, what is known only when it is put; see `message_encode.patch`."""
+    """Write offsets and store time into an encoded record, in place; see `encoded_batch.patch`."""
     _PLACE.pack_into(record, _PLACE_AT, queue_offset, physical_offset)
     shift = IPV6_EXTRA_BYTES if record[SYS_FLAG_AT + 3] & SYS_BORN_HOST_V6 else 0
     _TIME.pack_into(record, _STORE_TIME_AT + shift, store_timestamp)

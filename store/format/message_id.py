@@ -1,4 +1,4 @@
-"""The two kinds of message id, as text and as what they hold.
+"""The two kinds of message id, as text and as fields.
 
 An *offset id* contains the address of a record; the broker makes it, and any broker can find the record by it::
 
@@ -85,5 +85,5 @@ def decode_offset_ids(texts: pa.StringArray) -> npt.NDArray[np.int64]:
     return offsets
 
 
-_NO_ID: Final = "{!r} is no message id"
+_NO_ID: Final = "{!r} is not a message id"
 _NO_ID_FIX: Final = "An id has 32 hex digits, or 56 where the host has an IPv6 address"

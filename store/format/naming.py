@@ -39,7 +39,7 @@ _SYSTEM_TOPICS: Final = frozenset(
         "BenchmarkTest",
         "OFFSET_MOVED_EVENT",
         "TRANS_CHECK_MAX_TIME_TOPIC",  # transactions that were never answered
-        "CHECKPOINT_TOPIC",  # 5.3: what a RocksDB store keeps
+        "CHECKPOINT_TOPIC",  # 5.3: of RocksDB stores
         "DefaultCluster",  # every broker makes a topic of its cluster's name; this is the default one
     }
 )

@@ -166,7 +166,7 @@ class Properties:
 
     @cached_property
     def _common_names(self) -> list[bytes] | None:
-        """The names, if all records have the same in the same order, each once: what one producer writes mostly has."""
+        """The names, if all records have the same in the same order, each once, as one producer mostly writes them."""
         each = self._each
         if not each:
             return None

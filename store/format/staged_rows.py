@@ -1,4 +1,4 @@
-"""Staged rows: records as a task encoded them, with what the commit has to know of each.
+"""Staged rows: records as a task encoded them, with the facts that the commit needs of each.
 
 ::
 
@@ -112,7 +112,7 @@ def decode_sizes(header: ChunkHeader, data: bytes) -> Ints:
 def decode_chunk(header: ChunkHeader, rest: Bytes) -> StagedRows:
     """Decode the (header.rest_bytes,) bytes after the header; `FormatError` if they are not as they were written."""
     if rest.size != header.rest_bytes or isal_zlib.crc32(rest.data) != header.crc:
-        raise FormatError("staged rows are not what their task wrote")
+        raise FormatError("staged rows are not as their task wrote them")
     n, k = header.rows, max(header.keys, 0)
     sizes = decode_sizes(header, rest[: 4 * n].tobytes())
     columns, at = [], 4 * n
@@ -187,5 +187,5 @@ def row_digest(records: Bytes, positions: Ints, topic_of: Ints, topics: Sequence
 
 
 def add_digests(*digests: int) -> int:
-    """Return the digest of all rows from those of parts of them."""
+    """Return the digest of all rows from the digests of their parts."""
     return sum(digests) & _MASK

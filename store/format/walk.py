@@ -97,7 +97,7 @@ def _candidates(buffer: Bytes, base: int, start: int, stop: int) -> Ints:
 
 
 def _chain(positions: Ints, sizes: Ints) -> Ints:
-    """Of overlapping candidates keep those that a walk over sizes reaches: a body may hold a copy of a record."""
+    """Of overlapping candidates, keep the chain of sizes: a body may hold a copy of a record."""
     keep: list[int] = []
     ends = positions + sizes
     index = 0

@@ -54,7 +54,7 @@ from .table import places_among, sorted_rows
 
 
 class SingleKey(NamedTuple):
-    """A key of a topic and what counts as a hit, compared with single records without arrays.
+    """A key of a topic and the criteria of a hit, compared with single records without arrays.
 
     ::
 
@@ -260,7 +260,7 @@ def _equal_hashes(hashes: Ints, asked: Asked, is_unique: Mask) -> tuple[Ints, In
 def _equal_texts(  # noqa: PLR0917 - the columns of both sides
     topics: pa.DictionaryArray, row: Ints, keys: pa.StringArray, asked: Asked, pair: Ints, wanted: Ints
 ) -> tuple[Ints, Ints]:
-    """Leave those pairs whose topics and texts are the same."""
+    """Pairs whose topics and texts are equal."""
     places = {topic: place for place, topic in enumerate(asked.topics.dictionary.to_pylist())}
     place_of = np.array([places.get(topic, -1) for topic in topics.dictionary.to_pylist()], np.int64)
     same = place_of[integers(topics.indices)[row[pair]]] == integers(asked.topics.indices)[wanted]
@@ -523,7 +523,7 @@ def _model_of(record: Record, topic: int, key: bytes, names: list[bytes]) -> _Mo
 
 
 def _masks(tail: bytes, before: int, free: Bytes, key: slice) -> list[tuple[int, np.uint64, np.uint64, np.uint64]]:
-    """Cut a tail into words of eight bytes, the last of which may overlap the one before."""
+    """Cut a tail into words of eight bytes, the last of which may overlap its predecessor."""
     open_bytes = np.concatenate([np.zeros(before, np.uint8), free])
     fixed = ~open_bytes
     open_bytes[key] = 0

@@ -1,4 +1,4 @@
-"""IndexFile tables whose chains are proven whole: what a look-up may believe of an index file.
+"""IndexFile tables whose chains are proven whole: the condition for a look-up to trust an index file.
 
 ::
 
@@ -145,7 +145,7 @@ def map_index(fs: FileSystem, path: str) -> MappedIndex | None:
 
 def _checked(path: str, mapped: MappedIndex) -> IndexTable:
     geometry, count, slots, entries = mapped
-    seen = slots.copy()  # numpy refuses to search what a broker changes meanwhile
+    seen = slots.copy()  # numpy refuses to search an array that a broker changes meanwhile
     used = np.flatnonzero(seen.view(np.uint32))
     heads = seen[used].astype(np.int64)
     # A broker adds entry, slot and count in this order, so slots may name entries that the header did not count yet.

@@ -11,7 +11,7 @@
              rolled back                               ──►  none
 
 An index is a cache. After a crash, the newest file is valid up to the recorded durable point only. Entries before that
-point never change, so `IndexWriter.open` rebuilds header and slots from them; what a close left is not written again.
+point never change, so `IndexWriter.open` rebuilds header and slots from them, unless a close wrote the file last.
 RocketMQ: ``IndexService.buildIndex``, ``IndexFile.putKey``; a broker deletes the file instead.
 """
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from segmentlog.store import NATIVE_SCHEMA, CorruptRecordError, DataLossError, OnCorrupt, OnLoss, ScanSpec, StoreReader
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.find import ASKED, Finder, KeyField, Order
-from segmentlog.store.find import found as fetching
 from segmentlog.store.find.found import CoveredRange, Source, Span, cover, fetch, without
 from segmentlog.store.format.index_file import Geometry
 from segmentlog.store.format.message import SYS_COMPRESSED
+from segmentlog.store.read import scan
 from support.indexed_stores import Row, build, every_record, write_index
 from support.reading import ALL_COLUMNS, read
 from support.store_builder import Geometry as StoreGeometry
@@ -192,7 +192,7 @@ def compressed(store: Path, bodies: list[bytes]) -> list[int]:
 
 
 def test_bodies_are_inflated_unless_raw_ones_are_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "_INFLATED_BATCHES", 1)
+    monkeypatch.setattr(scan, "_INFLATED_BATCHES", 1)
     bodies = [f"body {i} ".encode() * 50 for i in range(40)]
     offsets = compressed(tmp_path / "s", bodies)
     reader = StoreReader.open(tmp_path / "s")
@@ -203,7 +203,7 @@ def test_bodies_are_inflated_unless_raw_ones_are_wanted(tmp_path: Path, monkeypa
 
 
 def test_a_body_that_cannot_be_inflated_is_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "_INFLATED_BATCHES", 1)
+    monkeypatch.setattr(scan, "_INFLATED_BATCHES", 1)
     bodies = [f"body {i} ".encode() * 50 for i in range(40)]
     offsets = compressed(tmp_path / "s", bodies)
     overwrite(tmp_path / "s", offsets[20] + 88, b"\0\0")
