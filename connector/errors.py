@@ -102,7 +102,7 @@ class NotSupportedError(SegmentLogError):
 
 @contextmanager
 def in_spark_words() -> Iterator[None]:
-    """Word the remedies of store errors that are raised inside as options; also a decorator of what Spark calls."""
+    """Word the remedies of store errors that are raised inside as options; also a decorator of entry points."""
     try:
         yield
     except SegmentLogError as error:

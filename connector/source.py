@@ -1,7 +1,7 @@
 """The data source as Spark sees it: a name, a schema, and factories. No logic.
 
 Spark makes a data source in several short-lived Python processes for each query, and each wants one thing of it. So
-what a part needs is loaded where it is made, and nothing of the other parts.
+each part loads its own modules when it is made, and no others.
 """
 
 # ruff: noqa: PLC0415
@@ -54,7 +54,7 @@ class SegmentLogDataSource(DataSource):
 
     @in_spark_words()
     def reader(self, schema: StructType) -> "SegmentLogBatchReader | LookupReader | MetadataReader":
-        """Make the batch reader, of messages or of what the stores tell of themselves."""
+        """Make the batch reader, of messages or of metadata."""
         if wants_metadata(self.options):
             from .metadata.reader import MetadataReader
 
@@ -70,7 +70,7 @@ class SegmentLogDataSource(DataSource):
 
     @in_spark_words()
     def streamReader(self, schema: StructType) -> "SegmentLogStreamReader | RefusedStream":  # noqa: N802 - Spark's name
-        """Make the stream reader; on a Spark that cannot run it, one that says so."""
+        """Make the stream reader; a Spark that cannot run it gets one that raises."""
         from .setup.spark_versions import RefusedStream, has_streams
 
         if not has_streams():

@@ -57,7 +57,7 @@ class OnChangedReplay(Enum):
     FAIL = "fail"
     """The commit raises `ChangedReplayError`; nothing is appended."""
     SKIP = "skip"
-    """The committed rows count, the others are not appended; a warning says so."""
+    """The committed rows count, the repeated rows are not appended; logged as a warning."""
 
 
 class OnDamage(Enum):

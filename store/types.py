@@ -1,11 +1,17 @@
-"""The words of the store: offsets, queues, ranges. Imports nothing of ours.
+"""Words of the store: offsets, queues, ranges, and what a look-up asks for. Imports nothing of ours.
 
 All ranges are half-open, ``start`` inclusive and ``stop`` exclusive.
 """
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, NewType
+from typing import TYPE_CHECKING, Final, NamedTuple, NewType
+
+if TYPE_CHECKING:  # a process that only states what it wants starts without numpy
+    import numpy as np
+    import numpy.typing as npt
+
+_TIME_MIN: Final = -(1 << 63)
 
 PhysicalOffset = NewType("PhysicalOffset", int)
 """Bytes from the start of the CommitLog (RocketMQ: phyOffset)."""
@@ -15,7 +21,7 @@ QueueOffset = NewType("QueueOffset", int)
 
 
 class Boundary(Enum):
-    """Which message a time stands for: RocketMQ 5's ``BoundaryType``."""
+    """Side of a time on which a message is searched: RocketMQ 5's ``BoundaryType``."""
 
     LOWER = "lower"
     """The first message stored at or after the time; one past the end when there is none."""
@@ -30,6 +36,32 @@ class ReadFrom(Enum):
     """Every message that was appended."""
     CONFIRMED = "confirmed"
     """Messages that enough replicas hold: no failover to one of these undoes them."""
+
+
+class KeyField(Enum):
+    """Property that holds the key of a look-up."""
+
+    KEYS = "keys"
+    """``KEYS``, of which each piece between blanks is a key."""
+    UNIQUE = "unique"
+    """``UNIQ_KEY``, which the producer's client sets."""
+    EITHER = "either"
+    """One or the other; an index does not distinguish them."""
+
+
+class Window(NamedTuple):
+    """Store times, ms since 1970, half-open; None for no limit."""
+
+    start_ms: int | None = None
+    stop_ms: int | None = None
+
+    def holds(self, store_times: "npt.NDArray[np.int64]") -> "npt.NDArray[np.bool_]":
+        """(n,) bool, which of (n,) store times are within."""
+        inside: npt.NDArray[np.bool_] = store_times >= (_TIME_MIN if self.start_ms is None else self.start_ms)
+        return inside if self.stop_ms is None else inside & (store_times < self.stop_ms)
+
+
+ALWAYS: Final = Window()
 
 
 class QueueKey(NamedTuple):

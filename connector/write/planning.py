@@ -8,7 +8,7 @@
                     ──► queues of its topics                 what tasks choose queues by
                     ──► SinkPlan                             crosses to the workers
 
-What fails here fails before a row moves.
+Errors are raised here, before a row moves.
 """
 
 import logging
@@ -33,47 +33,19 @@ _ENTRY_BYTES: Final = 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SinkPlan:
-    """Plan of a write, for its tasks and its commit. Crosses to the workers.
+    """Plan of a write, for its tasks and its commit. Sent to the workers."""
 
-    Attributes
-    ----------
-    options
-        What the user asked for; ``options.config`` has the file sizes of the store that is there.
-    columns
-        Which column of the frame is which field.
-    rules
-        What queues are chosen by.
-    """
-
-    options: WriteOptions
+    options: WriteOptions  # `options.config` has the file sizes of an existing store
     columns: SinkColumns
     rules: QueueRules
 
 
 def plan_write(options: WriteOptions, schema: StructType, mode: Mode) -> SinkPlan:
-    """Check a write against the store that is there, and make one if there is none.
+    """Check a write against the existing store, and create the store if there is none.
 
-    Parameters
-    ----------
-    options
-        What the user asked for.
-    schema
-        Of the frame that is written.
-    mode
-        A stream comes here with each of its batches, and only looks; a batch opens the store and closes it again.
-
-    Raises
-    ------
-    SchemaError
-        If the frame has columns that are no part of a message, or lacks one that is needed.
-    StoreInUseError
-        If a broker has the store open.
-    UnknownTopicError
-        If the topic is not there and not to be made.
-    ConfigError
-        If a file size is asked for that the store does not have.
-    SegmentLogError
-        If the store cannot be written.
+    A stream plans each of its batches, and only looks; a batch opens the store and closes it again. All errors are
+    raised here, before a row moves: unknown columns, a broker that has the store open, an unknown topic, other file
+    sizes.
     """
     columns = plan_columns(schema, options)
     refuse_broker(options.path)
@@ -81,7 +53,7 @@ def plan_write(options: WriteOptions, schema: StructType, mode: Mode) -> SinkPla
     try:
         reader = StoreReader.open(options.path)
     except NotAStoreError:
-        reader = None  # or the path holds something else: preparing says so
+        reader = None  # or the path holds something else: `prepare_store` raises
     counts = {} if reader is None else _queue_counts(reader, options)
     if options.topic is not None and not options.create_topic and options.topic not in counts:
         raise unknown_topic(options.topic, "option `topic` asks for")
@@ -98,7 +70,7 @@ def plan_write(options: WriteOptions, schema: StructType, mode: Mode) -> SinkPla
 
 
 def _with_stored_sizes(options: WriteOptions) -> StoreConfig:
-    """Take the file sizes of the store that is there, which are in no option unless they are the same."""
+    """Take the file sizes of the existing store; an option may only repeat them."""
     config = stored_config(options.path, options.config)
     for name in options.sizes:
         field = SIZES[name]
@@ -114,7 +86,7 @@ def _with_stored_sizes(options: WriteOptions) -> StoreConfig:
 
 
 def _queue_counts(reader: StoreReader, options: WriteOptions) -> Mapping[str, int]:
-    """Tell how many queues each topic has: as it was made with, else those that there are."""
+    """Number of queues of each topic: as it was created, else as many as exist."""
     try:
         made = topic_queues(options.path)
     except FormatError as error:

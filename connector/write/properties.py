@@ -76,15 +76,7 @@ def _is_null(values: pa.Array) -> Mask:
 
 
 def without(pairs: Pairs, overruled: Mapping[str, Mask]) -> Pairs:
-    """Leave out pairs whose row says the same thing in a column of its own.
-
-    Parameters
-    ----------
-    pairs
-        (m,)
-    overruled
-        Names, each with the rows, (n,), that say it elsewhere.
-    """
+    """Leave out pairs that a column of their own overrules: by name, the (n,) rows that have a value in it."""
     kept = np.ones(pairs.rows.size, np.bool_)
     for name, rows in overruled.items():
         kept &= ~(pairs.named(name) & rows[pairs.rows])
@@ -92,17 +84,7 @@ def without(pairs: Pairs, overruled: Mapping[str, Mask]) -> Pairs:
 
 
 def with_property(pairs: Pairs | None, name: str, values: pa.StringArray) -> Pairs:
-    """Add one property, after the others; a null adds none.
-
-    Parameters
-    ----------
-    pairs
-        Those that are there, if any.
-    name
-        What the property is called.
-    values
-        (n,) one for each row.
-    """
+    """Add one property after the others, from (n,) values; a null adds none."""
     rows = np.flatnonzero(~_is_null(values))
     added = Pairs(rows, pa.repeat(name, rows.size), values.drop_null())
     if pairs is None:

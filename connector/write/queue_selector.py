@@ -1,4 +1,4 @@
-"""Selection of the queue of each row. Pure: it knows what the driver found in the store, and its earlier choices.
+"""Selection of the queue of each row. Pure: it depends on the driver's rules, and on its earlier choices.
 
 ::
 
@@ -6,7 +6,7 @@
     shardingKey of the row      |hash| mod the topic's queues: equal keys, one queue, their order kept
     neither                     the topic's queues in turn, from (partition + batch) on
 
-The hash is Java's ``String.hashCode``, what RocketMQ's own clients choose by (``SelectMessageQueueByHash``), so both
+The hash is Java's ``String.hashCode``, as in RocketMQ's own clients (``SelectMessageQueueByHash``), so both
 send a key to the same queue of as many. Turns begin elsewhere for each task and each batch of a stream, so that small
 batches spread. They depend on nothing else but the rows before: a repeated batch goes to the same queues.
 """
@@ -32,43 +32,19 @@ Queues: TypeAlias = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QueueRules:
-    """Rules that the driver settled for all tasks of a write. Cross to the workers.
+    """Rules that the driver decided for all tasks of a write. Sent to the workers."""
 
-    Attributes
-    ----------
-    selector
-        What chooses; never ``AUTO``.
-    counts
-        Queues of the topics that the store has; of all, or of the only one that is written.
-    default_queues
-        Queues of a topic that it does not have.
-    create_topic
-        Whether there may be such topics, and queues beyond those of a topic.
-    system_topics
-        Whether rows may go to topics of the broker and of consumer groups.
-    """
-
-    selector: Selector
-    counts: Mapping[str, int]
-    default_queues: int
-    create_topic: bool
-    system_topics: bool
+    selector: Selector  # never `AUTO`
+    counts: Mapping[str, int]  # queues of the existing topics; of all, or of the only topic that is written
+    default_queues: int  # queues of a new topic
+    create_topic: bool  # whether new topics, and queues beyond those of a topic, are allowed
+    system_topics: bool  # whether rows may go to topics of the broker and of consumer groups
 
 
 class QueueChooser:
-    """Chooses for the rows of one task, batch after batch.
+    """Chooses the queues of the rows of one task, batch after batch; ``made`` has the queues of new topics.
 
-    Parameters
-    ----------
-    rules
-        What the driver settled.
-    start
-        Where each topic's turn begins; any number that the next attempt has, too.
-
-    Attributes
-    ----------
-    made
-        Topics that the store did not have, and how many queues each is to have.
+    ``start`` is where each topic's turn begins: any number that is the same in the next attempt.
     """
 
     def __init__(self, rules: QueueRules, start: int) -> None:
@@ -80,28 +56,11 @@ class QueueChooser:
     def choose(
         self, topics: pa.DictionaryArray, queue_ids: pa.Array | None, sharding_keys: pa.StringArray | None, rows: Ints
     ) -> Queues:
-        """Choose a queue for each row of a batch.
+        """Choose a queue for each of (n,) rows; ``rows`` are the numbers that errors name.
 
-        Parameters
-        ----------
-        topics
-            (n,) without nulls; each topic once in the dictionary.
-        queue_ids, sharding_keys
-            (n,) of integers and texts, or None where the frame has no such column.
-        rows
-            (n,) what errors call the rows.
-
-        Returns
-        -------
-        (n,) int32
-
-        Raises
-        ------
-        UnknownTopicError
-            If a topic does not exist and is not to be created.
-        IllegalMessageError
-            If a topic is a system topic and those are not allowed. If a queue id is below zero, or beyond the queues of
-            a topic that is not to be created.
+        Topics have no nulls, and a dictionary without repetitions. `UnknownTopicError` for a topic that does not exist
+        and must not be created. `IllegalMessageError` for a system topic that is not allowed. It is raised also for a
+        queue id below zero, or beyond the queues of a topic that must not grow.
         """
         codes = topics.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         names = topics.dictionary.to_pylist()
@@ -120,7 +79,7 @@ class QueueChooser:
         return chosen.astype(np.int32)
 
     def _counts(self, names: list[str], codes: Ints, rows: Ints) -> Ints:
-        """Queues of each topic by its code; those that the store does not have are noted."""
+        """Queues of each topic by its code; new topics are noted."""
         rules = self._rules
         counts = np.empty(len(names), np.int64)
         for code, name in enumerate(names):
@@ -170,7 +129,7 @@ class QueueChooser:
 
 
 def unknown_topic(name: str, asker: str) -> UnknownTopicError:
-    """Make the error for a topic that is not there and is not to be made."""
+    """Error for a topic that does not exist and must not be created."""
     return UnknownTopicError(
         f"{asker} topic `{name}`, which the store does not have",
         fix="Leave createTopic=false out to make it, or make it with RocketMQ's own tools",

@@ -46,44 +46,15 @@ _HEX4: Final = np.stack([_HEX[np.arange(1 << 16) >> shift & 15] for shift in (12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Origin:
-    """Whose rows these are; the same for each attempt of a task.
+    """Writer of rows; the same for each attempt of a task."""
 
-    Attributes
-    ----------
-    app
-        The numbering of the batches: a query, a ``txnAppId``, or a name that this write made up.
-    version
-        Number of the batch.
-    partition
-        Which task.
-    """
-
-    app: str
-    version: int
+    app: str  # name of the numbering of the batches: a query, a `txnAppId`, or a generated name
+    version: int  # number of the batch
     partition: int
 
 
 class SinkRows:
-    """Converts the batches of one task, in their order.
-
-    Parameters
-    ----------
-    columns
-        Which column is which field.
-    options
-        What the user asked for.
-    rules
-        What the driver settled about queues.
-    origin
-        Whose rows they are.
-
-    Attributes
-    ----------
-    rows
-        How many came.
-    skipped
-        How many of them were left out.
-    """
+    """Converts the batches of one task, in their order; counts ``rows`` that came, and those ``skipped``."""
 
     def __init__(self, columns: SinkColumns, options: WriteOptions, rules: QueueRules, origin: Origin) -> None:
         self._columns = columns
@@ -100,14 +71,10 @@ class SinkRows:
         return self._chooser.made
 
     def convert(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Convert a batch of the frame; a huge one comes out in pieces, one without a row not at all.
+        """Convert a batch of the frame; a huge batch is returned in pieces, a batch without rows not at all.
 
-        Raises
-        ------
-        IllegalMessageError
-            If a row cannot be a message; the error says which.
-        UnknownTopicError
-            If a topic does not exist and is not to be created.
+        `IllegalMessageError` names the row that cannot be a message; `UnknownTopicError` a topic that must not be
+        created.
         """
         pieces = -(-batch.nbytes // _BATCH_BYTES_MAX)
         each = max(1, -(-batch.num_rows // max(1, pieces)))
@@ -138,10 +105,10 @@ class SinkRows:
         native |= {name: columns[name] for name in _AS_THEY_COME if name in columns}
         return pa.RecordBatch.from_arrays(list(native.values()), names=list(native))
 
-    # -- what must be there
+    # -- required columns
 
     def _kept(self, columns: dict[str, pa.Array], rows: Ints) -> tuple[dict[str, pa.Array], Ints]:
-        """Leave out the rows that are to be left out; refuse those that must not be there."""
+        """Apply `onNullTopic` and `onNullBody`: leave out rows, or refuse them."""
         options = self._options
         kept = np.ones(rows.size, np.bool_)
         topic = columns.get("topic") if options.topic is None else None
@@ -205,7 +172,7 @@ class SinkRows:
             return narrow.cast(pa.string())
         except pa.ArrowInvalid:
             wrong = np.array([not _is_utf8(each) for each in narrow.to_pylist()])
-        fix = "Decode them into text first; bytes that are no text, as with hex(…) or base64(…)"
+        fix = "Decode them into text first; binary values, as with hex(…) or base64(…)"
         raise self._refusal(rows, wrong, f"has bytes in column `{name}` that are not UTF-8", fix)
 
     def _uniq_keys(self, given: pa.StringArray | None, pairs: Pairs | None, rows: Ints) -> pa.StringArray:
@@ -216,7 +183,7 @@ class SinkRows:
             has[named.rows] = pc.greater(pc.binary_length(named.values), 0).to_numpy(zero_copy_only=False)
             if has.any():
                 made = pc.if_else(pa.array(has), pa.scalar(None, pa.string()), made)
-        return made if given is None else pc.if_else(pa.array(_says(given)), given, made)
+        return made if given is None else pc.if_else(pa.array(_has_text(given)), given, made)
 
     # -- properties
 
@@ -250,15 +217,7 @@ def key_prefix(origin: Origin) -> bytes:
 
 
 def number_keys(prefix: bytes, rows: Ints) -> pa.StringArray:
-    """Make a key for each row.
-
-    Parameters
-    ----------
-    prefix
-        22 digits.
-    rows
-        (n,) numbers below 2**40.
-    """
+    """Make a unique key for each of (n,) rows, numbers below 2**40, from a prefix of 22 digits."""
     keys = np.empty((rows.size, 32), np.uint8)
     keys[:, :22] = np.frombuffer(prefix, np.uint8)
     keys[:, 22:24] = _HEX4[rows >> 32 & 0xFF, 2:]
@@ -271,18 +230,18 @@ def number_keys(prefix: bytes, rows: Ints) -> pa.StringArray:
 def _properties(
     texts: dict[str, pa.StringArray | None], found: Pairs | None, sharding: pa.StringArray | None, rows: int
 ) -> pa.MapArray | None:
-    """Put together what no column of the store's own says."""
+    """Properties that have no column in the store's batches."""
     if found is not None:
         # A frame of our source has its tags and keys twice, in columns and in the map: once is enough.
-        said = {_COLUMN_PROPERTIES[name]: _says(values) for name, values in texts.items() if values is not None}
-        found = without(found, said if sharding is None else {**said, SHARDING_KEY: _says(sharding)})
+        said = {_COLUMN_PROPERTIES[name]: _has_text(values) for name, values in texts.items() if values is not None}
+        found = without(found, said if sharding is None else {**said, SHARDING_KEY: _has_text(sharding)})
     if sharding is not None:
         found = with_property(found, SHARDING_KEY, sharding)
     return None if found is None else maps_of_pairs(found, rows).cast(MAP)
 
 
-def _says(values: pa.StringArray) -> Mask:
-    """Which rows have a text, and not an empty one, which RocketMQ takes for none."""
+def _has_text(values: pa.StringArray) -> Mask:
+    """Mask of rows with a text that is not empty: RocketMQ stores no empty values."""
     some = pc.fill_null(pc.greater(pc.binary_length(values), 0), fill_value=False)
     return np.asarray(some.to_numpy(zero_copy_only=False), np.bool_)
 

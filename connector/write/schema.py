@@ -1,4 +1,4 @@
-"""The columns of the sink: what a frame may have, and which of its columns becomes which part of a message.
+"""Columns of the sink: the columns that a frame may have, and the part of a message that each becomes.
 
 ::
 
@@ -67,22 +67,12 @@ def _is_properties(kind: DataType) -> bool:
 
 
 class Field(NamedTuple):
-    """One part of a message that a column can have.
+    """One part of a message that a column can have."""
 
-    Attributes
-    ----------
-    names
-        Its name, then others that mean the same.
-    is_type, type_text
-        Which types its column may have, for a check and for people.
-    meaning
-        For the documentation.
-    """
-
-    names: tuple[str, ...]
-    is_type: Callable[[DataType], bool]
+    names: tuple[str, ...]  # its name, then its aliases
+    is_type: Callable[[DataType], bool]  # whether a column may have a type
     type_text: str
-    meaning: str
+    meaning: str  # for the documentation
 
 
 FIELDS: Final = (
@@ -132,38 +122,17 @@ IGNORED: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SinkColumns:
-    """Which column of the frame is which field. Crosses to the workers.
+    """Positions of the columns of the frame, by field. Sent to the workers."""
 
-    Attributes
-    ----------
-    positions
-        Of the columns, by the field's own name.
-    selector
-        What chooses the queue; never ``AUTO``.
-    """
-
-    positions: Mapping[str, int]
-    selector: Selector
+    positions: Mapping[str, int]  # by the field's own name
+    selector: Selector  # never `AUTO`
 
     def __contains__(self, field: str) -> bool:
         return field in self.positions
 
 
 def plan_columns(schema: StructType, options: WriteOptions) -> SinkColumns:
-    """Work out which column is which field.
-
-    Parameters
-    ----------
-    schema
-        Of the frame that is written.
-    options
-        What the user asked for.
-
-    Raises
-    ------
-    SchemaError
-        If a column is unknown, mistyped, missing, or there under two names.
-    """
+    """Find the field of each column; `SchemaError` if one is unknown, mistyped, missing, or present under two names."""
     known = {name.lower(): field for field in FIELDS for name in field.names}
     ignored = {name.lower() for name in IGNORED}
     positions: dict[str, int] = {}
@@ -213,7 +182,7 @@ def _no_column(name: str) -> SchemaError:
     hint = f"Did you mean `{near}`? " if near is not None else f"Drop it, as .drop('{name}'), or put it into the body. "
     written = "; ".join(" or ".join(f"`{each}`" for each in field.names) for field in FIELDS)
     return SchemaError(
-        f"the frame has a column `{name}`, which is no part of a message", fix=f"{hint}The columns are {written}"
+        f"the frame has a column `{name}`, which is not a part of a message", fix=f"{hint}The columns are {written}"
     )
 
 

@@ -2,15 +2,15 @@
 
 ::
 
-    planning    writer(schema) ──► SinkPlan                     what is wrong with a write is said here
+    planning    writer(schema) ──► SinkPlan                     errors of a write are raised here
     task        write(batches) ──► SinkRows ──► Staging ──► StagedMessage: file, query, batch
     driver      commit([StagedMessage, …]) ──► commit_batch     all rows or none, and each batch once
-                abort(…) ──► staged files are taken away
+                abort(…) ──► staged files are deleted
 
     exactlyOnce=false
     task        write(batches) ──► SinkRows ──► MessageStore.append_batch, taking turns     each row at least once
 
-A task may run twice, also at the same time. Each attempt stages a file of its own name, and only those that came back
+A task may run twice, also at the same time. Each attempt stages a file of its own name, and only files that came back
 in a message are appended. For the commit of a stream Spark makes a new writer, which knows nothing but the messages.
 """
 
@@ -46,29 +46,15 @@ _TURN_BYTES: Final = 64 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StagedMessage(WriterCommitMessage):
-    """Message of one task to the commit.
-
-    Attributes
-    ----------
-    partition
-        Which task.
-    query, batch
-        Of a stream: its id and the number of the batch, as the task was told.
-    staged
-        What it staged; None where it appended its rows itself.
-    rows, skipped
-        How many rows it wrote, and left out.
-    made_topics
-        Topics that the store did not have, and how many queues each is to have.
-    """
+    """Message of one task to the commit."""
 
     partition: int
-    query: str | None
-    batch: int | None
-    staged: Staged | None
-    rows: int
-    skipped: int
-    made_topics: dict[str, int]
+    query: str | None  # id of the stream; None for a batch write
+    batch: int | None  # number of the micro-batch, as the task was told
+    staged: Staged | None  # None if the task appended its rows itself
+    rows: int  # number of rows written
+    skipped: int  # number of rows left out
+    made_topics: dict[str, int]  # queues of topics that the store did not have
 
 
 class _Writer(SentToWorkers):
@@ -81,17 +67,7 @@ class _Writer(SentToWorkers):
 
     @in_spark_words()
     def stage(self, batches: Iterator[pa.RecordBatch]) -> StagedMessage:
-        """Do one task's share.
-
-        Raises
-        ------
-        IllegalMessageError
-            If a row cannot be a message.
-        UnknownTopicError
-            If a row's topic is not there and not to be made.
-        SegmentLogError
-            If the rows cannot be put where they belong.
-        """
+        """Stage one task's rows; `IllegalMessageError` or `UnknownTopicError` for a row that cannot be stored."""
         keep_memory()
         task, plan = TaskContext.get(), self._plan
         assert task is not None
@@ -121,7 +97,7 @@ class _Writer(SentToWorkers):
 
     @in_spark_words()
     def append(self, batch_id: BatchId, messages: Sequence[StagedMessage]) -> CommittedBatch | None:
-        """Append what the tasks staged; None where they appended it themselves, or there is nothing to remember."""
+        """Append the staged rows; None if tasks appended them, or there is nothing to record."""
         options = self._plan.options
         rows, skipped = sum(each.rows for each in messages), sum(each.skipped for each in messages)
         if skipped:
@@ -157,15 +133,15 @@ class _Writer(SentToWorkers):
         return committed
 
     def discard(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Take away what tasks staged, those that failed included, as far as anything says whose they are."""
+        """Delete the staged files of this job and of all attempts that reported one, failed ones included."""
         self._sweep({self._job, *(each.staged.job for each in _all_staged(messages) if each.staged is not None)})
 
     def _batch_of(self, query: str | None, batch: int | str | None) -> str:
-        """Prefix of the names of all jobs that try a batch: several drivers may try a stream's."""
+        """Prefix of the job names of a batch: several drivers may try a stream's batch."""
         return self._job if query is None else f"{query}-{batch}-"
 
     def _job_of(self, query: str | None, batch: int | str | None) -> str:
-        """Under which name tasks stage: one that is their driver's, so that it takes nothing from a successor."""
+        """Job name of the staged files; of one driver, so that it deletes no files of its successor."""
         return self._job if query is None else self._batch_of(query, batch) + self._job
 
     def _sweep(self, jobs: set[str]) -> None:
@@ -173,69 +149,43 @@ class _Writer(SentToWorkers):
         try:
             for job in jobs:
                 discard_jobs(path, job)
-        except (SegmentLogError, OSError) as error:  # what was appended is appended, and what failed has said so
+        except (SegmentLogError, OSError) as error:  # the commit has succeeded, or has raised its own error
             logger.warning("%s: staged rows were left behind: %s", path, error)
 
 
 class SegmentLogBatchWriter(DataSourceArrowWriter):
-    """Appends a frame once: all of its rows, or none.
-
-    Parameters
-    ----------
-    options
-        What the user asked for.
-    schema
-        Of the frame.
-
-    Raises
-    ------
-    SegmentLogError
-        If the frame cannot be written as asked; see `plan_write`.
-    """
+    """Appends a frame once: all of its rows, or none."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._writer = _Writer(options, schema, Mode.BATCH)
         self._id = BatchId(options.app, options.version or 0)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
-        """Do one task's share."""
+        """Stage one task's rows."""
         return self._writer.stage(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Append what the tasks staged."""
+        """Append the staged rows."""
         self._writer.append(self._id, _all_staged(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Take away what the tasks staged."""
+        """Delete the staged rows."""
         self._writer.discard(messages)
 
 
 class SegmentLogStreamWriter(DataSourceStreamArrowWriter):
-    """Appends the batches of a stream, each once.
-
-    Parameters
-    ----------
-    options
-        What the user asked for.
-    schema
-        Of the frame.
-
-    Raises
-    ------
-    SegmentLogError
-        If the frame cannot be written as asked; see `plan_write`.
-    """
+    """Appends the batches of a stream, each once."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
         self._writer = _Writer(options, schema, Mode.STREAM)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
-        """Do one task's share."""
+        """Stage one task's rows."""
         return self._writer.stage(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Append what the tasks staged, unless the batch is there."""
+        """Append the staged rows, unless the batch is committed already."""
         staged = _all_staged(messages)
         if not staged:
             # Spark 4.3 runs at least one task per batch; without one, nothing says whose batch it is.
@@ -246,26 +196,14 @@ class SegmentLogStreamWriter(DataSourceStreamArrowWriter):
         self._writer.append(known, staged)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - as above
-        """Take away what the tasks staged."""
+        """Delete the staged rows."""
         self._writer.discard(messages)
 
 
 def stream_batch(messages: Sequence[StagedMessage], batch: int, app: str | None) -> BatchId:
-    """Tell which batch of which query the messages are of; all have to agree.
+    """Return the batch that the messages of all tasks belong to; ``app`` replaces the id of the query.
 
-    Parameters
-    ----------
-    messages
-        One of each task.
-    batch
-        The number that Spark commits.
-    app
-        What the user calls the query, in place of its id.
-
-    Raises
-    ------
-    NotSupportedError
-        If they do not, or know of no query: then nothing can be appended exactly once.
+    `NotSupportedError` if they disagree, or name no query: an exactly-once append is impossible then.
     """
     said = {(each.query, each.batch) for each in messages}
     (query, number), *others = sorted(said, key=str)
@@ -292,8 +230,8 @@ def _write(
             try:
                 target.add(native)
             except IllegalMessageError as error:
-                # The store counts the rows of what it was given, without those that were left out.
-                where = f"of those from row {first} of Spark partition {partition} on"
+                # The store counts the rows that it was given, without the rows left out before.
+                where = f"counted from row {first} of Spark partition {partition}"
                 raise error.restated(f"{error.problem}; {where}") from None
 
 
@@ -314,7 +252,7 @@ class _StagedRows(ExitStack):
         self._staging.add(batch)
 
     def finish(self) -> Staged | None:
-        """Say what was staged; None for no row."""
+        """Close the staged file and describe it; None if there was no row."""
         return None if self._staging is None else self._staging.finish()
 
 
@@ -335,7 +273,7 @@ class _DirectAppend(ExitStack):
             self.finish()
 
     def finish(self) -> None:
-        """Append what waits."""
+        """Append the waiting rows."""
         if not self._waiting:
             return
         options = self._options
@@ -351,7 +289,7 @@ class _DirectAppend(ExitStack):
 
 
 def refuse_overwrite(mode: Mode) -> NotSupportedError:
-    """Make the error for a write that wants what is there to go away."""
+    """Error for save mode `overwrite` and output mode `complete`."""
     if mode is Mode.STREAM:
         return NotSupportedError(
             "output mode `complete` replaces what was written before, and a message log keeps what it has",

@@ -23,8 +23,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..format.consume_queue import SCHEDULE_TOPIC
 from ..format.message import MIN_RECORD_BYTES, Ints, Records
+from ..format.naming import SCHEDULE_TOPIC
 from ..log.commit_log import CommitLog, FoundRecords
 from ..types import QueueKey
 from .rules import is_named, is_queued, queues_of, tags_codes, warn_unnamed

@@ -26,8 +26,7 @@ import numpy as np
 from ..format.consume_queue import Entries
 from ..format.message import Bytes, Ints, Records
 from ..format.properties import Properties
-from ..index.keys import put_hashes
-from ..index.writer import IndexWriter
+from ..index.writer import IndexWriter, put_hashes
 from ..queues.keys import QueueNumbers
 from ..queues.writer import QueueWriter
 from ..types import QueueKey

@@ -20,13 +20,13 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 
 from ..config import DELAYS_MS
-from ..format.consume_queue import ENTRY, SCHEDULE_TOPIC, Entries, from_columns
+from ..format.buffers import slices, text
+from ..format.consume_queue import ENTRY, Entries, from_columns
 from ..format.hashing import java_hash_array
 from ..format.message import SYS_COMMIT, SYS_INNER_BATCH, SYS_TRANSACTION, Ints, Mask, Records
-from ..format.naming import is_readable_topic
+from ..format.naming import SCHEDULE_TOPIC, is_readable_topic
 from ..format.properties import TAGS, Properties, java_int
-from ..format.slices import slices, text
-from ..index.keys import indexed_keys
+from ..index.writer import indexed_keys
 from ..queues.keys import QueueNumbers, Queues, different_queues
 
 _log = logging.getLogger(__name__)

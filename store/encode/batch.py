@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 
 from ..config import BatchPlacement, StoreConfig
 from ..errors import ConfigError, IllegalMessageError
-from ..format.arrow_buffers import numbers, only_chunk, value_bounds, value_lengths
-from ..format.consume_queue import SCHEDULE_TOPIC
+from ..format.buffers import numbers, only_chunk, repeated, value_bounds, value_lengths
+from ..format.checksums import RecordCrc
 from ..format.encoded_batch import EncodedBatch
 from ..format.hashing import java_hash_array, key_hashes
 from ..format.message import (
@@ -37,11 +37,9 @@ from ..format.message import (
     Ints,
     Mask,
 )
-from ..format.message_encode import PROPERTIES_BYTES_MAX, RecordColumns, encode
+from ..format.message_encode import PROPERTIES_BYTES_MAX, RecordColumns, encode, encode_properties
+from ..format.naming import SCHEDULE_TOPIC
 from ..format.properties import KEYS, TAGS, UNIQ_KEY
-from ..format.properties_encode import encode_properties
-from ..format.record_crc import RecordCrc
-from ..format.slices import repeated
 from ..queues.keys import Queues, different_queues
 from .message import (
     DEFLATE_LEVEL,

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from ..config import DELAYS_MS, StoreConfig
 from ..errors import ConfigError, IllegalMessageError, Remedy
-from ..format.consume_queue import SCHEDULE_TOPIC
+from ..format.checksums import RecordCrc
 from ..format.message import (
     BLANK_BYTES,
     RECORD_CRC_BYTES,
@@ -28,11 +28,9 @@ from ..format.message import (
     SYS_COMPRESSED,
     SYS_TRANSACTION,
 )
-from ..format.message_encode import PROPERTIES_BYTES_MAX, pack_host
-from ..format.message_encode_one import encode_record
-from ..format.naming import topic_problem
+from ..format.message_encode import PROPERTIES_BYTES_MAX, encode_record, pack_host
+from ..format.naming import SCHEDULE_TOPIC, topic_problem
 from ..format.properties import KEYS, RECORD_CRC, TAGS, UNIQ_KEY, java_int
-from ..format.record_crc import RecordCrc
 from ..types import QueueKey
 
 DELAY_LEVELS: Final = len(DELAYS_MS) - 1

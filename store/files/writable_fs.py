@@ -23,7 +23,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from ..errors import NotAStoreError, UnsafeFileError
-from ..format.pieces import Data, Pieces, contiguous
+from ..format.buffers import Data, Pieces, contiguous
 from .fs import Descriptor, FileSystem, LocalFileSystem, directory_mode
 from .os_errors import Writing
 from .plain_reads import plain_size

@@ -2,12 +2,16 @@
 
 ::
 
-    properties ──► texts of the properties that the filter names ──► parsed where a number or TRUE stands opposite
+    properties ──► texts of the properties that the filter names ──► parsed where a number or TRUE is opposite
                                                                          │
     And ─┬─ Compare ──► value: true, false or null of each row ◄─────────┤
          └─ In ───────► failed: rows where Java would throw  ◄───────────┘
                                     │
                      mask: true, and not failed
+
+    Integer, Long   [+-] digits of any script           no blanks, no point, no overflow
+    Double          blanks [+-] ( digits [.digits] [e[+-]digits]  |  .digits [e[+-]digits]
+                                | 0x hex digits [.] p [+-] digits | NaN | Infinity ) [fFdD] blanks
 
 RocketMQ evaluates a filter message by message; whatever is not true, an exception included, does not match
 (``ExpressionMessageFilter.isMatchedByCommitLog``). The rules of values are these:
@@ -16,15 +20,21 @@ RocketMQ evaluates a filter message by message; whatever is not true, an excepti
   ``failed`` of an operand counts only in rows that reach it.
 * A comparison by size is null if either side is. ``a = b`` is true if both are null, null if only a is, and false if
   only b is.
-* Text opposite a number is parsed as the number's type; opposite a property, by size, as a double. What cannot be
-  parsed fails. Text on the left of a truth value is ``true`` in any case, or false; on the right of one it fails.
+* Text opposite a number is parsed as the number's type; opposite a property, by size, as a double. Text that cannot be
+  parsed fails. Text on the left of a truth value is ``true`` in any case, or false; on the right of it, it fails.
+
+Columns of plain numbers take one Arrow cast. Only a batch that has anything else in it is searched by patterns. Java:
+``Integer.valueOf``, ``Long.valueOf``, ``Double.valueOf``.
 """
 
+import sys
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -53,7 +63,6 @@ from .expressions import (
     Truth,
     property_names,
 )
-from .java_numbers import doubles, integers, order_key
 
 Booleans = Any
 """A boolean array of all rows, or a boolean scalar where all rows have the same. (Arrow has no types for a checker.)"""
@@ -279,7 +288,7 @@ class _Evaluation:
                 # Java casts the truth value to text, and fails.
                 return _Verdict(_NULL, pc.and_(pc.is_valid(value), self._present(right)))
         known = pc.and_(self._present(left), self._present(right))
-        return _Verdict(pc.if_else(known, _FALSE, _NULL))  # a truth value is no number
+        return _Verdict(pc.if_else(known, _FALSE, _NULL))  # a truth value never equals a number
 
     def _compare(self, left: _Operand, order: Order, right: _Operand) -> _Verdict:
         # By size there are no texts and no conditions; a verdict is null here, of a minus before something else.
@@ -297,7 +306,7 @@ class _Evaluation:
         compared: Callable[[Any, Any], Booleans],
         wanted: Callable[[int], bool],
     ) -> _Verdict:
-        """Compare as numbers; null where a side is null, failed where a side that is not is no number."""
+        """Compare as numbers; null where a side is null, failed where a side is not a number."""
         if isinstance(left, Number) and isinstance(right, Number):
             return _Verdict(pa.scalar(wanted(left.compare(right))))
         type_ = next((side.type for side in (left, right) if isinstance(side, Number)), NumberType.DOUBLE)
@@ -333,3 +342,145 @@ def _either(one: Booleans | None, other: Booleans | None) -> Booleans | None:
 
 def _key(number: Number) -> pa.Int64Scalar:
     return pa.scalar(order_key(number.value) if number.type is NumberType.DOUBLE else number.value, pa.int64())
+
+
+_PLAIN_INTEGER: Final = (ord("-"), ord("9"))
+"""First and last of the characters in ``-./0123456789``, of which Arrow reads integers as Java does, or not at all."""
+_PLAIN_DOUBLE: Final = (ord("+"), ord("9"))
+_LONG_DIGITS_MAX: Final = 19
+_NON_ASCII: Final = 0x80
+# Java looks at UTF-16 units, and so at no digit beyond U+FFFF.
+_DIGITS: Final = {code: unicodedata.decimal(chr(code)) for code in range(_NON_ASCII, 1 << 16) if chr(code).isdecimal()}
+_ASCII_DIGITS: Final = {code: str(digit) for code, digit in _DIGITS.items()}
+
+_INTEGER: Final = r"\A[+-]?[0-9]+\z"
+_INTEGER_OF_ANY_SCRIPT: Final = r"\A[+-]?\p{Nd}+\z"
+_DECIMAL: Final = r"\A[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?)\z"
+_HEXADECIMAL: Final = r"\A[+-]?0[xX]([0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?\z"
+_SUFFIX: Final = r"[fFdD]\z"
+_BLANKS: Final = "".join(map(chr, range(ord(" ") + 1)))  # what String.trim takes off
+
+
+def integers(texts: pa.StringArray, bits: int) -> pa.Int64Array:
+    """Parse a column as ``Integer.valueOf`` (32 bits) or ``Long.valueOf`` (64) does.
+
+    Null where the text is null or Java throws a ``NumberFormatException``.
+    """
+    if _within(texts, _PLAIN_INTEGER):
+        try:
+            return _in_range(pc.cast(texts, pa.int64()), bits)
+        except pa.ArrowInvalid:
+            pass  # one of them is not a number, or too large
+    return _integers_by_pattern(_with_ascii_digits(texts), bits)
+
+
+def _in_range(numbers: pa.Int64Array, bits: int) -> pa.Int64Array:
+    if bits == np.iinfo(np.int64).bits:
+        return numbers
+    limit = 1 << (bits - 1)
+    least_most = pc.min_max(numbers)
+    if least_most["min"].is_valid and (least_most["min"].as_py() < -limit or least_most["max"].as_py() >= limit):
+        fits = pc.and_(pc.greater_equal(numbers, -limit), pc.less(numbers, limit))
+        return pc.if_else(fits, numbers, pa.scalar(None, pa.int64()))
+    return numbers
+
+
+def _integers_by_pattern(texts: pa.StringArray, bits: int) -> pa.Int64Array:
+    signed = _only(texts, pc.match_substring_regex(texts, _INTEGER))
+    digits = pc.ascii_ltrim(pc.ascii_ltrim(signed, characters="+-"), characters="0")
+    length = pc.binary_length(digits)
+    digits = pc.if_else(pc.equal(length, 0), "0", digits)
+    digits = _only(digits, pc.less_equal(length, _LONG_DIGITS_MAX))  # longer digits do not fit a long
+    magnitude = pc.fill_null(pc.cast(digits, pa.uint64()), 0).to_numpy(zero_copy_only=False)
+    negative = pc.fill_null(pc.starts_with(signed, "-"), fill_value=False).to_numpy(zero_copy_only=False)
+    fits = magnitude <= np.uint64((1 << (bits - 1)) - 1) + negative.astype(np.uint64)
+    numbers = np.where(negative, -magnitude.view(np.int64), magnitude.view(np.int64))  # 2**63 is its own negative
+    return _only(pa.array(numbers), pc.and_(pc.is_valid(digits), pa.array(fits)))
+
+
+def _with_ascii_digits(texts: pa.StringArray) -> pa.StringArray:
+    """Replace decimal digits of other scripts in integers, which Java takes as well."""
+    data = _bytes(texts)
+    if data.size == 0 or int(data.max()) < _NON_ASCII:
+        return texts
+    chosen = pc.fill_null(pc.match_substring_regex(texts, _INTEGER_OF_ANY_SCRIPT), fill_value=False)
+    if not chosen.true_count:
+        return texts
+    joined = "\n".join(texts.filter(chosen).to_pylist())
+    return pc.replace_with_mask(texts, chosen, pa.array(joined.translate(_ASCII_DIGITS).split("\n"), pa.string()))
+
+
+def doubles(texts: pa.StringArray) -> pa.Int64Array:
+    """Parse a column as ``Double.valueOf`` does, to `order_key`s, which compare as ``Double.compareTo`` does.
+
+    Null where the text is null or Java throws a ``NumberFormatException``.
+    """
+    if _within(texts, _PLAIN_DOUBLE):
+        try:
+            return _order_keys(pc.cast(texts, pa.float64()))
+        except pa.ArrowInvalid:
+            pass
+    trimmed = pc.utf8_trim(texts, characters=_BLANKS)
+    parsed = _parsed(_only(trimmed, pc.match_substring_regex(trimmed, _DECIMAL)))
+    hexadecimal = pc.fill_null(pc.match_substring_regex(trimmed, _HEXADECIMAL), fill_value=False)
+    if pc.any(hexadecimal).as_py():
+        parsed = pc.replace_with_mask(parsed, hexadecimal, _hexadecimals(trimmed.filter(hexadecimal)))
+    return _order_keys(parsed)
+
+
+def _parsed(decimals: pa.StringArray) -> pa.DoubleArray:
+    numerals = pc.replace_substring_regex(decimals, _SUFFIX, "")
+    try:
+        return pc.cast(numerals, pa.float64())
+    except (
+        pa.ArrowInvalid
+    ):  # some releases of Arrow refuse too large doubles; in Java they are infinite. Drop when pyarrow 18 goes
+        floats = np.array(pc.fill_null(numerals, "0").to_pylist(), np.str_).astype(np.float64)
+        return _only(pa.array(floats), pc.is_valid(numerals))
+
+
+def _hexadecimals(texts: pa.StringArray) -> pa.DoubleArray:
+    """Parse hexadecimal doubles, which hardly any producer writes: each different one by itself."""
+    encoded = pc.dictionary_encode(pc.replace_substring_regex(texts, _SUFFIX, ""))
+    return pa.array(map(_hexadecimal, encoded.dictionary.to_pylist()), pa.float64()).take(encoded.indices)
+
+
+def _hexadecimal(text: str) -> float:
+    try:
+        return float.fromhex(text)
+    except OverflowError:
+        return float("-inf" if text[0] == "-" else "inf")
+
+
+def order_key(number: float) -> int:
+    """Return an integer that orders as ``Double.compareTo``: -0.0 is less than 0.0, NaN the greatest."""
+    return int(_keys(np.array([number], np.float64))[0])
+
+
+def _order_keys(numbers: pa.DoubleArray) -> pa.Int64Array:
+    return _only(pa.array(_keys(pc.fill_null(numbers, 0.0).to_numpy(zero_copy_only=False))), pc.is_valid(numbers))
+
+
+def _keys(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    bits = np.where(np.isnan(numbers), np.nan, numbers).view(np.int64)
+    # Negative doubles count their magnitude from the sign on: turned round, all bits but the sign's.
+    return bits ^ ((bits >> 63) & np.int64(sys.maxsize))
+
+
+def _only(values: pa.Array, wanted: pa.BooleanArray) -> pa.Array:
+    """Values where wanted; null elsewhere."""
+    return values if wanted.true_count == len(values) else pc.if_else(wanted, values, pa.scalar(None, values.type))
+
+
+def _within(texts: pa.StringArray, bounds: tuple[int, int]) -> bool:
+    """Return whether all characters of a column are in a range."""
+    data = _bytes(texts)
+    return data.size == 0 or (bounds[0] <= int(data.min()) and int(data.max()) <= bounds[1])
+
+
+def _bytes(texts: pa.StringArray) -> npt.NDArray[np.uint8]:
+    _, offsets, data = texts.buffers()
+    if data is None or len(texts) == 0:
+        return np.empty(0, np.uint8)
+    ends = np.frombuffer(offsets, np.int32, len(texts) + 1, 4 * texts.offset)
+    return np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]

@@ -11,8 +11,8 @@
 A *condition* is true, false, null or an evaluation error. An *operand* is a property (text or null), a constant, a
 negated operand, or a condition. Parentheses and unary plus leave no trace.
 
-RocketMQ: the classes of ``org.apache.rocketmq.filter.expression``. Where it composes an expression of others, so do
-these: ``<>`` is ``Not(Equal)``, ``BETWEEN`` is an ``And`` of two `Compare`, ``NOT BETWEEN`` an ``Or``.
+As in RocketMQ (``org.apache.rocketmq.filter.expression``), ``<>`` is ``Not(Equal)``, ``BETWEEN`` is an ``And`` of two
+`Compare`, ``NOT BETWEEN`` an ``Or``. Apart from the parser, so that workers unpickle a filter without loading it.
 """
 
 from dataclasses import dataclass
@@ -151,7 +151,7 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """A search in text. Whatever is no text, null included, is false, with ``NOT`` as well as without."""
+    """A search in text. An operand that is not text, null included, is false, also with ``NOT``."""
 
     operand: "Operand"
     match: Match

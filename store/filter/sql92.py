@@ -1,4 +1,4 @@
-r"""SQL92 property filters: the grammar of RocketMQ 5.3.3, and what its parser refuses.
+r"""SQL92 property filters: the grammar of RocketMQ 5.3.3, and the refusals of its parser.
 
 ::
 
@@ -125,22 +125,14 @@ _SHOWN_MAX: Final = 80
 
 
 def parse(text: str) -> Condition:
-    """Parse a filter.
+    """Parse a SQL92 filter of a RocketMQ subscription.
 
-    Parameters
-    ----------
-    text
-        An expression as in a RocketMQ subscription of type SQL92.
-
-    Raises
-    ------
-    FilterSyntaxError
-        If RocketMQ refuses the text, or ignores a part of it, or if expressions are nested more than 100 deep.
+    `FilterSyntaxError` if RocketMQ refuses the text or ignores a part of it, or for a nesting of more than 100.
     """
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise _error(text, error.start, text[error.start], "is no Unicode character") from None
+        raise _error(text, error.start, text[error.start], "is not a Unicode character") from None
     interactive = _parser().parse_interactive(text)
     try:
         interactive.exhaust_lexer()
@@ -192,7 +184,7 @@ def _shown(text: str, first: int = 0) -> str:
 
 
 def _expected(interactive: InteractiveParser) -> str:
-    """Name what may stand in a place, as a few words."""
+    """Name the tokens that are accepted next, in a few words."""
     names = interactive.accepts()
     words = {_EXPECTED.get(name, name) for name in names}
     for general, members in _PART_OF.items():
@@ -213,7 +205,7 @@ class _Part(NamedTuple):
 
 
 class _RefusedError(Exception):
-    """A part that is grammatical and that RocketMQ refuses all the same."""
+    """A grammatical part that RocketMQ refuses."""
 
     def __init__(self, start: int, stop: int, reason: str) -> None:
         super().__init__(start, stop, reason)
@@ -248,7 +240,7 @@ def _condition(part: _Part) -> Condition:
         case Property():
             return IsTrue(part.node)
         case Text() | Number() | Negative():
-            raise _refused(part, "is no condition")
+            raise _refused(part, "is not a condition")
         case condition:
             return condition
 
@@ -322,7 +314,7 @@ class _Builder(Transformer[Token, _Part]):
 
     def within(self, left: _Part, *tokens: Token) -> _Part:
         if not isinstance(left.node, Property):
-            raise _refused(left, "is no property: IN takes nothing else on its left")
+            raise _refused(left, "is not a property: IN takes nothing else on its left")
         values = frozenset(_unquoted(token) for token in tokens if token.type == "STRING")
         return _part(In(left.node, values), left, *tokens)
 

@@ -1,11 +1,11 @@
-from ..index.criteria import ALWAYS as ALWAYS
-from ..index.criteria import KeyField as KeyField
-from ..index.criteria import Window as Window
-from .coverage import Coverage as Coverage
-from .coverage import CoveredRange as CoveredRange
-from .coverage import Source as Source
+from ..types import ALWAYS as ALWAYS
+from ..types import KeyField as KeyField
+from ..types import Window as Window
 from .finder import Finder as Finder
 from .finder import StoreState as StoreState
 from .found import ASKED as ASKED
+from .found import Coverage as Coverage
+from .found import CoveredRange as CoveredRange
 from .found import Found as Found
 from .found import Order as Order
+from .found import Source as Source

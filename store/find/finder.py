@@ -21,17 +21,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..format.arrow_buffers import integers, numbers
+from ..format.buffers import integers, numbers
 from ..format.message import Ints, Mask, Problem
 from ..format.message_id import decode_offset_ids
-from ..index.asked import Asked, ask, each_in
-from ..index.criteria import ALWAYS, KeyField, SingleKey, Window
+from ..index.asked import Asked, SingleKey, ask, each_in
 from ..log.commit_log import CommitLog, records_at
 from ..read.spec import OnCorrupt, OnLoss, ScanSpec
 from ..read.store_reader import StoreReader
-from ..types import Boundary, QueueKey, QueueRange
-from .coverage import Coverage, Hits
-from .found import Found, Order, fetch
+from ..types import ALWAYS, Boundary, KeyField, QueueKey, QueueRange, Window
+from .found import Coverage, Found, Hits, Order, fetch
 from .search import KeySearch
 
 Texts: TypeAlias = Sequence[str] | pa.Array | pa.ChunkedArray
@@ -78,7 +76,7 @@ class Finder:
         self._keys = KeySearch(store.location.fs, store.location.paths.index, store.log)
 
     def refresh(self) -> None:
-        """Look at the store again, so that what was added since is found."""
+        """Look at the store again, so that messages added since are found."""
         self._store.refresh()
 
     def state(self) -> StoreState:
@@ -157,7 +155,7 @@ class Finder:
         Raises
         ------
         FormatError
-            If a text is no offset message id.
+            If a text is not an offset message id.
         """
         distinct = pc.unique(pc.utf8_upper(_texts(ids)))
         places = places_of_ids(self._store.log, distinct, self._store.readable_stop())
@@ -183,7 +181,7 @@ class Finder:
         boundary: Boundary = Boundary.LOWER,
         order: Order = Order.OLDEST_FIRST,
     ) -> Found:
-        """Find the message of a queue that each of some store times stands for; see `StoreReader.offset_at`.
+        """Find the message of a queue at each of some store times; see `StoreReader.offset_at`.
 
         A time after the last message finds nothing with LOWER.
         """
@@ -234,7 +232,7 @@ def _texts(values: Texts) -> pa.StringArray:
 
 
 def _hits(places: Ints) -> Hits:
-    """Hits by physical offset: (n,) places of what was asked for, -1 where nothing is."""
+    """Hits by physical offset: (n,) physical offsets of the asked rows, -1 for none."""
     asked = np.flatnonzero(places >= 0)
     asked = asked[np.argsort(places[asked], kind="stable")]
     return Hits(places[asked], asked)

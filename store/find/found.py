@@ -1,4 +1,4 @@
-"""Result of a look-up: which records, asked by what, and how complete the search was.
+"""Result of a look-up: which records, asked by which key, and how completely the log was searched.
 
 ::
 
@@ -7,15 +7,20 @@
               ▼
             RecordBatch   native columns …, asked
 
-Only the places of the records are held. Rows are decoded when they are asked for, so that a million hits with large
-bodies need no more memory than a batch.
+    coverage  log      [ ······· ════════ ═══════════ ·· ════════ ······ )        ═ by the index   · by a scan
+                          expired  file 1    file 2     no  file 4   not indexed yet
+                          file     1..1      1..2     entry
+
+Only the physical offsets of the records are held. Rows are decoded when they are read, so that a million hits with
+large bodies need no more memory than a batch.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,20 +28,116 @@ import pyarrow as pa
 from ..dispatch.rules import tags_codes
 from ..errors import DataLossError, Remedy
 from ..files.segments import SegmentFile
-from ..format.arrow_buffers import booleans, numbers, only_chunk
-from ..format.consume_queue import SCHEDULE_TOPIC
+from ..format.buffers import booleans, numbers, only_chunk, slices, text
 from ..format.message import Ints, Mask, Problem, Records
-from ..format.message_decode import Decoder, Inflated, Origin, inflate_in_pieces, select
-from ..format.slices import slices, text
+from ..format.message_decode import Origin, select
+from ..format.naming import SCHEDULE_TOPIC
 from ..log.commit_log import CommitLog
-from ..read.spec import OnCorrupt, OnLoss, ScanSpec
-from .coverage import Coverage, Hits
+from ..read.scan import RecordBatches
+from ..read.spec import OnCorrupt, OnLoss, Predicate, ScanSpec
+
+
+class Source(Enum):
+    """Method by which a span of the log was searched."""
+
+    INDEX = "index"
+    """Through an index file whose chains are whole."""
+    SCAN = "scan"
+    """By reading each of its records."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoveredRange:
+    """A span of the log, half-open, and how it was searched."""
+
+    start: int
+    stop: int
+    source: Source
+    reason: str
+    """The index file, or why none answers for the span."""
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """All of the log that could be read, in order and without gaps."""
+
+    ranges: tuple[CoveredRange, ...]
+
+    @property
+    def indexed_bytes(self) -> int:
+        """Bytes of log that an index answered for."""
+        return sum(len(each) for each in self.ranges if each.source is Source.INDEX)
+
+    @property
+    def scanned_bytes(self) -> int:
+        """Bytes of log that were scanned."""
+        return sum(len(each) for each in self.ranges if each.source is Source.SCAN)
+
+    def scanned(self) -> Iterator[CoveredRange]:
+        """The spans that were scanned."""
+        return (each for each in self.ranges if each.source is Source.SCAN)
+
+
+class Span(NamedTuple):
+    """A span of the log that one index file answers for."""
+
+    start: int
+    stop: int
+    path: str
+
+
+def cover(start: int, stop: int, spans: Iterable[Span], reasons: Sequence[str]) -> Coverage:
+    """Cut a log into ranges that index files answer for, by ``spans`` that may overlap, and ranges to scan.
+
+    ``reasons`` tell why existing index files answer for nothing.
+    """
+    ranges: list[CoveredRange] = []
+    at = start
+    last = ""
+    for span in sorted(spans):
+        lo, hi = max(span.start, at), min(span.stop, stop)
+        if lo >= hi:
+            continue
+        if lo > at:
+            why = "before the first index file" if not last else "between indexed records"
+            ranges.append(CoveredRange(at, lo, Source.SCAN, _because(why, reasons)))
+        ranges.append(CoveredRange(lo, hi, Source.INDEX, span.path))
+        at, last = hi, span.path
+    if at < stop:
+        why = "after the last indexed record" if last else "no index file answers for this log"
+        ranges.append(CoveredRange(at, stop, Source.SCAN, _because(why, reasons)))
+    return Coverage(tuple(ranges))
+
+
+def _because(why: str, reasons: Sequence[str]) -> str:
+    return f"{why}; {'; '.join(reasons)}" if reasons else why
+
+
+def without(span: Span, holes: Iterable[tuple[int, int]]) -> Iterator[Span]:
+    """Cut ascending holes out of a span."""
+    at = span.start
+    for start, stop in holes:
+        if at < start:
+            yield span._replace(start=at, stop=start)
+        at = max(at, stop)
+    if at < span.stop:
+        yield span._replace(start=at)
+
+
+class Hits(NamedTuple):
+    """Records that were found, and the asked row that found each."""
+
+    physical_offset: Ints  # (n,)
+    asked: Ints  # (n,) index among the keys, ids or offsets asked for
+
 
 _log = logging.getLogger(__name__)
 
-_INFLATED_BATCHES: Final = 4
 ASKED = "asked"
-"""The column that states what a row was found by."""
+"""The column with the key, id or offset that found a row."""
 
 
 class Order(Enum):
@@ -54,10 +155,10 @@ class Found:
     log, broker_name
         Where the records are.
     asked
-        What was asked for, k rows, topics as a dictionary; the last column is what rows of the result state as
+        Keys, ids or offsets asked for, k rows, topics as a dictionary; the result states the last column as
         ``asked``.
     hits
-        What was found, by physical offset.
+        Records that were found, by physical offset.
     coverage
         How the log was searched; None for look-ups that need no search, since they name the place.
     """
@@ -102,7 +203,7 @@ class Found:
         Parameters
         ----------
         spec
-            Columns, size of batches, and what becomes of damaged records. Its predicate is not applied.
+            Columns, size of batches, and treatment of damaged records. Its predicate is not applied.
 
         Yields
         ------
@@ -182,15 +283,13 @@ class _Rows(NamedTuple):
         return _Rows(self.row[some], self.offset[some], topics)
 
 
-class _Fetch:
+class _Fetch(RecordBatches[_Rows]):
     """Rows of one segment on their way."""
 
     def __init__(self, log: CommitLog, segment: SegmentFile, spec: ScanSpec, broker_name: str) -> None:
-        self._log = log
+        super().__init__(log, spec, Predicate())
         self._segment = segment
-        self._spec = spec
         self._broker_name = broker_name
-        self._schema = select(spec.columns, spec.property_columns)
 
     def batches(self, row: Ints, offsets: Ints) -> Iterator[tuple[Ints, pa.RecordBatch]]:
         try:
@@ -200,26 +299,10 @@ class _Fetch:
             return
         records.flag_problem(records.field("physical_offset") != offsets, Problem.PHYSICAL_OFFSET)
         rows = _Rows(row, offsets, text(slices(records.buffer, records.topic_start, records.topic_length)))
-        if self._spec.check_crc:
-            self._log.check_crcs(self._segment, records)
-        keep = self._after_damage(records, rows)
-        if keep is not None:
-            records, rows = records.take(keep), rows.take(keep)
-        if "body" not in self._spec.columns or self._spec.raw_body:
-            yield from self._decoded(records, rows, None)
-            return
-        limit = _INFLATED_BATCHES * self._spec.batch_bytes
-        for part, inflated in inflate_in_pieces(records, self._spec.max_body_bytes, limit):
-            piece, piece_rows, bodies = records, rows, inflated
-            if part != slice(0, len(records)):
-                piece, piece_rows = records.take(part), rows.take(part)
-            keep = self._after_damage(piece, piece_rows) if (piece.problem == Problem.INFLATE).any() else None
-            if keep is not None:
-                piece, piece_rows, bodies = piece.take(keep), piece_rows.take(keep), inflated.kept(keep)
-            yield from self._decoded(piece, piece_rows, bodies)
+        for some, batch in self.of_segment(self._segment, records, rows):
+            yield some.row, batch
 
     def _after_damage(self, records: Records, rows: _Rows) -> Mask | None:
-        """Rows that stay when the spec was asked about damaged ones; None for all of them."""
         bad = records.problem != Problem.OK
         if not bad.any():
             return None
@@ -231,23 +314,8 @@ class _Fetch:
         _log.warning("%d damaged records; the first: %s", int(bad.sum()), error)
         return ~bad if self._spec.on_corrupt is OnCorrupt.SKIP else None
 
-    def _decoded(
-        self, records: Records, rows: _Rows, inflated: Inflated | None
-    ) -> Iterator[tuple[Ints, pa.RecordBatch]]:
-        name = self._segment.path.rpartition("/")[2]
-        decoder = Decoder(records, self._origin(records, rows), name, inflated)
-        ends = np.cumsum(np.clip(records.field("total_size"), 64, self._spec.batch_bytes))
-        at, before = 0, 0
-        while at < len(records):
-            stop = max(int(np.searchsorted(ends, before + self._spec.batch_bytes, side="right")), at + 1)
-            part = slice(at, stop)
-            columns = [decoder.column(column, part) for column in self._spec.columns]
-            columns += [decoder.property_column(column, part) for column in self._spec.property_columns]
-            yield rows.row[part], pa.RecordBatch.from_arrays(columns, schema=self._schema)
-            at, before = stop, int(ends[stop - 1])
-
     def _origin(self, records: Records, rows: _Rows) -> Origin:
-        """The place of each record in its queue, as it states it."""
+        """Queue columns as the records state them."""
         codes = np.zeros(len(records), np.int64)
         if "tagsCode" in self._spec.columns:
             codes = tags_codes(records, "")

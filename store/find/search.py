@@ -1,4 +1,4 @@
-"""Search of a store for keys: candidates of the index, and the records of what the index does not answer for.
+"""Search of a store for keys: candidates of the index, and the records of spans that the index does not cover.
 
 ::
 
@@ -26,8 +26,7 @@ from ..errors import FormatError
 from ..files.fs import FileSystem
 from ..files.segments import SegmentFile
 from ..format.message import Ints, Problem, Records, is_blank
-from ..index.asked import Asked, Carriers, Matches, ask, confirm, match
-from ..index.criteria import ALWAYS, KeyField, SingleKey
+from ..index.asked import Asked, Carriers, Matches, SingleKey, ask, confirm, match
 from ..index.table import (
     ChainWalk,
     IndexTable,
@@ -41,7 +40,8 @@ from ..index.table import (
     sorted_rows,
 )
 from ..log.commit_log import CommitLog, records_at, views_at
-from .coverage import Coverage, Hits, Span, cover, without
+from ..types import ALWAYS, KeyField
+from .found import Coverage, Hits, Span, cover, without
 
 CANDIDATES_MAX: Final = 64
 """Records to read one by one; more of them are faster in bulk."""
@@ -142,17 +142,7 @@ class SingleSearch:
 
 
 class KeySearch:
-    """Look-ups by key in one store. Not thread-safe.
-
-    Parameters
-    ----------
-    fs
-        Where the bytes come from.
-    directory
-        ``index``; one that is missing is an index without files.
-    log
-        The CommitLog.
-    """
+    """Look-ups by key in one store, whose ``directory`` of index files may be missing. Not thread-safe."""
 
     def __init__(self, fs: FileSystem, directory: str, log: CommitLog) -> None:
         self._fs = fs
@@ -166,13 +156,9 @@ class KeySearch:
         """For single keys of that part, prepared when it is asked for the second time; None for the search in bulk."""
 
     def find_one(self, asked: SingleKey, start: int, stop: int) -> tuple[list[int], Coverage] | None:
-        """Find all records that carry one key, without arrays; see `find`.
+        """Find all records that carry one key, without arrays: ascending physical offsets, and the coverage.
 
-        Returns
-        -------
-        (list of int, Coverage) or None
-            Physical offsets, ascending. None where `find` has to be asked: while the log grows, or for a key that
-            cannot be looked up alone.
+        None if only `find` can tell: while the log grows, or for a key that cannot be looked up alone.
         """
         part = _Part(start, stop, self._log.segments)
         if not part.is_same(self._part):
@@ -188,20 +174,7 @@ class KeySearch:
         return None if found is None else (found, self._single.coverage)
 
     def find(self, asked: Asked, start: int, stop: int) -> tuple[Hits, Coverage]:
-        """Find all records that carry keys.
-
-        Parameters
-        ----------
-        asked
-            Which keys.
-        start, stop
-            Physical offsets between which records may be seen.
-
-        Returns
-        -------
-        Hits, Coverage
-            Hits by physical offset, each record once per key that it carries.
-        """
+        """Find all records between two physical offsets that carry keys: by offset, once per key of a record."""
         is_first = len(asked) == 1 and not self._checked  # a process that looks a single key up mostly ends with it
         found = self._listed(int(asked.hashes[0])) if is_first else self._looked_up(asked)
         of = np.repeat(np.arange(len(found)), [each.wanted.size for each in found])
@@ -210,7 +183,7 @@ class KeySearch:
         seen = (offsets >= start) & (offsets < stop)
         hits, denied = self._confirm(asked, offsets[seen], wanted[seen])
         for at in set(of[seen][denied].tolist()):
-            self._deny(found[at].path)
+            self._distrust(found[at].path)
         coverage = cover(start, stop, self._spans(start, stop), self._problems())
         parts = [hits, *(self._scan(asked, each.start, each.stop) for each in coverage.scanned())]
         return _joined(parts), coverage
@@ -282,7 +255,7 @@ class KeySearch:
                 continue  # deleted by retention, and so are its records
 
     def _grown(self, before: _Checked, count: int) -> _Checked | None:
-        """Check what was added to a file; None if it has to be checked as a whole."""
+        """Check the entries added to a file; None if the whole file has to be checked."""
         if before.table is None or not _NOT_CHECKED < before.next_number < count:
             return None
         table = before.table if count <= before.table.count else follow(before.table, count)
@@ -299,8 +272,8 @@ class KeySearch:
             return _Checked(inode, count, table, "")
         return _Checked(inode, count, None, _DENIED.format(path))
 
-    def _deny(self, path: str) -> None:
-        """Stop to believe a file."""
+    def _distrust(self, path: str) -> None:
+        """Distrust a file from now on."""
         checked = self._checked[path]
         count = checked.next_number if checked.table is None else checked.table.count
         self._checked[path] = checked._replace(table=None, problem=_DENIED.format(path), next_number=count)
@@ -320,7 +293,7 @@ class KeySearch:
         return [checked.problem for checked in self._checked.values() if checked.problem]
 
     def _spans(self, start: int, stop: int) -> Iterator[Span]:
-        """Spans that the tables answer for, without their first and last record: other files may have keys of those."""
+        """Spans that the tables answer for, without their first and last record, which may have keys in other files."""
         for path, checked in self._checked.items():
             if checked.table is not None:
                 whole = Span(checked.table.first + 1, checked.table.last, path)
@@ -346,12 +319,9 @@ class KeySearch:
     # The log
 
     def _confirm(self, asked: Asked, offsets: Ints, wanted: Ints) -> tuple[Hits, Ints]:
-        """Read the records of (n,) candidates, of which each is named for the first asked key of its hash.
+        """Read the records of (n,) candidates, each named for the first asked key of its hash.
 
-        Returns
-        -------
-        Hits, (m,) int64
-            What was found, and which candidates are no record, or one without a key of their hash.
+        Return the hits, and the (m,) candidates that are not a record, or carry no key of their hash.
         """
         order, offsets = sorted_rows(offsets)
         wanted = wanted[order]
@@ -382,13 +352,13 @@ class KeySearch:
         return Hits(*(np.concatenate(column) for column in zip(*hits, strict=True))), np.concatenate(denied)
 
     def _scan(self, asked: Asked, start: int, stop: int) -> Hits:
-        """Read all records that begin in ``[start, stop)``, but those that a truncation left."""
+        """Match all records that begin in ``[start, stop)``, except leftovers of a truncation."""
         hits = [Hits(np.empty(0, np.int64), np.empty(0, np.int64))]
         hits += [Hits(offsets[each.row], each.asked) for offsets, each in self._walk(asked, start, stop)]
         return Hits(*(np.concatenate(column) for column in zip(*hits, strict=True)))
 
     def _walk(self, asked: Asked, start: int, stop: int) -> Iterator[tuple[Ints, Matches]]:
-        """Physical offsets of these records, some thousand at a time, and what they match."""
+        """Physical offsets of these records, some thousand at a time, and their matches."""
         newest = 0
         for found in self._log.walk(start, stop):
             stale, newest = stale_rows(found, newest)
@@ -401,7 +371,7 @@ class KeySearch:
 
 
 def _joined(parts: Sequence[Hits]) -> Hits:
-    """Hits by physical offset and then by what was asked, each once."""
+    """Hits by physical offset and then by asked row, each once."""
     filled = sorted((each for each in parts if each.asked.size), key=lambda each: int(each.physical_offset[0]))
     if not filled:
         return parts[0]

@@ -38,18 +38,10 @@ _CRC_BYTES: Final = 8
 
 
 class Title(NamedTuple):
-    """First line of the file.
+    """First line of the file."""
 
-    Attributes
-    ----------
-    generation
-        How often the history was cut, or taken from a master.
-    dropped
-        Bytes of the lines that were removed from its front.
-    """
-
-    generation: int = 0
-    dropped: int = 0
+    generation: int = 0  # how often the history was cut, or taken from a master
+    dropped: int = 0  # bytes of the lines that were removed from the front of the file
 
     def encode(self) -> bytes:
         """Encode the first line."""
@@ -98,16 +90,9 @@ class BatchHistory:
     def compacted(self, first: int, kept: Ledger, count_max: int) -> Self:
         """Return a shorter history: batches that retention deleted go, and the oldest of too many are merged.
 
-        A merged batch hides more of the log from readers of a replica, and never less.
-
-        Parameters
-        ----------
-        first
-            First physical offset that the log has.
-        kept
-            Ledger of the store; its batches stay as they are.
-        count_max
-            Batches beyond which the older half is merged.
+        A merged batch hides more of the log from readers of a replica, and never less. ``first`` is the first physical
+        offset of the log. Batches of the ledger ``kept`` stay as they are. Beyond ``count_max`` batches the older half
+        is merged.
         """
         numbers = {each.sequence for held in kept.applications.values() for each in held.entries}
         at = bisect_right(self.batches, first, key=_stop)
@@ -123,14 +108,9 @@ class BatchHistory:
         return type(self)((*found, *rest[half:]))
 
     def ledger_at(self, end: int, former: Ledger, *, sequence: int = 0) -> Ledger:
-        """Return the ledger of a log that ends at ``end``.
+        """Return the ledger of a log that ends at ``end``; the last batch has the number ``sequence`` at least.
 
-        Parameters
-        ----------
-        former
-            Ledger of the store so far, for the queues of newest batches.
-        sequence
-            Least number of the last batch.
+        ``former`` is the store's ledger so far, for the queues of the newest batches.
         """
         entries: dict[str | None, list[LedgerEntry]] = {}
         for app, entry in self.up_to(end).batches:
@@ -170,13 +150,7 @@ def encode_lines(history: BatchHistory) -> bytes:
 
 
 def decode_title(data: bytes, path: str) -> Title:
-    """Read the first line of the file.
-
-    Raises
-    ------
-    FormatError
-        If it is damaged.
-    """
+    """Decode the first line of the file; `FormatError` if it is damaged."""
     found = _TITLE_PATTERN.match(data)
     if found is None:
         raise _damaged(path, 0)
@@ -184,26 +158,10 @@ def decode_title(data: bytes, path: str) -> Title:
 
 
 def decode_lines(data: bytes | memoryview, path: str | None, before: BatchHistory) -> tuple[BatchHistory, int]:
-    """Read lines that continue a history.
+    """Decode lines that continue the history ``before``: all batches, and the bytes of whole lines in ``data``.
 
-    Parameters
-    ----------
-    data
-        Bytes from the start of a line on.
-    path
-        File that errors name; None for bytes of a connection.
-    before
-        Batches of the lines before them.
-
-    Returns
-    -------
-    BatchHistory, int
-        All batches, and the bytes of whole lines. What follows them was being written, or lost in a power cut.
-
-    Raises
-    ------
-    FormatError
-        If a line is damaged, or names a batch that cannot follow the one before.
+    An incomplete line at the end was being written, or was lost in a power cut. `FormatError` if a line is damaged, or
+    its batch cannot follow its predecessor. The error names ``path``, None for bytes of a connection.
     """
     found = list(before.batches)
     at, lines = 0, bytes(data).split(b"\n")

@@ -16,7 +16,7 @@
 
 Batches are numbered; one is in flight at a time. The file is replaced as a whole: before the first byte of a batch is
 written, and once all of its queue entries are written. A reader hides all batches that began after its first look. It
-finds the first of them among the starts, however many came since. Files of former versions have no starts.
+finds the first of them among the starts, however many came since.
 """
 
 import struct
@@ -31,32 +31,18 @@ _FIELDS: Final = struct.Struct(">IqqqI")
 _STARTS: Final = struct.Struct(f">{BEFORE_MAX}q")
 _CRC: Final = struct.Struct(">I")
 _MAGIC: Final = 0x5E6109BB
-_MAGIC_WITHOUT_STARTS: Final = 0x5E6109BA
 FILE_BYTES: Final = _FIELDS.size + _STARTS.size + _CRC.size
 _NONE: Final = -1
-_BYTES_BY_MAGIC: Final = {_MAGIC: FILE_BYTES, _MAGIC_WITHOUT_STARTS: _FIELDS.size + _CRC.size}
 
 
 class BatchMark(NamedTuple):
-    """Which batch is being appended, or was the last.
+    """Mark of the batch that is being appended, or was appended last."""
 
-    Attributes
-    ----------
-    sequence
-        Number of the batch; 0 for none.
-    start, stop
-        Physical offsets; ``stop`` is that of ``start`` while it is in flight, and of a batch that was undone.
-    in_flight
-        Whether readers must not see it yet.
-    before
-        Starts of the batches before it, of number ``sequence - 1`` first; as many as are known, at most `BEFORE_MAX`.
-    """
-
-    sequence: int = 0
+    sequence: int = 0  # number of the batch; 0 for none
     start: int = 0
-    stop: int = 0
-    in_flight: bool = False
-    before: tuple[int, ...] = ()
+    stop: int = 0  # equal to `start` in flight, and for a batch that was undone
+    in_flight: bool = False  # whether readers must not see it yet
+    before: tuple[int, ...] = ()  # starts of earlier batches, of number `sequence - 1` first, at most `BEFORE_MAX`
 
     @property
     def visible(self) -> int:
@@ -91,21 +77,14 @@ def encode(mark: BatchMark) -> bytes:
 
 
 def decode(data: bytes | None, path: str) -> BatchMark:
-    """Read the bytes of the file; `NO_BATCH` where there is none.
-
-    Raises
-    ------
-    FormatError
-        If it is damaged: which rows may be seen is not known then.
-    """
+    """Decode the file, `NO_BATCH` for None; `FormatError` if damage hides which rows may be seen."""
     if data is None:
         return NO_BATCH
     fields, crc = data[: -_CRC.size], data[-_CRC.size :]
-    if len(fields) >= _FIELDS.size and crc == _CRC.pack(zlib.crc32(fields)):
+    if len(data) == FILE_BYTES and crc == _CRC.pack(zlib.crc32(fields)):
         magic, sequence, start, stop, in_flight = _FIELDS.unpack_from(fields)
-        if len(data) == _BYTES_BY_MAGIC.get(magic) and in_flight in {0, 1}:
-            starts = _STARTS.unpack_from(fields, _FIELDS.size) if magic == _MAGIC else ()
-            before = tuple(each for each in starts if each != _NONE)
+        if magic == _MAGIC and in_flight in {0, 1}:
+            before = tuple(each for each in _STARTS.unpack_from(fields, _FIELDS.size) if each != _NONE)
             return BatchMark(sequence, start, stop, bool(in_flight), before)
     raise FormatError(
         f"the batch mark is damaged: {len(data)} bytes that are not what was written",
@@ -116,24 +95,15 @@ def decode(data: bytes | None, path: str) -> BatchMark:
 
 
 def hidden_from(seen: BatchMark, now: BatchMark) -> int | None:
-    """Say from which physical offset on a reader sees nothing.
+    """Return the physical offset from which on a reader sees nothing, or None.
 
-    Parameters
-    ----------
-    seen
-        The mark when the reader first looked: what came later is not for it, or it would see parts of a batch.
-    now
-        The mark after it read the ends of queues.
-
-    Returns
-    -------
-    int or None
-        None if nothing is hidden.
+    ``seen`` is the mark at the reader's first look: batches that began later are hidden, or it would see parts of them.
+    ``now`` is the mark after it read the ends of queues.
     """
     if now.sequence <= seen.visible:
         return None
     start = now.start_since(seen.visible + 1)
     if start is not None:
         return start
-    # More came than are known. What was put between two of them is hidden, too, until the next look.
+    # More batches came than are known. Messages put between two of them are hidden, too, until the next look.
     return seen.start if seen.in_flight else seen.stop

@@ -1,14 +1,21 @@
-"""Offsets in RocketMQ's configuration documents: those of each consumer group, at the broker and at a client.
+r"""A broker's configuration: its properties file, and the offsets in its JSON documents.
 
 ::
 
+    broker.conf                    deleteWhen=04   name: value   name value   # comment   ! comment
+                                   storePathRootDir=/data/\
+                                       store            a line that ends in an odd number of \ continues in the next one
+                                   name=a\u00e9\tb    escapes
     config/consumerOffset.json     offsetTable   {"topic@group": {queue id: next queue offset}}
     …/offsets.json (of a client)   offsetTable   {{brokerName, queueId, topic}: next queue offset}
 
-Fields that are missing have RocketMQ's defaults, fields that are unknown are left alone; a field of another type than
-RocketMQ writes is an error. An empty document is a store without that file. RocketMQ: ``ConfigManager``.
+Fields that are missing have RocketMQ's defaults, unknown fields are ignored; a field of another type than RocketMQ
+writes is an error. An empty document is a store without that file. RocketMQ: ``ConfigManager``; ``mqbroker -c`` reads
+the properties by ``java.util.Properties.load``.
 """
 
+import re
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from ..errors import FormatError
@@ -42,17 +49,10 @@ class ClientQueue(NamedTuple):
 
 
 def consumer_offsets(document: Document) -> dict[GroupTopic, dict[int, int]]:
-    """Read ``consumerOffset.json``: the next queue offset each group consumes.
+    """Read ``consumerOffset.json``: next queue offset by topic and group, then by queue id.
 
-    Returns
-    -------
-    dict
-        By topic and group, then by queue id. A key without ``@`` belongs to no group, and is left out, as brokers do.
-
-    Raises
-    ------
-    FormatError
-        If a queue id or an offset is no integer, or out of range; an offset below 0 is RocketMQ's word for unknown.
+    A key without ``@`` belongs to no group and is skipped, as in brokers. `FormatError` for a queue id or offset that
+    is not an integer or out of range; an offset below 0 is RocketMQ's word for unknown.
     """
     return {
         GroupTopic(*key.split("@", 1)): _offsets(key, offsets)
@@ -62,13 +62,7 @@ def consumer_offsets(document: Document) -> dict[GroupTopic, dict[int, int]]:
 
 
 def client_offsets(document: Document) -> dict[ClientQueue, int]:
-    """Read a broadcasting client's ``offsets.json``.
-
-    Raises
-    ------
-    FormatError
-        If a key is not a queue, or an offset no integer.
-    """
+    """Read a broadcasting client's ``offsets.json``; `FormatError` for a key that is not a queue, or a wrong offset."""
     found: dict[ClientQueue, int] = {}
     for key, offset in _table(document, "offsetTable").items():
         if not isinstance(key, tuple):
@@ -81,7 +75,7 @@ def client_offsets(document: Document) -> dict[ClientQueue, int]:
 
 
 class _Fields:
-    """The fields of one entry, with RocketMQ's defaults for what is missing or null."""
+    """Fields of one entry, with RocketMQ's defaults for missing and null fields."""
 
     def __init__(self, owner: Key, fields: Json) -> None:
         if not isinstance(fields, dict):
@@ -136,3 +130,51 @@ def _integer(value: "Json | Key", owner: object, name: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise FormatError(f"{name} of {owner!r} is {value!r} where an integer was expected", fix=_FIX)
     return value
+
+
+_BLANKS: Final = " \t\f"
+_NAME: Final = re.compile(r"(?:\\.|[^\\ \t\f=:])*")
+_SEPARATOR: Final = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.)|$)")
+_LETTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Parse a properties text by name; of equal names the last counts. `FormatError` for an incomplete escape."""
+    found: dict[str, str] = {}
+    for line in _logical_lines(text):
+        name = _NAME.match(line)
+        assert name is not None  # it matches the empty string, too
+        separator = _SEPARATOR.match(line, name.end())
+        assert separator is not None
+        found[_unescaped(name.group(), line)] = _unescaped(line[separator.end() :], line)
+    return found
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Join continued lines; leave out comments and blank lines."""
+    held: str | None = None
+    for raw in re.split(r"\r\n|\n|\r", text):
+        line = raw.lstrip(_BLANKS)
+        if held is None and (not line or line[0] in "#!"):
+            continue
+        line = (held or "") + line
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            held = line[:-1]
+        else:
+            held = None
+            yield line
+    if held:
+        yield held
+
+
+def _unescaped(text: str, line: str) -> str:
+    def shown(found: re.Match[str]) -> str:
+        code, letter = found.groups()
+        if code is None and letter == "u":
+            raise FormatError(
+                f"{line!r} holds an escape \\u without four hexadecimal digits", fix="Correct the configuration file"
+            )
+        return chr(int(code, 16)) if code is not None else _LETTERS.get(letter or "", letter or "")
+
+    return _ESCAPE.sub(shown, text)

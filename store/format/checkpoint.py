@@ -41,7 +41,7 @@ class Checkpoint:
     confirm_offset: int = 0
     """RocketMQ 5.1.1 and later: physical offset up to which records may be dispatched."""
     rest: bytes = b""
-    """The bytes after these fields, without trailing zeros; what a later release keeps there survives a rewrite."""
+    """The bytes after these fields, without trailing zeros; fields of a later release survive a rewrite."""
 
     @property
     def min_timestamp(self) -> int:
@@ -50,14 +50,7 @@ class Checkpoint:
 
 
 def decode(data: bytes) -> Checkpoint:
-    """Read a checkpoint file.
-
-    Parameters
-    ----------
-    data
-        The file: 4096 bytes. Missing bytes count as zero, as in RocketMQ, which extends the file. An empty file is the
-        checkpoint of a new store. Bytes after 4096 are ignored.
-    """
+    """Decode a checkpoint; missing bytes count as zero, as in RocketMQ, and bytes after 4096 are ignored."""
     whole = data[:CHECKPOINT_BYTES].ljust(_FIELDS.size, b"\0")
     physic, logics, index, flushed, confirm = _FIELDS.unpack_from(whole)
     return Checkpoint(
@@ -71,18 +64,7 @@ def decode(data: bytes) -> Checkpoint:
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
-    """Write a checkpoint file.
-
-    Returns
-    -------
-    bytes
-        4096 of them.
-
-    Raises
-    ------
-    FormatError
-        If a number does not fit 64 bits, or ``rest`` the file.
-    """
+    """Encode a checkpoint of 4096 bytes; `FormatError` if a number exceeds 64 bits, or ``rest`` the file."""
     try:
         fields = _FIELDS.pack(
             checkpoint.physic_timestamp,

@@ -31,24 +31,12 @@ _CRC: Final = struct.Struct(">I")
 
 
 class Confirmation(NamedTuple):
-    """Statement of a master on its replicas; the defaults say that nothing is confirmed.
-
-    Attributes
-    ----------
-    sequence
-        Number of the statement.
-    offset
-        Physical offset below which ``needed`` copies hold all records.
-    needed
-        Copies that confirm a record, the master's own included (``inSyncReplicas``).
-    copies
-        Copies that are in sync, the master's own included.
-    """
+    """Statement of a master on its replicas; by default nothing is confirmed."""
 
     sequence: int = 0
-    offset: int = 0
-    needed: int = 0
-    copies: int = 0
+    offset: int = 0  # physical offset below which `needed` copies hold all records
+    needed: int = 0  # copies that confirm a record, the master's own included (`inSyncReplicas`)
+    copies: int = 0  # copies in sync, the master's own included
 
 
 NOT_CONFIRMED: Final = Confirmation()
@@ -61,7 +49,7 @@ def encode(confirmation: Confirmation) -> bytes:
 
 
 def decode(data: bytes) -> Confirmation:
-    """Decode the file: the newer slot of those that are whole; `NOT_CONFIRMED` without one."""
+    """Decode the newer of the whole slots; `NOT_CONFIRMED` without any."""
     slots = (data[at : at + _FIELDS.size + _CRC.size] for at in (0, SLOT_BYTES))
     return max(filter(None, map(_slot, slots)), default=NOT_CONFIRMED)
 

@@ -36,33 +36,13 @@ _PLAIN: Final = np.dtype(f"V{NATIVE.itemsize}")
 PAD_SIZE: Final = (1 << 31) - 1
 EXTENSION_ADDRESS_MAX: Final = -(1 << 31) - 1  # tags codes at or below are addresses in consumequeue_ext/
 
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
-"""Holds delayed messages; its tags codes are times of delivery."""
-LMQ_PREFIX: Final = "%LMQ%"
-"""Begins the name of a light queue: a further ConsumeQueue for records of another topic."""
-
 Entries = npt.NDArray[np.void]
 
 
 def decode(buffer: bytes | memoryview) -> Entries:
-    """Turn a run of entries into native columns.
-
-    Parameters
-    ----------
-    buffer
-        Whole entries: its length is a multiple of 20.
-
-    Returns
-    -------
-    (n,) array of `NATIVE`, a copy
-
-    Raises
-    ------
-    FormatError
-        If ``buffer`` ends inside an entry.
-    """
+    """Decode whole entries into an (n,) array of `NATIVE`, a copy; `FormatError` if the bytes end inside an entry."""
     if len(buffer) % ENTRY_BYTES:
-        raise FormatError(f"{len(buffer)} bytes are no whole number of 20-byte ConsumeQueue entries")
+        raise FormatError(f"{len(buffer)} bytes are not a whole number of 20-byte ConsumeQueue entries")
     return np.frombuffer(buffer, ENTRY).astype(NATIVE)
 
 
@@ -72,19 +52,7 @@ def encode(entries: Entries) -> bytes:
 
 
 def from_columns(dtype: np.dtype[np.void], physical_offset: Ints, size: Ints, tags_code: Ints) -> Entries:
-    """Make entries of columns.
-
-    Parameters
-    ----------
-    dtype
-        `ENTRY` for bytes to be written, `NATIVE` to compute with.
-    physical_offset, size, tags_code
-        (n,) int64.
-
-    Returns
-    -------
-    (n,) array of ``dtype``
-    """
+    """Make (n,) entries of int64 columns: ``dtype`` is `ENTRY` for bytes to be written, `NATIVE` to compute with."""
     entries = np.empty(physical_offset.size, dtype)
     entries["physical_offset"] = physical_offset
     entries["size"] = size
@@ -107,21 +75,11 @@ def joined(parts: Sequence[Entries]) -> Entries:
 
 
 class Piece(NamedTuple):
-    """Entries that go side by side into one file.
+    """Entries that go side by side into one file."""
 
-    Attributes
-    ----------
-    name
-        Of the file.
-    position
-        Bytes from its start, of the first entry.
-    entries
-        (n,) A view of those that were cut.
-    """
-
-    name: str
-    position: int
-    entries: Entries
+    name: str  # of the file
+    position: int  # of the first entry, in bytes from the start of the file
+    entries: Entries  # (n,) a view of the entries that were cut
 
 
 def by_file(start: int, entries: Entries, per_file: int) -> Iterator[Piece]:
@@ -135,22 +93,15 @@ def by_file(start: int, entries: Entries, per_file: int) -> Iterator[Piece]:
 
 
 def pads(count: int) -> Entries:
-    """Pad entries for the front of a file whose queue begins in its middle.
-
-    Returns
-    -------
-    (count,) array of `NATIVE`
-    """
+    """Pad entries, (count,) `NATIVE`, for the front of a file whose queue begins in its middle."""
     made = np.zeros(count, NATIVE)
     made["size"] = PAD_SIZE
     return made
 
 
 def is_pad(entries: Entries) -> Mask:
-    """Entries that fill up the front of a queue and stand for no message.
+    """Mask of entries that fill the front of a queue and name no message.
 
-    Notes
-    -----
     ``ConsumeQueue.recover`` counts them as written, since their size is over 0 (``fillPreBlank``).
     """
     pads: Mask = (entries["physical_offset"] == 0) & (entries["size"] == PAD_SIZE)
@@ -158,24 +109,15 @@ def is_pad(entries: Entries) -> Mask:
 
 
 def is_plausible(entries: Entries) -> Mask:
-    """Entries that can stand for a record: neither never written, nor a pad, nor damaged beyond sense."""
+    """Mask of entries that can name a record: written, not pads, and of possible offset and size."""
     size = entries["size"]
     return (entries["physical_offset"] >= 0) & (size >= MIN_RECORD_BYTES) & (size < PAD_SIZE)
 
 
 def repeats_next(entries: Entries) -> Mask:
-    """Entries that name the same record as the entry after them: each is the place of a lost message.
+    """Mask, (n,), of the first n of n + 1 entries that name the same record as their successor: lost messages.
 
     A broker never appends a record to its queue twice; ``rebuild`` and ``salvage`` do, see ``placement``.
-
-    Parameters
-    ----------
-    entries
-        (n + 1,) The last one only follows.
-
-    Returns
-    -------
-    (n,) bool
     """
     same: Mask = entries["physical_offset"][:-1] == entries["physical_offset"][1:]
     if same.any():

@@ -7,19 +7,18 @@
         "OrderTopic@groupA":{0:12,1:30            integer keys without quotes
         },
         {"brokerName":"a","queueId":0}:7,         objects as keys (offsets that clients keep)
-      },                                          commas too many
+      },                                          extra commas
     }
 
-Plain JSON is read by Python's own parser, which is faster. The rest is parsed in one pass with a stack of its own. It
-is linear in the text, and a document of a million brackets is an error that does not end the interpreter.
-`broker_config` reads the meaning. RocketMQ: ``ConfigManager``, fastjson's ``DefaultJSONParser`` and ``PrettyFormat``.
+Plain JSON is read by Python's own parser, some twenty times as fast. The rest is read in one pass, linear in the text,
+by a parser of its own. A lark grammar takes five times as long for a large ``consumerOffset.json``. `broker_config`
+reads the meaning. RocketMQ: ``ConfigManager``, fastjson's ``DefaultJSONParser`` and ``PrettyFormat``.
 """
 
 import json
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias, cast
 
@@ -70,31 +69,17 @@ class Loaded(NamedTuple):
 
 
 def load(file: bytes | None, backup: bytes | None) -> Loaded:
-    """Choose between ``FILE`` and ``FILE.bak`` as a broker does when it starts, and parse.
+    """Choose between ``FILE`` and ``FILE.bak`` (None if missing) as a broker does when it starts, and parse.
 
-    Parameters
-    ----------
-    file, backup
-        What the two hold; None where there is no such file.
-
-    Returns
-    -------
-    Loaded
-        Of ``file``; of ``backup`` where ``file`` is missing, empty or cannot be parsed; an empty document where neither
-        is there.
-
-    Raises
-    ------
-    FormatError
-        If the text cannot be parsed. A broker with a damaged file and without its backup starts with an empty document,
-        and forgets every offset; a reader should report that.
+    The backup counts where the file is missing, empty or cannot be parsed; without either the document is empty. If
+    neither can be parsed, the error is that of the file: a broker would forget every offset, a reader reports it.
     """
     problem: FormatError | None = None
     for data, origin in ((file, Origin.FILE), (backup, Origin.BACKUP)):
         if not data:
             continue
         try:
-            # Java replaces what is not UTF-8, too.
+            # Java also replaces bytes that are not UTF-8.
             return Loaded(parse(data.decode("utf-8", "replace")), origin)
         except FormatError as error:
             problem = problem or error
@@ -103,18 +88,8 @@ def load(file: bytes | None, backup: bytes | None) -> Loaded:
     return Loaded({}, Origin.NOTHING)
 
 
-@dataclass(slots=True)
-class _Frame:
-    """An object or array that is not closed yet."""
-
-    container: Document | list[Json]
-    is_key: bool = False
-    key: Key | None = None  # read, its value is still to come
-    full: bool = False  # a value was read: a comma or the end has to follow
-
-
 class _Text:
-    """A document and how far it is read."""
+    """A document, and the position up to which it is read. Nesting is limited, so recursion is safe."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -151,6 +126,81 @@ class _Text:
             self.fail(f"the unknown escape {found[0]!r} in a string")
         return _ESCAPED[found[3]]
 
+    def object(self, depth: int) -> Document:
+        """Read the object whose bracket is next."""
+        fields: Document = {}
+        self._open(depth)
+        while self._goes_on("}", after_item=bool(fields)):
+            key = self._key(depth)
+            if self.peek() != ":":
+                self.fail_here("a colon")
+            self.at += 1
+            fields[key] = self._value(depth)
+        return fields
+
+    def _array(self, depth: int) -> "list[Json]":
+        items: list[Json] = []
+        self._open(depth)
+        while self._goes_on("]", after_item=bool(items)):
+            items.append(self._value(depth))
+        return items
+
+    def _open(self, depth: int) -> None:
+        self.at += 1
+        if depth > DEPTH_MAX:
+            self.fail(f"nesting of more than {DEPTH_MAX} brackets")
+
+    def _goes_on(self, closing: str, *, after_item: bool) -> bool:
+        """Skip commas; return whether another item follows, else skip the closing bracket."""
+        next_one = self.peek()
+        if next_one == ",":
+            self.match(_COMMAS)
+            after_item, next_one = False, self.peek()
+        if next_one == closing:
+            self.at += 1
+            return False
+        if after_item:
+            self.fail_here(f"a comma or {closing!r}")
+        return True
+
+    def _key(self, depth: int) -> Key:
+        next_one = self.peek()
+        if next_one == "{":
+            return self._as_key(self.object(depth + 1))
+        if next_one in _STRINGS:
+            return self.string(next_one)
+        if (name := self.match(_NAME)) is not None:
+            return name[0]
+        number = self.number()
+        if not isinstance(number, int):
+            self.fail_here("a key")
+        return number
+
+    def _as_key(self, fields: Document) -> ObjectKey:
+        flat: list[tuple[str, Scalar]] = []
+        for name, value in fields.items():
+            if not isinstance(name, str) or isinstance(value, (list, dict)):
+                self.fail("an object that is a key and holds more than plain fields")
+            flat.append((name, value))
+        return tuple(flat)
+
+    def _value(self, depth: int) -> Json:
+        next_one = self.peek()
+        if next_one == "{":
+            return self.object(depth + 1)
+        if next_one == "[":
+            return self._array(depth + 1)
+        if next_one in _STRINGS:
+            return self.string(next_one)
+        if (name := self.match(_NAME)) is not None:
+            if name[0] not in _LITERALS:
+                self.fail(f"the unknown word {name[0][:40]!r}")
+            return _LITERALS[name[0]]
+        number = self.number()
+        if number is None:
+            self.fail_here("a value")
+        return number
+
     def number(self) -> int | float | None:
         found = self.match(_NUMBER)
         if found is None:
@@ -168,7 +218,7 @@ class _Text:
         line = self.text.count("\n", 0, self.at) + 1
         column = self.at - self.text.rfind("\n", 0, self.at)
         raise FormatError(
-            f"this is no document of RocketMQ's: {found} at line {line}, column {column}",
+            f"not a document of RocketMQ: {found} at line {line}, column {column}",
             offset=self.at,
             fix="RocketMQ keeps the document before this one beside it, with the suffix .bak",
         )
@@ -179,31 +229,17 @@ class _Text:
 
 
 def parse(text: str) -> Document:
-    """Read a document.
+    """Read JSON, or what fastjson also accepts: bare keys, objects as keys, single quotes, comments, extra commas.
 
-    Parameters
-    ----------
-    text
-        JSON, or what fastjson also takes: keys that are bare numbers, names or objects, single quotes, commas too
-        many, comments.
-
-    Returns
-    -------
-    dict
-        Its fields in their order; the last of equal keys counts. Every string can be written as UTF-8.
-
-    Raises
-    ------
-    FormatError
-        If the text is not one object, or nested more than 64 deep. It has line, column and, as ``offset``, the first
-        wrong character.
+    Fields keep their order; the last of equal keys counts. Every string can be written as UTF-8. `FormatError` if the
+    text is not one object, or nested more than 64 deep; its ``offset`` is the first wrong character.
     """
     plain = _parse_plain(text)
     return _parse_wide(text) if plain is None else plain
 
 
 def _parse_plain(text: str) -> Document | None:
-    """Read a document that is plain JSON, some twenty times as fast; None for any other, be it right or wrong."""
+    """Read a document that is plain JSON; None for any other text, right or wrong."""
     if _ESCAPED_SURROGATE.search(text):
         return None
     try:
@@ -236,117 +272,18 @@ def _parse_wide(text: str) -> Document:
     source = _Text(text)
     if source.peek() != "{":
         source.fail_here("an object")
-    source.at += 1
-    root: Document = {}
-    stack = [_Frame(root)]
-    while stack:
-        opened = _step(source, stack)
-        if opened is not None:
-            if len(stack) >= DEPTH_MAX:
-                source.fail(f"nesting of more than {DEPTH_MAX} brackets")
-            stack.append(opened)
+    root = source.object(1)
     if source.peek():
         source.fail_here("the end of the text")
     return root
-
-
-def _step(source: _Text, stack: list[_Frame]) -> _Frame | None:
-    """Read a key, a value or the end of the innermost bracket; return the bracket that was opened."""
-    frame = stack[-1]
-    container = frame.container
-    next_one = source.peek()
-    if isinstance(container, dict) and frame.key is not None:
-        return _value(source, frame, next_one)
-    if next_one == ",":
-        source.match(_COMMAS)
-        frame.full = False
-        next_one = source.peek()
-    closing = "}" if isinstance(container, dict) else "]"
-    if next_one == closing:
-        source.at += 1
-        stack.pop()
-        if frame.is_key:
-            stack[-1].key = _object_key(source, container)
-            _colon(source)
-        return None
-    if frame.full:
-        source.fail_here(f"a comma or {closing!r}")
-    if isinstance(container, list):
-        return _value(source, frame, next_one)
-    if next_one == "{":
-        source.at += 1
-        return _Frame({}, is_key=True)
-    frame.key = _key(source, next_one)
-    _colon(source)
-    return None
-
-
-def _key(source: _Text, next_one: str) -> Key:
-    if next_one in _STRINGS:
-        return source.string(next_one)
-    if (name := source.match(_NAME)) is not None:
-        return name[0]
-    number = source.number()
-    if not isinstance(number, int):
-        source.fail_here("a key")
-    return number
-
-
-def _object_key(source: _Text, fields: Document | list[Json]) -> ObjectKey:
-    assert isinstance(fields, dict)
-    flat: list[tuple[str, Scalar]] = []
-    for name, value in fields.items():
-        if not isinstance(name, str) or isinstance(value, (list, dict)):
-            source.fail("an object that is a key and holds more than plain fields")
-        flat.append((name, value))
-    return tuple(flat)
-
-
-def _colon(source: _Text) -> None:
-    if source.peek() != ":":
-        source.fail_here("a colon")
-    source.at += 1
-
-
-def _value(source: _Text, frame: _Frame, next_one: str) -> _Frame | None:
-    """Read a value and put it where it belongs; a bracket is put there open."""
-    value: Json
-    opened: _Frame | None = None
-    if next_one in {"{", "["}:
-        source.at += 1
-        value = {} if next_one == "{" else []
-        opened = _Frame(value)
-    elif next_one in _STRINGS:
-        value = source.string(next_one)
-    elif (name := source.match(_NAME)) is not None:
-        if name[0] not in _LITERALS:
-            source.fail(f"the unknown word {name[0][:40]!r}")
-        value = _LITERALS[name[0]]
-    else:
-        number = source.number()
-        if number is None:
-            source.fail_here("a value")
-        value = number
-    if isinstance(frame.container, list):
-        frame.container.append(value)
-    else:
-        assert frame.key is not None
-        frame.container[frame.key] = value
-        frame.key = None
-    frame.full = True
-    return opened
 
 
 def render(document: Document) -> str:
     """Write a document in fastjson's pretty style: tabs, keys in order, no blanks.
 
     Integer keys are written with quotes, so that all documents without objects as keys are valid JSON. Brokers of all
-    versions read them as integers. Equal documents have equal texts.
-
-    Raises
-    ------
-    FormatError
-        If it is nested too deeply, or holds a number or text that JSON or UTF-8 has no way to write.
+    versions read them as integers. Equal documents have equal texts. `FormatError` for a number or text that JSON or
+    UTF-8 cannot hold.
     """
     try:
         text = "".join(_pieces(document, 0))

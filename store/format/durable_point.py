@@ -90,13 +90,7 @@ def encode(point: DurablePoint) -> bytes:
 
 
 def decode(data: bytes) -> DurablePoint | None:
-    """Read the file: the newer slot of those that are whole.
-
-    Returns
-    -------
-    DurablePoint or None
-        None if neither is whole, or there are no bytes at all.
-    """
+    """Decode the newer of the whole slots; None if neither is whole, or there are no bytes."""
     return max(_slots(data).values(), key=lambda point: point.sequence, default=None)
 
 

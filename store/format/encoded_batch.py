@@ -9,7 +9,7 @@
                  └ patch: queue offset, physical offset, store timestamp
 
 The checksum of a record is derived from those of its body and its frame, before its offsets are known. It is adjusted
-for the offsets (`record_crc`), and the body is not read again.
+for the offsets (`checksums`), and the body is not read again.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FormatError
-from .crc_algebra import Words, combined_crcs
-from .message import CRC_MASK, RECORD_CRC_BYTES, SYS_BORN_HOST_V6, Bytes, Ints, gather, scatter
-from .pieces import Data, Pieces
-from .record_crc import (
+from .buffers import Data, Pieces
+from .checksums import (
     RecordCrc,
+    Words,
+    combined_crcs,
     covered_bytes,
     crc32_ranges,
     moved_crcs,
@@ -33,7 +33,17 @@ from .record_crc import (
     similar_crcs,
     write_crcs,
 )
-from .record_layout import HEADER, IPV6_EXTRA_BYTES
+from .message import (
+    CRC_MASK,
+    HEADER,
+    IPV6_EXTRA_BYTES,
+    RECORD_CRC_BYTES,
+    SYS_BORN_HOST_V6,
+    Bytes,
+    Ints,
+    gather,
+    scatter,
+)
 
 Integers: TypeAlias = int | npt.NDArray[np.integer]
 """One value for all records, or an (n,) array."""
@@ -42,54 +52,28 @@ _INT32 = np.dtype(">i4")
 
 
 class Bodies(NamedTuple):
-    """Bodies that are not in their records' frames.
+    """Bodies that are not in their records' frames."""
 
-    Attributes
-    ----------
-    data
-        (size,) uint8, the caller's.
-    starts, lengths
-        (n,) int64, position and length of each in ``data``.
-    at
-        (n,) int64, after how many bytes of its frame it comes.
-    """
-
-    data: Bytes
-    starts: Ints
-    lengths: Ints
-    at: Ints
+    data: Bytes  # (size,) the caller's memory
+    starts: Ints  # (n,) positions in `data`
+    lengths: Ints  # (n,)
+    at: Ints  # (n,) bytes of the frame before each body
 
 
 class Frames(NamedTuple):
-    """Records laid out in memory.
+    """Records laid out in memory."""
 
-    Attributes
-    ----------
-    data
-        (size,) uint8, writable: all of them, one after the other, except for separate bodies.
-    positions, stops
-        (n,) int64, where each begins and ends in ``data``.
-    bodies
-        None if they are in ``data``.
-    crcs
-        (n,) int64, checksums of the records as they are before `patch`; None if they have none, or it is not known.
-    """
-
-    data: Bytes
-    positions: Ints
-    stops: Ints
-    bodies: Bodies | None = None
+    data: Bytes  # (size,) writable: all records, adjacent, without separate bodies
+    positions: Ints  # (n,) start of each record in `data`
+    stops: Ints  # (n,)
+    bodies: Bodies | None = None  # None if they are in `data`
     crcs: Ints | None = None
+    """(n,) checksums of the records before `patch`; None if there are none, or they are unknown."""
 
     def summed(self, heads: Ints, body_lengths: Ints, body_crcs: Words) -> "Frames":
-        """Return them with the checksums of the records, which end in one.
+        """Return the same frames with the checksums of their records, without reading the bodies.
 
-        Parameters
-        ----------
-        heads
-            (n,) int64, bytes of each record before its body.
-        body_lengths, body_crcs
-            (n,) int64, and (n,) uint32 with all 32 bits: of the bodies, which are not read.
+        ``heads`` are the (n,) bytes of each record before its body; ``body_crcs`` (n,) have all 32 bits.
         """
         cuts, ends = self.positions + heads, self.stops - RECORD_CRC_BYTES
         behind = cuts + body_lengths if self.bodies is None else cuts
@@ -121,21 +105,10 @@ class Frames(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
-    """The records of a batch, as parts that have yet to be laid out.
+    """Records of a batch, as parts that are not laid out yet."""
 
-    Attributes
-    ----------
-    positions
-        (n,) int64, where each record starts among the bytes of all.
-    sizes
-        (n,) int64, bytes of each record.
-    lay
-        Builds their bytes. To be called once, directly before the bytes are used: until then a batch needs little
-        memory, and then it is still in the cache.
-    """  # prose: allow lies - the name of an attribute
-
-    positions: Ints
-    sizes: Ints
+    positions: Ints  # (n,) start of each record among the bytes of all
+    sizes: Ints  # (n,) bytes of each record
     lay: Callable[[], Frames]
 
     def join(self) -> Bytes:
@@ -156,29 +129,12 @@ def patch(
     record_crc: RecordCrc = RecordCrc.ABSENT,
     crcs: Ints | None = None,
 ) -> None:
-    """Write into encoded records, in place, what is known only when they are put.
+    """Write offsets and store times, known only under the put lock, into encoded records, in place.
 
-    Parameters
-    ----------
-    buffer
-        Writable bytes of whole records, as ``encode`` made them.
-    positions
-        (n,) where the records to patch start in ``buffer``.
-    stops
-        (n,) where they end in it, if their bodies are apart; ``crcs`` are needed then.
-    queue_offsets, physical_offsets
-        One per record; physical offsets are those of the records' first bytes.
-    store_timestamps
-        Milliseconds since the epoch.
-    record_crc
-        As given to ``encode``: with ``PROPERTY`` the checksums are written here, of the final bytes.
-    crcs
-        (n,) the records' checksums as they are, see `record_crc.record_crcs`; without them all bytes are read.
-
-    Raises
-    ------
-    FormatError
-        If a position or a record is outside ``buffer``, or checksums are missing.
+    ``positions`` (n,) are the starts of the records in the writable ``buffer``, as ``encode`` made them. Records whose
+    bodies are apart need ``stops``, their ends in it, and ``crcs``. ``crcs`` (n,) are their checksums so far, see
+    `checksums.record_crcs`; without these all bytes are read. With ``RecordCrc.PROPERTY`` the final checksums are
+    written. `FormatError` if a record is outside the buffer, or checksums are missing.
     """
     if not len(positions):
         return

@@ -48,21 +48,11 @@ SUPERSEDED_BYTES: Final = _EPOCH.size + _CRC.size
 
 
 class Epoch(NamedTuple):
-    """One master of a log.
+    """One master of a log."""
 
-    Attributes
-    ----------
-    number
-        1 for the first promotion of a log; a log that no store was promoted for is of epoch 0.
-    start
-        Physical offset of the first byte that this master may have written.
-    token
-        Random number of 63 bits.
-    """
-
-    number: int
-    start: int
-    token: int
+    number: int  # 1 for the first promotion; epoch 0 is a log without promotion
+    start: int  # physical offset of the first byte that this master may have written
+    token: int  # random, 63 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,21 +67,10 @@ class Epochs:
         return self.history[-1].number if self.history else 0
 
     def promoted(self, end: int, token: int, above: int = 0) -> Self:
-        """Return the epochs of a log after the promotion of its store.
+        """Return the epochs of a log that ends at ``end`` after the promotion of its store.
 
-        Parameters
-        ----------
-        end
-            Physical offset at which the log ends. Epochs that begin there or later have no byte in this log.
-        token
-            Random number of 63 bits.
-        above
-            Epoch that the new one exceeds, as well as all of these.
-
-        Raises
-        ------
-        FormatError
-            If there is no greater epoch.
+        Epochs that begin at ``end`` or later have no byte in this log. The new epoch exceeds all of these, and
+        ``above``; `FormatError` if none does. ``token`` is a random number of 63 bits.
         """
         number = max(self.newest, above) + 1
         if number > EPOCH_MAX:
@@ -113,18 +92,7 @@ def encode(epochs: Epochs) -> bytes:
 
 
 def decode(data: bytes, path: str | None = None) -> Epochs:
-    """Decode the epochs of a log.
-
-    Parameters
-    ----------
-    path
-        File that errors name.
-
-    Raises
-    ------
-    FormatError
-        If the bytes are damaged, or the epochs do not rise.
-    """
+    """Decode the epochs of a log; `FormatError`, which names ``path``, for damaged bytes or epochs that do not rise."""
     count = (len(data) - _HEAD.size - _CRC.size) // _ENTRY.size
     is_whole = _is_whole(data, _HEAD.size + count * _ENTRY.size) and 0 <= count <= EPOCHS_MAX
     if not is_whole or _HEAD.unpack_from(data) != (_MAGIC, count):

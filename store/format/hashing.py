@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import FormatError
-from .arrow_buffers import NO_TEXT, integers, numbers, present, value_lengths
+from .buffers import NO_TEXT, integers, numbers, present, value_lengths
 from .message import Ints, Mask, gather
 
 Units: TypeAlias = npt.NDArray[np.uint32]
@@ -28,19 +28,16 @@ Units: TypeAlias = npt.NDArray[np.uint32]
 _BITS: Final = 0xFFFFFFFF
 _MIN: Final = -(1 << 31)
 _INVERSE_OF_31: Final = pow(31, -1, 1 << 32)
-_UNITS_AT_ONCE: Final = 1 << 20  # bounds what a column of any size costs beside itself
+_UNITS_AT_ONCE: Final = 1 << 20  # bounds the extra memory for a column of any size
 _ALIKE_BYTES_MAX: Final = 256  # texts up to this length are hashed with all others of their length at once,
 _LENGTHS_MAX: Final = 48  # where they have few lengths,
 _ALIKE_ROWS: Final = 8192  # so many that their characters stay in the cache
 
 
 def java_hash(text: str) -> int:
-    """Hash one string as ``String.hashCode`` does.
+    """Hash one string as ``String.hashCode`` does, in ``[-2**31, 2**31)``; 0 for the empty string.
 
-    Returns
-    -------
-    int
-        In ``[-2**31, 2**31)``; 0 for the empty string. A tags code is this number, sign-extended to 64 bits.
+    A tags code is this number, sign-extended to 64 bits.
     """
     units = text.encode("utf-16-be", "surrogatepass")
     value = 0
@@ -171,47 +168,20 @@ def _powers(base: int, count: int) -> Units:
 
 
 def index_hashes(hashes: Ints) -> Ints:
-    """Make Java hashes what index entries hold: their absolute values, and 0 for -2**31, which has none in 32 bits.
-
-    Parameters
-    ----------
-    hashes
-        (n,) int64, of `java_hash_array`.
-
-    Returns
-    -------
-    (n,) int64
-        In ``[0, 2**31)``.
-    """
+    """Convert (n,) Java hashes to those of index entries: absolute values, and 0 for -2**31."""
     return np.where(hashes == _MIN, 0, np.abs(hashes))
 
 
 class KeyTexts(NamedTuple):
-    """Keys of n messages, one element per key: of each message its unique key, then the pieces of its other keys.
+    """Keys of n messages, one element per key: of each message its unique key, then the pieces of its other keys."""
 
-    Attributes
-    ----------
-    row
-        (k,) int64, the message of each key, ascending.
-    text
-        (k,) strings, neither null nor empty.
-    is_unique
-        (k,) bool, True for unique keys.
-    """
-
-    row: Ints
-    text: pa.StringArray
-    is_unique: Mask
+    row: Ints  # (k,) the message of each key, ascending
+    text: pa.StringArray  # (k,) neither null nor empty
+    is_unique: Mask  # (k,)
 
 
 def key_texts(unique: pa.StringArray, keys: pa.StringArray) -> KeyTexts:
-    """List all keys of messages, as an index takes them.
-
-    Parameters
-    ----------
-    unique, keys
-        (n,) null or empty where there is none; ``keys`` are separated by blanks.
-    """
+    """List all keys of (n,) messages as an index takes them: ``keys`` are separated by blanks."""
     rows, key = _filled(unique)
     if keys.null_count == len(keys):
         return KeyTexts(rows, key, np.ones(rows.size, np.bool_))
@@ -219,19 +189,9 @@ def key_texts(unique: pa.StringArray, keys: pa.StringArray) -> KeyTexts:
 
 
 def hash_keys(topics: pa.DictionaryArray, row: Ints, text: pa.StringArray) -> Ints:
-    """Hash keys of topics as index files hold them.
+    """Hash keys of topics as index files hold them: (k,) int64 in ``[0, 2**31)``, equal to `index_key_hash` of each.
 
-    Parameters
-    ----------
-    topics
-        (n,) strings without nulls.
-    row, text
-        (k,) the row of ``topics`` that holds each key's topic, and the key.
-
-    Returns
-    -------
-    (k,) int64
-        In ``[0, 2**31)``; equal to `index_key_hash` of each.
+    ``row`` (k,) is the row of ``topics`` (without nulls) with the topic of each key ``text``.
     """
     # The hash of "topic#key" follows from those of both: the topic's moves up by the units of the key.
     hashes, units = _hashed(text)
@@ -242,20 +202,7 @@ def hash_keys(topics: pa.DictionaryArray, row: Ints, text: pa.StringArray) -> In
 
 
 def key_hashes(topics: pa.DictionaryArray, unique: pa.StringArray, keys: pa.StringArray) -> tuple[Ints, Ints]:
-    """Hash all keys of messages: of each its unique key, then its other keys, as index files hold them.
-
-    Parameters
-    ----------
-    topics
-        (n,) strings without nulls.
-    unique, keys
-        See `key_texts`.
-
-    Returns
-    -------
-    (k,) int64, (k,) int64
-        In ``[0, 2**31)``, and the row of each, ascending.
-    """
+    """Hash all keys of (n,) messages as index files hold them: (k,) hashes, and the (k,) row of each, ascending."""
     row, text, _ = key_texts(unique, keys)
     return hash_keys(topics, row, text), row
 
@@ -287,12 +234,6 @@ def _with_pieces(rows: Ints, unique: pa.StringArray, keys: pa.StringArray) -> Ke
 
 
 def index_key_hash(topic: str, key: str) -> int:
-    """Hash under which an index file knows a key of a topic (RocketMQ: ``IndexFile.indexKeyHashMethod``).
-
-    Returns
-    -------
-    int
-        In ``[0, 2**31)``.
-    """
+    """Hash of a key in index files, in ``[0, 2**31)`` (RocketMQ: ``IndexFile.indexKeyHashMethod``)."""
     value = java_hash(f"{topic}#{key}")
     return 0 if value == _MIN else abs(value)

@@ -106,18 +106,10 @@ class Header:
 
 
 class IndexPosition(NamedTuple):
-    """Position in an index directory.
+    """Position in an index directory."""
 
-    Attributes
-    ----------
-    file
-        Name of the newest file, as a number; 0 if there is none.
-    next_number
-        Number of the next entry in it; the first entry is number 1.
-    """
-
-    file: int
-    next_number: int
+    file: int  # name of the newest file, as a number; 0 if there is none
+    next_number: int  # of the next entry in it; the first entry is number 1
 
 
 EMPTY_INDEX: Final = IndexPosition(0, 1)
@@ -125,21 +117,11 @@ EMPTY_INDEX: Final = IndexPosition(0, 1)
 
 
 class Table(NamedTuple):
-    """A whole index file as arrays over its bytes.
-
-    Attributes
-    ----------
-    header
-        Its first 40 bytes.
-    slots
-        (S,) of ``SLOT``: numbers of the newest entries, 0 where there is none.
-    entries
-        (header.count,) of ``ENTRY``, by number; the first is never used.
-    """
+    """Whole index file as arrays over its bytes."""
 
     header: Header
-    slots: npt.NDArray[np.signedinteger]
-    entries: npt.NDArray[np.void]
+    slots: npt.NDArray[np.signedinteger]  # (S,) of `SLOT`: numbers of the newest entries, 0 for none
+    entries: npt.NDArray[np.void]  # (header.count,) of `ENTRY`, by number; the first is never used
 
 
 class Entry(NamedTuple):
@@ -152,13 +134,7 @@ class Entry(NamedTuple):
 
 
 def decode_header(data: bytes) -> Header:
-    """Read a header.
-
-    Parameters
-    ----------
-    data
-        The first 40 bytes of a file. What is missing counts as zero: RocketMQ extends a short file when it opens it.
-    """
+    """Decode the first 40 bytes; missing bytes count as zero, as RocketMQ extends a short file when it opens it."""
     begin, end, begin_offset, end_offset, used, count = _HEADER.unpack(data[: _HEADER.size].ljust(_HEADER.size, b"\0"))
     return Header(
         begin_timestamp=begin,
@@ -171,13 +147,7 @@ def decode_header(data: bytes) -> Header:
 
 
 def encode_header(header: Header) -> bytes:
-    """Write a header.
-
-    Raises
-    ------
-    FormatError
-        If a number does not fit its field.
-    """
+    """Encode a header; `FormatError` if a number does not fit its field."""
     try:
         return _HEADER.pack(
             header.begin_timestamp,
@@ -192,17 +162,9 @@ def encode_header(header: Header) -> bytes:
 
 
 def decode(buffer: npt.NDArray[np.uint8], geometry: Geometry) -> Table:
-    """View a whole file as arrays, without copying.
+    """View a whole file, usually mapped, as arrays without copying.
 
-    Parameters
-    ----------
-    buffer
-        (size,) uint8, usually a mapped file.
-
-    Raises
-    ------
-    FormatError
-        If the file is of another size than its geometry, or counts more entries than it has room for.
+    `FormatError` if its size is not that of the geometry, or it counts more entries than fit.
     """
     if buffer.size != geometry.file_bytes:
         raise FormatError(
@@ -238,26 +200,13 @@ def read_entry(read: Read, geometry: Geometry, number: int) -> Entry | None:
 def chain(
     read: Read, geometry: Geometry, header: Header, key_hash: int, *, begin_ms: int, end_ms: int
 ) -> Iterator[int]:
-    """Find what one file knows of a hash, as RocketMQ does, newest first.
+    """Yield the physical offsets that one file has for a hash, newest first, as often as they occur.
 
-    Parameters
-    ----------
-    key_hash
-        Of `hashing.index_key_hash`, in ``[0, 2**31)``.
-    begin_ms, end_ms
-        Store times, inclusive. Entries have whole seconds after the file's begin timestamp. So a record up to 999 ms
-        after ``begin_ms`` may be missed, and one up to 999 ms after ``end_ms`` found.
-
-    Yields
-    ------
-    int
-        Physical offsets, as often as the file has them: a record of several equal keys comes up several times.
-
-    Notes
-    -----
-    ``IndexFile.selectPhyOffset``. It ends at the first entry older than ``begin_ms``. In a file that follows a full
-    one, the first entry's time is too late, by the gap between the two. RocketMQ follows any number up to the count and
-    can loop for ever. Here each number must be less than the one before, as in every undamaged file.
+    Store times are inclusive. Entries have whole seconds after the file's begin timestamp, so the bounds are exact to
+    999 ms. As in ``IndexFile.selectPhyOffset``, the walk ends at the first entry older than ``begin_ms``. In a file
+    that follows a full file, the time of the first entry is too late, by the gap between the two. RocketMQ follows any
+    number up to the count and can loop for ever. Here each number must be less than its predecessor, as in every
+    undamaged file.
     """
     number = read_slot(read, geometry, key_hash)
     if header.count <= 1 or not 0 < number <= header.count:
@@ -278,31 +227,11 @@ def chain(
 def infer_geometry(size: int, header: Header, data_end: int, read: Read) -> Geometry | None:
     """Find out how a file is divided, from its bytes.
 
-    The newest entry is the last thing in a file that is not zero. With its number, which the header tells, that
-    leaves five values of S, and one of them fits the size, as N is whole. The entries then have to prove it: each is
-    in a chain of its own slot. (An entry may be zero throughout, if the first record of all has a key of hash 0 and
-    no other came yet.)
-
-    Parameters
-    ----------
-    size
-        Of the file, bytes.
-    header
-        Read before ``data_end`` was found: a broker may add entries in between.
-    data_end
-        Where the last byte of the file that is not zero ends.
-    read
-        Returns bytes of the file.
-
-    Returns
-    -------
-    Geometry or None
-        None if the file has no entries, and so nothing to find under any geometry.
-
-    Raises
-    ------
-    FormatError
-        If no geometry fits, because the file is damaged or is no index file.
+    The newest entry is the last thing in a file that is not zero. With its number, which the header tells, that leaves
+    five values of S, and one of them fits the size, as N is whole. The entries then have to prove it: each is in a
+    chain of its own slot. (An entry may be zero throughout, if the first record of all has a key of hash 0 and no other
+    came yet.) ``header`` is read before ``data_end``, the end of the last byte that is not zero: a broker may add
+    entries in between. None for a file without entries; `FormatError` if no geometry fits.
     """
     if header.count <= 1:
         return None

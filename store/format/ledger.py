@@ -25,7 +25,7 @@ from ..errors import FormatError
 
 _TITLE: Final = b"segmentlog-ledger 1 "
 KEPT: Final = 16
-"""Batches of one application that are kept: the number of the newest is what counts."""
+"""Batches of one application that are kept; only the number of the newest decides."""
 LOST: Final = -1
 """Rows of an entry that marks an application of which this log lost all batches from a version on."""
 APP_BYTES_MAX: Final = 255
@@ -56,32 +56,16 @@ class QueueSpan(NamedTuple):
 
 
 class LedgerEntry(NamedTuple):
-    """One batch.
+    """One batch."""
 
-    Attributes
-    ----------
-    version
-        Its number, as its application counts.
-    sequence
-        Its number, as the store counts batches.
-    start, stop
-        Physical offsets between which its records are.
-    rows, bytes
-        How many records, and their bytes; ``rows`` is `LOST` if the entry stands for no batch.
-    committed_ms
-        When it was appended, ms since the epoch.
-    digest
-        See `row_digest.row_digest`; None if it is not known.
-    """
-
-    version: int
-    sequence: int
-    start: int
-    stop: int
-    rows: int
-    bytes: int
-    committed_ms: int
-    digest: int | None = None
+    version: int  # number of the batch, as its application counts
+    sequence: int  # number of the batch, as the store counts
+    start: int  # physical offset
+    stop: int  # physical offset
+    rows: int  # number of records; `LOST` if the entry is only a mark
+    bytes: int  # of the records
+    committed_ms: int  # time of the append, ms since 1970
+    digest: int | None = None  # see `staged_rows.row_digest`; None if unknown
 
 
 class Batch(NamedTuple):
@@ -110,24 +94,13 @@ class Application:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Content of a ledger.
+    """Content of a ledger."""
 
-    Attributes
-    ----------
-    sequence
-        Number of the last batch that was appended; 0 for none.
-    applications
-        By name; None for batches that cannot be repeated.
-    generation
-        Generation of the history that the ledger was made from; see `batch_history`.
-    recorded
-        Bytes of the history's lines before the line of the newest batch.
-    """
-
-    sequence: int = 0
+    sequence: int = 0  # number of the last appended batch; 0 for none
     applications: Mapping[str | None, Application] = field(default_factory=dict)
-    generation: int = 0
-    recorded: int = 0
+    """By name; None for batches that cannot be repeated."""
+    generation: int = 0  # of the history that the ledger was made from, see `batch_history`
+    recorded: int = 0  # bytes of the history's lines before that of the newest batch
 
     @property
     def newest(self) -> Batch | None:
@@ -163,12 +136,9 @@ def encode(ledger: Ledger) -> bytes:
 
 
 def decode(data: bytes | None, path: str) -> Ledger:
-    """Read the bytes of the file; an empty ledger where there is none.
+    """Decode the file; an empty ledger for None, and a `FormatError` for damage.
 
-    Raises
-    ------
-    FormatError
-        If it is damaged. It is not taken for empty: batches that are there would be appended again.
+    A damaged ledger does not count as empty: batches that are in the log would be appended again.
     """
     if data is None:
         return Ledger()
@@ -191,13 +161,7 @@ def decode(data: bytes | None, path: str) -> Ledger:
 
 
 def check_app(app: str) -> None:
-    """Make sure that a text can be the name of an application: 1 to 255 bytes of UTF-8, no control characters.
-
-    Raises
-    ------
-    ValueError
-        If it cannot; the message describes the problem.
-    """
+    """Check a name of an application: 1 to 255 bytes of UTF-8 without control characters, else a `ValueError`."""
     if not app:
         raise ValueError("it is empty")
     if any(unicodedata.category(each) in {"Cc", "Cs"} for each in app):

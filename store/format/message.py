@@ -1,23 +1,91 @@
-"""CommitLog records at known places: whether they are whole, and their headers as columns.
+"""CommitLog records at known positions: their layout, whether they are whole, and their headers as columns.
 
-::
+A record, big-endian, packed, its hosts 4 or 16 bytes of address each::
+
+     0      4      8      12     16     20            28            36     40            48
+    +------+------+------+------+------+-------------+-------------+------+-------------+- -
+    | total| magic| body | queue| flag | queue       | physical    | sys  | born        |
+    | size |      | CRC  | id   |      | offset      | offset      | flag | timestamp   |
+    +------+------+------+------+------+-------------+-------------+------+-------------+- -
+     48               56            64               72     76            84     88
+    +- - - - - + - - -+-------------+- - - - - + - - -+------+-------------+------+---------
+    | born host, port | store       | store host, port| re-  | prepared    | body | body …
+    | 4 or 16  | int32| timestamp   | 4 or 16  | int32| tries| transaction | size |
+    +- - - - - + - - -+-------------+- - - - - + - - -+------+-------------+------+---------
+    … body | topic size: int8 (v1) or int16 (v2) | topic | properties size: int16 | properties
 
     positions (n,) ──► header ──► layout (one of eight) ──► body | topic length, topic | properties length, properties
                          │                                    each length is compared with the end before it is used
                          └── magic, sizes …                   problem (n,): OK, or the first that was found
 
 A *blank* record ends each finished segment: ``int32 rest of the file, int32 MAGIC_BLANK``; the bytes after these eight
-are whatever they are. RocketMQ: ``CommitLog.checkMessageAndReturnSize``, ``MessageExtEncoder``.
+have no meaning. RocketMQ: ``CommitLog.checkMessageAndReturnSize``, ``MessageExtEncoder``, ``MessageDecoder.decode``.
 """
 
+import struct
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import Final, TypeVar
+from functools import cache
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from .record_layout import HEADER, LAYOUTS, Layout
+IPV6_EXTRA_BYTES: Final = 12
+"""Bytes by which a host with an IPv6 address is longer."""
+
+
+class Layout(NamedTuple):
+    """Shape of a record, one of eight: topic length of one or two bytes, each host IPv4 or IPv6."""
+
+    version: int
+    born_v6: bool
+    store_v6: bool
+
+    @property
+    def header(self) -> np.dtype[np.void]:
+        """Fields up to the body length, big-endian and packed."""
+        return _HEADERS[self.born_v6, self.store_v6]
+
+    @property
+    def topic_size(self) -> np.dtype[np.signedinteger]:
+        """Integer type of the topic length, before the topic."""
+        return np.dtype(">i1") if self.version == 1 else np.dtype(">i2")
+
+
+def _header(*, born_v6: bool, store_v6: bool) -> np.dtype[np.void]:
+    return np.dtype(
+        [
+            ("total_size", ">i4"),
+            ("magic", ">i4"),
+            ("body_crc", ">i4"),
+            ("queue_id", ">i4"),
+            ("flag", ">i4"),
+            ("queue_offset", ">i8"),
+            ("physical_offset", ">i8"),
+            ("sys_flag", ">i4"),
+            ("born_timestamp", ">i8"),
+            ("born_host", "u1", (16 if born_v6 else 4,)),
+            ("born_port", ">i4"),
+            ("store_timestamp", ">i8"),
+            ("store_host", "u1", (16 if store_v6 else 4,)),
+            ("store_port", ">i4"),
+            ("reconsume_times", ">i4"),
+            ("prepared_transaction_offset", ">i8"),
+            ("body_length", ">i4"),
+        ]
+    )
+
+
+_HEADERS: Final = {(b, s): _header(born_v6=b, store_v6=s) for b in (False, True) for s in (False, True)}
+HEADER: Final = _HEADERS[False, False]
+assert HEADER.itemsize == 88
+assert _HEADERS[True, True].itemsize == 88 + 2 * IPV6_EXTRA_BYTES
+
+LAYOUTS: Final = tuple(
+    Layout(version, born_v6, store_v6) for version in (1, 2) for store_v6 in (False, True) for born_v6 in (False, True)
+)
+
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -48,7 +116,7 @@ RECORD_CRC_BYTES: Final = 20  # `__CRC32#`, 0x01, ten digits, 0x02
 
 
 class Problem(IntEnum):
-    """Fault of a record; ``OK`` is no fault."""
+    """Fault of a record; ``OK`` for none."""
 
     OK = 0
     BEYOND_END = 1
@@ -88,20 +156,9 @@ _PROBLEM_TEXTS: Final = {
 
 
 def gather(buffer: Bytes, positions: Ints, dtype: np.dtype[Item]) -> npt.NDArray[Item]:
-    """Copy one ``dtype`` from each position of a buffer.
+    """Copy one ``dtype`` from each of (n,) positions of a buffer, usually a mapped segment; alignment does not matter.
 
-    Parameters
-    ----------
-    buffer
-        (size,) uint8, usually a mapped segment.
-    positions
-        (n,) int64, each with ``0 <= position`` and ``position + dtype.itemsize <= size``: the caller has checked.
-    dtype
-        Its bytes; alignment does not matter.
-
-    Returns
-    -------
-    (n,) array of ``dtype``, a copy
+    The caller has checked that ``0 <= position`` and ``position + dtype.itemsize <= size``.
     """
     width = dtype.itemsize
     if buffer.size < width:
@@ -113,17 +170,7 @@ def gather(buffer: Bytes, positions: Ints, dtype: np.dtype[Item]) -> npt.NDArray
 
 
 def scatter(buffer: Bytes, positions: Ints, values: npt.NDArray[np.generic]) -> None:
-    """Write one item to each position of a buffer: the inverse of `gather`.
-
-    Parameters
-    ----------
-    buffer
-        (size,) writable uint8.
-    positions
-        (n,) int64, each with ``0 <= position`` and ``position + itemsize <= size``: the caller has checked.
-    values
-        (n,) contiguous array, written byte by byte, as in memory.
-    """
+    """Write (n,) contiguous values to positions of a buffer: the inverse of `gather`, with the same bounds."""
     width = values.dtype.itemsize
     windows: npt.NDArray[np.void] = np.ndarray((buffer.size - width + 1,), f"V{width}", buffer.data, strides=(1,))
     windows[positions] = values.view(f"V{width}")
@@ -134,20 +181,14 @@ class Records:
 
     All arrays have one element per record, in the order of the positions asked for. Parts of a record whose ``problem``
     is not ``OK`` have length 0 and position 0, so that kernels may run over all rows.
-
-    Attributes
-    ----------
-    problem
-        (n,) uint8, values of `Problem`.
-    body_start, body_length, topic_start, topic_length, properties_start, properties_length
-        (n,) int64, positions in the buffer.
     """
 
     def __init__(self, buffer: Bytes, positions: Ints) -> None:
         count = positions.size
         self.buffer = buffer
         self.positions = positions
-        self.problem = np.zeros(count, np.uint8)
+        self.problem = np.zeros(count, np.uint8)  # of `Problem`
+        # (n,) int64, starts are positions in the buffer
         self.body_start = np.zeros(count, np.int64)
         self.body_length = np.zeros(count, np.int64)
         self.topic_start = np.zeros(count, np.int64)
@@ -162,12 +203,7 @@ class Records:
         return self.positions.size
 
     def field(self, name: str) -> Ints:
-        """One integer of the header of every record, 0 for records that have none.
-
-        Returns
-        -------
-        (n,) int64, a copy
-        """
+        """One integer of the header of every record, (n,) int64, a copy; 0 for records that have none."""
         if len(self._parts) == 1 and isinstance(self._parts[0][0], slice):
             return self._parts[0][2][name].astype(np.int64)
         values = np.zeros(len(self), np.int64)
@@ -176,12 +212,7 @@ class Records:
         return values
 
     def has_topic(self, name: bytes, rows: Ints | slice) -> Mask:
-        """Return whether records are of a topic, for some rows; False for damaged ones.
-
-        Returns
-        -------
-        (number of rows,) bool
-        """
+        """Return whether records are of a topic, for some rows; False for damaged records."""
         same: Mask = (self.topic_length[rows] == len(name)) & (self.problem[rows] == Problem.OK)
         if self._topics is not None and self._topics.shape[1] == len(name) > 0:
             same &= np.ascontiguousarray(self._topics[rows]).view(f"V{len(name)}").ravel() == np.void(name)
@@ -200,11 +231,11 @@ class Records:
         """Some of the records, with the problems noted so far."""
         taken = Records(self.buffer, self.positions[rows])
         noted = self.problem[rows]
-        # The bytes may have changed since: what is no longer a record does not count as one.
+        # The bytes may have changed since, and may not be a record any more.
         taken.problem = np.where(noted == Problem.OK, taken.problem, noted)
         damaged = taken.problem != Problem.OK
         if damaged.any():
-            taken._forget(damaged)
+            taken._forget_parts(damaged)
         return taken
 
     def flag_problem(self, rows: Mask, problem: Problem) -> None:
@@ -212,9 +243,9 @@ class Records:
         if rows.any():
             rows = rows & (self.problem == Problem.OK)
             self.problem[rows] = problem
-            self._forget(rows)
+            self._forget_parts(rows)
 
-    def _forget(self, rows: Mask) -> None:
+    def _forget_parts(self, rows: Mask) -> None:
         """Set the parts of damaged rows to length 0, so that kernels may run over all rows."""
         for part in (self.body_start, self.body_length, self.topic_start, self.topic_length):
             part[rows] = 0
@@ -303,17 +334,11 @@ class Records:
 
 
 def _one_topic_length(buffer: Bytes, at: Ints, stop: Ints, layout: Layout) -> tuple[Ints, Ints, Bytes] | None:
-    """Topic lengths, properties lengths and topics of records whose topics are all of one length, seen in one copy.
+    """Topic lengths, properties lengths and topics of records whose topics are all of one length, read in one copy.
 
-    Most batches are of one topic. The bytes after a body are then read once, and not once for each length. None if that
-    is impossible, and the lengths must be followed one after the other.
-
-    Parameters
-    ----------
-    buffer, at, stop
-        Where topic sizes and the ends of the records are, at least three bytes apart.
-    layout
-        Of all the records.
+    Most batches are of one topic. The bytes after a body are then read once, not once per length. None if the topics
+    differ in length. ``at`` and ``stop`` are the topic sizes' positions and the records' ends, three bytes apart at
+    least.
     """
     size = layout.topic_size.itemsize
     width = min(int((stop - at).min()), _WINDOW_BYTES)
@@ -342,3 +367,77 @@ def blank_record(rest: int) -> bytes:
 _WINDOW_BYTES: Final = 48
 _INT16: Final = np.dtype(">i2")
 _INT32: Final = np.dtype(">i4")
+
+
+HOST_V4_BYTES: Final = 8
+HOST_V6_BYTES: Final = 20
+"""Of an address and its port."""
+
+SYS_FLAG_AT: Final = 36
+
+_MAGIC: Final = struct.Struct(">i")
+_MAGIC_AT: Final = 4
+
+
+@cache
+def header_of(born_bytes: int, store_bytes: int) -> struct.Struct:
+    """The fields of a record before its body, each host with its port."""
+    return struct.Struct(f">5iqqiq{born_bytes}sq{store_bytes}siqi")
+
+
+class Record(NamedTuple):
+    """Record whose lengths fit; its checksums are not compared."""
+
+    total_size: int
+    magic: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes  # address and port as stored
+    store_timestamp: int
+    store_host: bytes  # likewise
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body: memoryview  # a slice of the buffer, which it keeps alive
+    topic: memoryview  # likewise
+    properties: memoryview  # likewise
+
+
+def read_record(buffer: memoryview, position: int) -> Record | None:
+    """Read the record at any position of bytes; None where `Records` would find a problem."""
+    header = _header_at(buffer, position)
+    if header is None:
+        return None
+    *fields, body_length = header.unpack_from(buffer, position)
+    stop, body_at = position + fields[0], position + header.size
+    topic_size_at = body_at + body_length
+    topic_at = topic_size_at + (1 if fields[1] == MAGIC_V1 else 2)
+    if body_length < 0 or topic_at + 2 > stop or stop > len(buffer):
+        return None
+    topic_stop = topic_at + int.from_bytes(buffer[topic_size_at:topic_at], "big", signed=True)
+    properties_at = topic_stop + 2
+    if topic_stop < topic_at or properties_at > stop:
+        return None
+    if properties_at + int.from_bytes(buffer[topic_stop:properties_at], "big", signed=True) != stop:
+        return None
+    parts = buffer[body_at:topic_size_at], buffer[topic_at:topic_stop], buffer[properties_at:stop]
+    return Record._make((*fields, *parts))
+
+
+def _header_at(buffer: memoryview, position: int) -> struct.Struct | None:
+    """Return the layout of the fields at a position; None if there is no complete header of a record."""
+    if not 0 <= position <= len(buffer) - MIN_RECORD_BYTES:
+        return None
+    (magic,) = _MAGIC.unpack_from(buffer, position + _MAGIC_AT)
+    if magic not in {MAGIC_V1, MAGIC_V2}:
+        return None
+    flags = buffer[position + SYS_FLAG_AT + 3]
+    header = header_of(
+        HOST_V6_BYTES if flags & SYS_BORN_HOST_V6 else HOST_V4_BYTES,
+        HOST_V6_BYTES if flags & SYS_STORE_HOST_V6 else HOST_V4_BYTES,
+    )
+    return header if position + header.size <= len(buffer) else None

@@ -5,13 +5,14 @@
     Records (offsets of parts)    ──► header fields   astype, one copy
                                   ──► body            slices(): one memcpy a row
                                   ──► properties      parsed once, then tags, keys, uniqKey, single ones, the map
-    Origin  (what the queue says) ──► topic, queueId, queueOffset, tagsCode, …
+    Origin  (queue entries)       ──► topic, queueId, queueOffset, tagsCode, …
 
 Only the columns asked for are computed. Rows that are damaged get nulls in every column that comes from the record.
 RocketMQ: ``MessageDecoder.decode``.
 """
 
 import ipaddress
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -21,12 +22,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .arrow_buffers import booleans, numbers
-from .compression import inflate
-from .message import SYS_COMPRESSED, Ints, Mask, Problem, Records
+from .buffers import binary, booleans, numbers, repeated, slices
+from .message import SYS_COMPRESSED, SYS_COMPRESSION_TYPE, Ints, Mask, Problem, Records
 from .message_id import encode_offset_ids
 from .properties import KEYS, MAP_TYPE, TAGS, UNIQ_KEY, Properties
-from .slices import binary, repeated, slices
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
@@ -65,26 +64,16 @@ QUEUE_COLUMNS: Final = frozenset(
 """Columns known from the ConsumeQueue alone: a scan of nothing else never opens the CommitLog."""
 
 ENTRY_COLUMNS: Final = frozenset({"physicalOffset", "storeSize", "tagsCode"})
-"""Those of them that a single entry holds."""
+"""The queue columns that a single entry holds."""
 
 _MILLIS_MAX: Final = ((1 << 63) - 1) // 1000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Origin:
-    """Facts about n rows before any record is read: their ConsumeQueue entries.
+    """Facts about n rows before any record is read: their ConsumeQueue entries."""
 
-    Attributes
-    ----------
-    topics
-        (n,) string array, or one text for all rows.
-    queue_id, queue_offset, physical_offset, size, tags_code
-        (n,) int64.
-    broker_name
-        Of the store.
-    """
-
-    topics: pa.Array | str
+    topics: pa.Array | str  # (n,) or one text for all rows
     queue_id: Ints
     queue_offset: Ints
     physical_offset: Ints
@@ -118,34 +107,24 @@ assert {"topic", "brokerName", *_QUEUE_FIELDS} == QUEUE_COLUMNS
 
 
 class Inflated(NamedTuple):
-    """Rows whose body was compressed, and what it inflated to, in the same order."""
+    """Rows with compressed bodies, and the inflated bodies in the same order."""
 
     rows: Ints
     bodies: list[bytes]
 
     def kept(self, keep: Mask) -> "Inflated":
-        """The same, of the records that are left when only those of a mask stay."""
+        """The inflated rows among the records of a mask, renumbered."""
         stays = keep[self.rows]
         rows = (np.cumsum(keep) - 1)[self.rows[stays]]
         return Inflated(rows, [body for body, stay in zip(self.bodies, stays, strict=True) if stay])
 
 
 def inflate_in_pieces(records: Records, max_body_bytes: int, piece_bytes: int) -> Iterator[tuple[slice, Inflated]]:
-    """Inflate compressed bodies, and cut the rows where what came out fills a batch.
+    """Inflate compressed bodies; yield slices of the rows with their bodies, counted from the start of the slice.
 
-    Parameters
-    ----------
-    records
-        n records. The ``problem`` of a body that is damaged or too large becomes ``INFLATE``.
-    max_body_bytes
-        The most that one body may inflate to.
-    piece_bytes
-        A piece ends after the row with which its inflated bodies reach this; memory stays near it, whatever the
-        compressed bodies promise.
-
-    Yields
-    ------
-    (rows of the piece, its inflated bodies with rows counted from the start of the piece)
+    A slice ends after the row with which its inflated bodies reach ``piece_bytes``: memory stays near it, whatever the
+    compressed bodies promise. The ``problem`` of a body that is damaged or exceeds ``max_body_bytes`` becomes
+    ``INFLATE``.
     """
     sys_flag = records.field("sys_flag")
     compressed = (sys_flag & SYS_COMPRESSED != 0) & (records.body_length > 0) & (records.problem == Problem.OK)
@@ -173,20 +152,9 @@ def inflate_in_pieces(records: Records, max_body_bytes: int, piece_bytes: int) -
 
 
 class Decoder:
-    """Columns of the records of one segment.
+    """Columns of n records of one segment; rows whose problem is not ``OK`` become nulls.
 
-    Nothing that a column holds points into ``records.buffer``: all bytes are copied.
-
-    Parameters
-    ----------
-    records
-        n records; rows whose problem is not ``OK`` become nulls.
-    origin
-        Their ConsumeQueue entries, in the same order.
-    segment
-        File name of the segment.
-    inflated
-        Bodies to hand out instead of the stored ones.
+    No column points into ``records.buffer``: all bytes are copied. ``inflated`` replaces stored bodies.
     """
 
     def __init__(self, records: Records, origin: Origin, segment: str, inflated: Inflated | None = None) -> None:
@@ -251,7 +219,7 @@ class Decoder:
         return numbers(micros, TIMESTAMP, valid=~beyond)
 
     def _bodies(self, rows: slice) -> pa.BinaryArray:
-        """Bodies as stored, or what they inflated to."""
+        """Bodies as stored, or inflated."""
         records = self.records
         stored = binary(slices(records.buffer, records.body_start[rows], records.body_length[rows]))
         if self.inflated is None:
@@ -331,3 +299,42 @@ def select(columns: Sequence[str], property_columns: Sequence[str]) -> pa.Schema
     """The schema of a scan: native columns, then one string column for each property asked for."""
     fields = [NATIVE_SCHEMA.field(name) for name in columns]
     return pa.schema(fields + [pa.field(name, pa.string()) for name in property_columns])
+
+
+_ZLIB: Final = (0x000, 0x300)
+_STREAMS: Final = {0x100: "lz4", 0x200: "zstd"}
+_STEP_BYTES: Final = 1 << 20
+
+
+def inflate(data: bytes | memoryview, sys_flag: int, limit: int) -> bytes | None:
+    """Inflate one body; None if it is damaged, of an unknown format, or larger than ``limit``."""
+    kind = sys_flag & SYS_COMPRESSION_TYPE
+    if kind in _ZLIB:
+        return _inflate_zlib(data, limit)
+    codec = _STREAMS.get(kind)
+    return None if codec is None or not data else _inflate_stream(data, codec, limit)
+
+
+def _inflate_zlib(data: bytes | memoryview, limit: int) -> bytes | None:
+    inflater = zlib.decompressobj()
+    try:
+        body = inflater.decompress(data, limit + 1)
+    except zlib.error:
+        return None
+    # The checksum at the end was compared only if the end was reached.
+    return body if inflater.eof and len(body) <= limit else None
+
+
+def _inflate_stream(data: bytes | memoryview, codec: str, limit: int) -> bytes | None:
+    pieces: list[bytes] = []
+    total = 0
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(data), codec) as stream:
+            while piece := stream.read(min(_STEP_BYTES, limit + 1 - total)):
+                pieces.append(piece)
+                total += len(piece)
+                if total > limit:
+                    return None
+    except (OSError, pa.ArrowException):
+        return None
+    return b"".join(pieces)

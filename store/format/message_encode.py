@@ -1,32 +1,53 @@
-"""Arrow columns to the CommitLog bytes of their records. No files, no clock, no locks.
+"""Columns, or one message, to the CommitLog bytes of their records. No files, no clock, no locks.
 
-One join makes a whole batch: its data buffer *is* the run of records, or what they are without their bodies. What is
-only known under the put lock stays zero until ``encoded_batch.patch`` writes it::
+One join makes a whole batch: its data buffer *is* the run of records, or the run without their bodies. The fields that
+are only known under the put lock stay zero until ``encoded_batch.patch`` writes them::
 
     HEADER | body | topic length, topic | properties length | properties | [0x02] __CRC32# 0x01 ddd…d 0x02
       ▲        ▲                                 ▲                                              ▲
       │        └ in the join, or apart           └ filled after the join                        └ patch
       └ size, magic, body CRC, hosts, …; zeros for queue offset, physical offset, store timestamp: patch
 
-The property string comes from ``properties_encode``.
+    properties   name 0x01 value 0x02 name 0x01 value 0x02      with the separator after the last pair too
+
+RocketMQ writes the last separator since 5.2.0 and up to 4.9.0, and every release reads both forms. There is no
+escaping: names and values that hold a separator cannot be stored. RocketMQ: ``MessageExtEncoder``.
 """
 
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from isal import isal_zlib
 
 from ..errors import ConfigError
-from .arrow_buffers import binary_array, integers, value_bounds, value_lengths
+from .buffers import FALSE, binary_array, integers, present, value_bounds, value_lengths
+from .checksums import CRC_PROPERTY, RecordCrc, range_crcs
 from .encoded_batch import Bodies, EncodedBatch, Frames, Integers
-from .message import CRC_MASK, MAGIC_V1, MAGIC_V2, SYS_BORN_HOST_V6, SYS_STORE_HOST_V6, Bytes, Ints, scatter
-from .record_crc import CRC_PROPERTY, RecordCrc, range_crcs
-from .record_layout import HEADER, Layout
+from .message import (
+    CRC_MASK,
+    HEADER,
+    HOST_V4_BYTES,
+    IPV6_EXTRA_BYTES,
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_CRC_BYTES,
+    SYS_BORN_HOST_V6,
+    SYS_FLAG_AT,
+    SYS_STORE_HOST_V6,
+    Bytes,
+    Ints,
+    Layout,
+    header_of,
+    scatter,
+)
+from .properties import RECORD_CRC
 
 V1_TOPIC_CHARS = 127
 """A longer topic (in UTF-16 units, as Java counts) makes a version 2 record."""
@@ -65,13 +86,7 @@ class RecordColumns:
 
 
 def pack_host(address: bytes, port: int) -> bytes:
-    """Pack a host as a record keeps it: 4 or 16 bytes of address, then the port as int32.
-
-    Raises
-    ------
-    ConfigError
-        If ``address`` is neither an IPv4 nor an IPv6 address.
-    """
+    """Pack a host as in a record: 4 or 16 bytes of address, else a `ConfigError`, then the port as int32."""
     if len(address) not in {4, 16}:
         raise ConfigError(
             f"a host address has {len(address)} bytes", fix="Pass the 4 bytes of an IPv4 or the 16 of an IPv6 address"
@@ -84,24 +99,10 @@ def encode(
 ) -> EncodedBatch:
     """Encode records, with queue offset, physical offset and store timestamp still zero.
 
-    Topics of more than 127 UTF-16 units make version 2 records, all others version 1.
-
-    Parameters
-    ----------
-    record_crc
-        Whether they end in a checksum, which `patch` writes.
-    bodies_apart
-        Whether bodies stay in the memory that they are given in, and all else is laid out, and summed up, at once.
-
-    Raises
-    ------
-    ConfigError
-        If columns differ in length, a topic or property string cannot be stored, or the batch exceeds 2 GiB.
-
-    Notes
-    -----
-    Follows ``MessageExtEncoder`` (RocketMQ 5.x). The size limit of one message is the writer's business, not the
-    format's.
+    Topics of more than 127 UTF-16 units make version 2 records, all others version 1. With ``bodies_apart`` bodies stay
+    in the caller's memory, and all else is laid out, and its checksums computed, at once. The size limit of a message
+    is the writer's. `ConfigError` if columns differ in length, a topic or property string cannot be stored, or the
+    batch exceeds 2 GiB. RocketMQ: ``MessageExtEncoder`` (5.x).
     """
     rows = len(columns.body)
     if rows == 0:
@@ -337,3 +338,170 @@ def _lengths(values: pa.BinaryArray | pa.BinaryScalar, rows: int) -> Ints:
     if isinstance(values, pa.BinaryScalar):
         return np.full(rows, len(values.as_py()))
     return value_lengths(values)
+
+
+_PLACE: Final = struct.Struct(">qq")  # queue offset, physical offset
+_PLACE_AT: Final = 20
+_TIME: Final = struct.Struct(">q")
+_STORE_TIME_AT: Final = 56
+
+
+def encode_record(
+    *,
+    topic: str,
+    body: bytes,
+    properties: bytes,
+    queue_id: int,
+    flag: int,
+    sys_flag: int,
+    born_timestamp: int,
+    born_host: bytes,
+    store_host: bytes,
+    reconsume_times: int,
+    prepared_transaction_offset: int,
+    record_crc: RecordCrc,
+) -> bytearray:
+    """Encode one record without Arrow, byte for byte as `encode`: a single append must not pay for columns.
+
+    `ConfigError` if the topic or the properties cannot be stored, or a number does not fit its field.
+    """
+    block, magic = topic_block(topic)
+    if record_crc is RecordCrc.PROPERTY:
+        open_ended = properties and not properties.endswith(b"\x02")
+        properties = properties + (b"\x02" if open_ended else b"") + CRC_PROPERTY
+    if len(properties) > PROPERTIES_BYTES_MAX:
+        raise ConfigError(
+            f"the properties take {len(properties)} bytes of {PROPERTIES_BYTES_MAX} at most",
+            fix="Shorten them or move them into the body",
+        )
+    sys_flag &= ~(SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6)
+    sys_flag |= SYS_BORN_HOST_V6 * (len(born_host) > HOST_V4_BYTES)
+    sys_flag |= SYS_STORE_HOST_V6 * (len(store_host) > HOST_V4_BYTES)
+    header = header_of(len(born_host), len(store_host))
+    try:
+        head = header.pack(
+            header.size + len(body) + len(block) + len(properties),
+            magic,
+            isal_zlib.crc32(body) & CRC_MASK if body else 0,
+            queue_id,
+            flag,
+            0,
+            0,
+            sys_flag,
+            born_timestamp,
+            born_host,
+            0,
+            store_host,
+            reconsume_times,
+            prepared_transaction_offset,
+            len(body),
+        )
+    except struct.error as error:
+        raise ConfigError(
+            f"a number of the message does not fit its field: {error}", fix="Give a smaller one"
+        ) from None
+    return bytearray(b"".join((head, body, block[:-2], len(properties).to_bytes(2, "big"), properties)))
+
+
+def patch_record(
+    record: bytearray, *, queue_offset: int, physical_offset: int, store_timestamp: int, record_crc: RecordCrc
+) -> None:
+    """Write offsets and store time into an encoded record, in place; see `encoded_batch.patch`."""
+    _PLACE.pack_into(record, _PLACE_AT, queue_offset, physical_offset)
+    shift = IPV6_EXTRA_BYTES if record[SYS_FLAG_AT + 3] & SYS_BORN_HOST_V6 else 0
+    _TIME.pack_into(record, _STORE_TIME_AT + shift, store_timestamp)
+    if record_crc is RecordCrc.PROPERTY:
+        crc = isal_zlib.crc32(memoryview(record)[:-RECORD_CRC_BYTES]) & CRC_MASK
+        record[-11:-1] = f"{crc:010d}".encode()[::-1]
+
+
+def encode_properties(
+    columns: Mapping[str, pa.StringArray] | None = None, properties: pa.MapArray | None = None
+) -> pa.BinaryArray:
+    """Encode a map column and single columns as property strings.
+
+    Null and empty values are left out: RocketMQ cannot read them back. The pairs of ``properties`` come first, without
+    names that a column has: as in RocketMQ's own map of properties, no name is stored twice.
+
+    `ConfigError` if a name is empty or holds U+0001 or U+0002, a value holds U+0002, or there is no column at all.
+    """
+    columns = columns or {}
+    parts: list[pa.BinaryArray | bytes] = []
+    if properties is not None:
+        parts.append(_encode_map(properties, columns))
+    for name, values in columns.items():
+        _check_name(name)
+        _check_values(values, name)
+        prefix, raw = f"{name}\x01".encode(), values.cast(pa.binary())
+        if raw.null_count or not value_lengths(raw).all():
+            present = pc.if_else(pc.equal(pc.binary_length(raw), 0), pa.scalar(None, raw.type), raw)
+            parts.append(pc.binary_join_element_wise(prefix, present, b"\x02", b""))
+        else:
+            parts += [prefix, raw, b"\x02"]
+    if not parts:
+        raise ConfigError("no column was given to make properties of", fix="Pass a map or at least one named column")
+    # Not null_handling="skip": Arrow (26.0) leaves out rows whose parts are all null, and returns a shorter array.
+    return pc.binary_join_element_wise(*parts, b"", null_handling="replace", null_replacement="")
+
+
+def _encode_map(properties: pa.MapArray, columns: Mapping[str, pa.StringArray]) -> pa.BinaryArray:
+    offsets = integers(properties.offsets).astype(np.int64)
+    first, last = int(offsets[0]), int(offsets[-1])
+    names, values = properties.keys[first:last], properties.items[first:last]
+    _check_names(names)
+    _check_values(values, names)
+    offsets = offsets - first
+    # A checksum that is brought along was another record's: RocketMQ takes it away, too.
+    given = pc.and_(pc.greater(pc.binary_length(values), 0), pc.not_equal(names, RECORD_CRC))
+    kept = pc.coalesce(given, FALSE).to_numpy(zero_copy_only=False)
+    if properties.null_count:  # a null map may still own pairs
+        kept = kept & np.repeat(present(properties), np.diff(offsets))
+    if pc.any(pc.is_in(names, pa.array(list(columns), pa.string()))).as_py():
+        for name, column in columns.items():
+            said = present(column) & (value_lengths(column) > 0)
+            named = pc.equal(names, name).to_numpy(zero_copy_only=False)
+            kept = kept & ~(named & np.repeat(said, np.diff(offsets)))
+    if not kept.all():
+        names, values = names.filter(pa.array(kept)), values.filter(pa.array(kept))
+        offsets = np.concatenate([[0], np.cumsum(kept)])[offsets]
+    pairs = pc.binary_join_element_wise(names, "\x01", values, "\x02", "")
+    if not len(pairs):
+        return pa.array([b""] * len(properties), pa.binary())
+    # The pairs of a map are adjacent, so its property string is a slice of the bytes of all pairs.
+    start, stop = value_bounds(pairs)
+    ends = np.concatenate([start[:1], stop])
+    return binary_array(ends[offsets], pairs.buffers()[2])
+
+
+def _check_names(names: pa.StringArray) -> None:
+    if not len(names):
+        return
+    start, stop = value_bounds(names)
+    data = np.frombuffer(names.buffers()[2] or b"", np.uint8)[start[0] : stop[-1]]
+    if (stop > start).all() and not ((data == 1) | (data == 2)).any():  # a search by Arrow costs forty times as much
+        return
+    wrong = pc.or_(pc.match_substring_regex(names, "[\x01\x02]"), pc.equal(pc.binary_length(names), 0))
+    if pc.any(wrong).as_py():
+        _check_name(names.filter(wrong)[0].as_py())
+
+
+def _check_name(name: str) -> None:
+    if not name or "\x01" in name or "\x02" in name:
+        raise ConfigError(
+            f"a property is named {name[:80]!r}, which a property string cannot hold",
+            fix="Use a name that is not empty, without U+0001 and U+0002",
+        )
+
+
+def _check_values(values: pa.StringArray, names: pa.StringArray | str) -> None:
+    """Refuse values that hold a separator; the error has the property's name, since values are users' data."""
+    start, stop = value_bounds(values)
+    if not len(values) or not (np.frombuffer(values.buffers()[2] or b"", np.uint8)[start[0] : stop[-1]] == 2).any():
+        return
+    wrong = pc.match_substring(values, "\x02")
+    if pc.any(wrong).as_py():  # else it is under a null
+        name = names if isinstance(names, str) else names.filter(wrong)[0].as_py()
+        raise ConfigError(
+            f"the value of property {name[:80]!r} holds U+0002, which a property string cannot hold",
+            fix="Take U+0002 out of it, or put the value into the body",
+        )

@@ -1,4 +1,4 @@
-"""The two kinds of message id, as text and as what they hold.
+"""The two kinds of message id, as text and as fields.
 
 An *offset id* contains the address of a record; the broker makes it, and any broker can find the record by it::
 
@@ -37,24 +37,9 @@ _OFFSET_BYTES: Final = 8
 def encode_offset_ids(
     addresses: npt.NDArray[np.uint8], ports: npt.NDArray[np.int64], physical_offsets: npt.NDArray[np.int64]
 ) -> pa.StringArray:
-    """Write offset ids as text.
+    """Encode (n, 4) or (n, 16) addresses, ports and physical offsets as upper-case ids of 32 or 56 characters.
 
-    Parameters
-    ----------
-    addresses
-        (n, 4) or (n, 16) uint8.
-    ports, physical_offsets
-        (n,) integers of any width and byte order; they are written as int32 and int64.
-
-    Returns
-    -------
-    (n,) Arrow string
-        Upper case; 32 characters for 4 bytes of address, 56 for 16. Owns its memory.
-
-    Raises
-    ------
-    FormatError
-        If the addresses are of another size, or the column would hold 2 GiB or more.
+    `FormatError` if addresses have another size, or the column would hold 2 GiB or more.
     """
     count, width = addresses.shape
     if width not in _ADDRESS_BYTES:
@@ -77,21 +62,9 @@ def encode_offset_id(host: bytes, physical_offset: int) -> str:
 
 
 def decode_offset_ids(texts: pa.StringArray) -> npt.NDArray[np.int64]:
-    """Read the physical offsets of many offset ids.
+    """Decode the physical offsets, (n,) int64, of offset ids without nulls.
 
-    Parameters
-    ----------
-    texts
-        (n,) strings without nulls.
-
-    Returns
-    -------
-    (n,) int64
-
-    Raises
-    ------
-    FormatError
-        If one is no hex text of 32 or 56 characters, or the offset in it is negative; the first such is named.
+    `FormatError` names the first text that is not an id: 32 or 56 hex digits, with an offset of 0 or more.
     """
     import pyarrow.compute as pc  # noqa: PLC0415 - only look-ups come here, and loading it takes long
 
@@ -112,5 +85,5 @@ def decode_offset_ids(texts: pa.StringArray) -> npt.NDArray[np.int64]:
     return offsets
 
 
-_NO_ID: Final = "{!r} is no message id"
+_NO_ID: Final = "{!r} is not a message id"
 _NO_ID_FIX: Final = "An id has 32 hex digits, or 56 where the host has an IPv6 address"

@@ -20,6 +20,10 @@ TOPIC_CHARS_MAX: Final = 127
 """RocketMQ's limit for topics that users make."""
 STORED_TOPIC_BYTES_MAX: Final = 255
 """Longest topic that a 5.x broker stores, and the longest directory name of most file systems."""
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+"""Holds delayed messages; its tags codes are times of delivery."""
+LMQ_PREFIX: Final = "%LMQ%"
+"""Begins the name of a light queue: a further ConsumeQueue for records of another topic."""
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 
@@ -29,13 +33,13 @@ _QUEUE_ID_MAX: Final = (1 << 31) - 1
 
 _SYSTEM_TOPICS: Final = frozenset(
     {
-        "SCHEDULE_TOPIC_XXXX",  # delayed messages until their time has come
+        SCHEDULE_TOPIC,
         "TBW102",  # the template of topics that are made by the first put
         "SELF_TEST_TOPIC",
         "BenchmarkTest",
         "OFFSET_MOVED_EVENT",
         "TRANS_CHECK_MAX_TIME_TOPIC",  # transactions that were never answered
-        "CHECKPOINT_TOPIC",  # 5.3: what a RocksDB store keeps
+        "CHECKPOINT_TOPIC",  # 5.3: of RocksDB stores
         "DefaultCluster",  # every broker makes a topic of its cluster's name; this is the default one
     }
 )
@@ -44,13 +48,7 @@ _SYSTEM_SUFFIX: Final = "_REPLY_TOPIC"  # after the cluster's name: answers of r
 
 
 def segment_name(base_offset: int) -> str:
-    """Name the segment that begins at an offset.
-
-    Raises
-    ------
-    FormatError
-        If the offset is negative or needs more than 63 bits.
-    """
+    """Name of the segment that begins at an offset; `FormatError` unless the offset is from 0 to 2**63 - 1."""
     if not 0 <= base_offset <= _OFFSET_MAX:
         raise FormatError(f"no segment can begin at offset {base_offset}: offsets go from 0 to 2**63 - 1")
     return f"{base_offset:020d}"

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from .buffers import binary, repeated, slices, text
 from .message import Bytes, Ints, Records, gather
-from .slices import binary, repeated, slices, text
 
 NAME_END: Final = 1
 PAIR_END: Final = 2
@@ -36,12 +36,9 @@ _INT_DIGITS_MAX: Final = 10
 
 
 def java_int(text: str) -> int | None:
-    """Read a property as ``Integer.parseInt`` does: a sign or none, then decimal digits of any script.
+    """Read a property as ``Integer.parseInt`` does: an optional sign, then decimal digits of any script.
 
-    Returns
-    -------
-    int or None
-        From -2**31 to 2**31 - 1; None where Java throws a ``NumberFormatException``.
+    None where Java throws a ``NumberFormatException``.
     """
     digits = text[1:] if text[:1] in {"+", "-"} else text
     # Java reads UTF-16 units, so a digit beyond U+FFFF does not count.
@@ -54,15 +51,20 @@ def java_int(text: str) -> int | None:
     return number if -(1 << 31) <= number < 1 << 31 else None
 
 
+def parse_properties(text: bytes) -> dict[str, str]:
+    """Parse the property text of one record."""
+    found: dict[str, str] = {}
+    for pair in text.split(bytes([PAIR_END])):
+        name, _, value = pair.partition(bytes([NAME_END]))
+        if name and value:
+            found[name.decode("utf-8", "replace")] = value.decode("utf-8", "replace")
+    return found
+
+
 class Properties:
-    """The properties of n records, parsed once, handed out by name or as a map.
+    """Properties of n records, parsed once, returned by name or as a map; rows with a problem have none.
 
-    The text is copied out of the segment at construction: nothing here keeps a map alive.
-
-    Parameters
-    ----------
-    records
-        Offsets of the property texts. Rows with a problem have length 0 and so no properties.
+    The text is copied out of the segment at construction, so that no mapped file is kept.
     """
 
     def __init__(self, records: Records) -> None:
@@ -124,12 +126,7 @@ class Properties:
         return np.repeat(np.arange(self._count), self._each)
 
     def column(self, name: str) -> pa.StringArray:
-        """One property of every record.
-
-        Returns
-        -------
-        (n,) string array, null where a record has no such property
-        """
+        """One property of every record, (n,) strings; null where a record lacks it."""
         wanted = name.encode()
         if self._common_names is not None:
             if wanted not in self._common_names:
@@ -148,12 +145,7 @@ class Properties:
         return text(slices(self._data, start, length), valid=present, ascii_only=self._ascii)
 
     def maps(self) -> pa.MapArray:
-        """All properties of every record.
-
-        Returns
-        -------
-        (n,) ``map<string, string>`` array; null where a record has none, as RocketMQ shows no map at all
-        """
+        """All properties of every record, (n,) of `MAP_TYPE`; null where a record has none, as in RocketMQ."""
         start, name_stop, stop = self._start, self._name_stop, self._stop
         if self._common_names is not None:
             per_row = np.full(self._count, len(self._common_names))
@@ -174,7 +166,7 @@ class Properties:
 
     @cached_property
     def _common_names(self) -> list[bytes] | None:
-        """The names, if all records have the same in the same order, each once: what one producer writes mostly has."""
+        """The names, if all records have the same in the same order, each once, as one producer mostly writes them."""
         each = self._each
         if not each:
             return None

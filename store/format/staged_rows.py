@@ -1,4 +1,4 @@
-"""Staged rows: records as a task encoded them, with what the commit has to know of each.
+"""Staged rows: records as a task encoded them, with the facts that the commit needs of each.
 
 ::
 
@@ -22,40 +22,31 @@ big-endian, all others little-endian. Our own format; RocketMQ has no counterpar
 
 import json
 import struct
+import zlib
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 from isal import isal_zlib
 
 from ..errors import FormatError
-from .message import Bytes, Ints, Mask
+from .message import Bytes, Ints, Mask, gather
 
 HEADER: Final = struct.Struct(">IiiiqI")
 HEADER_BYTES: Final = HEADER.size
 _MAGIC: Final = 0x5E610959
-_EARLIER_MAGIC: Final = 0x5E610958  # queues as JSON
 _ROW_BYTES: Final = 17
 _KEY_BYTES: Final = 8
 
 
 class ChunkHeader(NamedTuple):
-    """Header of a chunk.
-
-    Attributes
-    ----------
-    rows, keys
-        How many records, and hashes of keys; -1 where those are not there.
-    queue_bytes, record_bytes
-        Bytes of the list of queues, and of the records.
-    crc
-        Of all that follows the header.
-    """
+    """Header of a chunk."""
 
     rows: int
-    keys: int
-    queue_bytes: int
+    keys: int  # number of hashes of keys; -1 if they are not in the chunk
+    queue_bytes: int  # bytes of the list of queues
     record_bytes: int
-    crc: int
+    crc: int  # of all bytes after the header
 
     @property
     def rest_bytes(self) -> int:
@@ -64,38 +55,19 @@ class ChunkHeader(NamedTuple):
 
 
 class StagedRows(NamedTuple):
-    """One chunk: columns of n rows and k keys, and the bytes of its records.
+    """One chunk: columns of n rows, k keys and q queues, and the bytes of the records."""
 
-    Attributes
-    ----------
-    sizes, queue_of, tags_codes
-        (n,) int64: bytes of each record, the index of its queue, and its tags code.
-    crcs
-        (n,) int64, the checksum of each record as it is here, see `record_crc.record_crcs`; of no meaning where records
-        have none.
-    counts
-        (n,) bool, whether it gets a number in its queue.
-    hashes, hash_rows
-        (k,) int64: hashes of keys, and the row of each; None where the records have to be asked, for tags, too.
-    topics
-        Names of the different topics.
-    topic_of, queue_ids
-        (q,) int64, of the different queues: the index of the topic, ascending, and the queue id.
-    records
-        uint8; a view of what was decoded.
-    """
-
-    sizes: Ints
-    queue_of: Ints
-    tags_codes: Ints
-    crcs: Ints
-    counts: Mask
-    hashes: Ints | None
-    hash_rows: Ints | None
+    sizes: Ints  # (n,) bytes of each record
+    queue_of: Ints  # (n,) index of the queue
+    tags_codes: Ints  # (n,)
+    crcs: Ints  # (n,) see `checksums.record_crcs`; without meaning if records have none
+    counts: Mask  # (n,) whether the record gets a number in its queue
+    hashes: Ints | None  # (k,) of keys; None where keys and tags have to be parsed from the records
+    hash_rows: Ints | None  # (k,) row of each hash
     topics: list[str]
-    topic_of: Ints
-    queue_ids: Ints
-    records: Bytes
+    topic_of: Ints  # (q,) index of the topic, ascending
+    queue_ids: Ints  # (q,)
+    records: Bytes  # a view of the decoded bytes
 
 
 def encode_chunk(rows: StagedRows) -> tuple[bytes, bytes, Bytes]:
@@ -119,31 +91,17 @@ def encode_chunk(rows: StagedRows) -> tuple[bytes, bytes, Bytes]:
 
 
 def decode_header(data: bytes) -> ChunkHeader | None:
-    """Read the header of a chunk; None if the bytes are no header.
-
-    Raises
-    ------
-    FormatError
-        If an earlier release of this package wrote it.
-    """
+    """Read the header of a chunk; None for any other bytes."""
     if len(data) < HEADER_BYTES:
         return None
     magic, rows, keys, queue_bytes, record_bytes, crc = HEADER.unpack_from(data)
-    if magic == _EARLIER_MAGIC:
-        raise FormatError("an earlier release of segmentlog staged these rows")
     if magic != _MAGIC or rows <= 0 or keys < -1 or queue_bytes < 0 or record_bytes < 0:
         return None
     return ChunkHeader(rows, keys, queue_bytes, record_bytes, crc)
 
 
 def decode_sizes(header: ChunkHeader, data: bytes) -> Ints:
-    """Read the sizes alone: ``4 * header.rows`` bytes after the header.
-
-    Raises
-    ------
-    FormatError
-        If they are not those of the records.
-    """
+    """Decode the sizes alone, ``4 * header.rows`` bytes; `FormatError` if they are not those of the records."""
     if len(data) == 4 * header.rows:
         sizes = np.frombuffer(data, "<i4").astype(np.int64)
         if sizes.min() > 0 and int(sizes.sum()) == header.record_bytes:
@@ -152,20 +110,9 @@ def decode_sizes(header: ChunkHeader, data: bytes) -> Ints:
 
 
 def decode_chunk(header: ChunkHeader, rest: Bytes) -> StagedRows:
-    """Read a chunk.
-
-    Parameters
-    ----------
-    rest
-        (header.rest_bytes,) uint8 after the header.
-
-    Raises
-    ------
-    FormatError
-        If it is not what was written.
-    """
+    """Decode the (header.rest_bytes,) bytes after the header; `FormatError` if they are not as they were written."""
     if rest.size != header.rest_bytes or isal_zlib.crc32(rest.data) != header.crc:
-        raise FormatError("staged rows are not what their task wrote")
+        raise FormatError("staged rows are not as their task wrote them")
     n, k = header.rows, max(header.keys, 0)
     sizes = decode_sizes(header, rest[: 4 * n].tobytes())
     columns, at = [], 4 * n
@@ -208,3 +155,37 @@ def _decode_queues(data: Bytes) -> tuple[list[str], Ints, Ints]:
     if count and (topic_of[0] < 0 or topic_of[-1] >= len(topics) or (np.diff(topic_of) < 0).any()):
         raise FormatError("staged rows name topics that they do not have")
     return topics, topic_of, queue_ids
+
+
+_BODY_CRC: Final = np.dtype(">u4")  # without its sign bit, as RocketMQ stores it
+_BODY_CRC_AT: Final = 8  # after total size and magic code
+_MASK: Final = (1 << 64) - 1
+
+
+def row_digest(records: Bytes, positions: Ints, topic_of: Ints, topics: Sequence[str]) -> int:
+    """Digest of a batch's rows, from 0 to 2**64 - 1: whether a repeated batch holds the same messages. Thread-safe.
+
+    ::
+
+        row      CRC-32 of its stored body | CRC-32 of its topic ──► mix (splitmix64) ──► 64 bits
+        batch    sum of its rows' numbers, modulo 2**64          in any order, over any number of tasks
+
+    It covers only values that a repetition of the same rows keeps. Queue ids, unique keys and born times depend on the
+    task and the time of encoding. Offsets and store times are known only at the commit. ``positions`` (n,) are the
+    starts of the encoded records, ``topic_of`` (n,) the index of the topic of each.
+    """
+    mixed = gather(records, positions + _BODY_CRC_AT, _BODY_CRC).astype(np.uint64)
+    mixed <<= np.uint64(32)
+    sums = np.array([zlib.crc32(topic.encode()) for topic in topics], np.uint64)
+    mixed |= sums[topic_of] if sums.size > 1 else sums
+    mixed += np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed ^= mixed >> np.uint64(shift)
+        mixed *= np.uint64(factor)
+    mixed ^= mixed >> np.uint64(31)
+    return int(mixed.sum(dtype=np.uint64))
+
+
+def add_digests(*digests: int) -> int:
+    """Return the digest of all rows from the digests of their parts."""
+    return sum(digests) & _MASK

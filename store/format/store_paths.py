@@ -1,4 +1,4 @@
-"""Path names of a store directory: the one place that spells them.
+"""Path names of a store directory; no other module spells them.
 
 ::
 
@@ -14,8 +14,8 @@
                        batch  ledger  batches                     batch in flight, newest batches, all batches
                        groups.json  groups.lock                   positions that a broker would overwrite
                        retention-history                          deletions of expired files
-                       confirmed  confirmed.lock                  what replicas hold, and the master that says so
-                       epochs  superseded                         masters of the log, and the one that replaced this
+                       confirmed  confirmed.lock                  offset that replicas hold, and the lock of its master
+                       epochs  superseded                         masters of the log, and the master that replaced this
                        incoming                                   batch that a replica has a part of
                        cut-EPOCH-START-STOP/                      log that a demotion or promotion cut off, as a store
                        archive-of  copy                           of an archive: its store, and the copy being made
@@ -47,13 +47,7 @@ STAGING: Final = "staging"
 
 @dataclass(frozen=True, slots=True)
 class StorePaths:
-    """Paths within one store directory; nothing here touches a disk.
-
-    Attributes
-    ----------
-    root
-        The store directory (``storePathRootDir``). With ``""`` all paths are relative to it.
-    """
+    """Paths within a store directory ``root`` (``storePathRootDir``), relative ones with ``""``. No disk is touched."""
 
     root: str
 

@@ -23,25 +23,13 @@ _INT64: Final = np.dtype(">i8")
 
 
 class Walk(NamedTuple):
-    """Records between two positions of a segment.
+    """Records between two positions of a segment."""
 
-    Attributes
-    ----------
-    records, sizes
-        Whole records in order: right lengths, and stating their own physical offset; (n,) int64 bytes of each.
-    damage
-        Spans ``(start, stop)`` that hold neither whole records, nor a blank record, nor the zeros after the last one.
-    end
-        Where the last whole record ends, or the blank after it; ``start`` if there is none.
-    blank
-        Whether a blank record ends the segment.
-    """
-
-    records: Records
-    sizes: Ints
-    damage: list[tuple[int, int]]
-    end: int
-    blank: bool
+    records: Records  # whole, in order, stating their own physical offset
+    sizes: Ints  # (n,) bytes of each record
+    damage: list[tuple[int, int]]  # spans that hold neither whole records, a blank record, nor zeros
+    end: int  # end of the last whole record or the blank after it, else `start`
+    blank: bool  # whether a blank record ends the segment
 
     @property
     def positions(self) -> Ints:
@@ -54,16 +42,8 @@ def walk(buffer: Bytes, base: int, start: int, stop: int) -> Walk:
 
     Every record begins four bytes before its magic and states its own physical offset. So a vectorised search finds
     candidates, and a chain of sizes only has to agree with them. A damaged record costs itself alone: the walk
-    continues at the next candidate.
-
-    Parameters
-    ----------
-    buffer
-        (size,) uint8, a whole segment from its first byte.
-    base
-        Physical offset of ``buffer[0]``.
-    start, stop
-        Where records may begin, ``0 <= start <= stop <= size``.
+    continues at the next candidate. ``buffer`` is a whole segment whose first byte has the physical offset ``base``;
+    records may begin in ``[start, stop)``.
     """
     if not 0 <= start <= stop <= buffer.size:
         raise FormatError(f"a walk from {start} to {stop} leaves a buffer of {buffer.size} bytes")
@@ -117,7 +97,7 @@ def _candidates(buffer: Bytes, base: int, start: int, stop: int) -> Ints:
 
 
 def _chain(positions: Ints, sizes: Ints) -> Ints:
-    """Of overlapping candidates keep those that a walk over sizes reaches: a body may hold a copy of a record."""
+    """Of overlapping candidates, keep the chain of sizes: a body may hold a copy of a record."""
     keep: list[int] = []
     ends = positions + sizes
     index = 0

@@ -1,4 +1,4 @@
-"""Keys asked for: distinct pairs of topic and key, and the join that compares them with the keys of records.
+"""Keys asked for: distinct pairs of topic and key, and their comparison with the keys of records.
 
 ::
 
@@ -21,15 +21,86 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import ConfigError
-from ..format.arrow_buffers import booleans, integers, numbers, only_chunk, truths, value_bounds, value_lengths
-from ..format.hashing import hash_keys, key_texts
-from ..format.message import MAGIC_V1, SYS_ROLLBACK, SYS_TRANSACTION, Bytes, Ints, Mask, Records, gather
-from ..format.message_decode_one import HOST_V4_BYTES, Record, read_record
-from ..format.properties import KEYS, NAME_END, PAIR_END, UNIQ_KEY, Properties
-from ..format.record_layout import Layout
-from ..format.slices import repeated, slices, text
-from .criteria import ALWAYS, KeyField, Window
+from ..format.buffers import (
+    booleans,
+    integers,
+    numbers,
+    only_chunk,
+    repeated,
+    slices,
+    text,
+    truths,
+    value_bounds,
+    value_lengths,
+)
+from ..format.hashing import hash_keys, index_key_hash, key_texts
+from ..format.message import (
+    HOST_V4_BYTES,
+    MAGIC_V1,
+    SYS_ROLLBACK,
+    SYS_TRANSACTION,
+    Bytes,
+    Ints,
+    Layout,
+    Mask,
+    Record,
+    Records,
+    gather,
+    read_record,
+)
+from ..format.properties import KEYS, NAME_END, PAIR_END, UNIQ_KEY, Properties, parse_properties
+from ..types import ALWAYS, KeyField, Window
 from .table import places_among, sorted_rows
+
+
+class SingleKey(NamedTuple):
+    """A key of a topic and the criteria of a hit, compared with single records without arrays.
+
+    ::
+
+        record   topic  UNIQ_KEY 0A00…  KEYS "order-7 vip"
+                   │        └──────┬─────────┘
+                 equal     one of them is equal ──► True      equal, in the other property or topic ──► False
+                           none has even the hash ──► None    the index entry that named the record is damaged
+
+    `asked.match` and `asked.confirm` pay dozens of array operations for one record. With them the
+    look-up of a single key takes milliseconds, without them less than 250 µs (benchmarks/sections/finding.py).
+    """
+
+    topic: str
+    key: str
+    field: KeyField = KeyField.KEYS
+    window: Window = ALWAYS
+
+    @property
+    def is_plain(self) -> bool:
+        """True if it can be compared byte by byte with the keys of records."""
+        return bool(self.topic and self.key) and self.topic.isascii() and self.key.isascii()
+
+    @property
+    def key_hash(self) -> int:
+        """Hash under which an index knows it."""
+        return index_key_hash(self.topic, self.key)
+
+    def is_of(self, record: Record) -> bool | None:
+        """Return whether a record carries the key; None if none of its keys has even the same hash."""
+        if record.sys_flag & SYS_TRANSACTION == SYS_ROLLBACK:
+            return None
+        properties = parse_properties(bytes(record.properties))
+        unique = properties.get(UNIQ_KEY, "")
+        pieces = properties.get(KEYS, "").split(" ")
+        if bytes(record.topic) == self.topic.encode():
+            by_unique = self.field is not KeyField.KEYS and unique == self.key
+            if by_unique or (self.field is not KeyField.UNIQUE and self.key in pieces):
+                start_ms, stop_ms = self.window
+                stored = record.store_timestamp
+                return (start_ms is None or stored >= start_ms) and (stop_ms is None or stored < stop_ms)
+            if unique == self.key or self.key in pieces:
+                return False  # by the property that was not asked for
+        topic = bytes(record.topic).decode("utf-8", "replace")
+        hashes = (index_key_hash(topic, each) for each in (unique, *pieces) if each)
+        return False if self.key_hash in hashes else None
+
 
 _FEW: Final = 1 << 10
 _ASKED_BITS: Final = 40
@@ -189,7 +260,7 @@ def _equal_hashes(hashes: Ints, asked: Asked, is_unique: Mask) -> tuple[Ints, In
 def _equal_texts(  # noqa: PLR0917 - the columns of both sides
     topics: pa.DictionaryArray, row: Ints, keys: pa.StringArray, asked: Asked, pair: Ints, wanted: Ints
 ) -> tuple[Ints, Ints]:
-    """Leave those pairs whose topics and texts are the same."""
+    """Pairs whose topics and texts are equal."""
     places = {topic: place for place, topic in enumerate(asked.topics.dictionary.to_pylist())}
     place_of = np.array([places.get(topic, -1) for topic in topics.dictionary.to_pylist()], np.int64)
     same = place_of[integers(topics.indices)[row[pair]]] == integers(asked.topics.indices)[wanted]
@@ -452,7 +523,7 @@ def _model_of(record: Record, topic: int, key: bytes, names: list[bytes]) -> _Mo
 
 
 def _masks(tail: bytes, before: int, free: Bytes, key: slice) -> list[tuple[int, np.uint64, np.uint64, np.uint64]]:
-    """Cut a tail into words of eight bytes, the last of which may overlap the one before."""
+    """Cut a tail into words of eight bytes, the last of which may overlap its predecessor."""
     open_bytes = np.concatenate([np.zeros(before, np.uint8), free])
     fixed = ~open_bytes
     open_bytes[key] = 0

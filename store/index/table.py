@@ -1,4 +1,4 @@
-"""IndexFile tables whose chains are proven whole: what a look-up may believe of an index file.
+"""IndexFile tables whose chains are proven whole: the condition for a look-up to trust an index file.
 
 ::
 
@@ -55,38 +55,18 @@ assert (_SLOT.size, _ENTRY.size) == (SLOT.itemsize, ENTRY.itemsize)
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
 class IndexTable:
-    """One index file, mapped, whose chains are whole. Threads may share it.
-
-    Attributes
-    ----------
-    path
-        The file.
-    geometry
-        How it is divided.
-    count
-        Number of the next entry when the file was checked; a broker may have added more since.
-    first, last
-        Physical offsets of the first and the last record that it indexes.
-    jumps
-        (k, 2) int64, physical offsets of neighbouring entries that are `JUMP_BYTES` or more apart.
-    slots
-        (S,) of ``SLOT``, a view of the map.
-    entries
-        (N,) of ``ENTRY`` by number, a view of the map; the first is never used.
-    heads
-        (S,) int32, the newest entry before ``count`` of each slot, 0 for none. Empty for a full file, and where not
-        all chains were checked: `follow` cannot follow these.
-    """
+    """One index file, mapped, whose chains are whole. Threads may share it."""
 
     path: str
     geometry: Geometry
-    count: int
-    first: int
-    last: int
-    jumps: npt.NDArray[np.int64]
-    slots: npt.NDArray[np.signedinteger]
-    entries: npt.NDArray[np.void]
+    count: int  # number of the next entry when the file was checked; a broker may have added more since
+    first: int  # physical offset of the first indexed record
+    last: int  # physical offset of the last
+    jumps: npt.NDArray[np.int64]  # (k, 2) physical offsets of neighbouring entries that are `JUMP_BYTES` or more apart
+    slots: npt.NDArray[np.signedinteger]  # (S,) of `SLOT`, a view of the map
+    entries: npt.NDArray[np.void]  # (N,) of `ENTRY` by number, a view of the map; the first is never used
     heads: npt.NDArray[np.int32]
+    """(S,) the newest entry before `count` of each slot, 0 for none; empty if `follow` cannot check added entries."""
 
 
 def open_table(fs: FileSystem, path: str) -> IndexTable | None:
@@ -165,7 +145,7 @@ def map_index(fs: FileSystem, path: str) -> MappedIndex | None:
 
 def _checked(path: str, mapped: MappedIndex) -> IndexTable:
     geometry, count, slots, entries = mapped
-    seen = slots.copy()  # numpy refuses to search what a broker changes meanwhile
+    seen = slots.copy()  # numpy refuses to search an array that a broker changes meanwhile
     used = np.flatnonzero(seen.view(np.uint32))
     heads = seen[used].astype(np.int64)
     # A broker adds entry, slot and count in this order, so slots may name entries that the header did not count yet.

@@ -7,8 +7,11 @@
         └─► slots ────► in memory; changed pages ──► write_slots, sync ─► [header][slots …]
                                                                            ▲ after the slots
 
+    record   topic orders, UNIQ_KEY u1, KEYS "k1 k2"   ──►  hashes of  orders#u1  orders#k1  orders#k2
+             rolled back                               ──►  none
+
 An index is a cache. After a crash, the newest file is valid up to the recorded durable point only. Entries before that
-point never change, so `IndexWriter.open` rebuilds header and slots from them; what a close left is not written again.
+point never change, so `IndexWriter.open` rebuilds header and slots from them, unless a close wrote the file last.
 RocketMQ: ``IndexService.buildIndex``, ``IndexFile.putKey``; a broker deletes the file instead.
 """
 
@@ -23,6 +26,8 @@ import numpy.typing as npt
 
 from ..files.small_file import made_aside
 from ..files.writable_fs import WritableFile, WritableFileSystem
+from ..format.buffers import slices, text
+from ..format.hashing import key_hashes
 from ..format.index_file import (
     ENTRY,
     HEADER,
@@ -33,8 +38,9 @@ from ..format.index_file import (
     decode_header,
     encode_header,
 )
-from ..format.message import Ints
+from ..format.message import SYS_ROLLBACK, SYS_TRANSACTION, Ints, Records
 from ..format.naming import index_name, is_index_name
+from ..format.properties import KEYS, UNIQ_KEY, Properties
 from ..log.commit_log import CommitLog
 
 _log = logging.getLogger(__name__)
@@ -46,16 +52,7 @@ _SECONDS_MAX: Final = (1 << 31) - 1
 class IndexWriter:
     """Writer of the index of one store. Not thread-safe.
 
-    Parameters
-    ----------
-    fs
-        File system that holds the index.
-    directory
-        Path of the directory ``index``.
-    making
-        Path at which a file is created before it is renamed to its final name.
-    geometry
-        Numbers of slots and entries per file.
+    A file is created at the path ``making``, before it is renamed into ``directory``.
     """
 
     def __init__(self, fs: WritableFileSystem, directory: str, making: str, geometry: Geometry) -> None:
@@ -109,13 +106,7 @@ class IndexWriter:
                 self._names_unsynced = True
 
     def drop(self, name: int) -> None:
-        """Unlink a file whose records expired, and fsync the directory.
-
-        Raises
-        ------
-        ValueError
-            If the file is the newest one, to which entries are appended.
-        """
+        """Unlink a file whose records expired, and fsync the directory; ValueError for the newest file."""
         if self._file is not None and name >= self._name:
             raise ValueError(
                 f"{self.path_of(name)} cannot be dropped: entries are appended to {self.path_of(self._name)}"
@@ -166,16 +157,9 @@ class IndexWriter:
         self._names_unsynced = True
 
     def put(self, hashes: Ints, offsets: Ints, times: Ints) -> None:
-        """Append entries; begin further files where one is full.
+        """Append (n,) entries, by ascending physical offset; start further files as each is full.
 
-        Parameters
-        ----------
-        hashes
-            (n,) int64 of ``hashing.index_hashes``.
-        offsets
-            (n,) int64 physical offsets, ascending.
-        times
-            (n,) int64 store times in ms.
+        ``hashes`` are of ``hashing.index_hashes``, ``times`` store times in ms.
         """
         at = 0
         while at < hashes.size:
@@ -283,3 +267,28 @@ class IndexWriter:
         for file in [*self._unsynced, *([self._file] if self._file else [])]:
             file.close()
         self._unsynced, self._file = [], None
+
+
+def put_keys(index: IndexWriter, records: Records, physical: Ints) -> int:
+    """Index the keys of records at (n,) physical offsets that are not indexed yet; return how many were added."""
+    hashes, rows = indexed_keys(records, Properties(records))
+    return put_hashes(index, hashes, physical[rows], records.field("store_timestamp")[rows])
+
+
+def indexed_keys(records: Records, properties: Properties) -> tuple[Ints, Ints]:
+    """Hash the keys of records that are not rolled back: (k,) hashes as in index entries, and ascending rows."""
+    topics = text(slices(records.buffer, records.topic_start, records.topic_length))
+    hashes, rows = key_hashes(topics.dictionary_encode(), properties.column(UNIQ_KEY), properties.column(KEYS))
+    kept = (records.field("sys_flag") & SYS_TRANSACTION != SYS_ROLLBACK)[rows]
+    return hashes[kept], rows[kept]
+
+
+def put_hashes(index: IndexWriter, hashes: Ints, physical: Ints, store_timestamps: Ints) -> int:
+    """Index (k,) hashes of keys whose records are not indexed yet; return how many were added."""
+    # RocketMQ indexes the record at the end offset again, too: the index does not tell how many of its keys it has.
+    wanted = physical >= index.end_offset
+    if not wanted.all():
+        hashes, physical, store_timestamps = hashes[wanted], physical[wanted], store_timestamps[wanted]
+    if hashes.size:
+        index.put(hashes, physical, store_timestamps)
+    return int(hashes.size)

@@ -30,9 +30,9 @@ from ..errors import ConfigError, StoreClosedError
 from ..files.segments import SegmentFile
 from ..files.small_file import made_aside
 from ..files.writable_fs import WritableFile, WritableFileSystem
+from ..format.buffers import Data, Pieces, part
 from ..format.message import BLANK_BYTES, Ints, blank_record
 from ..format.naming import segment_name
-from ..format.pieces import Data, Pieces, part
 
 _log = logging.getLogger(__name__)
 

@@ -25,8 +25,7 @@ from ..files.fs import FileSystem, release
 from ..files.os_errors import descriptor_budget
 from ..files.segments import SegmentFile, allocated, find, list_segments
 from ..format.checksums import check_crcs, surely_hold
-from ..format.message import MIN_RECORD_BYTES, Bytes, Ints, Mask, Problem, Records
-from ..format.message_decode_one import Record, read_record
+from ..format.message import MIN_RECORD_BYTES, Bytes, Ints, Mask, Problem, Record, Records, read_record
 from ..format.properties import Properties
 from ..format.walk import walk
 

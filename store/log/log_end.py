@@ -33,7 +33,7 @@ from ..errors import DataLossError
 from ..files.fs import FileSystem
 from ..files.notices import warn_once
 from ..files.segments import SegmentFile
-from ..format.lost_crc import ends_in_crc
+from ..format.checksums import ends_in_crc
 from ..format.message import RECORD_CRC_BYTES, Bytes, Ints, Mask, Problem
 from ..format.naming import segment_name
 from ..format.walk import Walk, walk

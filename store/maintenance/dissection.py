@@ -24,6 +24,7 @@ from ..files.segments import SegmentFile, find
 from ..format.consume_queue import ENTRY, ENTRY_BYTES
 from ..format.message import (
     BLANK_BYTES,
+    HEADER,
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
@@ -31,9 +32,9 @@ from ..format.message import (
     SYS_BORN_HOST_V6,
     SYS_STORE_HOST_V6,
     Bytes,
+    Layout,
     Problem,
 )
-from ..format.record_layout import HEADER, Layout
 from ..log.commit_log import CommitLog
 from ..read.store_reader import StoreReader
 from ..types import QueueKey

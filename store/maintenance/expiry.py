@@ -25,7 +25,7 @@ from ..errors import ConfigError
 from ..files.fs import FileSystem, LocalFileSystem, Space, space_of
 from ..files.segments import list_segments
 from ..files.writable_fs import LocalWritableFileSystem
-from ..format.java_properties import parse_properties
+from ..format.broker_config import parse_properties
 from ..format.message import MIN_RECORD_BYTES
 from ..format.store_paths import StorePaths
 from ..queues.consume_queue import ConsumeQueue

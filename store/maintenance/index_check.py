@@ -23,8 +23,8 @@ from ..format.index_file import infer_geometry
 from ..format.message import Ints, Mask
 from ..format.properties import Properties
 from ..format.store_paths import StorePaths
-from ..index.keys import indexed_keys
 from ..index.table import index_files, read_header
+from ..index.writer import indexed_keys
 from ..log.commit_log import CommitLog, FoundRecords
 
 _BLOCK_ENTRIES: Final = 1 << 20

@@ -27,8 +27,7 @@ from ..format.consume_queue import ENTRY_BYTES, Entries, by_file, encode, pads
 from ..format.index_file import Geometry
 from ..format.naming import segment_name
 from ..format.store_paths import StorePaths
-from ..index.keys import put_keys
-from ..index.writer import IndexWriter
+from ..index.writer import IndexWriter, put_keys
 from ..log.commit_log import CommitLog
 from ..read.store_reader import StoreReader
 from ..types import QueueKey

@@ -28,6 +28,7 @@ from ..files.store_lock import is_signed
 from ..format import checkpoint as checkpoints
 from ..format import durable_point
 from ..format.checkpoint import Checkpoint
+from ..format.checksums import RecordCrc
 from ..format.durable_point import DurablePoint, FileSizes
 from ..format.index_file import Geometry
 from ..format.message import (
@@ -40,10 +41,8 @@ from ..format.message import (
     Problem,
     blank_record,
 )
-from ..format.message_encode import pack_host
-from ..format.message_encode_one import encode_record, patch_record
+from ..format.message_encode import encode_record, pack_host, patch_record
 from ..format.naming import segment_name
-from ..format.record_crc import RecordCrc
 from ..format.store_paths import CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, StorePaths
 from ..format.walk import walk
 from ..index.table import index_files, read_header

@@ -25,8 +25,9 @@ import numpy as np
 from ..dispatch.derive import derive_segments
 from ..dispatch.entry_placement import Placed, Placement, is_filler
 from ..files.fs import FileSystem, LocalFileSystem
-from ..format.consume_queue import SCHEDULE_TOPIC, is_plausible
+from ..format.consume_queue import is_plausible
 from ..format.message import Ints
+from ..format.naming import SCHEDULE_TOPIC
 from ..format.store_paths import StorePaths
 from ..queues.consume_queue import ConsumeQueue
 from ..read.store_reader import StoreReader

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ..format.arrow_buffers import integers
+from ..format.buffers import integers
 from ..format.message import Ints
 from ..types import QueueKey
 

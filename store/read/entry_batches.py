@@ -36,8 +36,9 @@ from ..directory.retention_history import deletion_note
 from ..dispatch.derive import WalkCache
 from ..dispatch.entry_placement import holds_filler
 from ..errors import DataLossError, Remedy
-from ..format.consume_queue import SCHEDULE_TOPIC, Entries, decode, is_plausible, joined, repeats_next, some
+from ..format.consume_queue import Entries, decode, is_plausible, joined, repeats_next, some
 from ..format.message import Ints, Mask, Problem
+from ..format.naming import SCHEDULE_TOPIC
 from ..queues.consume_queues import ConsumeQueues, Span
 from ..types import QueueKey
 from .heal import Block, StoreView, as_entries, heal, span_between
@@ -201,9 +202,9 @@ class Chunk(NamedTuple):
         return self if last - first == self.queue_offset.size else self.take(slice(first, last))
 
 
-def batches_of(entries: Entries, spec: ScanSpec) -> Iterator[slice]:
+def batches_of(sizes: Ints, spec: ScanSpec) -> Iterator[slice]:
     """Cut rows into batches of about ``spec.batch_bytes``, and at most ``spec.batch_rows``; a row may be larger."""
-    ends = np.cumsum(_weights(entries, spec))
+    ends = np.cumsum(_weights(sizes, spec))
     at, before = 0, 0
     while at < ends.size:
         stop = int(np.searchsorted(ends, before + spec.batch_bytes, side="right"))
@@ -212,9 +213,9 @@ def batches_of(entries: Entries, spec: ScanSpec) -> Iterator[slice]:
         at, before = stop, int(ends[stop - 1])
 
 
-def _weights(entries: Entries, spec: ScanSpec) -> Ints:
+def _weights(sizes: Ints, spec: ScanSpec) -> Ints:
     """About how many bytes of a batch each row will take."""
-    size: Ints = np.clip(entries["size"], 64, spec.batch_bytes)
+    size: Ints = np.clip(sizes, 64, spec.batch_bytes)
     if "body" in spec.columns:
         return size
     if spec.entries_only:
@@ -245,7 +246,7 @@ class Chunks:
         """Rows of a batch each, or of some batches where these have few rows."""
         for run in self._runs():
             at, count = 0, 0
-            for rows in batches_of(run.entries, self._spec):
+            for rows in batches_of(run.entries["size"], self._spec):
                 if count and (count == self._batches_at_once or rows.stop - at > _ROWS_AT_ONCE):
                     yield run.take(slice(at, rows.start))
                     at, count = rows.start, 0

@@ -14,9 +14,10 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from ..format.consume_queue import EXTENSION_ADDRESS_MAX, SCHEDULE_TOPIC, Entries
+from ..format.consume_queue import EXTENSION_ADDRESS_MAX, Entries
 from ..format.hashing import java_hash
 from ..format.message import Mask, Problem, Records
+from ..format.naming import SCHEDULE_TOPIC
 from ..format.properties import TAGS, Properties
 from .spec import Filter, Predicate, Tags
 
@@ -31,38 +32,26 @@ class Matcher:
         )
         self._filter = None if wanted is None else _exactly(wanted)
         self._times = predicate.store_time_start, predicate.store_time_stop
-        self._places = predicate.physical_start, predicate.physical_stop
 
     def by_entries(self, topic: str, entries: Entries) -> Mask | None:
         """Return which messages of a topic may match, (n,) bool; None for all of them."""
-        keep = self._by_place(entries)
-        if self._tag_hashes is not None and topic != SCHEDULE_TOPIC:
-            codes = entries["tags_code"]
-            tagged = np.isin(codes, self._tag_hashes) | (codes <= EXTENSION_ADDRESS_MAX)
-            keep = tagged if keep is None else keep & tagged
-        return keep
+        if self._tag_hashes is None or topic == SCHEDULE_TOPIC:
+            return None
+        codes = entries["tags_code"]
+        tagged: Mask = np.isin(codes, self._tag_hashes) | (codes <= EXTENSION_ADDRESS_MAX)
+        return tagged
 
-    def by_records(self, records: Records, entries: Entries) -> Mask | None:
-        """Return which of n records match, (n,) bool; None for all of them.
-
-        Entries may have been healed since `by_entries` saw them. A damaged record matches no condition on the record
-        itself.
-        """
-        keep = self._by_place(entries)
+    def by_records(self, records: Records) -> Mask | None:
+        """Return which messages match, (n,) bool; None for all of them. A damaged record matches no condition."""
+        keep: Mask | None = None
         start, stop = self._times
         if start is not None or stop is not None:
             whole: Mask = records.problem == Problem.OK
-            inside = _within(records.field("store_timestamp"), start, stop) & whole
-            keep = inside if keep is None else keep & inside
+            keep = _within(records.field("store_timestamp"), start, stop) & whole
         if self._filter is not None:
             match = self._filter(records)
             keep = match if keep is None else keep & match
         return None if keep is None or keep.all() else keep
-
-    def _by_place(self, entries: Entries) -> Mask | None:
-        if self._places == (None, None):
-            return None
-        return _within(entries["physical_offset"], *self._places)
 
 
 def record_batch(columns: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:

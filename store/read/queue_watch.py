@@ -44,9 +44,8 @@ from ..errors import StoreIOError
 from ..files.fs import FileSystem
 from ..files.segments import find
 from ..format.consume_queue import ENTRY_BYTES
-from ..format.message import BLANK_BYTES, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
+from ..format.message import BLANK_BYTES, HEADER, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
 from ..format.naming import is_readable_topic, segment_name
-from ..format.record_layout import HEADER
 from ..format.store_paths import StorePaths
 from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ConsumeQueue

@@ -16,8 +16,10 @@ RocketMQ: ``DefaultMessageStore.getMessage``.
 """
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,8 +27,8 @@ import pyarrow as pa
 from ..dispatch.derive import WalkCache
 from ..errors import CorruptError, DataLossError
 from ..files.segments import SegmentFile
-from ..format.arrow_buffers import booleans, numbers
-from ..format.consume_queue import LMQ_PREFIX, is_plausible
+from ..format.buffers import booleans, numbers
+from ..format.consume_queue import is_plausible
 from ..format.message import Ints, Mask, Problem, Records, gather
 from ..format.message_decode import (
     ENTRY_COLUMNS,
@@ -36,12 +38,13 @@ from ..format.message_decode import (
     inflate_in_pieces,
     select,
 )
-from ..log.commit_log import MAPS_MAX
+from ..format.naming import LMQ_PREFIX
+from ..log.commit_log import MAPS_MAX, CommitLog
 from .entry_batches import Chunk, Chunks, batches_of, report_loss
 from .heal import Block, StoreView, heal
 from .matching import Matcher, record_batch
 from .plan import ScanTask
-from .spec import OnCorrupt, ScanSpec
+from .spec import OnCorrupt, Predicate, ScanSpec
 
 _log = logging.getLogger(__name__)
 
@@ -59,22 +62,131 @@ def scan(store: StoreView, task: ScanTask, spec: ScanSpec) -> Iterator[pa.Record
     yield from _Scan(store, task, spec).batches()
 
 
-class _Scan:
+class RowsOfRecords(Protocol):
+    """Facts about n rows that are known before their records are read."""
+
+    def take(self, rows: Mask | slice) -> Self:
+        """Some of the rows."""
+
+
+RowsT = TypeVar("RowsT", bound=RowsOfRecords)
+
+
+class RecordBatches(ABC, Generic[RowsT]):
+    """Batches of located records: checksums compared, bodies inflated, columns decoded.
+
+    ::
+
+        Records, rows ──► CRC ──► damage: `_after_damage` ──► predicate ──► inflate ──► Decoder ──► still there? batch
+                                                                             │ damage               │ no: damage
+    """
+
+    def __init__(self, log: CommitLog, spec: ScanSpec, predicate: Predicate) -> None:
+        self._log = log
+        self._spec = spec
+        self._schema = select(spec.columns, spec.property_columns)
+        self._matcher = Matcher(predicate)
+
+    @abstractmethod
+    def _origin(self, records: Records, rows: RowsT) -> Origin:
+        """Queue columns of the rows."""
+
+    @abstractmethod
+    def _after_damage(self, records: Records, rows: RowsT) -> Mask | None:
+        """Apply `on_corrupt` and `on_loss`; return a mask of the rows to keep, or None for all."""
+
+    def of_segment(
+        self, segment: SegmentFile | None, records: Records, rows: RowsT
+    ) -> Iterator[tuple[RowsT, pa.RecordBatch]]:
+        """Yield batches of the records of one segment, which own their memory, with their rows."""
+        name = segment.path.rpartition("/")[2] if segment else ""
+        if self._spec.check_crc:
+            self._log.check_crcs(segment, records)
+        keep = self._after_damage(records, rows)
+        if keep is not None:
+            records, rows = records.take(keep), rows.take(keep)
+        keep = self._matcher.by_records(records)
+        if keep is not None:
+            records, rows = records.take(keep), rows.take(keep)
+        if not len(records):
+            return
+        if "body" not in self._spec.columns or self._spec.raw_body:
+            yield from self._decoded(records, rows, name, None)
+            return
+        limit = _INFLATED_BATCHES * self._spec.batch_bytes
+        for part, inflated in inflate_in_pieces(records, self._spec.max_body_bytes, limit):
+            piece, piece_rows, bodies = records, rows, inflated
+            if part != slice(0, len(records)):
+                piece, piece_rows = records.take(part), rows.take(part)
+            keep = self._after_damage(piece, piece_rows) if (piece.problem == Problem.INFLATE).any() else None
+            if keep is not None:
+                piece, piece_rows, bodies = piece.take(keep), piece_rows.take(keep), inflated.kept(keep)
+            if len(piece):
+                yield from self._decoded(piece, piece_rows, name, bodies)
+
+    def _decoded(
+        self, records: Records, rows: RowsT, segment: str, inflated: Inflated | None
+    ) -> Iterator[tuple[RowsT, pa.RecordBatch]]:
+        """Decode rows, all of them unless the log was cut meanwhile."""
+        decoder = Decoder(records, self._origin(records, rows), segment, inflated)
+        for part in batches_of(decoder.origin.size, self._spec):
+            columns = [decoder.column(name, part) for name in self._spec.columns]
+            columns += [decoder.property_column(name, part) for name in self._spec.property_columns]
+            batch = record_batch(columns, self._schema, part.stop - part.start)
+            if self._cut(records, part) is not None:
+                yield from self._after_cut(records, rows, segment, inflated, part.start)
+                return
+            yield rows.take(part), batch
+
+    def _after_cut(
+        self, records: Records, rows: RowsT, segment: str, inflated: Inflated | None, start: int
+    ) -> Iterator[tuple[RowsT, pa.RecordBatch]]:
+        """Decode rows from one on, of which some were taken back after they had been looked at."""
+        rest = slice(start, len(records))
+        cut = self._cut(records, slice(0, len(records)))
+        if cut is not None:
+            records.flag_problem(cut, Problem.MAGIC)
+        records, rows = records.take(rest), rows.take(rest)
+        keep = self._after_damage(records, rows)
+        stays = np.arange(rest.stop) >= start
+        if keep is not None:
+            records, rows = records.take(keep), rows.take(keep)
+            stays[start:] = keep
+        if len(records):
+            yield from self._decoded(records, rows, segment, inflated.kept(stays) if inflated else None)
+
+    @staticmethod
+    def _cut(records: Records, rows: slice) -> Mask | None:
+        """Mask of all records that were taken back since they were looked at; None for none, as nearly always.
+
+        Recovery and replication overwrite the end of a log with zeros, from lower offsets on, in the very pages that
+        are mapped here. If the size of a record is still there, what was copied before was whole.
+        """
+        looked: Ints | slice = rows
+        if records.problem[rows].any():
+            looked = rows.start + np.flatnonzero(records.problem[rows] == Problem.OK)
+        gone = gather(records.buffer, records.positions[looked], _SIZE) != records.field("total_size")[looked]
+        if not gone.any():
+            return None
+        cut = np.zeros(len(records), np.bool_)
+        cut[looked] = gone
+        return cut
+
+
+class _Scan(RecordBatches[Chunk]):
     """One scan under way."""
 
     def __init__(self, store: StoreView, task: ScanTask, spec: ScanSpec) -> None:
+        super().__init__(store.log, spec, spec.predicate)
         self._store = store
         self._task = task
         self._ranges = task.ranges
         spans = (planned.walk for planned in task.ranges if planned.walk is not None)
         self._walks = WalkCache(store.log, {planned.key for planned in task.ranges}, spans)
-        self._spec = spec
-        self._schema = select(spec.columns, spec.property_columns)
         self._queue_ids = np.array([planned.key.queue_id for planned in task.ranges], np.int64)
         self._topics = sorted({planned.key.topic for planned in task.ranges})
         codes = {topic: code for code, topic in enumerate(self._topics)}
         self._topic_codes = np.array([codes[planned.key.topic] for planned in task.ranges], np.int64)
-        self._matcher = Matcher(spec.predicate)
         self._queue_only = spec.entries_only
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -97,14 +209,14 @@ class _Scan:
                 chunk, sensible = chunk.take(sensible), sensible[sensible]
         if chunk.queue_offset.size == 0:
             return
-        origin = self._origin(chunk)
+        origin = self._entries_origin(chunk)
         columns = {name: origin.column(name) for name in self._spec.columns}
         if not sensible.all():
             import pyarrow.compute as pc  # noqa: PLC0415 - only damage needs it, and loading it takes long
 
             for name in ENTRY_COLUMNS & columns.keys():
                 columns[name] = pc.if_else(booleans(sensible), columns[name], pa.scalar(None, columns[name].type))
-        yield self._batch(list(columns.values()), len(origin))
+        yield record_batch(list(columns.values()), self._schema, len(origin))
 
     # Chunks to batches
 
@@ -122,7 +234,8 @@ class _Scan:
             located, problems = self._locate(chunk, confirmed)
         start = 0
         for (segment, records), bad in zip(located, problems, strict=True):
-            yield from self._segment_batches(segment, records, chunk.part(start, start + bad.size))
+            for _, batch in self.of_segment(segment, records, chunk.part(start, start + bad.size)):
+                yield batch
             start += bad.size
 
     def _locate(
@@ -205,32 +318,6 @@ class _Scan:
                 )
         return chunk._replace(entries=entries), confirmed
 
-    def _segment_batches(self, segment: SegmentFile | None, records: Records, part: Chunk) -> Iterator[pa.RecordBatch]:
-        name = segment.path.rpartition("/")[2] if segment else ""
-        if self._spec.check_crc:
-            self._store.log.check_crcs(segment, records)
-        keep = self._after_damage(records, part)
-        if keep is not None:
-            records, part = records.take(keep), part.take(keep)
-        keep = self._matcher.by_records(records, part.entries)
-        if keep is not None:
-            records, part = records.take(keep), part.take(keep)
-        if not len(records):
-            return
-        if "body" not in self._spec.columns or self._spec.raw_body:
-            yield from self._decoded(records, part, name, None)
-            return
-        limit = _INFLATED_BATCHES * self._spec.batch_bytes
-        for rows, inflated in inflate_in_pieces(records, self._spec.max_body_bytes, limit):
-            piece, piece_part, bodies = records, part, inflated
-            if rows != slice(0, len(records)):
-                piece, piece_part = records.take(rows), part.take(rows)
-            keep = self._after_damage(piece, piece_part) if (piece.problem == Problem.INFLATE).any() else None
-            if keep is not None:
-                piece, piece_part, bodies = piece.take(keep), piece_part.take(keep), inflated.kept(keep)
-            if len(piece):
-                yield from self._decoded(piece, piece_part, name, bodies)
-
     def _after_damage(self, records: Records, part: Chunk) -> Mask | None:
         """Apply `on_corrupt` and `on_loss`; return a mask of the rows to keep, or None for all."""
         bad = records.problem != Problem.OK
@@ -265,57 +352,10 @@ class _Scan:
             return self._store.queue(planned.key).corrupt(int(part.queue_offset[row]), self._place(part, row))
         return log.corrupt(problem, physical, self._place(part, row))
 
-    def _decoded(
-        self, records: Records, part: Chunk, segment: str, inflated: Inflated | None
-    ) -> Iterator[pa.RecordBatch]:
-        """Decode rows, all of them unless the log was cut meanwhile."""
-        decoder = Decoder(records, self._origin(part), segment, inflated)
-        for rows in batches_of(part.entries, self._spec):
-            columns = [decoder.column(name, rows) for name in self._spec.columns]
-            columns += [decoder.property_column(name, rows) for name in self._spec.property_columns]
-            batch = self._batch(columns, rows.stop - rows.start)
-            if self._cut(records, rows) is not None:
-                yield from self._after_cut(records, part, segment, inflated, rows.start)
-                return
-            yield batch
+    def _origin(self, records: Records, rows: Chunk) -> Origin:  # noqa: ARG002 - entries tell all of it
+        return self._entries_origin(rows)
 
-    def _after_cut(
-        self, records: Records, part: Chunk, segment: str, inflated: Inflated | None, start: int
-    ) -> Iterator[pa.RecordBatch]:
-        """Decode rows from one on, of which some were taken back after they had been looked at."""
-        rest = slice(start, len(records))
-        cut = self._cut(records, slice(0, len(records)))
-        if cut is not None:
-            records.flag_problem(cut, Problem.MAGIC)
-        records, part = records.take(rest), part.take(rest)
-        keep = self._after_damage(records, part)
-        stays = np.arange(rest.stop) >= start
-        if keep is not None:
-            records, part = records.take(keep), part.take(keep)
-            stays[start:] = keep
-        if len(records):
-            yield from self._decoded(records, part, segment, inflated.kept(stays) if inflated else None)
-
-    def _cut(self, records: Records, rows: slice) -> Mask | None:
-        """Rows, of all, whose record was taken back since it was looked at; None if there are none, as nearly always.
-
-        Recovery and replication overwrite the end of a log with zeros, from lower offsets on, in the very pages that
-        are mapped here. If the size of a record is still there, what was copied before was whole.
-        """
-        looked: Ints | slice = rows
-        if records.problem[rows].any():
-            looked = rows.start + np.flatnonzero(records.problem[rows] == Problem.OK)
-        gone = gather(records.buffer, records.positions[looked], _SIZE) != records.field("total_size")[looked]
-        if not gone.any():
-            return None
-        cut = np.zeros(len(records), np.bool_)
-        cut[looked] = gone
-        return cut
-
-    def _batch(self, columns: list[pa.Array], rows: int) -> pa.RecordBatch:
-        return record_batch(columns, self._schema, rows)
-
-    def _origin(self, chunk: Chunk) -> Origin:
+    def _entries_origin(self, chunk: Chunk) -> Origin:
         codes = self._topic_codes[chunk.range_index]
         topics: pa.Array | str = self._topics[codes[0]]
         if (codes != codes[0]).any():

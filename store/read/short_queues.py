@@ -27,8 +27,8 @@ from ..directory.topics import topic_table
 from ..dispatch.derive import DerivedQueue, derive_queues
 from ..dispatch.rules import is_named, is_queued, queues_of
 from ..errors import FileTooLargeError, FormatError
-from ..format.consume_queue import LMQ_PREFIX, Entries, is_plausible
-from ..format.naming import is_broker_topic, is_system_topic
+from ..format.consume_queue import Entries, is_plausible
+from ..format.naming import LMQ_PREFIX, is_broker_topic, is_system_topic
 from ..format.store_paths import CONFIG
 from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ConsumeQueue

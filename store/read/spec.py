@@ -138,15 +138,11 @@ class Predicate:
         By tag or by properties; None for all messages.
     store_time_start, store_time_stop
         Store timestamp in ms, half-open.
-    physical_start, physical_stop
-        Physical offset, half-open.
     """
 
     filter: Filter | None = None
     store_time_start: int | None = None
     store_time_stop: int | None = None
-    physical_start: int | None = None
-    physical_stop: int | None = None
 
     @property
     def reads_records(self) -> bool:

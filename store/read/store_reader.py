@@ -24,12 +24,10 @@ from ..directory.archive import join_archive
 from ..directory.layout import StoreLocation, check_is_store, require_directory
 from ..errors import CorruptRecordError, OffsetOutOfRangeError, UnknownQueueError
 from ..files.fs import FileSystem
-from ..format.compression import inflate
 from ..format.message import SYS_COMPRESSED, Ints, Mask, Problem
-from ..format.message_decode import host_text
-from ..format.message_decode_one import parse_properties
+from ..format.message_decode import host_text, inflate
 from ..format.message_id import encode_offset_id
-from ..format.properties import KEYS, TAGS, UNIQ_KEY
+from ..format.properties import KEYS, TAGS, UNIQ_KEY, parse_properties
 from ..format.store_paths import COMMIT_LOG, CONSUME_QUEUE, OURS
 from ..log.batch_state import Visibility
 from ..log.commit_log import CommitLog, FoundRecord, store_times_at

@@ -27,8 +27,9 @@ import numpy as np
 from ..directory.own_state import OwnState
 from ..dispatch.derive import BURNT_OFFSETS_MAX, NO_ENTRIES, DerivedQueue, derive_queues
 from ..files.notices import warn_once
-from ..format.consume_queue import LMQ_PREFIX, Entries, is_pad, is_plausible
+from ..format.consume_queue import Entries, is_pad, is_plausible
 from ..format.message import Mask
+from ..format.naming import LMQ_PREFIX
 from ..log.commit_log import CommitLog
 from ..log.log_end import LogState, examine_log
 from ..queues.consume_queue import ConsumeQueue

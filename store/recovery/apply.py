@@ -22,8 +22,7 @@ from ..files.segments import SegmentFile
 from ..files.writable_fs import WritableFileSystem
 from ..format.index_file import IndexPosition
 from ..format.store_paths import StorePaths
-from ..index.keys import put_keys
-from ..index.writer import IndexWriter
+from ..index.writer import IndexWriter, put_keys
 from ..log.commit_log import CommitLog
 from ..log.log_end import LogState, examine_log
 from ..queues.writer import QueueWriter

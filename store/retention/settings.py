@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from ..errors import ConfigError
-from ..format.java_properties import parse_properties
+from ..format.broker_config import parse_properties
 from ..format.naming import is_readable_topic
 
 _INT_MAX: Final = (1 << 31) - 1

@@ -55,7 +55,7 @@ from ..encode.batch import EncodedRows
 from ..errors import BatchGapError, ChangedReplayError, ConfigError, Remedy, SegmentLogError
 from ..files.writable_fs import WritableFileSystem
 from ..format.ledger import LOST, VERSION_MAX, Ledger, LedgerEntry, QueueSpan, check_app
-from ..format.row_digest import add_digests
+from ..format.staged_rows import add_digests
 from ..log.batch_state import BatchRecords
 from ..log.epochs import find_epochs
 from ..recovery.batch_marker import BatchMarker

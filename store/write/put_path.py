@@ -42,13 +42,13 @@ from ..encode.batch import EncodedRows
 from ..encode.message import Appended, Encoded, packed_host, record_crc
 from ..errors import NoSpaceError
 from ..files.writable_fs import WritableFile
+from ..format.buffers import Data, part
+from ..format.checksums import RecordCrc
 from ..format.encoded_batch import Frames, patch
 from ..format.message import Ints, Mask, Records
-from ..format.message_encode_one import patch_record
+from ..format.message_encode import patch_record
 from ..format.message_id import encode_offset_id
-from ..format.pieces import Data, part
 from ..format.properties import Properties
-from ..format.record_crc import RecordCrc
 from ..log.appender import LogAppender, Run
 from ..queues.keys import QueueNumbers
 from ..types import QueueKey

@@ -23,8 +23,7 @@ import numpy as np
 
 from ..config import StoreConfig
 from ..errors import ConfigError, FormatError, StoreFailedError
-from ..format.checksums import check_crcs
-from ..format.lost_crc import ends_in_crc
+from ..format.checksums import check_crcs, ends_in_crc
 from ..format.message import (
     BLANK_BYTES,
     MAGIC_V1,

@@ -37,15 +37,16 @@ from ..files.plain_files import PlainFiles
 from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
 from ..format.encoded_batch import EncodedBatch, Frames
 from ..format.message import Ints
-from ..format.row_digest import add_digests, row_digest
 from ..format.staged_rows import (
     HEADER_BYTES,
     ChunkHeader,
     StagedRows,
+    add_digests,
     decode_chunk,
     decode_header,
     decode_sizes,
     encode_chunk,
+    row_digest,
 )
 from ..format.store_paths import OURS, STAGING, StorePaths
 from ..queues.keys import Queues
@@ -72,7 +73,7 @@ class Staged:
     crc
         CRC of the headers of all chunks; each header has the CRC of its chunk.
     digest
-        See `row_digest.row_digest`.
+        See `staged_rows.row_digest`.
     """
 
     name: str

@@ -20,12 +20,11 @@ from segmentlog.store import (
     CorruptRecordError,
     FormatError,
     OnCorrupt,
-    Predicate,
     QueueKey,
     QueueSource,
     StoreReader,
 )
-from segmentlog.store.format.record_crc import RecordCrc
+from segmentlog.store.format.checksums import RecordCrc
 from segmentlog.store.format.walk import walk
 from segmentlog.store.groups import group_offsets
 from support import reading
@@ -215,14 +214,6 @@ def test_entries_are_not_counted_onto_other_records_where_some_are_damaged(make:
     start = store.place(3)
     store.write(start, bytes(store.place(7) - start - 8))
     store.offsets(on_corrupt=OnCorrupt.SKIP)
-
-
-def test_a_healed_entry_is_still_held_against_the_predicate(make: Callable[..., Damaged]) -> None:
-    store = make()
-    inside = store.place(6)
-    store.write_entry(1, struct.pack(">q", inside + 1))
-    predicate = Predicate(physical_start=inside, physical_stop=inside + 10)
-    assert store.offsets(predicate=predicate) == [6]
 
 
 def test_damage_changes_no_order(make: Callable[..., Damaged]) -> None:

@@ -19,13 +19,11 @@ from hypothesis import strategies as st
 
 from segmentlog.store import FormatError
 from segmentlog.store.format import broker_config, checkpoint, consume_queue, documents
+from segmentlog.store.format.buffers import binary, slices
 from segmentlog.store.format.checksums import check_crcs
-from segmentlog.store.format.compression import inflate
-from segmentlog.store.format.message import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, Problem, Records
-from segmentlog.store.format.message_decode import NATIVE_SCHEMA, Decoder, Origin, inflate_in_pieces
+from segmentlog.store.format.message import LAYOUTS, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, Problem, Records
+from segmentlog.store.format.message_decode import NATIVE_SCHEMA, Decoder, Origin, inflate, inflate_in_pieces
 from segmentlog.store.format.properties import Properties
-from segmentlog.store.format.record_layout import LAYOUTS
-from segmentlog.store.format.slices import binary, slices
 from segmentlog.store.format.walk import walk
 from support.mutations import guarded
 from support.scale import scale
@@ -286,7 +284,7 @@ def test_bodies_of_anything(flag: int, data: bytes) -> None:
 BOMB = """
 import resource, sys, zlib
 import pyarrow as pa
-from segmentlog.store.format.compression import inflate
+from segmentlog.store.format.message_decode import inflate
 flag, limit, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 packed = open(path, "rb").read()
 inflate(packed[:1000], flag, limit)

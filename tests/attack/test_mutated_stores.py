@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from segmentlog.store.format.record_crc import RecordCrc
+from segmentlog.store.format.checksums import RecordCrc
 from support import fixtures
 from support.attack_stores import build
 from support.mutations import KINDS

@@ -28,9 +28,9 @@ from segmentlog.store import (
     StoreConfig,
     StoreReader,
 )
+from segmentlog.store.format.checksums import RecordCrc
 from segmentlog.store.format.consume_queue import Entries
 from segmentlog.store.format.index_file import Geometry as IndexGeometry
-from segmentlog.store.format.record_crc import RecordCrc
 from segmentlog.store.format.walk import walk
 from segmentlog.store.maintenance import Kind, rebuild_index, rebuild_queues, salvage, verify
 from segmentlog.store.sink import stored_config

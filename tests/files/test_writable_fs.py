@@ -22,7 +22,7 @@ from segmentlog.store.errors import (
 )
 from segmentlog.store.files import writable_fs
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
-from segmentlog.store.format.pieces import Pieces
+from segmentlog.store.format.buffers import Pieces
 
 FS = LocalWritableFileSystem()
 

@@ -1,8 +1,5 @@
 """The batch mark: what readers must not see."""
 
-import struct
-import zlib
-
 import pytest
 
 from segmentlog.store import FormatError
@@ -24,11 +21,6 @@ def test_it_is_read_as_it_was_written() -> None:
     full = THERE._replace(sequence=70, before=tuple(range(4095, 4095 - BEFORE_MAX, -1)))
     for mark in (FLYING, THERE, NO_BATCH, THERE._replace(before=(0, 0)), full):
         assert decode(encode(mark), "batch") == mark
-
-
-def test_a_file_of_a_former_version_has_no_starts() -> None:
-    former = struct.pack(">IqqqI", 0x5E6109BA, 7, 4096, 9000, 0)
-    assert decode(former + struct.pack(">I", zlib.crc32(former)), "batch") == THERE
 
 
 def test_a_batch_knows_where_those_before_it_began() -> None:

@@ -1,14 +1,395 @@
-"""Checksums of records compared with their bytes: which problem each difference is."""
+"""Checksums of joined and changed texts, computed without reading them: the same as zlib's and isal's."""
+
+import zlib
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from isal import isal_zlib
 
-from segmentlog.store.format.checksums import check_crcs, surely_hold
-from segmentlog.store.format.message import Bytes, Problem, Records
-from segmentlog.store.format.message_decode_one import read_record
+from segmentlog.store import FormatError
+from segmentlog.store.format.checksums import (
+    CRC_PROPERTY,
+    NUMBER_BYTES,
+    RecordCrc,
+    append_zeros,
+    byte_remainders,
+    check_crcs,
+    combined_crcs,
+    covered_bytes,
+    crc32_ranges,
+    crc_likeness,
+    ends_in_crc,
+    looks_lost,
+    lost_crcs,
+    moved_crcs,
+    number_remainders,
+    record_crcs,
+    similar_crcs,
+    surely_hold,
+    write_crcs,
+)
+from segmentlog.store.format.encoded_batch import patch
+from segmentlog.store.format.message import Bytes, Ints, Problem, Records, read_record, scatter
+from segmentlog.store.format.message_encode import RecordColumns, encode, pack_host
 from segmentlog.store.format.properties import Properties
-from segmentlog.store.format.record_crc import RecordCrc
 from support.records import V4, V6, log_of
+
+WORD = st.integers(0, (1 << 32) - 1)
+LENGTH = st.one_of(st.integers(0, 300), st.integers(0, 1 << 31))
+
+
+def remainder(text: bytes) -> int:
+    """CRC register of a text that starts at zero: what is left of a checksum without the one of as many zeros."""
+    return zlib.crc32(text) ^ zlib.crc32(bytes(len(text)))
+
+
+@given(st.lists(st.tuples(WORD, WORD, LENGTH), min_size=1, max_size=12))
+def test_pairs_are_combined_as_isal_combines_them(pairs: list[tuple[int, int, int]]) -> None:
+    first, second, lengths = (np.array(column) for column in zip(*pairs, strict=True))
+    combined = combined_crcs(first.astype(np.uint32), second.astype(np.uint32), lengths)
+    assert combined.dtype == np.uint32
+    assert combined.tolist() == [isal_zlib.crc32_combine(one, two, length) for one, two, length in pairs]
+
+
+@given(st.lists(st.tuples(WORD, WORD), min_size=1, max_size=12), LENGTH)
+def test_pairs_with_second_texts_of_one_length_take_another_way(pairs: list[tuple[int, int]], length: int) -> None:
+    first, second = (np.array(column, np.uint32) for column in zip(*pairs, strict=True))
+    combined = combined_crcs(first, second, np.full(len(pairs), length))
+    assert combined.tolist() == [isal_zlib.crc32_combine(one, two, length) for one, two in pairs]
+
+
+@given(st.binary(max_size=80), st.binary(max_size=300), st.binary(max_size=300))
+def test_a_text_in_three_parts(first: bytes, second: bytes, third: bytes) -> None:
+    crcs = [np.array([zlib.crc32(part)], np.uint32) for part in (first, second, third)]
+    lengths = [np.array([len(part)]) for part in (second, third)]
+    whole = combined_crcs(combined_crcs(crcs[0], crcs[1], lengths[0]), crcs[2], lengths[1])
+    assert whole.tolist() == [zlib.crc32(first + second + third)]
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 2, 255, 256, 257, 65_535, 65_536, 1 << 20])
+def test_zeros_after_a_text(zeros: int) -> None:
+    texts = [b"", b"\0", b"a", b"segment", bytes(range(256))]
+    remainders = np.array([remainder(text) for text in texts], np.uint32)
+    moved = append_zeros(remainders, np.full(len(texts), zeros))
+    assert moved.tolist() == [remainder(text + bytes(zeros)) for text in texts]
+    apart = append_zeros(np.repeat(remainders, 2), np.tile([zeros, 3], len(texts)))
+    assert apart[::2].tolist() == moved.tolist()
+    assert apart[1::2].tolist() == [remainder(text + bytes(3)) for text in texts]
+
+
+@given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), min_size=1, max_size=8), st.integers(0, 500))
+def test_numbers_with_zeros_after_them(values: list[int], zeros: int) -> None:
+    expected = [remainder(value.to_bytes(NUMBER_BYTES, "big", signed=True) + bytes(zeros)) for value in values]
+    many = number_remainders(np.array(values), zeros)
+    assert np.broadcast_to(many, len(values)).tolist() == expected
+    assert int(number_remainders(values[0], zeros)) == expected[0]
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 700])
+def test_bytes_with_zeros_after_them(zeros: int) -> None:
+    assert byte_remainders(zeros).tolist() == [remainder(bytes([byte]) + bytes(zeros)) for byte in range(256)]
+
+
+def test_remainders_are_linear() -> None:
+    one, two = np.array([0x12345678, 5], np.uint32), np.array([0xDEADBEEF, 1 << 31], np.uint32)
+    zeros = np.array([77, 100_000])
+    both = append_zeros(one ^ two, zeros)
+    assert both.tolist() == (append_zeros(one, zeros) ^ append_zeros(two, zeros)).tolist()
+
+
+def test_what_was_given_stays_as_it_was() -> None:
+    given_words, zeros = np.array([1, 2, 3], np.uint32), np.array([9, 700, 0])
+    append_zeros(given_words, zeros)
+    assert (given_words.tolist(), zeros.tolist()) == ([1, 2, 3], [9, 700, 0])
+
+
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+PLACES = (20, 28, 56)
+
+
+def records(sizes: Ints, seed: int = 1) -> tuple[Bytes, Ints]:
+    """Bytes of any content that begin with their size, and are zero in some places."""
+    data = np.random.default_rng(seed).integers(0, 256, int(sizes.sum()), dtype=np.uint8)
+    positions = np.cumsum(sizes) - sizes
+    scatter(data, positions, sizes.astype(">i4"))
+    for place in PLACES:
+        scatter(data, positions + place, np.zeros(sizes.size, ">i8"))
+    return data, positions
+
+
+def summed_up(data: Bytes, positions: Ints) -> Ints:
+    return record_crcs(data, positions, covered_bytes(data, positions))
+
+
+def check_moved(sizes: Ints, numbers: dict[int, Ints | int]) -> None:
+    data, positions = records(sizes)
+    moved = moved_crcs(summed_up(data, positions), covered_bytes(data, positions), numbers)
+    for place, values in numbers.items():
+        column = np.empty(sizes.size, ">i8")
+        column[:] = values
+        scatter(data, positions + place, column)
+    stops = positions + sizes - 20
+    assert moved.tolist() == summed_up(data, positions).tolist()
+    expected = [zlib.crc32(data[a:b].tobytes()) for a, b in zip(positions, stops, strict=True)]
+    assert moved.tolist() == [crc & 0x7FFFFFFF for crc in expected]
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(84, 900), INT64, INT64), min_size=1, max_size=8),
+    time=INT64,
+    alike=st.booleans(),
+)
+def test_a_checksum_moves_on_with_the_numbers_of_its_record(
+    rows: list[tuple[int, int, int]], time: int, *, alike: bool
+) -> None:
+    sizes, first, second = (np.array(column, np.int64) for column in zip(*rows, strict=True))
+    check_moved(np.full(sizes.size, sizes[0]) if alike else sizes, {20: first, 28: second, 56: time})
+
+
+@pytest.mark.parametrize("sizes", [[84, 85, 339, 340, 341], [84, 70_000, 65_619, 65_620], [84, 100, (1 << 24) + 7_000]])
+def test_records_of_all_lengths(sizes: list[int]) -> None:
+    numbers = np.arange(len(sizes)) * 0x0102_0304_0506_07 + 255
+    check_moved(np.array(sizes), {20: numbers, 28: numbers[::-1].copy(), 56: 1_700_000_000_000})
+
+
+def test_the_same_patch_with_and_without_reading() -> None:
+    v4, v6 = pack_host(b"\x0a\0\0\x01", 4), pack_host(bytes(range(16)), 6)
+    columns = RecordColumns(
+        body=pa.array([b"body " * (n % 5) for n in range(40)], pa.binary()),
+        topic="T",
+        queue_id=1,
+        born_host=pa.array([v6 if n % 3 else v4 for n in range(40)], pa.binary()),
+    )
+    encoded = encode(columns, record_crc=RecordCrc.PROPERTY)
+    read, moved = encoded.join(), encoded.join().copy()
+    known = summed_up(moved, encoded.positions)
+    numbers = {"queue_offsets": np.arange(40) + 200, "physical_offsets": np.arange(40) << 33, "store_timestamps": 7}
+    for buffer, crcs in ((read, None), (moved, known)):
+        patch(buffer, encoded.positions, record_crc=RecordCrc.PROPERTY, crcs=crcs, **numbers)
+    assert np.array_equal(read, moved)
+    known_again = summed_up(read, encoded.positions)
+    assert (known_again != known).all()
+    plain = encode(columns)
+    buffer = plain.join()
+    patch(buffer, plain.positions, crcs=np.zeros(40, np.int64), **numbers)  # without the property nothing is written
+    assert b"__CRC32#" not in buffer.tobytes()
+
+
+def test_damage_from_before_the_patch_is_not_summed_up_anew() -> None:
+    encoded = encode(RecordColumns(body=pa.array([b"body"]), topic="T", queue_id=1), record_crc=RecordCrc.PROPERTY)
+    buffer = encoded.join()
+    known = summed_up(buffer, encoded.positions)
+    buffer[89] ^= 1
+    patch(
+        buffer,
+        encoded.positions,
+        queue_offsets=1,
+        physical_offsets=2,
+        store_timestamps=3,
+        record_crc=RecordCrc.PROPERTY,
+        crcs=known,
+    )
+    stated = int(buffer[-11:-1].tobytes()[::-1])
+    assert stated != zlib.crc32(buffer[:-20].tobytes()) & 0x7FFFFFFF
+    buffer[89] ^= 1
+    assert stated == zlib.crc32(buffer[:-20].tobytes()) & 0x7FFFFFFF
+
+
+@given(
+    width=st.integers(0, 120),
+    different=st.integers(0, 120),
+    rows=st.integers(0, 9),
+    longer=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_ranges_that_are_much_alike(width: int, different: int, rows: int, seed: int, *, longer: bool) -> None:
+    rng = np.random.default_rng(seed)
+    texts = np.tile(rng.integers(0, 256, width, dtype=np.uint8), (rows, 1))
+    columns = rng.permutation(width)[:different]
+    texts[:, columns] = rng.integers(0, 256, (rows, columns.size), dtype=np.uint8)
+    data = np.concatenate([np.zeros(3, np.uint8), texts.ravel(), np.ones(1, np.uint8)])
+    starts = 3 + np.arange(rows) * width
+    stops = starts + width
+    stops[-1:] += longer
+    expected = [zlib.crc32(data[start:stop].tobytes()) for start, stop in zip(starts, stops, strict=True)]
+    found = similar_crcs(data, starts, stops)
+    assert (found is None) == (rows > 1 and (longer or bool(np.ptp(texts, axis=0).astype(bool).sum() > 80)))
+    assert found is None or found.tolist() == expected
+
+
+def test_ranges_of_several_lengths() -> None:
+    lengths = np.repeat([7, 0, 9, 10], 4500)
+    np.random.default_rng(1).shuffle(lengths)
+    stops = np.cumsum(lengths)
+    data = np.full(int(stops[-1]), ord("k"), np.uint8)
+    data[stops[lengths > 0] - 1] = np.arange((lengths > 0).sum()) % 251
+    found = similar_crcs(data, stops - lengths, stops)
+    assert found is not None
+    raw = data.tobytes()
+    assert found.tolist() == [zlib.crc32(raw[at - size : at]) for at, size in zip(stops, lengths, strict=True)]
+    assert similar_crcs(data, (stops - lengths)[:500], stops[:500]) is None  # hardly a length is worth a table
+
+
+def test_digits_are_written_the_least_significant_first() -> None:
+    data, positions = records(np.full(4, 100))
+    crcs = [0, 1, 1234567890, 0x7FFFFFFF]
+    write_crcs(data, positions + 100, np.array(crcs))
+    assert [data[at + 89 : at + 99].tobytes()[::-1].decode() for at in positions] == [f"{crc:010d}" for crc in crcs]
+    untouched, _ = records(np.full(4, 100))
+    changed = np.flatnonzero(data != untouched) % 100
+    assert changed.min() >= 89
+    assert changed.max() < 99
+
+
+@pytest.mark.parametrize("size", [-1, 19, 101])
+def test_a_record_that_is_not_inside_is_refused(size: int) -> None:
+    data, positions = records(np.array([100]))
+    scatter(data, positions, np.array([size], ">i4"))
+    with pytest.raises(FormatError, match="outside a buffer of 100 bytes"):
+        covered_bytes(data, positions)
+
+
+def test_a_record_that_ends_before_its_numbers_is_refused() -> None:
+    data, positions = records(np.array([84]))
+    scatter(data, positions, np.array([83], ">i4"))
+    with pytest.raises(FormatError, match="less than 64 bytes"):
+        moved_crcs(np.array([1]), covered_bytes(data, positions), {56: 1})
+
+
+def test_checksums_of_ranges() -> None:
+    data = b"order payment refund"
+    start, stop = np.array([0, 6, 6]), np.array([5, 13, 6])
+    expected = [zlib.crc32(data[a:b]) & 0x7FFFFFFF for a, b in zip(start, stop, strict=True)]
+    assert crc32_ranges(memoryview(data), start, stop).tolist() == expected
+    assert expected[2] == 0
+
+
+TIME = 1_700_000_000_000
+HOST = pack_host(b"\x0a\1\2\3", 4567)
+LATER = 60_000
+
+
+def put(crc: RecordCrc, at: int, time: int, properties: bytes = b"TAGS\x01t\x02") -> Bytes:
+    """One record for a place of a log."""
+    encoded = encode(
+        RecordColumns(
+            body=pa.array([b"body"], pa.binary()),
+            topic="T",
+            queue_id=1,
+            properties=properties,
+            born_host=HOST,
+            store_host=HOST,
+        ),
+        record_crc=crc,
+    )
+    raw = encoded.join()
+    patch(
+        raw,
+        encoded.positions,
+        queue_offsets=np.array([0]),
+        physical_offsets=np.array([at]),
+        store_timestamps=time,
+        record_crc=crc,
+    )
+    return raw
+
+
+def sealed_log(*records: tuple[RecordCrc, int, bytes], rest: bytes = bytes(64)) -> tuple[Bytes, Ints]:
+    """Records one after the other, with their store times and properties, and the bytes after them."""
+    parts: list[Bytes] = []
+    positions: list[int] = []
+    for crc, time, properties in records:
+        positions.append(sum(part.size for part in parts))
+        parts.append(put(crc, positions[-1], time, properties))
+    return np.concatenate([*parts, np.frombuffer(rest, np.uint8)]), np.array(positions)
+
+
+def lost(buffer: Bytes, positions: Ints, front: Bytes | None = None) -> list[bool]:
+    records = Records(buffer, positions)
+    assert not records.problem.any()
+    without = ~ends_in_crc(buffer, positions + records.field("total_size"))
+    found: list[bool] = lost_crcs(records, without, None if front is None else lambda: front).tolist()
+    return found
+
+
+SEALED, PLAIN = RecordCrc.PROPERTY, RecordCrc.ABSENT
+TAGS = b"TAGS\x01t\x02"
+
+
+def test_the_end_of_a_property_is_known_by_its_fixed_bytes() -> None:
+    buffer = np.frombuffer(b"x" * 9 + CRC_PROPERTY + b"y" * 4, np.uint8)
+    stop = 9 + len(CRC_PROPERTY)
+    stops = np.array([stop, stop - 1, stop + 1, 0, -7, 19, buffer.size + 1])
+    assert ends_in_crc(buffer, stops).tolist() == [True] + [False] * 6
+    assert crc_likeness(buffer, stops).tolist()[0] == 10
+    assert crc_likeness(buffer, stops).tolist()[3:] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(("damaged", "expected"), [(0, True), (5, True), (6, False), (10, False)])
+def test_half_of_the_fixed_bytes_are_a_checksum_that_was_there(damaged: int, expected: bool) -> None:
+    raw = bytearray(CRC_PROPERTY)
+    for at in [*range(9), 19][:damaged]:
+        raw[at] ^= 0x55
+    likeness = crc_likeness(np.frombuffer(bytes(raw), np.uint8), np.array([len(raw)]))
+    assert likeness.tolist() == [10 - damaged]
+    assert looks_lost(likeness).tolist() == [expected]
+
+
+def test_a_log_that_never_had_checksums_lost_none() -> None:
+    buffer, positions = sealed_log((PLAIN, TIME, TAGS), (PLAIN, TIME, TAGS), (PLAIN, TIME, TAGS))
+    assert lost(buffer, positions) == [False] * 3
+
+
+def test_a_log_in_which_all_have_one_lost_none() -> None:
+    buffer, positions = sealed_log((SEALED, TIME, TAGS), (SEALED, TIME, TAGS))
+    assert lost(buffer, positions) == [False] * 2
+
+
+def test_a_damaged_name_is_a_lost_checksum() -> None:
+    buffer, positions = sealed_log((PLAIN, TIME, TAGS), (SEALED, TIME, TAGS))
+    at = buffer.tobytes().rindex(b"__CRC32#")
+    buffer[at : at + 4] = 0
+    assert lost(buffer, positions) == [False, True]
+
+
+def test_another_broker_may_go_on_without() -> None:
+    buffer, positions = sealed_log((SEALED, TIME, TAGS), (PLAIN, TIME + LATER, TAGS), (PLAIN, TIME + LATER, TAGS))
+    assert lost(buffer, positions) == [False] * 3
+
+
+@pytest.mark.parametrize(("after_ms", "expected"), [(9, True), (10, False)])
+def test_no_broker_starts_within_milliseconds(after_ms: int, expected: bool) -> None:
+    buffer, positions = sealed_log((SEALED, TIME, TAGS), (PLAIN, TIME + after_ms, TAGS))
+    assert lost(buffer, positions) == [False, expected]
+
+
+def test_after_a_checksum_nothing_whole_may_follow_without() -> None:
+    buffer, positions = sealed_log((SEALED, TIME, TAGS), (PLAIN, TIME + LATER, TAGS), rest=b"garbage " * 20)
+    assert lost(buffer, positions) == [False, True]
+
+
+@pytest.mark.parametrize("properties", [b"TAGS\x01\xff\x02", b"\x00TAGS\x01t\x02", b"TAGS"])
+def test_properties_that_no_broker_writes_are_damage(properties: bytes) -> None:
+    buffer, positions = sealed_log((SEALED, TIME, TAGS), (PLAIN, TIME + LATER, properties))
+    assert lost(buffer, positions) == [False, True]
+
+
+@pytest.mark.parametrize(("end", "expected"), [(b"", False), (b"__CRC32#\x010123456789\x02", True)])
+def test_the_first_of_a_segment_is_judged_by_the_end_of_the_one_before(end: bytes, expected: bool) -> None:
+    buffer, positions = sealed_log((PLAIN, TIME, b"\x00"))
+    assert lost(buffer, positions, np.frombuffer(b"before" + end, np.uint8)) == [expected]
+    assert lost(buffer, positions) == [False]
+
+
+def test_records_that_are_not_in_question_are_not_lost() -> None:
+    buffer, positions = sealed_log((SEALED, TIME, TAGS), (PLAIN, TIME, TAGS))
+    records = Records(buffer, positions)
+    assert lost_crcs(records, np.array([False, False]), None).tolist() == [False, False]
+    assert lost_crcs(records, np.array([False, True]), None).tolist() == [False, True]
+
 
 ROWS = [
     (b"one", "T", b"TAGS\x01t\x02", V4, V4),

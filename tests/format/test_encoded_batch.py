@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segmentlog.store import FormatError
+from segmentlog.store.format.buffers import Pieces, contiguous
+from segmentlog.store.format.checksums import RecordCrc
 from segmentlog.store.format.encoded_batch import EncodedBatch, patch
 from segmentlog.store.format.message import CRC_MASK
 from segmentlog.store.format.message_encode import RecordColumns, encode, pack_host
-from segmentlog.store.format.pieces import Pieces, contiguous
-from segmentlog.store.format.record_crc import RecordCrc
 
 V4, V6 = pack_host(b"\x0a\0\0\x01", 40001), pack_host(b"\xfe\x80" + bytes(13) + b"\x01", 65535)
 

@@ -78,7 +78,7 @@ def test_an_address_of_another_size_is_refused() -> None:
     ],
 )
 def test_what_is_no_id_is_refused(text: str) -> None:
-    with pytest.raises(FormatError, match="is no message id"):
+    with pytest.raises(FormatError, match="is not a message id"):
         decode_offset_ids(pa.array(["7F00000100002A9F0000000000000081", text]))
 
 

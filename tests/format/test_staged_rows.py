@@ -1,20 +1,25 @@
 """Chunks of staged rows."""
 
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from segmentlog.store import FormatError
+from segmentlog.store import FormatError, Outgoing, StoreConfig
+from segmentlog.store.encode.batch import encode_batch
 from segmentlog.store.format.staged_rows import (
     HEADER,
     HEADER_BYTES,
     StagedRows,
+    add_digests,
     decode_chunk,
     decode_header,
     decode_sizes,
     encode_chunk,
+    row_digest,
 )
+from support.batches import batch_of
 
 ROWS = StagedRows(
     sizes=np.array([3, 5, 1], np.int64),
@@ -113,7 +118,46 @@ def test_a_wrong_number_of_queues_is_refused(count: int) -> None:
         decoded(HEADER.pack(*header) + bytes(rest))
 
 
-def test_rows_that_an_earlier_release_staged_are_named() -> None:
-    header = HEADER.pack(0x5E610958, *HEADER.unpack(encoded()[:HEADER_BYTES])[1:])
-    with pytest.raises(FormatError, match="an earlier release"):
-        decode_header(header)
+MESSAGES = [Outgoing(topic=f"T{number % 3}", body=b"%d" % number, queue_id=number % 2) for number in range(50)]
+
+
+def digest(rows: list[Outgoing], **options: bool) -> int:
+    total = 0
+    for piece in encode_batch(batch_of(rows), StoreConfig(**options)):
+        topic_of = piece.queues.topic_of[piece.queue_of]
+        found = row_digest(piece.records.join(), piece.records.positions, topic_of, piece.queues.topics)
+        total = add_digests(total, found)
+    return total
+
+
+def test_the_order_and_the_division_do_not_count() -> None:
+    whole = digest(MESSAGES)
+    assert digest(MESSAGES[::-1]) == whole
+    assert add_digests(digest(MESSAGES[:7]), digest(MESSAGES[7:])) == whole
+    assert 0 < whole < 1 << 64
+
+
+def test_places_times_and_properties_do_not_count() -> None:
+    moved = [replace(row, queue_id=1, born_timestamp=17, uniq_key="K", flag=3) for row in MESSAGES]
+    assert digest(moved) == digest(MESSAGES) == digest(MESSAGES, record_crc=False)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        MESSAGES[:-1],
+        [*MESSAGES, MESSAGES[0]],
+        [*MESSAGES[:-1], MESSAGES[0]],
+        [*MESSAGES[:-1], Outgoing(topic=MESSAGES[-1].topic, body=b"other")],
+        [*MESSAGES[:-1], Outgoing(topic="T9", body=MESSAGES[-1].body)],
+        [Outgoing(topic=MESSAGES[at ^ 1].topic, body=row.body) for at, row in enumerate(MESSAGES)],
+    ],
+    ids=["fewer", "more", "one twice", "another body", "another topic", "topics exchanged"],
+)
+def test_bodies_and_topics_count(other: list[Outgoing]) -> None:
+    assert digest(other) != digest(MESSAGES)
+
+
+def test_no_rows() -> None:
+    nothing = np.zeros(0, np.int64)
+    assert row_digest(np.zeros(0, np.uint8), nothing, nothing, ["t"]) == 0

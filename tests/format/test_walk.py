@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from segmentlog.store.errors import FormatError
 from segmentlog.store.format import walk as module
-from segmentlog.store.format.message import MAGIC_BLANK, Ints
-from segmentlog.store.format.record_layout import HEADER
+from segmentlog.store.format.message import HEADER, MAGIC_BLANK, Ints
 from segmentlog.store.format.walk import walk
 from support.records import Bytes, altered, one, positions, run, segment
 

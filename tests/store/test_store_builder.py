@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from segmentlog.store.format.checksums import RecordCrc
 from segmentlog.store.format.message import MAGIC_BLANK
 from segmentlog.store.format.message_encode import pack_host
-from segmentlog.store.format.record_crc import RecordCrc
 from segmentlog.store.format.walk import walk
 from support import oracle
 from support.store_builder import Geometry, Queues, StoreBuilder, messages

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from segmentlog.store.format.checksums import RecordCrc
 from segmentlog.store.format.message_encode import pack_host
-from segmentlog.store.format.record_crc import RecordCrc
 
 from .store_builder import Geometry, Queues, StoreBuilder
 

@@ -10,10 +10,9 @@ import pyarrow as pa
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.format.index_file import ENTRY, Geometry
-from segmentlog.store.format.message_decode_one import parse_properties, read_record
-from segmentlog.store.format.properties import Properties
-from segmentlog.store.index.keys import indexed_keys
-from segmentlog.store.index.writer import IndexWriter
+from segmentlog.store.format.message import read_record
+from segmentlog.store.format.properties import Properties, parse_properties
+from segmentlog.store.index.writer import IndexWriter, indexed_keys
 from segmentlog.store.log.commit_log import CommitLog
 
 from . import store_builder

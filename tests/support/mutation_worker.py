@@ -94,7 +94,6 @@ class Shape(Enum):
     QUEUE = "queue"
     TAGS = "tags"
     TIME = "time"
-    PHYSICAL = "physical"
     PROPERTY = "property"
     RAW = "raw"
     LOOK = "look"
@@ -141,8 +140,6 @@ class Question:
                 predicate = Predicate(filter=Tags(snapshot.tags))
             case Shape.TIME:
                 predicate = Predicate(store_time_start=snapshot.times[0], store_time_stop=snapshot.times[1])
-            case Shape.PHYSICAL:
-                predicate = Predicate(physical_start=snapshot.physical[0], physical_stop=snapshot.physical[1])
         return ScanSpec(
             columns=self.columns,
             property_columns=PROPERTY_COLUMNS if self.shape in {Shape.PROPERTY, Shape.ALL} else (),
@@ -195,11 +192,6 @@ class Undamaged:
     def times(self) -> tuple[int, int]:
         times = sorted(t.value // 1000 for t in self._whole["storeTimestamp"].drop_null())
         return times[len(times) // 4], times[len(times) * 3 // 4]
-
-    @cached_property
-    def physical(self) -> tuple[int, int]:
-        offsets = sorted(self._whole["physicalOffset"].to_pylist())
-        return offsets[len(offsets) // 4], offsets[len(offsets) * 3 // 4]
 
     def by_physical(self, shape: Shape) -> dict[int, Row]:
         """Rows by physical offset; bodies as stored if that is asked for."""

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from segmentlog.store.format.checksums import RecordCrc
 from segmentlog.store.format.encoded_batch import patch
 from segmentlog.store.format.message_encode import RecordColumns, encode, pack_host
-from segmentlog.store.format.record_crc import RecordCrc
 
 V4, V6 = pack_host(b"\x0a\1\2\3", 4567), pack_host(bytes(range(16)), 65535)
 Bytes = npt.NDArray[np.uint8]

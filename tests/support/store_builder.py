@@ -27,12 +27,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from segmentlog.store.format.checksums import RecordCrc
 from segmentlog.store.format.consume_queue import ENTRY, ENTRY_BYTES
 from segmentlog.store.format.encoded_batch import patch
 from segmentlog.store.format.message import MAGIC_BLANK
-from segmentlog.store.format.message_encode import RecordColumns, encode, pack_host
-from segmentlog.store.format.properties_encode import encode_properties
-from segmentlog.store.format.record_crc import RecordCrc
+from segmentlog.store.format.message_encode import RecordColumns, encode, encode_properties, pack_host
 
 Ints = npt.NDArray[np.int64]
 

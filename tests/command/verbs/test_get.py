@@ -70,7 +70,7 @@ def test_one_of_two_keys_is_not_found(store: Path) -> None:
         (["--id", "a", "--topic", "orders"], "--topic is passed with --id"),
         (["--physical-offset", "1", "--from", "@1"], "--from is passed with --physical-offset"),
         (["--offset", "1", "--topic", "orders", "-p", "0", "--newest-first"], "--newest-first is passed with --offset"),
-        (["--id", "x"], "'X' is no message id"),
+        (["--id", "x"], "'X' is not a message id"),
         (["--key", "a", "--topic", "ordrs"], "TOPIC: there is no topic `ordrs`"),
         (["--key", "a", "--columns", "x"], "--columns: there is no column `x`"),
         (["--key", "a", "--from", "noon"], "--from: `noon` is not a time"),

@@ -102,7 +102,7 @@ def test_what_may_be_there(given: dict[str, DataType]) -> None:
     ("given", "texts"),
     [
         ({"topic": TEXT}, ["has no column `body`: its columns are `topic`", "to_json(struct(…))"]),
-        ({"topic": TEXT, "bodi": TEXT}, ["a column `bodi`, which is no part", "Did you mean `body`?"]),
+        ({"topic": TEXT, "bodi": TEXT}, ["a column `bodi`, which is not a part", "Did you mean `body`?"]),
         (
             {"topic": TEXT, "body": TEXT, "Zebra": TEXT},
             ["a column `Zebra`", "Drop it, as .drop('Zebra')", "`queueId` or `partition`"],

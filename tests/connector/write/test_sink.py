@@ -265,7 +265,7 @@ def test_messages_that_cannot_be_stored_name_their_rows(spark: "SparkSession", t
     frame = spark.range(0, 100, 1, 2).selectExpr("'y' body", "map('p', if(id = 77, repeat('z', 40000), 'y')) headers")
     text = refused(lambda: write(frame, tmp_path / "store", topic="t"))
     assert "PROPERTIES_SIZE_EXCEEDED: the properties of row 27 take" in text
-    assert "of those from row 0 of Spark partition 1 on" in text
+    assert "counted from row 0 of Spark partition 1" in text
     for topic in ("a b", "TBW102"):
         text = refused(lambda name=topic: write(frame.selectExpr("body", f"'{name}' topic"), tmp_path / "store"))
         assert "[SEGMENTLOG_ILLEGAL_MESSAGE]" in text

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from segmentlog.store import StoreConfig
 from segmentlog.store.dispatch.rules import DispatchedRecords, is_queued, tags_codes
 from segmentlog.store.encode.batch import encode_batch
+from segmentlog.store.format.checksums import RecordCrc
 from segmentlog.store.format.encoded_batch import patch
 from segmentlog.store.format.message import Records
 from segmentlog.store.format.properties import Properties
-from segmentlog.store.format.record_crc import RecordCrc
 from segmentlog.store.queues.keys import QueueNumbers
 from segmentlog.store.write.put_path import PlacedRows
 from support.records import one

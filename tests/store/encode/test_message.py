@@ -15,9 +15,9 @@ from segmentlog.store.dispatch.rules import tags_codes
 from segmentlog.store.encode.batch import encode_batch
 from segmentlog.store.encode.message import Outgoing, encode_message, packed_host
 from segmentlog.store.errors import ConfigError, IllegalMessageError, SegmentLogError
+from segmentlog.store.format.buffers import contiguous
 from segmentlog.store.format.hashing import index_key_hash
 from segmentlog.store.format.message import Records
-from segmentlog.store.format.pieces import contiguous
 from segmentlog.store.format.properties import Properties
 from segmentlog.store.types import QueueKey
 from support.batches import batch_of

@@ -98,9 +98,9 @@ REFUSED = [
     ("a IN ()", 6, "in place of a string in single quotes"),
     ("a IN ('x' 'y')", 10, "in place of `)` or a comma"),
     ("contains = 'x'", 0, "`contains` at character 1 is unexpected"),
-    ("5", 0, "`5` at character 1 is no condition"),
-    ("a AND 'x'", 6, "`'x'` at character 7 is no condition"),
-    ("NOT -a", 4, "`-a` at character 5 is no condition"),
+    ("5", 0, "`5` at character 1 is not a condition"),
+    ("a AND 'x'", 6, "`'x'` at character 7 is not a condition"),
+    ("NOT -a", 4, "`-a` at character 5 is not a condition"),
     ("a = NULL", 4, "equals nothing: write IS NULL or IS NOT NULL"),
     ("NULL <> a", 0, "equals nothing"),
     ("TRUE = 1", 7, "is not compared with TRUE or FALSE"),
@@ -108,15 +108,15 @@ REFUSED = [
     ("(a = 1) < 2", 1, "`a = 1` at character 2 is neither number nor property"),
     ("a BETWEEN 1 AND TRUE", 16, "is neither number nor property"),
     ("a BETWEEN 2 AND 1", 16, "is less than the lower bound of BETWEEN"),
-    ("'x' IN ('x')", 0, "is no property"),
-    ("NOT a IN ('x')", 0, "`NOT a` at character 1 is no property"),
+    ("'x' IN ('x')", 0, "is not a property"),
+    ("NOT a IN ('x')", 0, "`NOT a` at character 1 is not a property"),
     ("a = 9223372036854775808", 4, "is more than 9223372036854775807"),
     ("a = " + "9" * 5000, 4, "is more than 9223372036854775807"),
     ("a = 0.0", 4, "is zero or infinite as a double, which RocketMQ refuses"),
     ("a = 1e309", 4, "is zero or infinite as a double, which RocketMQ refuses"),
     ("a = 1e-400", 4, "is zero or infinite as a double, which RocketMQ refuses"),
     ("a = 'x' \0", 8, r"`\x00` at character 9 is unexpected"),
-    ("a = \ud800", 4, r"`\ud800` at character 5 is no Unicode character"),
+    ("a = \ud800", 4, r"`\ud800` at character 5 is not a Unicode character"),
     ("-" * 101 + "a = 1", 100, "is nested more than 100 deep"),
 ]
 
@@ -156,7 +156,7 @@ def test_text_that_rocketmq_ignores_is_refused(text: str, position: int, words: 
 def test_errors_of_the_text_before_come_first() -> None:
     with pytest.raises(FilterSyntaxError, match="equals nothing"):
         parse("a = NULL b")
-    with pytest.raises(FilterSyntaxError, match="`5` at character 1 is no condition"):
+    with pytest.raises(FilterSyntaxError, match="`5` at character 1 is not a condition"):
         parse("5 b")
 
 

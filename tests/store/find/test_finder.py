@@ -84,7 +84,7 @@ def test_by_message_id_in_either_case(finder: Finder, path: Path) -> None:
     assert keys(found) == ["key-5", "key-9"]
     assert asked(found) == [ids[5], ids[9]]
     assert found.coverage is None
-    with pytest.raises(FormatError, match="is no message id"):
+    with pytest.raises(FormatError, match="is not a message id"):
         finder.by_message_ids([ids[5], ids[5][:-1]])
 
 
@@ -205,7 +205,7 @@ def test_ids_of_both_families_are_found_and_those_of_others_are_not(address: byt
 def test_a_text_that_is_no_id_is_an_error(tmp_path: Path) -> None:
     a_store(tmp_path / "s")
     log = StoreReader.open(tmp_path / "s").log
-    with pytest.raises(FormatError, match="'nothing' is no message id"):
+    with pytest.raises(FormatError, match="'nothing' is not a message id"):
         places_of_ids(log, pa.array(["7F00000100002A9F0000000000000000", "nothing"]), log.stop)
 
 

@@ -7,14 +7,17 @@ from hypothesis import strategies as st
 
 from segmentlog.store.errors import NoSpaceError
 from segmentlog.store.files.writable_fs import WritableFileSystem
-from segmentlog.store.format.hashing import index_hashes, java_hash
+from segmentlog.store.format.hashing import index_hashes, index_key_hash, java_hash
 from segmentlog.store.format.index_file import Geometry, IndexPosition
-from segmentlog.store.index.writer import IndexWriter
+from segmentlog.store.format.message import Records
+from segmentlog.store.format.properties import Properties
+from segmentlog.store.index.writer import IndexWriter, indexed_keys, put_keys
 from segmentlog.store.log.commit_log import CommitLog
 from support.broker_index import Index
 from support.crash.faults import Failure, Fault, FaultyFileSystem
 from support.crash.memory_fs import MemoryFileSystem
 from support.crash.recorder import Kind, RecordingFileSystem
+from support.records import one
 
 GEOMETRY = Geometry(5, 8)
 FIRST_MS = 1_763_700_000_000
@@ -184,3 +187,30 @@ def test_a_file_that_goes_on_after_a_close_is_written_again() -> None:
     again.write_slots()
     for key in "abcde":
         assert found(fs, key) == places(list("abcda"), key)
+
+
+def records_of(*records: bytes | bytearray) -> Records:
+    starts = np.cumsum([0, *(len(record) for record in records[:-1])])
+    return Records(np.frombuffer(b"".join(records), np.uint8), starts)
+
+
+def test_all_records_but_those_rolled_back_have_their_keys_hashed() -> None:
+    keyed = b"UNIQ_KEY\x01u\x02KEYS\x01k1 k2\x02"
+    flags = (0, 0x4, 0x8, 0xC, 0x80)
+    records = records_of(*(one(topic="orders", properties=keyed, sys_flag=flag) for flag in flags))
+    hashes, rows = indexed_keys(records, Properties(records))
+    of_one = [index_key_hash("orders", key) for key in ("u", "k1", "k2")]
+    assert hashes.tolist() == of_one * 4
+    assert rows.tolist() == [row for row in (0, 1, 2, 4) for _ in of_one]
+
+
+def test_records_before_the_last_indexed_one_are_not_indexed_again() -> None:
+    disk = MemoryFileSystem()
+    disk.make_dir("/index")
+    index = IndexWriter(disk, "/index", "/making", Geometry(20, 80))
+    records = records_of(*(one(properties=b"KEYS\x01k%d\x02" % number) for number in range(4)))
+    physical = records.positions + 4096
+    assert put_keys(index, records, physical) == 4
+    assert put_keys(index, records, physical) == 1  # the last one again, as RocketMQ does: it may have more keys
+    assert put_keys(index, records, physical - 1) == 0
+    index.close()

@@ -19,9 +19,9 @@ import pytest
 from segmentlog.store import DamagedLogError, MessageStore, OnDamage, Outgoing, QueueKey, StoreConfig, StoreReader
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format import durable_point
+from segmentlog.store.format.checksums import RecordCrc
 from segmentlog.store.format.message import blank_record
 from segmentlog.store.format.naming import segment_name
-from segmentlog.store.format.record_crc import RecordCrc
 from segmentlog.store.format.walk import walk
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.log.log_end import KnownEnd, LogState, examine_log

@@ -29,8 +29,9 @@ from segmentlog.store import (
     Tags,
 )
 from segmentlog.store.dispatch.derive import WalkCache
-from segmentlog.store.format.consume_queue import ENTRY, ENTRY_BYTES, NATIVE, SCHEDULE_TOPIC, Entries
+from segmentlog.store.format.consume_queue import ENTRY, ENTRY_BYTES, NATIVE, Entries
 from segmentlog.store.format.message import Ints
+from segmentlog.store.format.naming import SCHEDULE_TOPIC
 from segmentlog.store.read import entry_batches
 from segmentlog.store.read.entry_batches import Chunk, Chunks, Together, batches_of, range_blocks, report_lost, together
 from segmentlog.store.read.matching import Matcher

@@ -16,7 +16,6 @@ ENTRIES = ScanSpec(columns=tuple(name for name in NATIVE_SCHEMA.names if name in
     [
         (ENTRIES, True),
         (ScanSpec(columns=()), True),
-        (replace(ENTRIES, predicate=Predicate(physical_start=1, physical_stop=2)), True),
         (replace(ENTRIES, columns=(*ENTRIES.columns, "body")), False),
         (replace(ENTRIES, property_columns=("x",)), False),
         (replace(ENTRIES, check_crc=True), False),

@@ -26,8 +26,8 @@ from segmentlog.store.files.fs import Listed
 from segmentlog.store.files.os_errors import write_error
 from segmentlog.store.files.plain_reads import Front
 from segmentlog.store.files.writable_fs import Lock, WritableFile, WritableFileSystem
+from segmentlog.store.format.buffers import Data, Pieces, contiguous
 from segmentlog.store.format.message import Bytes
-from segmentlog.store.format.pieces import Data, Pieces, contiguous
 
 T = TypeVar("T")
 

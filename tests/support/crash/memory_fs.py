@@ -23,8 +23,8 @@ from segmentlog.store.errors import NoSpaceError, NotAStoreError, UnsafeFileErro
 from segmentlog.store.files.fs import Listed
 from segmentlog.store.files.os_errors import write_error
 from segmentlog.store.files.plain_reads import Front
+from segmentlog.store.format.buffers import Data, Pieces, contiguous
 from segmentlog.store.format.message import Bytes
-from segmentlog.store.format.pieces import Data, Pieces, contiguous
 from support.fronts import front_of
 
 PAGE_BYTES = 4096

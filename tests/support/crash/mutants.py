@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any
 
 from segmentlog.store.files.writable_fs import WritableFile, WritableFileSystem
-from segmentlog.store.format.pieces import Data, Pieces, contiguous
+from segmentlog.store.format.buffers import Data, Pieces, contiguous
 
 Patch = Callable[[Any, str, Any], None]
 """``patch(owner, name, replacement)``, undone after the test."""

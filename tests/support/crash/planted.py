@@ -15,9 +15,9 @@ from segmentlog.store.dispatch import rules
 from segmentlog.store.dispatch.dispatcher import Dispatcher
 from segmentlog.store.files.writable_fs import WritableFile, WritableFileSystem
 from segmentlog.store.format import durable_point
+from segmentlog.store.format.buffers import Data, Pieces, contiguous, part
 from segmentlog.store.format.ledger import LedgerEntry
 from segmentlog.store.format.message import Problem
-from segmentlog.store.format.pieces import Data, Pieces, contiguous, part
 from segmentlog.store.index.writer import IndexWriter
 from segmentlog.store.log import log_end
 from segmentlog.store.log.appender import LogAppender, SegmentSupply

@@ -29,7 +29,7 @@ from segmentlog.store.format.index_file import HEADER, Geometry, chain, decode_h
 from segmentlog.store.format.message import SYS_COMMIT, SYS_TRANSACTION, Bytes, Ints
 from segmentlog.store.format.properties import KEYS, TAGS, UNIQ_KEY, Properties
 from segmentlog.store.format.store_paths import StorePaths
-from segmentlog.store.index.keys import indexed_keys
+from segmentlog.store.index.writer import indexed_keys
 from segmentlog.store.log.commit_log import CommitLog
 from segmentlog.store.read.spec import ScanSpec
 from segmentlog.store.read.store_reader import StoreReader

@@ -20,8 +20,8 @@ from typing import Any
 
 from segmentlog.store.files.fs import Listed
 from segmentlog.store.files.plain_reads import Front
+from segmentlog.store.format.buffers import Data, Pieces, contiguous
 from segmentlog.store.format.message import Bytes
-from segmentlog.store.format.pieces import Data, Pieces, contiguous
 
 from .memory_fs import Directory, FileNode, MemoryFile, MemoryFileSystem, MemoryLock
 

@@ -1,0 +1,302 @@
+"""Bytes and positions of Arrow arrays."""
+
+import ctypes
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from segmentlog.store.errors import FormatError
+from segmentlog.store.format.buffers import (
+    FALSE,
+    NO_TEXT,
+    Pieces,
+    binary,
+    binary_array,
+    bitmap,
+    booleans,
+    contiguous,
+    integers,
+    numbers,
+    present,
+    repeated,
+    slices,
+    text,
+    truths,
+    value_bounds,
+)
+from segmentlog.store.format.message import Ints
+
+
+def bounds(values: pa.Array) -> list[tuple[int, int]]:
+    start, stop = value_bounds(values)
+    assert start.dtype == stop.dtype == np.int64
+    return list(zip(start.tolist(), stop.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.string()])
+def test_bounds_are_positions_in_the_data_buffer_also_of_slices(kind: pa.DataType) -> None:
+    values = pa.array(["order", "", "payment", None], kind)
+    assert bounds(values) == [(0, 5), (5, 5), (5, 12), (12, 12)]
+    assert bounds(values[1:3]) == [(5, 5), (5, 12)]
+    assert bounds(values[:0]) == []
+    assert bounds(pa.array([], kind)) == []
+
+
+def test_an_array_over_bytes_copies_none_of_them() -> None:
+    data = np.frombuffer(b"orderpayment", np.uint8).copy()
+    values = binary_array(np.array([5, 5, 12]), pa.py_buffer(data))
+    values.validate(full=True)
+    assert values.to_pylist() == [b"", b"payment"]
+    data[5] = ord("P")
+    assert values[1].as_py() == b"Payment"
+
+
+def test_numbers_are_the_same_memory() -> None:
+    values = np.array([3, -1, 7], np.int32)
+    array = numbers(values)
+    array.validate(full=True)
+    assert array.equals(pa.array([3, -1, 7], pa.int32()))
+    assert array.buffers()[1].address == values.ctypes.data
+    assert numbers(values[::2]).to_pylist() == [3, 7]
+    assert numbers(np.zeros(0, np.int64)).equals(pa.array([], pa.int64()))
+
+
+def test_numbers_of_another_kind_and_nulls() -> None:
+    kind = pa.timestamp("us", tz="UTC")
+    array = numbers(np.arange(9), kind, valid=np.arange(9) % 2 == 0)
+    array.validate(full=True)
+    assert array.equals(pa.array([None if n % 2 else n for n in range(9)], kind))
+    assert numbers(np.arange(3), valid=np.ones(3, np.bool_)).null_count == 0
+
+
+@pytest.mark.parametrize("count", [0, 1, 8, 13])
+def test_booleans(count: int) -> None:
+    values = np.arange(count) % 3 == 0
+    array = booleans(values)
+    array.validate(full=True)
+    assert array.to_pylist() == values.tolist()
+
+
+@pytest.mark.parametrize("kind", [pa.int32(), pa.int64(), pa.uint8()])
+def test_integers_are_the_same_memory(kind: pa.DataType) -> None:
+    whole = pa.array([3, 1, 4, 1, 5], kind)
+    viewed = integers(whole[1:4])
+    assert viewed.tolist() == [1, 4, 1]
+    assert viewed.dtype == kind.to_pandas_dtype()
+    assert viewed.ctypes.data == whole.buffers()[1].address + kind.bit_width // 8
+    assert integers(whole[:0]).dtype == viewed.dtype
+
+
+def test_what_is_present() -> None:
+    values = pa.array([*([1, None, 3] * 5), None])
+    for first in range(len(values)):
+        assert present(values[first:]).tolist() == values[first:].is_valid().to_pylist()
+    assert present(pa.array([1, 2])).tolist() == [True, True]
+    assert present(values[:0]).tolist() == []
+
+
+def test_what_is_always_there() -> None:
+    assert FALSE.as_py() is False
+    assert NO_TEXT.as_py() == ""
+    assert bitmap(None) is None
+    assert bitmap(np.ones(3, np.bool_)) is None
+
+
+@pytest.mark.parametrize("values", [[], [True], [True, None, False] * 7])
+def test_truths_are_those_that_are_neither_false_nor_null(values: list[bool | None]) -> None:
+    array = pa.array(values, pa.bool_())
+    for start in range(len(values) + 1):
+        found = truths(array[start:])
+        assert found.dtype == np.bool_
+        assert found.tolist() == [each is True for each in values[start:]]
+
+
+FEW_AND_MANY = pytest.mark.parametrize("others", [0, 40], ids=["few", "many"])
+"""Numbers of empty slices that follow: few are joined by Python, many by Arrow."""
+
+
+def ints(*values: int) -> Ints:
+    return np.array(values, np.int64)
+
+
+@given(
+    st.binary(max_size=60).flatmap(
+        lambda data: st.tuples(
+            st.just(data),
+            st.lists(st.tuples(st.integers(0, len(data)), st.integers(0, len(data))).map(sorted), max_size=20),
+        )
+    ),
+    st.sampled_from([0, 40]),
+)
+def test_slices_are_pythons(case: tuple[bytes, list[list[int]]], others: int) -> None:
+    data, bounds = case
+    bounds += [[0, 0]] * others
+    starts, stops = ints(*(a for a, _ in bounds)), ints(*(b for _, b in bounds))
+    cut = slices(np.frombuffer(data, np.uint8), starts, stops - starts)
+    column = binary(cut)
+    column.validate(full=True)
+    assert column.to_pylist() == [data[a:b] for a, b in bounds]
+    assert cut.offsets.size == len(bounds) + 1
+
+
+@FEW_AND_MANY
+def test_the_copy_is_its_own(others: int) -> None:
+    buffer = np.frombuffer(bytearray(b"abcdef"), np.uint8)
+    nothing = [0] * others
+    column = binary(slices(buffer, ints(0, 2, *nothing), ints(2, 4, *nothing)))
+    buffer.flags.writeable = True
+    buffer[:] = 0
+    assert column.to_pylist()[:2] == [b"ab", b"cdef"]
+
+
+@pytest.mark.parametrize(
+    ("start", "length"), [(-1, 1), (0, 7), (6, 1), (7, 0), (1 << 40, 1), (3, -1), (0, 1 << 40), (-5, 20)]
+)
+@FEW_AND_MANY
+def test_a_slice_that_leaves_the_buffer(start: int, length: int, others: int) -> None:
+    nothing = [0] * others
+    with pytest.raises(FormatError, match=rf"\[{start}, {start + length}\) leaves a buffer of 6 bytes") as found:
+        slices(np.zeros(6, np.uint8), ints(0, start, 2, *nothing), ints(1, length, 2, *nothing))
+    assert found.value.offset == start
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 40])
+def test_a_slice_whose_end_is_no_64_bit_number(count: int) -> None:
+    far = np.full(count, 1 << 62)
+    with pytest.raises(FormatError, match=rf"\[{1 << 62}, {1 << 63}\) leaves a buffer of 8 bytes"):
+        slices(np.zeros(8, np.uint8), far, far)
+    most = np.full(count, (1 << 63) - 1)
+    with pytest.raises(FormatError, match="leaves a buffer"):
+        slices(np.zeros(8, np.uint8), most, most)
+
+
+@pytest.mark.parametrize(("count", "size"), [(2048, 1 << 20), (16, 1 << 27)])
+def test_more_than_a_column_can_hold(count: int, size: int) -> None:
+    buffer = np.zeros(size, np.uint8)
+    with pytest.raises(FormatError, match=f"{count} slices hold {1 << 31} bytes"):
+        slices(buffer, np.zeros(count, np.int64), np.full(count, size))
+
+
+def test_nulls() -> None:
+    cut = slices(np.frombuffer(b"abc", np.uint8), ints(0, 0, 1), ints(1, 0, 2))
+    valid = np.array([True, False, True])
+    assert binary(cut, valid).to_pylist() == [b"a", None, b"bc"]
+    assert text(cut, valid=valid).to_pylist() == ["a", None, "bc"]
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"plain", "grüße 已支付 😀".encode(), b"\xff", b"ab\xc3", b"\xed\xa0\x80", b"\xf8\x88\x80\x80\x80"]
+)
+def test_text_that_is_no_utf8_is_replaced(raw: bytes) -> None:
+    data = raw + b"next"
+    cut = slices(np.frombuffer(data, np.uint8), ints(0, len(raw), 0), ints(len(raw), 4, 0))
+    column = text(cut, valid=np.array([True, True, False]))
+    column.validate(full=True)
+    assert column.to_pylist() == [raw.decode("utf-8", "replace"), "next", None]
+
+
+def test_a_character_cut_in_two_is_not_mended_by_its_neighbour() -> None:
+    data = "é".encode()
+    column = text(slices(np.frombuffer(data, np.uint8), ints(0, 1), ints(1, 1)))
+    assert column.to_pylist() == ["\N{REPLACEMENT CHARACTER}"] * 2
+
+
+@pytest.mark.parametrize(("texts", "times"), [(["ab", "", "ü"], 3), ([""], 4), (["x"], 0), (["a", "b"], 1)])
+def test_repeated(texts: list[str], times: int) -> None:
+    column = repeated(texts, times)
+    column.validate(full=True)
+    assert column.type == pa.string()
+    assert column.to_pylist() == texts * times
+
+
+def test_no_texts_are_no_rows() -> None:
+    assert repeated([], 3).to_pylist() == []
+    assert repeated([], 1).type == pa.string()
+
+
+def test_the_texts_of_one_row_are_made_once() -> None:
+    first, again, few = repeated(["T", "é"], 1), repeated(["T", "é"], 1), repeated(["T", "é"], 3)
+    assert [first.to_pylist(), again.to_pylist(), few.to_pylist()] == [["T", "é"], ["T", "é"], ["T", "é"] * 3]
+    assert len({column.buffers()[2].address for column in (first, again, few)}) == 1
+    hosts = [f"10.0.0.1:{port}" for port in range(40)]  # different texts of one batch are not kept
+    assert len({each.buffers()[2].address for each in (repeated(hosts, 1), repeated(hosts, 1))}) == 2
+
+
+def test_repeated_too_often() -> None:
+    with pytest.raises(FormatError, match="do not fit"):
+        repeated(["x" * 1024], 1 << 21)
+
+
+def test_no_more_memory_is_set_aside_than_is_taken() -> None:
+    """Slices far apart in a segment: by default Arrow would allocate half of the distance between them."""
+    far = 64 << 20
+    buffer = np.zeros(far + 8, np.uint8)
+    before = pa.default_memory_pool()
+    counting = pa.proxy_memory_pool(pa.system_memory_pool())
+    pa.set_memory_pool(counting)
+    try:
+        cut = slices(buffer, np.append(np.zeros(40, np.int64), far), ints(*[0] * 40, 8))
+        peak = counting.max_memory()
+    finally:
+        pa.set_memory_pool(before)
+    taken = cut.data.size
+    del cut  # its memory goes back to the pool while there still is one
+    assert taken == 8
+    assert 0 < peak < 1 << 16
+
+
+TEXTS = (b"the first buffer", b"2nd")
+
+
+def pieces(*spans: tuple[int, int, int]) -> Pieces:
+    buffers = tuple(np.frombuffer(text, np.uint8) for text in TEXTS)
+    which, starts, lengths = np.array(spans, np.int64).reshape(-1, 3).T
+    return Pieces(buffers, which, starts, lengths)
+
+
+SPANS = st.integers(0, 1).flatmap(
+    lambda which: st.tuples(st.just(which), st.integers(0, len(TEXTS[which])), st.integers(0, len(TEXTS[which]))).map(
+        lambda span: (span[0], min(span[1:]), abs(span[1] - span[2]))
+    )
+)
+
+
+@given(st.lists(SPANS, min_size=1, max_size=6), st.data())
+def test_they_are_what_they_lie_in(spans: list[tuple[int, int, int]], data: st.DataObject) -> None:
+    all_of_it = b"".join(TEXTS[which][start : start + length] for which, start, length in spans)
+    given = pieces(*spans)
+    assert given.size == len(all_of_it)
+    assert given.join().tobytes() == bytes(contiguous(given)) == all_of_it
+    at = zip(given.addresses().tolist(), given.lengths.tolist(), strict=True)
+    assert b"".join(ctypes.string_at(address, length) for address, length in at) == all_of_it
+    if all_of_it:
+        start = data.draw(st.integers(0, len(all_of_it) - 1))
+        stop = data.draw(st.integers(start + 1, len(all_of_it)))
+        assert given.cut(start, stop).join().tobytes() == all_of_it[start:stop]
+    assert given.join().tobytes() == all_of_it
+
+
+def test_what_is_joined_may_be_written_to() -> None:
+    joined = pieces((0, 4, 5), (1, 0, 3)).join()
+    joined[0] = ord("F")
+    assert joined.tobytes() == b"First2nd"
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-1, 3), (0, 9), (3, 3), (8, 8), (5, 4)])
+def test_a_part_is_inside(start: int, stop: int) -> None:
+    with pytest.raises(FormatError, match=rf"bytes \[{start}, {stop}\) are not among 8"):
+        pieces((0, 4, 5), (1, 0, 3)).cut(start, stop)
+
+
+FAR = (1 << 63) - 1
+
+
+@pytest.mark.parametrize(
+    "span", [(0, -1, 2), (0, 0, 17), (0, 16, 1), (1, 3, 1), (1, 1, -1), (0, 1 << 62, 1 << 62), (0, FAR, FAR)]
+)
+def test_foreign_memory_has_no_address(span: tuple[int, int, int]) -> None:
+    with pytest.raises(FormatError, match="a piece of bytes to write is outside its buffer"):
+        pieces((0, 0, 3), span).addresses()
