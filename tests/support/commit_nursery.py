@@ -2,8 +2,8 @@
 
 ::
 
-    test ── first number, how many to hear of, delay ──► nursery ── fork ──► committer: stage, commit, say so, stage, …
-         ◄── the numbers it said ──────────────────────────┴──── kill -9
+    test ── first number, lines, delay ──► nursery ── fork ──► committer: stage, "staged", commit, number, stage, …
+         ◄── the numbers it wrote ───────────┴──── kill -9, `delay` after so many lines
 
 Run as a program: ``python -m support.commit_nursery PATH``. It has imported everything and has one thread, so that a
 committer is there some milliseconds after it is asked for.
@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -26,10 +27,19 @@ from .batches import batch_of
 
 ROWS = 60
 CONFIG = StoreConfig(segment_bytes=1 << 16, queue_segment_entries=200, index_slots=100, index_entries=400)
+STAGED = b"staged\n"
 TESTS = Path(__file__).parent.parent
 
 
-def stage_and_commit(path: str, version: int, attempt: str, flush: Flush, app: str = "q") -> bool:
+def stage_and_commit(
+    path: str,
+    version: int,
+    attempt: str,
+    flush: Flush,
+    *,
+    app: str = "q",
+    on_staged: Callable[[], object] = lambda: None,
+) -> bool:
     """Append one batch of two tasks over two queues, with a tag of its own; whether it was there."""
     config = replace(CONFIG, flush=flush)
     staged = []
@@ -41,6 +51,7 @@ def stage_and_commit(path: str, version: int, attempt: str, flush: Flush, app: s
             ]
             staging.add(batch_of(rows))
             staged.append(staging.finish())
+    on_staged()
     return commit_batch(path, config, BatchId(app, version, contiguous=True), staged).repeated
 
 
@@ -56,17 +67,14 @@ class CommitNursery:
             text=True,
         )
 
-    def kill_one(self, first: int, number: int, flush: Flush, acknowledged: int, delay: float) -> list[int]:
-        """Let a process commit from batch ``first`` on, and kill it; return the numbers that it reported.
+    def kill_one(self, first: int, number: int, flush: Flush, lines: int, delay: float) -> list[int]:
+        """Let a process commit from batch ``first`` on, and kill it ``delay`` seconds after so many lines.
 
-        Parameters
-        ----------
-        acknowledged, delay
-            It is killed so many seconds after it said so many.
+        Returns the numbers of the batches that it reported.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([first, number, flush.value, acknowledged, delay]) + "\n")
+        self._process.stdin.write(json.dumps([first, number, flush.value, lines, delay]) + "\n")
         self._process.stdin.flush()
         return list(json.loads(self._process.stdout.readline()))
 
@@ -80,13 +88,13 @@ class CommitNursery:
 
 def _commit_on(path: str, first: int, number: int, flush: Flush, pipe: int) -> None:
     for version in range(first, 1 << 30):
-        stage_and_commit(path, version, f"a{number}", flush)
+        stage_and_commit(path, version, f"a{number}", flush, on_staged=lambda: os.write(pipe, STAGED))
         os.write(pipe, b"%d\n" % version)
 
 
 def _serve(path: str) -> None:
     for line in sys.stdin:
-        first, number, flush, acknowledged, delay = json.loads(line)
+        first, number, flush, lines, delay = json.loads(line)
         out, into = os.pipe()
         child = os.fork()
         if child == 0:
@@ -96,13 +104,13 @@ def _serve(path: str) -> None:
                 os._exit(1)
         os.close(into)
         with os.fdopen(out, "rb") as pipe:
-            heard = [int(pipe.readline() or -1) for _ in range(acknowledged)]
+            heard = [pipe.readline() for _ in range(lines)]
             time.sleep(delay)
             os.kill(child, signal.SIGKILL)
-            heard += [int(said) for said in pipe.read().split(b"\n")[:-1]]
+            heard += pipe.readlines()
         died = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         assert died == -signal.SIGKILL, "it ended by itself"
-        sys.stdout.write(json.dumps(heard) + "\n")
+        sys.stdout.write(json.dumps([int(line) for line in heard if line != STAGED]) + "\n")
         sys.stdout.flush()
 
 
