@@ -27,7 +27,7 @@ from segmentlog.store.format.properties import Properties
 from segmentlog.store.format.record_layout import LAYOUTS
 from segmentlog.store.format.slices import binary, slices
 from segmentlog.store.format.walk import walk
-from support.mutations import guarded
+from support.crash.memory_fs import guarded
 from support.scale import scale
 
 pytestmark = pytest.mark.attack

@@ -39,14 +39,6 @@ from .workloads import Workload
 LATER_MS = 7_200_000
 """Opened again so much later."""
 
-Front = Callable[[WritableFileSystem], WritableFileSystem]
-"""Puts something between a store and its disk."""
-
-
-def nothing(fs: WritableFileSystem) -> WritableFileSystem:
-    """Nothing in between."""
-    return fs
-
 
 @dataclass(slots=True)
 class Tally:
@@ -122,7 +114,6 @@ def prepare(
     seed: int = 0,
     *,
     disk: MemoryFileSystem | None = None,
-    front: Front = nothing,
     promised: int = 0,
     config: StoreConfig = CONFIG,
 ) -> Prepared:
@@ -130,7 +121,7 @@ def prepare(
     recorder = RecordingFileSystem(disk if disk is not None else new_disk())
     if promised:
         recorder.mark(promised)
-    driver = Driver(recorder, front(recorder), config=config, seed=seed)
+    driver = Driver(recorder, recorder, config=config, seed=seed)
     steps = workload(driver)
     next(steps)
     opened_at = len(recorder.recording.ops)
