@@ -220,7 +220,7 @@ class Machine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("flush", Flush)
-def test_a_store_is_a_list(
+def test_a_store_holds_the_messages_of_its_model(
     flush: Flush, report: Callable[[str, object], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in TIMED:

@@ -57,7 +57,7 @@ def wait_for(pipe: Pipe, running: Any, moment: str, rng: random.Random) -> None:
         time.sleep(0.001)
 
 
-def test_stopped_and_started_again(
+def test_a_stream_that_is_stopped_and_restarted_loses_and_repeats_nothing(
     spark: "SparkSession", tmp_path: Path, report: Callable[[str, object], None]
 ) -> None:
     rng = random.Random(SEED)
