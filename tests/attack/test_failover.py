@@ -193,13 +193,7 @@ def test_batches_of_a_chain_are_there_once_whichever_store_is_promoted(
 
 
 def gone_on(path: Path, last: int, found: Counter[str]) -> tuple[int, int]:
-    """Go on with a promoted store, as a stream does whose last batch was ``last``.
-
-    Returns
-    -------
-    int, int
-        Number of the next batch, and the end of the log.
-    """
+    """Go on with a promoted store, as a stream does whose last batch was ``last``."""
     newest = max(batches(path), default=-1)
     assert newest <= last + 1
     try:

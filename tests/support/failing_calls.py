@@ -33,18 +33,9 @@ OUTSIDE: Final = "/proc/locks"
 
 
 class FailingCalls:
-    """Counts the calls of an operation below a directory, and fails one of them, or all from one on.
+    """Counts the calls of an operation below a directory, and fails call ``at``, from 1 (0: no call).
 
-    Parameters
-    ----------
-    root
-        The directory.
-    at
-        The first call that fails, from 1; 0 for none.
-    number
-        Its errno.
-    sticky
-        Whether all later calls of the same name fail as well: a device that is gone, a limit that is reached.
+    ``sticky`` fails all later calls of the same name as well: a device that is gone, a limit that is reached.
     """
 
     def __init__(self, root: str, at: int = 0, number: int = 0, *, sticky: bool = False) -> None:

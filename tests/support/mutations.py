@@ -61,18 +61,12 @@ class Mutation:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All bytes of one undamaged store.
-
-    Attributes
-    ----------
-    sealed
-        Whether every record carries ``__CRC32#``.
-    """
+    """All bytes of one undamaged store."""
 
     name: str
     root: str
     files: Mapping[str, bytes]
-    sealed: bool
+    sealed: bool  # whether every record carries ``__CRC32#``
 
     @classmethod
     def load(cls, name: str, root: Path, *, sealed: bool) -> "Snapshot":

@@ -67,16 +67,10 @@ class Span(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
-    """Which calls fail.
-
-    Attributes
-    ----------
-    at
-        The first that does, from 1, counted among those of ``calls`` on paths that ``path`` accepts.
-    """
+    """Which calls fail."""
 
     error: Failure
-    at: int
+    at: int  # the first that does, from 1, counted among those of ``calls`` on paths that ``path`` accepts
     span: Span = Span.ONCE
     calls: tuple[str, ...] = CALLS
     path: Callable[[str], bool] = field(default=lambda _: True)

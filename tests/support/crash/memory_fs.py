@@ -172,15 +172,7 @@ class MemoryLock:
 
 
 class MemoryFileSystem:
-    """A disk. Paths are absolute; ``/`` is there from the start.
-
-    Parameters
-    ----------
-    capacity
-        Bytes of file data that fit, in pages of 4 KiB; None for no limit. It may be set at any time.
-    root
-        The tree to begin with.
-    """
+    """A disk of ``capacity`` bytes of file data, in pages of 4 KiB; paths are absolute, and ``/`` exists."""
 
     def __init__(self, capacity: int | None = None, root: Directory | None = None) -> None:
         self.capacity = capacity

@@ -39,34 +39,21 @@ class Kind(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Op:
-    """One call.
-
-    Attributes
-    ----------
-    path
-        Of the file or directory; of a rename the source.
-    number
-        Of the file or directory, as `memory_fs` counts them.
-    directory, name
-        Of a call that changes names: number of the directory, and the name in it; of a rename those of the source.
-    target_directory, target_name
-        Of a rename.
-    position, data, size
-        What was written where; to which size a file was brought.
-    spared
-        Of a sync: numbers of calls of other threads that were not over when it began. It may have missed them.
-    """
+    """One call."""
 
     kind: Kind
-    path: str
-    number: int
+    path: str  # of the file or directory; of a rename the source
+    number: int  # of the file or directory, as `memory_fs` counts them
+    # directory, name: of a call that changes names: number of the directory, and the name in it; of a rename those of
+    # the source
     directory: int = -1
     name: str = ""
-    target_directory: int = -1
+    target_directory: int = -1  # target_directory, target_name: of a rename
     target_name: str = ""
-    position: int = 0
+    position: int = 0  # position, data, size: what was written where; to which size a file was brought
     data: bytes = b""
     size: int = 0
+    # of a sync: numbers of calls of other threads that were not over when it began. It may have missed them
     spared: frozenset[int] = frozenset()
 
     def __str__(self) -> str:
@@ -84,31 +71,16 @@ class Op:
 
 @dataclass(slots=True)
 class Recording:
-    """All operations on a disk.
+    """All operations on a disk."""
 
-    Attributes
-    ----------
-    base
-        The disk before; all of it durable.
-    ops
-        The calls.
-    marks
-        Labels, each with how many calls were over when it was made.
-    """
-
-    base: MemoryFileSystem
-    ops: list[Op] = field(default_factory=list)
+    base: MemoryFileSystem  # the disk before; all of it durable
+    ops: list[Op] = field(default_factory=list)  # the calls
+    # labels, each with how many calls were over when it was made
     marks: list[tuple[int, Any]] = field(default_factory=list)
 
 
 class RecordingFileSystem(Delegating):
-    """Hands all calls on to a disk in memory, and writes down those that change it. Safe for threads.
-
-    Parameters
-    ----------
-    disk
-        The disk; what it holds already counts as durable.
-    """
+    """Hands all calls on to a disk in memory, and writes down those that change it. Safe for threads."""
 
     def __init__(self, disk: MemoryFileSystem) -> None:
         super().__init__(disk)
