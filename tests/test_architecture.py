@@ -49,7 +49,7 @@ def test_each_step_of_a_journey_is_a_module() -> None:
     assert missing == []
 
 
-def test_the_layers_are_those_of_pyproject() -> None:
+def test_the_layers_are_the_layers_of_pyproject() -> None:
     """The tables of the page have the packages of the import contracts, layer by layer."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     layers = {each["id"]: each["layers"] for each in contracts if "layers" in each}

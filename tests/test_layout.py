@@ -119,7 +119,7 @@ def test_few_units_are_at_the_top_of_a_package(package: str) -> None:
     assert len(units - UNITS_EXEMPT) <= UNITS_MAX[package]
 
 
-def test_everything_public_says_what_it_is() -> None:
+def test_every_public_name_has_a_docstring() -> None:
     silent = []
     for module in MODULES:
         tree = _tree(module)

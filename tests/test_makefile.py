@@ -61,7 +61,9 @@ def test_all_stages_run(clone: Path, target: str) -> None:
         ("attack", "*-m not cluster*", "the tests with the mark cluster"),
     ],
 )
-def test_a_failed_stage_says_what_was_not_run(clone: Path, target: str, failing: str, left_out: str) -> None:
+def test_a_failed_stage_lists_the_stages_that_did_not_run(
+    clone: Path, target: str, failing: str, left_out: str
+) -> None:
     code, errors, calls = made(clone, target, failing)
     assert code != 0
     assert f"make {target}: a stage failed. Not run: {left_out}" in errors

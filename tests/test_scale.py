@@ -131,7 +131,7 @@ def test_a_run_has_the_tests_of_its_scale(name: str, passed: int, left_out: int,
     assert re.search(rf"{passed} passed, {left_out} deselected", done.stdout), done.stdout
 
 
-def test_what_takes_a_size_is_marked() -> None:
+def test_tests_with_a_size_are_marked() -> None:
     users = [path for path in TESTS.rglob("test_*.py") if "from support.scale import" in path.read_text()]
     unmarked = [
         str(path) for path in users if "mark.scaled" not in path.read_text() and "@given" not in path.read_text()

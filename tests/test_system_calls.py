@@ -64,7 +64,7 @@ def test_no_module_outside_files_calls_the_operating_system_on_files() -> None:
     assert found == {}
 
 
-def test_in_files_those_that_are_listed_do() -> None:
+def test_only_the_listed_modules_of_files_make_system_calls() -> None:
     calling = {path.stem for path in (ROOT / "store/files").glob("*.py") if system_calls(path.read_text())}
     assert calling == set(CALLERS)
 

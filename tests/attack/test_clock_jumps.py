@@ -67,7 +67,9 @@ def rows(reader: StoreReader) -> list[tuple[int, int, int | None]]:
 @pytest.mark.parametrize("ended", ["closed", "crashed"])
 @pytest.mark.parametrize("begins", ["now", "with the jump"])
 @pytest.mark.parametrize("jump", JUMPS.values(), ids=JUMPS)
-def test_a_jump(tmp_path: Path, jump: int, begins: str, ended: str) -> None:
+def test_messages_are_found_by_time_across_a_jump_of_the_clock(
+    tmp_path: Path, jump: int, begins: str, ended: str
+) -> None:
     store, clock = tmp_path / "store", Clock(NOW if begins == "now" else jump)
     with MessageStore.open(store, CONFIG, clock=clock) as opened:
         put(opened, 0, 5)

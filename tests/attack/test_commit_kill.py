@@ -84,8 +84,9 @@ def test_killed_committers_lose_and_repeat_nothing(tmp_path: Path, report: Calla
             # The killed process knows of no batch after the last one it reported; it may know of one less.
             first = max(said + 1 - rng.choice([0, 0, 1]), 0)
             flush = rng.choice(list(Flush))
+            reports, marked = rng.choice([0, 1, 1, 2]), rng.random() < 0.5
             delay = rng.uniform(0, rng.choice([0.004, 0.06]))
-            said = max([said, *nursery.kill_one(first, number, flush, rng.choice([0, 1, 1, 2]), delay)])
+            said = max([said, *nursery.kill_one(first, number, flush, reports, marked, delay)])
             left = seen(path)
             with MessageStore.open(path, CONFIG) as store:
                 undone += store.recovered.undone_from is not None

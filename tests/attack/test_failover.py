@@ -84,7 +84,7 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.scaled
-def test_masters_that_are_killed_follow_the_replicas_that_replaced_them(tmp_path: Path) -> None:
+def test_killed_masters_follow_the_replicas_that_replaced_them(tmp_path: Path) -> None:
     authority, draw = certificates.Authority(tmp_path / "ca"), random.Random(49)
     ours: Tls = authority.sign("peer")
     master, replica, port, cuts = tmp_path / "a", tmp_path / "b", free_port(), 0
@@ -153,7 +153,7 @@ ROWS = 1500
 
 @pytest.mark.scaled
 @pytest.mark.timeout(scale(600, 600, 7200))
-def test_batches_are_there_once_whatever_store_of_a_chain_goes_on(
+def test_batches_of_a_chain_are_there_once_whichever_store_is_promoted(
     tmp_path: Path, report: Callable[[str, object], None]
 ) -> None:
     """A master is killed under a sink; a replica, or a replica of it that lags, is promoted, and the others follow."""
@@ -193,13 +193,7 @@ def test_batches_are_there_once_whatever_store_of_a_chain_goes_on(
 
 
 def gone_on(path: Path, last: int, found: Counter[str]) -> tuple[int, int]:
-    """Go on with a promoted store, as a stream does whose last batch was ``last``.
-
-    Returns
-    -------
-    int, int
-        Number of the next batch, and the end of the log.
-    """
+    """Go on with a promoted store, as a stream does whose last batch was ``last``."""
     newest = max(batches(path), default=-1)
     assert newest <= last + 1
     try:
@@ -267,7 +261,7 @@ def batches(path: Path) -> dict[int, int]:
 
 
 @pytest.mark.scaled
-def test_readers_of_a_replica_that_lags_by_many_batches_see_whole_ones(
+def test_readers_of_a_replica_that_lags_by_many_batches_see_whole_batches(
     tmp_path: Path, report: Callable[[str, object], None]
 ) -> None:
     """A replica begins when its master has 100 batches, without ids and with them; readers look all the time."""

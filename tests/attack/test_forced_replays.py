@@ -59,7 +59,9 @@ UNORDERED = {"shuffled"}  # and so nothing new is read with them
 
 
 @pytest.mark.scaled(quick=0)  # `test_stream_sink` repeats a batch, and `test_replays` one with another number of rows
-def test_batches_that_come_again(spark: "SparkSession", tmp_path: Path, report: Callable[[str, object], None]) -> None:
+def test_batches_that_are_repeated_with_other_rows_are_appended_once(
+    spark: "SparkSession", tmp_path: Path, report: Callable[[str, object], None]
+) -> None:
     rng = random.Random(SEED)
     pipe = Pipe(tmp_path)
     counted: Counter[str] = Counter()

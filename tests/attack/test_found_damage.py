@@ -102,7 +102,7 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Damaged]]:
     [(20, b"XX"), (20, bytes(20)), (30, b"no properties any more, just text of a body "[:30]), (25, bytes(11))],
 )
 @pytest.mark.parametrize("which", ["first of a segment", "in the middle", "last of the log"])
-def test_damage_to_the_end_of_a_record_is_no_absence_of_its_checksum(
+def test_damage_to_the_end_of_a_record_does_not_count_as_a_missing_checksum(
     make: Callable[..., Damaged], source: QueueSource, which: str, start: int, content: bytes
 ) -> None:
     store = make()
@@ -156,7 +156,7 @@ def test_a_body_that_cannot_be_inflated_leaves_nothing_of_its_record(make: Calla
 
 @pytest.mark.parametrize("offset", [-1, -(1 << 63), 3, 20, 1 << 20, 1 << 32, 1 << 62])
 @pytest.mark.parametrize("victim", [0, 2, -1])
-def test_a_damaged_queue_offset_costs_itself_alone(make: Callable[..., Damaged], offset: int, victim: int) -> None:
+def test_a_damaged_queue_offset_costs_one_message(make: Callable[..., Damaged], offset: int, victim: int) -> None:
     store = make(queues=Queues.MISSING)
     every = store.offsets()
     victim = every[victim]
@@ -167,7 +167,7 @@ def test_a_damaged_queue_offset_costs_itself_alone(make: Callable[..., Damaged],
     assert left == [n for n in every if n != victim]
 
 
-def test_a_queue_whose_every_offset_is_damaged_is_no_queue(make: Callable[..., Damaged]) -> None:
+def test_a_queue_of_damaged_offsets_is_not_listed(make: Callable[..., Damaged]) -> None:
     store = make(queues=Queues.MISSING)
     for queue_offset in store.offsets():
         store.write(store.place(queue_offset) + 20, struct.pack(">q", -5))
@@ -176,7 +176,9 @@ def test_a_queue_whose_every_offset_is_damaged_is_no_queue(make: Callable[..., D
 
 
 @pytest.mark.parametrize(("at", "content"), [(4, b"\0"), (0, b"\x7f"), (84, b"\xff"), (28, b"\1"), (20, b"\1")])
-def test_a_message_missing_from_a_derived_queue_is_said(make: Callable[..., Damaged], at: int, content: bytes) -> None:
+def test_a_message_missing_from_a_derived_queue_is_reported(
+    make: Callable[..., Damaged], at: int, content: bytes
+) -> None:
     store = make()
     store.write(store.place(3) + at, content)
     with pytest.raises(CorruptRecordError, match=r"Orders/0 offsets 3 to 3 are missing|Orders/0 offset 3"):
@@ -184,7 +186,7 @@ def test_a_message_missing_from_a_derived_queue_is_said(make: Callable[..., Dama
     assert 3 not in store.offsets(QueueSource.COMMIT_LOG, on_corrupt=OnCorrupt.SKIP)
 
 
-def test_a_segment_missing_from_the_middle_is_said(make: Callable[..., Damaged]) -> None:
+def test_a_missing_middle_segment_is_reported(make: Callable[..., Damaged]) -> None:
     store = make()
     store.segments[1].unlink()
     with pytest.raises(CorruptRecordError, match="missing"):
@@ -216,7 +218,7 @@ def test_entries_are_not_counted_onto_other_records_where_some_are_damaged(make:
     store.offsets(on_corrupt=OnCorrupt.SKIP)
 
 
-def test_damage_changes_no_order(make: Callable[..., Damaged]) -> None:
+def test_damage_does_not_change_the_order_of_messages(make: Callable[..., Damaged]) -> None:
     store = make()
     store.write_entry(2, struct.pack(">q", 1 << 50))
     store.write_entry(4, struct.pack(">q", 0))
@@ -224,7 +226,7 @@ def test_damage_changes_no_order(make: Callable[..., Damaged]) -> None:
     assert offsets == sorted(offsets)
 
 
-def test_damage_changes_no_order_between_the_queue_and_what_a_crash_left_behind_it(
+def test_damage_changes_no_order_between_the_queue_and_the_undispatched_tail(
     make: Callable[..., Damaged],
 ) -> None:
     store = make()

@@ -65,7 +65,7 @@ def test_a_full_disk_refuses_and_loses_nothing(tmp_path: Path, report: Callable[
 
 @pytest.mark.scaled
 @pytest.mark.skipif(not UNSHARED, reason="this process can mount no file system, not even as unshare -Urm")
-def test_a_batch_is_committed_exactly_if_its_commit_says_so(
+def test_a_batch_is_there_exactly_if_its_commit_succeeded(
     tmp_path: Path, report: Callable[[str, object], None]
 ) -> None:
     numbers = [str(number) for number in range(10, 170, scale(24, 8, 1))]

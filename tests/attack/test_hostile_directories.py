@@ -326,21 +326,21 @@ def planted(clean: Path, folder: Path, plants: Sequence[tuple[str, Plant]]) -> d
     return findings
 
 
-def test_what_is_no_plain_file_is_refused(clean: Path, tmp_path: Path) -> None:
+def test_links_fifos_and_devices_are_refused(clean: Path, tmp_path: Path) -> None:
     for name, found in planted(clean, tmp_path, REFUSED).items():
         assert found.get("error") == "UnsafeFileError", (name, found)
         assert found["path"] == found["place"], name
         assert found["escaped"] == [], name
 
 
-def test_what_nobody_reads_is_harmless(clean: Path, tmp_path: Path) -> None:
+def test_unread_files_are_harmless(clean: Path, tmp_path: Path) -> None:
     check(planted(clean, tmp_path, HARMLESS))
 
 
 UNREADABLE = [*SEGMENTS, "commitlog", "consumequeue", *BELOW, "config/consumerOffset.json", "."]
 
 
-def test_what_may_not_be_read_says_so(clean: Path) -> None:
+def test_unreadable_files_are_named(clean: Path) -> None:
     with tempfile.TemporaryDirectory() as temporary:  # pytest's own folders admit no other user
         folder = Path(temporary)
         folder.chmod(0o755)
@@ -360,7 +360,7 @@ def test_what_may_not_be_read_says_so(clean: Path) -> None:
         assert "may not read" in found["text"]
 
 
-def test_the_probe_sees_what_leaves_the_store(clean: Path, tmp_path: Path) -> None:
+def test_the_probe_sees_reads_outside_of_the_store(clean: Path, tmp_path: Path) -> None:
     """A check that can fail: segments in another directory are outside of the root."""
     store = tmp_path / "store"
     shutil.copytree(clean, store)
@@ -376,7 +376,7 @@ def test_the_probe_sees_what_leaves_the_store(clean: Path, tmp_path: Path) -> No
     "place", [".segmentlog", ".segmentlog/groups.lock", ".segmentlog/durable", ".segmentlog/id", "checkpoint", "abort"]
 )
 @pytest.mark.timeout(20)
-def test_a_writer_is_not_led_astray_and_does_not_hang(tmp_path: Path, place: str, plant: Plant) -> None:
+def test_a_writer_neither_leaves_the_store_nor_hangs(tmp_path: Path, place: str, plant: Plant) -> None:
     """A file that a writer opens or locks is repaired, or named by an error of the store; nothing outside changes."""
     if plant is device and os.geteuid():
         pytest.skip("only root can make a device")

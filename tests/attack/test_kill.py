@@ -72,7 +72,9 @@ def lane(folder: Path, first: int) -> Tally:
     return total
 
 
-def test_what_was_acknowledged_outlives_its_writer(tmp_path: Path, report: Callable[[str, object], None]) -> None:
+def test_acknowledged_messages_outlive_their_killed_writer(
+    tmp_path: Path, report: Callable[[str, object], None]
+) -> None:
     total = Tally()
     with ThreadPoolExecutor(LANES) as lanes:
         for tally in lanes.map(lane, [tmp_path] * LANES, range(LANES)):

@@ -46,7 +46,7 @@ def wait_for(driver: SparkDriver, pipe: Pipe, moment: str, rng: random.Random) -
         time.sleep(0.002)
 
 
-def test_killed_drivers(tmp_path: Path, report: Callable[[str, object], None]) -> None:
+def test_killed_drivers_neither_lose_nor_repeat_batches(tmp_path: Path, report: Callable[[str, object], None]) -> None:
     rng = random.Random(SEED)
     pipe = Pipe(tmp_path / "pipe")
     given: dict[str, Any] = {"folder": str(tmp_path / "pipe"), "options": {"maxOffsetsPerTrigger": "60"}}

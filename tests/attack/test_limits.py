@@ -109,7 +109,7 @@ def test_small_files_of_six_gigabytes(clean: Path, tmp_path: Path) -> None:
 
 @pytest.mark.scaled(quick=1)
 @pytest.mark.parametrize("topics", [200_000, 1_000_000])
-def test_documents_of_very_many_topics(clean: Path, tmp_path: Path, topics: int) -> None:
+def test_the_memory_of_documents_with_very_many_topics_is_limited(clean: Path, tmp_path: Path, topics: int) -> None:
     store = tmp_path / "store"
     shutil.copytree(clean, store)
     entry = '"Topic%07d":{"perm":6,"readQueueNums":8,"topicName":"Topic%07d","topicSysFlag":0,"writeQueueNums":8}'
@@ -178,7 +178,9 @@ def test_bodies_that_inflate_without_end(clean: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.scaled
-def test_very_many_queues_cost_little_each(clean: Path, tmp_path: Path, report: Callable[[str, object], None]) -> None:
+def test_the_memory_of_very_many_queues_is_limited(
+    clean: Path, tmp_path: Path, report: Callable[[str, object], None]
+) -> None:
     """Queues without a message, of 6 MB each: sparse files that are one and the same, under different names."""
     topics, store = scale(500, 3_000, 200_000), tmp_path / "store"
     (store / "commitlog").mkdir(parents=True)
@@ -205,7 +207,7 @@ def test_very_many_queues_cost_little_each(clean: Path, tmp_path: Path, report: 
     shutil.rmtree(store)
 
 
-def test_the_probe_sees_what_swells(clean: Path, tmp_path: Path) -> None:
+def test_the_probe_sees_a_process_that_grows(clean: Path, tmp_path: Path) -> None:
     """A check that can fail: within its limits, a plain body of 4 MiB grows the process by some of that."""
     store = compressed(tmp_path / "plain", 0, os.urandom(3 * MIB), 3)
     (found,) = probe(clean, [{"name": "scan", "do": "scan", "with": [store]}]).values()

@@ -100,7 +100,7 @@ def hear(other: "subprocess.Popen[str]") -> str:
 
 
 @pytest.mark.scaled
-def test_of_two_that_open_at_once_one_is_refused(tmp_path: Path, report: Callable[[str, object], None]) -> None:
+def test_two_writers_never_open_a_store_at_once(tmp_path: Path, report: Callable[[str, object], None]) -> None:
     rng, outcomes, slowest = random.Random(SEED), Counter[str](), 0.0
     with program(sys.executable, "-c", CONTENDER) as one, program(sys.executable, "-c", CONTENDER) as other:
         both = (one, other)
@@ -135,7 +135,7 @@ def test_of_two_that_open_at_once_one_is_refused(tmp_path: Path, report: Callabl
 
 
 @pytest.mark.scaled
-def test_whoever_comes_while_it_is_open_writes_nothing(tmp_path: Path, report: Callable[[str, object], None]) -> None:
+def test_a_second_writer_of_an_open_store_writes_nothing(tmp_path: Path, report: Callable[[str, object], None]) -> None:
     slowest = 0.0
     with program(sys.executable, "-c", CONTENDER) as late:
         for turn in range(HOLDS):

@@ -25,7 +25,7 @@ from segmentlog.store.format.message import LAYOUTS, MAGIC_V1, MAGIC_V2, MIN_REC
 from segmentlog.store.format.message_decode import NATIVE_SCHEMA, Decoder, Origin, inflate, inflate_in_pieces
 from segmentlog.store.format.properties import Properties
 from segmentlog.store.format.walk import walk
-from support.mutations import guarded
+from support.crash.memory_fs import guarded
 from support.scale import scale
 
 pytestmark = pytest.mark.attack
@@ -242,7 +242,7 @@ PLAIN = b"a body that is long enough to be compressed, " * 40
 
 
 @pytest.mark.parametrize("flag", CODECS)
-def test_truncated_bodies_are_none(flag: int) -> None:
+def test_truncated_bodies_inflate_to_nothing(flag: int) -> None:
     packed = CODECS[flag](PLAIN)
     assert inflate(packed, flag, len(PLAIN)) == PLAIN
     assert inflate(packed, flag, len(PLAIN) - 1) is None
@@ -251,7 +251,7 @@ def test_truncated_bodies_are_none(flag: int) -> None:
 
 
 @pytest.mark.parametrize("flag", CODECS)
-def test_flipped_bodies_are_none_or_within_the_limit(flag: int) -> None:
+def test_flipped_bodies_inflate_to_nothing_or_within_the_limit(flag: int) -> None:
     rng = np.random.default_rng(flag)
     packed = CODECS[flag](PLAIN)
     refused = 0
@@ -265,7 +265,7 @@ def test_flipped_bodies_are_none_or_within_the_limit(flag: int) -> None:
 
 
 @pytest.mark.parametrize("flag", CODECS)
-def test_what_lies_behind_a_body(flag: int) -> None:
+def test_bytes_after_a_compressed_body_are_ignored(flag: int) -> None:
     packed = CODECS[flag](PLAIN)
     for behind in (b"garbage that is no frame", b"\0" * 100, packed, packed[:20], gzip.compress(PLAIN)):
         body = inflate(packed + behind, flag, 1 << 20)
@@ -276,7 +276,7 @@ def test_what_lies_behind_a_body(flag: int) -> None:
 @pytest.mark.parametrize("flag", [*CODECS, 0x401, 0x701, -1])
 @given(data=st.binary(max_size=300))
 @settings(max_examples=scale(25, 100, 5_000), deadline=None)
-def test_bodies_of_anything(flag: int, data: bytes) -> None:
+def test_random_bodies_inflate_or_are_refused(flag: int, data: bytes) -> None:
     body = inflate(memoryview(data), flag, 1000)
     assert body is None or len(body) <= 1000
 

@@ -119,7 +119,9 @@ class Worker:
 
 
 @pytest.mark.timeout(max(900, COPIES // 10))
-def test_mutated_copies(stores: list[dict[str, Any]], tmp_path: Path, report: Callable[[str, object], None]) -> None:
+def test_a_damaged_store_never_yields_wrong_rows(
+    stores: list[dict[str, Any]], tmp_path: Path, report: Callable[[str, object], None]
+) -> None:
     plan = tmp_path / "plan.json"
     (tmp_path / "real").mkdir()
     plan.write_text(json.dumps({"seed": SEED, "copies": COPIES, "folder": str(tmp_path / "real"), "stores": stores}))

@@ -27,7 +27,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Planted]:
     return path, plant(path, COUNT)
 
 
-def test_every_key_finds_all_its_messages_and_no_others(
+def test_every_key_finds_exactly_its_messages(
     planted: tuple[Path, Planted], report: Callable[[str, object], None]
 ) -> None:
     path, stored = planted

@@ -171,7 +171,9 @@ def test_a_broken_network_loses_nothing_that_was_acknowledged(
     record_property("appends", f"{acknowledged} acknowledged, {refused} not")
 
 
-def test_replicas_that_are_killed_go_on(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+def test_killed_replicas_catch_up_after_a_restart(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     kills, draw = scale(3, 100, 1000), random.Random(5)
     first, copy = tmp_path / "first", tmp_path / "copy"
     quorum, stop, serial = Quorum(), threading.Event(), 0

@@ -34,14 +34,7 @@ RESTARTS = scale(2, 60, 3_000)
 
 
 def wait_for(pipe: Pipe, running: Any, moment: str, rng: random.Random) -> None:
-    """Wait until a query is to be stopped.
-
-    Parameters
-    ----------
-    moment
-        ``any`` is some time after the start, ``planned`` is when a batch is planned, or somewhat later. ``committed``
-        is as soon as the sink has one more.
-    """
+    """Wait until a query is to be stopped."""
     planned, committed = pipe.checkpoint.planned, pipe.committed
     batches = rng.choice([1, 1, 2, 3])
     begun = time.monotonic()
@@ -57,7 +50,7 @@ def wait_for(pipe: Pipe, running: Any, moment: str, rng: random.Random) -> None:
         time.sleep(0.001)
 
 
-def test_stopped_and_started_again(
+def test_a_stream_that_is_stopped_and_restarted_loses_and_repeats_nothing(
     spark: "SparkSession", tmp_path: Path, report: Callable[[str, object], None]
 ) -> None:
     rng = random.Random(SEED)

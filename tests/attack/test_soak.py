@@ -260,7 +260,7 @@ def test_a_store_deletes_its_own_files_under_a_query(
 
 
 @pytest.mark.timeout(CUT_SECONDS + 300)
-def test_a_store_whose_end_is_overwritten_in_place(tmp_path: Path, report: "Callable[[str, object], None]") -> None:
+def test_a_log_that_is_truncated_in_place(tmp_path: Path, report: "Callable[[str, object], None]") -> None:
     store = tmp_path / "store"
     write_once(store, 12_000)
     at = {"path": str(store)}

@@ -59,7 +59,7 @@ def calls_of(nursery: Nursery, folder: Path) -> Counter[str]:
     return Counter(re.findall(r"^\d+ +(\w+)\(", listing.read_text(), re.MULTILINE))
 
 
-def test_every_call_can_be_the_last_one(
+def test_a_kill_at_every_system_call_loses_nothing(
     nursery: Nursery, tmp_path: Path, report: Callable[[str, object], None]
 ) -> None:
     total, tried = Tally(), 0

@@ -67,7 +67,7 @@ IN_STREAMS = [
 ]
 
 
-# A killed driver takes a new session: test_killed_drivers has one in a quick run.
+# A killed driver takes a new session: test_killed_drivers_neither_lose_nor_repeat_batches has one in a quick run.
 TRIED = scale([ATTEMPTS[6], ZOMBIES[1], ALTERED[0]], IN_BATCHES, IN_BATCHES)
 
 
@@ -190,7 +190,9 @@ def attack(driver: SparkDriver, writes: Batches | Streams, fault: Fault, what: s
     return hits
 
 
-def test_what_goes_wrong_in_tasks_and_commits(tmp_path: Path, report: Callable[[str, object], None]) -> None:
+def test_failed_tasks_and_commits_neither_lose_nor_repeat_rows(
+    tmp_path: Path, report: Callable[[str, object], None]
+) -> None:
     rng = random.Random(SEED)
     pipe = Pipe(tmp_path / "stream")
     counted: Counter[str] = Counter()

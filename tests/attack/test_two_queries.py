@@ -44,7 +44,7 @@ def batches_in_order(path: str) -> list[tuple[str, int]]:
     return found
 
 
-def test_two_queries_take_turns(tmp_path: Path, report: Report) -> None:
+def test_two_queries_on_one_store_take_turns(tmp_path: Path, report: Report) -> None:
     path = str(tmp_path / "store")
     prepare_store(path, CONFIG)
     repeated = commit_together(path, ["a", "b"], BATCHES, SEED)
@@ -60,7 +60,7 @@ def test_two_queries_take_turns(tmp_path: Path, report: Report) -> None:
     assert turns >= BATCHES // 10
 
 
-def test_one_query_started_twice(tmp_path: Path, report: Report) -> None:
+def test_a_query_that_is_started_twice_commits_each_batch_once(tmp_path: Path, report: Report) -> None:
     path = str(tmp_path / "store")
     prepare_store(path, CONFIG)
     batches = BATCHES // 2

@@ -23,7 +23,7 @@ def test_the_command_and_the_lines_for_kcat_have_the_same_messages(load, store, 
 
 
 @pytest.mark.slow
-def test_what_cat_prints_is_put(load, store, tmp_path):
+def test_printed_messages_are_put_again(load, store, tmp_path):
     command = load("sections.command")
     command.run("cat", store, command.TOPIC, "-o", "jsonl", output=tmp_path / "jsonl")
     command.put(tmp_path / "jsonl", tmp_path / "put")
@@ -58,5 +58,5 @@ def test_a_follower_has_a_message_in_time(load, result, judge, ms, expected):
     assert judge(load("targets").followed, waits) == expected
 
 
-def test_the_section_runs_with_those_that_have_a_broker(load):
+def test_the_section_runs_with_the_broker_sections(load):
     assert "command" in load("catalogue").SPARK

@@ -32,5 +32,5 @@ def test_a_run_that_would_delete_is_an_error(load, tmp_path):
         expiring.timed(service)
 
 
-def test_the_section_runs_with_those_of_the_store(load):
+def test_the_section_runs_with_the_store_sections(load):
     assert "store-retention" in load("catalogue").STORE

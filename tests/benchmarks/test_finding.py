@@ -6,7 +6,7 @@ import sys
 import pytest
 
 
-def test_every_key_is_found_alone_and_with_all_others(load, tmp_path):
+def test_every_key_is_found_alone_and_among_all_keys(load, tmp_path):
     finding = load("sections.finding")
     keys = finding.keyed_store(tmp_path / "store", 1)
     assert len(set(keys)) == finding.BATCH_ROWS
@@ -33,5 +33,5 @@ def test_a_new_process_finds_a_key_and_fails_without(load, tmp_path):
         assert subprocess.run(command, capture_output=True, check=False).returncode == code
 
 
-def test_the_section_runs_with_those_of_the_store(load):
+def test_the_section_runs_with_the_store_sections(load):
     assert "store-find" in load("catalogue").STORE

@@ -17,7 +17,7 @@ def test_memory_is_filled_until_little_is_free(load, monkeypatch, tmp_path):
     assert (tmp_path / "memory").stat().st_blocks == 0  # holes: it takes memory, and no space
 
 
-def test_it_goes_on_where_it_ended_and_gives_up_where_nothing_helps(load, monkeypatch, tmp_path):
+def test_it_continues_at_its_position_and_stops_if_nothing_helps(load, monkeypatch, tmp_path):
     module = load("free_memory")
     held = memory(module, monkeypatch, tmp_path, 128 * MIB, [900 * MIB] * 99)
     held._position = 64 * MIB
@@ -32,6 +32,6 @@ def test_full_memory_and_much_memory_are_left_alone(load, monkeypatch, tmp_path)
     assert not (tmp_path / "memory").exists()
 
 
-def test_what_the_kernel_says_is_read(load):
+def test_free_memory_is_read_from_the_kernel(load):
     module = load("free_memory")
     assert 0 < module.meminfo("MemFree") <= module.meminfo("MemTotal")

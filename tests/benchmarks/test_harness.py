@@ -92,7 +92,7 @@ def test_an_action_may_know_its_own_time(load):
     assert result.rates() == (4.0, 4.0, 4.0)
 
 
-def test_a_case_that_is_not_what_it_claims_to_be_is_not_timed(load):
+def test_a_case_that_fails_its_check_is_not_timed(load):
     harness, done = load("harness"), []
     case = harness.Case(
         name="A", peer="x", rows=3, action=lambda: done.append(1), check=lambda: harness.expect_rows(2, 3)

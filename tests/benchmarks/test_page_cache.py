@@ -1,4 +1,4 @@
-def test_what_was_just_written_is_in_the_page_cache(load, tmp_path):
+def test_a_file_just_written_is_in_the_page_cache(load, tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"x" * 100_000)
 

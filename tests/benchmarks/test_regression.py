@@ -8,7 +8,7 @@ def compare(load):
     return load("regression").compare
 
 
-def test_what_is_as_good_or_nearly_is_no_warning(compare):
+def test_a_result_within_a_quarter_is_not_a_warning(compare):
     assert compare({"rows": 100.0}, {"rows": 75.0}) == []
     assert compare({"rows": 100.0}, {"rows": 500.0}) == []
 
@@ -19,7 +19,7 @@ def test_a_quarter_less_is_warned_of(compare):
     ]
 
 
-def test_what_cannot_be_compared_is_warned_of(compare):
+def test_a_figure_without_a_counterpart_is_a_warning(compare):
     gone, new = compare({"gone": 1.0}, {"new": 1.0})
     assert gone == "gone: it is in the baseline and was not measured"
     assert new.startswith("new: it is not in the baseline")
@@ -36,7 +36,7 @@ def test_a_warning_does_not_fail(load, monkeypatch, tmp_path, capsys):
     assert "warning: rows: 10 is 90% less than the 100 it was" in capsys.readouterr().out
 
 
-def test_what_was_slow_once_is_measured_again(load, monkeypatch, tmp_path, capsys):
+def test_a_slow_result_is_measured_again(load, monkeypatch, tmp_path, capsys):
     regression = load("regression")
     found = iter([{"a": 10.0, "b": 99.0}, {"a": 98.0, "b": 20.0}, {"a": 0.0, "b": 0.0}])
     monkeypatch.setattr(regression, "measure", lambda: next(found))
@@ -49,7 +49,7 @@ def test_what_was_slow_once_is_measured_again(load, monkeypatch, tmp_path, capsy
 
 
 @pytest.mark.slow
-def test_the_stored_baseline_has_what_is_measured(load, monkeypatch):
+def test_the_stored_baseline_has_every_measured_figure(load, monkeypatch):
     regression = load("regression")
     monkeypatch.setattr(regression, "ROUNDS", 1)
 

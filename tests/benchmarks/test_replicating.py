@@ -51,7 +51,7 @@ def test_a_replica_keeps_up(load, result, judge, rate, expected):
     assert judge(targets.keeps_up, *found) == expected
 
 
-def test_the_targets_are_those_of_the_section(load):
+def test_the_targets_name_the_cases_of_the_section(load):
     targets, replicating = load("targets"), load("sections.replicating")
     assert (targets.CATCHING_UP, targets.DOUBLE_WRITE) == (replicating.CATCHING_UP, replicating.DOUBLE)
     assert targets.DOUBLE_IN_FLIGHT == replicating.DOUBLE_IN_FLIGHT

@@ -14,7 +14,7 @@ def found(load, *results, **figures):
     return load("harness").Found(results=list(results), figures=figures)
 
 
-def test_what_was_saved_is_added_to(load, module, result, tmp_path):
+def test_a_saved_report_is_extended(load, module, result, tmp_path):
     path = tmp_path / "results" / "latest.json"
     first = module.Report.load(path)
     first.add("read", found(load, result("segmentlog: read", 5)), **SHAPE)
@@ -32,7 +32,7 @@ def test_what_was_saved_is_added_to(load, module, result, tmp_path):
     assert measured.figures == {"bytes": 3.0}
 
 
-def test_a_section_takes_the_place_of_what_it_was_and_is_failed_no_more(load, module, result, tmp_path):
+def test_a_section_replaces_its_earlier_results_and_failure(load, module, result, tmp_path):
     report = module.Report.load(tmp_path / "none.json")
     report.add("read", found(load, result("a", 5), result("b", 6)), **SHAPE)
     report.failed["read"] = "it broke later"
@@ -63,7 +63,7 @@ def test_figures_of_another_machine_are_left_out(load, module, result, tmp_path)
     assert not module.Report.load(path).sections
 
 
-def test_only_targets_that_something_was_measured_for_are_told(load, module, result, tmp_path):
+def test_only_measured_targets_are_reported(load, module, result, tmp_path):
     report = module.Report.load(tmp_path / "none.json")
     report.add("sink", found(load, result("segmentlog: sink", 130), result("kafka: sink", 100)), **SHAPE)
 
@@ -71,7 +71,7 @@ def test_only_targets_that_something_was_measured_for_are_told(load, module, res
     assert target == {"target": "sink: at least 1.2 times Kafka's", "measured": "1.30 times", "met": True}
 
 
-def test_the_tables_say_what_was_measured_how_and_what_failed(load, module, result, tmp_path):
+def test_the_tables_show_figures_peers_and_failures(load, module, result, tmp_path):
     harness, tables = load("harness"), load("tables")
     report = module.Report.load(tmp_path / "none.json")
     waits = result("segmentlog: latency", unit=harness.Unit.LATENCY, seconds=(0.1, 0.2, 0.3))

@@ -11,7 +11,7 @@ def test_groups_are_their_sections_in_the_order_in_which_they_run(load):
     assert set(catalogue.chosen("store,drain")) == {*catalogue.STORE, "drain"}
 
 
-def test_a_section_that_is_not_there_is_named_with_those_that_are(load):
+def test_an_unknown_section_is_named_with_the_known_sections(load):
     with pytest.raises(ValueError, match=r"\['drian'\]; there are .*drain"):
         load("catalogue").chosen("drian")
 

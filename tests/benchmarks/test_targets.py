@@ -8,7 +8,7 @@ def test_a_share_of_the_ceiling(load, result, judge, rate, expected):
 
 
 @pytest.mark.parametrize(("rate", "expected"), [(200, ("2.00 times", True)), (190, ("1.90 times", False))])
-def test_times_a_peer(load, result, judge, rate, expected):
+def test_a_target_in_multiples_of_a_peer(load, result, judge, rate, expected):
     rule = load("targets").times("sink", "a", "b", 2, "Kafka's")
     assert judge(rule, result("a", rate), result("b", 100)) == expected
 
@@ -19,19 +19,19 @@ def test_rates_are_compared_also_where_the_rows_are_not_as_many(load, result, ju
 
 
 @pytest.mark.parametrize(("rate", "expected"), [(67, ("1.49 times", True)), (66, ("1.52 times", False))])
-def test_what_has_to_stay_flat(load, result, judge, rate, expected):
+def test_a_target_for_a_growth_in_time(load, result, judge, rate, expected):
     rule = load("targets").flat("scan", "small", "large", 1.5)
     assert judge(rule, result("small", 100), result("large", rate)) == expected
 
 
 @pytest.mark.parametrize(("took", "expected"), [(1.99, ("1.99 s", True)), (2.0, ("2.00 s", False))])
-def test_a_time_below(load, result, judge, took, expected):
+def test_a_target_for_a_time(load, result, judge, took, expected):
     rule = load("targets").below("planning", "segmentlog: plan ", 2)
     assert judge(rule, result("segmentlog: plan 7 queues", seconds=(took,))) == expected
 
 
 @pytest.mark.parametrize(("mib", "met"), [(511, True), (512, False)])
-def test_memory_below(load, judge, mib, met):
+def test_a_target_for_memory(load, judge, mib, met):
     rule = load("targets").memory("commit", "peak", 512)
     assert judge(rule, peak=mib << 20) == (f"{mib} MiB", met)
 
@@ -69,7 +69,7 @@ def test_many_short_queues(load, result, judge, took, met):
     assert judge(load("targets").short_queues, many, one) == (f"{took:.1f} times", met)
 
 
-def test_what_was_not_measured_is_neither_met_nor_missed(load):
+def test_a_target_without_a_figure_is_neither_met_nor_missed(load):
     targets = load("targets")
     found = targets.targets(targets.Measured({}, {}))
 

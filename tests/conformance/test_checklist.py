@@ -291,7 +291,7 @@ class TestBrokersAccept:
         assert lines[0]["abort"] is False
         writing.check_dump(lines, built.journal)
 
-    def test_an_open_one(self, built: Built, version: str) -> None:
+    def test_an_open_store(self, built: Built, version: str) -> None:
         lines = oracle.dump(built.opened, writing.broker_config(CONFIG), version)
         assert lines[0]["abort"] is True
         writing.check_dump(lines, built.journal)

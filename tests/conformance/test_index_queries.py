@@ -125,7 +125,7 @@ def test_as_many_as_are_asked_for_the_newest_first(small: Path) -> None:
         assert set(few) <= set(everything[-max_num - 10 :])
 
 
-def test_times_bound_what_is_found(small: Path) -> None:
+def test_times_bound_the_messages_found(small: Path) -> None:
     index = Index.open(small)
     headers = [index.header(path) for path in index.files()]
     middle = headers[2].begin_timestamp
@@ -153,7 +153,7 @@ def test_a_directory_that_is_missing_knows_nothing(tmp_path: Path) -> None:
     assert index.query("T", "k") == []
 
 
-def test_names_that_are_no_numbers_are_skipped(small: Path) -> None:
+def test_files_with_other_names_are_skipped(small: Path) -> None:
     before = Index.open(small).query(*FREQUENT)
     (small / ".20991231235959999.tmp").write_bytes(b"x" * 100)
     (small / "notes").mkdir()
@@ -180,7 +180,7 @@ def test_a_file_that_retention_deletes_meanwhile_is_passed_over(small: Path, mon
 
 @pytest.mark.attack
 @pytest.mark.parametrize("kind", ["link", "fifo", "directory"])
-def test_what_is_no_plain_file_is_refused(small: Path, kind: str) -> None:
+def test_links_fifos_and_directories_are_refused(small: Path, kind: str) -> None:
     path = small / "20991231235959999"
     if kind == "link":
         path.symlink_to("/etc/hostname")
@@ -230,7 +230,7 @@ class MemoryFiles:
 
 @pytest.mark.attack
 @pytest.mark.parametrize("known", [True, False])
-def test_every_flipped_byte_gives_an_answer_or_a_format_error(small: Path, known: bool) -> None:
+def test_every_flipped_byte_leads_to_an_answer_or_a_format_error(small: Path, known: bool) -> None:
     """Neither crash nor circle, and no more than the chain of the key: 300 entries, each read at most once."""
     original = (small / "20261121021346480").read_bytes()
     files = MemoryFiles(bytearray(original))
@@ -255,7 +255,7 @@ def test_every_flipped_byte_gives_an_answer_or_a_format_error(small: Path, known
 
 
 @pytest.mark.attack
-def test_every_cut_gives_an_answer_or_a_format_error(small: Path) -> None:
+def test_every_truncated_index_leads_to_an_answer_or_a_format_error(small: Path) -> None:
     original = (small / "20261121021346480").read_bytes()
     for size in range(0, len(original), 7):
         files = MemoryFiles(original[:size])

@@ -112,7 +112,7 @@ def _three(name: str) -> list[Outgoing]:
 
 @pytest.mark.scaled(quick=12)
 @pytest.mark.parametrize("name", NAMES)
-def test_an_opened_store_is_what_rocketmq_makes_of_it(name: str, tmp_path: Path) -> None:
+def test_an_opened_store_equals_the_store_that_rocketmq_recovers(name: str, tmp_path: Path) -> None:
     store = fixtures.unpack(name, tmp_path)
     with _open(store, name) as opened:
         recovered = opened.recovered

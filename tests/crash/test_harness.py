@@ -123,7 +123,7 @@ BODIES = [bytes([65 + n]) * size for n, size in enumerate([5, 700, 40, 1300, 900
 
 
 @pytest.mark.parametrize("breadth", [Breadth(), Breadth(exhaustive_bits=0, random_subsets=6, per_point=10)])
-def test_right_toy_passes(breadth: Breadth) -> None:
+def test_a_correct_toy_log_keeps_its_promise(breadth: Breadth) -> None:
     fs = RecordingFileSystem(_disk())
     _write_toy(RIGHT, fs, BODIES)
     assert _judge(RIGHT, BODIES, fs, breadth) == []
@@ -143,7 +143,7 @@ def test_right_toy_passes(breadth: Breadth) -> None:
     ids=str,
 )
 @pytest.mark.parametrize("per_point", [None, 8])
-def test_toy_bug_is_seen(toy: Toy, per_point: int | None) -> None:
+def test_a_bug_of_a_toy_log_is_seen(toy: Toy, per_point: int | None) -> None:
     fs = RecordingFileSystem(_disk())
     _write_toy(toy, fs, BODIES)
     assert _judge(toy, BODIES, fs, Breadth(exhaustive_bits=4, per_point=per_point))
@@ -168,7 +168,7 @@ def _recover_toy(toy: Toy, fs: RecordingFileSystem) -> int:
 
 
 @pytest.mark.parametrize("toy", [RIGHT, Toy(zero_tail=False)], ids=["zeroed", "left"])
-def test_stale_tail_comes_back_only_if_it_was_left(toy: Toy) -> None:
+def test_a_stale_tail_returns_only_if_it_was_not_zeroed(toy: Toy) -> None:
     # Record 2 is lost, record 3 of the same size got there; record 2' of the same size takes the place of 2.
     fs = RecordingFileSystem(_disk())
     bodies = [b"a" * 504, b"b" * 504, b"c" * 504]
@@ -247,7 +247,7 @@ def test_sectors_are_lost_in_every_subset() -> None:
     assert all(content is not None and len(content) == 4 * SECTOR_BYTES for content in found)
 
 
-def test_each_sector_may_hold_what_any_write_left_in_it() -> None:
+def test_each_sector_may_hold_the_bytes_of_any_write() -> None:
     def contents(breadth: Breadth, *, synced: bool) -> set[bytes]:
         fs = RecordingFileSystem(_disk())
         _durable(fs, "/disk/f", b"o" * 2 * SECTOR_BYTES)
@@ -348,7 +348,7 @@ def test_states_are_distinct_and_the_same_each_time() -> None:
     assert states.count.points == len(fs.recording.ops) + 1
 
 
-def test_state_is_judged_again_once_somebody_was_told_more() -> None:
+def test_a_state_is_judged_again_after_each_acknowledgement() -> None:
     fs = RecordingFileSystem(_disk())
     file = fs.create("/disk/f")
     fs.mark("a")
@@ -357,7 +357,7 @@ def test_state_is_judged_again_once_somebody_was_told_more() -> None:
     assert {state.marks for state in bare} == {0, 1}
 
 
-def test_disk_of_one_state_is_its_own() -> None:
+def test_disks_of_states_share_no_writes() -> None:
     fs = RecordingFileSystem(_disk())
     _durable(fs, "/disk/f", b"o" * 600)
     fs.open("/disk/f").write(0, b"n")
@@ -381,7 +381,7 @@ def place(request: pytest.FixtureRequest, tmp_path: object) -> tuple[WritableFil
     return LocalWritableFileSystem(), str(tmp_path)
 
 
-def test_files_are_as_real_ones(place: tuple[WritableFileSystem, str]) -> None:
+def test_files_behave_as_on_the_real_file_system(place: tuple[WritableFileSystem, str]) -> None:
     fs, root = place
     path = f"{root}/f"
     file = fs.create(path)
@@ -407,7 +407,7 @@ def test_files_are_as_real_ones(place: tuple[WritableFileSystem, str]) -> None:
     assert bytes(view[:1]) == b"q"
 
 
-def test_names_are_as_real_ones(place: tuple[WritableFileSystem, str]) -> None:
+def test_names_behave_as_on_the_real_file_system(place: tuple[WritableFileSystem, str]) -> None:
     fs, root = place
     fs.make_dir(f"{root}/d")
     fs.make_dir(f"{root}/d")
@@ -428,7 +428,7 @@ def test_names_are_as_real_ones(place: tuple[WritableFileSystem, str]) -> None:
     assert fs.size(f"{root}/c/x") is None
 
 
-def test_errors_are_as_real_ones(place: tuple[WritableFileSystem, str]) -> None:
+def test_errors_are_the_errors_of_the_real_file_system(place: tuple[WritableFileSystem, str]) -> None:
     fs, root = place
     fs.create(f"{root}/f").close()
     fs.make_dir(f"{root}/d")
@@ -462,7 +462,7 @@ def test_errors_are_as_real_ones(place: tuple[WritableFileSystem, str]) -> None:
         file.write(0, b"x")
 
 
-def test_full_disk_takes_what_fits() -> None:
+def test_a_full_disk_takes_the_part_of_a_write_that_fits() -> None:
     disk = _disk()
     disk.capacity = 3 * 4096
     file = disk.create("/disk/f")
@@ -502,7 +502,7 @@ def test_faults_hit_the_call_they_are_for() -> None:
             assert half == ((b"01234" if error is Failure.SHORT else b"") + bytes(10))[: len(half)]
 
 
-def test_each_kind_of_call_can_fail() -> None:
+def test_a_failure_of_each_kind_of_call_is_reported() -> None:
     for call in CALLS:
         fs = FaultyFileSystem(_disk())
         fs.make_dir("/disk/d")

@@ -49,7 +49,7 @@ class Count:
 
 @pytest.mark.scaled
 @pytest.mark.parametrize("name", CONFIGS)
-def test_each_call_can_fail(name: str, report: Callable[[str, object], None]) -> None:
+def test_each_call_can_fail_and_promises_hold(name: str, report: Callable[[str, object], None]) -> None:
     healthy = faulted_driver(CONFIGS[name])
     run(failing, healthy)
     history = healthy.faulty.history
@@ -117,7 +117,7 @@ def test_nothing_is_acknowledged_after_a_sync_failed() -> None:
 
 
 @pytest.mark.scaled
-def test_full_disk_refuses_and_goes_on_once_there_is_room(report: Callable[[str, object], None]) -> None:
+def test_a_full_disk_refuses_appends_until_there_is_room(report: Callable[[str, object], None]) -> None:
     refused = went_on = 0
     for pages in range(1, scale(60, 60, 200), scale(4, 1, 1)):
         recorder = RecordingFileSystem(new_disk())

@@ -23,7 +23,7 @@ EVERY = scale(15, 3, 1)
 Patch = Callable[[object, str, object], None]
 
 
-def test_what_did_not_expire_is_kept(report: Callable[[str, object], None]) -> None:
+def test_messages_that_did_not_expire_are_kept(report: Callable[[str, object], None]) -> None:
     written = record_written()
     states, later = cut_written(written, FEW, lambda point: point % EVERY == 0)
     report("retention while written", f"{len(written.recording.ops)} calls, {states} states, {later} began later")

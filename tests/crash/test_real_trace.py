@@ -68,7 +68,7 @@ def test_write_that_overlaps_the_sync_may_be_lost() -> None:
     assert [op.spared for op in recording.ops if op.kind is Kind.SYNC] == [frozenset({2})]
 
 
-def test_later_sync_covers_what_an_earlier_one_may_have_missed() -> None:
+def test_a_later_sync_covers_a_write_that_an_earlier_sync_may_have_missed() -> None:
     recording = _recording(
         *CREATED,
         "2 fdatasync(5<[[/real/disk/f]]> <unfinished ...>",
@@ -134,7 +134,7 @@ def test_pieces_are_put_together() -> None:
     assert [(op.position, op.data) for op in recording.ops[1:]] == [(10, b"abcd")]
 
 
-def test_descriptor_that_is_given_anew_is_another_file() -> None:
+def test_a_reused_descriptor_is_another_file() -> None:
     other = OPEN.replace("disk/f", "disk/g")
     recording = _recording(
         OPEN, "2 close(5<[[/real/disk/f]]> <unfinished ...>", other, "2 <... close resumed>) = 0", _write()
@@ -165,7 +165,7 @@ def test_descriptor_that_is_given_anew_is_another_file() -> None:
         "string in part", "failed sync", "copy_file_range", "link", "rename out of the store", "same bytes at once",
     ],
 )  # fmt: skip
-def test_what_nobody_could_judge_is_refused(calls: Sequence[str]) -> None:
+def test_a_trace_with_unmodelled_calls_is_refused(calls: Sequence[str]) -> None:
     with pytest.raises(TraceError):
         _recording(*calls)
 

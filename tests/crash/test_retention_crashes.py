@@ -24,7 +24,7 @@ ARCHIVE_BREADTH = Breadth(exhaustive_bits=scale(1, 4, 6), random_subsets=scale(1
 
 
 @pytest.mark.scaled
-def test_no_step_loses_what_did_not_expire(report: Callable[[str, object], None]) -> None:
+def test_no_step_of_retention_loses_a_message_that_did_not_expire(report: Callable[[str, object], None]) -> None:
     prepared = prepare_retained()
     recording = record(prepared)
     states, shorter = cut_retained(prepared, recording, BREADTH)

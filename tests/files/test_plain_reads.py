@@ -12,7 +12,7 @@ from segmentlog.store.errors import StoreIOError, UnreadableError, UnsafeFileErr
 from segmentlog.store.files import plain_reads as module
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.files.plain_reads import Front
-from support.fronts import front_of
+from support.crash.memory_fs import front_of
 
 FS = LocalFileSystem()
 FILE_BYTES = 40_000

@@ -56,7 +56,9 @@ def test_queues_are_allocated_as_clients_do_it(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", groups_oracle.VERSIONS)
-def test_brokers_load_what_we_publish_and_we_read_what_they_save(tmp_path: Path, version: str) -> None:
+def test_published_group_offsets_are_loaded_by_brokers_and_read_after_they_save_them(
+    tmp_path: Path, version: str
+) -> None:
     store = tmp_path / "store"
     with MessageStore.open(store) as made:
         made.append(Outgoing(topic="Orders", body=b"x"))

@@ -56,7 +56,7 @@ def _filled(path: Path, config: StoreConfig, version: str) -> Journal:
 
 
 @pytest.mark.parametrize("which", CONFIGS)
-def test_rocketmq_reads_what_was_put(tmp_path: Path, version: str, which: str) -> None:
+def test_rocketmq_reads_appended_messages(tmp_path: Path, version: str, which: str) -> None:
     config = CONFIGS[which]
     journal = _filled(tmp_path / "store", config, version)
     assert len(list((tmp_path / "store" / "commitlog").iterdir())) >= 3
@@ -191,13 +191,13 @@ def crashed(tmp_path: Path, version: str, state: str) -> tuple[Path, Journal]:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_rocketmq_recovers_what_a_crash_of_ours_left(crashed: tuple[Path, Journal], version: str) -> None:
+def test_rocketmq_recovers_our_crashed_store(crashed: tuple[Path, Journal], version: str) -> None:
     store, journal = crashed
     writing.check_dump(oracle.dump(store, writing.broker_config(journal.config), version), journal)
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_rocketmq_reads_what_we_recovered(crashed: tuple[Path, Journal], version: str) -> None:
+def test_rocketmq_reads_a_store_that_we_recovered(crashed: tuple[Path, Journal], version: str) -> None:
     store, journal = crashed
     with MessageStore.open(store, journal.config, clock=writing.clock(1_700_009_000_000)) as again:
         assert not again.recovered.was_clean

@@ -92,7 +92,7 @@ def test_a_replica_of_a_broker_has_its_log(tmp_path: Path, version: str) -> None
 
 
 @pytest.mark.parametrize("version", oracle.VERSIONS[::-1])
-def test_a_replica_keeps_what_its_broker_deletes(tmp_path: Path, version: str) -> None:
+def test_a_replica_keeps_messages_that_its_broker_deletes(tmp_path: Path, version: str) -> None:
     first, copy = tmp_path / "first", tmp_path / "copy"
     with full_broker.serving(version, first, CONFIG | EXPIRING, tmp_path) as broker, following(copy, broker.ha_port):
         sent = broker.produce(TOPIC, 2 * COUNT, "--size", 700)

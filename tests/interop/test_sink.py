@@ -133,7 +133,7 @@ def test_rocketmq_reads_every_row(store: Path, version: str) -> None:
     assert all(offsets == list(range(len(offsets))) for offsets in queues.values())
 
 
-def test_and_finds_it_by_key_and_time(store: Path, version: str) -> None:
+def test_rocketmq_finds_appended_messages_by_key_and_time(store: Path, version: str) -> None:
     reader = StoreReader.open(store)
     columns = ("topic", "queueId", "queueOffset", "physicalOffset", "keys", "uniqKey", "storeTimestamp")
     known = list(read(reader, columns=columns))

@@ -21,7 +21,7 @@ def test_filters_match_as_in_rocketmq(version: str, count: int) -> None:
     assert list(filter_cases.differences(filter_cases.Recorded(rows, answers))) == []
 
 
-def test_recorded_answers_are_those_of_rocketmq() -> None:
+def test_recorded_answers_are_the_answers_of_rocketmq() -> None:
     rows, recorded = filter_cases.recorded("5.3.3")
     some = dict(list(recorded.items())[:500])
     assert {

@@ -74,7 +74,7 @@ def _turn_of_ours(store: Path, journal: Journal, number: int, *, long_topics: bo
 @pytest.mark.parametrize(
     "versions", sample([("4.9.1",), ("5.1.0",), ("5.3.3",), oracle.VERSIONS, ("5.3.3", "5.1.0")], 1), ids="-".join
 )
-def test_turn_about(tmp_path: Path, versions: tuple[str, ...]) -> None:
+def test_a_broker_and_we_append_by_turns(tmp_path: Path, versions: tuple[str, ...]) -> None:
     long_topics = "4.9.1" not in versions  # it cuts the log at a record of version 2
     store, journal = tmp_path / "store", Journal(CONFIG)
     for number in range(ROUNDS):
@@ -119,7 +119,7 @@ def test_a_broker_that_crashes_on_a_store_of_ours(tmp_path: Path, version: str, 
 
 @pytest.mark.parametrize("version", oracle.VERSIONS)
 @pytest.mark.parametrize("behind", ["nothing", "ours"])
-def test_one_message_of_a_broker_behind_ours(tmp_path: Path, version: str, behind: str) -> None:
+def test_a_message_of_a_broker_between_our_messages(tmp_path: Path, version: str, behind: str) -> None:
     """It has no ``__CRC32#``, and the records before and after it do; it is whole nevertheless."""
     store, journal = tmp_path / "store", Journal(CONFIG)
     with MessageStore.open(store, CONFIG) as ours:

@@ -62,6 +62,22 @@ def test_each_rule_finds_its_words_in_every_kind_of_prose(rule: str, bad: str, g
         assert found(name, text) == []
 
 
+@pytest.mark.parametrize(
+    ("riddle", "plain"),
+    [
+        ("each_hears_what_it_needs", "every_waiter_gets_its_own_disk_full_error"),
+        ("a_stop_drops_the_others", "a_stop_drops_the_other_jobs"),
+        ("a_closed_store_and_an_open_one", "rows_are_read_one_by_one"),
+        ("the_last_ones", "one_message_is_read"),
+        ("a_link_is_no_lock", "a_link_is_not_a_lock_and_is_no_longer_followed"),
+        ("the_plan_says_so", "the_plan_has_a_reason"),
+    ],
+)
+def test_names_of_tests_are_not_riddles(riddle: str, plain: str, found: Found) -> None:
+    assert found("a.py", f"import x\n\n\ndef test_{riddle}() -> None: ...\n") == [(4, "riddle")]
+    assert found("b.py", f"def test_{plain}() -> None: ...\n\n\ndef {riddle}() -> None: ...\n") == []
+
+
 @pytest.mark.parametrize("word", ["What", "Who", "How", "Where", "Whether", "All that"])
 def test_headlines(word: str, found: Found) -> None:
     def headlines(name: str, source: str) -> list[int]:

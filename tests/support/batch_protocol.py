@@ -54,28 +54,15 @@ class Row(NamedTuple):
 
 
 class Store(NamedTuple):
-    """One store.
+    """One store."""
 
-    Attributes
-    ----------
-    log
-        Its rows; the physical offset of one is its index.
-    history
-        The file of the history: of a replica, that of its master; of a master, all batches but the newest.
-    ledger, epochs
-        Its other records.
-    is_followed
-        Whether it has followed a master since it was promoted or written.
-    upstream
-        Number of the store that it follows over a connection.
-    """
-
-    log: tuple[Row, ...] = ()
+    log: tuple[Row, ...] = ()  # its rows; the physical offset of one is its index
+    # the file of the history: of a replica, that of its master; of a master, all batches but the newest
     history: BatchHistory = BatchHistory()
-    ledger: FrozenLedger = FrozenLedger()
+    ledger: FrozenLedger = FrozenLedger()  # ledger, epochs: its other records
     epochs: Epochs = Epochs()
-    is_followed: bool = False
-    upstream: int | None = None
+    is_followed: bool = False  # whether it has followed a master since it was promoted or written
+    upstream: int | None = None  # number of the store that it follows over a connection
 
 
 class Budget(NamedTuple):
@@ -150,13 +137,7 @@ def begin(budget: Budget) -> State:
 
 
 def explore(protocol: Protocol, start: State, states_max: int) -> int:
-    """Visit states breadth first; return how many there were, at most ``states_max``.
-
-    Raises
-    ------
-    Violation
-        At the first state that breaks an invariant, with the shortest way there.
-    """
+    """Visit states breadth first; return how many there were, at most ``states_max``."""
     came: dict[State, tuple[State, str] | None] = {start: None}
     queue = deque([start])
     while queue:

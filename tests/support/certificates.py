@@ -11,13 +11,7 @@ _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
 
 class Authority:
-    """Signs certificates for loopback.
-
-    Parameters
-    ----------
-    folder
-        New folder for all files.
-    """
+    """Signs certificates for loopback."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()

@@ -12,13 +12,7 @@ from pathlib import Path
 
 
 class Checkpoint:
-    """The directory of a checkpoint.
-
-    Parameters
-    ----------
-    folder
-        Where it is, or will be.
-    """
+    """The directory of a checkpoint."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

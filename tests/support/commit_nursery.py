@@ -2,8 +2,8 @@
 
 ::
 
-    test ── first number, how many to hear of, delay ──► nursery ── fork ──► committer: stage, commit, say so, stage, …
-         ◄── the numbers it said ──────────────────────────┴──── kill -9
+    test ── first number, delay ──► nursery ── fork ──► committer: stage, in-flight marker, "marked", commit, number, …
+         ◄── the numbers reported ────┴──── kill -9
 
 Run as a program: ``python -m support.commit_nursery PATH``. It has imported everything and has one thread, so that a
 committer is there some milliseconds after it is asked for.
@@ -20,16 +20,20 @@ from pathlib import Path
 from typing import Self
 
 from segmentlog.store import BatchId, Flush, Outgoing, StoreConfig
+from segmentlog.store.files.writable_fs import WritableFileSystem
+from segmentlog.store.format.batch_mark import BatchMark
+from segmentlog.store.log.batch_state import BatchRecords
 from segmentlog.store.sink import Staging, commit_batch
 
 from .batches import batch_of
 
 ROWS = 60
 CONFIG = StoreConfig(segment_bytes=1 << 16, queue_segment_entries=200, index_slots=100, index_entries=400)
+MARKED = b"marked\n"
 TESTS = Path(__file__).parent.parent
 
 
-def stage_and_commit(path: str, version: int, attempt: str, flush: Flush, app: str = "q") -> bool:
+def stage_and_commit(path: str, version: int, attempt: str, flush: Flush, *, app: str = "q") -> bool:
     """Append one batch of two tasks over two queues, with a tag of its own; whether it was there."""
     config = replace(CONFIG, flush=flush)
     staged = []
@@ -56,17 +60,16 @@ class CommitNursery:
             text=True,
         )
 
-    def kill_one(self, first: int, number: int, flush: Flush, acknowledged: int, delay: float) -> list[int]:
+    def kill_one(  # noqa: PLR0917 - the line to the nursery
+        self, first: int, number: int, flush: Flush, reports: int, marked: bool, delay: float
+    ) -> list[int]:
         """Let a process commit from batch ``first`` on, and kill it; return the numbers that it reported.
 
-        Parameters
-        ----------
-        acknowledged, delay
-            It is killed so many seconds after it said so many.
+        It is killed ``delay`` seconds after so many reports, and after the next in-flight marker if ``marked``.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([first, number, flush.value, acknowledged, delay]) + "\n")
+        self._process.stdin.write(json.dumps([first, number, flush.value, reports, marked, delay]) + "\n")
         self._process.stdin.flush()
         return list(json.loads(self._process.stdout.readline()))
 
@@ -79,6 +82,14 @@ class CommitNursery:
 
 
 def _commit_on(path: str, first: int, number: int, flush: Flush, pipe: int) -> None:
+    real = BatchRecords.write_mark
+
+    def write_mark(self: BatchRecords, fs: WritableFileSystem, mark: BatchMark) -> None:
+        real(self, fs, mark)
+        if mark.in_flight:
+            os.write(pipe, MARKED)
+
+    BatchRecords.write_mark = write_mark  # type: ignore[method-assign]
     for version in range(first, 1 << 30):
         stage_and_commit(path, version, f"a{number}", flush)
         os.write(pipe, b"%d\n" % version)
@@ -86,7 +97,7 @@ def _commit_on(path: str, first: int, number: int, flush: Flush, pipe: int) -> N
 
 def _serve(path: str) -> None:
     for line in sys.stdin:
-        first, number, flush, acknowledged, delay = json.loads(line)
+        first, number, flush, reports, marked, delay = json.loads(line)
         out, into = os.pipe()
         child = os.fork()
         if child == 0:
@@ -96,13 +107,16 @@ def _serve(path: str) -> None:
                 os._exit(1)
         os.close(into)
         with os.fdopen(out, "rb") as pipe:
-            heard = [int(pipe.readline() or -1) for _ in range(acknowledged)]
+            heard = list[bytes]()
+            while len(heard) - heard.count(MARKED) < reports or (marked and heard[-1:] != [MARKED]):
+                heard.append(pipe.readline())
+                assert heard[-1], "it ended by itself"
             time.sleep(delay)
             os.kill(child, signal.SIGKILL)
-            heard += [int(said) for said in pipe.read().split(b"\n")[:-1]]
+            heard += pipe.readlines()
         died = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         assert died == -signal.SIGKILL, "it ended by itself"
-        sys.stdout.write(json.dumps(heard) + "\n")
+        sys.stdout.write(json.dumps([int(line) for line in heard if line != MARKED]) + "\n")
         sys.stdout.flush()
 
 

@@ -34,27 +34,15 @@ _COMMANDS: Final = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
-    """A code block, and where it is.
-
-    Attributes
-    ----------
-    language
-        ``python``, ``sql`` or ``sh``; anything else is not code that could be executed.
-    skip
-        Why it is not executed; None where it is.
-    cluster
-        Whether it needs a cluster.
-    hidden
-        Whether readers of the page do not see it.
-    """
+    """A code block, and where it is."""
 
     page: Path
     line: int
-    language: str
+    language: str  # ``python``, ``sql`` or ``sh``; anything else is not code that could be executed
     text: str
-    skip: str | None = None
-    cluster: bool = False
-    hidden: bool = False
+    skip: str | None = None  # why it is not executed; None where it is
+    cluster: bool = False  # whether it needs a cluster
+    hidden: bool = False  # whether readers of the page do not see it
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line} ({self.language})"
@@ -89,17 +77,7 @@ def code_blocks(page: Path) -> list[Block]:
 
 
 class Reader:
-    """Executes the blocks of one page, in order.
-
-    Parameters
-    ----------
-    folder
-        What stands for ``/data``.
-    names
-        Python names that a page may use without having said where they are from.
-    replaced
-        Texts of blocks, and what is executed in their place.
-    """
+    """Executes the blocks of one page, in order."""
 
     def __init__(self, folder: Path, names: Mapping[str, Any], replaced: Mapping[str, str] | None = None) -> None:
         self.names = dict(names)
@@ -140,13 +118,7 @@ class Reader:
 
 
 def run_shell(text: str, folder: Path, **environ: str) -> str:
-    """Execute shell commands in a directory with this Python first on PATH; return what they print.
-
-    Raises
-    ------
-    AssertionError
-        If one of them fails, with all that was printed.
-    """
+    """Execute shell commands in a directory with this Python first on PATH; return what they print."""
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
     ran = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", text],

@@ -222,13 +222,7 @@ def stream(path: str) -> Report:
 
 
 class HistoryWatch:
-    """Collects the history of a store while it is written; old lines leave it.
-
-    Attributes
-    ----------
-    reasons
-        Reason by first physical offset of a deleted segment.
-    """
+    """Collects the history of a store while it is written; old lines leave it."""
 
     def __init__(self, path: Path) -> None:
         self._path = str(path)

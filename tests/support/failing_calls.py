@@ -22,6 +22,8 @@ from unittest.mock import patch
 
 from segmentlog.store.files import writable_fs
 
+from .delegating import Delegating
+
 BY_PATH: Final = ("open", "stat", "lstat", "listdir", "scandir", "mkdir", "rename", "unlink", "rmdir", "access")
 BY_DESCRIPTOR: Final = (
     *("read", "pread", "preadv", "fstat", "lseek", "write", "pwrite", "fsync", "fdatasync", "ftruncate"),
@@ -31,18 +33,9 @@ OUTSIDE: Final = "/proc/locks"
 
 
 class FailingCalls:
-    """Counts the calls of an operation below a directory, and fails one of them, or all from one on.
+    """Counts the calls of an operation below a directory, and fails call ``at``, from 1 (0: no call).
 
-    Parameters
-    ----------
-    root
-        The directory.
-    at
-        The first call that fails, from 1; 0 for none.
-    number
-        Its errno.
-    sticky
-        Whether all later calls of the same name fail as well: a device that is gone, a limit that is reached.
+    ``sticky`` fails all later calls of the same name as well: a device that is gone, a limit that is reached.
     """
 
     def __init__(self, root: str, at: int = 0, number: int = 0, *, sticky: bool = False) -> None:
@@ -134,22 +127,19 @@ class _Entries:
         self._found.close()
 
 
-class _Entry:
-    """One entry; whatever else than its status is asked goes to the real one."""
+class _Entry(Delegating):
+    """One entry of a directory; its status may fail."""
 
     def __init__(self, entry: os.DirEntry[str], calls: FailingCalls) -> None:
-        self._entry = entry
+        super().__init__(entry)
         self._calls = calls
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
-        self._calls.fail_entry(self._entry.path)
-        return self._entry.stat(follow_symlinks=follow_symlinks)
+        self._calls.fail_entry(self.inner.path)
+        return self.inner.stat(follow_symlinks=follow_symlinks)
 
     def __fspath__(self) -> str:
-        return self._entry.path
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._entry, name)
+        return self.inner.path
 
 
 _readlink = os.readlink

@@ -40,13 +40,7 @@ class PlantedError(RuntimeError):
 
 
 class Faults:
-    """Accidents that were planted for one store, and those that happened.
-
-    Parameters
-    ----------
-    folder
-        Where they are noted.
-    """
+    """Accidents that were planted for one store, and those that happened."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

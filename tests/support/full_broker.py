@@ -17,17 +17,7 @@ Line = dict[str, Any]
 
 
 class FullBroker:
-    """A broker that serves. Made by `serving`.
-
-    Parameters
-    ----------
-    version
-        Its release.
-    ready
-        What it reported when it was ready.
-    folder
-        For files that are passed to clients.
-    """
+    """A broker that serves. Made by `serving`."""
 
     def __init__(self, version: str, ready: Line, folder: Path) -> None:
         self._version = version

@@ -24,15 +24,7 @@ def free_port() -> int:
 
 
 class Peer:
-    """A store with RocketMQ's replication service; a context manager that kills it in the end.
-
-    Parameters
-    ----------
-    version
-        RocketMQ release.
-    arguments
-        Verb and options of the oracle.
-    """
+    """A store with RocketMQ's replication service; a context manager that kills it in the end."""
 
     def __init__(self, version: str, *arguments: str | Path) -> None:
         self._process = subprocess.Popen(

@@ -28,13 +28,7 @@ _BLOCKING = frozenset({"acquire", "join", "get", "result", "wait", "__enter__"})
 
 
 class Interrupter:
-    """Counts the check points of a call, and raises at one of them.
-
-    Parameters
-    ----------
-    at
-        Number of the point, from 1; 0 to count only.
-    """
+    """Counts the check points of a call, and raises at number ``at``, from 1; 0 only counts."""
 
     def __init__(self, at: int = 0) -> None:
         self.at = at

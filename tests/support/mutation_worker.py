@@ -269,13 +269,7 @@ def in_order(table: pa.Table) -> pa.Table:
 
 
 def judge(undamaged: Undamaged, mutation: Mutation, question: Question, answer: Answer) -> str:
-    """Say what kind of answer this is.
-
-    Raises
-    ------
-    WrongError
-        If a row is not the original one where it is covered, stands where no message was planned, or comes twice.
-    """
+    """Say what kind of answer this is."""
     expected = undamaged.table(question)
     if answer.table.num_rows == expected.num_rows and in_order(answer.table).equals(expected):
         return "equal"

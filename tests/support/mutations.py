@@ -11,9 +11,7 @@
     MemoryFileSystem   the rest shared, nothing copied; each mapped file ends at a page without access
 """
 
-import ctypes
-import mmap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,108 +19,19 @@ from typing import Final
 
 import numpy as np
 
-from segmentlog.store.files.fs import Listed
-from segmentlog.store.files.plain_reads import Front
 from segmentlog.store.format import consume_queue
-from segmentlog.store.format.message import Bytes, Records
+from segmentlog.store.format.message import Records
 from segmentlog.store.format.walk import walk
-from support.fronts import front_of
+
+from .crash.memory_fs import MemoryFileSystem
 
 Changes = dict[str, bytes | None]
 Span = tuple[int, int]
-
-_PAGE = mmap.PAGESIZE
-_LIBC = ctypes.CDLL(None, use_errno=True)
-_LIBC.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-_PROT_NONE = 0
 
 LOG = "commitlog/"
 QUEUES = "consumequeue/"
 BLOCKS = (512, 4096)
 LIVE_SHARE = 0.85  # of damage drawn at random, so much is aimed at bytes that mean something
-
-
-def guarded(content: bytes) -> Bytes:
-    """Copy bytes between two pages that must not be touched: a read beyond their end kills the process, and is seen."""
-    size = len(content)
-    if size == 0:
-        return np.empty(0, np.uint8)
-    span = -(-size // _PAGE) * _PAGE
-    area = mmap.mmap(-1, span + 2 * _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    whole = np.frombuffer(area, np.uint8)
-    start = _PAGE + span - size
-    whole[_PAGE:start] = 0xA5
-    whole[start : start + size] = np.frombuffer(content, np.uint8)
-    for fence in (0, _PAGE + span):
-        if _LIBC.mprotect(whole.ctypes.data + fence, _PAGE, _PROT_NONE):
-            raise OSError(ctypes.get_errno(), "mprotect")
-    view = whole[start : start + size]
-    view.flags.writeable = False
-    return view
-
-
-class MemoryFileSystem:
-    """A `segmentlog.store.files.fs.FileSystem` over bytes.
-
-    Parameters
-    ----------
-    files
-        By path.
-    mapped
-        Maps of them that exist already.
-    """
-
-    def __init__(self, files: Mapping[str, bytes], mapped: Mapping[str, Bytes] | None = None) -> None:
-        self.files = dict(files)
-        self._mapped = dict(mapped or {})
-
-    def with_changes(self, changes: Changes) -> "MemoryFileSystem":
-        changed = MemoryFileSystem(self.files, {p: m for p, m in self._mapped.items() if p not in changes})
-        for path, content in changes.items():
-            changed.files.pop(path, None)
-            if content is not None:
-                changed.files[path] = content
-        return changed
-
-    def list_dir(self, path: str) -> list[Listed]:
-        prefix = path.rstrip("/") + "/"
-        found: dict[str, Listed] = {}
-        for file, content in self.files.items():
-            if file.startswith(prefix):
-                name, slash, _ = file.removeprefix(prefix).partition("/")
-                size = 0 if slash else len(content)
-                found[name] = Listed(name, is_dir=bool(slash), is_link=False, is_file=not slash, size=size)
-        return [found[name] for name in sorted(found)]
-
-    def size(self, path: str) -> int | None:
-        return len(self.files[path]) if path in self.files else None
-
-    def read(self, path: str, offset: int, count: int) -> bytes:
-        assert offset >= 0
-        assert count >= 0
-        return self._content(path)[offset : offset + count]
-
-    def map(self, path: str, start: int = 0, stop: int | None = None) -> Bytes:
-        if path not in self._mapped:
-            self._mapped[path] = guarded(self._content(path))
-        return self._mapped[path][start:stop]
-
-    def data_end(self, path: str) -> int:
-        return len(self._content(path).rstrip(b"\0"))
-
-    def read_each(self, pieces: Iterable[tuple[str, int, int]]) -> list[bytes | None]:
-        return [self.read(*piece) if piece[0] in self.files else None for piece in pieces]
-
-    def fronts(self, directories: Iterable[str], limit: int) -> list[Front | None]:
-        return [front_of(self, directory) for directory in directories]
-
-    def lock_owner(self, path: str) -> int | None:
-        return None
-
-    def _content(self, path: str) -> bytes:
-        if path not in self.files:
-            raise FileNotFoundError(path)
-        return self.files[path]
 
 
 @dataclass(frozen=True)
@@ -152,18 +61,12 @@ class Mutation:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All bytes of one undamaged store.
-
-    Attributes
-    ----------
-    sealed
-        Whether every record carries ``__CRC32#``.
-    """
+    """All bytes of one undamaged store."""
 
     name: str
     root: str
     files: Mapping[str, bytes]
-    sealed: bool
+    sealed: bool  # whether every record carries ``__CRC32#``
 
     @classmethod
     def load(cls, name: str, root: Path, *, sealed: bool) -> "Snapshot":
@@ -171,10 +74,7 @@ class Snapshot:
 
     @cached_property
     def fs(self) -> MemoryFileSystem:
-        fs = MemoryFileSystem(self.files)
-        for path in self.kind_of(LOG):
-            fs.map(path)
-        return fs
+        return MemoryFileSystem.of(self.files)
 
     def kind_of(self, folder: str) -> list[str]:
         """Files under a folder of the store."""

@@ -9,16 +9,9 @@ from typing import Any
 
 import pytest
 
-
-class _Patched:
-    def __init__(self, module: ModuleType, names: dict[str, Any]) -> None:
-        self._module = module
-        self.__dict__.update(names)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name)
+from .delegating import Delegating
 
 
 def patch_import(monkeypatch: pytest.MonkeyPatch, of: ModuleType, imported: str, **names: Any) -> None:
     """Let `of` see other `names` in the module that it imported as `imported`; other modules see the real ones."""
-    monkeypatch.setattr(of, imported, _Patched(getattr(of, imported), names))
+    monkeypatch.setattr(of, imported, Delegating(getattr(of, imported), **names))

@@ -42,13 +42,7 @@ def _as_they_are(frame: "DataFrame") -> "DataFrame":
 
 
 class Pipe:
-    """A source store, a sink store, and the checkpoint of the stream between them.
-
-    Parameters
-    ----------
-    folder
-        Where all three are, or will be.
-    """
+    """A source store, a sink store, and the checkpoint of the stream between them."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -71,13 +65,7 @@ class Pipe:
         sink_options: Mapping[str, str] | None = None,
         **options: str,
     ) -> list[Mapping[str, Any]]:
-        """Run the stream until all that is there was read; what Spark says of its batches.
-
-        Parameters
-        ----------
-        change
-            Makes another frame of the one with the columns ``topic``, ``queueId``, ``queueOffset``, ``body``.
-        """
+        """Run the stream until all that is there was read; what Spark says of its batches."""
         writer = self._writer(spark, options, change, sink_format, sink_options or {})
         progress: list[Mapping[str, Any]] = []
         while True:
@@ -151,15 +139,7 @@ def differences(sent: Contents, came: Contents) -> list[str]:
 
 
 class Feed:
-    """Appends to a source store, at once or all the time; a context manager that has the store open.
-
-    Parameters
-    ----------
-    path
-        The store.
-    rows, pause_s
-        While it is `running`: how many messages at a time, and how long it waits between.
-    """
+    """Appends to a source store, at once or all the time; a context manager that has the store open."""
 
     def __init__(self, path: Path, rows: int = 12, pause_s: float = 0.05) -> None:
         self._path, self._rows, self._pause_s = path, rows, pause_s

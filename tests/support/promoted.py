@@ -19,19 +19,11 @@ ROOMY: Final = replace(PLAIN, segment_bytes=1 << 20, queue_segment_entries=5000,
 
 
 class Pair(NamedTuple):
-    """A master, and the store that was promoted over it.
+    """A master, and the store that was promoted over it."""
 
-    Attributes
-    ----------
-    old, new
-        Store directories, both closed.
-    parting
-        Physical offset up to which their logs are equal.
-    """
-
-    old: Path
+    old: Path  # old, new: store directories, both closed
     new: Path
-    parting: int
+    parting: int  # physical offset up to which their logs are equal
 
 
 def append(path: Path, serials: Sequence[int], config: StoreConfig = PLAIN) -> int:

@@ -13,13 +13,7 @@ COLUMNS: Final = ("queueId", "queueOffset", "uniqKey")
 
 
 class Received:
-    """Takes in what a stream delivers, in the order in which it does.
-
-    Parameters
-    ----------
-    queues
-        Number of queues.
-    """
+    """Takes in what a stream delivers, in the order in which it does."""
 
     def __init__(self, queues: int) -> None:
         self.next = [0] * queues

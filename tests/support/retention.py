@@ -32,15 +32,7 @@ class Deleted:
 
 
 class Retention:
-    """Deletes what is old in a store that others write and read.
-
-    Parameters
-    ----------
-    path
-        The store.
-    keep
-        How many CommitLog segments stay.
-    """
+    """Deletes what is old in a store that others write and read."""
 
     def __init__(self, path: Path | str, keep: int) -> None:
         assert keep >= _KEPT_AT_LEAST

@@ -56,31 +56,21 @@ _HELD_KINDS = ("log", "log", "queue", "index")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """One state of a store and what happens to it.
+    """One state of a store and what happens to it."""
 
-    Attributes
-    ----------
-    store
-        Name in `STORES`.
-    ages_ms
-        Age of each segment, oldest first; the last one repeats.
-    properties
-        Broker's configuration.
-    rounds, advance_ms, hour, manual, disk_bytes, usages
-        Options of the oracle's verb `retain`; percent of the CommitLog's and the queues' disk per round.
-    holds, release_after
-        Files that are referenced, as the oracle names them, and the round after which they are not.
-    """
-
-    store: str
-    ages_ms: tuple[int, ...]
-    properties: Json
+    store: str  # name in `STORES`
+    ages_ms: tuple[int, ...]  # age of each segment, oldest first; the last one repeats
+    properties: Json  # broker's configuration
+    # rounds, advance_ms, hour, manual, disk_bytes, usages: options of the oracle's verb `retain`; percent of the
+    # CommitLog's and the queues' disk per round
     rounds: int
     advance_ms: int
     hour: int
     manual: bool
     disk_bytes: int
     usages: tuple[tuple[float, float], ...]
+    # holds, release_after: files that are referenced, as the oracle names them, and the round after which they are
+    # not
     holds: tuple[str, ...]
     release_after: int
 

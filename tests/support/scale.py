@@ -37,13 +37,7 @@ class Scale(StrEnum):
 
 
 def parse(text: str) -> Scale:
-    """Return the scale of a name, ``quick`` for an empty one.
-
-    Raises
-    ------
-    ValueError
-        If no scale has that name.
-    """
+    """Return the scale of a name, ``quick`` for an empty one."""
     try:
         return Scale(text or Scale.QUICK)
     except ValueError:
@@ -69,13 +63,7 @@ def spread(count: int, chosen: int) -> set[int]:
 
 
 def sample(cases: Sequence[T], quick: int) -> list[T]:
-    """Return all cases; in a quick run ``quick`` of them, evenly spread, with the first.
-
-    Raises
-    ------
-    ValueError
-        If not even one is asked for.
-    """
+    """Return all cases; in a quick run ``quick`` of them, evenly spread, with the first."""
     if quick < 1:
         raise ValueError(f"sample: quick is {quick}; at least one case of each kind runs")
     wanted = spread(len(cases), scale(quick, len(cases), len(cases)))
@@ -90,15 +78,7 @@ def thinned(cases: Sequence[T]) -> list[T]:
 
 
 def runs(marker: pytest.Mark | None, number: int, count: int) -> bool:
-    """Tell whether a case of a test belongs to a run of this size; see `thinned` for ``check``.
-
-    Parameters
-    ----------
-    marker
-        The mark ``scaled`` of the test, if it has one.
-    number, count
-        Which of its cases it is, from 0, and how many there are.
-    """
+    """Tell whether a case of a test belongs to a run of this size; see `thinned` for ``check``."""
     is_quick = SCALE in {Scale.CHECK, Scale.QUICK}
     if marker is None:
         return is_quick

@@ -18,19 +18,7 @@ Script = Callable[[socket.socket, "ScriptedMaster"], None]
 
 
 class ScriptedMaster:
-    """Master of a log that a test may extend. A context manager.
-
-    Parameters
-    ----------
-    log
-        Bytes of the log from ``base`` on.
-    base
-        Physical offset of its first byte.
-    segment_bytes
-        Size of its segments.
-    scripts
-        What the first connections are served with.
-    """
+    """Master of a log that a test may extend. A context manager."""
 
     def __init__(self, log: bytes, base: int, segment_bytes: int, *scripts: Script) -> None:
         self.log, self.base, self.segment_bytes = bytearray(log), base, segment_bytes

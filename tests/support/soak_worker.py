@@ -83,15 +83,7 @@ Report = dict[str, Any]
 
 
 class SoakProcess:
-    """One of the processes, as the test sees it.
-
-    Parameters
-    ----------
-    role
-        ``writer``, ``reader``, ``retention`` or ``cutter``; of another program its own.
-    options
-        What the role wants to know.
-    """
+    """One of the processes, as the test sees it."""
 
     program = "support.soak_worker"
     """Module that has the roles."""
@@ -171,22 +163,7 @@ def resources() -> Report:
 
 
 class Writing:
-    """Appends messages that tell what they are, in all three ways, to an open store.
-
-    Parameters
-    ----------
-    store, path
-        The store.
-
-    Attributes
-    ----------
-    ends
-        Number of messages by queue.
-    written
-        The same by topic.
-    placed
-        Newest calls: queue, first queue offset, and the physical offset from which on its records are stored.
-    """
+    """Appends messages that tell what they are, in all three ways, to an open store."""
 
     def __init__(self, store: MessageStore, path: str) -> None:
         self._store = store
@@ -269,15 +246,7 @@ class _Warnings(logging.Handler):
 
 
 class Reading:
-    """Work of one reader: rounds, each with ranges of all queues, some of them with losses allowed.
-
-    Parameters
-    ----------
-    path
-        The store.
-    may_be_damaged
-        Whether its end is being overwritten: damage, and ends that go back, are then in order.
-    """
+    """Work of one reader: rounds, each with ranges of all queues, some of them with losses allowed."""
 
     def __init__(self, path: str, seed: int, *, may_be_damaged: bool) -> None:
         self._path = path

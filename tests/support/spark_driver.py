@@ -26,15 +26,7 @@ TESTS = Path(__file__).parent.parent
 
 
 class SparkDriver:
-    """A driver, as the test has it; a context manager that leaves no process.
-
-    Parameters
-    ----------
-    scratch
-        A directory for what Spark writes, and for ``driver.log``.
-    master
-        Cores, and how often a task is tried.
-    """
+    """A driver, as the test has it; a context manager that leaves no process."""
 
     def __init__(self, scratch: Path, master: str = "local[2]") -> None:
         scratch.mkdir(parents=True, exist_ok=True)

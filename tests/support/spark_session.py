@@ -31,17 +31,7 @@ def set_driver_options() -> None:
 
 
 def local_session(scratch: Path, master: str = "local[2]", **conf: str) -> "SparkSession":
-    """Start a session, or return the one that this process has.
-
-    Parameters
-    ----------
-    scratch
-        A directory for what Spark writes.
-    master
-        Cores, and how often a task is tried.
-    conf
-        More settings, with ``__`` for the dots in their names.
-    """
+    """Start a session, or return the one that this process has."""
     from segmentlog.connector.setup.java import prepare_java  # noqa: PLC0415 - tests of the store need no connector
 
     prepare_java()

@@ -23,13 +23,7 @@ _START_SECONDS_MAX = 120
 
 
 class StandaloneCluster:
-    """A context manager that has the cluster; no process of it is left afterwards.
-
-    Parameters
-    ----------
-    scratch
-        A directory for logs, and for what workers unpack.
-    """
+    """A context manager that has the cluster; no process of it is left afterwards."""
 
     def __init__(self, scratch: Path) -> None:
         scratch.mkdir(parents=True, exist_ok=True)

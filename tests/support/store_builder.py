@@ -74,15 +74,7 @@ class Appended:
 
 
 class StoreBuilder:
-    """Writes a new store; a context manager, complete when closed.
-
-    Parameters
-    ----------
-    path
-        The store directory; made, and empty so far.
-    log_start
-        Physical offset where the CommitLog begins: a whole number of segments.
-    """
+    """Writes a new store; a context manager, complete when closed."""
 
     def __init__(
         self,

@@ -19,17 +19,7 @@ Row = tuple[str, int, int]
 
 
 class Stream:
-    """One query over stores: each `batch` is a micro-batch.
-
-    Parameters
-    ----------
-    path
-        The store; None where the options name it.
-    checkpoint
-        The offset, as text, that a query before this one ended with; None for a new query.
-    available_now
-        Whether it is to end with what is there.
-    """
+    """One query over stores: each `batch` is a micro-batch."""
 
     def __init__(
         self, path: Path | str | None, checkpoint: str | None = None, *, available_now: bool = False, **options: str

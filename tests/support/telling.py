@@ -43,13 +43,7 @@ def counts(word: Words) -> Ints:
 
 
 def batch_of(parts: Sequence[tuple[QueueKey, int, int]]) -> pa.RecordBatch:
-    """Make the messages of some queues from an offset on, as columns that a store takes.
-
-    Parameters
-    ----------
-    parts
-        Queue, first offset, number of messages; one part after the other.
-    """
+    """Make the messages of some queues from an offset on, as columns that a store takes."""
     sizes = np.array([rows for _, _, rows in parts], np.int64)
     queue_id = np.repeat(np.array([key.queue_id for key, _, _ in parts], np.int64), sizes)
     offset = np.concatenate([np.arange(first, first + rows) for _, first, rows in parts])
@@ -66,13 +60,7 @@ def batch_of(parts: Sequence[tuple[QueueKey, int, int]]) -> pa.RecordBatch:
 
 
 def check(batch: pa.RecordBatch | pa.Table) -> None:
-    """Look whether every row is what its place says.
-
-    Raises
-    ------
-    AssertionError
-        Naming the first that is not.
-    """
+    """Look whether every row is what its place says."""
     if batch.num_rows == 0:
         return
     topic, queue_id, offset, body = (_one(batch.column(name)) for name in COLUMNS)

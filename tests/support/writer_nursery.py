@@ -37,36 +37,20 @@ MUST_END_SECONDS = 60
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Errand:
-    """Work of one writer process.
-
-    Attributes
-    ----------
-    writer
-        Number of its first thread; each further thread has the next one.
-    calls
-        How often each thread puts something; 0 for ever.
-    kill_after
-        Seconds until it is killed, from its n-th report; None if it is not killed.
-    kill_lines
-        How much that is: lines of `Pipe`.
-    traced
-        Arguments of ``strace``, which is attached before the store is opened.
-    thorough
-        Instead: one thread puts, reopens, ticks and so on, the same way each time.
-    """
+    """Work of one writer process."""
 
     store: str
     seed: int
-    writer: int
+    writer: int  # number of its first thread; each further thread has the next one
     threads: int = 1
-    calls: int = 0
-    kill_after: float | None = None
-    kill_lines: int = 0
+    calls: int = 0  # how often each thread puts something; 0 for ever
+    kill_after: float | None = None  # seconds until it is killed, from its n-th report; None if it is not killed
+    kill_lines: int = 0  # how much that is: lines of `Pipe`
     batches: bool = True
     flush: str = "SYNC"
     services: str = "ON_CALL"
-    traced: Sequence[str] = ()
-    thorough: bool = False
+    traced: Sequence[str] = ()  # arguments of ``strace``, which is attached before the store is opened
+    thorough: bool = False  # instead: one thread puts, reopens, ticks and so on, the same way each time
 
     @property
     def config(self) -> StoreConfig:
@@ -79,22 +63,12 @@ class Errand:
 
 @dataclass(slots=True)
 class Outcome:
-    """Result of a writer process.
+    """Result of a writer process."""
 
-    Attributes
-    ----------
-    status
-        As from ``os.waitstatus_to_exitcode``: below 0 for a signal.
-    error
-        What it raised, if it raised.
-    trace
-        What ``strace`` printed.
-    """
-
-    status: int
+    status: int  # as from ``os.waitstatus_to_exitcode``: below 0 for a signal
     heard: Heard
-    error: str = ""
-    trace: str = ""
+    error: str = ""  # what it raised, if it raised
+    trace: str = ""  # what ``strace`` printed
     refused: list[tuple[int, int]] = field(default_factory=list)
 
 

@@ -77,15 +77,7 @@ def clock(start: int = 1_700_000_000_000) -> Callable[[], int]:
 
 
 def every_kind(*, long_topics: bool, seed: int = 0) -> list[Outgoing]:
-    """Messages that between them have everything a message can have.
-
-    Parameters
-    ----------
-    long_topics
-        Whether topics of more than 127 characters are among them, which 4.9.1 cannot read.
-    seed
-        Messages of different seeds have different bodies and keys.
-    """
+    """Messages that between them have everything a message can have."""
     noise = random.Random(seed)
     uniq = f"{seed:08X}" + "7F00000100002A9F"
     made = [

@@ -107,21 +107,11 @@ class Pipe:
 
 @dataclass(slots=True)
 class Heard:
-    """Reports of one writer process.
+    """Reports of one writer process."""
 
-    Attributes
-    ----------
-    issued
-        Writer and serial of all that may have been put.
-    placed
-        What was acknowledged.
-    ended
-        Whether it came to its end.
-    """
-
-    issued: set[tuple[int, int]] = field(default_factory=set)
-    placed: list[Placed] = field(default_factory=list)
-    ended: bool = False
+    issued: set[tuple[int, int]] = field(default_factory=set)  # writer and serial of all that may have been put
+    placed: list[Placed] = field(default_factory=list)  # what was acknowledged
+    ended: bool = False  # whether it came to its end
 
     @classmethod
     def of(cls, said: bytes) -> Self:
@@ -267,15 +257,7 @@ class Record:
 
 
 class Judge:
-    """Follows one store through its interruptions.
-
-    Parameters
-    ----------
-    seed
-        That of the messages.
-    config
-        How the store is written.
-    """
+    """Follows one store of messages of a seed through its interruptions."""
 
     def __init__(self, seed: int, config: StoreConfig) -> None:
         self._seed = seed
@@ -287,17 +269,7 @@ class Judge:
         self.tally = Tally()
 
     def judge(self, path: Path, heard: Heard, *, refused: Collection[tuple[int, int]] = ()) -> None:
-        """Recover a copy of the store, and compare it with all that was said up to now.
-
-        Parameters
-        ----------
-        path
-            The store directory, which is left as it is.
-        heard
-            What was said since the last time.
-        refused
-            Messages of which it was said that they are not appended.
-        """
+        """Recover a copy of the store, and compare it with all that was said up to now."""
         disk = load(path)
         store = MessageStore.open(ROOT, self._config, fs=disk)
         end = store.end_offset

@@ -144,7 +144,7 @@ class Looking(FaultyFileSystem):
         self.is_locked = False
 
     def lock_store(self, path: str) -> Lock:
-        lock = super().lock_store(path)
+        lock = self.inner.lock_store(path)
         self.is_locked = True
         return lock
 

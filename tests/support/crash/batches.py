@@ -27,7 +27,7 @@ from segmentlog.store.types import QueueRange
 
 from ..batches import batch_of
 from ..scale import scale
-from .campaign import Effort, Front, Prepared, Tally, judge, look, nothing, prepare, reopen, told
+from .campaign import Effort, Prepared, Tally, judge, look, prepare, reopen, told
 from .driver import CONFIG, ROOT, Driver
 from .memory_fs import MemoryFileSystem
 from .promises import LOG, BrokenPromiseError
@@ -199,7 +199,7 @@ def written_in_any_order(seed: int) -> Callable[..., Iterator[tuple[Any, Any]]]:
 
 
 def prepare_with(
-    workload: BatchWorkload, seed: int, front: Front = nothing, config: StoreConfig = CONFIG
+    workload: BatchWorkload, seed: int, config: StoreConfig = CONFIG
 ) -> tuple[Prepared, list[IssuedBatch]]:
     """Run a workload, and return its batches."""
     batches: list[IssuedBatch] = []
@@ -207,7 +207,7 @@ def prepare_with(
     def work(driver: Driver) -> Iterator[None]:
         return workload(driver, batches)
 
-    prepared = prepare(work, seed, front=front, config=config)
+    prepared = prepare(work, seed, config=config)
     check_order(prepared.disk, batches)
     assert check_whole(keys_in_log(prepared.disk), batches, "log") == sum(bool(batch.keys) for batch in batches)
     return prepared, batches

@@ -39,53 +39,28 @@ from .workloads import Workload
 LATER_MS = 7_200_000
 """Opened again so much later."""
 
-Front = Callable[[WritableFileSystem], WritableFileSystem]
-"""Puts something between a store and its disk."""
-
-
-def nothing(fs: WritableFileSystem) -> WritableFileSystem:
-    """Nothing in between."""
-    return fs
-
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of a campaign; tests assert on them.
+    """Counts of a campaign; tests assert on them."""
 
-    Attributes
-    ----------
-    calls, points
-        Calls of the recordings, and crash points tried (one more than calls for each).
-    generated, states
-        States that came up, and those of them that were judged: no other before was the same disk with the same
-        promises.
-    distinct
-        Different disks among them.
-    after_promises
-        States before which something had been promised.
-    kept, lost
-        States after which more than was promised was there, and less than had been written.
-    again, written_on, read
-        States after which the store was also opened once more, written on, read in full.
-    halted
-        States to which the file of 0 bytes was added that a halt leaves between creation and allocation of a segment.
-    same
-        States within a recovery, after which it came to the same bytes.
-    """
-
-    calls: int = 0
+    calls: int = 0  # calls, points: calls of the recordings, and crash points tried (one more than calls for each)
     points: int = 0
+    # generated, states: states that came up, and those of them that were judged: no other before was the same disk
+    # with the same promises
     generated: int = 0
     states: int = 0
-    distinct: int = 0
-    after_promises: int = 0
-    kept: int = 0
+    distinct: int = 0  # different disks among them
+    after_promises: int = 0  # states before which something had been promised
+    kept: int = 0  # kept, lost: states after which more than was promised was there, and less than had been written
     lost: int = 0
+    # again, written_on, read: states after which the store was also opened once more, written on, read in full
     again: int = 0
     written_on: int = 0
     read: int = 0
+    # states to which the file of 0 bytes was added that a halt leaves between creation and allocation of a segment
     halted: int = 0
-    same: int = 0
+    same: int = 0  # states within a recovery, after which it came to the same bytes
 
     def add(self, other: "Tally") -> None:
         """Add up."""
@@ -122,7 +97,6 @@ def prepare(
     seed: int = 0,
     *,
     disk: MemoryFileSystem | None = None,
-    front: Front = nothing,
     promised: int = 0,
     config: StoreConfig = CONFIG,
 ) -> Prepared:
@@ -130,7 +104,7 @@ def prepare(
     recorder = RecordingFileSystem(disk if disk is not None else new_disk())
     if promised:
         recorder.mark(promised)
-    driver = Driver(recorder, front(recorder), config=config, seed=seed)
+    driver = Driver(recorder, recorder, config=config, seed=seed)
     steps = workload(driver)
     next(steps)
     opened_at = len(recorder.recording.ops)
@@ -160,18 +134,7 @@ def cut_power(
     points: Callable[[int], bool] = lambda _: True,
     reference: Mapping[str, bytes] | None = None,
 ) -> Tally:
-    """Judge every state of a recording.
-
-    Parameters
-    ----------
-    reference
-        What the files hold after the recovery that the recording begins with: a power cut within it changes nothing.
-
-    Raises
-    ------
-    BrokenPromiseError
-        At the first promise that is not kept.
-    """
+    """Judge every state of a recording."""
     effort = effort or Effort()
     states = States(prepared.recording, breadth, points)
     tally = Tally(calls=len(prepared.recording.ops))

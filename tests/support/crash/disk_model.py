@@ -56,24 +56,13 @@ class Pending:
 
 @dataclass(slots=True)
 class FileModel:
-    """One file.
-
-    Attributes
-    ----------
-    durable
-        Its bytes as of the last sync.
-    current
-        Its bytes as readers see them.
-    pending
-        Writes and changes of size since, in order.
-    history
-        For each sector that pending writes changed: its bytes as of the last sync, and after each of these writes.
-    """
+    """One file."""
 
     number: int
-    durable: Bytes
-    current: Bytes
-    pending: list[Pending] = field(default_factory=list)
+    durable: Bytes  # its bytes as of the last sync
+    current: Bytes  # its bytes as readers see them
+    pending: list[Pending] = field(default_factory=list)  # writes and changes of size since, in order
+    # for each sector that pending writes changed: its bytes as of the last sync, and after each of these writes
     history: dict[int, list[bytes]] = field(default_factory=dict)
     _versions: dict[object, Version] = field(default_factory=dict)
     _dirty: list[int] | None = None

@@ -48,15 +48,7 @@ GEOMETRIES = {"flushed": CONFIG, "late": LATE}
 
 
 class Clock:
-    """A clock that goes on by a millisecond each time it is asked, and jumps when told.
-
-    Attributes
-    ----------
-    now_ms
-        What it shows, ms since the epoch.
-    passed_ms
-        How much time passed, as a clock has it that never jumps.
-    """
+    """A clock that goes on by a millisecond each time it is asked, and jumps when told."""
 
     def __init__(self, now_ms: int = START_MS) -> None:
         self.now_ms = now_ms
@@ -97,40 +89,27 @@ TIMED = (batch_append, documents, index_writer, outgoing, retention_service, upk
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """A message that was asked to be stored; where it went, if that is known.
-
-    Attributes
-    ----------
-    refused
-        Whether the store said that nothing was appended: there was no room.
-    """
+    """A message that was asked to be stored; where it went, if that is known."""
 
     serial: int
     message: Outgoing
     physical_offset: int | None
     size: int = 0
     queue_offset: int = 0
-    refused: bool = False
+    refused: bool = False  # whether the store said that nothing was appended: there was no room
 
 
 @dataclass(slots=True)
 class Driver:
-    """Does things to one store and remembers what it asked for.
-
-    Attributes
-    ----------
-    fs
-        What the store writes through; ``recorder``, or a wrapper of it.
-    on_error
-        Called with what a call of the store raised; by default nothing is caught.
-    """
+    """Does things to one store and remembers what it asked for."""
 
     recorder: RecordingFileSystem
-    fs: WritableFileSystem
+    fs: WritableFileSystem  # what the store writes through; ``recorder``, or a wrapper of it
     config: StoreConfig = CONFIG
     seed: int = 0
     clock: Clock = field(default_factory=Clock)
     issued: list[Issued] = field(default_factory=list)
+    # called with what a call of the store raised; by default nothing is caught
     on_error: Callable[[Exception], None] | None = None
     serial: int = 0
     store: MessageStore | None = None

@@ -2,7 +2,7 @@
 
 ::
 
-    failing ──► MessageStore ──► front ──► FaultyFileSystem ──► RecordingFileSystem
+    failing ──► MessageStore ──► FaultyFileSystem ──► RecordingFileSystem
                                               │ one Fault             └ power cut at the end ──► reopened on a good disk
                                               └ hits, history
 """
@@ -14,7 +14,7 @@ from segmentlog.store.errors import DamagedLogError, SegmentLogError
 from segmentlog.store.format import durable_point
 from segmentlog.store.write.message_store import MessageStore
 
-from .campaign import Front, Prepared, new_disk, nothing, reopen
+from .campaign import Prepared, new_disk, reopen
 from .driver import CONFIG, ROOT, Driver
 from .faults import FaultyFileSystem
 from .memory_fs import FileNode, MemoryFileSystem
@@ -33,11 +33,11 @@ class FaultedDriver(Driver):
     faulty: FaultyFileSystem = None  # type: ignore[assignment]
 
 
-def faulted_driver(config: StoreConfig = CONFIG, seed: int = 0, *, front: Front = nothing) -> FaultedDriver:
-    """A driver of a new store on a disk that can fail; ``front`` stands between the two."""
+def faulted_driver(config: StoreConfig = CONFIG, seed: int = 0) -> FaultedDriver:
+    """A driver of a new store on a disk that can fail."""
     recorder = RecordingFileSystem(new_disk())
     faulty = FaultyFileSystem(recorder)
-    return FaultedDriver(recorder, front(faulty), config=config, seed=seed, faulty=faulty)
+    return FaultedDriver(recorder, faulty, config=config, seed=seed, faulty=faulty)
 
 
 def check_error(error: Exception) -> None:

@@ -9,10 +9,12 @@ A crash test creates a disk for each state after a power cut, hundreds per secon
 next. So files are shared, and copied when they are first changed. Errors are the real file system's.
 """
 
+import ctypes
 import errno
+import mmap
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import count
@@ -20,28 +22,21 @@ from itertools import count
 import numpy as np
 
 from segmentlog.store.errors import NoSpaceError, NotAStoreError, UnsafeFileError
-from segmentlog.store.files.fs import Listed
+from segmentlog.store.files.fs import FileSystem, Listed
 from segmentlog.store.files.os_errors import write_error
 from segmentlog.store.files.plain_reads import Front
 from segmentlog.store.format.buffers import Data, Pieces, contiguous
 from segmentlog.store.format.message import Bytes
-from support.fronts import front_of
 
 PAGE_BYTES = 4096
 
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_PROT_NONE = 0
+
 
 class FileNode:
-    """One file, whatever names it has.
-
-    Attributes
-    ----------
-    number
-        What a recording knows it by; names come and go.
-    size
-        Bytes in it.
-    blocks
-        Numbers of the pages for which space is taken.
-    """
+    """One file, whatever names it has; recordings know it by ``number``, ``blocks`` are the pages that take space."""
 
     __slots__ = ("_data", "_shared", "blocks", "number", "size")
 
@@ -54,7 +49,7 @@ class FileNode:
 
     @property
     def content(self) -> Bytes:
-        """Its bytes, (size,) uint8, to be read at once: the next write may change them."""
+        """The bytes, (size,) uint8, valid until the next write."""
         return self._data[: self.size]
 
     def own(self) -> Bytes:
@@ -71,6 +66,34 @@ class FileNode:
             grown[: self.size] = self._data[: self.size]
             self._data, self._shared = grown, False
         self.size = max(self.size, size)
+
+
+class GuardedNode(FileNode):
+    """A read-only file: a read beyond the end of its map kills the process."""
+
+    def own(self) -> Bytes:
+        if self._shared:
+            self._data, self._shared = guarded(self._data.tobytes()), False
+        return self._data
+
+
+def guarded(content: bytes) -> Bytes:
+    """Copy bytes between two pages that must not be touched: a read beyond their end kills the process, and is seen."""
+    size = len(content)
+    if size == 0:
+        return np.empty(0, np.uint8)
+    span = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+    area = mmap.mmap(-1, span + 2 * mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    whole = np.frombuffer(area, np.uint8)
+    start = mmap.PAGESIZE + span - size
+    whole[mmap.PAGESIZE : start] = 0xA5
+    whole[start : start + size] = np.frombuffer(content, np.uint8)
+    for fence in (0, mmap.PAGESIZE + span):
+        if _LIBC.mprotect(whole.ctypes.data + fence, mmap.PAGESIZE, _PROT_NONE):
+            raise OSError(ctypes.get_errno(), "mprotect")
+    view = whole[start : start + size]
+    view.flags.writeable = False
+    return view
 
 
 @dataclass(eq=False, slots=True)
@@ -143,28 +166,13 @@ class MemoryLock:
     is_signed = True
 
     def sign(self) -> None:
-        """Do nothing."""
+        pass
 
-    def check(self) -> None:
-        """Do nothing."""
-
-    def keep(self) -> None:
-        """Do nothing."""
-
-    def release(self) -> None:
-        """Do nothing."""
+    check = keep = release = sign
 
 
 class MemoryFileSystem:
-    """A disk. Paths are absolute; ``/`` is there from the start.
-
-    Parameters
-    ----------
-    capacity
-        Bytes of file data that fit, in pages of 4 KiB; None for no limit. It may be set at any time.
-    root
-        The tree to begin with.
-    """
+    """A disk of ``capacity`` bytes of file data, in pages of 4 KiB; paths are absolute, and ``/`` exists."""
 
     def __init__(self, capacity: int | None = None, root: Directory | None = None) -> None:
         self.capacity = capacity
@@ -173,7 +181,31 @@ class MemoryFileSystem:
         self.used_pages = 0
         self._numbers = count(1 + max((node.number for _, node in self.walk()), default=0))
 
-    # What a test asks
+    @classmethod
+    def of(cls, files: Mapping[str, bytes]) -> "MemoryFileSystem":
+        """A read-only disk with some files; each map ends at a page without access."""
+        return cls().with_changes(files)
+
+    def with_changes(self, changes: Mapping[str, bytes | None]) -> "MemoryFileSystem":
+        """A disk with other content of some read-only files, None for no file; it shares the other files."""
+
+        def shared(directory: Directory) -> Directory:
+            below = {n: shared(e) if isinstance(e, Directory) else e for n, e in directory.entries.items()}
+            return Directory(directory.number, below)
+
+        changed = MemoryFileSystem(self.capacity, shared(self.root))
+        for path, content in changes.items():
+            folder, _, name = path.rpartition("/")
+            parent = changed.root
+            for part in folder[1:].split("/"):
+                parent = parent.entries.setdefault(part, Directory(next(changed._numbers)))
+            if content is None:
+                parent.entries.pop(name, None)
+            else:
+                parent.entries[name] = GuardedNode(next(changed._numbers), np.frombuffer(content, np.uint8))
+        return changed
+
+    # For assertions of tests
 
     def walk(self) -> Iterator[tuple[str, FileNode | Directory]]:
         """Every file and directory but the root, with its path, parents first."""
@@ -217,7 +249,7 @@ class MemoryFileSystem:
             at = at.entries.get(name)
         return at
 
-    # The read side
+    # Reads
 
     def list_dir(self, path: str) -> list[Listed]:
         with self.lock:
@@ -236,8 +268,9 @@ class MemoryFileSystem:
         return None if node is None else self._plain(path).size
 
     def read(self, path: str, offset: int, count: int) -> bytes:
+        assert min(offset, count) >= 0
         with self.lock:
-            return self._plain(path).content[offset : offset + max(count, 0)].tobytes()
+            return self._plain(path).content[offset : offset + count].tobytes()
 
     def read_into(self, path: str, offset: int, buffer: Bytes) -> int:
         data = np.frombuffer(self.read(path, offset, buffer.size), np.uint8)
@@ -278,7 +311,7 @@ class MemoryFileSystem:
     def mutex(self, path: str) -> AbstractContextManager[None]:
         return nullcontext()
 
-    # The side that writes
+    # Writes
 
     def create(self, path: str) -> MemoryFile:
         with self.lock:
@@ -378,6 +411,15 @@ class MemoryFileSystem:
         if not isinstance(node, Directory):
             raise write_error(OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)), "the call", path)
         return node, name
+
+
+def front_of(fs: FileSystem, directory: str) -> Front | None:
+    """The front of one directory by the other calls of a file system; all data, whatever the limit."""
+    listed = fs.list_dir(directory)
+    if len(listed) != 1 or not listed[0].is_file:
+        return None
+    path = f"{directory}/{listed[0].name}"
+    return Front(listed[0].name, listed[0].size, fs.data_end(path), fs.read(path, 0, listed[0].size))
 
 
 def _no_space(path: str) -> NoSpaceError:

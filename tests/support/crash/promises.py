@@ -67,28 +67,14 @@ class _Entries(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """Content of a store if nothing is lost.
-
-    Attributes
-    ----------
-    image
-        All bytes of the log, from offset 0.
-    ends
-        Physical offsets at which the log may end: after each record, and where segments begin.
-    records
-        Where each record begins and ends.
-    queues
-        Entries of each queue.
-    keys
-        For each key hash the physical offsets of its records.
-    """
+    """Content of a store if nothing is lost."""
 
     config: StoreConfig
-    image: Bytes
-    ends: frozenset[int]
-    records: list[tuple[int, int]]
-    queues: dict[QueueKey, _Entries]
-    keys: dict[int, Ints]
+    image: Bytes  # all bytes of the log, from offset 0
+    ends: frozenset[int]  # physical offsets at which the log may end: after each record, and where segments begin
+    records: list[tuple[int, int]]  # where each record begins and ends
+    queues: dict[QueueKey, _Entries]  # entries of each queue
+    keys: dict[int, Ints]  # for each key hash the physical offsets of its records
 
     @classmethod
     def of(cls, disk: MemoryFileSystem, config: StoreConfig) -> "Truth":

@@ -40,35 +40,17 @@ class TraceError(AssertionError):
 
 @dataclass(slots=True)
 class Call:
-    """One call of the operating system.
-
-    Attributes
-    ----------
-    begin, end
-        Numbers of the lines at which it began and was over; a call that never was has no ``end``.
-    arguments
-        As ``strace`` prints them.
-    result
-        Below 0 for an error.
-    """
+    """One call of the operating system."""
 
     name: str
-    begin: int
+    begin: int  # begin, end: numbers of the lines at which it began and was over; a call that never was has no ``end``
     end: int = 1 << 60
-    arguments: list[str] = field(default_factory=list)
-    result: int = -1
+    arguments: list[str] = field(default_factory=list)  # as ``strace`` prints them
+    result: int = -1  # below 0 for an error
 
 
 def trace(command: Sequence[str], output: Path, **options: Any) -> None:
-    """Run a program under ``strace``, all its threads.
-
-    Parameters
-    ----------
-    output
-        Where the trace goes.
-    options
-        For ``subprocess.run``.
-    """
+    """Run a program under ``strace``, all its threads."""
     calls = ",".join(sorted(CHANGING | FOLLOWED | UNWANTED))
     tracer = ["strace", "-f", "--seccomp-bpf", "-v", "-y", "-xx", "-s", str(STRING_BYTES_MAX), "-e", "signal=none"]
     done = subprocess.run(

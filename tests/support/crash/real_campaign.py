@@ -45,45 +45,23 @@ ALL_KEPT = "all kept"
 
 @dataclass(slots=True)
 class RealTally(Tally):
-    """Counts of judged real runs.
+    """Counts of judged real runs."""
 
-    Attributes
-    ----------
-    runs
-        Processes that were traced.
-    concurrent
-        Syncs during which another thread changed what they were to make durable.
-    acknowledged
-        Messages that had been acknowledged, and were found: counted in each state.
-    killed
-        States in which the process had ended and nothing else.
-    mixed
-        States with sectors that neither the last sync nor the last write left like this.
-    seen
-        States in which a reader was asked for batches.
-    """
-
-    runs: int = 0
-    concurrent: int = 0
-    acknowledged: int = 0
-    killed: int = 0
-    mixed: int = 0
-    seen: int = 0
+    runs: int = 0  # processes that were traced
+    concurrent: int = 0  # syncs during which another thread changed what they were to make durable
+    acknowledged: int = 0  # messages that had been acknowledged, and were found: counted in each state
+    killed: int = 0  # states in which the process had ended and nothing else
+    mixed: int = 0  # states with sectors that neither the last sync nor the last write left like this
+    seen: int = 0  # states in which a reader was asked for batches
 
 
 @dataclass(slots=True)
 class RealRun:
-    """A process that was traced to its end.
-
-    Attributes
-    ----------
-    ends
-        For each message where its record ends, and its key; sorted.
-    """
+    """A process that was traced to its end."""
 
     prepared: Prepared
     batches: list[IssuedBatch]
-    ends: list[tuple[int, str]]
+    ends: list[tuple[int, str]]  # for each message where its record ends, and its key; sorted
 
 
 def run(errand: Errand) -> RealRun:
@@ -126,13 +104,7 @@ def _ends(disk: MemoryFileSystem) -> Iterator[tuple[int, str]]:
 
 
 def cut_power(real: RealRun, breadth: Breadth, share: float) -> RealTally:
-    """Judge the states at some of the moments of a run, that share of them.
-
-    Raises
-    ------
-    BrokenPromiseError
-        At the first promise that is not kept.
-    """
+    """Judge the states at some of the moments of a run, that share of them."""
     prepared = real.prepared
     draw = random.Random(prepared.seed)
     chosen = [draw.random() < share for _ in range(len(prepared.recording.ops) + 1)]

@@ -52,15 +52,7 @@ class _Open:
 
 
 class Replay:
-    """Makes a `Recording` of a trace; use `recording_of`.
-
-    Parameters
-    ----------
-    root
-        The directory that is the disk; it is empty at first, and is called ``/disk`` in the recording.
-    marks
-        The file into which marks are written, one line of JSON at a time.
-    """
+    """Makes a `Recording` of a trace; use `recording_of`."""
 
     def __init__(self, root: Path, marks: Path) -> None:
         disk = MemoryFileSystem()

@@ -49,27 +49,17 @@ CONFIGS: dict[str, StoreConfig] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Errand:
-    """Errand of the process.
+    """Errand of the process."""
 
-    Attributes
-    ----------
-    folder
-        With ``disk``, in which the store will be; ``marks`` and ``issued`` are put beside it.
-    config
-        Of `CONFIGS`.
-    threads, calls, rounds
-        How many threads append how often before the store is closed and opened, and how often that is done.
-    bug
-        Of `BUGS`; none if empty.
-    """
-
-    folder: str
-    config: str
+    folder: str  # with ``disk``, in which the store will be; ``marks`` and ``issued`` are put beside it
+    config: str  # of `CONFIGS`
     seed: int
+    # threads, calls, rounds: how many threads append how often before the store is closed and opened, and how often
+    # that is done
     threads: int = 3
     calls: int = 12
     rounds: int = 3
-    bug: str = ""
+    bug: str = ""  # of `BUGS`; none if empty
 
 
 Asked = tuple[list[Issued], list[IssuedBatch]]

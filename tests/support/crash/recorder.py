@@ -12,18 +12,14 @@ for failed syncs, which have an effect. Their data may never reach the device, w
 """
 
 import threading
-from collections.abc import Iterable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from segmentlog.store.files.fs import Listed
-from segmentlog.store.files.plain_reads import Front
 from segmentlog.store.format.buffers import Data, Pieces, contiguous
-from segmentlog.store.format.message import Bytes
 
-from .memory_fs import Directory, FileNode, MemoryFile, MemoryFileSystem, MemoryLock
+from ..delegating import Delegating
+from .memory_fs import Directory, FileNode, MemoryFile, MemoryFileSystem
 
 
 class Kind(Enum):
@@ -43,34 +39,21 @@ class Kind(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Op:
-    """One call.
-
-    Attributes
-    ----------
-    path
-        Of the file or directory; of a rename the source.
-    number
-        Of the file or directory, as `memory_fs` counts them.
-    directory, name
-        Of a call that changes names: number of the directory, and the name in it; of a rename those of the source.
-    target_directory, target_name
-        Of a rename.
-    position, data, size
-        What was written where; to which size a file was brought.
-    spared
-        Of a sync: numbers of calls of other threads that were not over when it began. It may have missed them.
-    """
+    """One call."""
 
     kind: Kind
-    path: str
-    number: int
+    path: str  # of the file or directory; of a rename the source
+    number: int  # of the file or directory, as `memory_fs` counts them
+    # directory, name: of a call that changes names: number of the directory, and the name in it; of a rename those of
+    # the source
     directory: int = -1
     name: str = ""
-    target_directory: int = -1
+    target_directory: int = -1  # target_directory, target_name: of a rename
     target_name: str = ""
-    position: int = 0
+    position: int = 0  # position, data, size: what was written where; to which size a file was brought
     data: bytes = b""
     size: int = 0
+    # of a sync: numbers of calls of other threads that were not over when it began. It may have missed them
     spared: frozenset[int] = frozenset()
 
     def __str__(self) -> str:
@@ -88,33 +71,19 @@ class Op:
 
 @dataclass(slots=True)
 class Recording:
-    """All operations on a disk.
+    """All operations on a disk."""
 
-    Attributes
-    ----------
-    base
-        The disk before; all of it durable.
-    ops
-        The calls.
-    marks
-        Labels, each with how many calls were over when it was made.
-    """
-
-    base: MemoryFileSystem
-    ops: list[Op] = field(default_factory=list)
+    base: MemoryFileSystem  # the disk before; all of it durable
+    ops: list[Op] = field(default_factory=list)  # the calls
+    # labels, each with how many calls were over when it was made
     marks: list[tuple[int, Any]] = field(default_factory=list)
 
 
-class RecordingFileSystem:
-    """Hands all calls on to a disk in memory, and writes down those that change it. Safe for threads.
-
-    Parameters
-    ----------
-    disk
-        The disk; what it holds already counts as durable.
-    """
+class RecordingFileSystem(Delegating):
+    """Hands all calls on to a disk in memory, and writes down those that change it. Safe for threads."""
 
     def __init__(self, disk: MemoryFileSystem) -> None:
+        super().__init__(disk)
         self.disk = disk
         self.recording = Recording(disk.clone())
         self._lock = threading.RLock()
@@ -124,45 +93,6 @@ class RecordingFileSystem:
         """Note a promise that was made now."""
         with self._lock:
             self.recording.marks.append((len(self.recording.ops), label))
-
-    def list_dir(self, path: str) -> list[Listed]:
-        return self.disk.list_dir(path)
-
-    def size(self, path: str) -> int | None:
-        return self.disk.size(path)
-
-    def read(self, path: str, offset: int, count: int) -> bytes:
-        return self.disk.read(path, offset, count)
-
-    def read_into(self, path: str, offset: int, buffer: Bytes) -> int:
-        return self.disk.read_into(path, offset, buffer)
-
-    def map(self, path: str, start: int = 0, stop: int | None = None) -> Bytes:
-        return self.disk.map(path, start, stop)
-
-    def data_end(self, path: str) -> int:
-        return self.disk.data_end(path)
-
-    def read_each(self, pieces: Iterable[tuple[str, int, int]]) -> list[bytes | None]:
-        return self.disk.read_each(pieces)
-
-    def fronts(self, directories: Iterable[str], limit: int) -> list[Front | None]:
-        return self.disk.fronts(directories, limit)
-
-    def lock_owner(self, path: str) -> int | None:
-        return self.disk.lock_owner(path)
-
-    def stamp(self, path: str) -> tuple[int, int] | None:
-        return self.disk.stamp(path)
-
-    def lock_store(self, path: str) -> MemoryLock:
-        return self.disk.lock_store(path)
-
-    def lock_store_for_a_moment(self, path: str) -> AbstractContextManager[bool]:
-        return self.disk.lock_store_for_a_moment(path)
-
-    def mutex(self, path: str) -> AbstractContextManager[None]:
-        return self.disk.mutex(path)
 
     def create(self, path: str) -> "RecordedFile":
         with self._lock:
@@ -205,9 +135,6 @@ class RecordingFileSystem:
             if node is not None:
                 directory, name = self._place(path)
                 self._note(Op(kind=Kind.UNLINK, path=path, number=node.number, directory=directory, name=name))
-
-    def release(self, path: str, start: int, stop: int) -> None:
-        self.disk.release(path, start, stop)
 
     def make_dir(self, path: str) -> None:
         with self._lock:
@@ -271,47 +198,29 @@ class RecordingFileSystem:
         return (node.number if isinstance(node, Directory) else -1), name
 
 
-class RecordedFile:
-    """A file that is open for writing; all that is done to it is written down."""
+class RecordedFile(Delegating):
+    """A file that is open for writing; every write, allocation and sync is recorded."""
 
     def __init__(self, fs: RecordingFileSystem, file: MemoryFile) -> None:
-        self.path = file.path
+        super().__init__(file)
         self._fs = fs
-        self._file = file
-
-    @property
-    def node(self) -> FileNode:
-        """The file itself."""
-        return self._file.node
 
     def write(self, position: int, data: Data | Pieces) -> None:
-        """Write all of ``data``."""
-        self._fs.within(self._file, self._op(Kind.WRITE, position=position, data=bytes(contiguous(data))))
+        self._record(Kind.WRITE, position=position, data=bytes(contiguous(data)))
 
     def allocate(self, size: int) -> None:
-        """Reserve space."""
-        self._fs.within(self._file, self._op(Kind.ALLOCATE, size=size))
+        self._record(Kind.ALLOCATE, size=size)
 
     def extend(self, size: int) -> None:
-        """Make it longer."""
-        self._fs.within(self._file, self._op(Kind.EXTEND, size=size))
+        self._record(Kind.EXTEND, size=size)
 
     def sync(self) -> None:
-        """Make all of it durable."""
-        self._fs.within(self._file, self._op(Kind.SYNC))
+        self._record(Kind.SYNC)
 
     def fail_sync(self) -> None:
-        """Note a sync that failed: later syncs do not make up for it."""
-        self._fs.within(self._file, self._op(Kind.FAILED_SYNC))
+        """Record a sync that failed: later syncs do not make up for it."""
+        self._record(Kind.FAILED_SYNC)
 
-    def is_at(self, path: str) -> bool:
-        """Return whether a path is a name of this file."""
-        return self._file.is_at(path)
-
-    def close(self) -> None:
-        """Close it."""
-        self._file.close()
-
-    def _op(self, kind: Kind, *, position: int = 0, data: bytes = b"", size: int = 0) -> Op:
-        number = self._file.node.number
-        return Op(kind=kind, path=self._fs.path_of(number), number=number, position=position, data=data, size=size)
+    def _record(self, kind: Kind, **what: Any) -> None:
+        number = self.node.number
+        self._fs.within(self.inner, Op(kind=kind, path=self._fs.path_of(number), number=number, **what))

@@ -52,24 +52,12 @@ Messages = dict[tuple[QueueKey, int], tuple[int, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """A store before retention, and what has to become of it.
+    """A store before retention, and what has to become of it."""
 
-    Attributes
-    ----------
-    disk
-        The store before retention.
-    messages
-        Messages of the store before it.
-    files
-        Names of log, queue and index files after it.
-    start
-        First physical offset of the log after it.
-    """
-
-    disk: MemoryFileSystem
-    messages: Messages
-    files: frozenset[str]
-    start: int
+    disk: MemoryFileSystem  # the store before retention
+    messages: Messages  # messages of the store before it
+    files: frozenset[str]  # names of log, queue and index files after it
+    start: int  # first physical offset of the log after it
 
 
 def retain(fs: WritableFileSystem, runs: int = RUNS, archive: str | None = None) -> None:

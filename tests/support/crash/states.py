@@ -31,31 +31,17 @@ _SECTORS = PAGE_BYTES // SECTOR_BYTES
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Breadth:
-    """Number of states that are tried at each crash point.
+    """Number of states that are tried at each crash point."""
 
-    Attributes
-    ----------
-    exhaustive_bits
-        Where at most so many things are uncertain, all their subsets are.
-    random_subsets
-        Subsets drawn at random where more are.
-    torn
-        At most so many ways in which the last write is torn; None for all.
-    per_point
-        At most so many, those that always are left out of the count; a sample if there are more. None for all.
-    mixed
-        Where sectors were written more than once since the last sync: so many draws of one version for each sector.
-        They do not count for ``per_point``, and are drawn apart from everything else.
-    seed
-        Of all that is drawn.
-    """
-
-    exhaustive_bits: int = 10
-    random_subsets: int = 32
-    torn: int | None = None
+    exhaustive_bits: int = 10  # where at most so many things are uncertain, all their subsets are
+    random_subsets: int = 32  # subsets drawn at random where more are
+    torn: int | None = None  # at most so many ways in which the last write is torn; None for all
+    # at most so many, those that always are left out of the count; a sample if there are more. None for all
     per_point: int | None = None
+    # where sectors were written more than once since the last sync: so many draws of one version for each sector.
+    # They do not count for ``per_point``, and are drawn apart from everything else
     mixed: int = 1
-    seed: int = 0
+    seed: int = 0  # of all that is drawn
 
 
 @dataclass(slots=True)
@@ -69,24 +55,12 @@ class Count:
 
 
 class CrashState(NamedTuple):
-    """One disk that a power cut may leave.
+    """One disk that a power cut may leave."""
 
-    Attributes
-    ----------
-    point
-        How many calls of the recording were over.
-    marks
-        How many marks had been made.
-    description
-        What of the rest got there.
-    disk
-        Makes the disk.
-    """
-
-    point: int
-    marks: int
-    description: str
-    disk: Callable[[], MemoryFileSystem]
+    point: int  # how many calls of the recording were over
+    marks: int  # how many marks had been made
+    description: str  # what of the rest got there
+    disk: Callable[[], MemoryFileSystem]  # makes the disk
 
 
 class _Choice(NamedTuple):
@@ -104,15 +78,6 @@ class States:
     """All states of a recording, each once; iterate over it.
 
     A judged state is judged again only after a new promise.
-
-    Parameters
-    ----------
-    recording
-        What was done.
-    breadth
-        How much is tried.
-    points
-        Whether to try a crash point, by its number; all by default.
     """
 
     def __init__(self, recording: Recording, breadth: Breadth, points: Callable[[int], bool] = lambda _: True) -> None:
