@@ -101,7 +101,7 @@ def _meaning(option: Option[Any]) -> str:
 def _default(option: Option[Any]) -> str:
     if option.default_text is not None:
         return option.default_text
-    return "–" if option.default is None else str(option.default).lower()
+    return "" if option.default is None else str(option.default).lower()
 
 
 def _columns(
@@ -109,12 +109,16 @@ def _columns(
 ) -> list[str]:
     """Write a table of columns, of which the first ``default`` are there without asking."""
     rows = [
-        f"| `{name}` | {kind.simpleString()} | {'yes' if at < default else ''} "
-        f"| {meanings[name].source} | {meanings[name].null_text} |"
-        for at, (name, kind) in enumerate(columns.items())
+        f"| `{name}` | {kind.simpleString()} | {meanings[name].source} | {meanings[name].null_text} |"
+        for name, kind in columns.items()
     ]
-    head = ["| Column | Type | Without asking | Source and unit | Null |", "| --- | --- | --- | --- | --- |"]
-    return [f"## {title}", "", *head, *rows]
+    last = list(columns)[default - 1]
+    head = [
+        f"Without `columns` or a schema: the columns up to `{last}`.",
+        "",
+        "| Column | Type | Source and unit | Null |",
+    ]
+    return [f"## {title}", "", *head, "| --- | --- | --- | --- |", *rows]
 
 
 def main(arguments: Sequence[str]) -> None:
