@@ -76,8 +76,7 @@ def _sink() -> list[str]:
         f"| {', '.join(f'`{name}`' for name in field.names)} | {field.type_text} | {field.meaning} |"
         for field in FIELDS
     ]
-    ignored = ["## Columns that the sink leaves out", "", "| Column | Why |", "| --- | --- |"]
-    ignored += [f"| `{name}` | {why} |" for name, why in IGNORED.items()]
+    ignored = ["## Columns that the sink leaves out", "", *(f"* `{name}`: {why}" for name, why in IGNORED.items())]
     return [_SINK_HEAD, *_options(SINK), "", *columns, "", *ignored, ""]
 
 
