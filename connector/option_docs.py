@@ -76,8 +76,7 @@ def _sink() -> list[str]:
         f"| {', '.join(f'`{name}`' for name in field.names)} | {field.type_text} | {field.meaning} |"
         for field in FIELDS
     ]
-    ignored = ["## Columns that the sink leaves out", "", "| Column | Why |", "| --- | --- |"]
-    ignored += [f"| `{name}` | {why} |" for name, why in IGNORED.items()]
+    ignored = ["## Columns that the sink leaves out", "", *(f"* `{name}`: {why}" for name, why in IGNORED.items())]
     return [_SINK_HEAD, *_options(SINK), "", *columns, "", *ignored, ""]
 
 
@@ -101,7 +100,7 @@ def _meaning(option: Option[Any]) -> str:
 def _default(option: Option[Any]) -> str:
     if option.default_text is not None:
         return option.default_text
-    return "–" if option.default is None else str(option.default).lower()
+    return "" if option.default is None else str(option.default).lower()
 
 
 def _columns(
@@ -109,12 +108,16 @@ def _columns(
 ) -> list[str]:
     """Write a table of columns, of which the first ``default`` are there without asking."""
     rows = [
-        f"| `{name}` | {kind.simpleString()} | {'yes' if at < default else ''} "
-        f"| {meanings[name].source} | {meanings[name].null_text} |"
-        for at, (name, kind) in enumerate(columns.items())
+        f"| `{name}` | {kind.simpleString()} | {meanings[name].source} | {meanings[name].null_text} |"
+        for name, kind in columns.items()
     ]
-    head = ["| Column | Type | Without asking | Source and unit | Null |", "| --- | --- | --- | --- | --- |"]
-    return [f"## {title}", "", *head, *rows]
+    last = list(columns)[default - 1]
+    head = [
+        f"Without `columns` or a schema: the columns up to `{last}`.",
+        "",
+        "| Column | Type | Source and unit | Null |",
+    ]
+    return [f"## {title}", "", *head, "| --- | --- | --- | --- |", *rows]
 
 
 def main(arguments: Sequence[str]) -> None:

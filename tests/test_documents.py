@@ -118,7 +118,7 @@ def test_every_block_runs(page: Path, spark: "SparkSession", data: Path) -> None
 
 
 def test_small_segments_make_small_stores(tmp_path: Path) -> None:
-    """As docs/deployment.md and docs/writing.md say."""
+    """As docs/sink.md and docs/writing.md say."""
     from segmentlog.store import Outgoing, StoreConfig  # noqa: PLC0415
 
     with MessageStore.open(tmp_path / "small", StoreConfig(segment_bytes=1 << 20)) as store:

@@ -96,6 +96,7 @@ def test_the_tables_show_figures_peers_and_failures(load, module, result, tmp_pa
     assert "- `sink` failed: no space" in text
     page = tables.markdown(report, only_compared=True)
     assert "### `drain`" in page
+    assert "| drain | 85 | 100 |" in page
     assert "### `commit`" not in page, "nothing in it is compared with a peer"
     assert "### `commit`" in text
     assert tables.as_csv(report).splitlines() == [
