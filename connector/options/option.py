@@ -7,7 +7,7 @@
           │
           ▼
     Table.of(…, SourceOptions) ──► given names matched, unknown ones with a suggestion    (`matching`)
-          │                   └──► docs/options.md                                        (`option_docs`)
+          │                   └──► docs/options.md                                        (`scripts/pages.py`)
           ▼
     SourceOptions(**given.values(table))     parsed, a typed field per option          (`read_options`, `write_options`)
 

@@ -19,7 +19,6 @@ import argparse
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from segmentlog.output import json_text, text_table
 
@@ -27,25 +26,6 @@ from .checks import Check, Status, environment_checks
 from .java import JavaNotFoundError, prepare_java
 from .session_checks import session_checks
 from .store_checks import check_owner, check_store
-
-
-@dataclass(frozen=True, slots=True)
-class Examination:
-    """Results of all checks, in the order in which to mend things."""
-
-    checks: tuple[Check, ...]
-
-    @property
-    def has_findings(self) -> bool:
-        """Return whether a check failed."""
-        return any(check.status is Status.FAIL for check in self.checks)
-
-    def as_dict(self) -> dict[str, object]:
-        """Return all of it, for one JSON object."""
-        return {"ok": not self.has_findings, "checks": self.checks}
-
-    def __str__(self) -> str:
-        return render(self.checks)
 
 
 def examine(*, store: str | None = None, start: bool = False, master: str | None = None) -> list[Check]:
@@ -74,9 +54,19 @@ def examine(*, store: str | None = None, start: bool = False, master: str | None
 
 
 def render(checks: Sequence[Check]) -> str:
-    """Return checks as a table, with what to do under each."""
+    """Return checks as a table, with the remedy below each."""
     rows = [(check.status.value, check.name, check.found) for check in checks]
     return text_table(rows, notes=[check.fix for check in checks])
+
+
+def has_failed(checks: Sequence[Check]) -> bool:
+    """Return whether a check failed."""
+    return any(check.status is Status.FAIL for check in checks)
+
+
+def document(checks: Sequence[Check]) -> dict[str, object]:
+    """Return checks as one JSON object."""
+    return {"ok": not has_failed(checks), "checks": list(checks)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -92,9 +82,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.export:
         return _export()
-    found = Examination(tuple(examine(store=options.store, start=options.start, master=options.master)))
-    sys.stdout.write((json_text(found.as_dict(), indent=2) if options.json else str(found)) + "\n")
-    return 1 if found.has_findings else 0
+    found = examine(store=options.store, start=options.start, master=options.master)
+    sys.stdout.write((json_text(document(found), indent=2) if options.json else render(found)) + "\n")
+    return 1 if has_failed(found) else 0
 
 
 def _export() -> int:

@@ -31,8 +31,8 @@ _COLLECTED_OBJECTS = 50_000
 """New objects after which Python looks for garbage. Imports of a verb reach the default, 700, some hundred times."""
 
 
-def process() -> int:
-    """Run the command line of this process; the entry point of the installed command.
+def process(*words: str) -> int:
+    """Run the command line of this process, after some words; the entry point of the installed command and of jobs.
 
     A third of the time of a short verb was spent on what it does not need. numpy starts threads for linear algebra,
     and imports cause garbage collections. At its exit Python looks at all objects once more.
@@ -41,7 +41,7 @@ def process() -> int:
     os.environ.setdefault(_BLAS_THREADS, "1")
     gc.set_threshold(_COLLECTED_OBJECTS, *gc.get_threshold()[1:])
     try:
-        return main()
+        return main([*words, *sys.argv[1:]])
     finally:
         gc.freeze()
 

@@ -11,12 +11,15 @@ argparse takes 10 ms to import, click 30 and typer 90; see ``docs/adr/0024-a-com
 import argparse
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from segmentlog.store import ConfigError
 from segmentlog.suggestions import did_you_mean, listing
 
 from .errors import UsageError
+
+if TYPE_CHECKING:
+    from segmentlog.store.ha import Tls
 
 T = TypeVar("T")
 _NEGATIVE: Final = re.compile(r"-\d.*", re.ASCII)
@@ -141,6 +144,11 @@ def names(text: str) -> tuple[str, ...]:
 def add_store(parser: argparse.ArgumentParser) -> None:
     """Add ``STORE`` and ``--commit-log``: ``options.store`` and the list ``options.commit_log``."""
     parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir, or a copy of it")
+    add_commit_log(parser)
+
+
+def add_commit_log(parser: argparse.ArgumentParser) -> None:
+    """Add ``--commit-log``: a list of directories, empty if the flag is not passed."""
     parser.add_argument(
         "--commit-log",
         metavar="DIR",
@@ -148,6 +156,37 @@ def add_store(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a directory of CommitLog segments, if not STORE/commitlog; repeatable",
     )
+
+
+def add_queue_segment_entries(parser: argparse.ArgumentParser) -> None:
+    """Add ``--queue-segment-entries``: a number, None if the flag is not passed."""
+    parser.add_argument(
+        "--queue-segment-entries",
+        metavar="N",
+        type=int,
+        help="entries in a file of a queue, the broker's mappedFileSizeConsumeQueue / 20 (default: the store's own, "
+        "else 300000)",
+    )
+
+
+def add_tls(parser: argparse.ArgumentParser) -> None:
+    """Add ``--tls``, for `tls_of`."""
+    parser.add_argument(
+        "--tls",
+        nargs=3,
+        metavar=("CERTIFICATE", "KEY", "AUTHORITY"),
+        help="mutual TLS with peers of segmentlog: three PEM files",
+    )
+
+
+def tls_of(options: argparse.Namespace) -> "Tls | None":
+    """Return the files of ``--tls``, None if it is not passed."""
+    from segmentlog.store.ha import Tls
+
+    if options.tls is None:
+        return None
+    certificate, key, authority = options.tls
+    return Tls(certificate=certificate, key=key, authority=authority)
 
 
 def known_column(flag: str, wanted: Sequence[str], known: Sequence[str]) -> None:

@@ -11,7 +11,8 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..console import printable
+from segmentlog.output import printable
+
 from .json_lines import json_objects
 from .text_columns import bodies, instants
 

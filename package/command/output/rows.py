@@ -9,19 +9,17 @@
 
 import argparse
 import os
-import time
 from collections.abc import Iterable, Iterator
-from typing import Final
+from contextlib import nullcontext
 
 import pyarrow as pa
 
 from ..console import Console
 from ..errors import FOUND, NOT_FOUND, UsageError
+from ..progress import counted
 from .formats import Pace, Target
 from .templates import Templated
 from .writers import Writer, writer_of
-
-_REPORT_S: Final = 0.5
 
 
 def write_messages(
@@ -117,43 +115,17 @@ def _flushed(batches: Iterable[pa.RecordBatch], console: Console) -> Iterator[pa
 
 
 def _write(writer: Writer, batches: Iterable[pa.RecordBatch], console: Console | None) -> int:
-    """Write rows, and their number on a console if one is passed and shows it; return the number."""
-    progress = RowCount(console) if console is not None and console.has_progress else None
+    """Write rows, and show their number on a console if one is passed; return the number."""
     count = 0
-    try:
-        for batch in batches:
-            writer.write(batch)
-            count += batch.num_rows
-            if progress is not None:
-                progress.show(count)
-        writer.close()
-    except BaseException:
-        writer.abandon()
-        raise
-    finally:
-        if progress is not None:
-            progress.clear()
+    with counted(console) if console is not None else nullcontext() as show:
+        try:
+            for batch in batches:
+                writer.write(batch)
+                count += batch.num_rows
+                if show is not None:
+                    show(count)
+            writer.close()
+        except BaseException:
+            writer.abandon()
+            raise
     return count
-
-
-class RowCount:
-    """A line on stderr that counts rows, for a console with progress. Not thread-safe."""
-
-    def __init__(self, console: Console) -> None:
-        self._stderr = console.stderr
-        self._start = self._shown = time.monotonic()
-        self._is_shown = False
-
-    def show(self, count: int) -> None:
-        """Show how many rows were written, every half second."""
-        now = time.monotonic()
-        if now - self._shown >= _REPORT_S:
-            self._shown, self._is_shown = now, True
-            self._stderr.write(f"\r{count:,} rows, {count / (now - self._start):,.0f} per second\x1b[K")
-            self._stderr.flush()
-
-    def clear(self) -> None:
-        """Remove the line."""
-        if self._is_shown:
-            self._stderr.write("\r\x1b[K")
-            self._stderr.flush()

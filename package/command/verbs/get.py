@@ -16,9 +16,10 @@ import argparse
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from segmentlog.output import printable
 from segmentlog.suggestions import listing
 
-from ..console import Console, printable
+from ..console import Console
 from ..errors import FOUND, NOT_FOUND, UsageError
 from ..output.formats import add_output
 from ..output.templates import parse_template

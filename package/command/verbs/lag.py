@@ -14,7 +14,9 @@ import argparse
 import os
 from typing import Final
 
-from ..console import Console, printable
+from segmentlog.output import printable
+
+from ..console import Console
 from ..output.formats import add_output
 from ..parser import Parser, add_store
 from ..reading import opened
