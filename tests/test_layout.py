@@ -36,8 +36,6 @@ RE_EXPORTS: Final = {
     "package/command/__main__.py": "runs main by module: tests/command/test_main.py",
     "store/follow.py": "a door: tests/test_doors.py",
     "store/sink.py": "a door: tests/test_doors.py",
-    "connector/doctor.py": "runs setup.doctor under its public name: tests/connector/setup/test_doctor.py",
-    "connector/environment.py": "re-exports setup.java under its public name: tests/connector/setup/test_java.py",
     **{
         f"jobs/{name}.py": "runs its verb by module: tests/jobs/test_jobs.py"
         for name in ("demo", "demote", "promote", "rebuild", "replicate", "retention", "salvage", "serve", "verify")
@@ -52,7 +50,7 @@ TESTED_ELSEWHERE: Final = {
 """Modules whose contract another file of tests holds."""
 UNITS_EXEMPT: Final = {
     *("__init__", "__pycache__"),
-    *("follow", "sink", "doctor", "environment"),  # doors: they re-export
+    *("follow", "sink"),  # doors: they re-export
     *("filter", "find", "ha", "retention"),  # packages that the limit left room for, each a concern of its own
 }
 

@@ -4,9 +4,9 @@
 
     interpreter ─► packages ─► Java ─► SPARK_HOME ─► workers ─► format by name ─► limits ─► `session_checks`
 
-That is also the order in which to mend things: each check takes the ones before it for granted.
+That is also the order of repairs: each check assumes that the checks before it pass.
 
-Imports nothing but the standard library until a check needs more: it has to run where everything else is missing.
+Imports only the standard library until a check needs more: it has to run where everything else is missing.
 """
 
 import importlib
@@ -20,18 +20,31 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
+from typing import Final
 
-from .java import JavaOrigin, survey_java
+from .java import find_java
 from .workers import is_local
 
-PYTHON_MIN = (3, 11)
-OPEN_FILES_MIN = 1024
-_PROBE_SECONDS_MAX = 60
+OPEN_FILES_MIN: Final = 1024
+WORKER_MODULES: Final = ("segmentlog", "numpy", "pyarrow", "isal", "lark")
+"""Top-level modules that a worker imports to read or write; PySpark itself comes from Spark."""
+
+_PROBE_SECONDS_MAX: Final = 60
+_PACKAGE: Final = "segmentlog"
+_REQUIREMENT: Final = re.compile(r"(?P<name>[\w.-]+)(?P<range>[^;\[]*)(?:; extra == ['\"](?P<extra>\w+)['\"])?")
+_CHECKED_EXTRAS: Final = {None, "spark"}
+_INTERPRETER_PROBE: Final = """\
+import importlib.util, json, sys
+print(json.dumps({
+    "version": "%d.%d.%d" % sys.version_info[:3],
+    "prefix": sys.prefix,
+    "lacks": [name for name in sys.argv[1:] if importlib.util.find_spec(name) is None],
+}))
+"""
 
 
 class Status(StrEnum):
@@ -42,59 +55,42 @@ class Status(StrEnum):
     FAIL = "fail"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the table."""
+    """One line of the table; ``fix`` is advice, or empty."""
 
     name: str
     status: Status
     found: str
     fix: str = ""
-    """Advice, or good to know; empty when there is nothing."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Requirement:
-    """A package, and the versions of it that we work with: ``version_min`` inclusive, ``version_stop`` exclusive."""
-
-    package: str
-    version_min: str
-    version_stop: str
-    extra: str = ""
+def environment_checks() -> Iterator[Check]:
+    """Run the checks that need neither a store nor a session, in the order of repairs."""
+    yield Check("python", Status.OK, f"{'.'.join(map(str, sys.version_info[:3]))} ({sys.executable})")
+    yield from package_checks()
+    for check in (check_java, check_spark_home, check_workers, check_discovery, check_open_files):
+        yield check()
 
 
-REQUIREMENTS = (
-    Requirement(package="numpy", version_min="2.0", version_stop="3"),
-    Requirement(package="pyarrow", version_min="18", version_stop="27"),
-    Requirement(package="isal", version_min="1.7", version_stop="2"),
-    Requirement(package="lark", version_min="1.2", version_stop="2"),
-    Requirement(package="rich", version_min="14", version_stop="16"),
-    Requirement(package="pyspark", version_min="4.0", version_stop="5", extra="spark"),
-)
-"""As in pyproject.toml; a test compares the two."""
+def package_checks() -> Iterator[Check]:
+    """Check the packages that the metadata of this package requires, for itself and for its extra ``spark``."""
+    try:
+        stated = importlib.metadata.requires(_PACKAGE) or ()
+    except importlib.metadata.PackageNotFoundError:
+        fix = "Install the package itself (pip install segmentlog), not only its folders on PYTHONPATH"
+        yield Check(_PACKAGE, Status.FAIL, "not installed: its requirements are not known", fix)
+        return
+    for text in stated:
+        found = _REQUIREMENT.fullmatch(text)
+        if found is not None and found["extra"] in _CHECKED_EXTRAS:
+            yield check_package(found["name"], found["range"], found["extra"])
 
 
-def environment_checks() -> list[Callable[[], Check]]:
-    """List the checks that need neither a store nor a session, in the order in which to mend things."""
-    packages = [partial(check_package, requirement) for requirement in REQUIREMENTS]
-    others = [check_java, check_spark_home, check_workers, check_discovery, check_open_files]
-    return [check_python, *packages, *others]
-
-
-def check_python() -> Check:
-    """Check the version of this interpreter."""
-    found = f"{_dotted(sys.version_info[:3])} ({sys.executable})"
-    if sys.version_info[:2] < PYTHON_MIN:
-        fix = f"Use Python {_dotted(PYTHON_MIN)} or newer"
-        return Check(name="python", status=Status.FAIL, found=found, fix=fix)
-    return Check(name="python", status=Status.OK, found=found)
-
-
-def check_package(requirement: Requirement) -> Check:
-    """Check that a package is there, imports, and has a version that we work with."""
-    name = requirement.package
-    wanted = f"{name}>={requirement.version_min},<{requirement.version_stop}"
-    install = f"pip install 'segmentlog[{requirement.extra}]'" if requirement.extra else f"pip install '{wanted}'"
+def check_package(name: str, versions: str, extra: str | None = None) -> Check:
+    """Check that a package imports, and has a version within a range such as ``<3,>=2.0``."""
+    wanted = f"{name}{versions}"
+    install = f"pip install 'segmentlog[{extra}]'" if extra else f"pip install '{wanted}'"
     try:
         importlib.import_module(name)
         version = importlib.metadata.version(name)
@@ -102,65 +98,52 @@ def check_package(requirement: Requirement) -> Check:
         # A Spark distribution puts its pyspark on sys.path without installing it.
         version = str(getattr(sys.modules[name], "__version__", "0"))
     except ModuleNotFoundError as error:
-        found = "not installed" if error.name == name else f"cannot be imported: {error}"
-        return Check(name=name, status=Status.FAIL, found=found, fix=install)
+        return Check(name, Status.FAIL, "not installed" if error.name == name else _broken(error), install)
     except (ImportError, OSError, RuntimeError, AttributeError, ValueError) as error:
-        fix = f"Reinstall it: pip install --force-reinstall '{wanted}'"
-        return Check(name=name, status=Status.FAIL, found=f"cannot be imported: {error}", fix=fix)
-    if not _numbers(requirement.version_min) <= _numbers(version) < _numbers(requirement.version_stop):
-        return Check(name=name, status=Status.FAIL, found=f"{version}, but we need {wanted}", fix=install)
-    return Check(name=name, status=Status.OK, found=version)
+        return Check(name, Status.FAIL, _broken(error), f"Reinstall it: pip install --force-reinstall '{wanted}'")
+    numbers = _numbers(version)
+    bounds = re.findall(r"(>=|<)([\d.]+)", versions)
+    if not all((numbers >= _numbers(bound)) == (kind == ">=") for kind, bound in bounds):
+        return Check(name, Status.FAIL, f"{version}, but {wanted} is required", install)
+    return Check(name, Status.OK, version)
 
 
 def check_java() -> Check:
     """Check for a Java that Spark can start on, and whether Spark will find it by itself."""
-    survey = survey_java()
-    if survey.runtime is None:
-        return Check(
-            name="java",
-            status=Status.FAIL,
-            found="; ".join(map(str, survey.rejected)),
-            fix="pip install 'segmentlog[java]', or install a JDK 17 or newer and set JAVA_HOME to its folder",
-        )
-    runtime = survey.runtime
+    runtime, rejected = find_java()
+    if runtime is None:
+        fix = "pip install 'segmentlog[java]', or install a JDK 17 or newer and set JAVA_HOME to its folder"
+        return Check("java", Status.FAIL, "; ".join(rejected), fix)
     home = os.environ.get("JAVA_HOME")
-    found = f"{runtime.version} from {runtime.origin.value} ({runtime.home})"
-    by_itself = home == str(runtime.home) or (not home and runtime.origin is JavaOrigin.PATH)
-    if by_itself and runtime.is_ready:
-        return Check(name="java", status=Status.OK, found=found)
-    return Check(
-        name="java",
-        status=Status.WARN,
-        found=f"{found}, but JAVA_HOME is {home or 'not set'}",
-        fix='In this shell: eval "$(python -m segmentlog.connector.doctor --export)"; '
-        "in Python, before the session: segmentlog.connector.prepare_java()",
+    found = f"{runtime.version} from {runtime.origin} ({runtime.home})"
+    # A stale shim at JAVA_HOME was rejected, and its folder is found again as that of the wheel.
+    is_stale = any(each.startswith("JAVA_HOME (") for each in rejected)
+    if (home == str(runtime.home) and not is_stale) or (not home and runtime.origin == "PATH"):
+        return Check("java", Status.OK, found)
+    fix = (
+        'In this shell: eval "$(python -m segmentlog.connector.doctor --export)"; '
+        "in Python, before the session: segmentlog.connector.prepare_java()"
     )
+    return Check("java", Status.WARN, f"{found}, but JAVA_HOME is {home or 'not set'}", fix)
 
 
 def check_spark_home() -> Check:
     """Check that SPARK_HOME, which decides whose jars are started, is not that of another Spark."""
     home = os.environ.get("SPARK_HOME")
     if not home:
-        return Check(name="spark home", status=Status.OK, found="that of the pyspark package")
+        return Check("spark home", Status.OK, "that of the pyspark package")
     spec = importlib.util.find_spec("pyspark")
-    package = Path(spec.origin).parent if spec is not None and spec.origin is not None else None
-    if package is not None and package.is_relative_to(home):
-        return Check(name="spark home", status=Status.OK, found=home)
+    if spec is not None and spec.origin is not None and Path(spec.origin).is_relative_to(home):
+        return Check("spark home", Status.OK, home)
     fix = "If Spark does not start or misses methods: unset SPARK_HOME"
-    return Check(name="spark home", status=Status.WARN, found=f"{home}, not the pyspark of this Python", fix=fix)
+    return Check("spark home", Status.WARN, f"{home}, not the pyspark of this Python", fix)
 
 
 def check_workers(python: str | None = None, *, master: str | None = None) -> Check:
     """Check that Spark's Python workers can run with the same Python version as this driver, and have the packages.
 
-    Looks at the interpreter on this machine, where Spark plans in it; `check_executors` asks those on other machines.
-
-    Parameters
-    ----------
-    python
-        The interpreter of a session that exists already; None: the one that the next session will take.
-    master
-        Of that session; None: not known.
+    ``python`` and ``master`` are those of a session; without them the next session's interpreter is checked. Only the
+    interpreter on this machine is asked, where Spark plans; `check_executors` asks those on other machines.
     """
     named = os.environ.get("PYSPARK_PYTHON")
     command = python or named or "python3"
@@ -172,24 +155,24 @@ def check_workers(python: str | None = None, *, master: str | None = None) -> Ch
     path = shutil.which(command)
     if path is None:
         missing = "which is not on PATH" if os.path.basename(command) == command else "which does not exist here"
-        return Check(name="workers", status=Status.FAIL, found=f"{label}, {missing}", fix=fix)
+        return Check("workers", Status.FAIL, f"{label}, {missing}", fix)
     try:
         seen = _ask_interpreter(path)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        return Check(name="workers", status=Status.FAIL, found=f"{label} ({path}) does not answer: {error}", fix=fix)
+        return Check("workers", Status.FAIL, f"{label} ({path}) does not answer: {error}", fix)
     found = f"{label} ({path}, {seen['version']})"
     if _numbers(str(seen["version"]))[:2] != sys.version_info[:2]:
-        here = _dotted(sys.version_info[:2])
-        return Check(name="workers", status=Status.FAIL, found=f"{found}, but the driver runs {here}", fix=fix)
-    if seen["lacks"]:
-        return Check(name="workers", status=Status.FAIL, found=f"{found} has no {_listed(seen['lacks'])}", fix=fix)
+        here = ".".join(map(str, sys.version_info[:2]))
+        return Check("workers", Status.FAIL, f"{found}, but the driver runs {here}", fix)
+    if isinstance(seen["lacks"], list) and seen["lacks"]:
+        return Check("workers", Status.FAIL, f"{found} has no {', '.join(seen['lacks'])}", fix)
     if seen["prefix"] != sys.prefix:
-        return Check(name="workers", status=Status.WARN, found=f"{found} is another environment", fix=fix)
-    return Check(name="workers", status=Status.OK, found=found)
+        return Check("workers", Status.WARN, f"{found} is another environment", fix)
+    return Check("workers", Status.OK, found)
 
 
 def workers_fix(master: str | None) -> str:
-    """Say how workers on a master get an interpreter that can run the format."""
+    """Return how workers on a master get an interpreter that can run the format."""
     if is_local(master):
         return f"export PYSPARK_PYTHON={shlex.quote(sys.executable)}"
     return (
@@ -202,56 +185,39 @@ def check_discovery() -> Check:
     """Check that Spark will find the format ``segmentlog`` by name."""
     name = "pyspark_segmentlog"
     if importlib.util.find_spec("pyspark") is None:
-        return Check(name="discovery", status=Status.FAIL, found="no pyspark to find it", fix="See pyspark above")
+        return Check("discovery", Status.FAIL, "no pyspark to find it", "See pyspark above")
     try:
         source = importlib.import_module(name).DefaultSource
     except (ImportError, AttributeError) as error:
         fix = "Install the package itself (pip install segmentlog), not only its folders on PYTHONPATH"
-        return Check(name="discovery", status=Status.FAIL, found=f"{name}: {error}", fix=fix)
-    return Check(name="discovery", status=Status.OK, found=f'format "{source.name()}" by {name}')
+        return Check("discovery", Status.FAIL, f"{name}: {error}", fix)
+    return Check("discovery", Status.OK, f'format "{source.name()}" by {name}')
 
 
 def check_open_files() -> Check:
     """Check the soft limit of open files: Spark alone holds some hundreds."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
-        return Check(name="open files", status=Status.OK, found="no limit")
+        return Check("open files", Status.OK, "no limit")
     if soft < OPEN_FILES_MIN:
         wanted = 4 * OPEN_FILES_MIN
         fix = f"ulimit -n {wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)}"
-        return Check(name="open files", status=Status.WARN, found=f"at most {soft}", fix=fix)
-    return Check(name="open files", status=Status.OK, found=f"at most {soft}")
+        return Check("open files", Status.WARN, f"at most {soft}", fix)
+    return Check("open files", Status.OK, f"at most {soft}")
 
 
-def _listed(names: object) -> str:
-    return ", ".join(map(str, names)) if isinstance(names, list) else str(names)
-
-
-def _dotted(version: Sequence[int | str]) -> str:
-    return ".".join(map(str, version))
+def _broken(error: Exception) -> str:
+    return f"cannot be imported: {error}"
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Tell the leading numbers of a version: (4, 3, 0) of ``4.3.0.dev1``. Never empty, so that it compares."""
+    """Return the leading numbers of a version: (4, 3, 0) of ``4.3.0.dev1``. Never empty, so that it compares."""
     found = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(map(int, found.group().split("."))) if found else (0,)
 
 
-WORKER_MODULES = ("segmentlog", "numpy", "pyarrow", "isal", "lark")
-"""Top-level modules that a worker imports to read or write; PySpark itself comes from Spark."""
-
-_INTERPRETER_PROBE = """\
-import importlib.util, json, sys
-print(json.dumps({
-    "version": "%d.%d.%d" % sys.version_info[:3],
-    "prefix": sys.prefix,
-    "lacks": [name for name in sys.argv[1:] if importlib.util.find_spec(name) is None],
-}))
-"""
-
-
 def _ask_interpreter(path: str) -> dict[str, object]:
-    # Not this process's PYTHONHOME and the like left out: workers inherit them too.
+    # With this process's PYTHONHOME and the like: workers inherit them too.
     answer = subprocess.run(  # noqa: S603 - the interpreter that Spark would start
         [path, "-c", _INTERPRETER_PROBE, *WORKER_MODULES],
         check=True,

@@ -28,18 +28,10 @@ _UNIX_SOCKETS_FROM: Final = (4, 1)
 
 
 def session_checks(master: str | None = None) -> list[Check]:
-    """Start Spark and Python workers, and tell what they run on.
+    """Start Spark and Python workers, and check the versions that they run on, and their connection.
 
-    Parameters
-    ----------
-    master
-        Where; None: a session on this machine, whose workers run in this interpreter unless ``PYSPARK_PYTHON`` says
-        otherwise. With any other one nothing is set, so that the application that is asked about meets the same.
-
-    Returns
-    -------
-    list of Check
-        One for the session and one for its settings, and on a cluster two more for its workers.
+    Without a master the session is on this machine, and its workers run in this interpreter unless ``PYSPARK_PYTHON``
+    names another. With a master nothing is set, so that the application that is asked about meets the same.
     """
     try:
         prepare_java()
@@ -64,7 +56,7 @@ def session_checks(master: str | None = None) -> list[Check]:
             found = f"Spark {spark.version} on Java {java[0] if java else '?'}"
             settings = dict(context.getConf().getAll())
             if not is_local(context.master):
-                session = Check(name="session", status=Status.OK, found=f"{found}, master {context.master}")
+                session = Check("session", Status.OK, f"{found}, master {context.master}")
                 planning = replace(check_workers(context.pythonExec, master=context.master), name="planning")
                 return [session, check_settings(spark.version, settings), planning, check_executors(context)]
             workers = context.parallelize([0], 1).map(_worker()).collect()
@@ -73,47 +65,32 @@ def session_checks(master: str | None = None) -> list[Check]:
         finally:
             spark.stop()
     except (ImportError, JavaNotFoundError) as error:
-        return [Check(name="session", status=Status.FAIL, found=str(error), fix="See the failed checks above")]
+        return [Check("session", Status.FAIL, str(error), "See the failed checks above")]
     except Exception as error:  # noqa: BLE001 - whatever Spark raises is the finding
         fix = "The log of Spark above says more"
-        return [Check(name="session", status=Status.FAIL, found=f"does not start: {_first_line(error)}", fix=fix)]
-    return [Check(name="session", status=Status.OK, found=found), check_settings(spark.version, settings)]
+        return [Check("session", Status.FAIL, f"does not start: {_first_line(error)}", fix)]
+    return [Check("session", Status.OK, found), check_settings(spark.version, settings)]
 
 
 def check_settings(version: str, settings: Mapping[str, str]) -> Check:
     """Check whether Spark and its Python workers are connected as fast as this release of Spark can.
 
-    Parameters
-    ----------
-    version
-        Of Spark.
-    settings
-        Of the session, as far as they are set.
-
-    Returns
-    -------
-    Check
-        Always OK: a slower connection is no fault. Its advice names the setting to change.
+    Always OK, since a slower connection is not a fault. Its advice names the setting to change.
     """
     if _major_minor(version) < _UNIX_SOCKETS_FROM:
-        return Check(name="settings", status=Status.OK, found="workers are connected by TCP")
+        return Check("settings", Status.OK, "workers are connected by TCP")
     asked = settings.get(_UNIX_SOCKETS, os.environ.get("PYSPARK_UDS_MODE", "false"))
     if asked.lower() == "true":
-        return Check(name="settings", status=Status.OK, found="workers are connected by Unix domain sockets")
+        return Check("settings", Status.OK, "workers are connected by Unix domain sockets")
     fix = f"Reads take some tenth less time with --conf {_UNIX_SOCKETS}=true (docs/deployment.md)"
-    return Check(name="settings", status=Status.OK, found="workers are connected by TCP", fix=fix)
+    return Check("settings", Status.OK, "workers are connected by TCP", fix)
 
 
 def check_executors(context: "SparkContext", *, seconds_max: float = _ANSWER_SECONDS_MAX) -> Check:
     """Check the interpreters and packages of the executors' workers, with one small task per core.
 
-    Parameters
-    ----------
-    context
-        Of the application to ask in. Nothing else should run in it: a job that takes too long is cancelled with all
-        others.
-    seconds_max
-        How long to wait for the executors; a cluster without free cores starts no executor.
+    Nothing else should run in the application: after ``seconds_max`` without an answer all its jobs are cancelled. A
+    cluster without free cores starts no executor.
     """
     tasks = 2 * context.defaultParallelism
     patience = threading.Timer(seconds_max, context.cancelAllJobs)
@@ -123,7 +100,7 @@ def check_executors(context: "SparkContext", *, seconds_max: float = _ANSWER_SEC
     except Exception as error:  # noqa: BLE001 - whatever Spark raises is the finding
         found = f"no answer within {seconds_max:.0f} s: {_first_line(error)}"
         fix = workers_fix(context.master)
-        return Check(name="executors", status=Status.FAIL, found=found, fix=fix)
+        return Check("executors", Status.FAIL, found, fix)
     finally:
         patience.cancel()
     seen = sorted({(host, version, python, tuple(lacks)) for host, version, python, lacks in answers})
@@ -131,12 +108,12 @@ def check_executors(context: "SparkContext", *, seconds_max: float = _ANSWER_SEC
     lacking = [f"{host}: {python} has no {', '.join(lacks)}" for host, _, python, lacks in seen if lacks]
     if lacking:
         fix = workers_fix(context.master)
-        return Check(name="executors", status=Status.FAIL, found="; ".join(lacking), fix=fix)
-    return Check(name="executors", status=Status.OK, found="; ".join(told))
+        return Check("executors", Status.FAIL, "; ".join(lacking), fix)
+    return Check("executors", Status.OK, "; ".join(told))
 
 
 def _worker() -> Callable[[int], tuple[str, str, str, list[str]]]:
-    """Make the task that tells of its worker: host, Python version, interpreter, modules that it cannot import."""
+    """Make the task that returns its worker's host, Python version, interpreter, and modules that it cannot import."""
     modules = WORKER_MODULES
 
     # Nested, so that it is pickled with its code: workers that lack this package have to run it.

@@ -18,38 +18,38 @@ _PROBE_SECONDS_MAX = 60
 
 
 def check_store(path: str) -> Check:
-    """Open a store as a reader does, and tell how much is in it."""
+    """Open a store as a reader does, and measure its content."""
     try:
         from segmentlog.store import SegmentLogError, StoreReader  # noqa: PLC0415 - needs numpy and pyarrow
     except ImportError as error:
         found = f"cannot be opened: {error}"
-        return Check(name="store", status=Status.FAIL, found=found, fix="See the failed checks above")
+        return Check("store", Status.FAIL, found, "See the failed checks above")
     try:
         reader = StoreReader.open(path)
         topics = reader.topics()
         queues = sum(len(reader.queues(topic)) for topic in topics)
     except (SegmentLogError, OSError) as error:
         fix = str(getattr(error, "fix", None) or "Check the path and its permissions")
-        return Check(name="store", status=Status.FAIL, found=str(error), fix=fix)
+        return Check("store", Status.FAIL, str(error), fix)
     size_bytes, disk_bytes = _tree_bytes(path)
     found = f"{len(topics)} topics, {queues} queues, {_human(size_bytes)} ({_human(disk_bytes)} on disk)"
-    return Check(name="store", status=Status.OK, found=found)
+    return Check("store", Status.OK, found)
 
 
 def check_owner(path: str) -> Check:
-    """Tell whether a broker runs on a store, or was killed on it. Takes no lock."""
+    """Check whether a broker runs on a store, or was killed on it. Takes no lock."""
     was_killed_or_runs = (Path(path) / "abort").exists()
     try:
         owner = _lock_owner(Path(path) / "lock")
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         found = f"cannot be told: {error}"
-        return Check(name="owner", status=Status.WARN, found=found)
+        return Check("owner", Status.WARN, found)
     if owner is not None:
-        return Check(name="owner", status=Status.OK, found=f"{owner} has it open; reading beside it is safe")
+        return Check("owner", Status.OK, f"{owner} has it open; reading beside it is safe")
     if was_killed_or_runs:
         fix = "Nothing to do for reading; the last record may be cut off, which the broker's next start mends"
-        return Check(name="owner", status=Status.WARN, found="abort file, but no process: it was killed", fix=fix)
-    return Check(name="owner", status=Status.OK, found="no process; it was shut down cleanly")
+        return Check("owner", Status.WARN, "abort file, but no process: it was killed", fix)
+    return Check("owner", Status.OK, "no process; it was shut down cleanly")
 
 
 _LOCK_PROBE = """\

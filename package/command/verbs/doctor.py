@@ -23,7 +23,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Print the checks."""
-    from segmentlog.connector.setup.doctor import document, examine, has_failed, render
+    from segmentlog.connector.doctor import document, examine, has_failed, render
 
     def work() -> Report:
         checks = examine(store=options.store, start=options.start, master=options.master)

