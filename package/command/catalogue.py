@@ -33,21 +33,7 @@ class VerbModule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """One verb.
-
-    Attributes
-    ----------
-    name
-        As it is typed.
-    module
-        Its module in ``segmentlog.command.verbs``.
-    heading
-        The group in which ``--help`` lists it.
-    summary
-        One line for ``--help``.
-    aliases
-        Names of mqadmin for it, which no list shows.
-    """
+    """A verb: its name, its module in ``verbs/``, its heading and line in ``--help``, and mqadmin's names for it."""
 
     name: str
     module: str
@@ -126,13 +112,7 @@ exit codes: 0 found or sound, 1 not found or findings, 2 error, 130 interrupted
 
 
 def find_verb(name: str) -> Verb:
-    """Return the verb of a name or alias.
-
-    Raises
-    ------
-    UsageError
-        If there is none, with the verb that was probably meant.
-    """
+    """Return the verb of a name or alias; a `UsageError` has the verb that was probably meant."""
     for verb in VERBS:
         if name == verb.name or name in verb.aliases:
             return verb

@@ -16,20 +16,10 @@ from typing import BinaryIO, Self, TextIO
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Console:
-    """Streams of one run. Not thread-safe, as its streams are not.
+    """Streams of one run; ``stdout`` takes bytes. Not thread-safe, as its streams are not.
 
-    Attributes
-    ----------
-    stdin, stdout, stderr
-        The streams; ``stdout`` takes bytes.
-    is_terminal
-        Whether a terminal shows ``stdout``.
-    has_progress
-        Whether a terminal shows ``stderr``.
-    has_colour
-        Whether ``stdout`` may have colours: a terminal, without ``NO_COLOR`` and not a ``dumb`` one.
-    width
-        Columns of the terminal.
+    ``is_terminal`` is of ``stdout``, ``has_progress`` of ``stderr``. ``has_colour`` is a terminal without ``NO_COLOR``
+    that is not ``dumb``. ``width`` is in columns.
     """
 
     stdin: BinaryIO

@@ -78,14 +78,9 @@ class UsageError(ConfigError):
 
 
 def describe(error: BaseException, arguments: Sequence[str]) -> dict[str, object]:
-    """Return an error as the object that ``--json`` prints.
+    """Return an error as the object that ``--json`` prints; ``arguments`` is the command line without the program.
 
-    Parameters
-    ----------
-    error
-        Any exception; the remedies of the store's are worded as flags.
-    arguments
-        The command line without the program.
+    The remedies of the store's errors are worded as flags.
     """
     path: str | None = None
     offset: int | None = None

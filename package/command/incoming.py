@@ -35,14 +35,9 @@ _TEXTS: Final = pa.map_(pa.string(), pa.string())
 
 
 class Lines(NamedTuple):
-    """Messages of consecutive lines.
+    """Messages of consecutive lines, in columns of ``append_batch``.
 
-    Attributes
-    ----------
-    batch
-        A row per line, in columns of ``append_batch``.
-    bad
-        Error of the line after the last row; None if there is no such error. Nothing follows it.
+    ``bad`` is the error of the line after the last row; nothing follows it.
     """
 
     batch: pa.RecordBatch
@@ -63,10 +58,7 @@ class Fixed:
 def text_lines(stdin: BinaryIO, fixed: Fixed) -> Iterator[Lines]:
     """Yield a message per line. Its body is the line without its line end; an empty line is a message, too.
 
-    Raises
-    ------
-    UsageError
-        If a line is longer than 64 MiB.
+    A line of more than 64 MiB is a `UsageError`.
     """
     assert fixed.topic is not None
     for data in _whole_lines(stdin):
@@ -89,13 +81,7 @@ def text_lines(stdin: BinaryIO, fixed: Fixed) -> Iterator[Lines]:
 
 
 def json_lines(stdin: BinaryIO, fixed: Fixed) -> Iterator[Lines]:
-    """Yield the messages of JSON lines, until one is bad.
-
-    Raises
-    ------
-    UsageError
-        If a line is longer than 64 MiB.
-    """
+    """Yield the messages of JSON lines, until one is bad. A line of more than 64 MiB is a `UsageError`."""
     first = 1
     for data in _whole_lines(stdin):
         rows: list[dict[str, Any]] = []

@@ -28,15 +28,7 @@ _REMEDY: Final = "\0"
 
 
 class Parser(argparse.ArgumentParser):
-    """Arguments of one verb.
-
-    Parameters
-    ----------
-    verb
-        Its name.
-    summary
-        The first line of its help.
-    """
+    """Arguments of one verb; ``summary`` is the first line of its help."""
 
     def __init__(self, verb: str, summary: str) -> None:
         super().__init__(
@@ -56,15 +48,7 @@ class Parser(argparse.ArgumentParser):
         return self._actions
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """Parse the arguments after the verb.
-
-        Raises
-        ------
-        UsageError
-            If they are wrong.
-        SystemExit
-            After ``--help``.
-        """
+        """Parse the arguments after the verb; wrong arguments are a `UsageError`."""
         arguments = _joined(arguments)
         is_split = "--" in arguments
         self._check_flags(arguments[: arguments.index("--")] if is_split else arguments)
@@ -190,13 +174,7 @@ def tls_of(options: argparse.Namespace) -> "Tls | None":
 
 
 def known_column(flag: str, wanted: Sequence[str], known: Sequence[str]) -> None:
-    """Check names of columns.
-
-    Raises
-    ------
-    UsageError
-        If one does not exist, with the one that was probably meant.
-    """
+    """Check names of columns; the `UsageError` has the column that was probably meant."""
     for name in wanted:
         if name not in known:
             fix = f"{did_you_mean(name, known)}The columns are {listing(known, most=40)}"

@@ -31,17 +31,7 @@ def csv_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def csv_batch(batch: pa.RecordBatch, schema: pa.Schema, *, is_escaped: bool) -> pa.RecordBatch:
-    """Return rows in the columns of `csv_schema`.
-
-    Parameters
-    ----------
-    batch
-        The rows.
-    schema
-        What `csv_schema` returned.
-    is_escaped
-        Whether control characters are escaped, for a terminal.
-    """
+    """Return rows in the columns of `csv_schema`, with control characters escaped for a terminal."""
     columns: list[pa.Array] = []
     for column in batch.columns:
         if pa.types.is_binary(column.type):

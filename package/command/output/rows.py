@@ -30,13 +30,7 @@ def write_messages(
     *,
     pace: Pace = Pace.BULK,
 ) -> int:
-    """Write messages, as `write_rows` does, or by the template of ``options.format``.
-
-    Raises
-    ------
-    UsageError
-        If a format or a file is asked for beside a template, or the rows lack a column of it.
-    """
+    """Write messages, as `write_rows` does, or by the template of ``options.format``."""
     if options.format is None:
         return write_rows(schema, batches, options, console, pace=pace)
     if options.output is not None or options.json or options.write is not None:
@@ -58,30 +52,9 @@ def write_rows(
     *,
     pace: Pace = Pace.BULK,
 ) -> int:
-    """Write rows in the format that was asked for.
+    """Write rows as the flags of `add_output` ask, and return `FOUND`, or `NOT_FOUND` if there is no row.
 
-    Parameters
-    ----------
-    schema
-        The columns; a result without rows has them, too.
-    batches
-        The rows.
-    options
-        With what `add_output` added.
-    console
-        The streams.
-    pace
-        How rows arrive.
-
-    Returns
-    -------
-    int
-        `FOUND`, or `NOT_FOUND` if there is no row.
-
-    Raises
-    ------
-    UsageError
-        If the flags contradict each other, or the file exists.
+    A result without rows has the columns of ``schema``, too. Contradicting flags and an existing file are a `UsageError`.
     """
     target = Target.of(options, console)
     if target.file is None:

@@ -38,20 +38,10 @@ class Writer(Protocol):
 def writer_of(
     format_: Format, sink: BinaryIO, schema: pa.Schema, console: Console | None, pace: Pace = Pace.BULK
 ) -> Writer:
-    """Return the writer of a format.
+    """Return the writer of a format; ``sink`` need not be seekable.
 
-    Parameters
-    ----------
-    format_
-        The format.
-    sink
-        Takes the bytes; it need not be seekable.
-    schema
-        The columns.
-    console
-        The terminal that shows the bytes; None if none does.
-    pace
-        How rows arrive. A table of live rows is plain text with one head, on a terminal, too.
+    ``console`` is the terminal that shows the bytes, None if none does. A table of live rows is plain text with one
+    head, on a terminal, too.
     """
     match format_:
         case Format.TABLE if console is not None and pace is Pace.BULK:

@@ -80,13 +80,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _way(options: argparse.Namespace) -> str:
-    """Return the one flag that says which messages are meant.
-
-    Raises
-    ------
-    UsageError
-        If there is none, or several, or one lacks its other flags.
-    """
+    """Return the one flag that selects messages; none, several, or missing companions are a `UsageError`."""
     flags = {name: f"--{name.replace('_', '-')}" for name in _WAYS}
     given = [name for name in _WAYS if getattr(options, name) is not None]
     if len(given) != 1:
