@@ -147,7 +147,7 @@ class Given:
         return {option.field: self[option] for option in self.of(options) if option.field}
 
     def of(self, options: Iterable[Option[Any]]) -> list[Option[Any]]:
-        """Return those of some options that were given, in their order."""
+        """Return the given ones of some options, in their order."""
         return [option for option in options if option in self]
 
     def only(self, options: Iterable[Option[Any]]) -> "Given":

@@ -52,7 +52,7 @@ class WriteOptions(SinkOptions):
 def parse_write_options(given: Mapping[str, str], mode: Mode) -> WriteOptions:
     """Parse the options of a write, ``given`` by name in any case; texts that Spark adds of its own are ignored.
 
-    Each error is a `ConfigError` or a subclass: no store, half of an id, an unknown or conflicting option, a wrong text.
+    Each error is a `ConfigError` or a subclass: no store, half of an id, an unknown or conflicting option, a bad text.
     """
     found = match(given, SINK, elsewhere=(SOURCE,))
     values = found.values(SINK)

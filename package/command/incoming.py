@@ -46,7 +46,7 @@ class Lines(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fixed:
-    """Values of the command line for all messages; None leaves those of the lines."""
+    """Values of the command line for all messages; None leaves the values of the lines."""
 
     topic: str | None = None
     queue: int | None = None
@@ -137,7 +137,7 @@ def _is_ready(stdin: BinaryIO) -> bool:
 
 
 class _BadLineError(Exception):
-    """A line that is no message."""
+    """A line that is not a message."""
 
     def __init__(self, problem: str, fix: str) -> None:
         super().__init__(problem)
@@ -184,9 +184,9 @@ def _parsed(line: bytes) -> dict[str, Any]:
     except UnicodeEncodeError:
         raise _BadLineError("holds half of a character (\\ud800 to \\udfff)", "Take it out") from None
     except (ValueError, RecursionError) as error:
-        raise _BadLineError(f"is no JSON: {error}", _FORM) from None
+        raise _BadLineError(f"is not JSON: {error}", _FORM) from None
     if not isinstance(found, dict):
-        raise _BadLineError(f"is no JSON object, it begins with `{text[:1]}`", _FORM)
+        raise _BadLineError(f"is not a JSON object, it begins with `{text[:1]}`", _FORM)
     return found
 
 
@@ -209,7 +209,7 @@ def _settle_properties(row: dict[str, Any], given: Mapping[str, Any], fixed: Fix
 
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str):
-        raise _BadLineError(f"has `{name}` that is no text", f"Write `{name}` in quotes")
+        raise _BadLineError(f"has `{name}` that is not a text", f"Write `{name}` in quotes")
     return value
 
 
@@ -226,7 +226,7 @@ def _hexadecimal(name: str, value: object) -> bytes:
 
 def _number(name: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not -_INT_MAX - 1 <= value <= _INT_MAX:
-        raise _BadLineError(f"has `{name}` that is no 32-bit number", f"Write `{name}` as a number without quotes")
+        raise _BadLineError(f"has `{name}` that is not a 32-bit number", f"Write `{name}` as a number without quotes")
     return value
 
 
@@ -253,7 +253,7 @@ def _time(name: str, value: object) -> int:
 
 def _pairs(name: str, value: object) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
-        raise _BadLineError(f"has `{name}` that is no object of texts", 'Write such as {"a":"1"}')
+        raise _BadLineError(f"has `{name}` that is not an object of texts", 'Write such as {"a":"1"}')
     return value
 
 

@@ -56,7 +56,7 @@ class _WithoutPandas:
 
 
 def main(arguments: Sequence[str] | None = None, console: Console | None = None) -> int:
-    """Run one command line, by default that of this process, and return its exit code. Errors are printed, not raised."""
+    """Run one command line, by default that of this process; return its exit code. Errors are printed, not raised."""
     asked = list(sys.argv[1:] if arguments is None else arguments)
     streams = Console.of_process() if console is None else console
     try:

@@ -102,7 +102,7 @@ def chosen(names: Iterable[str]) -> Callable[[str], str]:
 def whole(text: str) -> int:
     """Parse an argument that is a whole number from 0 on."""
     if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"`{text}` is no whole number from 0 on")
+        raise argparse.ArgumentTypeError(f"`{text}` is not a whole number from 0 on")
     return int(text)
 
 
@@ -113,7 +113,7 @@ def seconds(text: str) -> float:
     except ValueError:
         found = 0.0
     if not 0 < found < float("inf"):
-        raise argparse.ArgumentTypeError(f"`{text}` is no number of seconds above 0")
+        raise argparse.ArgumentTypeError(f"`{text}` is not a number of seconds above 0")
     return found
 
 

@@ -16,7 +16,7 @@ _CLEAR_BELOW: Final = "\x1b[J"
 
 
 def show(tables: Iterable[pa.Table], console: Console) -> int:
-    """Show tables of one schema, each in place of the one before, until Ctrl-C.
+    """Show tables of one schema, each in place of the table before, until Ctrl-C.
 
     The screen is written over rather than cleared, so that it does not flicker.
     """

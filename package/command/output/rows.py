@@ -54,7 +54,7 @@ def write_rows(
 ) -> int:
     """Write rows as the flags of `add_output` ask, and return `FOUND`, or `NOT_FOUND` if there is no row.
 
-    A result without rows has the columns of ``schema``, too. Contradicting flags and an existing file are a `UsageError`.
+    A result without rows has the columns of ``schema``, too. Contradicting flags and an existing file are `UsageError`.
     """
     target = Target.of(options, console)
     if target.file is None:

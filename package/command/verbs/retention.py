@@ -174,7 +174,7 @@ def _usage(text: str) -> tuple[float, float]:
     try:
         shares = [float(part.strip().removesuffix("%")) for part in text.split(",")]
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no percentage: write 60, or 60,20 for both disks") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage: write 60, or 60,20 for both disks") from None
     if len(shares) > 2:
         raise argparse.ArgumentTypeError(f"{text!r} names more than two disks")
     return shares[0], shares[-1]

@@ -142,7 +142,7 @@ def test_a_configuration_that_cannot_be_read_is_an_error(
     [
         (("drop",), "invalid choice: 'drop'"),
         (("plan", "--hour", 99), "--hour is 99"),
-        (("plan", "--disk-usage", "full"), "--disk-usage: 'full' is no percentage"),
+        (("plan", "--disk-usage", "full"), "--disk-usage: 'full' is not a percentage"),
         (("plan", "--disk-usage", "1,2,3"), "'1,2,3' names more than two disks"),
     ],
 )
