@@ -12,7 +12,7 @@
     fail  pyspark      not installed
                        -> pip install 'segmentlog[spark]'
 
-The checks are in ``setup/``. `segmentlog doctor` prints the same table.
+The checks are in ``setup/checks.py``. `segmentlog doctor` prints the same table.
 """
 
 import argparse
@@ -22,10 +22,8 @@ from collections.abc import Sequence
 
 from segmentlog.output import json_text, text_table
 
-from .setup.checks import Check, Status, environment_checks
+from .setup.checks import Check, Status, check_owner, check_store, environment_checks, session_checks
 from .setup.java import JavaNotFoundError, prepare_java
-from .setup.session_checks import session_checks
-from .setup.store_checks import check_owner, check_store
 
 
 def examine(*, store: str | None = None, start: bool = False, master: str | None = None) -> list[Check]:

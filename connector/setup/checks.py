@@ -2,7 +2,14 @@
 
 ::
 
-    interpreter ─► packages ─► Java ─► SPARK_HOME ─► workers ─► format by name ─► limits ─► `session_checks`
+    environment_checks   interpreter ─► packages ─► Java ─► SPARK_HOME ─► workers ─► format by name ─► limits
+    session_checks       local[1], with the workers that `prepare_workers` chooses
+      with a master      the session that an application with these settings would get
+                         ├── driver's machine    `check_workers`    where Spark plans
+                         └── executors           `check_executors`  where tasks run
+    check_store          STORE/commitlog, consumequeue, …   opened as any reader does, without a lock
+    check_owner          STORE/abort   there while a broker runs, and after one was killed
+                         STORE/lock    byte 0 is locked by the process that runs on the store, byte 8 by one of ours
 
 That is also the order of repairs: each check assumes that the checks before it pass.
 
@@ -20,20 +27,28 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from .java import find_java
-from .workers import is_local
+from .java import JavaNotFoundError, find_java, prepare_java
+from .workers import is_local, prepare_workers
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
 OPEN_FILES_MIN: Final = 1024
 WORKER_MODULES: Final = ("segmentlog", "numpy", "pyarrow", "isal", "lark")
 """Top-level modules that a worker imports to read or write; PySpark itself comes from Spark."""
 
 _PROBE_SECONDS_MAX: Final = 60
+_LOCAL: Final = "local[1]"
+_ANSWER_SECONDS_MAX: Final = 90.0
+_UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
+_UNIX_SOCKETS_FROM: Final = (4, 1)
 _PACKAGE: Final = "segmentlog"
 _REQUIREMENT: Final = re.compile(r"(?P<name>[\w.-]+)(?P<range>[^;\[]*)(?:; extra == ['\"](?P<extra>\w+)['\"])?")
 _CHECKED_EXTRAS: Final = {None, "spark"}
@@ -204,6 +219,207 @@ def check_open_files() -> Check:
         fix = f"ulimit -n {wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)}"
         return Check("open files", Status.WARN, f"at most {soft}", fix)
     return Check("open files", Status.OK, f"at most {soft}")
+
+
+def session_checks(master: str | None = None) -> list[Check]:
+    """Start Spark and Python workers, and check the versions that they run on, and their connection.
+
+    Without a master the session is on this machine, and its workers run in this interpreter unless ``PYSPARK_PYTHON``
+    names another. With a master nothing is set, so that the application that is asked about meets the same.
+    """
+    try:
+        prepare_java()
+        if master is None:
+            prepare_workers()
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - may not be installed
+
+        spark = (
+            SparkSession.builder.master(master or _LOCAL)
+            .appName("segmentlog doctor")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.log.level", "ERROR")
+            # On a cluster: ask when all executors are there, or after ten seconds.
+            .config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
+            .config("spark.scheduler.maxRegisteredResourcesWaitingTime", "10s")
+            .getOrCreate()
+        )
+        try:
+            context = spark.sparkContext
+            java = spark.sql("SELECT java_method('java.lang.System', 'getProperty', 'java.version')").head()
+            found = f"Spark {spark.version} on Java {java[0] if java else '?'}"
+            settings = dict(context.getConf().getAll())
+            if not is_local(context.master):
+                session = Check("session", Status.OK, f"{found}, master {context.master}")
+                planning = replace(check_workers(context.pythonExec, master=context.master), name="planning")
+                return [session, check_settings(spark.version, settings), planning, check_executors(context)]
+            workers = context.parallelize([0], 1).map(_worker()).collect()
+            _, version, python, _ = workers[0]
+            found += f", workers on Python {version} ({python})"
+        finally:
+            spark.stop()
+    except (ImportError, JavaNotFoundError) as error:
+        return [Check("session", Status.FAIL, str(error), "See the failed checks above")]
+    except Exception as error:  # noqa: BLE001 - whatever Spark raises is the finding
+        fix = "The log of Spark above says more"
+        return [Check("session", Status.FAIL, f"does not start: {_first_line(error)}", fix)]
+    return [Check("session", Status.OK, found), check_settings(spark.version, settings)]
+
+
+def check_settings(version: str, settings: Mapping[str, str]) -> Check:
+    """Check whether Spark and its Python workers are connected as fast as this release of Spark can.
+
+    Always OK, since a slower connection is not a fault. Its advice names the setting to change.
+    """
+    if _major_minor(version) < _UNIX_SOCKETS_FROM:
+        return Check("settings", Status.OK, "workers are connected by TCP")
+    asked = settings.get(_UNIX_SOCKETS, os.environ.get("PYSPARK_UDS_MODE", "false"))
+    if asked.lower() == "true":
+        return Check("settings", Status.OK, "workers are connected by Unix domain sockets")
+    fix = f"Reads take some tenth less time with --conf {_UNIX_SOCKETS}=true (docs/deployment.md)"
+    return Check("settings", Status.OK, "workers are connected by TCP", fix)
+
+
+def check_executors(context: "SparkContext", *, seconds_max: float = _ANSWER_SECONDS_MAX) -> Check:
+    """Check the interpreters and packages of the executors' workers, with one small task per core.
+
+    Nothing else should run in the application: after ``seconds_max`` without an answer all its jobs are cancelled. A
+    cluster without free cores starts no executor.
+    """
+    tasks = 2 * context.defaultParallelism
+    patience = threading.Timer(seconds_max, context.cancelAllJobs)
+    patience.start()
+    try:
+        answers = context.parallelize(range(tasks), tasks).map(_worker()).collect()
+    except Exception as error:  # noqa: BLE001 - whatever Spark raises is the finding
+        found = f"no answer within {seconds_max:.0f} s: {_first_line(error)}"
+        fix = workers_fix(context.master)
+        return Check("executors", Status.FAIL, found, fix)
+    finally:
+        patience.cancel()
+    seen = sorted({(host, version, python, tuple(lacks)) for host, version, python, lacks in answers})
+    told = [f"{host}: {python} ({version})" for host, version, python, _ in seen]
+    lacking = [f"{host}: {python} has no {', '.join(lacks)}" for host, _, python, lacks in seen if lacks]
+    if lacking:
+        fix = workers_fix(context.master)
+        return Check("executors", Status.FAIL, "; ".join(lacking), fix)
+    return Check("executors", Status.OK, "; ".join(told))
+
+
+def _worker() -> Callable[[int], tuple[str, str, str, list[str]]]:
+    """Make the task that returns its worker's host, Python version, interpreter, and modules that it cannot import."""
+    modules = WORKER_MODULES
+
+    # Nested, so that it is pickled with its code: workers that lack this package have to run it.
+    def tell(_: int) -> tuple[str, str, str, list[str]]:
+        import importlib.util  # noqa: PLC0415 - runs elsewhere
+        import socket  # noqa: PLC0415
+        import sys  # noqa: PLC0415
+
+        lacks = [name for name in modules if importlib.util.find_spec(name) is None]
+        return socket.gethostname(), "{}.{}.{}".format(*sys.version_info), sys.executable, lacks
+
+    return tell
+
+
+def _major_minor(version: str) -> tuple[int, int]:
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0]
+
+
+def check_store(path: str) -> Check:
+    """Open a store as a reader does, and measure its content."""
+    try:
+        from segmentlog.store import SegmentLogError, StoreReader  # noqa: PLC0415 - needs numpy and pyarrow
+    except ImportError as error:
+        found = f"cannot be opened: {error}"
+        return Check("store", Status.FAIL, found, "See the failed checks above")
+    try:
+        reader = StoreReader.open(path)
+        topics = reader.topics()
+        queues = sum(len(reader.queues(topic)) for topic in topics)
+    except (SegmentLogError, OSError) as error:
+        fix = str(getattr(error, "fix", None) or "Check the path and its permissions")
+        return Check("store", Status.FAIL, str(error), fix)
+    size_bytes, disk_bytes = _tree_bytes(path)
+    found = f"{len(topics)} topics, {queues} queues, {_human(size_bytes)} ({_human(disk_bytes)} on disk)"
+    return Check("store", Status.OK, found)
+
+
+def check_owner(path: str) -> Check:
+    """Check whether a broker runs on a store, or was killed on it. Takes no lock."""
+    was_killed_or_runs = (Path(path) / "abort").exists()
+    try:
+        owner = _lock_owner(Path(path) / "lock")
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        found = f"cannot be told: {error}"
+        return Check("owner", Status.WARN, found)
+    if owner is not None:
+        return Check("owner", Status.OK, f"{owner} has it open; reading beside it is safe")
+    if was_killed_or_runs:
+        fix = "Nothing to do for reading; the last record may be cut off, which the broker's next start mends"
+        return Check("owner", Status.WARN, "abort file, but no process: it was killed", fix)
+    return Check("owner", Status.OK, "no process; it was shut down cleanly")
+
+
+_LOCK_PROBE = """\
+import fcntl, os, struct, sys
+layout = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, length, process
+file = os.open(sys.argv[1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+for byte in (0, 8):
+    asked = struct.pack(layout, fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
+    kind, _, _, _, owner = struct.unpack(layout, fcntl.fcntl(file, fcntl.F_GETLK, asked))
+    if kind != fcntl.F_UNLCK:
+        print(f"process {owner}" if owner > 0 else "another process")
+        break
+"""
+
+
+def _lock_owner(lock: Path) -> str | None:
+    """Ask the kernel for the owner of byte 0 of ``lock``, as RocketMQ has it, or of byte 8, as only we do.
+
+    Another process asks: closing a file drops all locks that the closing process holds on it, and this process may be
+    the store's own writer.
+    """
+    if not lock.exists():
+        return None
+    if not sys.platform.startswith("linux"):
+        raise OSError(f"locks of other processes cannot be asked for on {sys.platform}")
+    answer = subprocess.run(  # noqa: S603 - this interpreter
+        [sys.executable, "-I", "-c", _LOCK_PROBE, str(lock)],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=_PROBE_SECONDS_MAX,
+    )
+    return answer.stdout.strip() or None
+
+
+def _tree_bytes(path: str) -> tuple[int, int]:
+    """Add up the files under ``path``: their length, and what they take on the device (segments are often sparse)."""
+    size_bytes = disk_bytes = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            try:
+                status = os.lstat(os.path.join(folder, name))
+            except OSError:
+                continue  # a live broker removes files
+            size_bytes += status.st_size
+            disk_bytes += 512 * status.st_blocks
+    return size_bytes, disk_bytes
+
+
+def _human(size_bytes: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size_bytes < 1024:
+            return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
+        size_bytes /= 1024
+    return f"{size_bytes:.1f} TiB"
 
 
 def _broken(error: Exception) -> str:

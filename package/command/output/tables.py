@@ -9,7 +9,8 @@ Cells are text without control characters, so that no message reaches a terminal
 wherever it goes.
 """
 
-from collections.abc import Iterator, Sequence
+import io
+from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, Final
 
 import pyarrow as pa
@@ -17,10 +18,14 @@ import pyarrow as pa
 from segmentlog.output import Layout, printable
 
 from ..console import Console
+from ..errors import FOUND
 from .text_columns import bodies, instants
 
 _BLOCK_ROWS: Final = 200
 _CELL_CHARS: Final = 100
+_HOME: Final = "\x1b[H"
+_CLEAR_LINE: Final = "\x1b[K"
+_CLEAR_BELOW: Final = "\x1b[J"
 
 
 class TextTable:
@@ -77,8 +82,6 @@ class RichTable:
         """Do nothing: nothing is buffered."""
 
     def _write_block(self, rows: Sequence[Sequence[str]]) -> None:
-        from io import StringIO
-
         from rich import box
         from rich.console import Console as Terminal
         from rich.table import Table
@@ -92,7 +95,7 @@ class RichTable:
             )
         for row in rows:
             table.add_row(*(Text(cell) for cell in row))  # not markup: `[red]` may be in a message
-        text = StringIO()
+        text = io.StringIO()
         is_coloured = self._console.has_colour
         Terminal(
             file=text,
@@ -102,6 +105,25 @@ class RichTable:
         ).print(table)
         self._sink.write(text.getvalue().encode())
         self._sink.flush()
+
+
+def show(tables: Iterable[pa.Table], console: Console) -> int:
+    """Show tables of one schema, each in place of the table before, until Ctrl-C.
+
+    The screen is written over rather than cleared, so that it does not flicker.
+    """
+    console.stdout.write(b"\x1b[2J")
+    for table in tables:
+        text = io.BytesIO()
+        writer = RichTable(text, table.schema, console)
+        for batch in table.to_batches():
+            writer.write(batch)
+        writer.close()
+        lines = text.getvalue().decode().splitlines()
+        shown = "".join(f"{line}{_CLEAR_LINE}\n" for line in lines)
+        console.stdout.write(f"{_HOME}{shown}{_CLEAR_BELOW}".encode())
+        console.stdout.flush()
+    return FOUND
 
 
 def _is_number(field: pa.Field) -> bool:

@@ -1,14 +1,19 @@
-"""Each check of the environment, in the states that it tells apart."""
+"""Each check of the doctor, in the states that it tells apart; those on a cluster are in ``test_deployment.py``."""
 
+import fcntl
 import importlib.metadata
 import os
 import re
 import resource
 import shlex
+import subprocess
 import sys
 import tomllib
 import types
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,7 +21,11 @@ from segmentlog.connector.setup import checks
 from segmentlog.connector.setup.checks import Status
 from segmentlog.connector.setup.java import JavaRuntime, JavaSearch
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 ROOT = Path(__file__).parents[3]
+PYTHON = ".".join(map(str, sys.version_info[:3]))
 
 
 def test_requirements_are_those_of_the_package() -> None:
@@ -202,3 +211,169 @@ def test_open_files(soft: int, hard: int, status: Status, fix: str, monkeypatch:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
     found = checks.check_open_files()
     assert (found.status, found.fix) == (status, fix)
+
+
+# Sessions
+
+
+@pytest.mark.spark
+@pytest.mark.scaled(quick=0)
+def test_a_session_tells_on_what_it_runs(spark: "SparkSession") -> None:
+    """In a process of its own: it stops the session that it started. A quick run has the doctor's on a cluster."""
+    java = spark.sql("SELECT java_method('java.lang.System', 'getProperty', 'java.version')").head()
+    assert java is not None
+    module = "segmentlog.connector.setup.checks"
+    code = f"from {module} import session_checks; print(*(c.found for c in session_checks()))"
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    session = f"Spark {spark.version} on Java {java[0]}, workers on Python {PYTHON} ({sys.executable})"
+    assert ran.stdout == f"{session} {checks.check_settings(spark.version, {}).found}\n"
+
+
+SOCKETS = "spark.python.unix.domain.socket.enabled"
+
+
+@pytest.mark.parametrize(
+    ("version", "settings", "connected", "is_advised"),
+    [
+        ("4.0.1", {}, "TCP", False),
+        ("4.1.0", {}, "TCP", True),
+        ("4.3.0.dev1", {SOCKETS: "false"}, "TCP", True),
+        ("4.3.0", {SOCKETS: "TRUE"}, "Unix domain sockets", False),
+        ("10.0.0", {SOCKETS: "true"}, "Unix domain sockets", False),
+    ],
+)
+def test_unix_sockets_are_advised_where_spark_has_them_and_they_are_off(
+    version: str, settings: dict[str, str], connected: str, *, is_advised: bool
+) -> None:
+    check = checks.check_settings(version, settings)
+    assert check.status is Status.OK
+    assert check.found == f"workers are connected by {connected}"
+    assert (f"{SOCKETS}=true" in check.fix) == is_advised
+
+
+def test_the_environment_counts_where_the_session_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_UDS_MODE", "true")
+    assert checks.check_settings("4.3.0", {}).found == "workers are connected by Unix domain sockets"
+    assert checks.check_settings("4.3.0", {SOCKETS: "false"}).found == "workers are connected by TCP"
+
+
+class Cluster(SimpleNamespace):
+    """As much of a SparkContext as asks its executors, whose answers are made up."""
+
+    master = "spark://master:7077"
+    defaultParallelism = 1  # noqa: N815 - Spark's name
+
+    def parallelize(self, *_: object) -> "Cluster":
+        return self
+
+    def map(self, _: object) -> "Cluster":
+        return self
+
+    def collect(self) -> list[Any]:
+        if isinstance(self.answers, Exception):
+            raise self.answers
+        return list(self.answers)
+
+    def cancelAllJobs(self) -> None: ...  # noqa: N802 - Spark's name
+
+
+@pytest.mark.parametrize(
+    ("answers", "status", "found"),
+    [
+        ([("a", "3.11.7", "/py", []), ("a", "3.11.7", "/py", [])], Status.OK, "a: /py (3.11.7)"),
+        (
+            [("b", "3.11.7", "/py", ["isal"]), ("a", "3.11.7", "/py", [])],
+            Status.FAIL,
+            "b: /py has no isal",
+        ),
+        (RuntimeError("Job 0 cancelled\nat …"), Status.FAIL, "no answer within 5 s: Job 0 cancelled"),
+    ],
+)
+def test_executors_are_told_apart(answers: Any, status: Status, found: str) -> None:
+    context: Any = Cluster(answers=answers)
+    check = checks.check_executors(context, seconds_max=5)
+    assert (check.status, check.found) == (status, found)
+    assert ("docs/deployment.md" in check.fix) is (status is Status.FAIL)
+
+
+# Stores
+
+# Holds byte 0 of a file as a broker does, says so, and lives until its standard input ends.
+HOLD = """\
+import fcntl, sys
+file = open(sys.argv[1], "r+b")
+fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Iterator[int]:
+    """Lock the store at ``tmp_path`` from another process; yield its id."""
+    (tmp_path / "lock").touch()
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        yield process.pid
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def test_a_path_that_is_no_store_fails_with_the_reason(tmp_path: Path) -> None:
+    found = checks.check_store(str(tmp_path / "nothing"))
+    assert found.status is Status.FAIL
+    assert str(tmp_path / "nothing") in found.found
+    assert found.fix
+
+
+@pytest.mark.parametrize("abort", [False, True])
+def test_a_process_on_the_store_is_named(owner: int, abort: bool, tmp_path: Path) -> None:
+    if abort:
+        (tmp_path / "abort").touch()
+    found = checks.check_owner(str(tmp_path))
+    assert found.status is Status.OK
+    assert found.found == f"process {owner} has it open; reading beside it is safe"
+
+
+def test_nobody_on_the_store(tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()
+    assert checks.check_owner(str(tmp_path)).status is Status.OK
+    (tmp_path / "abort").touch()
+    found = checks.check_owner(str(tmp_path))
+    assert (found.status, found.found) == (Status.WARN, "abort file, but no process: it was killed")
+
+
+def test_asking_does_not_drop_a_lock_of_this_process(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    with lock.open("wb") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)
+        for _ in range(2):
+            assert checks.check_owner(str(tmp_path)).found.startswith(f"process {os.getpid()} has it open")
+
+
+def test_a_lock_that_is_no_file_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").touch()
+    (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
+    assert checks.check_owner(str(tmp_path)).status is Status.WARN
+
+
+def test_size_counts_what_files_say_and_what_they_take(tmp_path: Path) -> None:
+    folder = tmp_path / "commitlog"
+    folder.mkdir()
+    with (folder / ("0" * 20)).open("wb") as segment:
+        segment.truncate(1 << 30)
+        segment.write(b"x" * 4096)
+    size_bytes, disk_bytes = checks._tree_bytes(str(tmp_path))
+    assert size_bytes == 1 << 30
+    assert 4096 <= disk_bytes < 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (1 << 30, "1.0 GiB"), (3 << 40, "3.0 TiB")],
+)
+def test_sizes_are_readable(size_bytes: int, text: str) -> None:
+    assert checks._human(size_bytes) == text
