@@ -16,7 +16,7 @@ used.
 
 from segmentlog.doors import lazy_names
 
-from .setup.worker_log import log_in_worker
+from .setup.workers import log_in_worker
 
 log_in_worker()
 

@@ -7,7 +7,7 @@
     segmentlog.store        store/         RocketMQ's message store
     segmentlog.query        query/         what a read asks for: times
     segmentlog.connector    connector/     the Spark data source
-    segmentlog.jobs         jobs/          jobs: programs that run once over a store
+    segmentlog.jobs         jobs/          jobs: maintenance verbs of the command, by module
     segmentlog.command      package/command/  the command ``segmentlog``
 
 An ordinary package rather than a namespace. Python's zip importer finds a namespace only through directory entries,

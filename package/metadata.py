@@ -23,6 +23,10 @@ from segmentlog.store.groups import GroupProgress
 
 Row = dict[str, Any]
 
+MEMORY_RATIO: Final = 0.4
+"""Part of a host's memory that recent messages take (RocketMQ: ``accessMessageInMemoryMaxRatio``). A larger backlog is
+read from the disk, and pushes them out of the page cache."""
+
 _TIME: Final = pa.timestamp("us", "UTC")
 _SPAN: Final = [
     ("messages", pa.int64()),
@@ -70,6 +74,7 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
             ("timeMs", pa.int64()),
             ("lost", pa.int64()),
             ("nextStoreTimestamp", _TIME),
+            ("suggestReplica", pa.bool_()),
         ]
     ),
     "segments": pa.schema(
@@ -135,11 +140,15 @@ def group_rows(store: StoreReader, progress: GroupProgress) -> Iterator[Row]:
 
 def lag_rows(store: StoreReader, progress: GroupProgress) -> Iterator[Row]:
     """Yield one row per queue of the topics that a group, or a broadcasting consumer, has positions in."""
-    for key, lag in lag_by_queue(store, progress).items():
+    found = lag_by_queue(store, progress)
+    waiting = sum(lag.bytes or 0 for lag in found.values() if lag is not None)
+    suggests_replica = waiting > MEMORY_RATIO * memory_bytes()
+    for key, lag in found.items():
         row = _whose(store, progress) | {
             "topic": key.topic,
             "queueId": key.queue_id,
             "position": progress.offsets.get(key),
+            "suggestReplica": suggests_replica,
         }
         if lag is not None:
             row |= {
@@ -152,6 +161,11 @@ def lag_rows(store: StoreReader, progress: GroupProgress) -> Iterator[Row]:
                 "nextStoreTimestamp": _instant(lag.next_time_ms),
             }
         yield row
+
+
+def memory_bytes() -> int:
+    """Return the size of this host's memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def lag_by_queue(store: StoreReader, progress: GroupProgress) -> dict[QueueKey, Lag | None]:

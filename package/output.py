@@ -1,4 +1,4 @@
-"""Output of commands for people and programs: one table printer, one JSON writer.
+"""Text for terminals and programs: the layout of plain tables, escapes, and JSON of reports.
 
 ::
 
@@ -7,19 +7,44 @@
     rows      orders/0       23      0
     note                 -> what to do        below its row, in the last column
 
-Standard library only: commands that report missing packages use it, too.
+Standard library only: the doctor, which reports missing packages, uses it, too.
 """
 
 import json
-import sys
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-_GAP = "  "
+_GAP: Final = "  "
+_ELLIPSIS: Final = "\N{HORIZONTAL ELLIPSIS}"
+
+
+class Layout:
+    """Columns of a plain table, as wide as their widest cell in ``rows``, head included."""
+
+    def __init__(self, rows: Sequence[Sequence[str]], are_numbers: Sequence[bool]) -> None:
+        self._are_numbers = are_numbers
+        self._widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+
+    def line(self, cells: Sequence[str]) -> str:
+        """Return a row as a line, without blanks at its end."""
+        padded = (
+            " " * (width - _width(cell)) + cell if is_number else cell + " " * (width - _width(cell))
+            for cell, width, is_number in zip(cells, self._widths, self._are_numbers, strict=True)
+        )
+        return _GAP.join(padded).rstrip()
+
+    @property
+    def rule(self) -> str:
+        """Return the line between head and rows."""
+        return _GAP.join("-" * width for width in self._widths)
+
+    @property
+    def indent(self) -> str:
+        """Return the blanks before the last column."""
+        return "".join(" " * width + _GAP for width in self._widths[:-1])
 
 
 def text_table(
@@ -30,53 +55,30 @@ def text_table(
     notes: Sequence[str] = (),
     cell_chars: int | None = None,
 ) -> str:
-    """Return rows in columns as wide as their widest cell on a terminal.
+    """Return rows as a plain table, without a line end after the last line.
 
-    Parameters
-    ----------
-    rows
-        Cells of any type, equally many per row. None is ``-`` among numbers, else empty. A character that a terminal
-        does not print is a dot.
-    head
-        The names of the columns; none for a table without them.
-    rule
-        Whether a line separates the head from the rows.
-    notes
-        One per row, empty for none: what to do about it.
-    cell_chars
-        Longer cells are cut there; None leaves them.
-
-    Returns
-    -------
-    str
-        Lines without blanks at their ends, and without a line end after the last.
+    None is ``-`` among numbers, else empty. ``notes`` has one text per row, or an empty one. Cells are `printable`, and
+    cut after ``cell_chars``.
     """
-    is_number = [_are_numbers(column) for column in zip(*rows, strict=True)] or [False] * len(head)
+    are_numbers = [_are_numbers(column) for column in zip(*rows, strict=True)] or [False] * len(head)
     cells = [
-        [
-            "-" if right and value is None else _cell(value, cell_chars)
-            for value, right in zip(row, is_number, strict=True)
-        ]
+        [_cell(value, cell_chars, "-" if right else "") for value, right in zip(row, are_numbers, strict=True)]
         for row in rows
     ]
-    columns = zip(*([list(head)] if head else []), *cells, strict=True)
-    widths = [max(map(_width, column)) for column in columns]
-
-    def line(row: Sequence[str]) -> str:
-        padded = (
-            " " * (width - _width(cell)) + cell if right else cell + " " * (width - _width(cell))
-            for cell, width, right in zip(row, widths, is_number, strict=True)
-        )
-        return _GAP.join(padded).rstrip()
-
-    lines = [line(head)] if head else []
-    lines += [_GAP.join("-" * width for width in widths)] if rule else []
-    indent = sum(widths[:-1]) + len(_GAP) * (len(widths) - 1)
+    layout = Layout([*([head] if head else []), *cells], are_numbers)
+    lines = [layout.line(head)] if head else []
+    lines += [layout.rule] if rule else []
     for at, row in enumerate(cells):
-        lines.append(line(row))
+        lines.append(layout.line(row))
         if at < len(notes) and notes[at]:
-            lines.append(f"{'':<{indent}}-> {notes[at]}")
+            lines.append(f"{layout.indent}-> {notes[at]}")
     return "\n".join(lines)
+
+
+def printable(text: str, most: int | None = None) -> str:
+    r"""Return a text with ``\x1b`` and the like for what a terminal would obey or not show, at most ``most`` long."""
+    shown = text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
+    return shown if most is None or len(shown) <= most else shown[: most - 1] + _ELLIPSIS
 
 
 def json_text(value: object, *, indent: int | None = None) -> str:
@@ -98,21 +100,18 @@ def _are_numbers(column: Sequence[object]) -> bool:
     return any(isinstance(value, int) for value in column) and all(isinstance(v, int | None) for v in column)
 
 
-def _cell(value: object, chars: int | None) -> str:
+def _cell(value: object, chars: int | None, null: str) -> str:
     if isinstance(value, dict):
         value = " ".join(f"{name}={text}" for name, text in value.items())
-    text = "" if value is None else "".join(c if c.isprintable() else "\N{MIDDLE DOT}" for c in str(value))
-    return text if chars is None or len(text) <= chars else text[: chars - 1] + "\N{HORIZONTAL ELLIPSIS}"
+    return null if value is None else printable(str(value), chars)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape", "backslashreplace").decode("ascii")
 
 
 def _width(text: str) -> int:
-    """Columns that a terminal takes for a text."""
+    """Return the columns that a terminal takes for a text."""
+    if text.isascii():
+        return len(text)
     return sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
-
-
-def write_page(text: str, arguments: Sequence[str]) -> None:
-    """Write a generated page to the file that is named first, else to standard output."""
-    if arguments:
-        Path(arguments[0]).write_text(text, encoding="utf-8")
-    else:
-        sys.stdout.write(text)

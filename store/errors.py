@@ -36,10 +36,10 @@
         └── FilterSyntaxError       a SQL92 filter that RocketMQ refuses, or reads in part
 
     store raises      problem, path, offset, fix + remedies ──► text in terms of the Python API
-    connector, job    reword(words) ──────────────────────────► text in terms of options, or of flags
+    connector, verb   reword(words) ──────────────────────────► text in terms of options, or of flags
 
-The store names no option of Spark and no flag of a job. What a caller can change in its own call is a `Remedy`, and
-each interface words it (`connector/errors.py`, `jobs/command_line.py`).
+The store names no option of Spark and no flag of the command. What a caller can change in its own call is a `Remedy`,
+and each interface words it (`connector/errors.py`, `package/command/errors.py`).
 """
 
 from collections.abc import Iterable, Mapping

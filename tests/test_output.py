@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 
 import pytest
 
-from segmentlog.output import json_text, text_table, write_page
+from segmentlog.output import json_text, printable, text_table
 
 
 class Color(Enum):
@@ -51,7 +50,7 @@ def test_width_is_that_of_a_terminal_and_long_cells_are_cut() -> None:
     lines = text_table(
         [("标签", "a"), ("e\u0301\n", "b"), ("x" * 9, {"k": "v"})], head=("n", "t"), rule=True, cell_chars=5
     )
-    assert lines.splitlines() == ["n      t", "-----  ---", "标签   a", "e\u0301·     b", "xxxx…  k=v"]
+    assert lines.splitlines() == ["n      t", "-----  ---", "标签   a", "e\u0301\\n    b", "xxxx…  k=v"]
 
 
 def test_a_table_without_rows() -> None:
@@ -65,9 +64,15 @@ def test_json_of_dataclasses_enums_and_tuples() -> None:
     assert json_text({"checks": (Color.RED,)}, indent=1) == '{\n "checks": [\n  "red"\n ]\n}'
 
 
-def test_a_page_is_written_to_a_file_or_to_standard_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_page("ä\n", [str(tmp_path / "page.md")])
-    assert (tmp_path / "page.md").read_text(encoding="utf-8") == "ä\n"
-    assert capsys.readouterr().out == ""
-    write_page("ä\n", [])
-    assert capsys.readouterr().out == "ä\n"
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("a\tb", "a\\tb"), ("\x9b1m", "\\x9b1m"), ("\u202e", "\\u202e"), ("é", "é"), ("\ud800", "\\ud800")],
+)
+def test_what_a_terminal_would_obey_is_escaped(text: str, shown: str) -> None:
+    assert printable(text) == shown
+    assert printable(shown).isprintable()
+
+
+def test_long_cells_are_cut() -> None:
+    assert printable("x" * 9, 5) == "xxxx…"
+    assert printable("x" * 5, 5) == "xxxxx"

@@ -7,7 +7,7 @@
           │
           ▼
     Table.of(…, SourceOptions) ──► given names matched, unknown ones with a suggestion    (`matching`)
-          │                   └──► docs/options.md                                        (`option_docs`)
+          │                   └──► docs/options.md                                        (`scripts/pages.py`)
           ▼
     SourceOptions(**given.values(table))     parsed, a typed field per option          (`read_options`, `write_options`)
 
@@ -39,26 +39,10 @@ class Mode(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Option(Generic[T]):
-    """Declaration of an option.
+    """Declaration of an option. Names and aliases are read in any case.
 
-    Attributes
-    ----------
-    name, aliases
-        As users write it, in any case.
-    value
-        The values that may be written, for people.
-    parse
-        Reads a text, and raises `ConfigError` for one that is no value; takes the name for that error.
-    default
-        The value of an option that is not given.
-    default_text
-        The default as the documentation has it, where its value does not say it.
-    meaning
-        For the documentation.
-    mode
-        The kinds of query that it has a meaning for.
-    field
-        The field of the dataclass that declares it.
+    ``value``, ``default_text`` and ``meaning`` are for the documentation. ``parse`` takes the name, for its error, and
+    the text. ``field`` is the field of the dataclass that declares the option.
     """
 
     name: str
@@ -107,15 +91,7 @@ _DECLARED: Final = "option"
 
 
 class Table:
-    """The options of one use of the format, in the order of the documentation.
-
-    Parameters
-    ----------
-    whose
-        The use, as errors name it: ``source``, ``sink``.
-    options
-        Options that are declared elsewhere.
-    """
+    """The options of one use of the format, in the order of the documentation; errors name the use as ``whose``."""
 
     def __init__(self, whose: str, options: Iterable[Option[Any]] = ()) -> None:
         self.whose = whose
@@ -153,13 +129,7 @@ class Table:
 
 
 class Given:
-    """The options of one query, as texts that are parsed when a handle asks for them.
-
-    Parameters
-    ----------
-    texts
-        By the options' own names.
-    """
+    """The options of one query, as texts by the options' own names, which are parsed when they are asked for."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._texts = texts
@@ -168,13 +138,7 @@ class Given:
         return option.name in self._texts
 
     def __getitem__(self, option: Option[T]) -> T:
-        """Return an option's value, or its default if it was not given.
-
-        Raises
-        ------
-        ConfigError
-            If its text is no value of the option.
-        """
+        """Return an option's value, or its default if it was not given; `ConfigError` for an impossible text."""
         raw = self._texts.get(option.name)
         return option.default if raw is None else option.parse(option.name, raw)
 
@@ -183,7 +147,7 @@ class Given:
         return {option.field: self[option] for option in self.of(options) if option.field}
 
     def of(self, options: Iterable[Option[Any]]) -> list[Option[Any]]:
-        """Return those of some options that were given, in their order."""
+        """Return the given ones of some options, in their order."""
         return [option for option in options if option in self]
 
     def only(self, options: Iterable[Option[Any]]) -> "Given":

@@ -1,6 +1,6 @@
 """The options of the source: which stores, queues and messages are read, how, and what happens to losses.
 
-To add an option: a field of `SourceOptions`, and ``python -m segmentlog.connector.option_docs docs/options.md``.
+To add an option: a field of `SourceOptions`, and ``scripts/pages.py``.
 """
 
 from collections.abc import Mapping

@@ -40,14 +40,7 @@ SIZES: Final[Mapping[str, str]] = {
 class WriteOptions(SinkOptions):
     """The options of a write, checked against each other. Crosses to the workers.
 
-    Attributes
-    ----------
-    replication
-        Replicas that a commit waits for; None for none.
-    config
-        How the store is written.
-    sizes
-        The options of `SIZES` that were given.
+    ``sizes`` are the options of `SIZES` that were given. Without ``replication`` a commit does not wait for replicas.
     """
 
     path: str
@@ -57,25 +50,9 @@ class WriteOptions(SinkOptions):
 
 
 def parse_write_options(given: Mapping[str, str], mode: Mode) -> WriteOptions:
-    """Parse the options of a write.
+    """Parse the options of a write, ``given`` by name in any case; texts that Spark adds of its own are ignored.
 
-    Parameters
-    ----------
-    given
-        Option texts by name, names in any case; what Spark adds of its own may be among them.
-    mode
-        ``BATCH`` or ``STREAM``.
-
-    Raises
-    ------
-    MissingOptionError
-        If no store is named, or a name or number of a batch is missing.
-    UnknownOptionError
-        If an option is not the sink's, unless ``strictOptions`` is false.
-    ConflictingOptionsError
-        If options exclude each other, or have no meaning in this mode.
-    ConfigError
-        If a text is not a value of its option.
+    Each error is a `ConfigError` or a subclass: no store, half of an id, an unknown or conflicting option, a bad text.
     """
     found = match(given, SINK, elsewhere=(SOURCE,))
     values = found.values(SINK)

@@ -1,6 +1,6 @@
 """The options of the sink: topic, exactly-once commits, queues, and how the store is written.
 
-To add an option: a field of `SinkOptions`, and ``python -m segmentlog.connector.option_docs docs/options.md``.
+To add an option: a field of `SinkOptions`, and ``scripts/pages.py``.
 """
 
 import ipaddress

@@ -3,7 +3,7 @@
 ::
 
     schema.NATIVE, schema.KAFKA   names and types ──┐
-                                                    ├──► tables of docs/options.md (`option_docs`)
+                                                    ├──► tables of docs/options.md (`scripts/pages.py`)
     NATIVE_MEANINGS, KAFKA_MEANINGS   this module ──┘
 
 A row of a damaged record exists only with ``corruptRecord=null``.

@@ -2,11 +2,18 @@
 
 ::
 
-    interpreter ─► packages ─► Java ─► SPARK_HOME ─► workers ─► format by name ─► limits ─► `session_checks`
+    environment_checks   interpreter ─► packages ─► Java ─► SPARK_HOME ─► workers ─► format by name ─► limits
+    session_checks       local[1], with the workers that `prepare_workers` chooses
+      with a master      the session that an application with these settings would get
+                         ├── driver's machine    `check_workers`    where Spark plans
+                         └── executors           `check_executors`  where tasks run
+    check_store          STORE/commitlog, consumequeue, …   opened as any reader does, without a lock
+    check_owner          STORE/abort   there while a broker runs, and after one was killed
+                         STORE/lock    byte 0 is locked by the process that runs on the store, byte 8 by one of ours
 
-That is also the order in which to mend things: each check takes the ones before it for granted.
+That is also the order of repairs: each check assumes that the checks before it pass.
 
-Imports nothing but the standard library until a check needs more: it has to run where everything else is missing.
+Imports only the standard library until a check needs more: it has to run where everything else is missing.
 """
 
 import importlib
@@ -20,18 +27,39 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from .java import JavaOrigin, survey_java
-from .workers import is_local
+from .java import JavaNotFoundError, find_java, prepare_java
+from .workers import is_local, prepare_workers
 
-PYTHON_MIN = (3, 11)
-OPEN_FILES_MIN = 1024
-_PROBE_SECONDS_MAX = 60
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+OPEN_FILES_MIN: Final = 1024
+WORKER_MODULES: Final = ("segmentlog", "numpy", "pyarrow", "isal", "lark")
+"""Top-level modules that a worker imports to read or write; PySpark itself comes from Spark."""
+
+_PROBE_SECONDS_MAX: Final = 60
+_LOCAL: Final = "local[1]"
+_ANSWER_SECONDS_MAX: Final = 90.0
+_UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
+_UNIX_SOCKETS_FROM: Final = (4, 1)
+_PACKAGE: Final = "segmentlog"
+_REQUIREMENT: Final = re.compile(r"(?P<name>[\w.-]+)(?P<range>[^;\[]*)(?:; extra == ['\"](?P<extra>\w+)['\"])?")
+_CHECKED_EXTRAS: Final = {None, "spark"}
+_INTERPRETER_PROBE: Final = """\
+import importlib.util, json, sys
+print(json.dumps({
+    "version": "%d.%d.%d" % sys.version_info[:3],
+    "prefix": sys.prefix,
+    "lacks": [name for name in sys.argv[1:] if importlib.util.find_spec(name) is None],
+}))
+"""
 
 
 class Status(StrEnum):
@@ -42,59 +70,42 @@ class Status(StrEnum):
     FAIL = "fail"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the table."""
+    """One line of the table; ``fix`` is advice, or empty."""
 
     name: str
     status: Status
     found: str
     fix: str = ""
-    """Advice, or good to know; empty when there is nothing."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Requirement:
-    """A package, and the versions of it that we work with: ``version_min`` inclusive, ``version_stop`` exclusive."""
-
-    package: str
-    version_min: str
-    version_stop: str
-    extra: str = ""
+def environment_checks() -> Iterator[Check]:
+    """Run the checks that need neither a store nor a session, in the order of repairs."""
+    yield Check("python", Status.OK, f"{'.'.join(map(str, sys.version_info[:3]))} ({sys.executable})")
+    yield from package_checks()
+    for check in (check_java, check_spark_home, check_workers, check_discovery, check_open_files):
+        yield check()
 
 
-REQUIREMENTS = (
-    Requirement(package="numpy", version_min="2.0", version_stop="3"),
-    Requirement(package="pyarrow", version_min="18", version_stop="27"),
-    Requirement(package="isal", version_min="1.7", version_stop="2"),
-    Requirement(package="lark", version_min="1.2", version_stop="2"),
-    Requirement(package="rich", version_min="14", version_stop="16"),
-    Requirement(package="pyspark", version_min="4.0", version_stop="5", extra="spark"),
-)
-"""As in pyproject.toml; a test compares the two."""
+def package_checks() -> Iterator[Check]:
+    """Check the packages that the metadata of this package requires, for itself and for its extra ``spark``."""
+    try:
+        stated = importlib.metadata.requires(_PACKAGE) or ()
+    except importlib.metadata.PackageNotFoundError:
+        fix = "Install the package itself (pip install segmentlog), not only its folders on PYTHONPATH"
+        yield Check(_PACKAGE, Status.FAIL, "not installed: its requirements are not known", fix)
+        return
+    for text in stated:
+        found = _REQUIREMENT.fullmatch(text)
+        if found is not None and found["extra"] in _CHECKED_EXTRAS:
+            yield check_package(found["name"], found["range"], found["extra"])
 
 
-def environment_checks() -> list[Callable[[], Check]]:
-    """List the checks that need neither a store nor a session, in the order in which to mend things."""
-    packages = [partial(check_package, requirement) for requirement in REQUIREMENTS]
-    others = [check_java, check_spark_home, check_workers, check_discovery, check_open_files]
-    return [check_python, *packages, *others]
-
-
-def check_python() -> Check:
-    """Check the version of this interpreter."""
-    found = f"{_dotted(sys.version_info[:3])} ({sys.executable})"
-    if sys.version_info[:2] < PYTHON_MIN:
-        fix = f"Use Python {_dotted(PYTHON_MIN)} or newer"
-        return Check(name="python", status=Status.FAIL, found=found, fix=fix)
-    return Check(name="python", status=Status.OK, found=found)
-
-
-def check_package(requirement: Requirement) -> Check:
-    """Check that a package is there, imports, and has a version that we work with."""
-    name = requirement.package
-    wanted = f"{name}>={requirement.version_min},<{requirement.version_stop}"
-    install = f"pip install 'segmentlog[{requirement.extra}]'" if requirement.extra else f"pip install '{wanted}'"
+def check_package(name: str, versions: str, extra: str | None = None) -> Check:
+    """Check that a package imports, and has a version within a range such as ``<3,>=2.0``."""
+    wanted = f"{name}{versions}"
+    install = f"pip install 'segmentlog[{extra}]'" if extra else f"pip install '{wanted}'"
     try:
         importlib.import_module(name)
         version = importlib.metadata.version(name)
@@ -102,65 +113,52 @@ def check_package(requirement: Requirement) -> Check:
         # A Spark distribution puts its pyspark on sys.path without installing it.
         version = str(getattr(sys.modules[name], "__version__", "0"))
     except ModuleNotFoundError as error:
-        found = "not installed" if error.name == name else f"cannot be imported: {error}"
-        return Check(name=name, status=Status.FAIL, found=found, fix=install)
+        return Check(name, Status.FAIL, "not installed" if error.name == name else _broken(error), install)
     except (ImportError, OSError, RuntimeError, AttributeError, ValueError) as error:
-        fix = f"Reinstall it: pip install --force-reinstall '{wanted}'"
-        return Check(name=name, status=Status.FAIL, found=f"cannot be imported: {error}", fix=fix)
-    if not _numbers(requirement.version_min) <= _numbers(version) < _numbers(requirement.version_stop):
-        return Check(name=name, status=Status.FAIL, found=f"{version}, but we need {wanted}", fix=install)
-    return Check(name=name, status=Status.OK, found=version)
+        return Check(name, Status.FAIL, _broken(error), f"Reinstall it: pip install --force-reinstall '{wanted}'")
+    numbers = _numbers(version)
+    bounds = re.findall(r"(>=|<)([\d.]+)", versions)
+    if not all((numbers >= _numbers(bound)) == (kind == ">=") for kind, bound in bounds):
+        return Check(name, Status.FAIL, f"{version}, but {wanted} is required", install)
+    return Check(name, Status.OK, version)
 
 
 def check_java() -> Check:
     """Check for a Java that Spark can start on, and whether Spark will find it by itself."""
-    survey = survey_java()
-    if survey.runtime is None:
-        return Check(
-            name="java",
-            status=Status.FAIL,
-            found="; ".join(map(str, survey.rejected)),
-            fix="pip install 'segmentlog[java]', or install a JDK 17 or newer and set JAVA_HOME to its folder",
-        )
-    runtime = survey.runtime
+    runtime, rejected = find_java()
+    if runtime is None:
+        fix = "pip install 'segmentlog[java]', or install a JDK 17 or newer and set JAVA_HOME to its folder"
+        return Check("java", Status.FAIL, "; ".join(rejected), fix)
     home = os.environ.get("JAVA_HOME")
-    found = f"{runtime.version} from {runtime.origin.value} ({runtime.home})"
-    by_itself = home == str(runtime.home) or (not home and runtime.origin is JavaOrigin.PATH)
-    if by_itself and runtime.is_ready:
-        return Check(name="java", status=Status.OK, found=found)
-    return Check(
-        name="java",
-        status=Status.WARN,
-        found=f"{found}, but JAVA_HOME is {home or 'not set'}",
-        fix='In this shell: eval "$(python -m segmentlog.connector.doctor --export)"; '
-        "in Python, before the session: segmentlog.connector.prepare_java()",
+    found = f"{runtime.version} from {runtime.origin} ({runtime.home})"
+    # A stale shim at JAVA_HOME was rejected, and its folder is found again as that of the wheel.
+    is_stale = any(each.startswith("JAVA_HOME (") for each in rejected)
+    if (home == str(runtime.home) and not is_stale) or (not home and runtime.origin == "PATH"):
+        return Check("java", Status.OK, found)
+    fix = (
+        'In this shell: eval "$(python -m segmentlog.connector.doctor --export)"; '
+        "in Python, before the session: segmentlog.connector.prepare_java()"
     )
+    return Check("java", Status.WARN, f"{found}, but JAVA_HOME is {home or 'not set'}", fix)
 
 
 def check_spark_home() -> Check:
     """Check that SPARK_HOME, which decides whose jars are started, is not that of another Spark."""
     home = os.environ.get("SPARK_HOME")
     if not home:
-        return Check(name="spark home", status=Status.OK, found="that of the pyspark package")
+        return Check("spark home", Status.OK, "that of the pyspark package")
     spec = importlib.util.find_spec("pyspark")
-    package = Path(spec.origin).parent if spec is not None and spec.origin is not None else None
-    if package is not None and package.is_relative_to(home):
-        return Check(name="spark home", status=Status.OK, found=home)
+    if spec is not None and spec.origin is not None and Path(spec.origin).is_relative_to(home):
+        return Check("spark home", Status.OK, home)
     fix = "If Spark does not start or misses methods: unset SPARK_HOME"
-    return Check(name="spark home", status=Status.WARN, found=f"{home}, not the pyspark of this Python", fix=fix)
+    return Check("spark home", Status.WARN, f"{home}, not the pyspark of this Python", fix)
 
 
 def check_workers(python: str | None = None, *, master: str | None = None) -> Check:
     """Check that Spark's Python workers can run with the same Python version as this driver, and have the packages.
 
-    Looks at the interpreter on this machine, where Spark plans in it; `check_executors` asks those on other machines.
-
-    Parameters
-    ----------
-    python
-        The interpreter of a session that exists already; None: the one that the next session will take.
-    master
-        Of that session; None: not known.
+    ``python`` and ``master`` are those of a session; without them the next session's interpreter is checked. Only the
+    interpreter on this machine is asked, where Spark plans; `check_executors` asks those on other machines.
     """
     named = os.environ.get("PYSPARK_PYTHON")
     command = python or named or "python3"
@@ -172,24 +170,24 @@ def check_workers(python: str | None = None, *, master: str | None = None) -> Ch
     path = shutil.which(command)
     if path is None:
         missing = "which is not on PATH" if os.path.basename(command) == command else "which does not exist here"
-        return Check(name="workers", status=Status.FAIL, found=f"{label}, {missing}", fix=fix)
+        return Check("workers", Status.FAIL, f"{label}, {missing}", fix)
     try:
         seen = _ask_interpreter(path)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        return Check(name="workers", status=Status.FAIL, found=f"{label} ({path}) does not answer: {error}", fix=fix)
+        return Check("workers", Status.FAIL, f"{label} ({path}) does not answer: {error}", fix)
     found = f"{label} ({path}, {seen['version']})"
     if _numbers(str(seen["version"]))[:2] != sys.version_info[:2]:
-        here = _dotted(sys.version_info[:2])
-        return Check(name="workers", status=Status.FAIL, found=f"{found}, but the driver runs {here}", fix=fix)
-    if seen["lacks"]:
-        return Check(name="workers", status=Status.FAIL, found=f"{found} has no {_listed(seen['lacks'])}", fix=fix)
+        here = ".".join(map(str, sys.version_info[:2]))
+        return Check("workers", Status.FAIL, f"{found}, but the driver runs {here}", fix)
+    if isinstance(seen["lacks"], list) and seen["lacks"]:
+        return Check("workers", Status.FAIL, f"{found} has no {', '.join(seen['lacks'])}", fix)
     if seen["prefix"] != sys.prefix:
-        return Check(name="workers", status=Status.WARN, found=f"{found} is another environment", fix=fix)
-    return Check(name="workers", status=Status.OK, found=found)
+        return Check("workers", Status.WARN, f"{found} is another environment", fix)
+    return Check("workers", Status.OK, found)
 
 
 def workers_fix(master: str | None) -> str:
-    """Say how workers on a master get an interpreter that can run the format."""
+    """Return how workers on a master get an interpreter that can run the format."""
     if is_local(master):
         return f"export PYSPARK_PYTHON={shlex.quote(sys.executable)}"
     return (
@@ -202,56 +200,240 @@ def check_discovery() -> Check:
     """Check that Spark will find the format ``segmentlog`` by name."""
     name = "pyspark_segmentlog"
     if importlib.util.find_spec("pyspark") is None:
-        return Check(name="discovery", status=Status.FAIL, found="no pyspark to find it", fix="See pyspark above")
+        return Check("discovery", Status.FAIL, "no pyspark to find it", "See pyspark above")
     try:
         source = importlib.import_module(name).DefaultSource
     except (ImportError, AttributeError) as error:
         fix = "Install the package itself (pip install segmentlog), not only its folders on PYTHONPATH"
-        return Check(name="discovery", status=Status.FAIL, found=f"{name}: {error}", fix=fix)
-    return Check(name="discovery", status=Status.OK, found=f'format "{source.name()}" by {name}')
+        return Check("discovery", Status.FAIL, f"{name}: {error}", fix)
+    return Check("discovery", Status.OK, f'format "{source.name()}" by {name}')
 
 
 def check_open_files() -> Check:
     """Check the soft limit of open files: Spark alone holds some hundreds."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
-        return Check(name="open files", status=Status.OK, found="no limit")
+        return Check("open files", Status.OK, "no limit")
     if soft < OPEN_FILES_MIN:
         wanted = 4 * OPEN_FILES_MIN
         fix = f"ulimit -n {wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)}"
-        return Check(name="open files", status=Status.WARN, found=f"at most {soft}", fix=fix)
-    return Check(name="open files", status=Status.OK, found=f"at most {soft}")
+        return Check("open files", Status.WARN, f"at most {soft}", fix)
+    return Check("open files", Status.OK, f"at most {soft}")
 
 
-def _listed(names: object) -> str:
-    return ", ".join(map(str, names)) if isinstance(names, list) else str(names)
+def session_checks(master: str | None = None) -> list[Check]:
+    """Start Spark and Python workers, and check the versions that they run on, and their connection.
+
+    Without a master the session is on this machine, and its workers run in this interpreter unless ``PYSPARK_PYTHON``
+    names another. With a master nothing is set, so that the application that is asked about meets the same.
+    """
+    try:
+        prepare_java()
+        if master is None:
+            prepare_workers()
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - may not be installed
+
+        spark = (
+            SparkSession.builder.master(master or _LOCAL)
+            .appName("segmentlog doctor")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.log.level", "ERROR")
+            # On a cluster: ask when all executors are there, or after ten seconds.
+            .config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
+            .config("spark.scheduler.maxRegisteredResourcesWaitingTime", "10s")
+            .getOrCreate()
+        )
+        try:
+            context = spark.sparkContext
+            java = spark.sql("SELECT java_method('java.lang.System', 'getProperty', 'java.version')").head()
+            found = f"Spark {spark.version} on Java {java[0] if java else '?'}"
+            settings = dict(context.getConf().getAll())
+            if not is_local(context.master):
+                session = Check("session", Status.OK, f"{found}, master {context.master}")
+                planning = replace(check_workers(context.pythonExec, master=context.master), name="planning")
+                return [session, check_settings(spark.version, settings), planning, check_executors(context)]
+            workers = context.parallelize([0], 1).map(_worker()).collect()
+            _, version, python, _ = workers[0]
+            found += f", workers on Python {version} ({python})"
+        finally:
+            spark.stop()
+    except (ImportError, JavaNotFoundError) as error:
+        return [Check("session", Status.FAIL, str(error), "See the failed checks above")]
+    except Exception as error:  # noqa: BLE001 - whatever Spark raises is the finding
+        fix = "The log of Spark above says more"
+        return [Check("session", Status.FAIL, f"does not start: {_first_line(error)}", fix)]
+    return [Check("session", Status.OK, found), check_settings(spark.version, settings)]
 
 
-def _dotted(version: Sequence[int | str]) -> str:
-    return ".".join(map(str, version))
+def check_settings(version: str, settings: Mapping[str, str]) -> Check:
+    """Check whether Spark and its Python workers are connected as fast as this release of Spark can.
+
+    Always OK, since a slower connection is not a fault. Its advice names the setting to change.
+    """
+    if _major_minor(version) < _UNIX_SOCKETS_FROM:
+        return Check("settings", Status.OK, "workers are connected by TCP")
+    asked = settings.get(_UNIX_SOCKETS, os.environ.get("PYSPARK_UDS_MODE", "false"))
+    if asked.lower() == "true":
+        return Check("settings", Status.OK, "workers are connected by Unix domain sockets")
+    fix = f"Reads take some tenth less time with --conf {_UNIX_SOCKETS}=true (docs/deployment.md)"
+    return Check("settings", Status.OK, "workers are connected by TCP", fix)
+
+
+def check_executors(context: "SparkContext", *, seconds_max: float = _ANSWER_SECONDS_MAX) -> Check:
+    """Check the interpreters and packages of the executors' workers, with one small task per core.
+
+    Nothing else should run in the application: after ``seconds_max`` without an answer all its jobs are cancelled. A
+    cluster without free cores starts no executor.
+    """
+    tasks = 2 * context.defaultParallelism
+    patience = threading.Timer(seconds_max, context.cancelAllJobs)
+    patience.start()
+    try:
+        answers = context.parallelize(range(tasks), tasks).map(_worker()).collect()
+    except Exception as error:  # noqa: BLE001 - whatever Spark raises is the finding
+        found = f"no answer within {seconds_max:.0f} s: {_first_line(error)}"
+        fix = workers_fix(context.master)
+        return Check("executors", Status.FAIL, found, fix)
+    finally:
+        patience.cancel()
+    seen = sorted({(host, version, python, tuple(lacks)) for host, version, python, lacks in answers})
+    told = [f"{host}: {python} ({version})" for host, version, python, _ in seen]
+    lacking = [f"{host}: {python} has no {', '.join(lacks)}" for host, _, python, lacks in seen if lacks]
+    if lacking:
+        fix = workers_fix(context.master)
+        return Check("executors", Status.FAIL, "; ".join(lacking), fix)
+    return Check("executors", Status.OK, "; ".join(told))
+
+
+def _worker() -> Callable[[int], tuple[str, str, str, list[str]]]:
+    """Make the task that returns its worker's host, Python version, interpreter, and modules that it cannot import."""
+    modules = WORKER_MODULES
+
+    # Nested, so that it is pickled with its code: workers that lack this package have to run it.
+    def tell(_: int) -> tuple[str, str, str, list[str]]:
+        import importlib.util  # noqa: PLC0415 - runs elsewhere
+        import socket  # noqa: PLC0415
+        import sys  # noqa: PLC0415
+
+        lacks = [name for name in modules if importlib.util.find_spec(name) is None]
+        return socket.gethostname(), "{}.{}.{}".format(*sys.version_info), sys.executable, lacks
+
+    return tell
+
+
+def _major_minor(version: str) -> tuple[int, int]:
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0]
+
+
+def check_store(path: str) -> Check:
+    """Open a store as a reader does, and measure its content."""
+    try:
+        from segmentlog.store import SegmentLogError, StoreReader  # noqa: PLC0415 - needs numpy and pyarrow
+    except ImportError as error:
+        found = f"cannot be opened: {error}"
+        return Check("store", Status.FAIL, found, "See the failed checks above")
+    try:
+        reader = StoreReader.open(path)
+        topics = reader.topics()
+        queues = sum(len(reader.queues(topic)) for topic in topics)
+    except (SegmentLogError, OSError) as error:
+        fix = str(getattr(error, "fix", None) or "Check the path and its permissions")
+        return Check("store", Status.FAIL, str(error), fix)
+    size_bytes, disk_bytes = _tree_bytes(path)
+    found = f"{len(topics)} topics, {queues} queues, {_human(size_bytes)} ({_human(disk_bytes)} on disk)"
+    return Check("store", Status.OK, found)
+
+
+def check_owner(path: str) -> Check:
+    """Check whether a broker runs on a store, or was killed on it. Takes no lock."""
+    was_killed_or_runs = (Path(path) / "abort").exists()
+    try:
+        owner = _lock_owner(Path(path) / "lock")
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        found = f"cannot be told: {error}"
+        return Check("owner", Status.WARN, found)
+    if owner is not None:
+        return Check("owner", Status.OK, f"{owner} has it open; reading beside it is safe")
+    if was_killed_or_runs:
+        fix = "Nothing to do for reading; the last record may be cut off, which the broker's next start mends"
+        return Check("owner", Status.WARN, "abort file, but no process: it was killed", fix)
+    return Check("owner", Status.OK, "no process; it was shut down cleanly")
+
+
+_LOCK_PROBE = """\
+import fcntl, os, struct, sys
+layout = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, length, process
+file = os.open(sys.argv[1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+for byte in (0, 8):
+    asked = struct.pack(layout, fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
+    kind, _, _, _, owner = struct.unpack(layout, fcntl.fcntl(file, fcntl.F_GETLK, asked))
+    if kind != fcntl.F_UNLCK:
+        print(f"process {owner}" if owner > 0 else "another process")
+        break
+"""
+
+
+def _lock_owner(lock: Path) -> str | None:
+    """Ask the kernel for the owner of byte 0 of ``lock``, as RocketMQ has it, or of byte 8, as only we do.
+
+    Another process asks: closing a file drops all locks that the closing process holds on it, and this process may be
+    the store's own writer.
+    """
+    if not lock.exists():
+        return None
+    if not sys.platform.startswith("linux"):
+        raise OSError(f"locks of other processes cannot be asked for on {sys.platform}")
+    answer = subprocess.run(  # noqa: S603 - this interpreter
+        [sys.executable, "-I", "-c", _LOCK_PROBE, str(lock)],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=_PROBE_SECONDS_MAX,
+    )
+    return answer.stdout.strip() or None
+
+
+def _tree_bytes(path: str) -> tuple[int, int]:
+    """Add up the files under ``path``: their length, and what they take on the device (segments are often sparse)."""
+    size_bytes = disk_bytes = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            try:
+                status = os.lstat(os.path.join(folder, name))
+            except OSError:
+                continue  # a live broker removes files
+            size_bytes += status.st_size
+            disk_bytes += 512 * status.st_blocks
+    return size_bytes, disk_bytes
+
+
+def _human(size_bytes: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size_bytes < 1024:
+            return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
+        size_bytes /= 1024
+    return f"{size_bytes:.1f} TiB"
+
+
+def _broken(error: Exception) -> str:
+    return f"cannot be imported: {error}"
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Tell the leading numbers of a version: (4, 3, 0) of ``4.3.0.dev1``. Never empty, so that it compares."""
+    """Return the leading numbers of a version: (4, 3, 0) of ``4.3.0.dev1``. Never empty, so that it compares."""
     found = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(map(int, found.group().split("."))) if found else (0,)
 
 
-WORKER_MODULES = ("segmentlog", "numpy", "pyarrow", "isal", "lark")
-"""Top-level modules that a worker imports to read or write; PySpark itself comes from Spark."""
-
-_INTERPRETER_PROBE = """\
-import importlib.util, json, sys
-print(json.dumps({
-    "version": "%d.%d.%d" % sys.version_info[:3],
-    "prefix": sys.prefix,
-    "lacks": [name for name in sys.argv[1:] if importlib.util.find_spec(name) is None],
-}))
-"""
-
-
 def _ask_interpreter(path: str) -> dict[str, object]:
-    # Not this process's PYTHONHOME and the like left out: workers inherit them too.
+    # With this process's PYTHONHOME and the like: workers inherit them too.
     answer = subprocess.run(  # noqa: S603 - the interpreter that Spark would start
         [path, "-c", _INTERPRETER_PROBE, *WORKER_MODULES],
         check=True,

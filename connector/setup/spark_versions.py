@@ -97,7 +97,7 @@ def register_format(spark: "SparkSession", source: type[DataSource]) -> None:
     """Register a data source with a session.
 
     Spark 4.0 refuses a format that it has already found by name, where later releases replace it. The one that it
-    found is ours, so the refusal is no error.
+    found is ours, so the refusal is not an error.
     """
     try:
         spark.dataSource.register(source)

@@ -1,4 +1,4 @@
-"""The Python interpreter of Spark's workers: chosen before a session starts, or while a source is registered.
+"""Spark's Python workers: their interpreter, chosen before a session starts or while a source is registered; their log.
 
 ::
 
@@ -6,18 +6,26 @@
     neither, and a local master               the interpreter of the driver, which has this package
     neither, and a cluster                    the cluster's own, which needs this package (docs/deployment.md)
 
+    driver       the application configures `logging`; without it nothing is printed
+    worker       no application runs there: WARNING and above ──► stderr ──► log of the executor
+                 Spark or a daemon of the user configured `logging`: theirs alone
+
 Standard library only, as `java`.
 """
 
+import logging
 import os
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+
+_FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+_LOGGER: Final = "segmentlog"
 
 
 def prepare_workers() -> str:
@@ -48,3 +56,28 @@ def workers_like_driver(context: "SparkContext") -> Iterator[None]:
         yield
     finally:
         context.pythonExec = spark_own
+
+
+class _Fallback(logging.StreamHandler):  # type: ignore[type-arg] # generic in stubs only
+    """A handler for processes in which no other is configured."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record, if the root logger has no handler."""
+        if not logging.getLogger().handlers:
+            super().emit(record)
+
+
+def log_in_worker() -> None:
+    """Write warnings to stderr if this process is a Python worker of Spark; nothing elsewhere."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    log = logging.getLogger(_LOGGER)
+    if (
+        spec is None
+        or not spec.name.startswith("pyspark.")
+        or any(isinstance(each, _Fallback) for each in log.handlers)
+    ):
+        return
+    handler = _Fallback()
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(logging.Formatter(_FORMAT))
+    log.addHandler(handler)

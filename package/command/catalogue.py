@@ -33,27 +33,17 @@ class VerbModule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """One verb.
-
-    Attributes
-    ----------
-    name
-        As it is typed.
-    module
-        Its module in ``segmentlog.command.verbs``.
-    heading
-        The group in which ``--help`` lists it.
-    summary
-        One line for ``--help``.
-    aliases
-        Names of mqadmin for it, which no list shows.
-    """
+    """A verb: its name, its heading and line in ``--help``, and mqadmin's names for it."""
 
     name: str
-    module: str
     heading: str
     summary: str
     aliases: tuple[str, ...] = ()
+
+    @property
+    def module(self) -> str:
+        """Return the name of its module in ``verbs/``."""
+        return self.name.replace("-", "_")
 
     def load(self) -> VerbModule:
         """Import its module."""
@@ -73,48 +63,45 @@ _MAINTAIN: Final = "Maintain a store"
 _SET_UP: Final = "Set up"
 
 VERBS: Final = (
-    Verb("topics", "topics", _LOOK, "topics with their queues, messages, bytes and times", ("topicList",)),
-    Verb("queues", "queues", _LOOK, "queues with their first and last offset, bytes and times", ("topicStatus",)),
-    Verb("segments", "segments", _LOOK, "segments of the CommitLog"),
-    Verb("stats", "stats", _LOOK, "messages, bytes and rates of topics; --watch shows them live", ("statsAll",)),
-    Verb("groups", "groups", _LOOK, "positions of consumer groups"),
-    Verb("lag", "lag", _LOOK, "lag of a consumer group in messages, bytes and time", ("consumerProgress",)),
-    Verb("offsets", "offsets", _LOOK, "the queue offset of a time, in each queue"),
-    Verb("cat", "cat", _READ, "messages of topics: by offset, time, tag, SQL92 filter", ("consumeMessage", "printMsg")),
-    Verb("tail", "tail", _READ, "the last messages of topics, and with -f those that follow"),
+    Verb("topics", _LOOK, "topics with their queues, messages, bytes and times", ("topicList",)),
+    Verb("queues", _LOOK, "queues with their first and last offset, bytes and times", ("topicStatus",)),
+    Verb("segments", _LOOK, "segments of the CommitLog"),
+    Verb("stats", _LOOK, "messages, bytes and rates of topics; --watch shows them live", ("statsAll",)),
+    Verb("groups", _LOOK, "positions of consumer groups"),
+    Verb("lag", _LOOK, "lag of a consumer group in messages, bytes and time", ("consumerProgress",)),
+    Verb("offsets", _LOOK, "the queue offset of a time, in each queue"),
+    Verb("cat", _READ, "messages of topics: by offset, time, tag, SQL92 filter", ("consumeMessage", "printMsg")),
+    Verb("tail", _READ, "the last messages of topics, and with -f those that follow"),
     Verb(
-        "get",
         "get",
         _READ,
         "messages by key, unique key, id, queue offset or physical offset",
         ("queryMsgByKey", "queryMsgByUniqueKey", "queryMsgById", "queryMsgByOffset"),
     ),
-    Verb("dump", "dump", _READ, "records and queue entries byte by byte", ("queryCq", "dumpCompactionLog")),
-    Verb("put", "put", _WRITE, "lines, or the JSON lines of cat, appended as messages", ("sendMessage",)),
+    Verb("dump", _READ, "records and queue entries byte by byte", ("queryCq", "dumpCompactionLog")),
+    Verb("put", _WRITE, "lines, or the JSON lines of cat, appended as messages", ("sendMessage",)),
     Verb(
         "reset-offset",
-        "reset_offset",
         _WRITE,
         "a consumer group moved to a time or offset; --dry-run shows the change",
         ("resetOffsetByTime",),
     ),
-    Verb("verify", "verify", _MAINTAIN, "faults of a store: log, queues and index compared with each other"),
-    Verb("salvage", "salvage", _MAINTAIN, "whole records of a damaged store, copied to a new one"),
-    Verb("rebuild", "rebuild", _MAINTAIN, "ConsumeQueues, written again from the CommitLog"),
+    Verb("verify", _MAINTAIN, "faults of a store: log, queues and index compared with each other"),
+    Verb("salvage", _MAINTAIN, "whole records of a damaged store, copied to a new one"),
+    Verb("rebuild", _MAINTAIN, "ConsumeQueues, written again from the CommitLog"),
     Verb(
-        "retention",
         "retention",
         _MAINTAIN,
         "expired files: `plan` lists them, `apply` deletes them",
         ("deleteExpiredCommitLog", "cleanExpiredCQ"),
     ),
-    Verb("replicate", "replicate", _MAINTAIN, "live replica of a running broker's store"),
-    Verb("serve", "serve", _MAINTAIN, "a store for replicas, while other processes write it"),
-    Verb("promote", "promote", _MAINTAIN, "a store made the master of its log, after a failover"),
-    Verb("demote", "demote", _MAINTAIN, "a master that was replaced, made to follow the new one"),
-    Verb("doctor", "doctor", _SET_UP, "checks of Python, Java and Spark, and of a store"),
-    Verb("demo", "demo", _SET_UP, "tables of stores that real RocketMQ wrote, read with Spark"),
-    Verb("completion", "completion", _SET_UP, "script by which bash, zsh or fish completes verbs and flags"),
+    Verb("replicate", _MAINTAIN, "live replica of a running broker's store"),
+    Verb("serve", _MAINTAIN, "a store for replicas, while other processes write it"),
+    Verb("promote", _MAINTAIN, "a store made the master of its log, after a failover"),
+    Verb("demote", _MAINTAIN, "a master that was replaced, made to follow the new one"),
+    Verb("doctor", _SET_UP, "checks of Python, Java and Spark, and of a store"),
+    Verb("demo", _SET_UP, "tables of stores that real RocketMQ wrote, read with Spark"),
+    Verb("completion", _SET_UP, "script by which bash, zsh or fish completes verbs and flags"),
 )
 """All verbs, in the order of ``--help``."""
 
@@ -126,13 +113,7 @@ exit codes: 0 found or sound, 1 not found or findings, 2 error, 130 interrupted
 
 
 def find_verb(name: str) -> Verb:
-    """Return the verb of a name or alias.
-
-    Raises
-    ------
-    UsageError
-        If there is none, with the verb that was probably meant.
-    """
+    """Return the verb of a name or alias; a `UsageError` has the verb that was probably meant."""
     for verb in VERBS:
         if name == verb.name or name in verb.aliases:
             return verb

@@ -11,27 +11,15 @@ import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import BinaryIO, Final, Self, TextIO
-
-_ELLIPSIS: Final = "\N{HORIZONTAL ELLIPSIS}"
+from typing import BinaryIO, Self, TextIO
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Console:
-    """Streams of one run. Not thread-safe, as its streams are not.
+    """Streams of one run; ``stdout`` takes bytes. Not thread-safe, as its streams are not.
 
-    Attributes
-    ----------
-    stdin, stdout, stderr
-        The streams; ``stdout`` takes bytes.
-    is_terminal
-        Whether a terminal shows ``stdout``.
-    has_progress
-        Whether a terminal shows ``stderr``.
-    has_colour
-        Whether ``stdout`` may have colours: a terminal, without ``NO_COLOR`` and not a ``dumb`` one.
-    width
-        Columns of the terminal.
+    ``is_terminal`` is of ``stdout``, ``has_progress`` of ``stderr``. ``has_colour`` is a terminal without ``NO_COLOR``
+    that is not ``dumb``. ``width`` is in columns.
     """
 
     stdin: BinaryIO
@@ -59,13 +47,3 @@ class Console:
     def print(self, text: str) -> None:
         """Write a line of text to ``stdout``."""
         self.stdout.write(text.encode("utf-8", "backslashreplace") + b"\n")
-
-
-def printable(text: str, most: int | None = None) -> str:
-    r"""Return a text with ``\x1b`` and the like for what a terminal would obey or not show, at most ``most`` long."""
-    shown = text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
-    return shown if most is None or len(shown) <= most else shown[: most - 1] + _ELLIPSIS
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape", "backslashreplace").decode("ascii")

@@ -18,10 +18,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from segmentlog.jobs.command_line import FLAGS as JOB_FLAGS
+from segmentlog.output import printable
 from segmentlog.store import ConfigError, Remedy, SegmentLogError
-
-from .console import printable
 
 FOUND: Final = 0
 """Exit code: the rows were found, or the store is sound."""
@@ -35,7 +33,8 @@ PIPE_CLOSED: Final = 141
 """Exit code when the reader of stdout went away, as of shells."""
 
 FLAGS: Final[Mapping[Remedy, str]] = {
-    **JOB_FLAGS,
+    Remedy.NAME_COMMIT_LOG: "--commit-log names CommitLog directories that are elsewhere",
+    Remedy.STORED_SIZES: "Leave out --segment-bytes and --queue-segment-entries: a store keeps its file sizes",
     Remedy.SKIP_LOST: "--on-loss skip goes on without lost messages",
     Remedy.SKIP_DAMAGED: "--on-corrupt skip goes on without damaged records, and null keeps their places",
     Remedy.READ_APPENDED: "--read-from appended reads all messages, whether replicas hold them or not",
@@ -79,14 +78,9 @@ class UsageError(ConfigError):
 
 
 def describe(error: BaseException, arguments: Sequence[str]) -> dict[str, object]:
-    """Return an error as the object that ``--json`` prints.
+    """Return an error as the object that ``--json`` prints; ``arguments`` is the command line without the program.
 
-    Parameters
-    ----------
-    error
-        Any exception; the remedies of the store's are worded as flags.
-    arguments
-        The command line without the program.
+    The remedies of the store's errors are worded as flags.
     """
     path: str | None = None
     offset: int | None = None

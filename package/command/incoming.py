@@ -35,14 +35,9 @@ _TEXTS: Final = pa.map_(pa.string(), pa.string())
 
 
 class Lines(NamedTuple):
-    """Messages of consecutive lines.
+    """Messages of consecutive lines, in columns of ``append_batch``.
 
-    Attributes
-    ----------
-    batch
-        A row per line, in columns of ``append_batch``.
-    bad
-        Error of the line after the last row; None if there is no such error. Nothing follows it.
+    ``bad`` is the error of the line after the last row; nothing follows it.
     """
 
     batch: pa.RecordBatch
@@ -51,7 +46,7 @@ class Lines(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fixed:
-    """Values of the command line for all messages; None leaves those of the lines."""
+    """Values of the command line for all messages; None leaves the values of the lines."""
 
     topic: str | None = None
     queue: int | None = None
@@ -63,10 +58,7 @@ class Fixed:
 def text_lines(stdin: BinaryIO, fixed: Fixed) -> Iterator[Lines]:
     """Yield a message per line. Its body is the line without its line end; an empty line is a message, too.
 
-    Raises
-    ------
-    UsageError
-        If a line is longer than 64 MiB.
+    A line of more than 64 MiB is a `UsageError`.
     """
     assert fixed.topic is not None
     for data in _whole_lines(stdin):
@@ -89,13 +81,7 @@ def text_lines(stdin: BinaryIO, fixed: Fixed) -> Iterator[Lines]:
 
 
 def json_lines(stdin: BinaryIO, fixed: Fixed) -> Iterator[Lines]:
-    """Yield the messages of JSON lines, until one is bad.
-
-    Raises
-    ------
-    UsageError
-        If a line is longer than 64 MiB.
-    """
+    """Yield the messages of JSON lines, until one is bad. A line of more than 64 MiB is a `UsageError`."""
     first = 1
     for data in _whole_lines(stdin):
         rows: list[dict[str, Any]] = []
@@ -151,7 +137,7 @@ def _is_ready(stdin: BinaryIO) -> bool:
 
 
 class _BadLineError(Exception):
-    """A line that is no message."""
+    """A line that is not a message."""
 
     def __init__(self, problem: str, fix: str) -> None:
         super().__init__(problem)
@@ -198,9 +184,9 @@ def _parsed(line: bytes) -> dict[str, Any]:
     except UnicodeEncodeError:
         raise _BadLineError("holds half of a character (\\ud800 to \\udfff)", "Take it out") from None
     except (ValueError, RecursionError) as error:
-        raise _BadLineError(f"is no JSON: {error}", _FORM) from None
+        raise _BadLineError(f"is not JSON: {error}", _FORM) from None
     if not isinstance(found, dict):
-        raise _BadLineError(f"is no JSON object, it begins with `{text[:1]}`", _FORM)
+        raise _BadLineError(f"is not a JSON object, it begins with `{text[:1]}`", _FORM)
     return found
 
 
@@ -223,7 +209,7 @@ def _settle_properties(row: dict[str, Any], given: Mapping[str, Any], fixed: Fix
 
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str):
-        raise _BadLineError(f"has `{name}` that is no text", f"Write `{name}` in quotes")
+        raise _BadLineError(f"has `{name}` that is not a text", f"Write `{name}` in quotes")
     return value
 
 
@@ -240,7 +226,7 @@ def _hexadecimal(name: str, value: object) -> bytes:
 
 def _number(name: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not -_INT_MAX - 1 <= value <= _INT_MAX:
-        raise _BadLineError(f"has `{name}` that is no 32-bit number", f"Write `{name}` as a number without quotes")
+        raise _BadLineError(f"has `{name}` that is not a 32-bit number", f"Write `{name}` as a number without quotes")
     return value
 
 
@@ -267,7 +253,7 @@ def _time(name: str, value: object) -> int:
 
 def _pairs(name: str, value: object) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
-        raise _BadLineError(f"has `{name}` that is no object of texts", 'Write such as {"a":"1"}')
+        raise _BadLineError(f"has `{name}` that is not an object of texts", 'Write such as {"a":"1"}')
     return value
 
 

@@ -31,8 +31,8 @@ _COLLECTED_OBJECTS = 50_000
 """New objects after which Python looks for garbage. Imports of a verb reach the default, 700, some hundred times."""
 
 
-def process() -> int:
-    """Run the command line of this process; the entry point of the installed command.
+def process(*words: str) -> int:
+    """Run the command line of this process, after some words; the entry point of the installed command and of jobs.
 
     A third of the time of a short verb was spent on what it does not need. numpy starts threads for linear algebra,
     and imports cause garbage collections. At its exit Python looks at all objects once more.
@@ -41,7 +41,7 @@ def process() -> int:
     os.environ.setdefault(_BLAS_THREADS, "1")
     gc.set_threshold(_COLLECTED_OBJECTS, *gc.get_threshold()[1:])
     try:
-        return main()
+        return main([*words, *sys.argv[1:]])
     finally:
         gc.freeze()
 
@@ -56,20 +56,7 @@ class _WithoutPandas:
 
 
 def main(arguments: Sequence[str] | None = None, console: Console | None = None) -> int:
-    """Run one command line.
-
-    Parameters
-    ----------
-    arguments
-        Without the program; those of this process if None.
-    console
-        The streams; those of this process if None.
-
-    Returns
-    -------
-    int
-        The exit code. Errors are printed, not raised.
-    """
+    """Run one command line, by default that of this process; return its exit code. Errors are printed, not raised."""
     asked = list(sys.argv[1:] if arguments is None else arguments)
     streams = Console.of_process() if console is None else console
     try:

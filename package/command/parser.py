@@ -11,12 +11,15 @@ argparse takes 10 ms to import, click 30 and typer 90; see ``docs/adr/0024-a-com
 import argparse
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from segmentlog.store import ConfigError
 from segmentlog.suggestions import did_you_mean, listing
 
 from .errors import UsageError
+
+if TYPE_CHECKING:
+    from segmentlog.store.ha import Tls
 
 T = TypeVar("T")
 _NEGATIVE: Final = re.compile(r"-\d.*", re.ASCII)
@@ -25,15 +28,7 @@ _REMEDY: Final = "\0"
 
 
 class Parser(argparse.ArgumentParser):
-    """Arguments of one verb.
-
-    Parameters
-    ----------
-    verb
-        Its name.
-    summary
-        The first line of its help.
-    """
+    """Arguments of one verb; ``summary`` is the first line of its help."""
 
     def __init__(self, verb: str, summary: str) -> None:
         super().__init__(
@@ -53,15 +48,7 @@ class Parser(argparse.ArgumentParser):
         return self._actions
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """Parse the arguments after the verb.
-
-        Raises
-        ------
-        UsageError
-            If they are wrong.
-        SystemExit
-            After ``--help``.
-        """
+        """Parse the arguments after the verb; wrong arguments are a `UsageError`."""
         arguments = _joined(arguments)
         is_split = "--" in arguments
         self._check_flags(arguments[: arguments.index("--")] if is_split else arguments)
@@ -115,7 +102,7 @@ def chosen(names: Iterable[str]) -> Callable[[str], str]:
 def whole(text: str) -> int:
     """Parse an argument that is a whole number from 0 on."""
     if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"`{text}` is no whole number from 0 on")
+        raise argparse.ArgumentTypeError(f"`{text}` is not a whole number from 0 on")
     return int(text)
 
 
@@ -126,7 +113,7 @@ def seconds(text: str) -> float:
     except ValueError:
         found = 0.0
     if not 0 < found < float("inf"):
-        raise argparse.ArgumentTypeError(f"`{text}` is no number of seconds above 0")
+        raise argparse.ArgumentTypeError(f"`{text}` is not a number of seconds above 0")
     return found
 
 
@@ -141,6 +128,11 @@ def names(text: str) -> tuple[str, ...]:
 def add_store(parser: argparse.ArgumentParser) -> None:
     """Add ``STORE`` and ``--commit-log``: ``options.store`` and the list ``options.commit_log``."""
     parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir, or a copy of it")
+    add_commit_log(parser)
+
+
+def add_commit_log(parser: argparse.ArgumentParser) -> None:
+    """Add ``--commit-log``: a list of directories, empty if the flag is not passed."""
     parser.add_argument(
         "--commit-log",
         metavar="DIR",
@@ -150,14 +142,39 @@ def add_store(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def known_column(flag: str, wanted: Sequence[str], known: Sequence[str]) -> None:
-    """Check names of columns.
+def add_queue_segment_entries(parser: argparse.ArgumentParser) -> None:
+    """Add ``--queue-segment-entries``: a number, None if the flag is not passed."""
+    parser.add_argument(
+        "--queue-segment-entries",
+        metavar="N",
+        type=int,
+        help="entries in a file of a queue, the broker's mappedFileSizeConsumeQueue / 20 (default: the store's own, "
+        "else 300000)",
+    )
 
-    Raises
-    ------
-    UsageError
-        If one does not exist, with the one that was probably meant.
-    """
+
+def add_tls(parser: argparse.ArgumentParser) -> None:
+    """Add ``--tls``, for `tls_of`."""
+    parser.add_argument(
+        "--tls",
+        nargs=3,
+        metavar=("CERTIFICATE", "KEY", "AUTHORITY"),
+        help="mutual TLS with peers of segmentlog: three PEM files",
+    )
+
+
+def tls_of(options: argparse.Namespace) -> "Tls | None":
+    """Return the files of ``--tls``, None if it is not passed."""
+    from segmentlog.store.ha import Tls
+
+    if options.tls is None:
+        return None
+    certificate, key, authority = options.tls
+    return Tls(certificate=certificate, key=key, authority=authority)
+
+
+def known_column(flag: str, wanted: Sequence[str], known: Sequence[str]) -> None:
+    """Check names of columns; the `UsageError` has the column that was probably meant."""
     for name in wanted:
         if name not in known:
             fix = f"{did_you_mean(name, known)}The columns are {listing(known, most=40)}"

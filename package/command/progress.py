@@ -1,26 +1,37 @@
-"""Log records on stderr while a verb runs: progress as a bar if a terminal shows it, else as lines.
+"""Log records on stderr while a verb runs: progress in place if a terminal shows it, else as lines.
 
 ::
 
     store ──► log record (done=2, of=10) ──► stderr is a terminal:  ━━━━━━━━━━╸────────  2/10  CommitLog segment 000…
+    verb  ──► log record (of=None)       ──►                        812,000 rows, 1,204,018 per second
                                         └──► else:                  2026-01-31 12:00:00,000 INFO    CommitLog segment …
-    store ──► WARNING                    ──► a line, above the bar
+    both  ──► WARNING                    ──► a line, above the bar
 
 The store logs in the same way for all of its users; only this module knows of terminals.
 """
 
 import logging
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from .console import Console, printable
+from segmentlog.output import printable
+
+from .console import Console
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 _FORMAT: Final = "%(asctime)s %(levelname)-7s %(message)s"
 _LOGGER: Final = "segmentlog"
+_TERMINAL_S: Final = 0.5
+_LINES_S: Final = 10.0
+_IN_PLACE: Final = {"of": None}
+"""Attributes of a record that a terminal shows in place, without a bar."""
+
+_log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -46,8 +57,47 @@ def logged(console: Console, level: int = logging.INFO) -> Iterator[None]:
             log.addHandler(each)
 
 
+@contextmanager
+def watched(status: Callable[[], str], console: Console, *, is_on: bool) -> Iterator[None]:
+    """Log a status from a thread, again and again until the block ends, if ``is_on``."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(_TERMINAL_S if console.has_progress else _LINES_S):
+            _log.info("%s", status(), extra=_IN_PLACE)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    if is_on:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        if is_on:
+            thread.join()
+
+
+@contextmanager
+def counted(console: Console) -> Iterator[Callable[[int], None]]:
+    """Yield a function that takes the number of rows so far; a terminal on stderr shows it every half second."""
+    if not console.has_progress:
+        yield lambda _: None
+        return
+    start = shown = time.monotonic()
+
+    def show(count: int) -> None:
+        nonlocal shown
+        now = time.monotonic()
+        if now - shown >= _TERMINAL_S:
+            shown = now
+            _log.info("%s rows, %s per second", f"{count:,}", f"{count / (now - start):,.0f}", extra=_IN_PLACE)
+
+    with logged(console):
+        yield show
+
+
 class _Lines(logging.Handler):
-    """A line per log record, as the jobs write them; no control character is in it."""
+    """A line per log record; no control character is in it."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -62,7 +112,7 @@ class _Lines(logging.Handler):
 
 
 class _Bar(_Lines):
-    """A bar by rich for records that state ``done`` and ``of``, and lines for warnings."""
+    """A line by rich for records with an attribute ``of``, with a bar if it is a number; lines for warnings."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
@@ -71,9 +121,8 @@ class _Bar(_Lines):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Move the bar, or write a line above it."""
-        done, of = getattr(record, "done", None), getattr(record, "of", None)
-        if done is not None and of is not None:
-            self._show(printable(record.getMessage()), done, of)
+        if hasattr(record, "of"):
+            self._show(printable(record.getMessage()), getattr(record, "done", None), record.of)
         elif record.levelno >= logging.WARNING:
             self._hide()
             super().emit(record)
@@ -83,9 +132,9 @@ class _Bar(_Lines):
         self._hide()
         super().close()
 
-    def _show(self, text: str, done: int, of: int) -> None:
+    def _show(self, text: str, done: int | None, of: int | None) -> None:
         if self._progress is None:
-            self._progress = _bar(self._console)
+            self._progress = _bar(self._console, has_total=of is not None)
             self._progress.start()
             self._progress.add_task("", text="", total=of)
         (task,) = self._progress.task_ids
@@ -97,7 +146,7 @@ class _Bar(_Lines):
             self._progress = None
 
 
-def _bar(console: Console) -> "Progress":
+def _bar(console: Console, *, has_total: bool) -> "Progress":
     from rich.console import Console as Terminal
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -107,6 +156,6 @@ def _bar(console: Console) -> "Progress":
         color_system="standard" if console.has_colour else None,
         width=console.width,
     )
-    columns = BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn()
+    columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn()) if has_total else ()
     text = TextColumn("{task.fields[text]}", markup=False)
     return Progress(*columns, text, console=terminal, transient=True, redirect_stdout=False, redirect_stderr=False)

@@ -42,15 +42,7 @@ class Receipt:
         """Number of all of them."""
 
     def add(self, batch: pa.RecordBatch, places: "AppendedBatch | None") -> None:
-        """Add the rows of a batch.
-
-        Parameters
-        ----------
-        batch
-            With columns ``topic``, ``queueId`` and perhaps ``properties``.
-        places
-            Where they were appended; None if they were only checked.
-        """
+        """Add the rows of a batch, and the places where they were appended; None if they were only checked."""
         offsets = pa.nulls(batch.num_rows, pa.int64()) if places is None else pa.array(places.queue_offsets)
         if "properties" in batch.schema.names:  # a delayed message waits in another topic, at an offset of that one
             is_delayed = pc.is_valid(pc.map_lookup(batch["properties"], "DELAY", "last"))

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from segmentlog.command.console import Console, printable
+from segmentlog.command.console import Console
 
 
 class Terminal(io.TextIOWrapper):
@@ -37,17 +37,3 @@ def test_lines_are_bytes() -> None:
     out = io.BytesIO()
     Console(stdin=io.BytesIO(), stdout=out, stderr=io.StringIO()).print("Bücher \udc80")
     assert out.getvalue() == "Bücher \\udc80\n".encode()
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [("a\tb", "a\\tb"), ("\x9b1m", "\\x9b1m"), ("\u202e", "\\u202e"), ("é", "é"), ("\ud800", "\\ud800")],
-)
-def test_what_a_terminal_would_obey_is_escaped(text: str, shown: str) -> None:
-    assert printable(text) == shown
-    assert printable(shown).isprintable()
-
-
-def test_long_cells_are_cut() -> None:
-    assert printable("x" * 9, 5) == "xxxx…"
-    assert printable("x" * 5, 5) == "xxxxx"

@@ -34,7 +34,7 @@ def test_json_ends_at_the_bad_line() -> None:
     assert sum(block.batch.num_rows for block in blocks) == 5
     bad = blocks[-1].bad
     assert bad is not None
-    assert bad.problem.startswith("standard input: line 6 is no JSON: ")
+    assert bad.problem.startswith("standard input: line 6 is not JSON: ")
 
 
 def test_times_are_text_or_milliseconds() -> None:

@@ -2,12 +2,14 @@
 
 import io
 import logging
+import threading
 from collections.abc import Callable
 
 import pytest
 
+from segmentlog.command import progress
 from segmentlog.command.console import Console
-from segmentlog.command.progress import logged
+from segmentlog.command.progress import logged, watched
 
 LOG = logging.getLogger("segmentlog.store.maintenance.verification")
 
@@ -62,3 +64,20 @@ def test_an_error_erases_the_bar_and_loggers_are_as_before() -> None:
         written(fails, terminal=True)
     assert logging.getLogger("segmentlog").level == level
     assert logging.getLogger("segmentlog").handlers == handlers
+
+
+def test_a_status_is_shown_in_place_until_the_block_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_TERMINAL_S", 0.01)
+    err, asked = io.StringIO(), threading.Event()
+    console = Console(stdin=io.BytesIO(), stdout=io.BytesIO(), stderr=err, has_progress=True, width=120)
+
+    def status() -> str:
+        asked.set()
+        return "lag \x1b]0;7"
+
+    with logged(console), watched(status, console, is_on=True):
+        assert asked.wait(10)
+    assert "lag \\x1b]0;7" in err.getvalue()
+    assert err.getvalue().endswith("\x1b[2K")
+    with watched(lambda: 1 // 0, console, is_on=False):  # not asked for
+        pass

@@ -42,9 +42,9 @@ class Ran:
 
     @property
     def error(self) -> dict[str, Any]:
-        """The error that was printed as JSON, with nothing on stdout."""
+        """The error that was printed as JSON, after the log, with nothing on stdout."""
         assert (self.code, self.out) == (2, b"")
-        found: dict[str, Any] = json.loads(self.err)["error"]
+        found: dict[str, Any] = json.loads(self.err.splitlines()[-1])["error"]
         return found
 
 

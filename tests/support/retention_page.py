@@ -1,12 +1,10 @@
 """The store of the worked example in ``docs/retention.md``, and the check of the output that the page shows."""
 
 import os
-from contextlib import redirect_stdout
 from datetime import datetime
-from io import StringIO
 from pathlib import Path
 
-from segmentlog.jobs import retention
+from support.commands import run_command
 from support.documents import ROOT, code_blocks
 
 MODIFIED = ("2026-11-20T09:12:44", "2026-11-20T14:03:10", "2026-11-22T08:00:00", "2026-11-23T09:00:00")
@@ -29,9 +27,8 @@ def check_shown_plan(store: Path, config: Path) -> None:
     """Compare the plan of the job with the block of the page."""
     page = ROOT / "docs" / "retention.md"
     shown = next(each.text for each in code_blocks(page) if each.text.startswith("run  file"))
-    with redirect_stdout(StringIO()) as printed:
-        assert retention.main(["plan", str(store), "--config", str(config), *PLAN]) == 0
-    assert printed.getvalue() == shown, printed.getvalue()
+    printed = run_command("retention", "plan", str(store), "--config", str(config), *PLAN)
+    assert (printed.code, printed.text) == (0, shown), printed
 
 
 def _sparse(path: Path, size: int, last: bytes = b"") -> None:

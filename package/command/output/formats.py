@@ -62,27 +62,16 @@ _SUFFIXES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Destination of rows and their format.
-
-    Attributes
-    ----------
-    format
-        Their format.
-    file
-        The new file; None for stdout.
-    """
+    """Format of rows, and the new file for them; None for stdout."""
 
     format: Format
     file: str | None = None
 
     @classmethod
     def of(cls, options: argparse.Namespace, console: Console) -> Self:
-        """Read the flags that `add_output` added.
+        """Read the flags of `add_output`.
 
-        Raises
-        ------
-        UsageError
-            If they contradict each other, a suffix is unknown, or a terminal cannot show the format.
+        Contradicting flags, an unknown suffix and a format that a terminal cannot show are a `UsageError`.
         """
         file: str | None = options.write
         named = None if options.output is None else Format(options.output)

@@ -47,13 +47,7 @@ _SHORT: Final = 256
 
 
 def json_lines(batch: pa.RecordBatch) -> memoryview:
-    """Return the rows of a batch as JSON lines, each with a line end.
-
-    Returns
-    -------
-    memoryview
-        UTF-8 bytes in memory of their own.
-    """
+    """Return the rows of a batch as JSON lines: UTF-8 in memory of their own, each with a line end."""
     if batch.num_rows == 0:
         return memoryview(b"")
     parts: list[pa.Array | str] = []

@@ -9,19 +9,17 @@
 
 import argparse
 import os
-import time
 from collections.abc import Iterable, Iterator
-from typing import Final
+from contextlib import nullcontext
 
 import pyarrow as pa
 
 from ..console import Console
 from ..errors import FOUND, NOT_FOUND, UsageError
+from ..progress import counted
 from .formats import Pace, Target
 from .templates import Templated
 from .writers import Writer, writer_of
-
-_REPORT_S: Final = 0.5
 
 
 def write_messages(
@@ -32,13 +30,7 @@ def write_messages(
     *,
     pace: Pace = Pace.BULK,
 ) -> int:
-    """Write messages, as `write_rows` does, or by the template of ``options.format``.
-
-    Raises
-    ------
-    UsageError
-        If a format or a file is asked for beside a template, or the rows lack a column of it.
-    """
+    """Write messages, as `write_rows` does, or by the template of ``options.format``."""
     if options.format is None:
         return write_rows(schema, batches, options, console, pace=pace)
     if options.output is not None or options.json or options.write is not None:
@@ -60,30 +52,9 @@ def write_rows(
     *,
     pace: Pace = Pace.BULK,
 ) -> int:
-    """Write rows in the format that was asked for.
+    """Write rows as the flags of `add_output` ask, and return `FOUND`, or `NOT_FOUND` if there is no row.
 
-    Parameters
-    ----------
-    schema
-        The columns; a result without rows has them, too.
-    batches
-        The rows.
-    options
-        With what `add_output` added.
-    console
-        The streams.
-    pace
-        How rows arrive.
-
-    Returns
-    -------
-    int
-        `FOUND`, or `NOT_FOUND` if there is no row.
-
-    Raises
-    ------
-    UsageError
-        If the flags contradict each other, or the file exists.
+    A result without rows has the columns of ``schema``, too. Contradicting flags and an existing file are `UsageError`.
     """
     target = Target.of(options, console)
     if target.file is None:
@@ -117,43 +88,17 @@ def _flushed(batches: Iterable[pa.RecordBatch], console: Console) -> Iterator[pa
 
 
 def _write(writer: Writer, batches: Iterable[pa.RecordBatch], console: Console | None) -> int:
-    """Write rows, and their number on a console if one is passed and shows it; return the number."""
-    progress = RowCount(console) if console is not None and console.has_progress else None
+    """Write rows, and show their number on a console if one is passed; return the number."""
     count = 0
-    try:
-        for batch in batches:
-            writer.write(batch)
-            count += batch.num_rows
-            if progress is not None:
-                progress.show(count)
-        writer.close()
-    except BaseException:
-        writer.abandon()
-        raise
-    finally:
-        if progress is not None:
-            progress.clear()
+    with counted(console) if console is not None else nullcontext() as show:
+        try:
+            for batch in batches:
+                writer.write(batch)
+                count += batch.num_rows
+                if show is not None:
+                    show(count)
+            writer.close()
+        except BaseException:
+            writer.abandon()
+            raise
     return count
-
-
-class RowCount:
-    """A line on stderr that counts rows, for a console with progress. Not thread-safe."""
-
-    def __init__(self, console: Console) -> None:
-        self._stderr = console.stderr
-        self._start = self._shown = time.monotonic()
-        self._is_shown = False
-
-    def show(self, count: int) -> None:
-        """Show how many rows were written, every half second."""
-        now = time.monotonic()
-        if now - self._shown >= _REPORT_S:
-            self._shown, self._is_shown = now, True
-            self._stderr.write(f"\r{count:,} rows, {count / (now - self._start):,.0f} per second\x1b[K")
-            self._stderr.flush()
-
-    def clear(self) -> None:
-        """Remove the line."""
-        if self._is_shown:
-            self._stderr.write("\r\x1b[K")
-            self._stderr.flush()

@@ -9,36 +9,32 @@ Cells are text without control characters, so that no message reaches a terminal
 wherever it goes.
 """
 
-import unicodedata
-from collections.abc import Iterator, Sequence
+import io
+from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, Final
 
 import pyarrow as pa
 
-from ..console import Console, printable
+from segmentlog.output import Layout, printable
+
+from ..console import Console
+from ..errors import FOUND
 from .text_columns import bodies, instants
 
 _BLOCK_ROWS: Final = 200
-_GAP: Final = "  "
 _CELL_CHARS: Final = 100
+_HOME: Final = "\x1b[H"
+_CLEAR_LINE: Final = "\x1b[K"
+_CLEAR_BELOW: Final = "\x1b[J"
 
 
 class TextTable:
-    """A table as plain text.
-
-    Parameters
-    ----------
-    sink
-        Takes the bytes.
-    schema
-        The columns.
-    """
+    """A table as plain text."""
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
         self._sink = sink
         self._schema = schema
-        self._are_numbers = [_is_number(field) for field in schema]
-        self._widths: list[int] | None = None
+        self._layout: Layout | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write the rows of a batch."""
@@ -47,7 +43,7 @@ class TextTable:
 
     def close(self) -> None:
         """Write the head, if there was no row."""
-        if self._widths is None:
+        if self._layout is None:
             self._write_block([])
 
     def abandon(self) -> None:
@@ -55,23 +51,15 @@ class TextTable:
 
     def _write_block(self, rows: Sequence[Sequence[str]]) -> None:
         lines = []
-        if self._widths is None:
-            self._widths = [max(map(_columns_of, cells)) for cells in zip(self._schema.names, *rows, strict=True)]
-            lines += [self._line(self._schema.names), _GAP.join("-" * width for width in self._widths)]
-        lines += map(self._line, rows)
+        if self._layout is None:
+            self._layout = Layout([self._schema.names, *rows], [_is_number(field) for field in self._schema])
+            lines += [self._layout.line(self._schema.names), self._layout.rule]
+        lines += map(self._layout.line, rows)
         self._sink.write("".join(line + "\n" for line in lines).encode())
-
-    def _line(self, cells: Sequence[str]) -> str:
-        assert self._widths is not None
-        padded = (
-            " " * (width - _columns_of(cell)) + cell if right else cell + " " * (width - _columns_of(cell))
-            for cell, width, right in zip(cells, self._widths, self._are_numbers, strict=True)
-        )
-        return _GAP.join(padded).rstrip()
 
 
 class RichTable:
-    """A table on a terminal, by rich; parameters as of `TextTable`, and the terminal."""
+    """A table on a terminal, by rich."""
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema, console: Console) -> None:
         self._sink = sink
@@ -94,8 +82,6 @@ class RichTable:
         """Do nothing: nothing is buffered."""
 
     def _write_block(self, rows: Sequence[Sequence[str]]) -> None:
-        from io import StringIO
-
         from rich import box
         from rich.console import Console as Terminal
         from rich.table import Table
@@ -109,7 +95,7 @@ class RichTable:
             )
         for row in rows:
             table.add_row(*(Text(cell) for cell in row))  # not markup: `[red]` may be in a message
-        text = StringIO()
+        text = io.StringIO()
         is_coloured = self._console.has_colour
         Terminal(
             file=text,
@@ -119,6 +105,25 @@ class RichTable:
         ).print(table)
         self._sink.write(text.getvalue().encode())
         self._sink.flush()
+
+
+def show(tables: Iterable[pa.Table], console: Console) -> int:
+    """Show tables of one schema, each in place of the table before, until Ctrl-C.
+
+    The screen is written over rather than cleared, so that it does not flicker.
+    """
+    console.stdout.write(b"\x1b[2J")
+    for table in tables:
+        text = io.BytesIO()
+        writer = RichTable(text, table.schema, console)
+        for batch in table.to_batches():
+            writer.write(batch)
+        writer.close()
+        lines = text.getvalue().decode().splitlines()
+        shown = "".join(f"{line}{_CLEAR_LINE}\n" for line in lines)
+        console.stdout.write(f"{_HOME}{shown}{_CLEAR_BELOW}".encode())
+        console.stdout.flush()
+    return FOUND
 
 
 def _is_number(field: pa.Field) -> bool:
@@ -134,16 +139,7 @@ def _blocks(batch: pa.RecordBatch) -> Iterator[list[tuple[str, ...]]]:
 def cells(column: pa.Array, *, null: str = "-", most: int | None = _CELL_CHARS, separator: str = " ") -> list[str]:
     """Return a column as text for people, without control characters.
 
-    Parameters
-    ----------
-    column
-        The column.
-    null
-        The text of null.
-    most
-        Longer texts are cut there; None leaves them.
-    separator
-        What is between properties.
+    ``null`` is the text of null, ``separator`` is between properties, and texts are cut after ``most`` characters.
     """
     if pa.types.is_binary(column.type):
         text, hexadecimal = bodies(column)
@@ -163,10 +159,3 @@ def cells(column: pa.Array, *, null: str = "-", most: int | None = _CELL_CHARS, 
     else:
         values = column.to_pylist()
     return [null if value is None else printable(str(value)[: most and most + 1], most) for value in values]
-
-
-def _columns_of(text: str) -> int:
-    """Columns that a terminal takes for a text."""
-    if text.isascii():
-        return len(text)
-    return sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text)

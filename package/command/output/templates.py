@@ -59,13 +59,7 @@ class Template(NamedTuple):
 
 
 def parse_template(text: str) -> Template:
-    """Parse a template.
-
-    Raises
-    ------
-    UsageError
-        If it has an unknown code or escape.
-    """
+    """Parse a template; an unknown code or escape is a `UsageError`."""
     parts = []
     for token in _TOKEN.finditer(text):
         name, code, digits, escape, plain = token.groups()
@@ -90,23 +84,9 @@ def parse_template(text: str) -> Template:
 
 
 class Templated:
-    """Rows by a template. A pipe gets the bytes of bodies as they are, a terminal none that it would obey.
+    """Rows by a template. A pipe gets the bytes of bodies as they are, a terminal escapes for those that it would obey.
 
-    Parameters
-    ----------
-    sink
-        Takes the bytes.
-    schema
-        The columns of the rows.
-    template
-        The template.
-    is_escaped
-        Whether a terminal shows the bytes.
-
-    Raises
-    ------
-    UsageError
-        If the rows lack a column.
+    A column that the rows lack is a `UsageError`.
     """
 
     def __init__(self, sink: BinaryIO, schema: "pa.Schema", template: Template, *, is_escaped: bool) -> None:

@@ -13,11 +13,15 @@ from collections.abc import Callable
 from typing import Any, BinaryIO, Final, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from segmentlog.output import printable
 
 from ..console import Console
 from .formats import Format, Pace
-from .json_lines import json_lines
+from .json_lines import json_lines, json_objects
 from .tables import RichTable, TextTable
+from .text_columns import bodies, instants
 
 _ROW_GROUP_BYTES: Final = 64 << 20
 
@@ -38,20 +42,10 @@ class Writer(Protocol):
 def writer_of(
     format_: Format, sink: BinaryIO, schema: pa.Schema, console: Console | None, pace: Pace = Pace.BULK
 ) -> Writer:
-    """Return the writer of a format.
+    """Return the writer of a format; ``sink`` need not be seekable.
 
-    Parameters
-    ----------
-    format_
-        The format.
-    sink
-        Takes the bytes; it need not be seekable.
-    schema
-        The columns.
-    console
-        The terminal that shows the bytes; None if none does.
-    pace
-        How rows arrive. A table of live rows is plain text with one head, on a terminal, too.
+    ``console`` is the terminal that shows the bytes, None if none does. A table of live rows is plain text with one
+    head, on a terminal, too.
     """
     match format_:
         case Format.TABLE if console is not None and pace is Pace.BULK:
@@ -158,17 +152,48 @@ class Csv(_OfArrow):
     def __init__(self, sink: BinaryIO, schema: pa.Schema, *, is_escaped: bool) -> None:
         from pyarrow import csv
 
-        from .flat import csv_schema
-
         self._schema = csv_schema(schema)
         self._is_escaped = is_escaped
         super().__init__(sink, lambda file: csv.CSVWriter(file, self._schema))
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write the rows of a batch."""
-        from .flat import csv_batch
-
         self._writer.write_batch(csv_batch(batch, self._schema, is_escaped=self._is_escaped))
+
+
+def csv_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of the CSV file of some rows."""
+    fields = []
+    for field in schema:
+        if pa.types.is_binary(field.type):
+            fields += [(field.name, pa.string()), (f"{field.name}Hex", pa.string())]
+        elif pa.types.is_timestamp(field.type) or pa.types.is_map(field.type):
+            fields.append((field.name, pa.string()))
+        else:
+            fields.append((field.name, field.type))
+    return pa.schema(fields)
+
+
+def csv_batch(batch: pa.RecordBatch, schema: pa.Schema, *, is_escaped: bool) -> pa.RecordBatch:
+    """Return rows in the columns of `csv_schema`, with control characters escaped for a terminal."""
+    columns: list[pa.Array] = []
+    for column in batch.columns:
+        if pa.types.is_binary(column.type):
+            columns += bodies(column)
+        elif pa.types.is_timestamp(column.type):
+            columns.append(instants(column))
+        elif pa.types.is_map(column.type):
+            columns.append(json_objects(column))
+        else:
+            columns.append(column)
+    if is_escaped:
+        columns = [_shown(column) if pa.types.is_string(column.type) else column for column in columns]
+    return pa.RecordBatch.from_arrays([pc.cast(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+
+
+def _shown(column: pa.StringArray) -> pa.StringArray:
+    values = [None if value is None else printable(value) for value in column.to_pylist()]
+    return pa.array(values, pa.string())
 
 
 class Arrow(_OfArrow):

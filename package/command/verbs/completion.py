@@ -1,27 +1,43 @@
-"""Verb ``completion``: a script by which a shell completes verbs and flags.
+"""Verb ``completion``: a script by which a shell completes verbs, flags, choices and files.
 
 ::
 
     source <(segmentlog completion bash)                                        in ~/.bashrc
     segmentlog completion zsh  > ~/.zfunc/_segmentlog                           in a directory of fpath
     segmentlog completion fish > ~/.config/fish/completions/segmentlog.fish
+
+`shtab` writes it from the parsers of all verbs. The script states the verbs of this version, and starts no Python when
+a key is pressed.
 """
 
 import argparse
+from typing import Final
 
-from ..catalogue import VERBS
-from ..completion import SCRIPTS
 from ..console import Console
 from ..errors import FOUND
 from ..parser import Parser, chosen
 
+SHELLS: Final = ("bash", "zsh", "fish")
+
 
 def add_arguments(parser: Parser) -> None:
     """Add the arguments."""
-    parser.add_argument("shell", metavar="SHELL", type=chosen(SCRIPTS), help=" or ".join(SCRIPTS))
+    parser.add_argument("shell", metavar="SHELL", type=chosen(SHELLS), help=" or ".join(SHELLS))
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Print the script."""
-    console.print(SCRIPTS[options.shell]([verb.parser() for verb in VERBS]))
+    import shtab
+
+    from ..catalogue import VERBS
+
+    root = argparse.ArgumentParser("segmentlog", add_help=False)
+    verbs = root.add_subparsers()
+    for verb in VERBS:
+        parser = verb.parser()
+        for action in parser.actions:
+            if action.nargs != 0 and action.choices is None:
+                action.complete = shtab.FILE  # type: ignore[attr-defined] # where shtab looks for it
+        verbs.add_parser(verb.name, help=verb.summary, parents=[parser], add_help=False)
+    console.print(shtab.complete(root, options.shell))
     return FOUND

@@ -1,45 +1,251 @@
-"""Verb ``demo``: tables of stores that real RocketMQ wrote, read with Spark.
+"""Verb ``demo``: stores that real RocketMQ wrote, read with Spark and printed as tables.
 
 ::
 
-    segmentlog demo [--store PATH]         the job segmentlog.jobs.demo
+    segmentlog demo [--store PATH]
+        store.tar.gz, … ──► unpacked into a temporary directory ──► Spark, local[2] ──► one table per question
+
+The stores are in the repository and not in the package; elsewhere name one with ``--store-archive``, or your own with
+``--store``. The Java of the extra ``java`` is enough.
 """
 
 import argparse
+import json
+import os
+import tarfile
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ..console import Console, printable
+from segmentlog.output import printable, text_table
+from segmentlog.store import ConfigError
+
+from ..console import Console
 from ..errors import FOUND, UsageError
 from ..parser import Parser
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FIXTURES: Final = Path(__file__).resolve().parents[3] / "tests" / "conformance" / "fixtures"
+"""Directory of the stores in a clone."""
+ARCHIVES: Final = tuple(str(FIXTURES / name / "store.tar.gz") for name in ("basic-5.3.3", "time-5.3.3"))
+
+_ROWS: Final = 16
+_CELL_CHARS: Final = 48
+_TIME: Final = "yyyy-MM-dd HH:mm:ss.SSS"
+_EVERYTHING: Final = {"subscribePattern": ".*"}
+_QUEUE: Final = ("brokerName", "topic", "queueId")
+_CONF: Final = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+_Load = Callable[..., "DataFrame"]
+"""Loads columns of all stores, with options of the reader by name."""
+
+
+class Table(NamedTuple):
+    """The answer to one question."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[object, ...], ...]
+
+    def __str__(self) -> str:
+        table = text_table(self.rows, head=self.columns, rule=True, cell_chars=_CELL_CHARS)
+        return "\n".join([printable(self.title), "", *(f"  {line}" for line in table.splitlines())])
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the arguments."""
     parser.add_argument(
-        "--store",
-        metavar="PATH",
-        action="append",
-        help="a store of yours, not those of a clone; repeatable",
+        "--store", metavar="PATH", action="append", help="a store of yours, not those of a clone; repeatable"
     )
     parser.add_argument("--store-archive", metavar="TAR", action="append", help="a packed store; repeatable")
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Print the tables."""
+    """Print the tables, each as soon as it is there."""
     import importlib.util
 
     from segmentlog.connector.setup.java import JavaNotFoundError
-    from segmentlog.jobs.demo import Table, demonstrate
 
     if importlib.util.find_spec("pyspark") is None:
         raise UsageError("the demonstration needs PySpark", fix="Run: pip install 'segmentlog[spark]'")
-
-    def show(table: Table) -> None:
-        for line in ("", *str(table).split("\n")):
-            console.print(printable(line))
-        console.stdout.flush()
-
-    try:
-        demonstrate(options, show)
-    except JavaNotFoundError as error:
-        raise UsageError(str(error), fix="`segmentlog doctor` lists what is missing") from None
+    with tempfile.TemporaryDirectory(prefix="segmentlog-demo-") as scratch:
+        stores = list(options.store or ())
+        for archive in options.store_archive or (() if stores else ARCHIVES):
+            name = os.path.basename(os.path.dirname(os.path.abspath(archive)))
+            stores.append(unpack(archive, os.path.join(scratch, name)))
+        try:
+            with session(scratch) as spark:
+                for table in answers(spark, stores):
+                    console.print(f"\n{table}")
+                    console.stdout.flush()
+        except JavaNotFoundError as error:
+            raise UsageError(str(error), fix="`segmentlog doctor` lists what is missing") from None
     return FOUND
+
+
+@contextmanager
+def session(scratch: str) -> "Iterator[SparkSession]":
+    """Start Spark on this machine, with its files in a directory."""
+    from segmentlog.connector import prepare_java, prepare_workers, register
+
+    prepare_java()
+    prepare_workers()
+    from pyspark.sql import SparkSession
+
+    # Spark asks for the machine's own name, which many containers cannot resolve.
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.master("local[2]").appName("segmentlog demo").config("spark.local.dir", scratch)
+    for name, value in _CONF.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    try:
+        register(spark)
+        yield spark
+    finally:
+        spark.stop()
+
+
+def unpack(archive: str, to: str) -> str:
+    """Unpack an archive of one store, and return the path of the store.
+
+    Raises `ConfigError` if there is no such archive, or it holds something else.
+    """
+    if not os.path.isfile(archive):
+        raise ConfigError(
+            "there is no archive of a store here",
+            path=archive,
+            fix="The demonstration's stores are in a clone of the repository, not in the package: run it there, or "
+            "name an archive with --store-archive, or a store directory with --store",
+        )
+    with tarfile.open(archive) as tar:
+        if hasattr(tarfile, "data_filter"):
+            tar.extractall(to, filter="data")
+        else:  # Drop when Python 3.11.4 is the oldest: 3.11.0 to 3.11.3 have no filter.
+            for member in tar.getmembers():
+                if not (member.isfile() or member.isdir()) or not _stays_inside(member.name):
+                    raise ConfigError(f"the archive holds {member.name!r}, which no store has", path=archive)
+            tar.extractall(to)  # noqa: S202 - checked above
+    store = os.path.join(to, "store")
+    if not os.path.isdir(store):
+        raise ConfigError("this archive does not hold a directory `store`", path=archive)
+    return store
+
+
+def _stays_inside(name: str) -> bool:
+    return not os.path.isabs(name) and ".." not in name.split("/")
+
+
+def answers(spark: "SparkSession", stores: Sequence[str], rows: int = _ROWS) -> Iterator[Table]:
+    """Ask the stores some questions, and yield at most ``rows`` rows of each answer."""
+    for title, answer in _questions(spark, stores):
+        yield Table(title, tuple(answer.columns), tuple(tuple(row) for row in answer.limit(rows).collect()))
+
+
+def _questions(spark: "SparkSession", stores: Sequence[str]) -> Iterator[tuple[str, "DataFrame"]]:
+    """Titles and answers. A later answer needs the ones before; those that need messages or tags may be left out."""
+    from pyspark.sql import functions as sf
+
+    def load(columns: str, **options: object) -> "DataFrame":
+        reader = spark.read.format("segmentlog").option("columns", columns)
+        for name, value in options.items():
+            reader = reader.option(name, str(value))
+        return reader.load(list(stores))
+
+    headers = load("brokerName,topic,tags,storeSize,storeTimestamp", **_EVERYTHING)
+    by_tag = headers.where("tags IS NOT NULL").groupBy("topic", "tags").agg(sf.count("*").alias("messages"))
+    by_tag = by_tag.orderBy("topic", sf.desc("messages"), "tags")
+    yield from _summaries(load, headers)
+    yield "Messages of each tag", by_tag
+    times = headers.agg(sf.percentile(sf.unix_millis("storeTimestamp"), [0.5, 0.8])).first()
+    assert times is not None
+    if times[0] is None:
+        return  # not one message
+    yield _range_of_time(load, *times[0])
+    counts = by_tag.where("NOT contains(tags, '||')").limit(1000).collect()  # where tags are asked for, that is "or"
+    if not counts:
+        return  # no message has tags
+    varied, _ = Counter(row["topic"] for row in counts).most_common(1)[0]
+    yield from _single_messages(load, varied, next(row["tags"] for row in counts if row["topic"] == varied))
+
+
+def _summaries(load: _Load, headers: "DataFrame") -> Iterator[tuple[str, "DataFrame"]]:
+    from pyspark.sql import functions as sf
+
+    messages = sf.count("*").alias("messages")
+    yield (
+        "Queues, and the offsets that they hold: read from the ConsumeQueues alone",
+        load("brokerName,topic,queueId,queueOffset", **_EVERYTHING)
+        .groupBy(*_QUEUE)
+        .agg(sf.min("queueOffset").alias("first"), (sf.max("queueOffset") + 1).alias("end"), messages)
+        .orderBy(*_QUEUE),
+    )
+    yield (
+        "Topics: no body is read",
+        headers.groupBy("brokerName", "topic")
+        .agg(
+            messages,
+            sf.count_distinct("tags").alias("tags"),
+            sf.sum("storeSize").alias("bytes"),
+            sf.date_format(sf.min("storeTimestamp"), _TIME).alias("first stored"),
+            sf.date_format(sf.max("storeTimestamp"), _TIME).alias("last stored"),
+        )
+        .orderBy("brokerName", "topic"),
+    )
+
+
+def _range_of_time(load: _Load, *times: float) -> tuple[str, "DataFrame"]:
+    from pyspark.sql import functions as sf
+
+    start, stop = (datetime.fromtimestamp(time / 1000, UTC).isoformat(timespec="milliseconds") for time in times)
+    return (
+        f"A range of time, from {start} to {stop}: found in the queues by binary search",
+        load(
+            "brokerName,topic,queueId,queueOffset",
+            **_EVERYTHING,
+            startingTimestamp=start,
+            endingTimestamp=stop,
+            startingOffsetsByTimestampStrategy="latest",  # nothing of a queue that ends before
+        )
+        .groupBy(*_QUEUE)
+        .agg(
+            sf.min("queueOffset").alias("from offset"),
+            sf.max("queueOffset").alias("to offset"),
+            sf.count("*").alias("messages"),
+        )
+        .orderBy(*_QUEUE),
+    )
+
+
+def _single_messages(load: _Load, topic: str, tag: str) -> Iterator[tuple[str, "DataFrame"]]:
+    from pyspark.sql import functions as sf
+
+    tagged = load("topic,queueId,queueOffset,tags,keys,body", subscribe=topic, tags=tag)
+    text = sf.regexp_replace(sf.substring(sf.col("body").cast("string"), 1, 60), r"\s+", " ")
+    yield (
+        f"One tag, {tag}: found in the queues by its hash, then compared",
+        tagged.withColumn("body", text).orderBy("queueId", "queueOffset"),
+    )
+    one = tagged.orderBy("queueId", "queueOffset").first()  # in order: it reads all, and cuts no worker short
+    assert one is not None
+    queue_id, offset = one["queueId"], one["queueOffset"]
+    yield (
+        f"One message by its offset, {offset} of queue {queue_id} of {topic}",
+        load(
+            "topic,queueId,queueOffset,msgId,bornHost,physicalOffset,storeSize,properties",
+            assign=json.dumps({topic: [queue_id]}),
+            startingOffsets=json.dumps({topic: {queue_id: offset}}),
+            endingOffsets=json.dumps({topic: {queue_id: offset + 1}}),
+        ),
+    )

@@ -2,25 +2,55 @@
 
 ::
 
-    segmentlog demote STORE --master HOST:PORT                   the job segmentlog.jobs.demote
+    segmentlog demote STORE --master HOST:10912 [--dry-run]
+
+    STORE/commitlog     cut where the new master's log parts from it
+    STORE/.segmentlog   cut-EPOCH-START-STOP: the part that was cut off, as a store that `segmentlog cat` reads
+
+Then `replicate` follows the new master. The new master is only asked for its epochs.
 """
 
 import argparse
-
-from segmentlog.jobs import demote as job
+from typing import TYPE_CHECKING
 
 from ..console import Console
-from ..job_verbs import report
 from ..output.formats import add_json
-from ..parser import Parser
+from ..parser import Parser, add_tls, tls_of
+from ..report import Report, camel_case, print_report
+
+if TYPE_CHECKING:
+    from segmentlog.store.ha import Demotion
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the arguments."""
-    job.add_arguments(parser)
+    parser.add_argument("store", metavar="STORE", help="store directory of the former master; its writers have ended")
+    parser.add_argument(
+        "--master", metavar="HOST:PORT", required=True, help="address at which the new master is served to replicas"
+    )
+    add_tls(parser)
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be cut off")
     add_json(parser)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Demote, and print what was cut off."""
-    return report(lambda: job.run(job.parse(options)), options, console)
+    """Print the part of the log that the new master lacks: it is cut off."""
+    from segmentlog.store.ha import Address, demote
+
+    def work() -> Report:
+        master, dry_run = Address.parse(options.master), options.dry_run
+        demoted = demote(options.store, master, tls=tls_of(options), dry_run=dry_run)
+        document = {**camel_case(demoted), "dryRun": dry_run}
+        return Report(_text(demoted, dry_run=dry_run), document, demoted.copy is not None)
+
+    return print_report(work, options, console)
+
+
+def _text(demoted: "Demotion", *, dry_run: bool) -> str:
+    if demoted.copy is None:
+        return f"{demoted.path}: nothing to cut off; it can follow the master of epoch {demoted.epoch}"
+    done = "would be cut off, and copied to" if dry_run else "were cut off; a copy is"
+    return (
+        f"{demoted.path}: {demoted.stop - demoted.start} bytes from physical offset {demoted.start} on, which the "
+        f"master of epoch {demoted.epoch} has not, {done} {demoted.copy}"
+    )

@@ -8,9 +8,9 @@
 import argparse
 
 from ..console import Console
-from ..job_verbs import report
 from ..output.formats import add_json
 from ..parser import Parser
+from ..report import Report, print_report
 
 
 def add_arguments(parser: Parser) -> None:
@@ -23,9 +23,10 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Print the checks."""
-    from segmentlog.connector.setup.doctor import Examination, examine
+    from segmentlog.connector.doctor import document, examine, has_failed, render
 
-    def job() -> Examination:
-        return Examination(tuple(examine(store=options.store, start=options.start, master=options.master)))
+    def work() -> Report:
+        checks = examine(store=options.store, start=options.start, master=options.master)
+        return Report(render(checks), document(checks), has_failed(checks))
 
-    return report(job, options, console)
+    return print_report(work, options, console)

@@ -16,9 +16,10 @@ import argparse
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from segmentlog.output import printable
 from segmentlog.suggestions import listing
 
-from ..console import Console, printable
+from ..console import Console
 from ..errors import FOUND, NOT_FOUND, UsageError
 from ..output.formats import add_output
 from ..output.templates import parse_template
@@ -79,13 +80,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _way(options: argparse.Namespace) -> str:
-    """Return the one flag that says which messages are meant.
-
-    Raises
-    ------
-    UsageError
-        If there is none, or several, or one lacks its other flags.
-    """
+    """Return the one flag that selects messages; none, several, or missing companions are a `UsageError`."""
     flags = {name: f"--{name.replace('_', '-')}" for name in _WAYS}
     given = [name for name in _WAYS if getattr(options, name) is not None]
     if len(given) != 1:

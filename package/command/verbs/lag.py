@@ -4,22 +4,19 @@
 
     segmentlog lag STORE GROUP             mqadmin: consumerProgress
 
-    bytes that wait  >  40 % of the memory of this host  ──► hint on stderr: read them from a replica
+    bytes that wait  >  40 % of the memory of this host  ──► suggestReplica, and a hint on stderr
 
-A broker sends its consumers the same hint (``suggestPullingFromSlave``, ``accessMessageInMemoryMaxRatio``). Reads of so
-old messages come from the disk. They push the newest ones out of the page cache.
+A broker sends its consumers the same hint (``suggestPullingFromSlave``).
 """
 
 import argparse
-import os
-from typing import Final
 
-from ..console import Console, printable
+from segmentlog.output import printable
+
+from ..console import Console
 from ..output.formats import add_output
 from ..parser import Parser, add_store
 from ..reading import opened
-
-_IN_MEMORY_RATIO: Final = 0.4
 
 
 def add_arguments(parser: Parser) -> None:
@@ -31,20 +28,17 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Print the rows."""
+    from segmentlog.metadata import MEMORY_RATIO, memory_bytes
+
     from ..output.rows import write_table
 
     with opened(options) as store:
         table = store.lag(options.group)
-    waiting = sum(size for size in table["bytes"].to_pylist() if size)
-    memory = _memory_bytes()
-    if waiting > _IN_MEMORY_RATIO * memory:
+    rows = zip(table["bytes"].to_pylist(), table["suggestReplica"].to_pylist(), strict=True)
+    waiting = sum(size or 0 for size, suggests_replica in rows if suggests_replica)
+    if waiting:
         console.stderr.write(
-            f"hint: {waiting} bytes wait for {printable(options.group)}, more than {_IN_MEMORY_RATIO:.0%} of the "
-            f"{memory} bytes of memory here; read them from a replica (segmentlog replicate)\n"
+            f"hint: {waiting} bytes wait for {printable(options.group)}, more than {MEMORY_RATIO:.0%} of the "
+            f"{memory_bytes()} bytes of memory here; read them from a replica (segmentlog replicate)\n"
         )
     return write_table(table, options, console)
-
-
-def _memory_bytes() -> int:
-    """Return the size of this host's memory."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -66,8 +66,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
     from ..incoming import json_lines, text_lines
     from ..output.formats import Target
-    from ..output.rows import RowCount, write_table
-    from ..progress import logged
+    from ..output.rows import write_table
+    from ..progress import counted, logged
     from ..receipt import Receipt
 
     Target.of(options, console)  # a wrong -o is an error before anything is appended
@@ -78,22 +78,14 @@ def run(options: argparse.Namespace, console: Console) -> int:
     largest = {} if options.max_body_bytes is None else {"max_body_bytes": options.max_body_bytes}
     # Each read of a pipe is a batch, too small for a sync of its own. Closing the store syncs, then comes the report.
     config = stored_config(options.store, StoreConfig(flush=Flush.ASYNC, **largest))
-    rules, receipt, count = _Rules(config, known), Receipt(), RowCount(console)
-    show = count.show if console.has_progress else _show_nothing
-    with logged(console):
-        try:
-            if options.dry_run:
-                _put(lines, receipt, rules, None, show)
-            else:
-                with MessageStore.open(options.store, config) as store:
-                    _put(lines, receipt, rules, store.append_batch, show)
-        finally:
-            count.clear()
+    rules, receipt = _Rules(config, known), Receipt()
+    with logged(console), counted(console) as show:
+        if options.dry_run:
+            _put(lines, receipt, rules, None, show)
+        else:
+            with MessageStore.open(options.store, config) as store:
+                _put(lines, receipt, rules, store.append_batch, show)
     return write_table(receipt.table(), options, console)
-
-
-def _show_nothing(_: int) -> None:
-    """Show no progress: no terminal shows stderr."""
 
 
 class _Rules:

@@ -1,26 +1,52 @@
-"""Verb ``rebuild``: ConsumeQueues written again from the CommitLog.
+"""Verb ``rebuild``: ConsumeQueues, written again from the CommitLog.
 
 ::
 
-    segmentlog rebuild STORE [--to DIR]                the job segmentlog.jobs.rebuild
+    segmentlog rebuild STORE             into STORE/consumequeue, which must be missing or empty
+    segmentlog rebuild STORE --to DIR    into another new directory; the store is only read
+
+    commitlog/  ──► every record: topic, queue, queue offset, tags ──► DIR/TOPIC/QUEUE/00000000000000000000 …
+
+For a store that lost its ConsumeQueues, or that is read repeatedly without them. Each such read walks the whole
+CommitLog; a rebuild walks it once. The files are those that a broker would have dispatched, and brokers continue
+them. Some releases (5.1.0) never dispatch earlier records again, and show nothing of a store without ConsumeQueues.
+
+The owner of the store must be stopped. Nothing else in the store is touched, and a run that fails leaves no files. Run
+it as the user that the broker runs as: the files have to be writable for it.
 """
 
 import argparse
-
-from segmentlog.jobs import rebuild as job
+import os
 
 from ..console import Console
-from ..job_verbs import report
 from ..output.formats import add_json
-from ..parser import Parser
+from ..parser import Parser, add_commit_log, add_queue_segment_entries
+from ..report import Report, camel_case, print_report
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the arguments."""
-    job.add_arguments(parser)
+    parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir")
+    parser.add_argument("--to", metavar="DIR", help="where they go (default: STORE/consumequeue)")
+    add_commit_log(parser)
+    add_queue_segment_entries(parser)
     add_json(parser)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Print what was written."""
-    return report(lambda: job.run(job.parse(options)), options, console)
+    """Print the number of queues and entries."""
+    from segmentlog.store import QueueSource, StoreReader
+    from segmentlog.store.maintenance import rebuild_queues
+
+    def work() -> Report:
+        reader = StoreReader.open(
+            options.store, commit_log_paths=options.commit_log, queue_source=QueueSource.COMMIT_LOG
+        )
+        to = os.path.abspath(options.to or os.path.join(reader.path, "consumequeue"))
+        written = rebuild_queues(reader, to, entries_per_segment=options.queue_segment_entries)
+        text = f"{written.queues} queues, {written.entries} entries, {written.files} files of {written.bytes} bytes"
+        if written.lost_messages:
+            text += f"; {written.lost_messages} messages are lost in damaged parts of the CommitLog (see the warnings)"
+        return Report(f"{text}: {to}", {"directory": to, **camel_case(written)}, written.lost_messages > 0)
+
+    return print_report(work, options, console)

@@ -1,26 +1,255 @@
-"""Verb ``retention``: expired files by RocketMQ's rules, foreseen or deleted.
+"""Verb ``retention``: expired files of a store, by RocketMQ's rules, listed or deleted.
 
 ::
 
-    segmentlog retention plan|apply STORE                the job segmentlog.jobs.retention
+    segmentlog retention plan  STORE --config broker.conf     the files, when and why; changes nothing
+    segmentlog retention apply STORE --config broker.conf     deletes them; refused if a broker runs
+
+Both answer what-if questions: another time, hour or use of the disks, a manual trigger, several runs.
 """
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from segmentlog.jobs import retention as job
+from segmentlog.connector.options.values import duration_ms
+from segmentlog.output import text_table
+from segmentlog.store import ConfigError, RetentionSettings, RocketMQRelease
 
 from ..console import Console
-from ..job_verbs import report
 from ..output.formats import add_json
-from ..parser import Parser
+from ..parser import Parser, add_commit_log
+from ..report import Report, print_report
+
+if TYPE_CHECKING:
+    from segmentlog.store.maintenance import Conditions, Retained
+
+PLAN: Final = "plan"
+_HARD_LIMIT_PERCENT: Final = RetentionSettings().hard_limit_percent
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the arguments."""
-    job.add_arguments(parser)
+    parser.add_argument("action", choices=[PLAN, "apply"], help="plan changes nothing")
+    parser.add_argument("store", metavar="STORE", help="the broker's storePathRootDir")
+    _add_rules(parser)
+    _add_conditions(parser)
+    add_commit_log(parser)
     add_json(parser)
+
+
+def _add_rules(parser: Parser) -> None:
+    add = parser.add_argument
+    add("--config", metavar="FILE", help="the broker's configuration (default: RocketMQ's defaults)")
+    add(
+        "--release",
+        choices=[each.value for each in RocketMQRelease],
+        default=RocketMQRelease.V5_1.value,
+        help="RocketMQ release whose rules are followed (default: %(default)s)",
+    )
+    add(
+        "--max-bytes",
+        metavar="N",
+        type=int,
+        help="bytes of all segments above which the oldest are deleted, too; not in RocketMQ (default: none)",
+    )
+    add(
+        "--protect",
+        metavar="GROUP",
+        action="append",
+        default=[],
+        help="keep what this consumer group has not read; repeatable; not in RocketMQ (default: none)",
+    )
+    add(
+        "--min-age",
+        metavar="TOPIC=DURATION",
+        action="append",
+        default=[],
+        help="keep segments with younger messages of a topic, such as orders=7d; repeatable; not in RocketMQ "
+        "(default: none)",
+    )
+    add(
+        "--archive",
+        metavar="DIR",
+        help="copy each file to this directory, and verify the copy, before it is deleted; not in RocketMQ "
+        "(default: none)",
+    )
+    add(
+        "--hard-limit-percent",
+        metavar="P",
+        type=int,
+        default=_HARD_LIMIT_PERCENT,
+        help="used percent of a disk above which files go in spite of --protect, --min-age and a failed archive "
+        "(default: %(default)s)",
+    )
+
+
+def _add_conditions(parser: Parser) -> None:
+    add = parser.add_argument
+    add("--now", metavar="MS", type=int, help="time of the first run, ms since 1970 (default: now)")
+    add("--hour", metavar="H", type=int, help="local hour of the first run (default: that of the time)")
+    add(
+        "--disk-usage",
+        metavar="P[,Q]",
+        type=_usage,
+        default=(None, None),
+        help="used percent of the disks of CommitLog and ConsumeQueues (default: the disks' own)",
+    )
+    add("--manual", action="store_true", help="as after a manual trigger, which starts 20 runs")
+    add("--rounds", metavar="N", type=int, default=1, help="number of runs (default: 1)")
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Print the files."""
-    return report(lambda: job.run(job.parse(options)), options, console)
+    return print_report(lambda: _retain(options), options, console)
+
+
+def _retain(options: argparse.Namespace) -> Report:
+    """List or delete. A finding is a file that could not be deleted or archived, or a wrong ``deleteWhen``."""
+    from segmentlog.store.maintenance import apply_retention, configured_paths, plan_retention
+
+    conf = "" if options.config is None else _read_conf(options.config)
+    settings = replace(
+        RetentionSettings.from_conf(conf, RocketMQRelease(options.release)),
+        log_bytes_max=options.max_bytes,
+        protected_groups=tuple(options.protect),
+        min_age_ms=_min_ages(options.min_age),
+        archive=options.archive,
+        hard_limit_percent=options.hard_limit_percent,
+    )
+    commit_logs, notes = tuple(options.commit_log), tuple[str, ...]()
+    if not commit_logs:
+        commit_logs, notes = configured_paths(conf, options.store)
+    act = plan_retention if options.action == PLAN else apply_retention
+    found = act(options.store, settings, _conditions(options), commit_log_paths=commit_logs)
+    document = {"action": options.action, "store": options.store, "notes": list(notes), **_document(found)}
+    has_findings = found.failures > 0 or any(run.problem for run in found.runs)
+    return Report("\n".join([*notes, *_lines(found, is_plan=options.action == PLAN)]), document, has_findings)
+
+
+def _conditions(options: argparse.Namespace) -> "Conditions":
+    from segmentlog.store.maintenance import Conditions
+
+    log_used, queues_used = options.disk_usage
+    return Conditions(
+        now_ms=options.now,
+        hour=options.hour,
+        log_used=log_used,
+        queues_used=queues_used,
+        manual=options.manual,
+        rounds=options.rounds,
+    )
+
+
+def _read_conf(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        found = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ConfigError(
+            f"--config: the broker's configuration cannot be read: {found}",
+            path=path,
+            fix="Pass the file that the broker was started with (`mqbroker -c FILE`)",
+        ) from error
+
+
+def _min_ages(texts: Sequence[str]) -> dict[str, int]:
+    """Parse each ``TOPIC=DURATION``: ms by topic."""
+    found: dict[str, int] = {}
+    for text in texts:
+        topic, equals, age = text.partition("=")
+        if not equals:
+            raise ConfigError(f"--min-age is {text!r}", fix="Name a topic and a duration with its unit: orders=7d")
+        if topic in found:
+            raise ConfigError(f"--min-age names topic {topic} twice", fix="Name each topic once")
+        found[topic] = duration_ms("--min-age", age)
+    return found
+
+
+def _usage(text: str) -> tuple[float, float]:
+    """Parse ``P[,Q]``: the used percent of the CommitLog's disk, and of the ConsumeQueues'."""
+    try:
+        shares = [float(part.strip().removesuffix("%")) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage: write 60, or 60,20 for both disks") from None
+    if len(shares) > 2:
+        raise argparse.ArgumentTypeError(f"{text!r} names more than two disks")
+    return shares[0], shares[-1]
+
+
+def _document(found: "Retained") -> dict[str, Any]:
+    runs = [
+        {
+            "now": run.moment.ms,
+            "hour": run.moment.hour,
+            "timeUp": run.time_up,
+            "spaceShort": run.space_short,
+            "manual": run.manual,
+            "forced": run.forced,
+            "problem": run.problem,
+            "diskFull": run.disk_full,
+            "minPhysicalOffset": run.log_start,
+            "wanted": run.wanted,
+            "diskWins": run.disk_wins,
+            "deleted": [
+                {
+                    "file": each.file,
+                    "bytes": each.bytes,
+                    "modified": each.modified_ms,
+                    "reason": each.reason,
+                    "archive": each.archive,
+                }
+                for each in run.expired
+            ],
+        }
+        for run in found.runs
+    ]
+    queues = [
+        {
+            "topic": bounds.key.topic,
+            "queueId": bounds.key.queue_id,
+            "minOffset": bounds.min_offset,
+            "maxOffset": bounds.max_offset,
+        }
+        for bounds in found.queues
+    ]
+    return {
+        "runs": runs,
+        "minPhysicalOffset": found.log_start,
+        "queues": queues,
+        "diskFull": found.disk_full,
+        "archived": found.archived,
+        "failures": found.failures,
+    }
+
+
+def _lines(found: "Retained", *, is_plan: bool) -> list[str]:
+    rows: list[tuple[object, ...]] = []
+    for number, run in enumerate(found.runs, 1):
+        rows += [(number, each.file, each.bytes, _shown(each.modified_ms), each.reason) for each in run.expired]
+        if run.wanted and not run.disk_wins:
+            rows.append((number, "the rest is kept", None, "", run.wanted))
+        if run.problem:
+            rows.append((number, "CommitLog skipped", None, "", run.problem))
+    lines = [text_table(rows, head=("run", "file", "bytes", "modified", "reason"))]
+    expired = [each for run in found.runs for each in run.expired]
+    lines.append(
+        f"{len(expired) - found.failures} files of {sum(each.bytes for each in expired)} bytes "
+        f"{'to delete' if is_plan else 'deleted'}; the log starts at {found.log_start}; "
+        f"puts are {'refused' if found.disk_full else 'accepted'}"
+    )
+    archived = [each.archive for each in expired if each.archive is not None]
+    if archived and is_plan:
+        lines.append(f"each file is copied before it is deleted, the first to {archived[0]}")
+    elif archived:
+        lines.append(f"{found.archived} files archived, the first as {archived[0]}")
+    if found.failures:
+        lines.append(f"{found.failures} files could not be deleted or archived, see the log")
+    return lines
+
+
+def _shown(ms: int | None) -> str:
+    return "" if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")

@@ -50,7 +50,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     if options.watch is None:
         return write_table(first, options, console)
     if console.is_terminal and Target.of(options, console).format is Format.TABLE:
-        from ..output.live import show
+        from ..output.tables import show
 
         return show(_tables(first, options), console)
     batches = (batch for table in _tables(first, options) for batch in table.to_batches())

@@ -2,25 +2,54 @@
 
 ::
 
-    segmentlog verify STORE                the job segmentlog.jobs.verify
+    segmentlog verify STORE [--json]
+
+    commitlog/ ──► every record, its CRCs ──► every queue entry, every index entry ──► findings
+
+The store is only read, beside its owner, too. `salvage` copies a store with a damaged log, `rebuild` writes damaged
+queues again.
 """
 
 import argparse
+from typing import TYPE_CHECKING, Final
 
-from segmentlog.jobs import verify as job
+from segmentlog.output import text_table
 
 from ..console import Console
-from ..job_verbs import report
 from ..output.formats import add_json
-from ..parser import Parser
+from ..parser import Parser, add_store
+from ..report import Report, camel_case, print_report
+
+if TYPE_CHECKING:
+    from segmentlog.store.maintenance import VerifyReport
+
+_SHOWN: Final = 50
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the arguments."""
-    job.add_arguments(parser)
+    add_store(parser)
     add_json(parser)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Print the findings."""
-    return report(lambda: job.run(job.parse(options)), options, console)
+    from segmentlog.store.maintenance import verify
+
+    def work() -> Report:
+        found = verify(options.store, commit_log_paths=options.commit_log)
+        return Report(_text(found), camel_case(found), not found.is_sound)
+
+    return print_report(work, options, console)
+
+
+def _text(found: "VerifyReport") -> str:
+    state = "nothing is wrong" if found.is_sound else "damaged"
+    head = f"{found.records} records in [{found.log_start}, {found.log_end}), {found.queues} queues"
+    lost = f", {found.lost_messages} messages lost" if found.lost_messages else ""
+    lines = [f"{head} with {found.entries} entries, {found.keys} keys indexed{lost}: {state}"]
+    rows = [(finding.kind.value, f"{finding.text} ({finding.path})") for finding in found.findings[:_SHOWN]]
+    lines += [text_table(rows)] if rows else []
+    if len(found.findings) > _SHOWN:
+        lines.append(f"… and {len(found.findings) - _SHOWN} more; --json lists all")
+    return "\n".join(lines)

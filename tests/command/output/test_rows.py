@@ -5,6 +5,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from segmentlog.command import progress
 from segmentlog.command.output import rows, writers
 from support.commands import run_command
 
@@ -48,9 +49,9 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(
 
 
 def test_progress_is_for_terminals_and_goes_away(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "_REPORT_S", 0.0)
+    monkeypatch.setattr(progress, "_TERMINAL_S", 0.0)
     assert run_command("queues", store, "-w", tmp_path / "a.csv").err == ""
     shown = run_command("queues", store, "-w", tmp_path / "b.csv", terminal=True).err
-    assert "\r9 rows, " in shown
-    assert shown.endswith("\r\x1b[K")
+    assert "9 rows, " in shown
+    assert shown.endswith("\x1b[2K")  # the line is erased
     assert run_command("queues", store, terminal=True).err == ""

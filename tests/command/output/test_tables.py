@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from segmentlog.command.console import Console
-from segmentlog.command.output.tables import RichTable, TextTable
+from segmentlog.command.output.tables import RichTable, TextTable, show
 
 BATCH = pa.record_batch(
     {
@@ -66,3 +66,18 @@ def test_messages_are_no_markup() -> None:
 
 def test_a_terminal_shows_the_head_of_no_rows() -> None:
     assert "storeTimestamp" in rich(BATCH.slice(0, 0), has_colour=False)
+
+
+def test_each_table_is_written_over_the_one_before() -> None:
+    streams: dict[str, Any] = {"stdin": io.BytesIO(), "stdout": io.BytesIO(), "stderr": io.StringIO()}
+    console = Console(is_terminal=True, width=40, **streams)
+    tables = [pa.table({"messages": [number]}) for number in (7, 8)]
+    assert show(tables, console) == 0
+    text = console.stdout.getvalue().decode()  # type: ignore[attr-defined]
+    start, first, second = text.split("\x1b[H")
+    assert start == "\x1b[2J"
+    assert "7" in first
+    assert "8" in second
+    assert "7" not in second
+    assert all(line.endswith("\x1b[K") for line in second.splitlines()[:-1])
+    assert second.endswith("\x1b[J")

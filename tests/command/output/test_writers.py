@@ -13,7 +13,7 @@ import pytest
 from segmentlog.command.console import Console
 from segmentlog.command.output import writers
 from segmentlog.command.output.formats import Format, Pace
-from segmentlog.command.output.writers import writer_of
+from segmentlog.command.output.writers import csv_batch, csv_schema, writer_of
 
 BATCH = pa.record_batch(
     {"topic": ["orders", 'a "b", c\nd', ""], "queueId": [0, 1, None], "body": pa.array([b"x", b"\xff", None])}
@@ -125,3 +125,32 @@ def test_an_error_of_the_sink_is_raised_as_it_is(format_: Format) -> None:
 
     with pytest.raises(BrokenPipeError):
         write()
+
+
+FLAT = pa.record_batch(
+    {
+        "queueId": pa.array([1, None], pa.int32()),
+        "body": pa.array([b"a\x1b", b"\xff"]),
+        "properties": pa.array([[("a", 'say "hi"')], None], pa.map_(pa.string(), pa.string())),
+        "storeTimestamp": pa.array([0, None], pa.timestamp("us", "UTC")),
+    }
+)
+
+
+def test_each_column_is_flat() -> None:
+    schema = csv_schema(FLAT.schema)
+    assert schema.names == ["queueId", "body", "bodyHex", "properties", "storeTimestamp"]
+    assert csv_batch(FLAT, schema, is_escaped=False).to_pylist() == [
+        {
+            "queueId": 1,
+            "body": "a\x1b",
+            "bodyHex": None,
+            "properties": '{"a":"say \\"hi\\""}',
+            "storeTimestamp": "1970-01-01T00:00:00.000Z",
+        },
+        {"queueId": None, "body": None, "bodyHex": "ff", "properties": None, "storeTimestamp": None},
+    ]
+
+
+def test_a_terminal_gets_no_control_characters() -> None:
+    assert csv_batch(FLAT, csv_schema(FLAT.schema), is_escaped=True)["body"].to_pylist() == ["a\\x1b", None]

@@ -1,38 +1,127 @@
-"""Verb ``demo``: errors before Spark is started, and tables."""
+"""Verb ``demo``: tables over real stores, archives, and errors before Spark is started."""
 
-from collections.abc import Callable
+import tarfile
+from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from segmentlog.command.verbs import demo
 from segmentlog.connector.setup.java import JavaNotFoundError
-from segmentlog.jobs import demo as job
+from segmentlog.store import ConfigError
+from support import fixtures
 from support.commands import run_command
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
-def test_tables_go_to_stdout(monkeypatch: pytest.MonkeyPatch) -> None:
-    def demonstrate(_: object, show: Callable[[job.Table], None]) -> None:
-        show(job.Table("Queues", ("topic", "end"), (("a\x1b[31m", 1),)))
+BASIC, TIME = (fixtures.expected(name).messages for name in ("basic-5.3.3", "time-5.3.3"))
 
-    monkeypatch.setattr(job, "demonstrate", demonstrate)
-    ran = run_command("demo")
+
+@pytest.mark.spark
+@pytest.mark.conformance
+def test_what_it_shows_is_what_rocketmq_has(spark: "SparkSession", tmp_path: Path) -> None:
+    stores = tuple(demo.unpack(archive, str(tmp_path / archive.split("/")[-2])) for archive in demo.ARCHIVES)
+    queues, topics, tags, times, tagged, one = demo.answers(spark, stores, rows=1000)
+
+    expected = sorted(
+        (name, queue["topic"], queue["queueId"], queue["minOffset"], queue["maxOffset"], queue["total"])
+        for name in ("basic-5.3.3", "time-5.3.3")
+        for queue in fixtures.expected(name).queues
+    )
+    assert list(queues.rows) == expected
+    assert [row[:3] for row in topics.rows] == [
+        ("basic-5.3.3", "TopicA", 248),
+        ("basic-5.3.3", "TopicB", 218),
+        ("basic-5.3.3", "topic_c-3", 235),
+        ("time-5.3.3", "TimeTopic", 620),
+    ]
+    assert sum(row[4] for row in topics.rows) == sum(message["storeSize"] for message in [*BASIC, *TIME])
+    assert sum(row[2] for row in tags.rows) == sum(message["tags"] is not None for message in [*BASIC, *TIME])
+    assert 0 < sum(row[5] for row in times.rows) < 1321
+    assert {row[1] for row in times.rows} >= {"TopicA", "TimeTopic"}
+    found = [(row[0], row[1], row[2]) for row in tagged.rows]
+    assert found == [
+        (m["topic"], m["queueId"], m["queueOffset"]) for m in BASIC if (m["topic"], m["tags"]) == found_tag(tagged)
+    ]
+    ((topic, queue_id, offset, msg_id, *_, properties),) = one.rows
+    (message,) = [m for m in BASIC if (m["topic"], m["queueId"], m["queueOffset"]) == (topic, queue_id, offset)]
+    assert (msg_id, properties) == (message["msgId"], message["properties"])
+
+
+def found_tag(tagged: demo.Table) -> tuple[object, object]:
+    """The topic and the one tag of the table."""
+    ((topic, tag),) = {(row[0], row[3]) for row in tagged.rows}
+    return topic, tag
+
+
+def test_a_table_is_aligned_whatever_its_letters() -> None:
+    table = demo.Table("Title", ("name", "n"), (("标签", 1), ("e\u0301\n", None), ("x" * 90, {"a": "b"})))
+    title, _, header, rule, *rows = str(table).splitlines()
+    assert (title, header) == ("Title", f"  name{' ' * 46}n")
+    assert rule == f"  {'-' * 48}  ---"
+    assert rows == [f"  标签{' ' * 46}1", "  e\u0301\\n", f"  {'x' * 47}…  a=b"]
+
+
+def test_tables_go_to_stdout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    table = demo.Table("Tag \x1b[5m", ("topic", "end"), (("a\x1b[31m", 1),))
+    monkeypatch.setattr(demo, "session", nullcontext)
+    monkeypatch.setattr(demo, "answers", lambda *_: [table])
+    ran = run_command("demo", "--store", tmp_path)
     assert (ran.code, ran.err) == (0, "")
-    assert ran.text.splitlines()[:2] == ["", "Queues"]
-    assert "\x1b" not in ran.text
+    assert ran.text.splitlines() == [
+        "",
+        "Tag \\x1b[5m",
+        "",
+        "  topic      end",
+        "  ---------  ---",
+        "  a\\x1b[31m    1",
+    ]
 
 
 def test_a_missing_archive(tmp_path: Path) -> None:
-    ran = run_command("demo", "--store-archive", tmp_path / "no.tar.gz")
+    ran = run_command("demo", "--store-archive", tmp_path / "none.tar.gz")
     assert (ran.code, ran.out) == (2, b"")
     assert "there is no archive of a store here" in ran.err
+    assert "--store-archive" in ran.err
 
 
-def test_a_machine_without_java(monkeypatch: pytest.MonkeyPatch) -> None:
-    def demonstrate(*_: object) -> None:
+def test_a_machine_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def session(_: str) -> None:
         raise JavaNotFoundError(())
 
-    monkeypatch.setattr(job, "demonstrate", demonstrate)
-    ran = run_command("demo")
+    monkeypatch.setattr(demo, "session", session)
+    ran = run_command("demo", "--store", tmp_path)
     assert ran.code == 2
     assert "Spark needs Java" in ran.err
     assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize("has_filters", [True, False])
+def test_an_archive_stays_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_filters: bool) -> None:
+    if not has_filters:  # Python 3.11.0 to 3.11.3
+        monkeypatch.delattr(tarfile, "data_filter")
+    archive = tmp_path / "store.tar.gz"
+    (tmp_path / "file").write_text("x")
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(tmp_path / "file", "../escaped")
+    with pytest.raises((tarfile.OutsideDestinationError, ConfigError)):
+        demo.unpack(str(archive), str(tmp_path / "to"))
+    assert not (tmp_path / "escaped").exists()
+
+
+@pytest.mark.filterwarnings("ignore:Python 3.14 will, by default, filter:DeprecationWarning")
+def test_an_old_python_unpacks_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(tarfile, "data_filter")
+    store = demo.unpack(demo.ARCHIVES[1], str(tmp_path))
+    assert (Path(store) / "consumequeue" / "TimeTopic").is_dir()
+
+
+def test_an_archive_of_something_else_is_refused(tmp_path: Path) -> None:
+    archive = tmp_path / "other.tar.gz"
+    (tmp_path / "file").write_text("x")
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(tmp_path / "file", "file")
+    with pytest.raises(ConfigError, match="directory `store`"):
+        demo.unpack(str(archive), str(tmp_path / "to"))

@@ -1,4 +1,4 @@
-"""Verb ``demote``."""
+"""Verb ``demote``: its report, as text and JSON, before and after."""
 
 import json
 from pathlib import Path
@@ -7,14 +7,29 @@ from support.commands import run_command
 from support.promoted import part, served
 
 
-def test_it_prints_what_was_cut_off(tmp_path: Path) -> None:
+def test_the_report_states_the_part_that_is_cut_off(tmp_path: Path) -> None:
     pair = part(tmp_path, old=5, new=5)
     with served(pair.new) as server:
-        ran = run_command("demote", pair.old, "--master", f"127.0.0.1:{server.port}", "--json")
-    assert (ran.code, json.loads(ran.out)["start"]) == (1, pair.parting)
+        asked = ["demote", pair.old, "--master", f"127.0.0.1:{server.port}"]
+        planned = run_command(*asked, "--dry-run")
+        assert planned.code == 1
+        assert f"from physical offset {pair.parting} on" in planned.text
+        assert "would be cut off, and copied to" in planned.text
+        cut = run_command(*asked, "--json")
+        again = run_command(*asked)
+    found = json.loads(cut.out)
+    assert (cut.code, found["start"], found["epoch"], found["dryRun"]) == (1, pair.parting, 1, False)
+    assert Path(found["copy"]).is_dir()
+    assert again.code == 0
+    assert "nothing to cut off; it can follow the master of epoch 1" in again.text
 
 
-def test_the_master_is_required(tmp_path: Path) -> None:
-    ran = run_command("demote", tmp_path)
-    assert (ran.code, ran.out) == (2, b"")
-    assert "--master" in ran.err
+def test_wrong_arguments(tmp_path: Path) -> None:
+    for words, found in (
+        ((), "--master"),
+        (("--master", "nowhere"), "the address 'nowhere' is not host:port"),
+        (("--master", "h:1", "--tls", "c", "k"), "--tls: expected 3 arguments"),
+    ):
+        ran = run_command("demote", tmp_path, *words)
+        assert (ran.code, ran.out) == (2, b""), words
+        assert found in ran.err

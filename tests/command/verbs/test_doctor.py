@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.connector.setup import doctor
+from segmentlog.connector import doctor
 from segmentlog.connector.setup.checks import Check, Status
 from support.commands import run_command
 
@@ -21,8 +21,8 @@ def test_checks_of_a_store(store: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize(("status", "code"), [(Status.OK, 0), (Status.WARN, 0), (Status.FAIL, 1)])
 def test_a_failed_check_is_a_finding(status: Status, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    check = Check(name="java", status=status, found="17", fix="install")
-    monkeypatch.setattr(doctor, "environment_checks", lambda: [lambda: check])
+    check = Check("java", status, "17", "install")
+    monkeypatch.setattr(doctor, "environment_checks", lambda: [check])
     ran = run_command("doctor", "--json")
     assert ran.code == code
     assert json.loads(ran.out) == {

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.command.verbs import lag
+from segmentlog import metadata
 from support.commands import run_command
 
 
@@ -26,11 +26,12 @@ def test_a_replica_is_suggested_for_a_backlog_that_does_not_fit_into_memory(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting = sum(row["bytes"] for row in run_command("lag", store, "etl", "--json").rows)
-    monkeypatch.setattr(lag, "_memory_bytes", lambda: waiting * 10 // 4 + 1)
-    assert run_command("lag", store, "etl", "--json").err == ""
-    monkeypatch.setattr(lag, "_memory_bytes", lambda: (waiting - 1) * 10 // 4)
+    monkeypatch.setattr(metadata, "memory_bytes", lambda: waiting * 10 // 4 + 1)
+    assert [row["suggestReplica"] for row in run_command("lag", store, "etl", "--json").rows] == [False] * 4
+    monkeypatch.setattr(metadata, "memory_bytes", lambda: (waiting - 1) * 10 // 4)
     ran = run_command("lag", store, "etl", "--json")
     assert ran.code == 0
+    assert ran.out.count(b'"suggestReplica":true') == 4
     assert f"hint: {waiting} bytes wait for etl, more than 40% of the" in ran.err
     assert "segmentlog replicate" in ran.err
 

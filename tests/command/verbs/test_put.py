@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import segmentlog
-from segmentlog.command.output import rows as rows_output
+from segmentlog.command import progress
 from segmentlog.command.output.json_lines import json_lines
 from segmentlog.store import MessageStore, Outgoing, StoreConfig
 from support.commands import Ran, run_command, run_installed
@@ -90,24 +90,27 @@ def test_a_null_key_removes_the_property(target: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("{", "line 2 is no JSON: "),
-        ("", "line 2 is no JSON: "),
-        ("[", "line 2 is no JSON: "),
-        ("[]", "line 2 is no JSON object, it begins with `[`"),
+        ("{", "line 2 is not JSON: "),
+        ("", "line 2 is not JSON: "),
+        ("[", "line 2 is not JSON: "),
+        ("[]", "line 2 is not a JSON object, it begins with `[`"),
         ("{}", "line 2 has no body"),
         ({"topic": "orders", "body": "x", "bodyHex": "ff"}, "line 2 has both `body` and `bodyHex`"),
         ({"topic": "orders", "bodyHex": "f"}, "line 2 has `bodyHex` that is not hexadecimal"),
         ({"body": "x"}, "line 2 has no topic"),
-        ({"topic": "orders", "body": 1}, "line 2 has `body` that is no text"),
+        ({"topic": "orders", "body": 1}, "line 2 has `body` that is not a text"),
         ({"topic": "orders", "body": "x", "queueId": -1}, "line 2 has `queueId` below 0"),
-        ({"topic": "orders", "body": "x", "queueId": True}, "line 2 has `queueId` that is no 32-bit number"),
-        ({"topic": "orders", "body": "x", "flag": 1 << 40}, "line 2 has `flag` that is no 32-bit number"),
+        ({"topic": "orders", "body": "x", "queueId": True}, "line 2 has `queueId` that is not a 32-bit number"),
+        ({"topic": "orders", "body": "x", "flag": 1 << 40}, "line 2 has `flag` that is not a 32-bit number"),
         (
             {"topic": "orders", "body": "x", "bornTimestamp": "noon"},
             "line 2 has `bornTimestamp` that is not a time with",
         ),
         ({"topic": "orders", "body": "x", "bornTimestamp": "2026-01-01T00:00:00"}, "that is not a time with a zone"),
-        ({"topic": "orders", "body": "x", "properties": {"a": 1}}, "line 2 has `properties` that is no object of text"),
+        (
+            {"topic": "orders", "body": "x", "properties": {"a": 1}},
+            "line 2 has `properties` that is not an object of text",
+        ),
         ({"topic": "orders", "body": "x", "tagz": "a"}, "line 2 has a key `tagz` that no message has"),
         ('{"topic": "orders", "body": "\\ud800"}', "line 2 holds half of a character"),
         ({"topic": "orders", "body": "x", "bornHost": "nowhere"}, "line 2: "),
@@ -216,8 +219,8 @@ def test_a_pipe_of_a_process(target: Path) -> None:
 
 
 def test_progress_on_a_terminal_alone(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows_output, "_REPORT_S", 0.0)
+    monkeypatch.setattr(progress, "_TERMINAL_S", 0.0)
     assert run_command("put", target, "orders", stdin=b"one\n").err == ""
     shown = run_command("put", target, "orders", stdin=b"one\ntwo\n", terminal=True).err
-    assert shown.startswith("\r2 rows, ")
-    assert shown.endswith("\r\x1b[K")
+    assert "2 rows, " in shown
+    assert shown.endswith("\x1b[2K")  # the line is erased

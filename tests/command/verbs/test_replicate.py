@@ -1,53 +1,166 @@
-"""Verb ``replicate``: until a signal ends it, with the report of the job."""
+"""Verb ``replicate``: it follows until it is told to stop, and reports where it is."""
 
+import argparse
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from segmentlog.store import MessageStore, Outgoing, StoreConfig
+import pytest
+
+from segmentlog.command.catalogue import find_verb
+from segmentlog.command.console import Console
+from segmentlog.command.report import Report
+from segmentlog.command.verbs.replicate import replicate
+from segmentlog.store import MessageStore, Outgoing, SegmentLogError, StoreReader
+from segmentlog.store.ha import Address, Replica, demote
+from segmentlog.store.maintenance import verify
+from support import promoted
 from support.commands import run_command
+from support.replicas import log_bytes, until
 from support.scripted_master import ScriptedMaster
+from support.written_stores import SMALL
 
 SEGMENT_BYTES = 1 << 20
 
 
-def test_it_replicates_until_ctrl_c(tmp_path: Path) -> None:
-    config = StoreConfig(segment_bytes=SEGMENT_BYTES, record_crc=False)
-    with MessageStore.open(tmp_path / "master", config) as store:
-        for number in range(20):
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("master") / "first"
+    with MessageStore.open(path, replace(SMALL, record_crc=False, segment_bytes=SEGMENT_BYTES)) as store:
+        for number in range(50):
             store.append(Outgoing(topic="T", body=b"%d" % number))
         end = store.end_offset
-    log = (tmp_path / "master" / "commitlog" / f"{0:020d}").read_bytes()[:end]
+    return (path / "commitlog" / f"{0:020d}").read_bytes()[:end]
+
+
+def followed_until(master: ScriptedMaster, end: int) -> None:
+    """Wait until the replica has acknowledged a physical offset."""
+    until(lambda: master.reports[-1:] == [end])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_it_runs_by_module_until_it_is_interrupted(tmp_path: Path, log: bytes, sign: signal.Signals) -> None:
+    with ScriptedMaster(log, 0, SEGMENT_BYTES) as master:
+        where = [f"127.0.0.1:{master.port}", str(tmp_path / "copy"), "--segment-bytes", str(SEGMENT_BYTES)]
+        command = [sys.executable, "-m", "segmentlog.jobs.replicate", *where, "--json", "--watch"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            followed_until(master, len(log))
+            os.kill(process.pid, sign)
+            out, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    report = json.loads(out)
+    assert (report["end"], report["lagBytes"], report["state"]) == (len(log), 0, "stopped")
+    assert (tmp_path / "copy" / "commitlog" / f"{0:020d}").read_bytes()[: len(log)] == log
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_ctrl_c_ends_it_and_watch_shows_a_status(tmp_path: Path, log: bytes, *, is_terminal: bool) -> None:
     former = signal.getsignal(signal.SIGINT)
     with ScriptedMaster(log, 0, SEGMENT_BYTES) as master:
 
         def interrupt() -> None:
-            deadline = time.monotonic() + 60
-            while master.reports[-1:] != [end] and time.monotonic() < deadline:
-                time.sleep(0.02)
-            os.kill(os.getpid(), signal.SIGINT)
+            try:
+                followed_until(master, len(log))
+                time.sleep(1.0 if is_terminal else 0.0)  # two intervals of the status
+            finally:
+                os.kill(os.getpid(), signal.SIGINT)
 
         thread = threading.Thread(target=interrupt)
         thread.start()
-        where = f"127.0.0.1:{master.port}", tmp_path / "copy"
-        ran = run_command("replicate", *where, "--segment-bytes", SEGMENT_BYTES, "--json")
+        where = f"127.0.0.1:{master.port}", tmp_path / "copy", "--segment-bytes", SEGMENT_BYTES
+        ran = run_command("replicate", *where, "--json", "--watch", terminal=is_terminal)
         thread.join()
     report = json.loads(ran.out)
-    assert (ran.code, report["end"], report["lagBytes"]) == (0, end, 0)
+    assert (ran.code, report["end"], report["lagBytes"]) == (0, len(log), 0)
+    assert ("MiB/s" in ran.err) == is_terminal
     assert signal.getsignal(signal.SIGINT) is former
 
 
-def test_wrong_arguments(tmp_path: Path) -> None:
-    for words, found in (
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
         ((), "the following arguments are required: BROKER:HAPORT, REPLICA"),
-        (("nowhere", tmp_path / "copy"), "nowhere"),
-        (("h:1", tmp_path / "copy", "--flush", "often"), "invalid choice: 'often'"),
-        (("h:1", tmp_path / "copy", "--form", "last"), "Did you mean `--from`?"),
-    ):
-        ran = run_command("replicate", *words)
-        assert (ran.code, ran.out) == (2, b""), words
-        assert found in ran.err
+        (("nowhere", "{copy}"), "the address 'nowhere' is not host:port"),
+        (("h:1", "{copy}", "--broker", "nowhere"), "the address 'nowhere' is not host:port"),
+        (("h:1", "{copy}", "--flush", "often"), "invalid choice: 'often'"),
+        (("h:1", "{copy}", "--from", "middle"), "invalid choice: 'middle'"),
+        (("h:1", "{copy}", "--limit", "0"), "bytes_per_s"),
+        (("h:1", "{copy}", "--form", "last"), "Did you mean `--from`?"),
+    ],
+)
+def test_wrong_arguments(tmp_path: Path, words: tuple[str, ...], found: str) -> None:
+    ran = run_command("replicate", *(word.format(copy=tmp_path / "copy") for word in words))
+    assert (ran.code, ran.out) == (2, b""), words
+    assert found in ran.err
     assert not (tmp_path / "copy").exists()
+
+
+def test_files_for_tls_that_are_missing_end_it(tmp_path: Path, log: bytes) -> None:
+    missing = [str(tmp_path / name) for name in ("a.pem", "a.key", "ca.pem")]
+    with ScriptedMaster(log, 0, SEGMENT_BYTES) as master:
+        where = [f"127.0.0.1:{master.port}", tmp_path / "copy", "--segment-bytes", SEGMENT_BYTES]
+        assert missing[0] in run_command("replicate", *where, "--tls", *missing, "--json").error["found"]
+
+
+def asked(*words: object) -> argparse.Namespace:
+    return find_verb("replicate").parser().parse([str(each) for each in words])
+
+
+def test_a_status_is_one_line(tmp_path: Path) -> None:
+    stop = threading.Event()
+    stop.set()
+    options = asked("127.0.0.1:1", tmp_path / "copy", "--segment-bytes", SEGMENT_BYTES)
+    report = replicate(options, Console.of_process(), stop)
+    assert report.text.endswith("stopped, log end 0, lag 0 bytes, unknown; 0 bytes over 0 connections")
+    assert not report.has_findings
+
+
+def followed(where: Sequence[str | Path], store: Path, end: int) -> None:
+    """Replicate until the store ends at an offset."""
+    stop, options = threading.Event(), asked(*where)
+    found: list[Report | Exception] = []
+
+    def run() -> None:
+        try:
+            found.append(replicate(options, Console.of_process(), stop))
+        except SegmentLogError as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        until(lambda: bool(found) or StoreReader.open(store).readable_stop() == end)
+    finally:
+        stop.set()
+        thread.join()
+    assert isinstance(found[0], Report), found[0]
+
+
+def test_a_demoted_store_of_any_file_sizes_follows_without_flags(tmp_path: Path) -> None:
+    pair = promoted.part(tmp_path, old=30, new=90)
+    with promoted.served(pair.new) as server:
+        master = f"127.0.0.1:{server.port}"
+        demote(pair.old, Address.parse(master))
+        end = StoreReader.open(pair.new).readable_stop()
+        followed([master, pair.old], pair.old, end)
+        assert log_bytes(pair.old)[:end] == log_bytes(pair.new)[:end]
+        with Replica.open(str(pair.old), Address.parse(master)) as replica:
+            assert replica.store.config.index_slots == promoted.PLAIN.index_slots
+    assert verify(pair.old).findings == ()
+
+
+@pytest.mark.parametrize("flag", ["--segment-bytes", "--queue-segment-entries"])
+def test_a_flag_that_is_not_the_stores_size_is_refused(tmp_path: Path, flag: str) -> None:
+    MessageStore.open(tmp_path / "copy", SMALL).close()
+    ran = run_command("replicate", "127.0.0.1:1", tmp_path / "copy", flag, "2048")
+    assert ran.code == 2
+    assert "2048, the store's files are made for" in ran.err
+    assert f"Leave out {flag}" in ran.err or f"and {flag}" in ran.err

@@ -1,43 +1,246 @@
-"""Verb ``retention``."""
+"""Verb ``retention``: flags, table, JSON, exit codes."""
 
 import json
 import os
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from segmentlog.store import MessageStore, StoreReader
 from support.commands import run_command
 from support.small_store import CONFIG, write_small_store
-from support.tampering import segments
 
-NOW_MS = 1_763_700_000_000
+HOUR_MS = 3_600_000
+NOW = 1_763_700_000_000
 
 
-def aged(tmp_path: Path) -> Path:
-    """A store whose first two segments have expired at `NOW_MS`."""
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
     path = write_small_store(tmp_path / "store")
-    for number, segment in enumerate(segments(path)):
-        os.utime(segment, ns=(0, (NOW_MS - (0 if number > 1 else 100 * 3_600_000)) * 1_000_000))
+    for number, segment in enumerate(sorted((path / "commitlog").iterdir())):
+        os.utime(segment, ns=(0, (NOW - (100 - 30 * number) * HOUR_MS) * 1_000_000))
     return path
 
 
-def test_the_plan_is_what_apply_deletes(tmp_path: Path) -> None:
-    store = aged(tmp_path)
-    flags = ("--now", NOW_MS, "--hour", 4, "--disk-usage", 10, "--json")
-    planned = run_command("retention", "plan", store, *flags)
-    assert (planned.code, planned.err) == (0, "")
-    plan = json.loads(planned.out)
-    expired = [f"commitlog/{number * CONFIG.segment_bytes:020d}" for number in range(2)]
-    assert [each["file"] for each in plan["runs"][0]["deleted"]][:2] == expired
-    assert all((store / file).exists() for file in expired)
-    applied = json.loads(run_command("retention", "apply", store, *flags).out)
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    path = tmp_path / "broker.conf"
+    path.write_text(
+        "brokerName=broker-a\n# hours\nfileReservedTime = 24\ndeleteWhen=05\n"
+        "deleteCommitLogFilesInterval=0\ndeleteConsumeQueueFilesInterval=0\n"
+    )
+    return path
+
+
+def ran(*words: object) -> tuple[int, Any]:
+    """Exit code, and the report or the error."""
+    found = run_command("retention", *words, "--json")
+    return found.code, json.loads(found.out) if found.out else found.error
+
+
+def text(*words: object) -> str:
+    """The report of a run without findings, as text."""
+    found = run_command("retention", *words)
+    assert found.code == 0
+    return found.text
+
+
+def test_plan_and_apply_report_the_same(store: Path, conf: Path) -> None:
+    options = ("--config", conf, "--now", NOW, "--hour", 5, "--disk-usage", "10,20%", "--rounds", 2)
+    code, plan = ran("plan", store, *options)
+    assert code == 0
+    assert (store / "commitlog" / f"{0:020d}").exists()
+    code, applied = ran("apply", store, *options)
+    assert code == 0
     assert {**applied, "action": "plan"} == plan
-    assert not any((store / file).exists() for file in expired)
+    for each in plan["runs"][0]["deleted"]:
+        assert not (store / each["file"]).exists()
+    first, second = plan["runs"]
+    assert [each["file"] for each in first["deleted"]][:3] == [
+        f"commitlog/{number * CONFIG.segment_bytes:020d}" for number in range(3)
+    ]
+    assert first["deleted"][0]["reason"] == "expired (time)"
+    assert (first["now"], first["hour"], second["now"]) == (NOW, 5, NOW + 10_000)
+    assert (first["timeUp"], first["spaceShort"], first["manual"], first["forced"]) == (True, False, False, False)
+    assert plan["minPhysicalOffset"] == 3 * CONFIG.segment_bytes
+    assert (plan["diskFull"], plan["failures"]) == (False, 0)
+    assert {(each["topic"], each["queueId"]) for each in plan["queues"]} == {
+        (topic, queue) for topic in ("orders", "refunds") for queue in (0, 1)
+    }
+    assert all(0 < each["minOffset"] < each["maxOffset"] for each in plan["queues"])
 
 
-def test_wrong_arguments(tmp_path: Path) -> None:
-    store = aged(tmp_path)
-    assert "invalid choice: 'drop'" in run_command("retention", "drop", store).err
-    assert "--hour is 99" in run_command("retention", "plan", store, "--hour", 99).err
-    full = run_command("retention", "plan", store, "--disk-usage", "full").err
-    assert "--disk-usage: 'full' is no percentage" in full
-    assert run_command("retention", "plan", tmp_path / "no", "--json").error["code"] == "SEGMENTLOG_NOT_A_STORE"
-    assert "--min-age is 'orders'" in run_command("retention", "plan", store, "--min-age", "orders").err
+def test_the_table_names_file_time_and_reason(store: Path, conf: Path) -> None:
+    lines = text("plan", store, "--config", conf, "--now", NOW, "--hour", 6, "--disk-usage", 95).splitlines()
+    assert lines[0].split() == ["run", "file", "bytes", "modified", "reason"]
+    assert lines[1].split() == ["1", f"commitlog/{0:020d}", "16384", "2025-11-17T00:40:00+00:00", "expired", "(space)"]
+    assert lines[-1].endswith("puts are refused")
+    assert " to delete; the log starts at " in lines[-1]
+
+
+def test_a_manual_trigger_and_a_release(store: Path, conf: Path) -> None:
+    options = ("--config", conf, "--now", NOW, "--hour", 6)
+    _, plan = ran("plan", store, *options, "--disk-usage", 10, "--manual")
+    assert plan["runs"][0]["manual"]
+    assert plan["runs"][0]["deleted"]
+    _, new = ran("plan", store, *options, "--disk-usage", "10,91")
+    _, old = ran("plan", store, *options, "--disk-usage", "10,91", "--release", "4.9")
+    assert (new["diskFull"], old["diskFull"]) == (True, False)  # 4.9 checks the CommitLog's disk once more
+
+
+def test_a_limit_of_bytes(store: Path) -> None:
+    options = ("--now", NOW - 99 * HOUR_MS, "--hour", 6, "--disk-usage", 10)
+    size = sum(each.stat().st_size for each in (store / "commitlog").iterdir())
+    _, plan = ran("plan", store, *options, "--max-bytes", size - 1)
+    assert next(each["reason"] for each in plan["runs"][0]["deleted"]) == "above log_bytes_max"
+    assert plan["minPhysicalOffset"] == CONFIG.segment_bytes
+    _, plan = ran("plan", store, *options, "--max-bytes", size)
+    assert plan["runs"][0]["deleted"] == []
+    code, error = ran("plan", store, *options, "--max-bytes", 0)
+    assert (code, error["code"]) == (2, "SEGMENTLOG_BAD_OPTION")
+
+
+def test_a_wrong_hour_is_a_finding(store: Path, conf: Path) -> None:
+    conf.write_text("deleteWhen= 04;4h\n")
+    code, plan = ran("plan", store, "--config", conf, "--now", NOW, "--hour", 6)
+    assert code == 1
+    assert "'4h' in it is not an hour" in plan["runs"][0]["problem"]
+    found = run_command("retention", "plan", store, "--config", conf, "--now", NOW, "--hour", 6)
+    assert (found.code, "CommitLog skipped" in found.text) == (1, True)
+
+
+def test_an_open_store_is_not_touched(store: Path, conf: Path) -> None:
+    with MessageStore.open(store, CONFIG):
+        code, error = ran("apply", store, "--config", conf, "--hour", 5)
+    assert code == 2
+    assert error["code"] == "SEGMENTLOG_STORE_IN_USE"
+    assert (store / "commitlog" / f"{0:020d}").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        ("fileReservedTime=many", "SEGMENTLOG_BAD_OPTION"),
+        ("a=\\u12", "SEGMENTLOG_BAD_FORMAT"),
+        (None, "SEGMENTLOG_BAD_OPTION"),
+    ],
+)
+def test_a_configuration_that_cannot_be_read_is_an_error(
+    store: Path, conf: Path, content: str | None, code: str
+) -> None:
+    if content is None:
+        conf.unlink()
+    else:
+        conf.write_text(content)
+    found, error = ran("plan", store, "--config", conf)
+    assert (found, error["code"]) == (2, code)
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (("drop",), "invalid choice: 'drop'"),
+        (("plan", "--hour", 99), "--hour is 99"),
+        (("plan", "--disk-usage", "full"), "--disk-usage: 'full' is not a percentage"),
+        (("plan", "--disk-usage", "1,2,3"), "'1,2,3' names more than two disks"),
+    ],
+)
+def test_wrong_arguments(store: Path, words: tuple[str, ...], found: str) -> None:
+    action, *flags = words
+    ran = run_command("retention", action, store, *flags)
+    assert (ran.code, ran.out) == (2, b"")
+    assert found in ran.err
+
+
+def test_a_protected_group_keeps_what_it_has_not_read(store: Path, conf: Path) -> None:
+    options = ("--config", conf, "--now", NOW, "--hour", 5, "--disk-usage", "80")
+    _, free = ran("plan", store, *options)
+    assert (free["runs"][0]["wanted"], free["runs"][0]["diskWins"]) == ("", False)
+    guard = ("--protect", "g")
+    _, kept = ran("plan", store, *options, *guard)
+    assert kept["runs"][0]["deleted"] == []
+    assert kept["runs"][0]["wanted"] == "unread: group g has no offsets yet"
+    assert "the rest is kept" in text("plan", store, *options, *guard)
+    _, forced = ran("plan", store, *options, *guard, "--hard-limit-percent", 79)
+    assert forced["runs"][0]["diskWins"]
+    assert len(forced["runs"][0]["deleted"]) == len(free["runs"][0]["deleted"])
+
+
+def test_a_minimum_age_keeps_segments(store: Path, conf: Path) -> None:
+    written_ms = StoreReader.open(store).log.store_time_at(0)
+    assert written_ms is not None
+    options = ("--config", conf, "--now", written_ms + 3 * 24 * HOUR_MS, "--hour", 5, "--disk-usage", "80")
+    _, free = ran("plan", store, *options, "--min-age", "orders=2d", "--min-age", "refunds=71h")
+    assert len(free["runs"][0]["deleted"]) > 3
+    ages = ("--min-age", "orders=2d", "--min-age", "refunds=4d")
+    _, kept = ran("plan", store, *options, *ages)
+    assert kept["runs"][0]["deleted"] == []
+    assert kept["runs"][0]["wanted"].startswith("young: topic refunds has a message of 2")
+    assert not kept["runs"][0]["diskWins"]
+    _, forced = ran("plan", store, *options, *ages, "--hard-limit-percent", 79)
+    assert len(forced["runs"][0]["deleted"]) == len(free["runs"][0]["deleted"])
+    code, applied = ran("apply", store, *options, *ages)
+    assert (code, applied["runs"][0]["deleted"], applied["minPhysicalOffset"]) == (0, [], 0)
+    assert (store / "commitlog" / f"{0:020d}").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (["orders"], "'orders'"),
+        (["orders=7"], "its unit"),
+        (["orders=soon"], "duration"),
+        (["orders=1d", "orders=2d"], "topic orders twice"),
+        (["=1d"], "no topic"),
+        (["orders=0s"], "for topic orders"),
+    ],
+)
+def test_a_minimum_age_names_a_topic_and_a_duration(store: Path, given: list[str], named: str) -> None:
+    code, out = ran("plan", store, *(word for age in given for word in ("--min-age", age)))
+    assert code == 2
+    assert named in out["found"] + out["remedy"]
+
+
+def test_files_are_archived_and_the_plan_says_so(store: Path, conf: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    options = ("--config", conf, "--now", NOW, "--hour", 5, "--disk-usage", "10", "--archive", archive)
+    _, plan = ran("plan", store, *options)
+    files = [each["file"] for each in plan["runs"][0]["deleted"]]
+    assert len(files) > 3
+    assert [each["archive"] for each in plan["runs"][0]["deleted"]] == [f"{archive}/{file}" for file in files]
+    assert plan["archived"] == 0
+    assert not archive.exists()
+    note = f"each file is copied before it is deleted, the first to {archive}/{files[0]}"
+    assert note in text("plan", store, *options)
+    contents = {file: (store / file).read_bytes() for file in files}
+    _, applied = ran("apply", store, *options)
+    assert (applied["archived"], applied["failures"]) == (len(files), 0)
+    assert {file: (archive / file).read_bytes() for file in files} == contents
+    assert not any((store / file).exists() for file in files)
+
+
+def test_an_archive_of_other_things_is_refused(store: Path, conf: Path, tmp_path: Path) -> None:
+    (tmp_path / "photos" / "2026").mkdir(parents=True)
+    for action in ("plan", "apply"):
+        code, out = ran(action, store, "--config", conf, "--archive", tmp_path / "photos")
+        assert (code, out["code"]) == (2, "SEGMENTLOG_BAD_OPTION")
+        assert "no archive" in out["found"]
+
+
+def test_the_configuration_says_where_segments_are(store: Path, conf: Path, tmp_path: Path) -> None:
+    options = ("--config", conf, "--now", NOW, "--hour", 5, "--disk-usage", "10")
+    _, before = ran("plan", store, *options)
+    assert before["notes"] == []
+    (store / "commitlog").rename(tmp_path / "disk2")
+    with conf.open("a") as file:
+        file.write(f"storePathRootDir=/data/store\nstorePathCommitLog={tmp_path}/disk2\n")
+    _, after = ran("plan", store, *options)
+    note = f"storePathRootDir of the configuration is /data/store, and not {store}"
+    assert after == before | {"notes": [note]}
+    assert text("plan", store, *options).startswith(note)
+    (tmp_path / "disk2").rename(tmp_path / "disk3")
+    _, named = ran("plan", store, *options, "--commit-log", tmp_path / "disk3")
+    assert named == before
+    code, out = ran("plan", store, *options)
+    assert (code, out["where"]["path"]) == (2, f"{tmp_path}/disk2")

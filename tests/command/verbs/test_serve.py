@@ -1,24 +1,81 @@
-"""Verb ``serve``: until a signal ends it, with the report of the job."""
+"""Verb ``serve``: it serves while others write, confirms what replicas hold, and says why it ended."""
 
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
-from segmentlog.store import MessageStore
+import pytest
+
+from segmentlog.command.catalogue import find_verb
+from segmentlog.command.console import Console
+from segmentlog.command.report import Report
+from segmentlog.command.verbs import serve as verb
+from segmentlog.store import BatchId, MessageStore, ReadFrom, StoreReader
+from segmentlog.store.files.writable_fs import LocalWritableFileSystem
+from segmentlog.store.ha import FollowedLog
+from segmentlog.store.log.confirmed import confirmed_offset
+from segmentlog.store.sink import Staging, SyncReplication, commit_batch
+from support.batches import batch_of
+from support.certificates import MISSING, Authority
 from support.commands import run_command
 from support.ha import free_port
-from support.replicas import following, until
+from support.reading import read
+from support.replicas import following, log_bytes, until
 from support.written_stores import SMALL, message
 
+PLAIN = replace(SMALL, record_crc=False)
 
-def test_it_serves_until_ctrl_c(tmp_path: Path) -> None:
-    with MessageStore.open(tmp_path / "store", SMALL) as store:
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    MessageStore.open(tmp_path / "store", PLAIN).close()
+    return tmp_path / "store"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_commits_wait_for_replicas_until_it_is_interrupted(tmp_path: Path, path: Path, sign: signal.Signals) -> None:
+    with MessageStore.open(path, PLAIN) as store:
+        store.append(message(1, 9, 0))  # an empty log is acknowledged after 5 s
+    port = free_port()
+    where = [str(path), "--listen", f"127.0.0.1:{port}", "--in-sync-replicas", "2", "--json"]
+    command = [sys.executable, "-m", "segmentlog.jobs.serve", *where]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        with following(tmp_path / "copy", port, store_config=PLAIN, probe_s=0.3) as replica:
+            for batch in range(4):
+                with Staging.open(path, f"job{batch}", 0, "a", PLAIN) as staging:
+                    staging.add(batch_of([message(1, batch, serial) for serial in range(30)]))
+                    staged = [staging.finish()]
+                waits = SyncReplication(timeout_s=60)
+                committed = commit_batch(path, PLAIN, BatchId("q", batch), staged, replication=waits)
+                assert replica.store.end_offset >= committed.stop
+                assert confirmed_offset(LocalWritableFileSystem(), str(path)) == committed.stop
+                assert len(list(read(StoreReader.open(path, read_from=ReadFrom.CONFIRMED)))) == 30 * (batch + 1) + 1
+        os.kill(process.pid, sign)
+        out, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    stop = committed.stop
+    assert json.loads(out) == {"store": str(path), "end": stop, "confirmed": stop, "problem": "", "claimedEpoch": None}
+    assert log_bytes(tmp_path / "copy")[:stop] == log_bytes(path)[:stop]
+
+
+def serve(stop: threading.Event, *words: object) -> Report:
+    """Serve until ``stop`` is set."""
+    options = find_verb("serve").parser().parse([str(each) for each in words])
+    return verb.serve(options, Console.of_process(), stop)
+
+
+def test_it_serves_until_ctrl_c(tmp_path: Path, path: Path) -> None:
+    with MessageStore.open(path, PLAIN) as store:
         store.append(message(1, 1, 1))
         end = store.end_offset
     former, port = signal.getsignal(signal.SIGINT), free_port()
-    with following(tmp_path / "copy", port, store_config=SMALL, probe_s=0.3) as replica:
+    with following(tmp_path / "copy", port, store_config=PLAIN, probe_s=0.3) as replica:
 
         def interrupt() -> None:
             try:
@@ -28,20 +85,85 @@ def test_it_serves_until_ctrl_c(tmp_path: Path) -> None:
 
         thread = threading.Thread(target=interrupt)
         thread.start()
-        ran = run_command("serve", tmp_path / "store", "--listen", f"127.0.0.1:{port}", "--json")
+        ran = run_command("serve", path, "--listen", f"127.0.0.1:{port}", "--json")
         thread.join()
         assert replica.status.end == end
     assert (ran.code, json.loads(ran.out)["end"]) == (0, end)
     assert signal.getsignal(signal.SIGINT) is former
 
 
-def test_wrong_arguments(tmp_path: Path) -> None:
-    for words, found in (
+def test_a_server_that_ends_by_itself_says_why(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(log: FollowedLog) -> int:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(FollowedLog, "settled_offset", property(fail))
+    report = serve(threading.Event(), path, "--listen", "127.0.0.1:0", "--watch")
+    assert (report.has_findings, report.document["problem"]) == (True, "planted")
+    assert report.text.endswith("served up to physical offset 0; the server ended: planted")
+    assert [each.levelname for each in caplog.records if "replication server ended" in each.message] == ["ERROR"]
+
+
+def test_allowed_networks_are_taken(path: Path) -> None:
+    stop = threading.Event()
+    stop.set()
+    words = ("--listen", "127.0.0.1:0", "--allow", "10.0.0.0/8", "--allow", "::/0", "--in-sync-replicas", "2")
+    assert serve(stop, path, *words).text.endswith("physical offset 0, confirmed 0")
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
         ((), "the following arguments are required: STORE"),
-        ((tmp_path,), "no store that segmentlog wrote last is here"),
-        ((tmp_path, "--listen", "nowhere"), "the address 'nowhere' is not host:port"),
-        ((tmp_path, "--in-sync", "2"), "there is no flag `--in-sync`"),
-    ):
-        ran = run_command("serve", *words)
-        assert (ran.code, ran.out) == (2, b""), words
-        assert found in ran.err
+        (("{none}", "--listen", "127.0.0.1:0"), "no store that segmentlog wrote last is here"),
+        (("{store}", "--listen", "nowhere"), "the address 'nowhere' is not host:port"),
+        (("{store}", "--listen", "127.0.0.1:0", "--allow", "nowhere"), "nowhere"),
+        (("{store}", "--in-sync", "2"), "there is no flag `--in-sync`"),
+        (("{store}", "--listen", "127.0.0.1:0", "--tls", "{store}/a.pem", "k", "ca"), "{store}/a.pem"),
+    ],
+)
+def test_wrong_arguments(path: Path, tmp_path: Path, words: tuple[str, ...], found: str) -> None:
+    ran = run_command("serve", *(word.format(none=tmp_path, store=path) for word in words))
+    assert (ran.code, ran.out) == (2, b""), words
+    assert found.format(store=path) in ran.err
+
+
+@pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
+def test_with_tls_only_replicas_of_the_authority_are_served(tmp_path: Path, path: Path) -> None:
+    with MessageStore.open(path, PLAIN) as store:
+        store.append(message(1, 1, 0))
+        end = store.end_offset
+    authority, stop, port = Authority(tmp_path / "authority"), threading.Event(), free_port()
+    files, own = authority.sign("master"), authority.sign("replica")
+    named = (files.certificate, files.key, files.authority)
+    words = (path, "--listen", f"127.0.0.1:{port}", "--tls", *named)
+    server = threading.Thread(target=serve, args=(stop, *words))
+    server.start()
+    try:
+        with following(tmp_path / "copy", port, store_config=PLAIN, probe_s=30, tls=own) as replica:
+            until(lambda: replica.store.end_offset == end)
+        with following(tmp_path / "plain", port, store_config=PLAIN) as refused:
+            until(lambda: refused.status.problem != "")
+            assert refused.store.end_offset == 0
+    finally:
+        stop.set()
+        server.join()
+
+
+@pytest.mark.slow
+def test_it_is_found_again_after_a_restart(tmp_path: Path, path: Path) -> None:
+    stop, port = threading.Event(), free_port()
+    words = (path, "--listen", f"127.0.0.1:{port}", "--in-sync-replicas", "2")
+    with following(tmp_path / "copy", port, store_config=PLAIN, probe_s=0.3) as replica:
+        for serial in range(3):
+            stop = threading.Event()
+            server = threading.Thread(target=serve, args=(stop, *words))
+            server.start()
+            with MessageStore.open(path, PLAIN) as store:
+                store.append(message(1, 1, serial))
+                end = store.end_offset
+            until(lambda: confirmed_offset(LocalWritableFileSystem(), str(path)) == end)  # noqa: B023
+            assert replica.store.end_offset == end
+            stop.set()
+            server.join()

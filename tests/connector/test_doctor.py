@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.connector.setup import checks, doctor
+from segmentlog.connector import doctor
 from segmentlog.connector.setup.checks import Check, Status
 
-FIT = Check(name="python", status=Status.OK, found="3.11.7")
-ODD = Check(name="java", status=Status.WARN, found="17 from PATH", fix="Set JAVA_HOME")
-ILL = Check(name="pyspark", status=Status.FAIL, found="not installed", fix="pip install 'segmentlog[spark]'")
+FIT = Check("python", Status.OK, "3.11.7")
+ODD = Check("java", Status.WARN, "17 from PATH", "Set JAVA_HOME")
+ILL = Check("pyspark", Status.FAIL, "not installed", "pip install 'segmentlog[spark]'")
 
 # Runs the doctor in a Python from which whole packages are hidden, as on a machine that lacks them.
 WITHOUT = """\
@@ -34,7 +34,7 @@ def run_without(hidden: str, *arguments: str) -> subprocess.CompletedProcess[str
 
 
 def set_checks(monkeypatch: pytest.MonkeyPatch, *found: Check) -> None:
-    monkeypatch.setattr(doctor, "environment_checks", lambda: [lambda check=check: check for check in found])
+    monkeypatch.setattr(doctor, "environment_checks", lambda: iter(found))
 
 
 def test_table_is_aligned_and_says_what_to_do() -> None:
@@ -104,7 +104,7 @@ def test_export_without_java_prints_nothing_to_evaluate(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def find_none() -> None:
-        raise doctor.JavaNotFoundError((checks.survey_java({"PATH": ""}).rejected[0],))
+        raise doctor.JavaNotFoundError(("PATH: no java",))
 
     monkeypatch.setattr(doctor, "prepare_java", find_none)
     assert doctor.main(["--export"]) == 1

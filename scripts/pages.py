@@ -1,0 +1,220 @@
+"""Reference pages: ``docs/options.md`` and ``docs/cli.md``, written from the declarations of options and verbs.
+
+::
+
+    .venv/bin/python scripts/pages.py
+
+    connector/options, columns ──► docs/options.md
+    package/command, schemas   ──► docs/cli.md         a test compares both pages
+"""
+
+import argparse
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from pyspark.sql.types import DataType
+
+from segmentlog.command.catalogue import VERBS
+from segmentlog.command.parser import Parser
+from segmentlog.command.receipt import SCHEMA as RECEIPT
+from segmentlog.connector.options.option import Mode, Option, Table
+from segmentlog.connector.options.read_table import SOURCE
+from segmentlog.connector.options.write_table import SINK
+from segmentlog.connector.read.column_docs import KAFKA_MEANINGS, NATIVE_MEANINGS, ColumnMeaning
+from segmentlog.connector.read.schema import KAFKA, NATIVE
+from segmentlog.connector.write.schema import FIELDS, IGNORED
+from segmentlog.metadata import SCHEMAS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+DOCS: Final = Path(__file__).parents[1] / "docs"
+
+_OPTIONS_HEAD: Final = """\
+# Options of `segmentlog`
+
+<!-- Made by `scripts/pages.py`; change the tables in connector/options/ instead. -->
+
+## Options of the source
+
+    spark.read.format("segmentlog").option("subscribe", "orders").load("/data/store")
+
+Names are read in any case. An unknown option is an error, with a suggestion, unless `strictOptions` is `false`.
+Ranges are half-open: a start is read, an end is not.
+
+A duration has a unit: `500ms`, `30s`, `15m`, `1h`, `1d`. A name is taken as it is: white space around one is an error,
+but for blanks around the commas of a list. Options limit what is read, a `where` does not
+([why](reader.md#filters-of-a-query)).
+
+A DataFrame is planned when it is first used, and Spark keeps that plan. Load it again to see what a live broker has
+written since.
+"""
+
+
+def options_page() -> str:
+    """Write the page of options and columns."""
+    native = _column_table("Columns", NATIVE, NATIVE_MEANINGS, 9)
+    kafka = _column_table(_KAFKA_HEAD, KAFKA, KAFKA_MEANINGS, 7)
+    source = [*_options(SOURCE), "", *native, "", *kafka, ""]
+    return "\n".join([_OPTIONS_HEAD, *source, *_sink()])
+
+
+_KAFKA_HEAD: Final = """\
+Columns with `schemaMode=kafka`
+
+The columns of Spark's Kafka source, made of the native ones. `timestamp` is the store time, because timestamp options
+go by store time. The producer's time is the native column `bornTimestamp`."""
+_SINK_HEAD: Final = """\
+## Options of the sink
+
+<!-- setup
+frame = spark.createDataFrame([("one",)], "body string")
+stream = spark.readStream.schema("body string").json("/data/incoming")
+-->
+
+    frame.write.format("segmentlog").mode("append").option("topic", "orders").save("/data/store")
+    to_store = stream.writeStream.format("segmentlog").option("checkpointLocation", "/data/checkpoint")
+    to_store.option("topic", "orders").start("/data/store")
+
+How rows become messages, and what exactly once means: [sink.md](sink.md).
+"""
+
+
+def _sink() -> list[str]:
+    """Write what the sink takes: options, then columns."""
+    columns = ["## Columns that the sink writes", "", "| Column | Type | Meaning |", "| --- | --- | --- |"]
+    columns += [
+        f"| {', '.join(f'`{name}`' for name in field.names)} | {field.type_text} | {field.meaning} |"
+        for field in FIELDS
+    ]
+    ignored = ["## Columns that the sink leaves out", "", *(f"* `{name}`: {why}" for name, why in IGNORED.items())]
+    return [_SINK_HEAD, *_options(SINK), "", *columns, "", *ignored, ""]
+
+
+def _options(table: Table) -> list[str]:
+    return ["| Option | Values | Default | Meaning |", "| --- | --- | --- | --- |", *map(_row, table)]
+
+
+def _row(option: Option[Any]) -> str:
+    names = ", ".join(f"`{name}`" for name in (option.name, *option.aliases))
+    return (
+        "| "
+        + " | ".join(
+            cell.replace("|", "\\|") for cell in (names, option.value, _default(option), _option_meaning(option))
+        )
+        + " |"
+    )
+
+
+def _option_meaning(option: Option[Any]) -> str:
+    return {Mode.BATCH: "Batch: ", Mode.STREAM: "Stream: ", Mode.BOTH: ""}[option.mode] + option.meaning
+
+
+def _default(option: Option[Any]) -> str:
+    if option.default_text is not None:
+        return option.default_text
+    return "" if option.default is None else str(option.default).lower()
+
+
+def _column_table(
+    title: str, columns: Mapping[str, DataType], meanings: Mapping[str, ColumnMeaning], default: int
+) -> list[str]:
+    """Write a table of columns, of which the first ``default`` are there without asking."""
+    rows = [
+        f"| `{name}` | {kind.simpleString()} | {meanings[name].source} | {meanings[name].null_text} |"
+        for name, kind in columns.items()
+    ]
+    last = list(columns)[default - 1]
+    head = [
+        f"Without `columns` or a schema: the columns up to `{last}`.",
+        "",
+        "| Column | Type | Source and unit | Null |",
+    ]
+    return [f"## {title}", "", *head, "| --- | --- | --- | --- |", *rows]
+
+
+_VERBS_HEAD: Final = """\
+# Verbs of the command `segmentlog`
+
+<!-- Made by `scripts/pages.py`; change package/command/ instead. -->
+
+[The command `segmentlog`](command.md) describes positions and formats, [Errors](errors.md) exit codes.
+This page lists all verbs with their arguments, and the columns of their rows. The names of mqadmin are accepted, too.
+"""
+_COMMON_VERBS: Final = 3
+"""An argument of so many verbs is described once."""
+_Row: TypeAlias = tuple[str, str]
+
+
+def verbs_page() -> str:
+    """Write the page of verbs and flags."""
+    parts = [_VERBS_HEAD]
+    for heading in dict.fromkeys(verb.heading for verb in VERBS):
+        parts += [f"{heading}: " + ", ".join(f"[{v.name}](#{v.name})" for v in VERBS if v.heading == heading) + ".", ""]
+    parsers = [(verb.parser(), verb.aliases) for verb in VERBS]
+    counts = Counter(row for parser, _ in parsers for row in _rows(parser))
+    often = [row for row, count in counts.items() if count >= _COMMON_VERBS]
+    common = [row for at, row in enumerate(often) if row[0] not in {words for words, _ in often[:at]}]
+    parts += ["## Arguments of several verbs", "", *map(_item, common), "", "## Verbs", ""]
+    for parser, aliases in parsers:
+        parts += [*_verb(parser, aliases, common), ""]
+    return "\n".join([*parts, *_schemas()])
+
+
+def _verb(parser: Parser, aliases: Sequence[str], common: Collection[_Row]) -> list[str]:
+    former = f" mqadmin: {', '.join(f'`{name}`' for name in aliases)}." if aliases else ""
+    lines = [f"### {parser.verb}", "", f"{parser.summary[0].upper()}{parser.summary[1:]}.{former}", ""]
+    shared = [words for words, meaning in _rows(parser) if (words, meaning) in common]
+    own = [_item(row) for row in _rows(parser) if row not in common]
+    return lines + ([f"* {', '.join(f'`{_short(words)}`' for words in shared)}: as above"] if shared else []) + own
+
+
+def _item(row: _Row) -> str:
+    return f"* `{row[0]}`: {row[1]}"
+
+
+def _short(words: str) -> str:
+    """Return the longest name of a flag, without its value; an argument stays as it is."""
+    flags = [word.rstrip(",") for word in words.split() if word.startswith("-")]
+    return max(flags, key=len, default=words)
+
+
+def _rows(parser: Parser) -> list[_Row]:
+    return [(_words(action), _meaning(action)) for action in parser.actions if action.dest != "help"]
+
+
+def _words(action: argparse.Action) -> str:
+    value = action.metavar or ("|".join(map(str, action.choices)) if action.choices is not None else action.dest)
+    value = value if isinstance(value, str) else " ".join(value)  # a name for each of several values
+    if not action.option_strings:
+        return {"?": f"[{value}]", "*": f"[{value} …]", "+": f"{value} …"}.get(str(action.nargs), value)
+    return ", ".join(action.option_strings) + ("" if action.nargs == 0 else f" {value}")
+
+
+def _meaning(action: argparse.Action) -> str:
+    text = (action.help or "").replace("%(default)s", str(action.default)).replace("%%", "%")
+    return " ".join(text.split())
+
+
+def _schemas() -> list[str]:
+    """Write the columns of verbs whose rows always have the same."""
+    lines = ["## Columns", "", "`cat`, `tail` and `get` print [columns of messages](options.md#columns).", ""]
+    tables: dict[str, pa.Schema] = dict(SCHEMAS) | {"put": RECEIPT}
+    lines += ["| rows | columns, with types of Arrow |", "| --- | --- |"]
+    return [*lines, *(f"| {name} | {', '.join(map(_column, schema))} |" for name, schema in tables.items()), ""]
+
+
+def _column(field: "pa.Field[pa.DataType]") -> str:
+    return f"`{field.name} {field.type}`"
+
+
+def pages() -> dict[Path, str]:
+    """Return the pages by path."""
+    return {DOCS / "options.md": options_page(), DOCS / "cli.md": verbs_page()}
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")

@@ -1,0 +1,60 @@
+"""Reports of maintenance verbs: text or JSON, exit codes, progress, signals."""
+
+import argparse
+import io
+import json
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from segmentlog.command.console import Console
+from segmentlog.command.report import Report, camel_case, print_report, signalled
+from support.commands import run_command
+from support.small_store import write_small_store
+from support.tampering import segments
+
+
+@pytest.mark.parametrize(("has_findings", "code"), [(False, 0), (True, 1)])
+@pytest.mark.parametrize(("as_json", "shown"), [(False, b"two\n\\x1b[31mlines\n"), (True, b'{"form": "json"}\n')])
+def test_a_report_is_printed(*, as_json: bool, shown: bytes, has_findings: bool, code: int) -> None:
+    report = Report("two\n\x1b[31mlines", {"form": "json"}, has_findings)
+    out = io.BytesIO()
+    console = Console(stdin=io.BytesIO(), stdout=out, stderr=io.StringIO())
+    assert print_report(lambda: report, argparse.Namespace(json=as_json), console) == code
+    assert out.getvalue() == shown
+
+
+def test_names_in_json_are_those_of_columns() -> None:
+    @dataclass
+    class Found:
+        lost_messages: int = 3
+        log_end: int = 4
+
+    assert camel_case(Found()) == {"lostMessages": 3, "logEnd": 4}
+
+
+def test_progress_is_lines_in_a_pipe_and_a_bar_on_a_terminal(tmp_path: Path) -> None:
+    store = write_small_store(tmp_path / "store")
+    assert "INFO    CommitLog segment " in run_command("verify", store).err
+    shown = run_command("verify", store, terminal=True)
+    assert "INFO" not in shown.err
+    assert f"{len(segments(store))}/{len(segments(store))}" in shown.err
+    assert "\x1b" not in shown.text
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_sets_the_event_and_handlers_come_back(sign: signal.Signals) -> None:
+    former = signal.getsignal(sign)
+    with signalled() as stop:
+        assert not stop.is_set()
+        os.kill(os.getpid(), sign)
+        assert stop.wait(10)
+    assert signal.getsignal(sign) is former
+
+
+def test_a_report_is_one_json_object(tmp_path: Path) -> None:
+    ran = run_command("verify", write_small_store(tmp_path / "store"), "--json")
+    assert json.loads(ran.out)["findings"] == []
