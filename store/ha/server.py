@@ -146,10 +146,7 @@ class Places:
         self._silent: dict[str, dict[int, bool]] = {}  # per address: silent or not, by number and in order of arrival
 
     def victim_of(self, address: str) -> int | None:
-        """Return the connection to close for a new one of an address; None if a place is free.
-
-        Raises `ReplicationError` if all connections that could be closed have sent requests.
-        """
+        """Return the connection to close for a new one of an address; None if a place is free."""
         held = self._silent.get(address, {})
         if len(held) >= self._of_address:
             taken = f"all {self._of_address} places of this address are taken"

@@ -30,11 +30,6 @@ TOPICS: Final = 3
 FIRST: Final = 100  # writer that the rows of the first batch name
 
 
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("segmentlog.store.ha.replica.FIRST_PAUSE_S", 0.01)
-
-
 @pytest.fixture
 def master(tmp_path: Path) -> Path:
     append(tmp_path / "master", range(3))

@@ -163,11 +163,6 @@ ROWS = 40
 JOBS = count()
 
 
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("segmentlog.store.ha.replica.FIRST_PAUSE_S", 0.01)
-
-
 def stage(path: Path, number: int) -> list[Staged]:
     with Staging.open(path, f"job{next(JOBS)}", 0, "a", PLAIN) as staging:
         staging.add(batch_of([message(5, number, serial) for serial in range(ROWS)]))

@@ -487,11 +487,6 @@ BACKGROUND = replace(SMALL, services=Services.BACKGROUND)
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
 def store(path: Path) -> Iterator[MessageStore]:
     with MessageStore.open(path, SMALL) as opened:
         yield opened

@@ -53,11 +53,6 @@ HELLO = Outgoing(topic="Orders", body=b"hello")
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
 def store(path: Path) -> Iterator[MessageStore]:
     with MessageStore.open(path, SMALL, clock=lambda: NOW) as opened:
         yield opened

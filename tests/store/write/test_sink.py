@@ -48,11 +48,6 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
 def stage(path: str | Path, rows: int, job: str = "job", config: StoreConfig = SMALL) -> list[Staged]:
     with Staging.open(path, job, 0, "a", config) as staging:
         staging.add(batch_of([Outgoing(topic="Orders", body=b"x", queue_id=row % 2) for row in range(rows)]))
