@@ -375,4 +375,5 @@ def test_a_column_of_another_type_is_one_clear_error(name: str, values: pa.Array
     with pytest.raises(ConfigError, match=f"column '{name}' ") as error:
         encode_batch(pa.record_batch(columns), CONFIG)
     assert error.value.fix == f"Give it as {wanted}"
+    assert str(values.type) in str(error.value)
     assert str(1 << 63) not in str(error.value)
