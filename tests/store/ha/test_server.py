@@ -594,8 +594,8 @@ def test_without_a_spare_descriptor_connections_wait(listener: Listener, monkeyp
         monkeypatch.setattr(server.socket, "socket", Scarce(socket.socket, 2))
         assert listener.accept() is None
         assert listener.is_exhausted
-        assert not listener.recover()
-        assert listener.recover()
+        assert not listener.restore_spare()
+        assert listener.restore_spare()
         assert not listener.is_exhausted
         accepted = listener.accept()
         assert accepted is not None
