@@ -42,7 +42,7 @@ HEARTBEAT_S: Final = 5.0
 SILENCE_S: Final = 20.0
 """Seconds without a byte from the peer after which a connection is dead (``haHousekeepingInterval``)."""
 HISTORY: Final = -2
-"""Offset of a frame that has the whole history of batches instead of bytes of the log; see `history_feed`."""
+"""Offset of a frame that has the whole history of batches instead of bytes of the log; see `served_log.HistoryFeed`."""
 MORE_HISTORY: Final = -3
 """Offset of a frame that has further lines of the history."""
 HISTORY_BEGIN: Final = b"segmentlog-batches 1\n"
