@@ -158,7 +158,7 @@ def test_chunks_are_released_together(
 
 def test_a_file_of_another_attempt_is_not_taken_for_it(path: str) -> None:
     staged, other = stage(path), stage(path, 22, attempt="b")
-    with pytest.raises(FormatError, match="are not what their task wrote"):
+    with pytest.raises(FormatError, match="differ from the rows that their task wrote"):
         list(survey_staged(FS, path, replace(staged, name=other.name)))
     with pytest.raises(FormatError, match="the file is missing"):
         list(survey_staged(FS, path, replace(staged, name="job.0.c")))
@@ -294,7 +294,7 @@ def test_a_file_that_is_exchanged_after_the_survey_is_not_taken(path: str, chunk
         other = staging.finish()
     root = Path(staging_directory(path))
     (root / other.name).rename(root / staged.name)
-    with pytest.raises(FormatError, match="are not what their task wrote"):
+    with pytest.raises(FormatError, match="differ from the rows that their task wrote"):
         list(take_staged(FS, path, staged))
 
 
