@@ -13,7 +13,7 @@ A broker appends an entry at the end of its queue, whatever queue offset the rec
 offset is taken (``ConsumeQueue.putMessagePositionInfo``). 5.0 to 5.1.0 skip a number when a put fails, so a gap between
 adjacent records is closed here as it is there. After damage a broker closes the gap too, and every consumer group then
 reads other messages than its offsets mean. There this module differs: the offset of a lost record repeats the entry of
-the next record, so that all others keep their offsets. A broker delivers that one twice, and our readers report the
+the next record, so that all others keep their offsets. A broker delivers that record twice, and our readers report the
 offset as a lost message (``entry_batches``). No other entry would do: RocketMQ ends the queue at zeros, and skips
 messages after an unreadable entry (docs/adr/0013-lost-places-repeat-the-next-entry.md).
 """

@@ -105,7 +105,7 @@ class BatchColumns:
         try:
             if is_time:  # seconds may be too many for milliseconds; finer ones are cut
                 values = values.cast(pa.timestamp("ms", kind.tz), safe=kind.unit == "s")
-            elif pa.types.is_dictionary(kind):  # Arrow takes nothing out of a dictionary of views
+            elif pa.types.is_dictionary(kind):  # Drop when Arrow casts dictionaries of views.
                 return values.dictionary.cast(wanted).take(values.indices)
             return values.cast(wanted)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # its text may quote a value

@@ -37,10 +37,7 @@ class Link:
         return self._socket.fileno()
 
     def receive(self, into: memoryview) -> int:
-        """Fill a buffer with the received bytes; return their number, 0 without any.
-
-        Raises `ReplicationError` if the peer closed the connection, and `OSError` if the connection failed.
-        """
+        """Fill a buffer with the received bytes; return their number, 0 without any."""
         try:
             size = self._socket.recv_into(into)
         except _BUSY:
@@ -50,20 +47,14 @@ class Link:
         return size
 
     def send(self, pieces: Sequence[memoryview]) -> int:
-        """Send as much of some pieces as the connection takes now; return the number of bytes, perhaps 0.
-
-        Raises `OSError` if the connection failed.
-        """
+        """Send as much of some pieces as the connection takes now; return the number of bytes, perhaps 0."""
         try:
             return self._socket.sendmsg(pieces)
         except _BUSY:
             return 0
 
     def send_all(self, data: bytes, seconds: float) -> None:
-        """Send a few bytes.
-
-        Raises `ReplicationError` if the peer does not receive them in time, and `OSError` if the connection failed.
-        """
+        """Send a few bytes."""
         left = memoryview(data)
         while left:
             sent = self.send([left])
@@ -94,7 +85,8 @@ class Link:
 class _TlsSocket(ssl.SSLSocket):
     """Socket that closes itself if the peer is gone before the handshake.
 
-    `SSLContext.wrap_socket` takes the descriptor over, asks for the peer, and would drop the socket unclosed.
+    `SSLContext.wrap_socket` takes the descriptor over, asks for the peer, and would drop the socket unclosed. Drop when
+    it closes the socket in this case.
     """
 
     def getpeername(self) -> Any:
@@ -141,10 +133,7 @@ class _TlsLink(Link):
 
 
 def connect(address: Address, seconds: float, tls: Tls | None) -> Link:
-    """Connect to a peer; with ``tls`` its certificate has to name the address, and be of the same authority.
-
-    Raises `ConfigError` if a file of ``tls`` cannot be used. `OSError` without a connection in time, or without trust.
-    """
+    """Connect to a peer; with ``tls`` its certificate has to name the address, and be of the same authority."""
     connection = socket.create_connection(address, timeout=seconds)
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -160,10 +149,7 @@ def connect(address: Address, seconds: float, tls: Tls | None) -> Link:
 
 
 class Acceptor:
-    """Links of accepted connections; the handshake with ``tls`` takes place while their first bytes are received.
-
-    Raises `ConfigError` if a file of ``tls`` cannot be used.
-    """
+    """Links of accepted connections; the handshake with ``tls`` takes place while their first bytes are received."""
 
     def __init__(self, tls: Tls | None) -> None:
         self._context = None if tls is None else _context(tls, ssl.PROTOCOL_TLS_SERVER)

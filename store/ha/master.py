@@ -77,10 +77,7 @@ class Follower:
         self._refusals = 0
 
     def receive(self, data: bytes, end: int, now: float) -> None:
-        """Take bytes of the connection, while the log ends at physical offset ``end``.
-
-        Raises `ReplicationError` for an impossible report: the connection has to be closed.
-        """
+        """Take bytes of the connection, while the log ends at physical offset ``end``."""
         for report in self._reports.feed(data):
             self._heard_at = now
             if report < ASKING and self.greeting is not None:

@@ -74,10 +74,7 @@ class AnswerReader:
         self._kept = bytearray()
 
     def feed(self, data: bytes) -> bytes | None:
-        """Return the frame, without its length, once it is whole.
-
-        Raises `ReplicationError` if the length is impossible or bytes follow the frame: the peer is not a broker.
-        """
+        """Return the frame, without its length, once it is whole."""
         self._kept += data
         if len(self._kept) < 4:
             return None
@@ -88,10 +85,7 @@ class AnswerReader:
 
 
 def decode_answer(frame: bytes, document: BrokerDocument, opaque: int) -> Document | None:
-    """Return the document in an answer; None if the broker does not have it.
-
-    Raises `ReplicationError` if the frame does not answer the request, or its body is another document.
-    """
+    """Return the document in an answer; None if the broker does not have it."""
     (word,) = struct.unpack_from(">I", frame)
     size = word & 0xFFFFFF
     if word >> 24 or 4 + size > len(frame):
@@ -115,10 +109,7 @@ def decode_answer(frame: bytes, document: BrokerDocument, opaque: int) -> Docume
 
 
 def fetch_documents(broker: Address) -> dict[BrokerDocument, Document]:
-    """Return the documents that a broker has.
-
-    Raises `ReplicationError` for any other answer, and `OSError` if the connection failed.
-    """
+    """Return the documents that a broker has."""
     found = {}
     with socket.create_connection(broker, timeout=_TIMEOUT_S) as connection:
         for opaque, document in enumerate(BrokerDocument, 1):

@@ -207,11 +207,7 @@ def demote(
 
 
 def ask_epochs(master: Address, tls: Tls | None, wait_s: float) -> Greeting:
-    """Ask a master for its epochs.
-
-    Raises `ReplicationError` if the master does not answer in time, as RocketMQ's masters, and `OSError` if the
-    connection failed.
-    """
+    """Ask a master for its epochs."""
     deadline = time.monotonic() + wait_s
     handshake, buffer = Handshake(), memoryview(bytearray(_READ_BYTES))
     with connect(master, wait_s, tls) as link:

@@ -42,7 +42,7 @@ HEARTBEAT_S: Final = 5.0
 SILENCE_S: Final = 20.0
 """Seconds without a byte from the peer after which a connection is dead (``haHousekeepingInterval``)."""
 HISTORY: Final = -2
-"""Offset of a frame that has the whole history of batches instead of bytes of the log; see `history_feed`."""
+"""Offset of a frame that has the whole history of batches instead of bytes of the log; see `served_log.HistoryFeed`."""
 MORE_HISTORY: Final = -3
 """Offset of a frame that has further lines of the history."""
 HISTORY_BEGIN: Final = b"segmentlog-batches 1\n"
@@ -97,10 +97,7 @@ class FrameReader:
         return self._offset + self._left
 
     def feed(self, data: bytes | memoryview) -> Iterator[Chunk]:
-        """Yield the chunks of a piece of the stream; adjacent bodies become one chunk. The piece is copied once.
-
-        Raises `ReplicationError` for an impossible header, after the chunks before it: the connection has to be closed.
-        """
+        """Yield the chunks of a piece of the stream; adjacent bodies become one chunk. The piece is copied once."""
         view = memoryview(self._kept + data if self._kept else data)
         self._kept = b""
         at = 0
@@ -219,10 +216,7 @@ class Handshake:
         """Answer of the master; None without one, as from masters of RocketMQ."""
 
     def strip_answer(self, data: bytes | memoryview) -> bytes | memoryview:
-        """Return the bytes of a piece of the stream that are not of the answer. Holds at most one answer.
-
-        Raises `ReplicationError` for a damaged answer: the connection has to be closed.
-        """
+        """Return the bytes of a piece of the stream that are not of the answer. Holds at most one answer."""
         if len(self._kept) < HEADER.size:
             data = self._keep_until(data, HEADER.size)
             if len(self._kept) < HEADER.size:
@@ -259,11 +253,7 @@ def _decoded(body: bytes) -> Greeting:
 
 
 def check_greeting(ours: Epochs, greatest: int, end: int, greeting: Greeting) -> None:
-    """Make sure that a replica, with epochs ``ours`` and a log up to ``end``, may follow a master.
-
-    Raises `StaleMasterError` if the ``greatest`` epoch that the replica knows is above the master's newest, and
-    `DivergedLogError` if the logs part before the replica's end. The replica adopts the epochs before it appends.
-    """
+    """Make sure that a replica, with epochs ``ours`` and a log up to ``end``, may follow a master."""
     newest = greeting.epochs.newest
     check_stale(greatest, newest)
     parting = ours.parting(greeting.epochs)

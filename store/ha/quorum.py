@@ -203,10 +203,7 @@ class Confirmer:
             self._ends = deque(list(ends)[::2])
 
     def publish(self) -> None:
-        """Publish the last noted end that enough replicas hold, if it or the number of replicas in sync changed.
-
-        Raises `StoreIOError` if the file cannot be written.
-        """
+        """Publish the last noted end that enough replicas hold, if it or the number of replicas in sync changed."""
         held, offset = self._quorum.confirmed, self.confirmed
         in_sync = 1 + self._quorum.in_sync(self._ends[-1] if self._ends else offset)
         while held is not None and self._ends and self._ends[0] <= held:

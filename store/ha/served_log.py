@@ -156,10 +156,7 @@ class HistoryFeed:
         return self._in_file + len(self._newest)
 
     def read_changes(self) -> None:
-        """Read the ledger and the history if one of them changed; otherwise some system calls.
-
-        Raises `FormatError` if one of them is damaged; the next call reads both again.
-        """
+        """Read the ledger and the history if one of them changed; otherwise some system calls."""
         self._is_other |= self._history.look()
         size = self._fs.size(self._history_path)
         if not self._ledger.look() and not self._is_other and size == self._file_size:

@@ -12,7 +12,7 @@
                                          without: logged, and `claimed_epoch`, as any process could send it
 
     Listener  ........│spare    all descriptors in use, accept fails ──► spare closed ──► accept, close ──► spare again
-              ////////│/        no spare: `is_exhausted`, a connection waits in the backlog until `recover` has one
+              ////////│/        no spare: `is_exhausted`, connections wait in the backlog until `restore_spare`
 
     Places    connections of an address, oldest first          s silent: no request yet     r requested
     10.1.0.7  [s r s s s]                  full: its oldest silent connection is closed, and frees the place
@@ -101,7 +101,7 @@ class Listener:
         """True while connections wait in the backlog, since no descriptor is free."""
         return self._spare is None
 
-    def recover(self) -> bool:
+    def restore_spare(self) -> bool:
         """Take a spare descriptor if it is missing; return whether connections can be accepted."""
         if self._spare is None:
             with contextlib.suppress(OSError):
@@ -128,7 +128,7 @@ class Listener:
         self._close_spare()
         with contextlib.suppress(OSError):  # another thread took the descriptor of the spare
             self._socket.accept()[0].close()
-        self.recover()
+        self.restore_spare()
 
     def _close_spare(self) -> None:
         if self._spare is not None:
@@ -146,10 +146,7 @@ class Places:
         self._silent: dict[str, dict[int, bool]] = {}  # per address: silent or not, by number and in order of arrival
 
     def victim_of(self, address: str) -> int | None:
-        """Return the connection to close for a new one of an address; None if a place is free.
-
-        Raises `ReplicationError` if all connections that could be closed have sent requests.
-        """
+        """Return the connection to close for a new one of an address; None if a place is free."""
         held = self._silent.get(address, {})
         if len(held) >= self._of_address:
             taken = f"all {self._of_address} places of this address are taken"
@@ -411,7 +408,7 @@ class ReplicationServer:
 
     def _check_listener(self) -> None:
         """Accept connections again once a descriptor is free."""
-        if self._listener.is_exhausted and self._listener.recover():
+        if self._listener.is_exhausted and self._listener.restore_spare():
             self._selector.register(self._listener, selectors.EVENT_READ)
 
     def _read(self, connection: _Connection) -> bool:

@@ -100,11 +100,7 @@ class Slave:
         return taken
 
     def receive(self, data: bytes | memoryview, now: float) -> Chunk | None:
-        """Take bytes of the connection; return the new log bytes among them, or None.
-
-        Raises `ReplicationError` for bytes of another protocol or a jump: the connection has to be closed.
-        `DivergedLogError` if the master's log does not continue ours. `ConfigError` if its segments have another size.
-        """
+        """Take bytes of the connection; return the new log bytes among them, or None."""
         self._heard_at = now
         parts: list[bytes] = []
         start = self.begin

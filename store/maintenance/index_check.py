@@ -80,7 +80,7 @@ class IndexCheck:
     ) -> None:
         self.directory = StorePaths(path).index
         self.unreadable: list[tuple[str, str]] = []
-        """Files that make no sense, and why."""
+        """Implausible files, and the problem of each."""
         self._fs = fs
         self._log = log
         self._damage = damage

@@ -111,7 +111,7 @@ def salvage(
     Raises
     ------
     ConfigError
-        If something is at ``target``, the source has no segment at all, or is known to have segments of another size.
+        If ``target`` is not empty, or the source has no segment, or its known segment size is another one.
 
     Notes
     -----

@@ -2,15 +2,15 @@
 
 ::
 
-    CommitLog      [rec][rec]####[rec]…     LOG_DAMAGE: bytes that are no record, or one that its CRC denies
-    ConsumeQueue   [e0][e1][??]             QUEUE_ENTRY: an entry that is not what the log says, or is missing
+    CommitLog      [rec][rec]####[rec]…     LOG_DAMAGE: bytes that are not a record, or a record with a wrong CRC
+    ConsumeQueue   [e0][e1][??]             QUEUE_ENTRY: an entry that differs from the log, or is missing
                    [e0][e2][e2]             LOST_MESSAGE: the place of a message that a rebuild found to be lost
-    index          [h e1 e2 …]              INDEX_FILE, INDEX_ENTRY: a file that makes no sense, entries of no record
-                                            INDEX_GAP: keys of the log that are not in it
-                                            INDEX_UNKNOWN: no IndexFile, and nothing says that there should be one
+    index          [h e1 e2 …]              INDEX_FILE, INDEX_ENTRY: an implausible file, entries of no record
+                                            INDEX_GAP: keys of the log that the index lacks
+                                            INDEX_UNKNOWN: no IndexFile, and nothing states that the store keeps one
 
-Reads the whole log once, a segment at a time. A live store can be looked at too; what its owner is writing meanwhile
-is left out. Records that retention deleted are no damage, nor are the zeros after the last one.
+Reads the whole log once, a segment at a time. A live store can be checked, too; records that its owner writes
+meanwhile are left out. Records that retention deleted are not damage, nor are the zeros after the last record.
 """
 
 import logging

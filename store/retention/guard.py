@@ -65,7 +65,8 @@ class Guard:
             offsets = by_queue(progress, group)
             if not offsets:
                 return Unread(_EVERYTHING, f"group {group} has no offsets yet")
-            for key in self._queues(offsets):
+            topics = sorted({key.topic for key in offsets})
+            for key in (key for topic in topics for key in _queues_of(self._files, topic)):
                 queue = ConsumeQueue(
                     self._files.fs, StorePaths(self._files.path).consume_queue(key), key, missing_max=records_max
                 )
@@ -78,14 +79,6 @@ class Guard:
                     physical = int(entries["physical_offset"][0]) if is_plausible(entries)[0] else _EVERYTHING
                     found = min(found, Unread(physical, f"group {group} has read {key} up to offset {position}"))
         return found
-
-    def _queues(self, offsets: dict[QueueKey, int]) -> Iterator[QueueKey]:
-        """List the queues of the topics of a group."""
-        root = StorePaths(self._files.path).consume_queues
-        for topic in sorted({key.topic for key in offsets}):
-            for each in self._files.fs.list_dir(os.path.join(root, topic)):
-                if each.is_dir and each.name.isascii() and each.name.isdecimal():
-                    yield QueueKey(topic, int(each.name))
 
 
 _KNOWN_MAX: Final = 4096
@@ -121,7 +114,7 @@ class TopicAges:
             return UNKNOWN_MS
         log = CommitLog(fs, self._files.log_directories)
         newest: int | None = None
-        for key in self._queues(topic):
+        for key in _queues_of(self._files, topic):
             found = self._newest_of(key, stop, log)
             if found is not None:
                 newest = found if newest is None else max(newest, found)
@@ -150,8 +143,10 @@ class TopicAges:
         store_ms = log.store_time_at(physical)
         return UNKNOWN_MS if store_ms is None else store_ms
 
-    def _queues(self, topic: str) -> Iterator[QueueKey]:
-        for each in self._files.fs.list_dir(os.path.join(StorePaths(self._files.path).consume_queues, topic)):
-            queue_id = parse_queue_id(each.name)
-            if each.is_dir and queue_id is not None:
-                yield QueueKey(topic, queue_id)
+
+def _queues_of(files: StoreFiles, topic: str) -> Iterator[QueueKey]:
+    """List the queues of a topic."""
+    for each in files.fs.list_dir(os.path.join(StorePaths(files.path).consume_queues, topic)):
+        queue_id = parse_queue_id(each.name)
+        if each.is_dir and queue_id is not None:
+            yield QueueKey(topic, queue_id)

@@ -23,7 +23,7 @@ each turn, and in Python for getting the interpreter back as well. Here each thr
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import Generic, TypeVar
 
@@ -48,32 +48,24 @@ class Failure:
         """Record a failure; only the first one counts."""
         self._cause = self._cause or cause
 
-    @contextmanager
-    def fatal(self) -> Iterator[None]:
+    def fatal(self) -> AbstractContextManager[None]:
         """Context that notes every error, an interrupt and a full disk included: for syncs and later steps."""
-        try:
-            yield
-        except BaseException as error:
-            self.note(error)
-            raise
+        return self._noting(())
 
-    @contextmanager
-    def fatal_unless_full(self) -> Iterator[None]:
+    def fatal_unless_full(self) -> AbstractContextManager[None]:
         """Context that notes every error but a full disk: for work that can be tried again."""
-        try:
-            yield
-        except NoSpaceError:
-            raise
-        except BaseException as error:
-            self.note(error)
-            raise
+        return self._noting((NoSpaceError,))
+
+    def fatal_if_interrupted(self) -> AbstractContextManager[None]:
+        """Context that notes interrupts only: for several steps between which the caller must not be left."""
+        return self._noting((Exception,))
 
     @contextmanager
-    def fatal_if_interrupted(self) -> Iterator[None]:
-        """Context that notes interrupts only: for several steps between which the caller must not be left."""
+    def _noting(self, passed: tuple[type[Exception], ...]) -> Iterator[None]:
+        """Context that notes every error, an interrupt included, except errors of the passed types."""
         try:
             yield
-        except Exception:
+        except passed:
             raise
         except BaseException as error:
             self.note(error)

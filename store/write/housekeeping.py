@@ -259,6 +259,7 @@ class BackgroundServices:
         self._failure = failure
         self._stopping = False
         # Written in C: a Ctrl-C within Event.set can leave its lock held, and every thread would wait for it for ever.
+        # Drop when `threading.Event` is written in C, too.
         self._work: queue.SimpleQueue[None] = queue.SimpleQueue()
         threads = range(1 + len(periodic))
         self._pauses: list[queue.SimpleQueue[None]] = [queue.SimpleQueue() for _ in threads]

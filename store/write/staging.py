@@ -8,10 +8,10 @@
         7f3a….1.c377…           partition 1, an attempt that failed, or came late: no commit names it
 
     task     Staging.open ──► add(batch): check, encode, write ──► finish ──► Staged: name, rows, size, CRC
-    driver   commit(…, [Staged, …])      takes what is named, and nothing that is not what its task said
+    driver   commit(…, [Staged, …])      takes the named files, and refuses a file that changed since its task wrote it
 
 Staged bytes are not synced: a batch that is not in the ledger after a crash is staged again. Files that no commit took
-are swept once nothing of their job was written for long.
+are swept after their job wrote nothing for a day.
 """
 
 import logging

@@ -1,10 +1,13 @@
-"""Messages as the batch that says the same."""
+"""Messages as a batch, and staged."""
 
+import os
 from collections.abc import Iterable
 
 import pyarrow as pa
 
+from segmentlog.store.config import StoreConfig
 from segmentlog.store.encode.message import Outgoing
+from segmentlog.store.sink import Staged, Staging
 
 
 def batch_of(messages: Iterable[Outgoing]) -> pa.RecordBatch:
@@ -28,3 +31,18 @@ def batch_of(messages: Iterable[Outgoing]) -> pa.RecordBatch:
             "preparedTransactionOffset": pa.array([row.prepared_transaction_offset for row in rows], pa.int64()),
         }
     )
+
+
+def stage_messages(
+    path: str | os.PathLike[str],
+    messages: Iterable[Outgoing],
+    config: StoreConfig,
+    *,
+    job: str = "job",
+    partition: int = 0,
+    attempt: str = "a",
+) -> Staged:
+    """Stage messages as one task does."""
+    with Staging.open(path, job, partition, attempt, config) as staging:
+        staging.add(batch_of(messages))
+        return staging.finish()

@@ -3,6 +3,7 @@
 import os
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -167,22 +168,27 @@ def test_replicated_records_are_settled_in_their_order_before_they_are_dispatche
     assert working.ends == {QueueKey("Topic", 3): 4 + 7}
 
 
+def run_meanwhile(working: Dispatcher, add: Callable[[], object], stop: int) -> None:
+    """Dispatch while another thread adds, with as many switches between the two as possible; then dispatch the rest."""
+    switching = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        adding = threading.Thread(target=add)
+        adding.start()
+        while adding.is_alive():
+            working.run(stop, at_once=False)
+        adding.join()
+    finally:
+        sys.setswitchinterval(switching)
+    working.run(stop, at_once=True)
+
+
 @pytest.mark.slow
 def test_putting_and_dispatching_at_once_loses_count_of_nothing() -> None:
     working = dispatcher(MemoryFileSystem())
     total, size = 3_000, len(one())
     given = puts(total)
-    switching = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        adding = threading.Thread(target=lambda: [working.add(put) for put in given])
-        adding.start()
-        while adding.is_alive():
-            working.run(total * size, at_once=False)
-        adding.join()
-    finally:
-        sys.setswitchinterval(switching)
-    working.run(total * size, at_once=True)
+    run_meanwhile(working, lambda: [working.add(put) for put in given], total * size)
     assert working.waiting_bytes == 0
     assert working.ends == {QueueKey("Topic", 3): total}
     assert working.dispatched == total * size
@@ -199,17 +205,7 @@ def test_placing_while_records_are_added_and_settled_keeps_their_order() -> None
             if number % 50 == 49:
                 working.settle_replicated()
 
-    switching = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        adding = threading.Thread(target=add)
-        adding.start()
-        while adding.is_alive():
-            working.run(total * size, at_once=False)
-        adding.join()
-    finally:
-        sys.setswitchinterval(switching)
-    working.run(total * size, at_once=True)
+    run_meanwhile(working, add, total * size)
     placed = [at // size for call in following.calls for at in call]
     assert placed == [number for number in range(total) if number % 7 != 6]
     assert (working.waiting_bytes, working.dispatched) == (0, total * size)

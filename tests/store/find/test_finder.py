@@ -21,8 +21,7 @@ from segmentlog.store.find import ASKED, Finder, Found, KeyField, Order, Source,
 from segmentlog.store.find.finder import places_in_queue, places_of_ids, whole
 from segmentlog.store.format.index_file import Geometry
 from segmentlog.store.format.message_encode import pack_host
-from segmentlog.store.sink import Staging
-from support.batches import batch_of
+from support.batches import stage_messages
 from support.broker_index import Index
 from support.indexed_stores import START_MS, Row, brute_force, build, colliding, every_record, write_index
 from support.parted_store import PartedStore
@@ -271,9 +270,7 @@ def test_a_batch_in_flight_is_not_found(tmp_path: Path, monkeypatch: pytest.Monk
     message = Outgoing(topic="T", body=b"", keys=ORDER_KEY)
     with PartedStore.open(path, SMALL) as store:
         before = store.append(message).physical_offset
-        with Staging.open(path, "job", 0, "a", SMALL) as staging:
-            staging.add(batch_of([message] * 3))
-            staged = staging.finish()
+        staged = stage_messages(path, [message] * 3, SMALL)
         seen: list[list[int]] = []
         real = store.parts.publication.publish
 

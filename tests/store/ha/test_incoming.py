@@ -16,9 +16,9 @@ from segmentlog.store.ha import promote
 from segmentlog.store.ha.incoming import IncomingBatches
 from segmentlog.store.ha.protocol import HISTORY, HISTORY_BEGIN, MORE_HISTORY, Chunk
 from segmentlog.store.log.batch_state import BatchRecords
-from segmentlog.store.sink import Staging, commit_batch
+from segmentlog.store.sink import commit_batch
 from segmentlog.store.write.batch_commit import CommittedBatch
-from support.batches import batch_of
+from support.batches import stage_messages
 from support.promoted import PLAIN, append, follow_up, limited, served
 from support.reading import read
 from support.replicas import following, until
@@ -28,11 +28,6 @@ FS: Final = LocalWritableFileSystem()
 ROWS: Final = 40
 TOPICS: Final = 3
 FIRST: Final = 100  # writer that the rows of the first batch name
-
-
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("segmentlog.store.ha.replica.FIRST_PAUSE_S", 0.01)
 
 
 @pytest.fixture
@@ -51,9 +46,14 @@ def replica(master: Path, tmp_path: Path) -> Path:
 
 def commit(path: Path, number: int, rows: int = ROWS) -> CommittedBatch:
     """Commit a batch of three topics with as many rows."""
-    with Staging.open(path, f"job{number}", 0, "a", PLAIN) as staging:
-        staging.add(batch_of([message(serial % TOPICS, FIRST + number, serial) for serial in range(rows)]))
-        staged = [staging.finish()]
+    staged = [
+        stage_messages(
+            path,
+            [message(serial % TOPICS, FIRST + number, serial) for serial in range(rows)],
+            PLAIN,
+            job=f"job{number}",
+        )
+    ]
     return commit_batch(path, PLAIN, BatchId("q", number, contiguous=True), staged)
 
 

@@ -37,9 +37,9 @@ from segmentlog.store.ha import (
 from segmentlog.store.ha.served_log import HistoryFeed
 from segmentlog.store.log.batch_state import BatchRecords
 from segmentlog.store.maintenance import verify
-from segmentlog.store.sink import Staged, Staging, commit_batch
+from segmentlog.store.sink import Staged, commit_batch
 from segmentlog.store.write.batch_commit import CommittedBatch, Publication
-from support.batches import batch_of
+from support.batches import stage_messages
 from support.parted_store import PartedStore
 from support.promoted import PLAIN, append, limited, served
 from support.reading import read
@@ -80,9 +80,7 @@ def test_what_is_not_on_the_device_is_not_sent(path: Path) -> None:
 
 def test_a_batch_is_sent_as_a_whole_or_not_at_all(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, seen = FollowedLog(path), []
-    with Staging.open(path, "job", 0, "a", SMALL) as staging:
-        staging.add(batch_of([message(1, 1, serial) for serial in range(100)]))
-        staged = [staging.finish()]
+    staged = [stage_messages(path, [message(1, 1, serial) for serial in range(100)], SMALL)]
     before, publish = log.settled_offset, Publication.publish
 
     def look(publication: Publication, batch_id: BatchId, stop: int) -> None:
@@ -96,9 +94,7 @@ def test_a_batch_is_sent_as_a_whole_or_not_at_all(path: Path, monkeypatch: pytes
 
 
 def test_a_batch_that_lands_between_the_two_files_is_not_sent_in_part(path: Path) -> None:
-    with Staging.open(path, "job", 0, "a", SMALL) as staging:
-        staging.add(batch_of([message(1, 1, serial) for serial in range(100)]))
-        staged = [staging.finish()]
+    staged = [stage_messages(path, [message(1, 1, serial) for serial in range(100)], SMALL)]
     commit_batch(path, SMALL, BatchId("q", 0), staged)
     log = FollowedLog(path)
     mark = log._batches.mark()
@@ -114,9 +110,7 @@ def test_a_point_within_a_batch_that_others_followed_is_not_sent(
     path: Path, monkeypatch: pytest.MonkeyPatch, *, has_landed: bool
 ) -> None:
     """Between the reads of point and mark, the batch of the point lands, and another one begins or lands, too."""
-    with Staging.open(path, "job", 0, "a", SMALL) as staging:
-        staging.add(batch_of([message(1, 1, serial) for serial in range(100)]))
-        staged = [staging.finish()]
+    staged = [stage_messages(path, [message(1, 1, serial) for serial in range(100)], SMALL)]
     commit_batch(path, SMALL, BatchId("q", 0), staged)
     log, records = FollowedLog(path), BatchRecords(LocalWritableFileSystem(), str(path))
     first = records.mark()
@@ -163,15 +157,8 @@ ROWS = 40
 JOBS = count()
 
 
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("segmentlog.store.ha.replica.FIRST_PAUSE_S", 0.01)
-
-
 def stage(path: Path, number: int) -> list[Staged]:
-    with Staging.open(path, f"job{next(JOBS)}", 0, "a", PLAIN) as staging:
-        staging.add(batch_of([message(5, number, serial) for serial in range(ROWS)]))
-        return [staging.finish()]
+    return [stage_messages(path, [message(5, number, serial) for serial in range(ROWS)], PLAIN, job=f"job{next(JOBS)}")]
 
 
 def commit(path: Path, number: int) -> CommittedBatch:

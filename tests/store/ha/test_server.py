@@ -50,11 +50,6 @@ SERVER = ServerConfig(port=0)
 following = partial(replicas.following, store_config=PLAIN, probe_s=0.3)
 
 
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("segmentlog.store.ha.replica.FIRST_PAUSE_S", 0.01)
-
-
 @contextmanager
 def serving(path: Path, copies: int = 1, port: int = 0) -> Iterator[tuple[PartedStore, ReplicationServer]]:
     quorum = Quorum(copies, timeout_s=30)
@@ -599,8 +594,8 @@ def test_without_a_spare_descriptor_connections_wait(listener: Listener, monkeyp
         monkeypatch.setattr(server.socket, "socket", Scarce(socket.socket, 2))
         assert listener.accept() is None
         assert listener.is_exhausted
-        assert not listener.recover()
-        assert listener.recover()
+        assert not listener.restore_spare()
+        assert listener.restore_spare()
         assert not listener.is_exhausted
         accepted = listener.accept()
         assert accepted is not None

@@ -20,8 +20,8 @@ from segmentlog.store.log.confirmed import ConfirmationFile, confirmed_offset
 from segmentlog.store.maintenance import verify
 from segmentlog.store.maintenance.offline import OfflineStore
 from segmentlog.store.read.spec import QueueSource
-from segmentlog.store.sink import Staging, commit_batch
-from support.batches import batch_of
+from segmentlog.store.sink import commit_batch
+from support.batches import stage_messages
 from support.reading import read
 from support.replicas import log_bytes
 from support.written_stores import SMALL, message
@@ -35,9 +35,9 @@ def rows(path: Path, **options: object) -> list[dict[str, object]]:
 
 def commit(path: Path, version: int, count: int, config: StoreConfig = SMALL) -> tuple[int, int]:
     """Commit a batch of the application q; return where it is."""
-    with Staging.open(path, f"job{version}", 0, "a", config) as staging:
-        staging.add(batch_of([message(1, version, serial) for serial in range(count)]))
-        staged = [staging.finish()]
+    staged = [
+        stage_messages(path, [message(1, version, serial) for serial in range(count)], config, job=f"job{version}")
+    ]
     committed = commit_batch(path, config, BatchId("q", version), staged)
     return committed.start, committed.stop
 

@@ -96,7 +96,7 @@ def test_hours_are_read_as_java_reads_them(delete_when: str, expected: bool) -> 
 
 @pytest.mark.parametrize("delete_when", ["", "x;04", "03; 04", "03;;04", " 04", "04 ", "4.0", "99999999999"])
 def test_a_wrong_hour_before_the_match_skips_the_log(delete_when: str) -> None:
-    with pytest.raises(ValueError, match="no hour"):
+    with pytest.raises(ValueError, match="is not an hour"):
         is_due(delete_when, 4)
     below = (queues([500]), index())
     held = Memory(manual_left=3, disk_full=True, hung={})

@@ -50,12 +50,13 @@ def test_an_error_is_raised_after_the_last_step() -> None:
     assert taken == ["a"]
 
 
-def test_a_step_that_is_interrupted_is_taken_again_before_the_next() -> None:
+@pytest.mark.parametrize("interrupts", [1, 2])
+def test_an_interrupted_step_is_repeated_and_a_second_interrupt_leaves_the_rest(interrupts: int) -> None:
     taken: list[str] = []
 
     def stop() -> None:
         taken.append("stop")
-        if len(taken) == 1:
+        if len(taken) <= interrupts:
             raise KeyboardInterrupt
 
     teardown = Teardown()
@@ -63,25 +64,9 @@ def test_a_step_that_is_interrupted_is_taken_again_before_the_next() -> None:
     teardown.add(stop)
     with pytest.raises(KeyboardInterrupt):
         teardown.run()
-    assert taken == ["stop", "stop", "release"]
-
-
-def test_a_second_interrupt_leaves_the_rest_for_the_next_call() -> None:
-    taken: list[str] = []
-
-    def stop() -> None:
-        taken.append("stop")
-        if len(taken) < 3:
-            raise KeyboardInterrupt
-
-    teardown = Teardown()
-    teardown.add(lambda: taken.append("release"))
-    teardown.add(stop)
-    with pytest.raises(KeyboardInterrupt):
-        teardown.run()
-    assert taken == ["stop", "stop"]
+    assert taken == ["stop", "stop", *(["release"] if interrupts == 1 else [])]
     teardown.run()
-    assert taken == ["stop", "stop", "stop", "release"]
+    assert taken == ["stop"] * (interrupts + 1) + ["release"]
 
 
 def test_a_forked_child_takes_no_step() -> None:

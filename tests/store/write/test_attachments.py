@@ -11,9 +11,8 @@ import pytest
 from segmentlog.store import BatchId, Flush, MessageStore, Outgoing, StoreFailedError
 from segmentlog.store.config import Services
 from segmentlog.store.dispatch.dispatcher import DispatchRequest
-from segmentlog.store.sink import Staging
 from segmentlog.store.write.attachments import Attachments
-from support.batches import batch_of
+from support.batches import batch_of, stage_messages
 from support.parted_store import PartedStore
 from support.written_stores import SMALL
 
@@ -86,9 +85,7 @@ def test_what_a_replica_does_not_acknowledge_is_an_error_of_that_append(tmp_path
 def test_a_batch_commit_waits_for_the_replica_after_it_is_in_the_ledger(tmp_path: Path) -> None:
     replica = Replica()
     with MessageStore.open(tmp_path / "store", SMALL, attached=Attachments(acknowledgers=[replica])) as store:
-        with Staging.open(tmp_path / "store", "job", 0, "a", SMALL) as staging:
-            staging.add(batch_of([HELLO] * 5))
-            staged = staging.finish()
+        staged = stage_messages(tmp_path / "store", [HELLO] * 5, SMALL)
         thread = in_thread(lambda: store.commit_batch(BatchId("q", 0), [staged]))
         until = time.monotonic() + 30
         while not replica.asked:

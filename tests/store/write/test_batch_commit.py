@@ -52,7 +52,7 @@ from segmentlog.store.write.batch_commit import CommitPipeline, Publication, fin
 from segmentlog.store.write.group_commit import Failure
 from segmentlog.store.write.put_path import AheadPiece, PutPath
 from segmentlog.store.write.staging import staging_directory
-from support.batches import batch_of
+from support.batches import batch_of, stage_messages
 from support.interrupting import own_threads
 from support.live_copy import copy_live
 from support.parted_store import PartedStore
@@ -487,11 +487,6 @@ BACKGROUND = replace(SMALL, services=Services.BACKGROUND)
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
 def store(path: Path) -> Iterator[MessageStore]:
     with MessageStore.open(path, SMALL) as opened:
         yield opened
@@ -605,9 +600,7 @@ def test_the_same_rows_in_other_tasks_are_the_same_batch(
     def staged(attempt: str, *parts: list[Outgoing]) -> list[Staged]:
         done = []
         for number, part in enumerate(parts):
-            with Staging.open(path, attempt, number, "a", SMALL) as staging:
-                staging.add(batch_of(part))
-                done.append(staging.finish())
+            done.append(stage_messages(path, part, SMALL, job=attempt, partition=number))
         return done
 
     store.commit_batch(BatchId("q", 0), staged("one", rows))

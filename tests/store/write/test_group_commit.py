@@ -13,6 +13,7 @@ import pytest
 from segmentlog.store.errors import NoSpaceError, StoreFailedError
 from segmentlog.store.write import group_commit as combiner
 from segmentlog.store.write.group_commit import Combiner, Failure, Flusher
+from support.replicas import until
 
 
 class Device:
@@ -181,7 +182,7 @@ class Worker:
 
     def waits_for(self, count: int) -> None:
         """Come back when so many wait for the one that works."""
-        within_30_s(lambda: len(self.combiner._waiting) == count)
+        until(lambda: len(self.combiner._waiting) == count)
 
 
 class Asking(threading.Thread):
@@ -204,13 +205,6 @@ class Asking(threading.Thread):
         return not self.is_alive()
 
 
-def within_30_s(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.001)
-
-
 class Interrupted(BaseException):
     """Stands for a Ctrl-C."""
 
@@ -223,7 +217,7 @@ def interrupted_when(condition: Callable[[], bool]) -> Iterator[None]:
         raise Interrupted
 
     def watch() -> None:
-        within_30_s(condition)
+        until(condition)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
     before = signal.signal(signal.SIGUSR1, handler)

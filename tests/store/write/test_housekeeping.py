@@ -19,6 +19,7 @@ from segmentlog.store.write.group_commit import Failure
 from segmentlog.store.write.housekeeping import BackgroundServices, Housekeeping
 from support.interrupting import Interrupter, own_threads, points_of
 from support.parted_store import PartedStore
+from support.replicas import until
 from support.written_stores import SMALL
 
 HELLO = Outgoing(topic="T", body=b"x" * 100, keys="k")
@@ -109,17 +110,10 @@ def test_nothing_is_dispatched_or_flushed_after_stop(tmp_path: Path) -> None:
 # The threads of a store
 
 
-def within_10_s(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.001)
-
-
 @pytest.fixture(autouse=True)
 def none_left() -> Iterator[None]:
     yield
-    within_10_s(lambda: not own_threads())
+    until(lambda: not own_threads())
 
 
 def nothing() -> None:
@@ -281,7 +275,7 @@ def test_a_lack_of_room_is_waited_out_and_a_failure_is_not(monkeypatch: pytest.M
     running = BackgroundServices(dispatch, {"flush": nothing}, 60, failure, lambda: False)
     running.start()
     running.wake()
-    within_10_s(lambda: not errors and not any(thread.name == "segmentlog-dispatch" for thread in own_threads()))
+    until(lambda: not errors and not any(thread.name == "segmentlog-dispatch" for thread in own_threads()))
     with pytest.raises(StoreFailedError, match="broken"):
         failure.check()
     running.stop()

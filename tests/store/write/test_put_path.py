@@ -29,11 +29,10 @@ from segmentlog.store.encode.batch import EncodedRows, encode_batch
 from segmentlog.store.encode.message import Encoded, encode_message
 from segmentlog.store.format.consume_queue import ENTRY
 from segmentlog.store.queues.keys import QueueNumbers
-from segmentlog.store.sink import Staging
 from segmentlog.store.write.attachments import Attachments
 from segmentlog.store.write.housekeeping import BackgroundServices
 from segmentlog.store.write.put_path import AheadPiece, QueueOffsets
-from support.batches import batch_of
+from support.batches import batch_of, stage_messages
 from support.parted_store import PartedStore
 from support.written_stores import SMALL
 
@@ -332,9 +331,7 @@ def append_replicated(store: MessageStore, messages: list[Outgoing]) -> None:
 
 
 def commit_batch(store: MessageStore, messages: list[Outgoing]) -> None:
-    with Staging.open(store.path, "job", 0, "a", store.config) as staging:
-        staging.add(batch_of(messages))
-        staged = staging.finish()
+    staged = stage_messages(store.path, messages, store.config)
     store.commit_batch(BatchId("app", 0), [staged])
 
 

@@ -22,8 +22,7 @@ from segmentlog.store.dispatch.dispatcher import ReplicatedRecords
 from segmentlog.store.dispatch.rules import DispatchedRecords
 from segmentlog.store.format.message import MAGIC_BLANK
 from segmentlog.store.log.appender import SegmentSupply
-from segmentlog.store.sink import Staging
-from support.batches import batch_of
+from support.batches import batch_of, stage_messages
 from support.broker_index import query_index
 from support.parted_store import PartedStore
 from support.reading import read
@@ -108,9 +107,7 @@ def test_own_messages_take_the_next_queue_offsets_before_anything_is_dispatched(
             elif how == "append_batch":
                 found.append(store.append_batch(batch_of(own)).queue_offsets.tolist())
             else:
-                with Staging.open(tmp_path / name, "job", 0, "a", SMALL) as staging:
-                    staging.add(batch_of(own))
-                    staged = [staging.finish()]
+                staged = [stage_messages(tmp_path / name, own, SMALL)]
                 found.append(list(store.commit_batch(BatchId("q", 0), staged).queues))
     assert found[0] == found[1]
     rows = [

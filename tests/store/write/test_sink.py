@@ -25,7 +25,6 @@ from segmentlog.store.files.writable_fs import LocalWritableFileSystem
 from segmentlog.store.log.confirmed import ConfirmationFile
 from segmentlog.store.sink import (
     Staged,
-    Staging,
     SyncReplication,
     commit_batch,
     last_commit,
@@ -34,7 +33,7 @@ from segmentlog.store.sink import (
     stored_config,
 )
 from segmentlog.store.write import sink as batch_sink
-from support.batches import batch_of
+from support.batches import batch_of, stage_messages
 from support.reading import read
 from support.written_stores import SMALL
 
@@ -48,15 +47,12 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
 def stage(path: str | Path, rows: int, job: str = "job", config: StoreConfig = SMALL) -> list[Staged]:
-    with Staging.open(path, job, 0, "a", config) as staging:
-        staging.add(batch_of([Outgoing(topic="Orders", body=b"x", queue_id=row % 2) for row in range(rows)]))
-        return [staging.finish()]
+    return [
+        stage_messages(
+            path, [Outgoing(topic="Orders", body=b"x", queue_id=row % 2) for row in range(rows)], config, job=job
+        )
+    ]
 
 
 def test_a_store_is_made_where_there_is_none(path: Path) -> None:

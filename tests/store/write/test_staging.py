@@ -27,7 +27,7 @@ from segmentlog.store.format.staged_rows import HEADER_BYTES
 from segmentlog.store.sink import Staged, Staging, discard_jobs, discard_staged, sweep_staging
 from segmentlog.store.write import staging as staging_module
 from segmentlog.store.write.staging import staging_directory, survey_staged, take_staged
-from support.batches import batch_of
+from support.batches import batch_of, stage_messages
 from support.written_stores import SMALL
 
 FS = LocalWritableFileSystem()
@@ -82,9 +82,7 @@ def test_chunks_are_read_back_as_they_were_encoded(path: str) -> None:
 
 
 def test_a_task_without_rows_stages_an_empty_file(path: str) -> None:
-    with Staging.open(path, "job", 0, "a", SMALL) as staging:
-        staging.add(batch_of([]))
-        staged = staging.finish()
+    staged = stage_messages(path, [], SMALL)
     assert (staged.rows, staged.record_bytes, staged.file_bytes) == (0, 0, 0)
     assert list(survey_staged(FS, path, staged)) == list(take_staged(FS, path, staged)) == []
 
@@ -160,7 +158,7 @@ def test_chunks_are_released_together(
 
 def test_a_file_of_another_attempt_is_not_taken_for_it(path: str) -> None:
     staged, other = stage(path), stage(path, 22, attempt="b")
-    with pytest.raises(FormatError, match="are not as their task wrote them"):
+    with pytest.raises(FormatError, match="differ from the rows that their task wrote"):
         list(survey_staged(FS, path, replace(staged, name=other.name)))
     with pytest.raises(FormatError, match="the file is missing"):
         list(survey_staged(FS, path, replace(staged, name="job.0.c")))
@@ -296,7 +294,7 @@ def test_a_file_that_is_exchanged_after_the_survey_is_not_taken(path: str, chunk
         other = staging.finish()
     root = Path(staging_directory(path))
     (root / other.name).rename(root / staged.name)
-    with pytest.raises(FormatError, match="are not as their task wrote them"):
+    with pytest.raises(FormatError, match="differ from the rows that their task wrote"):
         list(take_staged(FS, path, staged))
 
 

@@ -1,0 +1,11 @@
+"""Fixtures of the tests of an open store."""
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Path of a store that does not exist yet."""
+    return tmp_path / "store"
