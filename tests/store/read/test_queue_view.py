@@ -1,6 +1,6 @@
-"""`queue_bounds`: where a queue begins and ends, whatever retention, copies and damage left of it.
+"""Where a queue begins and ends, whatever retention, copies and damage left of it.
 
-`RecordExtents`: places and sizes of messages, from ConsumeQueues, from the log, and from both after a crash.
+Places and sizes of messages, from ConsumeQueues, from the log, and from both after a crash.
 """
 
 import shutil
@@ -17,7 +17,7 @@ from segmentlog.store.files.fs import LocalFileSystem
 from segmentlog.store.format.consume_queue import PAD_SIZE
 from segmentlog.store.queues.consume_queues import ConsumeQueues
 from segmentlog.store.read import queue_view as module
-from segmentlog.store.read.queue_view import all_bounds, queue_bounds
+from segmentlog.store.read.queue_view import QueueView
 from support import reading
 from support.orders_store import COUNT, GEOMETRY, KEY, build_orders, offsets
 from support.store_builder import Appended, Geometry, StoreBuilder, messages
@@ -71,7 +71,7 @@ def test_an_entry_that_looks_like_a_pad_after_messages_is_damage(
     files.put(int((count - 1) * place), 0, PAD_SIZE)
     assert offsets(store) == list(range(pads, count))
     reader = StoreReader.open(store)
-    assert all_bounds(reader._snapshot, reader.log, reader.consume_queues, [KEY]) == [reader.bounds(KEY)]
+    assert reader._view.bounds_alone(reader.queue(KEY)) == reader.bounds(KEY)
     assert len(reader.bounds(KEY)) == count - pads
 
 
@@ -169,10 +169,10 @@ def test_bounds_of_all_queues_are_those_of_each(tmp_path: Path, how: str) -> Non
     assert reader.goes_by_queues
     fs, middle = LocalFileSystem(), int(appended.physical_offsets[HELD])
     for is_live, hidden in product([False, True], [None, 0, middle, 1 << 40]):
-        snapshot = replace(reader._snapshot, visibility=Hiding(hidden), is_live=is_live)  # type: ignore[arg-type]
-        each = ConsumeQueues(fs, str(store), reader.log)
-        expected = [queue_bounds(snapshot, reader.log, each.queue(key)) for key in keys]
-        assert all_bounds(snapshot, reader.log, ConsumeQueues(fs, str(store), reader.log), keys) == expected
+        snapshot = replace(reader._view.snapshot, visibility=Hiding(hidden), is_live=is_live)  # type: ignore[arg-type]
+        each, together = (ConsumeQueues(fs, str(store), reader.log) for _ in range(2))
+        expected = [QueueView(snapshot, reader.log, each).bounds_alone(each.queue(key)) for key in keys]
+        assert QueueView(snapshot, reader.log, together).bounds(keys) == expected
         if hidden is None or hidden > middle:
             assert expected[1].max_offset == HELD
         elif hidden == 0:
