@@ -22,8 +22,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 
-from segmentlog.output import text_table
-
 from ..directory.group_offsets import Table, by_queue, group_offsets, read_progress
 from ..errors import ConfigError
 from ..files.writable_fs import LocalWritableFileSystem, WritableFileSystem
@@ -103,8 +101,11 @@ class GroupChange:
     recorded: Recorded
 
     def __str__(self) -> str:
-        moves = [(str(move.key), move.before, move.after) for move in self.moves]
-        return text_table(moves, head=("queue", "before", "after"))
+        return "\n".join(f"{move.key}: {_shown(move.before)} to {_shown(move.after)}" for move in self.moves)
+
+
+def _shown(offset: int | None) -> str:
+    return "no position" if offset is None else str(offset)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,8 +50,9 @@ def offsets_at(
 ) -> Ints:
     """Search for (n,) ascending store times together, as `offset_at` does: each step looks at one message per time.
 
-    A single time takes seven times as long as `offset_at`. ``store_times`` returns ms and a mask, False where a message cannot be read, at (m,) distinct ascending queue
-    offsets. ``single`` is `offset_at` of one time, for searches that meet such a message.
+    A single time takes seven times as long as with `offset_at`. ``store_times`` returns ms and a mask, False where a
+    message cannot be read, at (m,) distinct ascending queue offsets. ``single`` is `offset_at` of one time, for
+    searches that meet such a message.
     """
     start, stop = bounds
     low, high = np.full(times_ms.size, start), np.full(times_ms.size, stop)
