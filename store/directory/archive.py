@@ -35,7 +35,7 @@ def owner_of(fs: FileSystem, archive: str) -> str | None:
     others = sorted({each.name for each in fs.list_dir(archive)} - _NAMES_BEFORE)
     if others:
         raise ConfigError(
-            f"archive: this directory is no archive, it holds {others[0]!r}",
+            f"archive: not an archive, the directory holds {others[0]!r}",
             path=archive,
             fix="Name an empty directory, or the archive that retention of this store was given",
         )
@@ -72,9 +72,7 @@ def join_archive(location: StoreLocation, archive: str | os.PathLike[str], commi
     """
     root = location.beside(archive)
     if location.fs.stamp(os.path.join(root, "")) is None:
-        raise ConfigError(
-            "archive: there is no such directory", path=root, fix="Name the archive that retention was given"
-        )
+        raise ConfigError("archive: directory not found", path=root, fix="Name the archive that retention was given")
     check_owner(location.fs, root, location.root)
     store, archived = location.paths, StorePaths(root)
     continued = {

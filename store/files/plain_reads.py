@@ -61,7 +61,7 @@ def plain_size(fd: int, path: str) -> int:
 def size_of(status: os.stat_result, path: str) -> int:
     """Return the size of a plain file by its status; `UnsafeFileError` for anything else."""
     if not stat.S_ISREG(status.st_mode):
-        problem = "this is not a plain file, the store wants one"
+        problem = "not a plain file"
         raise UnsafeFileError(problem, path=path, fix=LINK_FIX, remedies=(Remedy.NAME_COMMIT_LOG,))
     return status.st_size
 
@@ -261,7 +261,7 @@ def _end(page: bytes) -> int:
 
 
 def _ends(pages: Sequence[bytes]) -> list[int]:
-    """Return what `_end` does of each of some pages: 0.8 µs per page of 64, and not 2.4."""
+    """Return `_end` of each of some pages: 0.8 µs per page of 64, instead of 2.4."""
     data = np.frombuffer(b"".join([page.ljust(_PAGE, b"\0") for page in pages]), np.uint64).reshape(len(pages), -1)
     last = data.shape[1] - 1 - (data != 0)[:, ::-1].argmax(axis=1)  # the last word that is not zero
     tail = data[np.arange(len(pages)), last].astype("<u8").view(np.uint8).reshape(-1, _WORD)

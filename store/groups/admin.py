@@ -4,7 +4,7 @@
 
     change ──► .segmentlog/groups.lock ──► both documents read, positions decided
                                               │
-                                              ├──► .segmentlog/groups.json            what we say, and what was there
+                                              ├──► .segmentlog/groups.json            our positions
                                               └──► config/consumerOffset.json         where no broker has the store:
                                                    (the former one as .bak)           renamed under the store's lock
 
@@ -52,7 +52,7 @@ class ToEarliest:
 
 @dataclass(frozen=True, slots=True)
 class ToLatest:
-    """One past the last message of each queue: skip what is there."""
+    """One past the last message of each queue: skip all stored messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class ToTime:
 
 @dataclass(frozen=True, slots=True)
 class ToOffset:
-    """One queue offset in every queue, brought into what the queue holds."""
+    """One queue offset in every queue, clamped to the offsets of the queue."""
 
     offset: int
 
@@ -145,11 +145,11 @@ def publish_progress(
     group
         Whose progress.
     offsets
-        The next queue offset to read of each queue; those that it leaves out stay as they are.
+        The next queue offset to read of each queue; other queues keep their positions.
     consumer
         The id of a broadcasting consumer, whose progress is its own; None for the group's.
     fs
-        What to write through. One that is given stands for a machine of its own: no lock is taken.
+        The file system to write through. With a given one, no lock is taken.
 
     Raises
     ------
@@ -171,7 +171,7 @@ def publish_progress(
     if consumer is not None:
         GroupWriter(path, fs).set_broadcast(group, _checked_consumer(consumer), forward)
     else:
-        GroupWriter(path, fs).set(forward)
+        GroupWriter(path, fs).set_offsets(forward)
 
 
 def commit_offsets(
@@ -203,7 +203,7 @@ def reset_group(
         In which topics; all that the group has positions in, if not given. A topic that is named need not be known to
         the group.
     dry_run
-        Only say what would change.
+        Return the change without making it.
 
     Raises
     ------
@@ -308,12 +308,12 @@ def _offsets(path: str, group: str, fs: WritableFileSystem | None) -> dict[Queue
 
 
 def _set(path: str, group: str, asked: Table, *, dry_run: bool = False, fs: WritableFileSystem | None) -> GroupChange:
-    """Set positions of a group, or only say what would change."""
+    """Set positions of a group, or only return the change."""
     writer = GroupWriter(path, fs)
     if dry_run:
         held = read_progress(fs or LocalWritableFileSystem(), writer.path).merged()
     else:
-        held = writer.set(lambda _: asked)
+        held = writer.set_offsets(lambda _: asked)
     before = by_queue(held, group)
     moves = tuple(Move(key, before.get(key), after) for key, after in sorted(by_queue(asked, group).items()))
     if writer.recorded is Recorded.SIDECAR:

@@ -95,7 +95,7 @@ class Lag:
 def measure_lag(
     reader: StoreReader, positions: Mapping[QueueKey, int | None], *, stops: Mapping[QueueKey, int] | None = None
 ) -> list[Lag]:
-    """Measure what waits in each queue.
+    """Measure the messages that a reader has not read, by queue.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def measure_lag(
     positions
         The next queue offset of each queue to measure; None where there is none.
     stops
-        Where queues are said to end, if not at their ends; what the store does not hold by now does not count.
+        Ends to measure up to, if not the ends of the queues; offsets that the store does not hold do not count.
 
     Returns
     -------

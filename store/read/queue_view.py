@@ -8,8 +8,8 @@
 
     derived from the log          its first and last record
     undispatched tail, exact      the tail's end
-    otherwise                     after the last entry that names a record; on a store that is not live the log tells
-                                  what follows it. Then everything that a batch in flight hides is cut off.
+    otherwise                     after the last entry that names a record; on a store that is not live the log has
+                                  the messages after it. Then everything that a batch in flight hides is cut off.
 
     QueueRange ──► ranges ──┬─ ConsumeQueue ───► entries          20 bytes per message
                             └─ log only ───────► derived queue    held in memory by the snapshot
@@ -149,7 +149,7 @@ class QueueView:
         return physical, sizes
 
     def _by_entries(self, parts: Sequence[tuple[PlannedRange, int, int]]) -> tuple[Ints, Ints]:
-        """Extents that entries state, those of all parts in one array."""
+        """Extents that the entries of all parts state, in one array."""
         data = [self._known(*part) for part in parts]
         unread = [number for number, piece in enumerate(data) if piece is None and parts[number][0].base is not None]
         spans = [
@@ -228,7 +228,7 @@ class QueueView:
         if extra is None:
             return piece
         lo, hi = np.searchsorted(extra.queue_offset, [piece.start, piece.stop])
-        # From the end of the message before to the next one: what is missing at an edge was in between.
+        # From the end of the message before to the next one: a message that is missing at an edge was in between.
         ends = extra.physical_offset + extra.size
         start = int(ends[lo - 1]) if lo else int(extra.physical_offset[lo])
         stop = int(extra.physical_offset[hi]) if hi < ends.size else int(ends[hi - 1])
@@ -266,7 +266,7 @@ def _front_bounds(log: CommitLog, data: bytes, lengths: Ints, hidden_from: int |
 def _sound_end(log: CommitLog, queue: ConsumeQueue, end: int, *, is_live: bool) -> int:
     """One past the last message that a ConsumeQueue names, of entries before ``end``.
 
-    A writer of a live store may not have finished an implausible entry; otherwise the log tells what it was.
+    A writer of a live store may not have finished an implausible entry; otherwise the log has its record.
     """
     if end <= queue.first:
         return queue.first

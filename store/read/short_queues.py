@@ -232,7 +232,7 @@ class QueueSearch:
             names = [*map(str, sorted(short)[:_NAMED_MAX]), *(["…"] if len(short) > _NAMED_MAX else [])]
             _log.warning(
                 "%s: %d ConsumeQueues are missing or too short (%s): %d messages are read from %d bytes of CommitLog; "
-                "`segmentlog verify` lists what is missing; without consumequeue/, `segmentlog rebuild` writes all",
+                "`segmentlog verify` lists missing entries; without consumequeue/, `segmentlog rebuild` writes all",
                 self.location.root,
                 len(short),
                 ", ".join(names),

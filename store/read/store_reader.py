@@ -263,7 +263,7 @@ class StoreReader:
             self._seen.snapshot = replace(self._seen.snapshot, is_live=self._is_locked())
 
     def forget(self, key: QueueKey) -> None:
-        """Drop what is known of one queue, so that it is looked at again."""
+        """Drop the cached bounds and files of one queue."""
         self.consume_queues.forget(key)
         self._bounds.pop(key, None)
 
@@ -297,7 +297,7 @@ class StoreReader:
         ids = self._view.snapshot.queue_ids.get(topic)
         if ids is None:
             raise UnknownQueueError(
-                f"topic {topic} is not in this store", path=self.path, fix="topics() lists what is there"
+                f"topic {topic} is not in this store", path=self.path, fix="topics() lists the topics"
             )
         return self.bounds_of([QueueKey(topic, queue_id) for queue_id in ids])
 
@@ -440,7 +440,7 @@ class StoreReader:
         return read_message(self.log, found)
 
     def hidden_from(self) -> int | None:
-        """Physical offset from which on nothing may be seen, of what was read before this call; None for all.
+        """Physical offset from which on records that were read before this call are hidden; None for none.
 
         It costs a few small files, whereas `readable_stop` looks for the end of the log, too.
         """

@@ -4,7 +4,7 @@
 
     CommitLog     … [A7][B3][A8][B4][A9][##        0000…
                      ▲       ▲       ▲   ▲
-        durable point│       │       │   └ log_end: what follows is not whole, it was never there
+        durable point│       │       │   └ log_end: the bytes after it are not a whole record
                      │       └───────┴ lost by queue A: its entry never got onto the device
                      └ before it all entries are on the device
 
@@ -12,7 +12,7 @@
 
 A broker that starts again dispatches such records again and truncates the torn one (``CommitLog.recoverAbnormally``). A
 reader of the directory must show no less. A power cut takes entries in any order, so the newest entry says nothing of
-those before it. In a store of ours that no other process wrote since, the search begins at the durable point.
+the entries before it. In a store of ours that no other process wrote since, the search begins at the durable point.
 Elsewhere it begins where a broker's recovery does: by the checkpoint, or one segment before the last record that has an
 entry. It goes back further as long as records without an entry turn up. Damage with whole records after it is not torn:
 it is damage, and stays visible.
@@ -50,7 +50,7 @@ class UndispatchedTail(NamedTuple):
 
 
 class _LogEnd(NamedTuple):
-    """End of the log, and whether all of it is whole from where it was looked at."""
+    """End of the log, and whether the examined part is undamaged."""
 
     at: int
     is_whole: bool
@@ -186,7 +186,7 @@ def _end_below(queue: ConsumeQueue, bound: int, end: int, log: CommitLog | None)
     """One past the last entry below ``end`` that names a record before a physical offset.
 
     A torn entry may hold half of its zeros, and look like one of an earlier record: physical offsets have to rise. With
-    ``log``, a whole record has to be the one that the entry is of: 5.0 to 5.1.0 wrote others.
+    ``log``, a whole record has to state the place of the entry: 5.0 to 5.1.0 wrote other entries.
     """
     if queue.key.topic.startswith(LMQ_PREFIX):  # a second queue for records of another one
         log = None

@@ -210,7 +210,7 @@ def lock_and_recover(
     teardown.add(lock.release)
     failure = Failure(path)
     own = partial(_own, lock, failure)
-    opened = recover(fs, path, config, on_damage, lock=lock, own=own, undo=teardown.add)
+    opened = recover(fs, path, config, on_damage, lock=lock, check_owned=own, undo=teardown.add)
     return LockedStore(
         fs=fs,
         path=path,
@@ -372,7 +372,7 @@ def _own(lock: Lock, failure: Failure) -> None:
     """Check that the store is still locked; nothing is written or acknowledged any more if it is not."""
     # Called per sync: `Failure.fatal_unless_full` would cost as much as the check itself.
     try:
-        lock.keep()
+        lock.ensure_held()
     except NoSpaceError:
         raise
     except BaseException as error:

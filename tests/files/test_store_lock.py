@@ -78,7 +78,7 @@ def test_a_store_is_locked_by_the_first_who_comes(tmp_path: Path) -> None:
     with StoreLock(path) as lock:
         assert os.path.getsize(path) == 4  # reading it here would drop the lock
         lock.check()
-        lock.keep()
+        lock.ensure_held()
         for _ in range(2):
             with pytest.raises(StoreInUseError, match=r"this process has this store open .*Close it there first"):
                 StoreLock(path)
@@ -132,7 +132,7 @@ def test_a_lock_that_is_released_while_it_is_checked_says_so(tmp_path: Path, mon
 
     monkeypatch.setattr("segmentlog.store.files.store_lock.lock_record", lock_record)
     with pytest.raises(StoreClosedError, match="it was closed"):
-        lock.keep()
+        lock.ensure_held()
 
 
 def test_a_lock_file_that_was_taken_away_is_noticed(tmp_path: Path) -> None:
@@ -140,10 +140,10 @@ def test_a_lock_file_that_was_taken_away_is_noticed(tmp_path: Path) -> None:
     with StoreLock(str(path)) as lock:
         path.unlink()
         with pytest.raises(StoreInUseError, match="the lock file was deleted"):
-            lock.keep()
+            lock.ensure_held()
         path.write_bytes(b"lock")
         with pytest.raises(StoreInUseError, match="the lock file was replaced"):
-            lock.keep()
+            lock.ensure_held()
 
 
 def test_a_forked_child_has_no_lock(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_a_record_lock_that_was_dropped_is_taken_again(tmp_path: Path) -> None:
     with StoreLock(path) as lock:
         drop_record_lock(path)
         assert LocalFileSystem().lock_owner(path) == 0  # held, as the other lock tells
-        lock.keep()
+        lock.ensure_held()
         assert LocalFileSystem().lock_owner(path) == os.getpid()
         assert refused(path)
 
@@ -243,10 +243,10 @@ def test_a_broker_that_came_and_went_is_noticed(tmp_path: Path, signed: bool) ->
             assert broker.stdout is not None
             assert broker.stdout.readline() == "held\n"
             with pytest.raises(StoreInUseError, match=f"lost the lock of the store: process {broker.pid} took it"):
-                lock.keep()
+                lock.ensure_held()
             broker.communicate()
         with pytest.raises(StoreInUseError, match="a broker opened the store in the meantime"):
-            lock.keep()
+            lock.ensure_held()
 
 
 def test_a_lock_file_that_was_only_touched_is_kept(tmp_path: Path) -> None:
@@ -254,8 +254,8 @@ def test_a_lock_file_that_was_only_touched_is_kept(tmp_path: Path) -> None:
     with StoreLock(str(path)) as lock:
         lock.sign()
         os.utime(path, (1, 1))
-        lock.keep()
-        lock.keep()
+        lock.ensure_held()
+        lock.ensure_held()
 
 
 def test_others_of_ours_are_kept_out_without_the_record_lock(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_an_empty_directory_has_no_owner_and_one_of_other_things_is_no_archive(t
     (tmp_path / "empty" / ".segmentlog").mkdir()
     assert owner_of(FS, str(tmp_path / "empty")) is None
     assert owner_of(FS, str(claimed(tmp_path / "archive", "me"))) == "me"
-    with pytest.raises(ConfigError, match=r"archive: this directory is no archive, it holds 'abort'|'checkpoint'"):
+    with pytest.raises(ConfigError, match=r"archive: not an archive, the directory holds 'abort'|'checkpoint'"):
         owner_of(FS, str(store))
 
 
@@ -63,5 +63,5 @@ def test_each_directory_of_files_continues_and_no_other(tmp_path: Path, store: P
     for name in ("commitlog", "consumequeue/T/7", "index"):
         assert joined.fs.read(f"{store}/{name}/new", 0, 99) == name.encode()
     assert joined.fs.size(f"{store}/config/new") is None
-    with pytest.raises(ConfigError, match="archive: there is no such directory"):
+    with pytest.raises(ConfigError, match="archive: directory not found"):
         join_archive(location, tmp_path / "none", location.paths.commit_log)

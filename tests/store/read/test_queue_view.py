@@ -1,4 +1,4 @@
-"""Where a queue begins and ends, whatever retention, copies and damage left of it.
+"""Bounds of queues, whatever retention, copies and damage left of them.
 
 Places and sizes of messages, from ConsumeQueues, from the log, and from both after a crash.
 """

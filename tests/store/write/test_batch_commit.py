@@ -939,7 +939,7 @@ def test_without_room_nothing_is_appended(store: MessageStore, path: Path, monke
         raise NoSpaceError("there is no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr("segmentlog.store.log.appender.SegmentSupply.take", full)
+        patch.setattr("segmentlog.store.log.appender.SegmentSupply.take_segment", full)
         with pytest.raises(NoSpaceError):
             store.commit_batch(BatchId("q", 0), staged)
     assert not mark(path).in_flight

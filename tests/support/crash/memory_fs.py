@@ -148,7 +148,7 @@ class MemoryLock:
     def check(self) -> None:
         """Do nothing."""
 
-    def keep(self) -> None:
+    def ensure_held(self) -> None:
         """Do nothing."""
 
     def release(self) -> None:
